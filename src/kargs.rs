@@ -288,6 +288,20 @@ impl Kargs {
         Ok(result)
     }
 
+    /// Returns the arguments without every deleted one, and with every appended one that is not there yet.
+    #[must_use]
+    pub fn cured_by(&self, cures: &[KargsChange]) -> Self {
+        let mut result = self.clone();
+        for cure in cures {
+            match cure {
+                KargsChange::Delete(token) => result.0.retain(|there| there != token),
+                KargsChange::Append(token) if result.0.contains(token) => {}
+                KargsChange::Append(token) => result.0.push(token.clone()),
+            }
+        }
+        result
+    }
+
     /// Deletes as libostree does: a key alone deletes its only value, whatever that is.
     fn delete_one(&mut self, token: &str) -> Result<(), KargsError> {
         let of_key: Vec<&str> = self.of_key(key_of(token)).collect();

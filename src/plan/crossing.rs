@@ -54,44 +54,30 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the changes of kernel arguments by which the run cures findings, as far as `present` needs them.
-pub(super) fn cure_arguments(findings: &[CrossingFinding], present: &Kargs) -> Vec<String> {
-    let is_there = |word: &String| present.tokens().contains(word);
+/// Returns the changes of kernel arguments by which the run cures findings.
+pub(super) fn cure_arguments(findings: &[CrossingFinding]) -> Vec<KargsChange> {
     let mut changes = Vec::new();
     for cure in findings.iter().flat_map(|finding| &finding.cures) {
         match cure {
             Cure::AppendArguments(words) => {
-                let missing = words.iter().filter(|word| !is_there(word));
-                changes.extend(missing.map(|word| KargsChange::Append(word.clone())));
+                changes.extend(words.iter().cloned().map(KargsChange::Append));
             }
             Cure::DeleteArguments(words) => {
-                let there = words.iter().filter(|word| is_there(word));
-                changes.extend(there.map(|word| KargsChange::Delete(word.clone())));
+                changes.extend(words.iter().cloned().map(KargsChange::Delete));
             }
             Cure::PutFile { .. } => {}
         }
     }
-    let mut options: Vec<String> = changes.iter().map(KargsChange::command_option).collect();
-    options.dedup();
-    options
+    changes
 }
 
-/// Adds the changes of kernel arguments to the ones of the plan.
-pub(super) fn add_arguments(plan: &mut OsPlan, options: Vec<String>) {
-    if options.is_empty() {
-        return;
-    }
-    let changes = plan.steps.iter_mut().find_map(|step| match step {
-        OsStep::Arguments { changes } => Some(changes),
-        _ => None,
-    });
-    match changes {
-        Some(changes) => {
-            let new = |option: &String| !changes.contains(option);
-            let options: Vec<String> = options.into_iter().filter(new).collect();
-            changes.extend(options);
-        }
-        None => plan.steps.push(OsStep::Arguments { changes: options }),
+/// Adds the changes of kernel arguments by which the staging of an image alone cures findings.
+pub(super) fn add_arguments(plan: &mut OsPlan, findings: &[CrossingFinding], present: &Kargs) {
+    plan.cures = cure_arguments(findings);
+    let changes = present.changes_to(&plan.wanted_arguments(present));
+    if !changes.is_empty() {
+        let changes = changes.iter().map(KargsChange::command_option).collect();
+        plan.steps.push(OsStep::Arguments { changes });
     }
 }
 

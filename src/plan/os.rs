@@ -128,6 +128,9 @@ pub struct OsPlan {
     pub extensions: Vec<String>,
     /// The arguments that this one asks for.
     pub arguments: Kargs,
+    /// Changes of arguments by which the run cures what was found about the image.
+    #[serde(skip)]
+    pub cures: Vec<KargsChange>,
     /// Packages that the next boot has to bring on top of the image.
     pub packages: Vec<String>,
     /// The kernel type that it has to bring, where that changes.
@@ -303,6 +306,13 @@ impl OsPlan {
             }
         }
         gone
+    }
+
+    /// Returns the arguments that the next boot has to have, where it would have `present`: what the config asks for, and
+    /// the cures.
+    pub fn wanted_arguments(&self, present: &Kargs) -> Kargs {
+        let wanted = present.after_change(&self.old_arguments, &self.arguments);
+        wanted.cured_by(&self.cures)
     }
 
     /// Arguments of the config before that are to go, where `present` is what the next boot has.
@@ -519,18 +529,9 @@ impl Builder<'_> {
         } else {
             &facts.arguments
         };
-        let wanted = present.after_change(&plan.old_arguments, &plan.arguments);
-        let needed = present.changes_to(&wanted);
-        let mut options: Vec<String> = needed.iter().map(KargsChange::command_option).collect();
-        let cures = crossing::cure_arguments(self.inputs.crossing, &wanted);
-        if !cures.is_empty() {
-            options.extend(
-                cures
-                    .into_iter()
-                    .filter(|cure| !options.contains(cure))
-                    .collect::<Vec<_>>(),
-            );
-        }
+        plan.cures = crossing::cure_arguments(self.inputs.crossing);
+        let needed = present.changes_to(&plan.wanted_arguments(present));
+        let options: Vec<String> = needed.iter().map(KargsChange::command_option).collect();
         if options.is_empty() {
             let waits = facts.booted_arguments != facts.arguments && !drops;
             plan.waits_for_reboot |= waits && facts.deployments.only_arguments_staged();

@@ -157,8 +157,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
                 } else {
                     &facts.arguments
                 };
-                let options = crossing::cure_arguments(crossing, present);
-                crossing::add_arguments(&mut os, options);
+                crossing::add_arguments(&mut os, crossing, present);
             }
             let plan = Plan {
                 blockers: os::limits(facts, &os),

@@ -360,7 +360,7 @@ impl Staging<'_> {
             // What was staged before may have brought its own: only now it is known what is missing.
             OsStep::Arguments { .. } => {
                 let present = next_arguments(self.root, self.runner)?;
-                let wanted = present.after_change(&self.plan.old_arguments, &self.plan.arguments);
+                let wanted = self.plan.wanted_arguments(&present);
                 let changes = present.changes_to(&wanted);
                 self.expected.replace(Some(wanted));
                 arguments::change_kargs(&changes)

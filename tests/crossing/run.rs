@@ -93,6 +93,34 @@ fn a_cure_is_a_part_of_the_run_and_goes_back_with_it() {
 }
 
 #[test]
+fn a_cure_by_an_argument_is_staged_with_the_image() {
+    with_mounts(|| {
+        for command in [&["apply", "--yes", "/two"][..], &["pivot", "--yes", NEXT]] {
+            let node = node();
+            if command[0] == "pivot" {
+                // It writes no pins.
+                node.root
+                    .remove("etc/NetworkManager/system-connections/lan.nmconnection");
+            }
+            let v1 = "systemd.unified_cgroup_hierarchy=0";
+            node.root.write(
+                "cmdline",
+                &format!("rw {v1} ostree=/ostree/boot.1/rhcos/0/0\n"),
+            );
+            node.root.write("stub/kargs", &format!("rw {v1}\n"));
+            node.run(command).ok();
+            let wanted = format!("rpm-ostree kargs --delete-if-present={v1}");
+            assert!(
+                node.calls().contains(&wanted),
+                "{command:?}: {:?}",
+                node.calls()
+            );
+            assert_eq!(node.root.read("stub/kargs"), "rw\n", "{command:?}");
+        }
+    });
+}
+
+#[test]
 fn an_inhibitor_stops_the_run_before_anything_changes() {
     with_mounts(|| {
         let node = node();
