@@ -136,7 +136,11 @@ fn an_image_does_not_run_on_a_processor_that_lacks_a_single_flag() {
         &case,
         &[
             ("qemu64", &["v1"], "lacks popcnt, sse4_1, sse4_2, ssse3"),
+            ("Haswell,-popcnt", &["v1"], "lacks popcnt"),
+            ("Haswell,-abm", &["v1", "v2"], "lacks abm"),
+            ("Haswell,-fma", &["v1", "v2"], "lacks fma"),
             ("Haswell,-movbe", &["v1", "v2"], "lacks movbe"),
+            ("Haswell,-xsave", &["v1", "v2"], "lacks xsave"),
         ],
     );
 }
