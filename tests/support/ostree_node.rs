@@ -30,7 +30,7 @@ const LINK: &str = "sysroot/ostree/boot.1/rhcos/0/0";
 /// STUB of rpm-ostree: what is staged is a file with its image, its packages and its removals; all calls are kept.
 /// `fails` holds the first words of a command that fails, `hangs` of one that never ends its work. No registry answers
 /// where packages would be updated. `byhand` of `booted` or `staged` is put into the status as it is.
-const RPM_OSTREE: &str = r#"
+pub const RPM_OSTREE: &str = r#"
 cd /stub
 json() { list=; for word in $*; do list="$list${list:+, }\"$word\""; done; }
 deployment() {

@@ -5,6 +5,7 @@ mod boxed_os;
 mod configs;
 mod crash_images;
 mod crossing;
+mod crossing_names;
 mod fetched;
 mod first_boot;
 mod first_boot_offline;

@@ -243,6 +243,20 @@ pub fn with_two_systems() -> PathBuf {
     })
 }
 
+/// The disk of a node of the next major version: Debian 13 with systemd 257. The kernel is that of the tiny guests.
+pub fn next_node() -> PathBuf {
+    let script = script("next-root.sh");
+    let root = kept("next-root", &[text_of(&script)], |out| {
+        run(Command::new(&script).arg(out));
+    });
+    let kernel = kernel();
+    let parts = [text_of(&self::script("furnish.sh")), name_of(&kernel)];
+    let script = self::script("next-node.sh");
+    on_tree(&root, "next-node", &script, &parts, |command| {
+        command.arg(&kernel);
+    })
+}
+
 /// What dracut makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -291,12 +305,23 @@ fn on_root(
     more: &[String],
     arguments: impl FnOnce(&mut Command),
 ) -> PathBuf {
-    let (root, wrapper) = (root(), self::script("on-top.sh"));
-    let mut made_of = vec![text_of(script), text_of(&wrapper), name_of(&root)];
+    on_tree(&root(), name, script, more, arguments)
+}
+
+/// The same of another tree.
+fn on_tree(
+    root: &Path,
+    name: &str,
+    script: &Path,
+    more: &[String],
+    arguments: impl FnOnce(&mut Command),
+) -> PathBuf {
+    let wrapper = self::script("on-top.sh");
+    let mut made_of = vec![text_of(script), text_of(&wrapper), name_of(root)];
     made_of.extend_from_slice(more);
     kept(name, &made_of, |out| {
         let mut command = Command::new(&wrapper);
-        command.arg(&root).arg(script).arg(out);
+        command.arg(root).arg(script).arg(out);
         arguments(&mut command);
         run(&mut command);
     })
