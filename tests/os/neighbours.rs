@@ -2,12 +2,14 @@
 //! stubs; only what this program leaves alone and says is tested here.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mco_rescue::images::Digest;
 use serde_json::{Value, json};
 
 use crate::support::http::{Authority, Request, Response, Routes, Server, VALID};
-use crate::support::mounts::with_mounts;
+use crate::support::mounts::{with_mounts, with_network};
 use crate::support::ostree_node::{NEXT, OstreeNode};
 use crate::support::{TestRoot, file, flat, machine_config};
 
@@ -191,7 +193,7 @@ const PODMAN: &str = "case $* in *images*) echo '[]' ;; *) exit 1 ;; esac";
 
 #[test]
 fn the_release_registry_of_a_control_plane_node_is_asked_first() {
-    with_mounts(|| {
+    with_network(|| {
         let node = OstreeNode::new();
         node.program("skopeo", SKOPEO);
         node.program("podman", PODMAN);
@@ -220,20 +222,20 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
             r#"{"auths": {"localhost:22625": {"auth": "bWU6eA=="}, "quay.example": {"auth": "b3RoZXI6eQ=="}}}"#,
         );
         let path = format!("/v2/openshift/release-images/manifests/{digest}");
-        let answers = |body: &'static str| {
-            Routes::new().at(&path, move |request: &Request| {
-                match request.header("authorization") {
-                    Some("Basic bWU6eA==") => Response::ok(body),
-                    _ => Response::status(401),
-                }
-            })
-        };
+        let has_it = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&has_it);
+        let routes = Routes::new().at(&path, move |request: &Request| {
+            match (request.header("authorization"), asked.load(Relaxed)) {
+                (Some("Basic bWU6eA=="), true) => Response::ok(manifest),
+                (Some("Basic bWU6eA=="), false) => Response::ok("another"),
+                _ => Response::status(401),
+            }
+        });
         let port = "127.0.0.1:22625".parse().unwrap();
-        let server = Server::tls_at(port, answers("another"), &identity);
+        let _server = Server::tls_at(port, routes, &identity);
         let other = said().unwrap();
         assert!(other.contains("has another digest"), "{other}");
-        drop(server);
-        let _server = Server::tls_at(port, answers(manifest), &identity);
+        has_it.store(true, Relaxed);
         let from = format!("docker://localhost:22625/openshift/release-images@{digest}");
         assert!(
             said()

@@ -1,11 +1,10 @@
 //! A control-plane node before a reboot: the real etcd of three members, with one of them gone, and without any.
-#![allow(unsafe_code)]
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::ansible::Fleet;
-use crate::support::mounts::with_mounts;
+use crate::support::mounts::with_network;
 use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
 use crate::support::{TestRoot, file, flat, machine_config, say};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -105,13 +104,7 @@ fn with_node(test: impl FnOnce(&OstreeNode) + Send) {
     if Command::new("etcd").arg("--version").output().is_err() {
         return say("SKIP: etcd is not installed");
     }
-    with_mounts(|| {
-        // SAFETY: no memory is involved; only this thread and what it starts get a network of their own.
-        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-        let up = Command::new("ip")
-            .args(["link", "set", "lo", "up"])
-            .status();
-        assert!(up.unwrap().success());
+    with_network(|| {
         let node = OstreeNode::new();
         let ignition = json!({"storage": {"files": [file("/etc/new", 0o644, "new\n")]}});
         let mut config = machine_config("rendered-master-1", ignition);

@@ -33,6 +33,19 @@ pub fn with_mounts(test: impl FnOnce() + Send) {
     }
 }
 
+/// The same in a network of its own too, with nothing but a loopback: a port that a program fixes is free there.
+pub fn with_network(test: impl FnOnce() + Send) {
+    with_mounts(|| {
+        // SAFETY: no memory is involved; only this thread and what it starts get a network of their own.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        let up = Command::new("ip")
+            .args(["link", "set", "lo", "up"])
+            .status();
+        assert!(up.unwrap().success());
+        test();
+    });
+}
+
 /// Calls `mount`, which must work.
 pub fn mount(args: &[&str]) {
     let status = Command::new("mount").args(args).status().unwrap();
