@@ -71,25 +71,15 @@ pub(super) fn judge_image(
     next: Option<NextConfig<'_>>,
 ) -> Result<Vec<CrossingFinding>> {
     let _phase = progress::begin(Work::new("Looking at the image"));
+    let unseen = |why: String| {
+        let finding = CrossingFinding::new(CrossingSeverity::Unknown, UNSEEN, why);
+        Ok(vec![finding])
+    };
     let tree = match find_target(root, Some(image), options) {
         Ok(Some(tree)) => tree,
-        Ok(None) => {
-            let missing = describe_missing(image);
-            return Ok(vec![CrossingFinding::new(
-                CrossingSeverity::Unknown,
-                UNSEEN,
-                missing,
-            )]);
-        }
+        Ok(None) => return unseen(describe_missing(image)),
         // The plan refuses a medium that it cannot use, with the way out.
-        Err(error) => {
-            let missing = format!("the image cannot be looked at: {error:#}");
-            return Ok(vec![CrossingFinding::new(
-                CrossingSeverity::Unknown,
-                "preflight",
-                missing,
-            )]);
-        }
+        Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
     };
     let mut node = Platform::observe(root);
     if let Some(next) = next {

@@ -1,7 +1,7 @@
 //! Does the image have drivers for the network interfaces?
 
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
-use crate::node::platform::{DeviceLevel, Interface, NameUse, Platform, of_arguments};
+use crate::node::platform::{DeviceLevel, Interface, NameUse, Platform};
 use crate::systemd::glob_matches;
 
 /// The check.
@@ -32,12 +32,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         // Reported with the root disk.
         return Vec::new();
     }
-    let arguments = node.boot.inherited_arguments(&node.command_line);
-    let arguments = arguments
-        .map(|(_, arguments)| arguments)
-        .unwrap_or_default();
-    let mut uses = node.interface_names.uses.clone();
-    uses.extend(of_arguments(&arguments));
+    let (arguments, uses) = node.used_names();
     let early = arguments
         .tokens()
         .iter()

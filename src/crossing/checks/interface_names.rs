@@ -6,8 +6,7 @@
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Evidence, Target};
 use crate::kargs::Kargs;
 use crate::node::platform::{
-    Applies, Interface, LinkFile, Mac, NameUse, PERSIST_STAMP, Platform, of_arguments,
-    pinned_by_arguments,
+    Applies, Interface, LinkFile, Mac, NameUse, PERSIST_STAMP, Platform, pinned_by_arguments,
 };
 use crate::root::RootPath;
 use crate::systemd::glob_matches;
@@ -30,12 +29,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if majors.0 == majors.1 {
         return Vec::new();
     }
-    let arguments = node.boot.inherited_arguments(&node.command_line);
-    let arguments = arguments
-        .map(|(_, arguments)| arguments)
-        .unwrap_or_default();
-    let mut uses = node.interface_names.uses.clone();
-    uses.extend(of_arguments(&arguments));
+    let (arguments, uses) = node.used_names();
     let links = links_after(target, &node.interface_names.link_files);
     let place = Place {
         target,

@@ -155,6 +155,17 @@ pub struct NextConfig<'a> {
 }
 
 impl Platform {
+    /// Returns the kernel arguments of the next boot, and the names of interfaces in them and in the configuration.
+    pub fn used_names(&self) -> (Kargs, Vec<NameUse>) {
+        let arguments = self.boot.inherited_arguments(&self.command_line);
+        let arguments = arguments
+            .map(|(_, arguments)| arguments)
+            .unwrap_or_default();
+        let mut uses = self.interface_names.uses.clone();
+        uses.extend(of_arguments(&arguments));
+        (arguments, uses)
+    }
+
     /// Puts the files and arguments of a config in the place of the recorded one's, as the next boot has them.
     pub fn put_config(&mut self, next: NextConfig<'_>) {
         self.record.kernel_arguments = Kargs::from_entries(&next.config.kernel_arguments);
