@@ -33,6 +33,7 @@ pub(super) const DOCTOR: &str = "Examples:
   mco-rescue doctor
   mco-rescue doctor FP-09
   mco-rescue doctor --root /mnt
+  mco-rescue doctor --deep
   mco-rescue doctor --bundle /run/media/stick/node.tar.gz";
 
 pub(super) const STATUS: &str = "Examples:

@@ -447,6 +447,11 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub bundle: Option<PathBuf>,
 
+    /// Also run the slow checks: hashes objects and whole databases. Takes minutes on a
+    /// slow disk
+    #[arg(long, conflicts_with = "id")]
+    pub deep: bool,
+
     /// The daemon that starts next.
     #[command(flatten)]
     pub daemon: DaemonArgs,

@@ -84,6 +84,8 @@ pub struct DoctorEvidence {
     pub fencing: bool,
     /// The root is the one that an initramfs is about to enter.
     pub in_initramfs: bool,
+    /// `--deep` was given: slow parts are read and judged too.
+    pub deep: bool,
     /// The process runs as root and may read everything.
     pub as_root: bool,
     /// Name of the root's OSTree deployment: `CHECKSUM.SERIAL`.

@@ -45,6 +45,8 @@ pub struct CheckVerdict {
     pub findings: Vec<DoctorFinding>,
     /// Missing evidence: the reason, and what to check by hand.
     pub unseen: Vec<String>,
+    /// Slow parts that run only with `doctor --deep`, in a few words each. They are no missing evidence.
+    pub skipped: Vec<String>,
 }
 
 /// A trouble of the node.
@@ -91,6 +93,8 @@ pub struct Looked {
     pub found: bool,
     /// Missing evidence, with the reason.
     pub unseen: Vec<String>,
+    /// Slow parts that were not run, as `--deep` was not given.
+    pub skipped: Vec<String>,
 }
 
 /// The results of all checks.
@@ -135,13 +139,19 @@ impl CheckVerdict {
     pub fn found(finding: DoctorFinding) -> Self {
         Self {
             findings: vec![finding],
-            unseen: Vec::new(),
+            ..Self::default()
         }
     }
 
     /// Adds missing evidence.
     pub fn and_unseen(mut self, why: impl Into<String>) -> Self {
         self.unseen.push(why.into());
+        self
+    }
+
+    /// Adds a slow part that was left to `doctor --deep`, such as `hashes of the objects`.
+    pub fn and_skipped(mut self, part: impl Into<String>) -> Self {
+        self.skipped.push(part.into());
         self
     }
 
@@ -239,6 +249,7 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
             looks_at: check.looks_at,
             found: !verdict.findings.is_empty(),
             unseen: verdict.unseen,
+            skipped: verdict.skipped,
         });
         let named = |finding| DoctorFinding {
             id: check.id,

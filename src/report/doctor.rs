@@ -79,6 +79,7 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
         });
     }
     out.push_str(&not_looked_at(&diagnosis.checks));
+    out.push_str(&skipped(&diagnosis.checks));
     ascii(out, style)
 }
 
@@ -185,6 +186,24 @@ fn not_looked_at(checks: &[Looked]) -> String {
         out.push_str(&hanging(&ids.join(" "), why));
     }
     out
+}
+
+/// Returns the slow parts that were left to `--deep`, or nothing.
+fn skipped(checks: &[Looked]) -> String {
+    let parts = checks.iter().filter(|check| !check.skipped.is_empty());
+    let parts: Vec<String> = parts
+        .map(|check| format!("{} {}", check.id, check.skipped.join(", ")))
+        .collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => wrap(
+            &format!(
+                "Slow parts were skipped: {}; run doctor --deep.",
+                parts.join("; ")
+            ),
+            0,
+        ),
+    }
 }
 
 /// Returns a label, and a text wrapped beside it.
@@ -313,6 +332,15 @@ mod tests {
             text,
             "Nothing found wrong with / by 1 check.\nChecked:\n  FP-01    the moon\n"
         );
+    }
+
+    #[test]
+    fn slow_parts_that_were_skipped_end_the_text_and_change_nothing_else() {
+        let slow = |_: &DoctorEvidence| CheckVerdict::healthy().and_skipped("hashes of objects");
+        let text = to_text("/", &diagnosis(slow), Style::default());
+        let end = "Slow parts were skipped: FP-01 hashes of objects; run doctor --deep.\n";
+        let same = to_text("/", &diagnosis(well), Style::default());
+        assert_eq!(text, same + end);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 
 use super::{server_clock, upkeep};
-use crate::cli::DaemonArgs;
 use crate::cli::predict::{self, ForecastMoment};
 use crate::cli::session::{Session, Unnamed};
+use crate::cli::{DaemonArgs, DoctorArgs};
 use crate::command::{CommandRunner, systemctl};
 use crate::daemon::forecast::AnnotationSource;
 use crate::daemon::forecast::Forecast;
@@ -60,10 +60,11 @@ pub(super) fn all(
     root: Root,
     runner: &dyn CommandRunner,
     given: &Path,
-    daemon: &DaemonArgs,
+    args: &DoctorArgs,
 ) -> DoctorEvidence {
     let mut evidence = DoctorEvidence {
         root: given.display().to_string(),
+        deep: args.deep,
         has_system: exists(&root, "usr") || exists(&root, "etc"),
         live: root.is_live(),
         fencing: has_fencing(&root).unwrap_or_default(),
@@ -78,7 +79,7 @@ pub(super) fn all(
     let again = root.again().map_err(anyhow::Error::from);
     let session = again.and_then(|again| Session::observe(again, runner, None, Unnamed::Recorded));
     evidence.of_session(&root, runner, session);
-    evidence.of_configs(&root, runner, daemon);
+    evidence.of_configs(&root, runner, &args.daemon);
     evidence.of_images(&root);
     evidence.of_boot(&root);
     evidence.clock = times(&root, &evidence);

@@ -28,7 +28,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         return explain(ui, id);
     }
     let root = with_disk(open_root(ui)?, &ui.root)?;
-    let evidence = gather::all(root, ui.runner, &ui.root, &args.daemon);
+    let evidence = gather::all(root, ui.runner, &ui.root, args);
     let diagnosis = doctor::examine(CHECKS, &evidence);
     if let Some(path) = &args.bundle {
         return bundled(ui, args, path, &evidence.root, &diagnosis);
