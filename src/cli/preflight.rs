@@ -34,16 +34,16 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         bail!("{}", describe_missing(image.as_deref().unwrap_or_default()));
     };
     let target = Target::of(tree);
-    let mut node = Platform::observe(&root);
     let records = Records::read(&root)?;
-    if let Some(config) = &config {
-        let old = records.baseline().config().map(Desired::from_config);
-        node.put_config(NextConfig {
-            config,
-            desired: &Desired::from_config(config),
-            old: old.as_ref(),
-        });
-    }
+    let old = records.baseline().config().map(Desired::from_config);
+    let desired = config.as_ref().map(Desired::from_config);
+    let next = config.as_ref().zip(desired.as_ref());
+    let next = next.map(|(config, desired)| NextConfig {
+        config,
+        desired,
+        old: old.as_ref(),
+    });
+    let node = Platform::observe_next(&root, next);
     let findings = crossing::judge(&target, &node);
     let heading = machine::heading(&machine::observe_machine(&root)?);
     let text = match ui.output {
@@ -81,10 +81,7 @@ pub(super) fn judge_image(
         // The plan refuses a medium that it cannot use, with the way out.
         Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
     };
-    let mut node = Platform::observe(root);
-    if let Some(next) = next {
-        node.put_config(next);
-    }
+    let node = Platform::observe_next(root, next);
     Ok(crossing::judge(&Target::of(tree), &node))
 }
 

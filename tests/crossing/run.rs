@@ -193,6 +193,52 @@ fn the_files_and_arguments_of_the_new_config_count() {
     });
 }
 
+/// A run writes the files of its config before the next boot: the connections and pins among them are judged, and those that it
+/// removes are not.
+#[test]
+fn the_connections_and_pins_of_the_new_config_count() {
+    const LAN: &str = "etc/NetworkManager/system-connections/lan.nmconnection";
+    with_mounts(|| {
+        let node = node();
+        let keyfile = node.root.read(LAN);
+        fs::remove_file(node.root.path(LAN)).unwrap();
+        let address = node.root.read("sys/class/net/eno1/address");
+        let lan = file(&format!("/{LAN}"), 0o600, &keyfile);
+        let pin = format!(
+            "[Match]\nMACAddress={}\n[Link]\nName=eno1\n",
+            address.trim()
+        );
+        let pin = file("/etc/systemd/network/10-eno1.link", 0o644, &pin);
+        for (name, files) in [("lan", json!([lan])), ("pinned", json!([lan, pin]))] {
+            let ignition = json!({"storage": {"files": files}});
+            let mut config = machine_config(&format!("rendered-worker-{name}"), ignition);
+            config["spec"]["osImageURL"] = json!(NEXT);
+            node.root.write(name, &config.to_string());
+        }
+        let pins_of = |name: &str| {
+            let found = node.run(&["preflight", "--output", "json", name]).json();
+            let all = found["findings"].as_array().unwrap().iter();
+            all.filter(|one| one["check"] == "interface-names").count()
+        };
+        assert_eq!(
+            (pins_of("/two"), pins_of("/lan"), pins_of("/pinned")),
+            (0, 1, 0)
+        );
+        // As the recorded config's own file, it is gone with the next config.
+        let mut recorded = machine_config(
+            "rendered-worker-owner",
+            json!({"storage": {"files": [lan]}}),
+        );
+        recorded["spec"]["osImageURL"] = json!(IMAGE);
+        node.root.write("owner", &recorded.to_string());
+        node.run(&["apply", "--yes", "/owner"]).ok();
+        assert!(node.root.exists(LAN));
+        assert_eq!((pins_of("/two"), pins_of("/lan")), (0, 1));
+        node.run(&["apply", "--yes", "/lan"]).ok();
+        assert!(node.root.exists(LAN) && node.root.exists(LINK));
+    });
+}
+
 #[test]
 fn an_image_that_comes_from_a_registry_is_judged_before_the_reboot() {
     with_mounts(|| {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::Seen;
+use super::node_files::NodeFiles;
 use crate::images::tree::ImageTree;
-use crate::root::{EntryType, Root, RootError, RootPath};
+use crate::root::{EntryType, RootError, RootPath};
 
 const MAIN: &str = "crio.conf";
 const DROP_INS: &str = "crio.conf.d";
@@ -37,7 +38,7 @@ pub struct CrioFile {
 
 impl Crio {
     /// Reads the files of a root.
-    pub(super) fn observe(root: &Root) -> Self {
+    pub(super) fn observe(root: &NodeFiles<'_>) -> Self {
         let mut service = Vec::new();
         let mut read = |path: RootPath| {
             if let Ok(Some(bytes)) = root.read_small(&path) {
@@ -110,7 +111,10 @@ fn rank(path: &str) -> Vec<String> {
     }
 }
 
-fn read_tree(root: &Root, directory: &'static str) -> Result<BTreeMap<String, Vec<u8>>, RootError> {
+fn read_tree(
+    root: &NodeFiles<'_>,
+    directory: &'static str,
+) -> Result<BTreeMap<String, Vec<u8>>, RootError> {
     let base = RootPath::fixed(directory);
     let mut files = BTreeMap::new();
     if let Ok(main) = base.join(MAIN)
@@ -125,7 +129,7 @@ fn read_tree(root: &Root, directory: &'static str) -> Result<BTreeMap<String, Ve
 }
 
 fn read_below(
-    root: &Root,
+    root: &NodeFiles<'_>,
     directory: &RootPath,
     shown: &str,
     depth: usize,

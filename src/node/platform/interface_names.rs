@@ -1,11 +1,11 @@
 //! The places in which the configuration of a node names an interface.
 
-use super::devices::text_of;
 use super::interfaces::{Interface, parse_mac};
 use super::link_files::{self, LinkFile};
+use super::node_files::NodeFiles;
 use super::sections::assignments;
 use crate::kargs::Kargs;
-use crate::root::{EntryType, Root, RootPath};
+use crate::root::{EntryType, RootPath};
 
 /// Directories of NetworkManager's connections.
 const KEYFILES: [&str; 2] = [
@@ -64,14 +64,14 @@ pub struct InterfaceNames {
 
 impl InterfaceNames {
     /// Reads all places and pins.
-    pub(super) fn observe(root: &Root, interfaces: &[Interface]) -> Self {
+    pub(super) fn observe(files: &NodeFiles<'_>, interfaces: &[Interface]) -> Self {
         let known: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
         let mut unseen = Vec::new();
-        let stamp = root.exists(&RootPath::fixed(PERSIST_STAMP));
+        let stamp = files.exists(&RootPath::fixed(PERSIST_STAMP));
         Self {
-            uses: read(root, &known, &mut unseen),
-            link_files: link_files::read(root, &mut unseen),
-            rules: pinned_by_rules(root),
+            uses: read(files, &known, &mut unseen),
+            link_files: link_files::read(files, &mut unseen),
+            rules: pinned_by_rules(files),
             stamp: stamp.unwrap_or(false),
             unseen,
         }
@@ -79,15 +79,15 @@ impl InterfaceNames {
 }
 
 /// Reads all places. `known` are the names of the machine's interfaces, for texts in which only the words can be compared.
-fn read(root: &Root, known: &[&str], unseen: &mut Vec<String>) -> Vec<NameUse> {
+fn read(files: &NodeFiles<'_>, known: &[&str], unseen: &mut Vec<String>) -> Vec<NameUse> {
     let mut all = Vec::new();
     for directory in KEYFILES.map(RootPath::fixed) {
-        let names = root.list(&directory).unwrap_or_else(|error| {
+        let names = files.list(&directory).unwrap_or_else(|error| {
             unseen.push(error.to_string());
             Vec::new()
         });
         for path in names.iter().filter_map(|name| directory.join(name).ok()) {
-            match root.read_small(&path) {
+            match files.read_small(&path) {
                 Ok(bytes) => {
                     let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
                     all.extend(of_keyfile(&path.to_string(), &text));
@@ -97,20 +97,26 @@ fn read(root: &Root, known: &[&str], unseen: &mut Vec<String>) -> Vec<NameUse> {
         }
     }
     for place in TEXTS.map(RootPath::fixed) {
-        read_texts(root, &place, MAX_DEPTH, known, &mut all);
+        read_texts(files, &place, MAX_DEPTH, known, &mut all);
     }
     all
 }
 
-fn read_texts(root: &Root, at: &RootPath, depth: usize, known: &[&str], all: &mut Vec<NameUse>) {
-    for (name, kind) in root.list_types(at).unwrap_or_default() {
+fn read_texts(
+    files: &NodeFiles<'_>,
+    at: &RootPath,
+    depth: usize,
+    known: &[&str],
+    all: &mut Vec<NameUse>,
+) {
+    for (name, kind) in files.list_types(at).unwrap_or_default() {
         let Ok(path) = at.join(&name) else {
             continue;
         };
         match kind {
-            EntryType::Directory if depth > 0 => read_texts(root, &path, depth - 1, known, all),
+            EntryType::Directory if depth > 0 => read_texts(files, &path, depth - 1, known, all),
             EntryType::File => {
-                let text = text_of(root, &path).unwrap_or_default();
+                let text = files.read_text(&path).unwrap_or_default();
                 all.extend(of_words(&path.to_string(), &text, known));
             }
             _ => {}
@@ -229,11 +235,11 @@ pub fn pinned_by_arguments(arguments: &Kargs) -> Vec<(String, String)> {
 }
 
 /// Returns the interfaces that rules of udev name by their address, each with its address in upper case.
-fn pinned_by_rules(root: &Root) -> Vec<(String, String)> {
+fn pinned_by_rules(files: &NodeFiles<'_>) -> Vec<(String, String)> {
     let directory = RootPath::fixed("etc/udev/rules.d");
-    let names = root.list(&directory).unwrap_or_default();
+    let names = files.list(&directory).unwrap_or_default();
     let rules = names.iter().filter(|name| name.ends_with(".rules"));
-    let texts = rules.filter_map(|name| text_of(root, &directory.join(name).ok()?));
+    let texts = rules.filter_map(|name| files.read_text(&directory.join(name).ok()?));
     texts.flat_map(|text| of_rules(&text)).collect()
 }
 

@@ -1,9 +1,9 @@
 //! Network configuration in old forms: files below `network-scripts`, and options of NetworkManager that went away.
 
-use super::devices::text_of;
 use super::interfaces::parse_mac;
+use super::node_files::NodeFiles;
 use super::sections::assignments;
-use crate::root::{Root, RootPath};
+use crate::root::RootPath;
 
 const SCRIPTS: &str = "etc/sysconfig/network-scripts";
 const KEYFILES: &str = "etc/NetworkManager/system-connections";
@@ -45,7 +45,7 @@ pub struct LegacyConnection {
 }
 
 /// Reads the old configuration.
-pub(super) fn read(root: &Root) -> LegacyNetwork {
+pub(super) fn read(root: &NodeFiles<'_>) -> LegacyNetwork {
     let mut found = LegacyNetwork::default();
     let mut texts = Vec::new();
     for (path, name) in files(root, SCRIPTS, &mut found.unseen) {
@@ -58,12 +58,12 @@ pub(super) fn read(root: &Root) -> LegacyNetwork {
         {
             found.rules.push((path.to_string(), interface.to_owned()));
         } else if name.starts_with("ifcfg-") && name != "ifcfg-lo" {
-            texts.push((path.to_string(), text_of(root, &path)));
+            texts.push((path.to_string(), root.read_text(&path)));
         }
     }
     let keyfiles = files(root, KEYFILES, &mut found.unseen).into_iter();
     let keyfiles: Vec<(String, String)> = keyfiles
-        .filter_map(|(path, _)| Some((path.to_string(), text_of(root, &path)?)))
+        .filter_map(|(path, _)| Some((path.to_string(), root.read_text(&path)?)))
         .collect();
     for (path, text) in texts {
         match text {
@@ -78,7 +78,7 @@ pub(super) fn read(root: &Root) -> LegacyNetwork {
 }
 
 fn files(
-    root: &Root,
+    root: &NodeFiles<'_>,
     directory: &'static str,
     unseen: &mut Vec<String>,
 ) -> Vec<(RootPath, String)> {
@@ -148,12 +148,12 @@ fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<L
 }
 
 /// Returns the files whose `[main] dhcp=` is `dhclient`.
-fn dhclient(root: &Root, unseen: &mut Vec<String>) -> Vec<String> {
+fn dhclient(root: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<String> {
     let main = "etc/NetworkManager/NetworkManager.conf";
     let mut all = vec![(RootPath::fixed(main), "NetworkManager.conf".to_owned())];
     all.extend(files(root, "etc/NetworkManager/conf.d", unseen));
     let asks = |path: &RootPath| {
-        let text = text_of(root, path).unwrap_or_default();
+        let text = root.read_text(path).unwrap_or_default();
         let found = assignments(&text);
         let mut main = found
             .iter()

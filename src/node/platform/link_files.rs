@@ -1,8 +1,9 @@
 //! `.link` files of systemd: the name that an interface gets.
 
 use super::interfaces::{Interface, parse_mac};
+use super::node_files::NodeFiles;
 use super::sections::assignments;
-use crate::root::{Root, RootPath};
+use crate::root::RootPath;
 use crate::systemd::glob_matches;
 
 /// Directories of the node whose files the next system reads too, the first before the others. Files below `/run` are gone
@@ -124,10 +125,10 @@ fn globs_match(patterns: &[String], text: &str) -> bool {
 }
 
 /// Reads the files of the node. Of two of the same name the first one counts.
-pub(super) fn read(root: &Root, unseen: &mut Vec<String>) -> Vec<LinkFile> {
+pub(super) fn read(files: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<LinkFile> {
     let mut all: Vec<LinkFile> = Vec::new();
     for directory in DIRECTORIES.map(RootPath::fixed) {
-        let names = root.list(&directory).unwrap_or_else(|error| {
+        let names = files.list(&directory).unwrap_or_else(|error| {
             unseen.push(error.to_string());
             Vec::new()
         });
@@ -138,7 +139,7 @@ pub(super) fn read(root: &Root, unseen: &mut Vec<String>) -> Vec<LinkFile> {
             if all.iter().any(|known| known.name == *name) {
                 continue;
             }
-            match root.read_small(&path) {
+            match files.read_small(&path) {
                 // A link to /dev/null is no file.
                 Ok(bytes) => {
                     let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();

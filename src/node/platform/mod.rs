@@ -15,6 +15,7 @@ mod interface_names;
 mod interfaces;
 mod legacy_network;
 mod link_files;
+mod node_files;
 mod origin;
 mod own_modules;
 mod processor;
@@ -40,6 +41,8 @@ pub use processor::Processor;
 pub use record::RecordedConfig;
 
 use std::collections::BTreeSet;
+
+use node_files::NodeFiles;
 
 use crate::document::{Desired, MachineConfig};
 use crate::images::tree::ModuleLists;
@@ -104,6 +107,12 @@ pub struct Platform {
 impl Platform {
     /// Reads all facts. A fact that cannot be read is missing with its reason; it is no error.
     pub fn observe(root: &Root) -> Self {
+        Self::observe_next(root, None)
+    }
+
+    /// Reads all facts as they are at the next boot, after a run that puts a config in the place of the recorded one.
+    pub fn observe_next(root: &Root, next: Option<NextConfig<'_>>) -> Self {
+        let files = NodeFiles::new(root, next);
         let command_line = read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim()));
         let boot = BootFiles::observe(root);
         let storage = Storage::observe(root);
@@ -123,20 +132,23 @@ impl Platform {
             firmware: Firmware::observe(root, &storage),
             xfs: filesystems::read_xfs(root, &storage),
             encrypted: filesystems::read_encrypted(root, &storage),
-            multipath_settings: read_multipath(root),
+            multipath_settings: read_multipath(&files),
             disks: devices::read_disks(root, &storage),
             storage,
             sysroot_space: Space::of(root, &RootPath::fixed(paths::SYSROOT))
                 .map_err(|error| error.to_string()),
-            crio: Crio::observe(root),
-            record: RecordedConfig::observe(root),
+            crio: Crio::observe(&files),
+            record: match next {
+                Some(next) => RecordedConfig::observe(root).replace(next),
+                None => RecordedConfig::observe(root),
+            },
             processor: read_text(root, "proc/cpuinfo").and_then(|text| processor::parse(&text)),
             interface_names: InterfaceNames::observe(
-                root,
+                &files,
                 interfaces.as_deref().unwrap_or_default(),
             ),
             interfaces,
-            legacy_network: legacy_network::read(root),
+            legacy_network: legacy_network::read(&files),
             modules: own_modules::read_lists(root, kernel.as_deref()),
             own_modules: OwnModules::observe(root, kernel.as_deref()),
         }
@@ -165,34 +177,10 @@ impl Platform {
         uses.extend(of_arguments(&arguments));
         (arguments, uses)
     }
-
-    /// Puts the files and arguments of a config in the place of the recorded one's, as the next boot has them.
-    pub fn put_config(&mut self, next: NextConfig<'_>) {
-        self.record.kernel_arguments = Kargs::from_entries(&next.config.kernel_arguments);
-        let files = next.desired.files.iter();
-        self.record.files = files.map(|file| file.path.to_string()).collect();
-        let Ok(files) = &mut self.crio.files else {
-            return;
-        };
-        let below = |path: &RootPath| {
-            let name = path.relative().strip_prefix("etc/crio/")?;
-            Some(name.to_owned())
-        };
-        for old in next.old.iter().flat_map(|old| &old.files) {
-            if let Some(name) = below(&old.path) {
-                files.remove(&name);
-            }
-        }
-        for new in &next.desired.files {
-            if let (Some(name), Ok(bytes)) = (below(&new.path), new.contents.bytes()) {
-                files.insert(name, bytes);
-            }
-        }
-    }
 }
 
 /// Reads the files with settings of multipath.
-fn read_multipath(root: &Root) -> Vec<(String, String)> {
+fn read_multipath(root: &NodeFiles<'_>) -> Vec<(String, String)> {
     let folder = RootPath::fixed("etc/multipath/conf.d");
     let names = root.list(&folder).unwrap_or_default().into_iter();
     let names = names.filter(|name| name.ends_with(".conf"));

@@ -2,7 +2,8 @@
 
 use super::{BootFiles, Seen};
 use crate::kargs::Kargs;
-use crate::node::deploy_directories::is_name;
+use crate::node::booted;
+use crate::node::deploy_directories::{self, is_name};
 use crate::paths;
 use crate::root::{Root, RootPath};
 
@@ -24,8 +25,11 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Reads the file of the deployment that the kernel, or else the default boot entry, names.
+    /// Reads the file of the deployment that runs, or else of the one that the kernel or the default boot entry names.
     pub(super) fn observe(root: &Root, boot: &BootFiles, command_line: &Seen<Kargs>) -> Seen<Self> {
+        if let Some(file) = origin_of_running(root) {
+            return Self::read(root, &file);
+        }
         let of_line = |line: &Kargs| {
             let mut tokens = line.tokens().iter();
             tokens.find_map(|token| Some(token.strip_prefix("ostree=")?.to_owned()))
@@ -37,7 +41,11 @@ impl Origin {
             .ok_or("no boot entry and no kernel argument names the deployment")?;
         let file = origin_of_link(root, &link)
             .ok_or_else(|| format!("{link} leads to no deployment below /sysroot"))?;
-        match root.read_small(&file) {
+        Self::read(root, &file)
+    }
+
+    fn read(root: &Root, file: &RootPath) -> Seen<Self> {
+        match root.read_small(file) {
             Ok(Some(bytes)) => Ok(Self::parse(
                 file.to_string(),
                 &String::from_utf8_lossy(&bytes),
@@ -94,6 +102,19 @@ fn without_digest(word: &str) -> &str {
         Some((digest, name)) if digest.len() == 64 => name,
         _ => word,
     }
+}
+
+/// The `ostree=` of a running kernel becomes stale with the next change of the boot entries; the running deployment is known
+/// by its directory.
+fn origin_of_running(root: &Root) -> Option<RootPath> {
+    if !root.is_live() {
+        return None;
+    }
+    let name = booted::deployment(root, true)?;
+    let all = deploy_directories::list(root).ok()?;
+    let running = all.iter().find(|one| one.name == name)?;
+    let beside = running.path.parent()?.join(&format!("{name}.origin"));
+    beside.ok()
 }
 
 /// `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX` is a link to the directory of the deployment, beside which the file is. The

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use super::NextConfig;
 use crate::kargs::Kargs;
 use crate::paths;
 use crate::root::{Root, RootPath};
@@ -75,6 +76,16 @@ impl RecordedConfig {
             kernel_arguments: Kargs::from_entries(&arguments),
             files: files.into_iter().map(|file| file.path).collect(),
             release: config.metadata.annotations.release.unwrap_or_default(),
+        }
+    }
+
+    /// Returns what a new config asks for; the release stays that of the record.
+    pub(super) fn replace(self, next: NextConfig<'_>) -> Self {
+        let files = next.desired.files.iter();
+        Self {
+            kernel_arguments: Kargs::from_entries(&next.config.kernel_arguments),
+            files: files.map(|file| file.path.to_string()).collect(),
+            release: self.release,
         }
     }
 }
