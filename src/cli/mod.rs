@@ -452,9 +452,40 @@ pub struct DoctorArgs {
     #[arg(long, conflicts_with = "id")]
     pub deep: bool,
 
+    /// The cure of a finding.
+    #[command(flatten)]
+    pub cure: FixArgs,
+
     /// The daemon that starts next.
     #[command(flatten)]
     pub daemon: DaemonArgs,
+}
+
+/// Which finding is cured, and what may be passed over.
+#[derive(Debug, Args)]
+pub struct FixArgs {
+    /// Cure the finding of this check where files alone are the cure: show the changes as
+    /// a plan, ask, and make them in one transaction, which rollback takes back
+    #[arg(long, value_name = "ID", conflicts_with_all = ["id", "bundle"])]
+    pub fix: Option<String>,
+
+    /// With --fix: which finding of the check, where it has several
+    #[arg(long, value_name = "N", requires = "fix")]
+    pub finding: Option<usize>,
+
+    /// With --fix: clear the flags immutable and append-only (chattr +i, +a) where they
+    /// stand in the way, right before the renames, and set them again afterwards
+    #[arg(long, requires = "fix")]
+    pub clear_immutable: bool,
+
+    /// With --fix: go on while an update of this node seems to be under way
+    /// [default: refuse]
+    #[arg(long, requires = "fix")]
+    pub takeover: bool,
+
+    /// With --fix: go on although this machine is no node of a cluster [default: refuse]
+    #[arg(long, requires = "fix")]
+    pub not_a_node: bool,
 }
 
 /// What to show of the node.

@@ -5,11 +5,13 @@
 
 pub mod checks;
 pub mod evidence;
+mod fix;
 pub mod upkeep;
 
 use serde::Serialize;
 
 pub use evidence::{DoctorEvidence, Look};
+pub use fix::{Fix, FixChange};
 
 /// The severity of a finding. The worst comes first in every order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -66,6 +68,8 @@ pub struct DoctorFinding {
     pub means: String,
     /// The commands to run next, in order.
     pub next: Vec<String>,
+    /// The cure, where files alone are one: `doctor --fix` carries it out.
+    pub fix: Option<Fix>,
 }
 
 /// Letters that fit on a line after severity and id.
@@ -173,6 +177,7 @@ impl DoctorFinding {
             daemon: None,
             means: means.into(),
             next: Vec::new(),
+            fix: None,
         }
     }
 
@@ -205,6 +210,17 @@ impl DoctorFinding {
     /// Adds a command to run next.
     pub fn next(mut self, command: impl Into<String>) -> Self {
         self.next.push(command.into());
+        self
+    }
+
+    /// Adds the cure, where changes of files alone are certainly one: the finding is gone after them, and they can be
+    /// taken back. No changes are no cure.
+    pub fn fixed_by(mut self, changes: impl IntoIterator<Item = FixChange>) -> Self {
+        let changes: Vec<FixChange> = changes.into_iter().collect();
+        self.fix = (!changes.is_empty()).then(|| Fix {
+            command: String::new(),
+            changes,
+        });
         self
     }
 
@@ -261,7 +277,31 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
     }
     // Stable: among equals the order of the checks stays.
     diagnosis.findings.sort_by_key(|finding| finding.severity);
+    name_fixes(&mut diagnosis.findings, evidence);
     diagnosis
+}
+
+/// Gives each fix its command; several of one check are numbered.
+fn name_fixes(findings: &mut [DoctorFinding], evidence: &DoctorEvidence) {
+    let fixed: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.fix.is_some())
+        .map(|finding| finding.id)
+        .collect();
+    let total = |id: &str| fixed.iter().filter(|one| **one == id).count();
+    let mut given: Vec<&str> = Vec::new();
+    for finding in findings {
+        let Some(fix) = &mut finding.fix else {
+            continue;
+        };
+        let id = finding.id;
+        given.push(id);
+        let number = given.iter().filter(|one| **one == id).count();
+        fix.command = match total(id) {
+            1 => evidence.command(&format!("doctor --fix {id}")),
+            _ => evidence.command(&format!("doctor --fix {id} --finding {number}")),
+        };
+    }
 }
 
 /// Finds a check by its id; `fp-3`, `FP-03` and `3` are the same.
@@ -327,6 +367,35 @@ mod tests {
         for id in ["FP-04", "", "FP", "x"] {
             assert!(named(&checks, id).is_none(), "{id}");
         }
+    }
+
+    fn two_that_files_cure(_: &DoctorEvidence) -> CheckVerdict {
+        let finding = |severity, path: &str| {
+            DoctorFinding::new(severity, "", "").fixed_by([FixChange::move_aside(path)])
+        };
+        CheckVerdict::healthy().and([
+            finding(CheckSeverity::Notice, "/etc/a"),
+            DoctorFinding::new(CheckSeverity::Warning, "", "").fixed_by([]),
+            finding(CheckSeverity::Critical, "/etc/b"),
+        ])
+    }
+
+    #[test]
+    fn fixes_of_one_check_are_numbered_in_the_order_of_the_findings() {
+        let evidence = DoctorEvidence {
+            has_system: true,
+            ..DoctorEvidence::default()
+        };
+        let commands = |checks: &[DoctorCheck]| -> Vec<Option<String>> {
+            let findings = examine(checks, &evidence).findings.into_iter();
+            findings.map(|one| Some(one.fix?.command)).collect()
+        };
+        let several = commands(&[check("FP-03", two_that_files_cure)]);
+        let command = |end: &str| Some(format!("mco-rescue doctor --fix FP-03{end}"));
+        assert_eq!(
+            several,
+            [command(" --finding 1"), None, command(" --finding 2")]
+        );
     }
 
     #[test]

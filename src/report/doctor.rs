@@ -146,6 +146,10 @@ fn of_finding(finding: &DoctorFinding, style: Style) -> String {
         let label = if index == 0 { "Next" } else { "then" };
         out.push_str(&format!("  {label:<INDENT$}{}\n", inline(command)));
     }
+    if let Some(fix) = &finding.fix {
+        let label = "Fix";
+        out.push_str(&format!("  {label:<INDENT$}{}\n", inline(&fix.command)));
+    }
     for (index, fact) in finding.evidence.iter().enumerate() {
         let label = if index == 0 { "Seen" } else { "" };
         out.push_str(&hanging(label, &of_fact(fact)));

@@ -27,6 +27,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(id) = &args.id {
         return explain(ui, id);
     }
+    if let Some(id) = &args.cure.fix {
+        bail!("{id}: --fix is a stub so far. Nothing was changed");
+    }
     let root = with_disk(open_root(ui)?, &ui.root)?;
     let evidence = gather::all(root, ui.runner, &ui.root, args);
     let diagnosis = doctor::examine(CHECKS, &evidence);
