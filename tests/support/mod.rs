@@ -1,6 +1,8 @@
 //! A node's root in a scratch directory, the program run on it, and what the tree looks like.
 
 pub mod ansible;
+#[allow(dead_code, reason = "each kind of test uses a part")]
+pub mod control_plane;
 pub mod dns;
 pub mod documents;
 pub mod faults;
