@@ -148,7 +148,7 @@ fn observe(root: &Root, runner: &dyn CommandRunner, path: &RootPath) -> Result<N
             .collect(),
         ..Interest::default()
     };
-    node::observe(root, &interest, runner).context("looking at the node")
+    node::observe(root, interest, runner).context("looking at the node")
 }
 
 fn planned(

@@ -48,7 +48,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         system: true,
         ..Interest::default()
     };
-    let node = node::observe(&root, &interest, ui.runner)?;
+    let node = node::observe(&root, interest, ui.runner)?;
     let facts = match &node.system {
         System::Known(facts) => facts,
         System::Silent(why) => bail!("{why}"),

@@ -314,7 +314,7 @@ impl<'a> ForecastSources<'a> {
                 system: self.system.is_none(),
                 ..plan::paths_of_interest(&Desired::from_config(config), None, None)
             };
-            let seen = node::observe(root, &interest, self.runner);
+            let seen = node::observe(root, interest, self.runner);
             let mut node = seen.context("looking at the node")?;
             access::expect_read(&node)?;
             if let Some(system) = &self.system {
@@ -459,13 +459,23 @@ impl<'a> ForecastSources<'a> {
         }
     }
 
+    /// Whether a config has another hash in its name than its contents have.
+    fn is_misnamed(&self, config: &MachineConfig) -> bool {
+        let own = self.moment.session();
+        let own = own.filter(|session| session.chosen.config.digest == config.digest);
+        match own.map(Session::name_hash) {
+            Some(NameHash::Right | NameHash::Missing) => false,
+            // An image that the server put in says nothing here.
+            _ => render::name_matches(&config.record) == Some(false),
+        }
+    }
+
     /// Whether the config of the record lacks the kubelet's unit, and is none that the operator has rendered.
     fn no_kubelet(&self) -> bool {
         let Record::Present(config) = self.record() else {
             return false;
         };
-        let doubtful =
-            || !config.has_rendered_name() || render::name_matches(&config.record) == Some(false);
+        let doubtful = || !config.has_rendered_name() || self.is_misnamed(config);
         !config.emptied && !brings_kubelet(&config.ignition) && doubtful()
     }
 

@@ -456,7 +456,7 @@ fn observe(root: &Root, runner: &dyn CommandRunner, run: &FinishedRun) -> Result
         in_the_way: exchanged.collect(),
         ..Interest::default()
     };
-    node::observe(root, &interest, runner).context("looking at the node")
+    node::observe(root, interest, runner).context("looking at the node")
 }
 
 fn show(ui: &Ui<'_>, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {

@@ -105,6 +105,30 @@ pub(super) fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
     }
 }
 
+/// Compares the hash in the name of a config with its contents; all of them are read for that.
+fn check_name_hash(root: &Root, config: &MachineConfig, desired: &Desired) -> NameHash {
+    let _phase = progress::begin(Work::new("Checking the hash of the config"));
+    let found = render::name_hash_of(&config.record);
+    let image = || identity::layered_image(desired).or_else(|| identity::layered_image_kept(root));
+    let rewritten = || {
+        let host = Host::observe(root).ok()?;
+        image_based_evidence(root, &host).ok()?
+    };
+    match found {
+        NameHash::Wrong if image().as_ref() == Some(&config.os_image_url) => {
+            let why = "the Machine Config Server put the image of a layered pool into it";
+            NameHash::Unknown(why.to_owned())
+        }
+        NameHash::Wrong => match rewritten() {
+            Some(evidence) => NameHash::Unknown(format!(
+                "recert rewrote the contents of configs on this node from a seed image ({evidence})"
+            )),
+            None => NameHash::Wrong,
+        },
+        found => found,
+    }
+}
+
 /// Tools first, on a copy: where the homes are, and who owns them, is what they say.
 fn look(
     root: &Root,
@@ -117,7 +141,7 @@ fn look(
     let accounts = accounts::prepare(root, config, desired, runner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = plan::paths_of_interest(desired, old, accounts.as_ref());
-    let mut node = node::observe(root, &interest, runner)?;
+    let mut node = node::observe(root, interest, runner)?;
     if let Some(files) = accounts::brought(root, desired) {
         node.accounts = node.accounts.with(&files);
     }
@@ -227,6 +251,11 @@ impl<'a> Session<'a> {
                 Desired::from_config(old).into()
             }
         });
+        // Everything is read for it: as long as little else is in memory.
+        let name_hash = OnceCell::new();
+        if !desired.bare {
+            name_hash.get_or_init(|| check_name_hash(&root, &chosen.config, &desired));
+        }
         let seen = look(&root, runner, &chosen.config, &desired, old.as_deref());
         let (node, accounts) = seen.context("looking at the node")?;
         access::expect_read(&node)?;
@@ -241,7 +270,7 @@ impl<'a> Session<'a> {
             node,
             accounts,
             differs: OnceCell::new(),
-            name_hash: OnceCell::new(),
+            name_hash,
             crossing: None,
             given_cluster: OnceCell::new(),
             kept_cluster: OnceCell::new(),
@@ -250,6 +279,8 @@ impl<'a> Session<'a> {
 
     /// Looks at the node again, after it was changed.
     pub(super) fn observe_again(&mut self) -> Result<()> {
+        // Two of them need twice the memory.
+        self.node.forget_objects();
         let (config, old) = (&self.chosen.config, self.old.as_deref());
         let seen = look(&self.root, self.runner, config, &self.desired, old);
         (self.node, self.accounts) = seen.context("looking at the node again")?;
@@ -424,28 +455,10 @@ impl<'a> Session<'a> {
         preflight::judge_staged(&self.root, image, before, Some(next), risks)
     }
 
-    /// How the hash in the config's name stands to its contents; all of them are read for that, once.
+    /// Compares the hash in the config's name with its contents.
     pub(super) fn name_hash(&self) -> &NameHash {
-        let config = &self.chosen.config;
-        self.name_hash.get_or_init(|| {
-            let _phase = progress::begin(Work::new("Checking the hash of the config"));
-            let found = render::name_hash_of(&config.record);
-            let image = identity::layered_image(&self.desired)
-                .or_else(|| identity::layered_image_kept(&self.root));
-            match found {
-                NameHash::Wrong if image.as_ref() == Some(&config.os_image_url) => {
-                    let why = "the Machine Config Server put the image of a layered pool into it";
-                    NameHash::Unknown(why.to_owned())
-                }
-                NameHash::Wrong => match image_based_evidence(&self.root, &self.node.host) {
-                    Ok(Some(evidence)) => NameHash::Unknown(format!(
-                        "recert rewrote the contents of configs on this node from a seed image ({evidence})"
-                    )),
-                    _ => NameHash::Wrong,
-                },
-                found => found,
-            }
-        })
+        let look = || check_name_hash(&self.root, &self.chosen.config, &self.desired);
+        self.name_hash.get_or_init(look)
     }
 
     /// The differences. `plan` is that of this session; directories, links and bare configs are judged by it.

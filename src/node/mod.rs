@@ -145,9 +145,12 @@ pub struct Interest {
 }
 
 /// Reads all facts in `interest`.
+///
+/// # Errors
+/// The system's error.
 pub fn observe(
     root: &Root,
-    interest: &Interest,
+    mut interest: Interest,
     runner: &dyn CommandRunner,
 ) -> Result<NodeState, RootError> {
     let at_root = |errno: nix::errno::Errno| RootError {
@@ -190,7 +193,7 @@ pub fn observe(
         root,
         root_hold.mount,
         labels,
-        &interest.paths,
+        std::mem::take(&mut interest.paths),
     )?);
     for path in &interest.in_the_way {
         node.observe_below(root, path)?;
@@ -201,10 +204,10 @@ pub fn observe(
         }
     }
     let mut observer = Observer::going_on(root, root_hold.mount, &node);
-    units::observe_units(root, interest, &mut node, &mut observer)?;
+    units::observe_units(root, &interest, &mut node, &mut observer)?;
     node.take(observer.seen());
     if node.host.live {
-        node.packaged = ask_rpm(&node, interest, runner);
+        node.packaged = ask_rpm(&node, &interest, runner);
     }
     Ok(node)
 }
@@ -243,6 +246,13 @@ impl NodeState {
     /// Returns the object at a path.
     pub fn object(&self, path: &RootPath) -> Option<&Object> {
         self.objects.get(path)
+    }
+
+    /// Forgets the objects that were seen, before they are read again.
+    pub fn forget_objects(&mut self) {
+        self.objects.clear();
+        self.stamps.clear();
+        self.labels.found.clear();
     }
 
     /// Returns the path after following the links above it, as far as the directories exist.

@@ -57,23 +57,36 @@ pub(super) fn look(
     root: &Root,
     root_mount: u64,
     labels: bool,
-    paths: &BTreeSet<RootPath>,
+    paths: BTreeSet<RootPath>,
 ) -> Result<SeenObjects, RootError> {
-    let paths: Vec<&RootPath> = paths.iter().collect();
+    let paths: Vec<RootPath> = paths.into_iter().collect();
     let parts = parallel::in_parts(&paths, PART, |part| {
         let mut observer = Observer::new(root, root_mount, labels);
         let mut part = part.iter();
         part.try_for_each(|path| observer.object(path))
             .map(|()| observer.seen())
     });
-    let mut all = SeenObjects::default();
-    for part in parts {
-        all.add(part?);
-    }
-    Ok(all)
+    // Most paths are of nothing: their memory is worth more now.
+    drop(paths);
+    let parts: Vec<SeenObjects> = parts.into_iter().collect::<Result<_, _>>()?;
+    Ok(SeenObjects::join(parts))
 }
 
 impl SeenObjects {
+    /// Joins the results of several observers, in their order.
+    fn join(parts: Vec<Self>) -> Self {
+        let mut parts = parts.into_iter();
+        let mut all = parts.next().unwrap_or_default();
+        let room = |count: fn(&Self) -> usize| parts.as_slice().iter().map(count).sum();
+        all.objects.reserve_exact(room(|part| part.objects.len()));
+        all.stamps.reserve_exact(room(|part| part.stamps.len()));
+        all.labels.reserve_exact(room(|part| part.labels.len()));
+        for part in parts {
+            all.add(part);
+        }
+        all
+    }
+
     /// Adds the results of another observer.
     fn add(&mut self, other: Self) {
         self.objects.extend(other.objects);

@@ -4,7 +4,6 @@
 //! Blocks only, two blanks per level, lists level with their key, keys in natural
 //! order, text folded beyond column 80 (docs/agreement.md: Rendering).
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use serde_json::Number;
@@ -22,19 +21,14 @@ const LONGEST_KEY: usize = 128;
 /// As much of the document is gathered before it is handed on.
 const PIECE: usize = 16 << 10;
 
-/// Writes the value as a YAML document, piece by piece.
-pub(super) fn write_yaml(value: &YamlNode<'_>, sink: &mut dyn FnMut(&str)) {
-    let mut writer = Writer {
-        out: String::new(),
-        sink,
-        column: 0,
-        whitespace: true,
-        indention: true,
-        indent: None,
-    };
-    writer.write_node(value, false);
-    writer.new_line();
-    writer.hand_on();
+/// Writes an object with these entries as a YAML document, piece by piece.
+pub(super) fn write_yaml<'n, 't: 'n>(
+    entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
+    sink: &mut dyn FnMut(&str),
+) {
+    let mut writer = Writer::new(sink);
+    writer.write_mapping(entries);
+    writer.end();
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +54,23 @@ struct Writer<'s> {
     indent: Option<usize>,
 }
 
-impl Writer<'_> {
+impl<'s> Writer<'s> {
+    fn new(sink: &'s mut dyn FnMut(&str)) -> Self {
+        Self {
+            out: String::new(),
+            sink,
+            column: 0,
+            whitespace: true,
+            indention: true,
+            indent: None,
+        }
+    }
+
+    fn end(mut self) {
+        self.new_line();
+        self.hand_on();
+    }
+
     fn write_node(&mut self, value: &YamlNode<'_>, in_mapping: bool) {
         if self.out.len() > PIECE {
             self.hand_on();
@@ -71,7 +81,9 @@ impl Writer<'_> {
             YamlNode::Number(number) => self.write_plain(&number_text(number)),
             YamlNode::Text(text) => self.write_text(text, false),
             YamlNode::List(items) => self.write_sequence(items, in_mapping),
-            YamlNode::Object(entries) => self.write_mapping(entries),
+            YamlNode::Object(entries) => {
+                self.write_mapping(entries.iter().map(|(key, value)| (&**key, value)));
+            }
         }
     }
 
@@ -97,13 +109,17 @@ impl Writer<'_> {
         self.indent = outer;
     }
 
-    fn write_mapping(&mut self, map: &[(Cow<'_, str>, YamlNode<'_>)]) {
-        if map.is_empty() {
+    fn write_mapping<'n, 't: 'n>(
+        &mut self,
+        entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
+    ) {
+        let entries = in_natural_order(entries);
+        if entries.is_empty() {
             return self.write_indicator("{}", true, false);
         }
         let outer = self.indent;
         self.indent = Some(outer.map_or(0, |indent| indent + STEP));
-        for (key, value) in in_natural_order(map) {
+        for (key, value) in entries {
             self.new_line();
             self.write_key(key);
             self.write_node(value, true);
@@ -435,12 +451,11 @@ fn number_text(number: &Number) -> String {
 }
 
 /// Sorted by insertion: the order is yaml.v2's, and nothing promises that it is a total one.
-fn in_natural_order<'n, 't>(
-    map: &'n [(Cow<'t, str>, YamlNode<'t>)],
+fn in_natural_order<'n, 't: 'n>(
+    entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
 ) -> Vec<(&'n str, &'n YamlNode<'t>)> {
-    let mut sorted: Vec<(&str, &YamlNode<'_>)> = Vec::with_capacity(map.len());
-    for (key, value) in map {
-        let key: &str = key;
+    let mut sorted: Vec<(&str, &YamlNode<'_>)> = Vec::with_capacity(entries.size_hint().0);
+    for (key, value) in entries {
         let at = sorted.partition_point(|(other, _)| compare_natural(other, key) == Ordering::Less);
         sorted.insert(at, (key, value));
     }
@@ -501,7 +516,10 @@ mod tests {
 
     fn to_string(value: &Value) -> String {
         let mut text = String::new();
-        write_yaml(&YamlNode::from(value), &mut |piece| text.push_str(piece));
+        let mut push = |piece: &str| text.push_str(piece);
+        let mut writer = Writer::new(&mut push);
+        writer.write_node(&YamlNode::from(value), false);
+        writer.end();
         text
     }
 

@@ -2,6 +2,8 @@
 //!
 //! The digest names, it secures nothing: MD5 with a salt, unchanged since 2018.
 
+use std::borrow::Cow;
+
 use md5::{Digest, Md5};
 use serde_json::Value;
 
@@ -37,37 +39,45 @@ pub fn name_hash(spec: &Value) -> Result<String, Finding> {
 fn salted_digest(spec: &YamlNode<'_>, keys: &[&'static str]) -> Result<String, Finding> {
     let hashed = hashed_fields(spec, keys)?;
     let mut digest = Md5::new().chain_update(SALT);
-    go_yaml::write_yaml(&hashed, &mut |piece| digest.update(piece));
+    let entries = hashed.iter().map(|(key, value)| (*key, &**value));
+    go_yaml::write_yaml(entries, &mut |piece| digest.update(piece));
     Ok(hex(&digest.finalize()))
 }
 
 /// The YAML that is hashed: the spec as the operator's types hold it.
 pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
     let mut text = String::new();
-    go_yaml::write_yaml(
-        &hashed_fields(&YamlNode::from(spec), &KEYS)?,
-        &mut |piece| text.push_str(piece),
-    );
+    let spec = YamlNode::from(spec);
+    let hashed = hashed_fields(&spec, &KEYS)?;
+    let entries = hashed.iter().map(|(key, value)| (*key, &**value));
+    go_yaml::write_yaml(entries, &mut |piece| text.push_str(piece));
     Ok(text)
 }
 
-fn hashed_fields<'t>(spec: &YamlNode<'t>, keys: &[&'static str]) -> Result<YamlNode<'t>, Finding> {
+/// A key that is hashed, and its value.
+type HashedField<'s, 't> = (&'static str, Cow<'s, YamlNode<'t>>);
+
+fn hashed_fields<'s, 't>(
+    spec: &'s YamlNode<'t>,
+    keys: &[&'static str],
+) -> Result<Vec<HashedField<'s, 't>>, Finding> {
     if !matches!(spec, YamlNode::Object(_)) {
         return Err(Finding::error("spec", "is not an object"));
     }
     let mut all = Vec::new();
     for key in keys.iter().copied() {
         let value = spec.get(key).filter(|value| **value != YamlNode::Null);
-        let value = value.cloned().unwrap_or_else(|| absent_value(key));
+        let absent = || Cow::Owned(absent_value(key));
+        let value = value.map_or_else(absent, Cow::Borrowed);
         if !has_right_type(key, &value) {
             return Err(Finding::error(
                 format!("spec.{key}"),
                 "is of the wrong type",
             ));
         }
-        all.push((key.into(), value));
+        all.push((key, value));
     }
-    Ok(YamlNode::Object(all))
+    Ok(all)
 }
 
 /// The value in the operator's types for a key that is absent or `null`.

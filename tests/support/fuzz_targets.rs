@@ -105,7 +105,7 @@ fn empty_node() -> &'static (NodeState, Records) {
         let passwd = "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/bash\n";
         std::fs::write(dir.path().join("etc/passwd"), passwd).unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let node = node::observe(&root, &Default::default(), &HostRunner).unwrap();
+        let node = node::observe(&root, Default::default(), &HostRunner).unwrap();
         (node, Records::read(&root).unwrap())
     })
 }
