@@ -18,7 +18,7 @@ use crate::node::accounts::is_locked;
 use crate::node::os_release::Class;
 use crate::node::system::Facts;
 use crate::node::{Accounts, NodeState, Records};
-use crate::object::{Kind, Object};
+use crate::object::{HexDigest, Kind, Object};
 use crate::paths;
 use crate::root::{ResolveError, RootPath, sha256};
 use crate::systemd::{self, UnitFileState, unit_file_state};
@@ -278,7 +278,10 @@ pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
 
 /// A regular file with this text.
 pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
-    let sha256 = sha256(text).into();
+    let sha256 = match text {
+        [] => HexDigest::of_nothing(),
+        text => sha256(text).into(),
+    };
     Object {
         kind: Kind::File {
             size: text.len() as u64,

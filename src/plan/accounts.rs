@@ -4,6 +4,8 @@
 //! Deliberate differences from Ignition: the home of a user that goes is left; a missing home of an existing user
 //! is no error; a home that holds something is not moved, but named with the command that moves it.
 
+use std::borrow::Cow;
+
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::accounts::{Home, MAX_OWNED, Prepared, keys_text, may_have_home};
 use crate::document::ignition::User;
@@ -176,7 +178,13 @@ impl Builder<'_> {
         desired.files.iter().any(whole) || desired.links.iter().any(|link| link.path == *path)
     }
 
-    fn own_new_directory(&mut self, path: &RootPath, mode: u32, owner: (u32, u32), why: &str) {
+    fn own_new_directory(
+        &mut self,
+        path: &RootPath,
+        mode: u32,
+        owner: (u32, u32),
+        why: impl Into<Cow<'static, str>>,
+    ) {
         if !self.may_touch(path, None, InTheWay::Stays) {
             return;
         }
@@ -343,7 +351,7 @@ impl Builder<'_> {
         let wanted = text_object(text.as_bytes(), 0o600, owner);
         let why = format!("SSH keys of {}", user.name);
         let payload = Payload::Bytes(text.into_bytes());
-        self.put(&file, wanted, payload, Section::Users, &why);
+        self.put(&file, wanted, payload, Section::Users, why);
     }
 
     /// A directory of the user; links are not followed here, as they may lead anywhere.

@@ -359,7 +359,7 @@ mod tests {
             },
             payload: Payload::None,
             section,
-            why: String::new(),
+            why: "".into(),
             label: None,
         }
     }

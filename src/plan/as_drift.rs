@@ -18,7 +18,7 @@ pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
                 Step::RemoveDirectory { .. } => DriftKind::Superfluous,
                 Step::Put { .. } | Step::Remove { .. } => DriftKind::Content,
             };
-            unchecked_drift(kind, planned.step.path(), planned.why.clone())
+            unchecked_drift(kind, planned.step.path(), planned.why.to_string())
         })
         .collect()
 }

@@ -48,7 +48,7 @@ impl Builder<'_> {
                 };
                 let payload = Payload::Bytes(bytes.clone());
                 let why = format!("cures {}: {}", finding.check, finding.subject);
-                self.put(path, new, payload, Section::Files, &why);
+                self.put(path, new, payload, Section::Files, why);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Files, their originals, and files that the config has no more (docs/agreement.md: Files, Units).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::claims::{NAME_MAX, longest_name};
@@ -225,7 +226,7 @@ impl Builder<'_> {
         source: &RootPath,
         target: &RootPath,
         section: Section,
-        why: &str,
+        why: impl Into<Cow<'static, str>>,
     ) {
         let Some(object) = self.node().object(source).cloned() else {
             return;

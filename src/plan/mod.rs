@@ -39,6 +39,7 @@ mod units;
 mod users;
 mod whole;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
@@ -258,7 +259,7 @@ pub struct PlannedStep {
     /// Its part of the config.
     pub section: Section,
     /// Why it is needed.
-    pub why: String,
+    pub why: Cow<'static, str>,
     /// The SELinux label of the new object. `None`: that of the file it is a copy of, else of what it replaces,
     /// else the kernel's choice.
     pub label: Option<String>,
@@ -648,7 +649,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Plans an object at a path, unless it is there already.
-    fn put(&mut self, path: &RootPath, new: Object, payload: Payload, section: Section, why: &str) {
+    fn put(
+        &mut self,
+        path: &RootPath,
+        new: Object,
+        payload: Payload,
+        section: Section,
+        why: impl Into<Cow<'static, str>>,
+    ) {
         self.put_over(path, new, payload, section, why, InTheWay::Stays);
     }
 
@@ -659,7 +667,7 @@ impl<'a> Builder<'a> {
         new: Object,
         payload: Payload,
         section: Section,
-        why: &str,
+        why: impl Into<Cow<'static, str>>,
         in_the_way: InTheWay,
     ) {
         if self.is_made(path) && !new.is_directory() {
@@ -680,7 +688,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Plans the removal of what is at a path, if anything is.
-    fn remove(&mut self, path: &RootPath, section: Section, why: &str) {
+    fn remove(&mut self, path: &RootPath, section: Section, why: impl Into<Cow<'static, str>>) {
         let Some(old) = self.node().object(path) else {
             return;
         };
@@ -693,7 +701,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn push(&mut self, step: Step, payload: Payload, section: Section, why: &str) {
+    fn push(
+        &mut self,
+        step: Step,
+        payload: Payload,
+        section: Section,
+        why: impl Into<Cow<'static, str>>,
+    ) {
         let real = self.real(step.path());
         self.touched.insert(real);
         let label = self.plan_label(&step, &payload, section);
@@ -701,7 +715,7 @@ impl<'a> Builder<'a> {
             step,
             payload,
             section,
-            why: why.to_owned(),
+            why: why.into(),
             label,
         });
     }
@@ -713,7 +727,7 @@ impl<'a> Builder<'a> {
         old: Attributes,
         new: Attributes,
         section: Section,
-        why: &str,
+        why: impl Into<Cow<'static, str>>,
     ) {
         let path = path.clone();
         let step = Step::Metadata { path, new, old };

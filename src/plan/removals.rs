@@ -149,7 +149,7 @@ mod tests {
             step,
             payload: Payload::None,
             section: Section::Stale,
-            why: String::new(),
+            why: "".into(),
             label: None,
         }
     }

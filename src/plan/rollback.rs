@@ -306,7 +306,7 @@ fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) 
         step,
         payload,
         section,
-        why: why.to_owned(),
+        why: why.to_owned().into(),
         label: None,
     }
 }

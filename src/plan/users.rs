@@ -4,6 +4,8 @@
 //! emptied; `.ssh` in foreign hands changes owner instead of being deleted; a password
 //! that no config ever set is left alone.
 
+use std::borrow::Cow;
+
 use super::{Attributes, Builder, Payload, Section};
 use crate::drift::{keys_object, keys_text, text_object};
 use crate::node::accounts::{count_keys, is_locked, opens};
@@ -55,7 +57,12 @@ impl Builder<'_> {
     }
 
     /// sshd ignores keys in a directory that others own.
-    pub(super) fn own_directory(&mut self, path: &RootPath, core: (u32, u32), why: &str) {
+    pub(super) fn own_directory(
+        &mut self,
+        path: &RootPath,
+        core: (u32, u32),
+        why: impl Into<Cow<'static, str>>,
+    ) {
         let node = self.node();
         let (Some(found), true) = (node.directories.get(path), node.host.can_chown) else {
             return;

@@ -482,7 +482,7 @@ fn step(planned: &PlannedStep) -> String {
             }
             _ => put_detail(planned, new),
         },
-        Step::Remove { .. } | Step::RemoveDirectory { .. } => planned.why.clone(),
+        Step::Remove { .. } | Step::RemoveDirectory { .. } => planned.why.to_string(),
         Step::Metadata { new, old, .. } => format!(
             "{}; {:04o} {}:{} -> {:04o} {}:{}",
             planned.why, old.mode, old.uid, old.gid, new.mode, new.uid, new.gid

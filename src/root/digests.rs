@@ -141,6 +141,7 @@ mod tests {
     #[test]
     fn a_digest_in_hex_comes_back() {
         assert_eq!(from_hex(&sha256(b"")).map(|b| hex(&b)), Some(sha256(b"")));
+        assert_eq!(*HexDigest::of_nothing(), *sha256(b""));
         assert!(from_hex("").is_none() && from_hex(&"g".repeat(64)).is_none());
     }
 }

@@ -605,7 +605,7 @@ impl Place {
             // The kernel says so of files that it makes up as well, but those are on no device.
             SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => Kind::File {
                 size: 0,
-                sha256: sha256(b"").into(),
+                sha256: HexDigest::of_nothing(),
             },
             SFlag::S_IFREG if is_too_large(stat) => Kind::unread_file(stat),
             SFlag::S_IFREG => {

@@ -220,7 +220,7 @@ const PART: usize = 96;
 /// The result of staging some steps.
 #[derive(Default)]
 struct Staged {
-    stamps: Vec<Option<Stamp>>,
+    stamps: BTreeMap<usize, Stamp>,
     unlabelled: Vec<(RootPath, Reason)>,
 }
 
@@ -237,7 +237,8 @@ impl Staged {
         let stage = staging.stage_of.get(index);
         let stage = stage.and_then(|&at| staging.stages.get(at));
         let stage = stage.ok_or_else(|| StageError::Changed(planned.step.path().clone()))?;
-        self.stamps.push(staging.stage_step(index, planned, stage)?);
+        let stamp = staging.stage_step(index, planned, stage)?;
+        self.stamps.extend(stamp.map(|stamp| (index, stamp)));
         if let Some(errno) = staging.label_staged(index, planned, stage)? {
             let path = planned.step.path().clone();
             self.unlabelled.push((path, errno.into()));
@@ -257,7 +258,8 @@ struct TransactionRun<'a> {
     candidates: Vec<stage::Candidates>,
     stage_of: Vec<usize>,
     stages: Vec<Stage>,
-    stamps: Vec<Option<Stamp>>,
+    /// Stamps of the targets that are there, by the indices of their steps.
+    stamps: BTreeMap<usize, Stamp>,
     unlabelled: Vec<(RootPath, Reason)>,
     journal: Option<Journal>,
     /// Number of steps that were taken.
@@ -285,7 +287,7 @@ impl<'a> TransactionRun<'a> {
             candidates,
             stage_of,
             stages: Vec::new(),
-            stamps: Vec::new(),
+            stamps: BTreeMap::new(),
             unlabelled: Vec::new(),
             journal: None,
             taken: 0,
@@ -539,7 +541,7 @@ impl<'a> TransactionRun<'a> {
         let executor = Executor::new(self.request.root, &dirs);
         for (index, step) in journal.steps.iter().enumerate().take(end).skip(self.taken) {
             log::debug!("{} {}", step.step.sign(), step.step.path());
-            executor.take_step(index, step, self.stamps.get(index).and_then(Option::as_ref))?;
+            executor.take_step(index, step, self.stamps.get(&index))?;
             self.taken = index + 1;
         }
         Ok(())
