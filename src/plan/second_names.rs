@@ -106,6 +106,13 @@ impl Builder<'_> {
 
     /// A second name is of the file that the plan puts at its target.
     fn links_to_new_files(&mut self) {
+        let targets = self.plan.steps.iter().filter_map(|planned| {
+            let Payload::LinkTo(target) = &planned.payload else {
+                return None;
+            };
+            Some(target.clone())
+        });
+        let targets: BTreeSet<RootPath> = targets.collect();
         let mut put: BTreeMap<RootPath, Object> = BTreeMap::new();
         for planned in &mut self.plan.steps {
             let Step::Put { path, new, .. } = &mut planned.step else {
@@ -116,7 +123,9 @@ impl Builder<'_> {
             {
                 *new = object.clone();
             }
-            put.insert(path.clone(), new.clone());
+            if targets.contains(path) {
+                put.insert(path.clone(), new.clone());
+            }
         }
     }
 }

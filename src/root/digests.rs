@@ -17,7 +17,7 @@ pub struct KnownDigests(Mutex<BTreeMap<(u64, u64), Known>>);
 #[derive(Debug)]
 struct Known {
     stamp: Stamp,
-    sha256: [u8; 32],
+    sha256: HexDigest,
     /// This process made the file: since then it gets other names and attributes, which change its change time.
     written: bool,
 }
@@ -54,10 +54,10 @@ impl KnownDigests {
         let same_size = u64::try_from(stat.st_size).is_ok_and(|found| found == *size);
         let stamp = Stamp::from(stat);
         // An empty file is not read anyway.
-        if let (true, Some(sha256)) = (same_size && *size > 0, from_hex(sha256)) {
+        if same_size && *size > 0 && !kind.is_unread() {
             let known = Known {
                 stamp,
-                sha256,
+                sha256: sha256.clone(),
                 written,
             };
             self.lock().insert(stamp.inode(), known);
@@ -73,7 +73,7 @@ impl KnownDigests {
             true => known.stamp.same_but_change_time(&stamp),
             false => known.stamp == stamp,
         };
-        same.then(|| super::hex(&known.sha256).into())
+        same.then(|| known.sha256.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), Known>> {
@@ -81,19 +81,10 @@ impl KnownDigests {
     }
 }
 
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    let digit = |at: usize| char::from(*text.as_bytes().get(at)?).to_digit(16);
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::try_from(digit(2 * index)? << 4 | digit(2 * index + 1)?).ok()?;
-    }
-    (text.len() == 64).then_some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::{hex, sha256};
+    use crate::root::sha256;
 
     const SIZE: i64 = LEAST as i64;
 
@@ -139,9 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_in_hex_comes_back() {
-        assert_eq!(from_hex(&sha256(b"")).map(|b| hex(&b)), Some(sha256(b"")));
+    fn the_digest_of_nothing_is_right() {
         assert_eq!(*HexDigest::of_nothing(), *sha256(b""));
-        assert!(from_hex("").is_none() && from_hex(&"g".repeat(64)).is_none());
     }
 }

@@ -377,7 +377,10 @@ impl StageContext<'_> {
                 let source = payload_source(payload).map_err(|e| io_error(path, e))?;
                 let (kind, stat) = disk::write_file(dir, &name, source, new, self.sync_each)
                     .map_err(|e| io_error(path, e))?;
-                self.root.digests().learn_written(&stat, &kind);
+                if kind == new.kind {
+                    // With the text that the config has: there is only one of it.
+                    self.root.digests().learn_written(&stat, &new.kind);
+                }
                 kind
             }
         };
