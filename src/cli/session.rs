@@ -27,7 +27,7 @@ use crate::node::boot::is_soft_prepared;
 use crate::node::neighbours::image_based_evidence;
 use crate::node::platform::NextConfig;
 use crate::node::sysroot;
-use crate::node::{self, Machine, NodeState, Recorded, Records};
+use crate::node::{self, Host, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
 use crate::plan::{self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task};
 use crate::progress::{self, Work};
@@ -435,7 +435,7 @@ impl<'a> Session<'a> {
             Cure::PutFile { path, .. } => Some(path.clone()),
             _ => None,
         });
-        self.node.observe_more(&self.root, &paths.collect())?;
+        self.node.observe_more(&self.root, paths.collect())?;
         self.crossing = Some(findings);
         Ok(())
     }

@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::document::Desired;
 use crate::document::ignition::Unit;
-use crate::drift::originals::OriginalPaths;
 use crate::drift::unit_path;
 use crate::node::NodeState;
 use crate::node::neighbours::is_fenced;
+use crate::node::originals::OriginalPaths;
 use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::{

@@ -5,7 +5,6 @@
 //! at is marked so. Applying a config is removing this list.
 
 pub mod enablement;
-pub mod originals;
 
 use nix::errno::Errno;
 

@@ -21,6 +21,7 @@ pub mod name_servers;
 pub mod neighbours;
 pub mod network;
 mod observer;
+pub mod originals;
 pub mod os;
 pub mod os_release;
 pub mod platform;
@@ -130,6 +131,8 @@ pub struct Directory {
 pub struct Interest {
     /// Paths whose objects are needed.
     pub paths: BTreeSet<RootPath>,
+    /// Those of them whose copies and stamps of the daemon's are needed too ([`originals::OriginalPaths`]).
+    pub originals: BTreeSet<RootPath>,
     /// Those of them that may have to be removed although they are directories, with everything below.
     pub in_the_way: BTreeSet<RootPath>,
     /// Existing files whose packages may be queried.
@@ -194,6 +197,7 @@ pub fn observe(
         root_hold.mount,
         labels,
         std::mem::take(&mut interest.paths),
+        std::mem::take(&mut interest.originals),
     )?);
     for path in &interest.in_the_way {
         node.observe_below(root, path)?;
@@ -205,7 +209,7 @@ pub fn observe(
     }
     let mut observer = Observer::going_on(root, root_hold.mount, &node);
     units::observe_units(root, &interest, &mut node, &mut observer)?;
-    node.take(observer.seen());
+    node.take(vec![observer.seen()]);
     if node.host.live {
         node.packaged = ask_rpm(&node, &interest, runner);
     }
@@ -277,7 +281,6 @@ impl NodeState {
         known.map_or(self.root_mount, |directory| directory.mount)
     }
 
-    /// Adds the results of an observer.
     /// Reads the objects at more paths.
     ///
     /// # Errors
@@ -285,28 +288,33 @@ impl NodeState {
     pub fn observe_more(
         &mut self,
         root: &Root,
-        paths: &BTreeSet<RootPath>,
+        paths: BTreeSet<RootPath>,
     ) -> Result<(), RootError> {
         let hold = hold_of(root.as_fd()).map_err(|errno| RootError {
             path: "/".into(),
             cause: errno.into(),
         })?;
-        let seen = observer::look(root, hold.mount, self.labels.usable(), paths)?;
+        let none = BTreeSet::new();
+        let seen = observer::look(root, hold.mount, self.labels.usable(), paths, none)?;
         self.take(seen);
         Ok(())
     }
 
-    fn take(&mut self, seen: SeenObjects) {
-        add(&mut self.objects, seen.objects);
-        add(&mut self.stamps, seen.stamps);
-        self.obstructed.extend(seen.obstructed);
-        self.directories.extend(seen.directories);
-        self.flags.extend(seen.flags);
-        self.mount_points.extend(seen.mount_points);
-        self.mounts.extend(seen.mounts);
-        add(&mut self.labels.found, seen.labels);
-        self.labels.elsewhere.extend(seen.elsewhere.clone());
-        self.elsewhere.extend(seen.elsewhere);
+    /// Adds the results of observers, in their order.
+    fn take(&mut self, mut parts: Vec<SeenObjects>) {
+        // One table after the other: each part of the results goes as soon as it is in its table.
+        add(&mut self.objects, &mut parts, |part| &mut part.objects);
+        add(&mut self.stamps, &mut parts, |part| &mut part.stamps);
+        add(&mut self.labels.found, &mut parts, |part| &mut part.labels);
+        for seen in parts {
+            self.obstructed.extend(seen.obstructed);
+            self.directories.extend(seen.directories);
+            self.flags.extend(seen.flags);
+            self.mount_points.extend(seen.mount_points);
+            self.mounts.extend(seen.mounts);
+            self.labels.elsewhere.extend(seen.elsewhere.clone());
+            self.elsewhere.extend(seen.elsewhere);
+        }
     }
 
     fn observe_below(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
@@ -321,7 +329,16 @@ impl NodeState {
 }
 
 /// Adds results in order: an empty map is built from them at once.
-fn add<T>(known: &mut BTreeMap<RootPath, T>, found: Vec<(RootPath, T)>) {
+fn add<T>(
+    known: &mut BTreeMap<RootPath, T>,
+    parts: &mut [SeenObjects],
+    of: fn(&mut SeenObjects) -> &mut Vec<(RootPath, T)>,
+) {
+    let count = parts.iter_mut().map(|part| of(part).len()).sum();
+    let mut found = Vec::with_capacity(count);
+    for part in parts {
+        found.extend(std::mem::take(of(part)));
+    }
     if known.is_empty() {
         *known = found.into_iter().collect();
     } else {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::originals::OriginalPaths;
 use super::{Directory, NodeState, at};
 use crate::object::{Flags, Kind, Object, Stamp};
 use crate::root::{
@@ -52,53 +53,41 @@ struct Parent {
     obstacle: Option<ResolveError>,
 }
 
-/// Reads all `paths`, and their labels if they matter.
+/// Reads all `paths`, and the copies and stamps of the daemon's for `originals`; their labels too if they matter. Returns
+/// parts of the results, in order.
 pub(super) fn look(
     root: &Root,
     root_mount: u64,
     labels: bool,
     paths: BTreeSet<RootPath>,
-) -> Result<SeenObjects, RootError> {
-    let paths: Vec<RootPath> = paths.into_iter().collect();
-    let parts = parallel::in_parts(&paths, PART, |part| {
-        let mut observer = Observer::new(root, root_mount, labels);
-        let mut part = part.iter();
-        part.try_for_each(|path| observer.object(path))
-            .map(|()| observer.seen())
-    });
-    // Most paths are of nothing: their memory is worth more now.
-    drop(paths);
-    let parts: Vec<SeenObjects> = parts.into_iter().collect::<Result<_, _>>()?;
-    Ok(SeenObjects::join(parts))
+    originals: BTreeSet<RootPath>,
+) -> Result<Vec<SeenObjects>, RootError> {
+    let new = || Observer::new(root, root_mount, labels);
+    let mut seen = look_in_parts(paths, PART, new, |observer, path| observer.object(path))?;
+    // Most of these paths are of nothing: none is kept.
+    let beside = |observer: &mut Observer<'_>, path: &RootPath| {
+        let mut paths = OriginalPaths::of_path(path).paths();
+        paths.try_for_each(|path| observer.object(&path))
+    };
+    seen.extend(look_in_parts(originals, PART / 3, new, beside)?);
+    Ok(seen)
 }
 
-impl SeenObjects {
-    /// Joins the results of several observers, in their order.
-    fn join(parts: Vec<Self>) -> Self {
-        let mut parts = parts.into_iter();
-        let mut all = parts.next().unwrap_or_default();
-        let room = |count: fn(&Self) -> usize| parts.as_slice().iter().map(count).sum();
-        all.objects.reserve_exact(room(|part| part.objects.len()));
-        all.stamps.reserve_exact(room(|part| part.stamps.len()));
-        all.labels.reserve_exact(room(|part| part.labels.len()));
-        for part in parts {
-            all.add(part);
-        }
-        all
-    }
-
-    /// Adds the results of another observer.
-    fn add(&mut self, other: Self) {
-        self.objects.extend(other.objects);
-        self.stamps.extend(other.stamps);
-        self.obstructed.extend(other.obstructed);
-        self.directories.extend(other.directories);
-        self.flags.extend(other.flags);
-        self.mount_points.extend(other.mount_points);
-        self.mounts.extend(other.mounts);
-        self.labels.extend(other.labels);
-        self.elsewhere.extend(other.elsewhere);
-    }
+/// Calls `read` for each path, with an observer for each part of them. Returns what the observers saw, in order.
+fn look_in_parts<'r>(
+    paths: BTreeSet<RootPath>,
+    least: usize,
+    new: impl Fn() -> Observer<'r> + Sync,
+    read: impl Fn(&mut Observer<'r>, &RootPath) -> Result<(), RootError> + Sync,
+) -> Result<Vec<SeenObjects>, RootError> {
+    let paths: Vec<RootPath> = paths.into_iter().collect();
+    let parts = parallel::in_parts(&paths, least, |part| {
+        let mut observer = new();
+        let mut part = part.iter();
+        part.try_for_each(|path| read(&mut observer, path))
+            .map(|()| observer.seen())
+    });
+    parts.into_iter().collect()
 }
 
 impl<'r> Observer<'r> {

@@ -2,7 +2,6 @@
 
 use crate::accounts::Prepared;
 use crate::document::Desired;
-use crate::drift::originals::OriginalPaths;
 use crate::drift::{dropin_path, unit_path};
 use crate::node::Interest;
 use crate::paths;
@@ -86,9 +85,7 @@ fn files_of(config: &Desired, interest: &mut Interest) {
             .in_the_way
             .extend(gives_way.then(|| file.path.clone()));
         interest.texts.extend(appended.then(|| file.path.clone()));
-        interest
-            .paths
-            .extend(OriginalPaths::of_path(&file.path).paths());
+        interest.originals.insert(file.path.clone());
         interest.paths.insert(file.path.clone());
         interest.packaged.insert(file.path.clone());
     }
@@ -102,7 +99,7 @@ fn units_of(config: &Desired, interest: &mut Interest) {
             .iter()
             .filter_map(|dropin| dropin_path(&unit.name, &dropin.name));
         for path in unit_path(&unit.name).into_iter().chain(dropins) {
-            interest.paths.extend(OriginalPaths::of_path(&path).paths());
+            interest.originals.insert(path.clone());
             interest.paths.insert(path);
         }
     }
