@@ -265,7 +265,7 @@ pub struct AvailableConfig {
     pub place: &'static str,
 }
 
-/// Takes the only config that fits. Nobody can be asked in an initramfs, so two are as good as none.
+/// Takes the only config that fits. An initramfs has no one to ask, so two are as good as none.
 ///
 /// # Errors
 /// Returns the reason why no config is taken, and the way to name one.

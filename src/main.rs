@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Ok(code) => code.into(),
         Err(problem) => {
             progress::clear();
-            // Whoever closed standard error does not want to know; the exit code still tells.
+            // Standard error may be closed; the exit code still tells.
             let _ = writeln!(
                 std::io::stderr(),
                 "error: {}",

@@ -256,7 +256,7 @@ fn given_authorities(args: &FetchArgs) -> Result<Option<String>> {
     Ok(Some(pem))
 }
 
-/// Whoever answers without TLS could be anybody; then a digest has to vouch for what comes.
+/// A server without TLS is not proven; then a digest has to vouch for its answer.
 fn get(
     root: &Root,
     url: &str,
@@ -294,7 +294,7 @@ fn get(
     Ok(fetched.map_err(|error| searched(root, error)))
 }
 
-/// What is at hand is tried with a chain that nobody trusted signs, to be named and not to be taken.
+/// Tries the authorities at hand with a chain that no trusted one signs, to name the one that fits, not to take it.
 fn searched(root: &Root, mut error: FetchError) -> FetchError {
     if let FetchCause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &mut error.cause {
         presented.verified_by = Some(authorities::that_would_verify(root, presented));
@@ -313,7 +313,7 @@ fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bo
         },
         FetchCause::Tls(TlsProblem::UnknownIssuer(_)) if !given && known.is_some() => Some(
             "its certificate was verified by the remembered authority before: the server has another one now, or \
-             somebody else answers. If the authority was replaced on purpose, give the new one with --ca FILE"
+             another machine answers. If the authority was replaced on purpose, give the new one with --ca FILE"
                 .to_owned(),
         ),
         _ => None,

@@ -631,7 +631,7 @@ fn bake(configs: &[String]) -> Result<Vec<Baked>> {
                 config.name
             );
         }
-        // What a file ends in tells whoever looks at it; both are read alike.
+        // The ending is for people; both are read alike.
         let json = document.trim_ascii_start().starts_with(b"{");
         let file = format!("{}.{}", config.name, if json { "json" } else { "yaml" });
         match all.iter().find(|baked| baked.file == file) {

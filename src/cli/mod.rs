@@ -634,8 +634,8 @@ pub struct GuardArgs {
     #[arg(long)]
     pub clear_immutable: bool,
 
-    /// Force the run while an update of this node seems to be under way, and drop what somebody
-    /// else staged where it is in the way [default: refuse]
+    /// Force the run while an update of this node seems to be under way, and drop a deployment
+    /// that another program staged where it is in the way [default: refuse]
     #[arg(long)]
     pub takeover: bool,
 

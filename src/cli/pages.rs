@@ -15,7 +15,7 @@ use crate::report;
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Commands of whoever administers a system.
+/// Section of the manual for administration commands.
 const SECTION: &str = "8";
 
 /// Runs `completions`.

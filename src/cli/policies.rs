@@ -7,7 +7,7 @@ use crate::daemon::policies::{self, Brought, Cluster, FoundPolicies};
 use crate::root::Root;
 use crate::time::{now, utc};
 
-/// Whose policies they are where nobody's are known.
+/// The owner of the policies where none is known.
 pub(super) const DEFAULTS: &str =
     "the operator's default policies; those of the cluster are not known here";
 

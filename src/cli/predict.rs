@@ -164,7 +164,7 @@ struct ForecastSources<'a> {
     evidence: ForecastEvidence,
     initial: Option<Result<StartAnnotations, String>>,
     triggers: Triggers,
-    /// Configs of the cache that somebody speaks of.
+    /// Configs of the cache that a record or an annotation names.
     cached: Vec<(MachineConfig, bool)>,
     /// Which configs are what their names say, by digest.
     proven: RefCell<BTreeMap<String, bool>>,

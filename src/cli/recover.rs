@@ -33,7 +33,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Write)?;
-    // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
+    // Started without need, as `install` does to see whether it can be: then another process may have the lock.
     let is_idle = || -> Result<bool> {
         let nothing = transaction::find_pending(&root)? == Pending::Nothing;
         Ok(nothing && transaction::find_strays(&root).is_empty())
@@ -130,7 +130,7 @@ fn names(units: &[String]) -> Vec<&str> {
     units.iter().map(String::as_str).collect()
 }
 
-/// Nobody reads a console at boot; `status` tells it later.
+/// At boot the console may go unread; `status` shows it later.
 fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, started: u64) {
     let (outcome, config) = match recovered {
         Recovered::Finished(config, _) => (RunOutcome::Recovered, config),

@@ -145,7 +145,7 @@ impl Stopped<'_> {
                 let said = format!(
                     "ended by {signal}; no file was changed, and the kubelet is started again"
                 );
-                // Nobody is there to say it when the signal has its way.
+                // After the signal no code is left to report it.
                 log::warn!("{said}");
                 bail!(said);
             }

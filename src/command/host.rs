@@ -316,7 +316,7 @@ mod tests {
                 .lines()
                 .find_map(|word| word.parse().ok())
                 .unwrap();
-            // It was killed; its parent is whoever collects orphans here, which may take its time.
+            // It was killed; the process that collects orphans here may take its time.
             let end = Instant::now() + Duration::from_secs(20);
             while is_alive(pid) && Instant::now() < end {
                 thread::yield_now();

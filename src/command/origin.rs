@@ -1,4 +1,4 @@
-//! The origin file of a deployment: what it was made of. rpm-ostree and bootc write the same file; what bootc leaves out of
+//! The origin file of a deployment: the image and packages it was made of. rpm-ostree and bootc write the same file; what bootc leaves out of
 //! its status of a node with packages stands here.
 
 use super::rpm_ostree::reference::image_of;

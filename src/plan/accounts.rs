@@ -373,7 +373,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What a removed user leaves behind is somebody's work: only said, never deleted.
+    /// Files that a removed user leaves behind are reported and never deleted.
     fn left(&mut self, prepared: &Prepared) {
         for (index, path) in &prepared.left {
             let message = format!(

@@ -27,7 +27,7 @@ pub struct After {
     pub queue: Vec<Queued>,
     /// The same for what differs on disk and not between the configs: it was changed by hand, or lost.
     pub repairs: Vec<Queued>,
-    /// What is repaired and has no action: whoever has read it goes on with the old.
+    /// A repaired file that has no action: a program that has read it goes on with the old content.
     pub unserved: Vec<String>,
     /// Why the daemon would have drained the node first, if it would.
     pub drain: Option<String>,

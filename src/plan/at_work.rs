@@ -30,7 +30,7 @@ pub(super) struct ActivityEvidence {
     pub ways: Option<StagedWays>,
 }
 
-/// The ways out of what somebody staged.
+/// The ways out of a foreign staged deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StagedWays {
     /// The command by which it comes into force.
@@ -241,7 +241,7 @@ pub(super) fn taken_over(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; passed over as asked (--takeover)"))
 }
 
-/// What somebody staged, where files alone are asked for.
+/// Notes a foreign staged deployment, where files alone are asked for.
 pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
     let enter = evidence.ways.as_ref().map(|ways| ways.enter.clone());
     let enter = enter.unwrap_or_default();
@@ -277,7 +277,7 @@ pub(super) fn stagers(activity: &Activity, facts: Option<&Facts>) -> Vec<Notice>
     all
 }
 
-/// What this config wants, and somebody else staged.
+/// Notes a foreign staged deployment that has what this config wants.
 pub(super) fn note_staged_by_others(activity: &Activity, facts: Option<&Facts>) -> Option<Notice> {
     let staged = activity.staged.as_ref()?;
     let who = name_stager(staged, facts);
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_staged_has_three_ways_out() {
+    fn a_foreign_staged_deployment_has_three_ways_out() {
         let refuse = |activity: &Activity, scene| {
             let found = find_activity(activity, scene);
             assert_eq!(found.len(), 1);
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_of_bootc_is_work_whoever_began_it() {
+    fn a_switch_of_bootc_is_work_of_any_program() {
         for (line, work) in [
             ("bootc switch quay.example/os:2", true),
             ("/usr/bin/bootc upgrade --download-only", true),

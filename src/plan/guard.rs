@@ -19,7 +19,7 @@ pub struct Allowed {
     pub staged: bool,
     /// A run of ours staged what is staged.
     pub ours: bool,
-    /// What somebody else staged is left alone: only files are asked for.
+    /// A foreign staged deployment is left alone: only files are asked for.
     pub leaves_staged: bool,
     /// The command has an option for files alone.
     pub has_files_only: bool,

@@ -298,7 +298,7 @@ pub enum Force {
 pub struct Plan {
     /// Reasons why it will not be done.
     pub blockers: Vec<Notice>,
-    /// What will not be as somebody might expect.
+    /// The notices: results that a reader may not expect.
     pub notices: Vec<Notice>,
     /// What is staged for the next boot, before the other steps.
     pub os: OsPlan,

@@ -1,7 +1,7 @@
 //! Directories and links (docs/ignition.md: Nodes). The daemon applies none; a first boot made them.
 //!
 //! Deliberate differences from Ignition: what is there already and right is no error; the contents of an
-//! existing directory are never deleted; a new soft link belongs to root, not to whoever owns its target.
+//! existing directory are never deleted; a new soft link belongs to root, not to the owner of its target.
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::document::{DesiredDirectory, DesiredLink, Owner};

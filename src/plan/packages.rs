@@ -120,7 +120,7 @@ impl OsPlan {
         base: &Deployment,
         wanted: &WantedPackages<'_>,
     ) -> Result<Option<Notice>, PackagesError> {
-        // The daemon leaves alone what nobody ever asked for through a config.
+        // The daemon leaves packages alone that no config ever asked for.
         if wanted.extensions.is_empty() && !wanted.were {
             return Ok(None);
         }

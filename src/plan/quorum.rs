@@ -9,7 +9,7 @@ use crate::notice::Notice;
 pub enum Quorum {
     /// Nothing.
     Holds,
-    /// It is away meanwhile, or nobody knows: in words.
+    /// It is away meanwhile, or its state is unknown: the reason.
     Told(String),
     /// It would be lost: in words.
     Lost(String),
@@ -21,8 +21,8 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
         Etcd::NotHere => return Quorum::Holds,
         Etcd::Silent(why) => {
             return Quorum::Told(format!(
-                "this node is of the control plane, but its etcd gives no answer ({why}), so nobody knows whether the \
-                 others can do without it. Before the reboot, on another member: etcdctl endpoint health --cluster"
+                "this node is of the control plane, but its etcd gives no answer ({why}), so it is not known if the \
+                 other members have a quorum without it. Before the reboot, on another member: etcdctl endpoint health --cluster"
             ));
         }
         Etcd::Fenced(members) => return judge_fenced(members),

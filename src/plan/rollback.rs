@@ -1,6 +1,6 @@
 //! Taking a finished run back: its steps inverted, with the objects that the history keeps.
 //!
-//! What a run replaced comes back whether or not a config ever owned it. A path that somebody else has changed
+//! What a run replaced comes back whether or not a config ever owned it. A path that another program or an admin has changed
 //! since is never overwritten unasked.
 
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ impl FinishedRun {
         }
     }
 
-    /// What the running system is told once the run is taken back: whoever was told of its files is told again.
+    /// The notifications after the run is taken back: each unit that the run notified is notified again.
     pub fn jobs_back(&self) -> Vec<Job> {
         let mut steps = self.steps.iter();
         let units = steps.any(|(step, _)| is_read_by_manager(step.path()));

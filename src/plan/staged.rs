@@ -1,4 +1,5 @@
-//! What somebody else staged: who did, whether a reboot enters it, and the ways out. It is never dropped unasked
+//! A deployment that another program or an admin staged: its author, the boot that enters it, and the ways out. It is never
+//! dropped unasked
 //! (docs/operating-system.md).
 
 use crate::command::origin::Origin;

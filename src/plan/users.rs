@@ -1,4 +1,4 @@
-//! Keys and password of `core` (docs/agreement.md: Users), and the promise to lock nobody out.
+//! Keys and password of `core` (docs/agreement.md: Users), and the promise that a login stays possible.
 //!
 //! Deliberate differences from the daemon: a password is locked with `*`, never
 //! emptied; `.ssh` in foreign hands changes owner instead of being deleted; a password

@@ -506,7 +506,7 @@ mod tests {
                 cache: vec![cached(B, true), damaged()],
                 others: &[(B, UNASKED), ("x.json", "damaged: is cut short")],
                 ..row(
-                    "something newer was fetched, which nobody asked for",
+                    "something newer was fetched, and no document asks for it",
                     present(A),
                 )
             },
@@ -693,7 +693,7 @@ mod tests {
                     "The newest in the cache is rendered-worker-b: `mco-rescue plan cached:",
                 ),
                 ..row(
-                    "nothing recorded, and a config that nobody asked for",
+                    "nothing recorded, and a config that no document asks for",
                     Recorded::Missing,
                 )
             },

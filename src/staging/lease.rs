@@ -39,7 +39,7 @@ pub struct Lease<'a> {
 
 impl Lease<'_> {
     /// Takes everything back that we lent in this boot, a run that was cut off included. Of a boot before only the
-    /// repository can be left; that is a matter of the plan, which knows whether somebody else uses it.
+    /// repository can be left; that is a matter of the plan, which knows if another program uses it.
     pub fn take_back(&self) -> Result<()> {
         if !runtime::has(runtime::LENT) {
             return Ok(());

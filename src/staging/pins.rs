@@ -78,7 +78,7 @@ pub fn unpin_deployments(
                 ask(runner, &arguments::unpin_deployment(deployment.index)).map_err(said)?;
                 gone.push(deployment.clone());
             }
-            // Somebody else did it, or removed it.
+            // Another program did it, or removed it.
             _ => {}
         }
         kept.retain(|other| *other != name);

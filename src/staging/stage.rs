@@ -42,7 +42,7 @@ pub struct Staging<'a> {
     pub print: &'a dyn Fn(&str),
     /// The root, where what is awaited is kept.
     pub root: &'a Root,
-    /// Proof that nobody else is at it.
+    /// Proof that no other process stages.
     pub lock: &'a transaction::Lock,
     /// What is to be staged.
     pub plan: &'a OsPlan,
@@ -102,7 +102,7 @@ impl Staging<'_> {
         if self.plan.is_empty() {
             return Ok(());
         }
-        // Whoever ends the run must not leave behind what rpm-ostreed is lease, nor what is half staged.
+        // A signal that ends the run must leave no lease of rpm-ostreed and no half staged deployment.
         let signals = DeferredSignals::new();
         signals::answer(SignalAnswer::Cancelling);
         let lease = Lease {
@@ -132,7 +132,7 @@ impl Staging<'_> {
         };
         let error = self.drop_staged(&failed.0, &failed.1);
         if let Some(signal) = signals.waiting() {
-            // Nobody is there to say it when the signal has its way.
+            // After the signal no code is left to report it.
             log::warn!("ended by {signal}: {error:#}");
             signals::answer(SignalAnswer::Said);
         }
@@ -225,7 +225,7 @@ impl Staging<'_> {
         }
     }
 
-    /// What we pinned and nobody needs now would fill `/boot` for ever.
+    /// A deployment that this program pinned and no run needs would fill `/boot` for ever.
     fn unpin(&self) {
         let pins = |step: &OsStep| matches!(step, OsStep::Pin { .. });
         if !self.plan.steps.iter().any(pins) {
@@ -317,7 +317,7 @@ impl Staging<'_> {
                 log::warn!("what runs is not pinned: {program} is not installed");
                 Ok(())
             }
-            // It may have been staged all the same: whoever asks for a proof later finds out.
+            // It may have been staged all the same: the proof later finds out.
             Err(cause) if signals.waiting().is_none() && self.is_done(step) => {
                 log::warn!("{cause}; but it is staged");
                 Ok(())

@@ -2,8 +2,8 @@
 //!
 //! Capabilities belong to threads. The main thread gives up before a byte of a document is read, and
 //! again before a transaction, when the plan tells what is needed; a program is
-//! started from a thread that keeps only what that program needs. Giving up never fails a run: whoever may
-//! not do that (an ordinary user, a container) has little to give up.
+//! started from a thread that keeps only what that program needs. Giving up never fails a run: a process that may
+//! not do that (of an ordinary user, in a container) has little to give up.
 
 use caps::{CapSet, CapsHashSet, errors::CapsError};
 

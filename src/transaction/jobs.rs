@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_told_is_told_again_and_what_was_stopped_starts() {
+    fn notified_units_are_notified_again_and_stopped_ones_start() {
         let told = |path: &str, told: usize| {
             let runner = Manager::default();
             let failed = repeat_jobs(&runner, &journal(path, &jobs()), told);

@@ -746,7 +746,7 @@ fn keep_across(
         disk::rename_across(stage.as_fd(), &name, stage.as_fd(), &away)?;
     }
     remove_for_good(stage, &away, step);
-    // After a power cut the journal alone says what it was, and the journal goes next.
+    // After a power cut the journal alone describes it, and the journal goes next.
     Ok(disk::sync_file_system(stage)?)
 }
 

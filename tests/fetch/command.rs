@@ -147,7 +147,7 @@ fn another_authority_than_the_remembered_one_is_explained_and_not_believed() {
     let second = server(&new, &config);
     let said = flat_run(&fetch(&root, &["--server", &second.url("")]).exits(1));
     assert!(
-        said.contains("the server has another one now, or somebody else answers"),
+        said.contains("the server has another one now, or another machine answers"),
         "{said}"
     );
     let file = ca(&new);

@@ -9,7 +9,7 @@ use crate::source::server::{Server, ServerClock};
 use crate::source::{Http, ReferenceNetwork};
 use crate::time::now;
 
-/// Nobody waits longer for it.
+/// The limit for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The answer is not looked at.
 const MAX_BYTES: u64 = 64 << 10;

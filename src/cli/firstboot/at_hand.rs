@@ -38,7 +38,7 @@ pub(super) fn choose(
     all.extend(of_cache(root)?);
     let medium = match (all.is_empty(), parameters.mode) {
         (false, _) => None,
-        // Somebody means it: a stick may take its time, or be plugged in only now.
+        // It was given on purpose: a stick may take its time, or be plugged in only now.
         (true, Mode::Apply) => wait_for_medium(runner, parameters.timeout),
         (true, _) => medium(runner),
     };

@@ -1,7 +1,7 @@
 //! `firstboot --complete`: on the booted node, the work of the first-boot service where that cannot do it.
 //!
 //! Its units try again for ever without a registry, and the kubelet waits for them (docs/agreement.md: First boot). The pull
-//! alone harms nobody: it keeps the boot where it is until the reboot, or until there is nothing left to wait for. The
+//! alone does no harm: it keeps the boot where it is until the reboot, or until there is nothing left to wait for. The
 //! service itself drops what is staged each time it tries, so it is stopped before anything is.
 
 use crate::cli::ui::Ui;
@@ -63,7 +63,7 @@ pub(crate) fn stop_service(runner: &dyn CommandRunner) -> Result<()> {
     Ok(())
 }
 
-/// Whoever is stopped while it starts counts as failed, which nobody is to look into.
+/// Stops units. A unit that is stopped while it starts counts as failed: that mark is taken off.
 fn end(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
     systemctl::stop_units(runner, units)?;
     // One that systemd has let go of meanwhile is none of its units any more.

@@ -140,7 +140,7 @@ impl Attempt<'_> {
         if parameters.mode == Mode::Off {
             return Ok(FirstBootResult::ended("nothing", "mco_rescue=off", None));
         }
-        // What is mounted for this is seen by nobody else, and goes with us.
+        // The mounts for this are private to this process, and end with it.
         mounts::own().context("making mounts of our own")?;
         let looking = BootRoot::prepare(path, RootAccess::Read)?;
         let root = Root::open(path).context("opening the root")?;
@@ -213,7 +213,7 @@ impl Attempt<'_> {
         Ok(FirstBootResult::ended("applied", &self.why, Some(name)))
     }
 
-    /// The same transaction as `apply`; nobody is there to be asked.
+    /// The same transaction as `apply`, without a question.
     fn transact(
         &mut self,
         root: Root,

@@ -1,6 +1,6 @@
 //! The level of the processor that a program of x86-64 asks for, in its property note.
 //!
-//! Everything is read within bounds: the file is of an image that nobody has booted.
+//! Everything is read within bounds: the image was never booted here.
 
 /// Program header of the property note.
 const PT_GNU_PROPERTY: u32 = 0x6474_e553;
