@@ -8,6 +8,7 @@ pub mod bootc;
 pub mod crictl;
 mod host;
 pub mod ignition;
+pub mod ip;
 pub mod job;
 pub mod origin;
 pub mod ostree;

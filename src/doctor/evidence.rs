@@ -3,6 +3,7 @@
 //! A new check that needs more evidence adds a field here, and one function that fills it in where the rest is
 //! gathered.
 
+use crate::command::ip::NetworkInterface;
 use crate::command::systemctl::StartResult;
 use crate::command::systemctl::UnitActivity;
 use crate::daemon::forecast::AnnotationSource;
@@ -14,12 +15,15 @@ use crate::images::pull::Trace;
 use crate::invocation::{root_option, shell_word};
 use crate::kargs::Kargs;
 use crate::node::bootloader::{BootEntry, KernelDirectory};
-use crate::node::certificates::Certificate;
+use crate::node::certificates::{Certificate, CertificateRole};
 use crate::node::clock::Clock;
 use crate::node::deploy_directories::DeployDirectory;
+use crate::node::host_name::HostNames;
 use crate::node::images_on_disk::ContainersStorage;
 use crate::node::network::Network;
+use crate::node::node_address::NodeAddresses;
 use crate::node::space::{KernelRoom, Space};
+use crate::node::static_network::StaticNetwork;
 use crate::node::system::Facts;
 use crate::node::{Records, System};
 use crate::object::Flags;
@@ -152,6 +156,14 @@ pub struct DoctorEvidence {
     pub server: Option<String>,
     /// The parts of the node outside its configs.
     pub upkeep: Upkeep,
+    /// The names of the host.
+    pub host_names: Look<HostNames>,
+    /// The network interfaces with their addresses; of a running system only.
+    pub interfaces: Look<Vec<NetworkInterface>>,
+    /// The addresses that the configuration gives.
+    pub static_network: Look<StaticNetwork>,
+    /// The addresses that parts of the node have kept.
+    pub node_addresses: Look<NodeAddresses>,
 }
 
 /// The state of `/etc/kubernetes/kubeconfig`, links followed.
@@ -357,6 +369,28 @@ impl DoctorEvidence {
         let records = self.records.get();
         let layered = records.and_then(|records| records.current_image.as_deref());
         drift::daemon_verdict(config, layered, drifts)
+    }
+
+    /// Returns the arguments of the running kernel, else of the default boot entry.
+    ///
+    /// # Errors
+    /// The reason why they are missing.
+    pub fn boot_arguments(&self) -> Result<&Kargs, &str> {
+        match &self.system {
+            System::Known(facts) => Ok(&facts.booted_arguments),
+            _ => self.arguments_on_disk.seen(),
+        }
+    }
+
+    /// Returns the name of the node in the cluster, from the kubelet's certificate.
+    pub fn node_name(&self) -> Option<&str> {
+        let mut all = self.certificates.get()?.iter();
+        all.find_map(|one| {
+            let subject = Some(&one.subject).filter(|_| one.role == CertificateRole::KubeletClient);
+            let (_, rest) = subject?.split_once("system:node:")?;
+            let end = rest.find([',', '+', ' ']).unwrap_or(rest.len());
+            rest.get(..end).filter(|name| !name.is_empty())
+        })
     }
 
     /// Returns the name of the recorded config.

@@ -2,11 +2,13 @@
 //! authorities on this node. The check is only for the message; it makes no certificate trusted.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
+use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 use x509_parser::x509::X509Name;
 
@@ -104,6 +106,26 @@ pub fn read_certificate(der: &[u8]) -> Option<CertificateSummary> {
         not_before: time(validity.not_before.timestamp()),
         not_after: time(validity.not_after.timestamp()),
     })
+}
+
+/// Returns the IP addresses that a certificate in DER is valid for; empty if it cannot be read.
+pub fn read_addresses(der: &[u8]) -> Vec<IpAddr> {
+    let Ok((_, certificate)) = parse_x509_certificate(der) else {
+        return Vec::new();
+    };
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|names| &names.value.general_names);
+    let addresses = names.filter_map(|name| match name {
+        GeneralName::IPAddress(bytes) => read_address(bytes),
+        _ => None,
+    });
+    addresses.collect()
+}
+
+fn read_address(bytes: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
 }
 
 impl fmt::Display for CertificateSummary {

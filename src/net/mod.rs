@@ -32,7 +32,7 @@ mod url;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
-pub use chain::{CertificateSummary, Presented, read_certificate};
+pub use chain::{CertificateSummary, Presented, read_addresses, read_certificate};
 pub use dns::ServerAnswer;
 pub use error::{FetchCause, FetchError, TlsProblem};
 pub use names::{NameAnswer, Names};

@@ -93,15 +93,18 @@ pub(super) fn annotated(root: &TestRoot, current: &str, desired: &str) {
 
 /// On a booted node, with programs that answer as the real ones do.
 pub(super) fn on_a_node(test: impl FnOnce(&OstreeNode) + Send) {
-    with_mounts(|| {
-        let node = OstreeNode::new();
-        furnish(&node.root);
-        fs::create_dir_all(node.root.path("run/multus/cni/net.d")).unwrap();
-        node.root
-            .write("run/multus/cni/net.d/10-ovn-kubernetes.conf", "{}\n");
-        node.root.apply(&config());
-        test(&node);
-    });
+    with_mounts(|| test(&booted()));
+}
+
+/// The same; the mounts are already those of the test alone.
+pub(super) fn booted() -> OstreeNode {
+    let node = OstreeNode::new();
+    furnish(&node.root);
+    fs::create_dir_all(node.root.path("run/multus/cni/net.d")).unwrap();
+    node.root
+        .write("run/multus/cni/net.d/10-ovn-kubernetes.conf", "{}\n");
+    node.root.apply(&config());
+    node
 }
 
 #[track_caller]

@@ -258,9 +258,8 @@ impl Drop for OstreeNode {
         // Lazily, which always works: nothing of the kernel's may be met when the root is removed.
         for _ in 0..2 {
             let mut command = Command::new("umount");
-            let command = command
-                .args(["--lazy", "--recursive"])
-                .arg(self.root.path("proc"));
+            // All that is mounted below goes with it, even where something else is mounted over that.
+            let command = command.arg("--lazy").arg(self.root.path("proc"));
             let _ = command.stderr(Stdio::null()).status();
         }
         if fs::read_dir(self.root.path("proc"))
@@ -289,6 +288,11 @@ impl OstreeNode {
         root.write("cmdline", "rw ostree=/ostree/boot.1/rhcos/0/0\n");
         let (line, shown) = (root.path("cmdline"), root.path("proc/cmdline"));
         mount(&["--bind", line.to_str().unwrap(), shown.to_str().unwrap()]);
+        // The kernel's name is that of the machine which tests.
+        root.write("kernel-hostname", "worker-0\n");
+        let name = root.path("kernel-hostname");
+        let shown = root.path("proc/sys/kernel/hostname");
+        mount(&["--bind", name.to_str().unwrap(), shown.to_str().unwrap()]);
         let node = Self {
             root,
             turns: RefCell::default(),

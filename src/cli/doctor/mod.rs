@@ -2,6 +2,7 @@
 
 mod bundle;
 mod gather;
+mod host_network;
 mod server_clock;
 mod upkeep;
 

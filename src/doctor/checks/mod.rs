@@ -27,10 +27,13 @@ mod fp_25_units;
 mod fp_26_labels;
 mod fp_27_secrets;
 mod fp_28_boot_image;
+mod fp_29_first_boot_network;
 mod fp_30_console;
 mod fp_31_kubelet_authority;
 mod fp_32_name_servers;
 mod fp_33_locked_out;
+mod fp_45_hostname;
+mod fp_46_node_address;
 mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
 
@@ -62,10 +65,13 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_26_labels::CHECK,
     fp_27_secrets::CHECK,
     fp_28_boot_image::CHECK,
+    fp_29_first_boot_network::CHECK,
     fp_30_console::CHECK,
     fp_31_kubelet_authority::CHECK,
     fp_32_name_servers::CHECK,
     fp_33_locked_out::CHECK,
+    fp_45_hostname::CHECK,
+    fp_46_node_address::CHECK,
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
 ];

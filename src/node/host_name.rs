@@ -1,0 +1,152 @@
+//! The names that a node has: of the kernel, of its files, and the one that its kubelet is given.
+
+use std::collections::BTreeSet;
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// The name of the running kernel.
+pub const KERNEL: &str = "proc/sys/kernel/hostname";
+/// The name that every boot begins with.
+pub const FILE: &str = "etc/hostname";
+/// Files of variables that the kubelet's unit reads.
+const VARIABLES: [&str; 3] = [
+    "etc/kubernetes/kubelet-env",
+    "etc/kubernetes/kubelet-workaround",
+    "etc/kubernetes/node.env",
+];
+/// Drop-ins of the kubelet's unit.
+const DROP_INS: &str = "etc/systemd/system/kubelet.service.d";
+/// The variable that `--hostname-override` is made of.
+const VARIABLE: &str = "KUBELET_NODE_NAME";
+/// Certificates of etcd that are named by their node.
+const OF_ETCD: [&str; 3] = ["etcd-peer-", "etcd-serving-metrics-", "etcd-serving-"];
+
+/// The names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostNames {
+    /// The name of the running kernel; of a running system only.
+    pub kernel: Option<String>,
+    /// The name in `/etc/hostname`; `None` if there is no such file, or no name in it.
+    pub file: Option<String>,
+    /// The file and the name that the kubelet is given instead of the host's.
+    pub given: Option<(String, String)>,
+    /// The nodes of the control plane, by the names of etcd's certificates.
+    pub members: BTreeSet<String>,
+}
+
+impl HostNames {
+    /// Returns the name of the host and its place, if it is known without a boot.
+    pub fn current(&self) -> Option<(&'static str, &str)> {
+        match (&self.kernel, &self.file) {
+            (Some(name), _) => Some(("/proc/sys/kernel/hostname", name)),
+            (None, Some(name)) => Some(("/etc/hostname", name)),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Reads the names.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read(root: &Root) -> Result<HostNames, RootError> {
+    let text = |path| -> Result<Option<String>, RootError> {
+        let bytes = root.read_small(&RootPath::fixed(path))?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    };
+    let kernel = match root.is_live() {
+        true => text(KERNEL)?,
+        false => None,
+    };
+    Ok(HostNames {
+        kernel: kernel.as_deref().and_then(parse_host_name),
+        file: text(FILE)?.as_deref().and_then(parse_host_name),
+        given: read_given(root)?,
+        members: read_members(root)?,
+    })
+}
+
+/// Returns the first line that is neither empty nor a comment, as systemd does.
+fn parse_host_name(text: &str) -> Option<String> {
+    let mut lines = text.lines().map(str::trim);
+    let name = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    Some(name.trim_end_matches('.').to_owned())
+}
+
+fn read_given(root: &Root) -> Result<Option<(String, String)>, RootError> {
+    let folder = RootPath::fixed(DROP_INS);
+    let names = root.list(&folder)?;
+    let drop_ins = names.iter().filter(|name| name.ends_with(".conf"));
+    let drop_ins = drop_ins.filter_map(|name| folder.join(name).ok());
+    let mut found = None;
+    // A file of variables has the last word.
+    for path in drop_ins.chain(VARIABLES.map(RootPath::fixed)) {
+        let bytes = root.read_small(&path)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some(name) = variable(&text, VARIABLE) {
+            found = Some((path.to_string(), name));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the last value of a variable, in a file of variables or in `Environment=` of a unit.
+pub(super) fn variable(text: &str, key: &str) -> Option<String> {
+    let mut found = None;
+    for line in text.lines().map(str::trim) {
+        let line = line.strip_prefix("Environment=").unwrap_or(line);
+        let line = line.strip_prefix("export ").unwrap_or(line);
+        let words = line.split_whitespace().map(|word| word.trim_matches('"'));
+        let mut values = words.filter_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        if let Some(value) = values.next_back() {
+            found = Some(value.trim_matches(['"', '\'']).to_owned());
+        }
+    }
+    found.filter(|value| !value.is_empty())
+}
+
+fn read_members(root: &Root) -> Result<BTreeSet<String>, RootError> {
+    let names = root.list(&RootPath::fixed(paths::ETCD_CERTIFICATES))?;
+    let members = names.iter().filter_map(|name| {
+        let stem = name.strip_suffix(".crt")?;
+        let mut kinds = OF_ETCD.iter();
+        kinds.find_map(|kind| stem.strip_prefix(kind))
+    });
+    Ok(members.map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_is_found_in_files_and_in_units() {
+        for (text, value) in [
+            ("A=b", Some("b")),
+            ("A=\"b\"\nA='c'", Some("c")),
+            ("[Service]\nEnvironment=\"A=b\" \"AA=c\"", Some("b")),
+            ("Environment=AA=c", None),
+            ("export A=\"b\"", Some("b")),
+            ("# A=b\nBA=c\nA=", None),
+            ("", None),
+        ] {
+            assert_eq!(variable(text, "A").as_deref(), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_name_is_the_first_line_with_a_name() {
+        for (text, name) in [
+            ("node-0\n", Some("node-0")),
+            (
+                "# by hand\n\n node-0.example.\nother\n",
+                Some("node-0.example"),
+            ),
+            ("\n", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_host_name(text).as_deref(), name, "{text:?}");
+        }
+    }
+}
