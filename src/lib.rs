@@ -92,6 +92,8 @@ pub mod first_boot;
 
 pub mod install;
 
+pub mod recorder;
+
 pub mod doctor;
 
 pub mod report;

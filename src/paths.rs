@@ -208,6 +208,12 @@ pub const STAGE: &str = "var/lib/mco-rescue/stage";
 /// Old objects and journals of finished runs.
 pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
+/// Snapshots of the flight recorder.
+pub const RECORDER: &str = "var/lib/mco-rescue/recorder";
+/// Copies of the newest ones, for a rescue system.
+pub const BOOT_RECORDER: &str = "boot/mco-rescue";
+/// Text files of which the flight recorder keeps copies; written by an admin.
+pub const RECORDER_COPIES: &str = "etc/mco-rescue/recorder-copies";
 /// The boot that is awaited.
 pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 /// Runs that changed the operating system too.
@@ -401,6 +407,9 @@ mod tests {
             STATUS,
             STAGE,
             HISTORY,
+            RECORDER,
+            BOOT_RECORDER,
+            RECORDER_COPIES,
             AWAITED,
             OS_RUNS,
             ASKED,
