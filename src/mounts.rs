@@ -49,6 +49,21 @@ pub fn read_only(device: &str, kind: Option<&str>, directory: &Path) -> Result<(
     Err(last)
 }
 
+/// Makes the mount at a directory of the running system writable for this program alone, as ostree does for `/boot`.
+///
+/// # Errors
+/// It is no mount, or the kernel does not do it.
+pub fn make_writable(directory: &Path) -> Result<(), MountError> {
+    let open = || Root::open(directory);
+    if !is_read_only(open()?.as_fd()) {
+        return Ok(());
+    }
+    let failed = |errno| error("making writable", directory, errno);
+    own().map_err(failed)?;
+    // What was opened before belongs to the mounts of others.
+    remount(open()?.as_fd(), MsFlags::empty()).map_err(failed)
+}
+
 /// Unmounts, at once for us and for good when it is not used any more.
 pub fn let_go(directory: &Path) -> Result<(), Errno> {
     umount2(directory, MntFlags::MNT_DETACH)
@@ -339,7 +354,8 @@ fn error(doing: &'static str, path: &Path, errno: Errno) -> MountError {
     }
 }
 
-fn is_read_only(directory: BorrowedFd<'_>) -> bool {
+/// Returns true if the mount of a directory is read-only.
+pub fn is_read_only(directory: impl AsFd) -> bool {
     fstatvfs(directory).is_ok_and(|stat| stat.flags().contains(FsFlags::ST_RDONLY))
 }
 

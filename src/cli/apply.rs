@@ -11,6 +11,7 @@ use super::fetch;
 use super::firstboot::in_place;
 use super::install::Beforehand;
 use super::predict;
+use super::recorder::record_run;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
 use super::work::RunWork;
@@ -24,6 +25,7 @@ use crate::node::boot::is_soft_prepared;
 use crate::node::host::systemd_runs;
 use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
+use crate::recorder::Event;
 use crate::report;
 use crate::report::after::JobsDone;
 use crate::report::question;
@@ -87,6 +89,8 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         told = change(ui, apply, &session, &lock, &plan, started)?;
         force(&session, &plan);
         if let Err(error) = session.observe_applied() {
+            let config = &session.chosen.config.name;
+            record_run(&session.root, ui.runner, &lock, Event::Apply, config);
             log::warn!(
                 "{} is applied, but {error:#}. Next: {}",
                 session.chosen.config.name,
@@ -102,6 +106,10 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         force(&session, &plan);
     }
     let code = verify(ui, args, &session, &plan, &told)?;
+    if !plan.is_empty() {
+        let config = &session.chosen.config.name;
+        record_run(&session.root, ui.runner, &lock, Event::Apply, config);
+    }
     if code == ExitCode::Done && plan.is_empty() && plan.os.is_empty() && !args.files_only {
         state::forget_failure(&session.root)?;
         deployments::settle_awaited(&session.root, session.runner);

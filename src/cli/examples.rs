@@ -36,6 +36,20 @@ pub(super) const DOCTOR: &str = "Examples:
   mco-rescue doctor --deep
   mco-rescue doctor --bundle /run/media/stick/node.tar.gz";
 
+pub(super) const RECORD: &str = "Examples:
+  mco-rescue record";
+
+pub(super) const HISTORY: &str = "Examples:
+  mco-rescue history
+  mco-rescue history --root /mnt
+  mco-rescue history --store /mnt/boot";
+
+pub(super) const DIFF: &str = "Examples:
+  mco-rescue diff
+  mco-rescue diff 12 15
+  mco-rescue diff good now --root /mnt
+  mco-rescue diff --store /mnt/boot";
+
 pub(super) const STATUS: &str = "Examples:
   mco-rescue status
   mco-rescue status --for-cluster

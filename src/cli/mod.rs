@@ -22,6 +22,7 @@ mod plan;
 mod policies;
 mod predict;
 mod preflight;
+mod recorder;
 mod recover;
 mod render;
 mod rollback;
@@ -65,7 +66,7 @@ const EVERYWHERE: &str = "Options of every command";
     0  done; verify: nothing differs; doctor: nothing to do\n  \
     1  an error or a refusal; nothing was changed\n  \
     2  wrong command line\n  \
-    3  verify found differences; doctor: a warning\n  \
+    3  verify or diff found differences; doctor: a warning\n  \
     4  the run failed and everything was put back\n  \
     5  the run is half-way: run `mco-rescue recover`\n  \
     6  doctor found something critical\n\n\
@@ -175,6 +176,28 @@ pub enum Command {
     /// critical, 3 when the worst is a warning, and 0 otherwise.
     #[command(after_long_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
+
+    /// Record a snapshot of this node's facts, to compare with on a bad day
+    ///
+    /// Digests of all of /etc, boot entries, units, interfaces, disks, certificates' dates,
+    /// versions: never a secret. Run at the end of a boot by mco-rescue-record.service.
+    /// Nothing is written where nothing changed.
+    #[command(after_long_help = examples::RECORD)]
+    Record(RecordArgs),
+
+    /// List the boots and runs of this node, the newest first
+    ///
+    /// Changes nothing. Time, what it was and what came of it, with the number of the
+    /// snapshot for diff.
+    #[command(after_long_help = examples::HISTORY)]
+    History(HistoryArgs),
+
+    /// Show what differs between two snapshots, or the last good boot and now
+    ///
+    /// Changes nothing. What keeps nodes from booting or joining most often comes first.
+    /// Ends with exit code 3 when there are differences.
+    #[command(after_long_help = examples::DIFF)]
+    Diff(DiffArgs),
 
     /// Show the recorded config, the last run, and what the daemon will do
     ///
@@ -972,6 +995,41 @@ pub enum CacheCommand {
     },
 }
 
+/// How to record.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Run by a unit at the end of a boot: its result is recorded too
+    #[arg(long, hide = true)]
+    pub at_boot: bool,
+}
+
+/// Which history.
+#[derive(Debug, Default, Args)]
+pub struct HistoryArgs {
+    /// Read the snapshots here: the directory mco-rescue on the file system of a node's
+    /// /boot, or that file system [default: those of the root]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+}
+
+/// What is compared.
+#[derive(Debug, Default, Args)]
+pub struct DiffArgs {
+    /// Number of a snapshot, as history lists it, or `good`: that of the last good boot
+    /// [default: good]
+    #[arg(value_name = "A")]
+    pub from: Option<String>,
+
+    /// The same, or `now` [default: now; without a node, the newest snapshot]
+    #[arg(value_name = "B")]
+    pub to: Option<String>,
+
+    /// Read the snapshots here: the directory mco-rescue on the file system of a node's
+    /// /boot, or that file system [default: those of the root]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+}
+
 /// What rollback may pass over.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
@@ -1043,6 +1101,9 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Verify(args) => verify::run(ui, args),
         Command::Show(args) => show::run(ui, args),
         Command::Doctor(args) => doctor::run(ui, args),
+        Command::Record(args) => recorder::run(ui, args),
+        Command::History(args) => recorder::history::run(ui, args),
+        Command::Diff(args) => recorder::compared::run(ui, args),
         Command::Status(args) => status::run(ui, args),
         Command::Fetch(args) => fetch::run(ui, args),
         Command::Cache(command) => cache::run(ui, command),

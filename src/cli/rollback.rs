@@ -9,6 +9,7 @@ use super::access::{self, AccessNeed};
 use super::evidence::NodeEvidence;
 use super::install::refuse_without_completion;
 use super::kept;
+use super::recorder::record_run;
 use super::recover::recover_first;
 use super::session::open_root;
 use super::work::RunWork;
@@ -23,6 +24,7 @@ use crate::node::host::systemd_runs;
 use crate::node::{self, Host, Interest, NodeState, Records};
 use crate::paths;
 use crate::plan::{self, Allowed, FinishedRun, Plan, PlanRequest, RollbackInputs, Task};
+use crate::recorder::Event;
 use crate::report;
 use crate::report::plan::Heading;
 use crate::report::question;
@@ -174,7 +176,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         id: last.id.clone(),
         config: last.config.clone(),
     };
-    end(ui, &root, &ran, steps + more)
+    end(ui, &root, &lock, &ran, steps + more)
 }
 
 fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
@@ -186,7 +188,7 @@ fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
 }
 
 /// Says what was taken back.
-fn end(ui: &Ui<'_>, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
+fn end(ui: &Ui<'_>, root: &Root, lock: &Lock, run: &Ran, steps: usize) -> Result<ExitCode> {
     // All is in place: what cannot be read now does not change that.
     let left =
         transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
@@ -196,6 +198,7 @@ fn end(ui: &Ui<'_>, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
         Output::Text => report::rollback::to_text(run, &recorded, steps, left),
     };
     report::print_result(text.as_bytes());
+    record_run(root, ui.runner, lock, Event::Rollback, &run.config);
     Ok(ExitCode::Done)
 }
 
@@ -273,7 +276,7 @@ impl Together {
         }
         let steps = take_back(root, ui.runner, lock, args, &self.leaving.runs)?;
         deployments::settle_awaited(root, ui.runner);
-        end(ui, root, &self.run, steps)
+        end(ui, root, lock, &self.run, steps)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::cli::ui::Ui;
 use crate::staging::deployments;
 use std::cell::OnceCell;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +93,19 @@ pub(super) fn open_root(ui: &Ui<'_>) -> Result<Root> {
         bail!("{disk} is the disk that this system runs from; leave --root out");
     }
     Ok(root)
+}
+
+/// Of a mounted disk, the deployment does not show the disk itself: for this run it does, where the running one has
+/// it, so that boot entries, kernels and the other deployments are seen.
+pub(super) fn with_disk(root: Root, disk: &Path) -> Result<Root> {
+    let below = root.shown().strip_prefix(disk).ok();
+    match below.and_then(Path::to_str) {
+        None | Some("") => Ok(root),
+        Some(deployment) => {
+            let deployment = RootPath::parse(&format!("/{deployment}"))?;
+            Ok(mounts::show_disk(disk, &deployment)?)
+        }
+    }
 }
 
 /// The bytes that a step brings; nothing where it brings none.

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 
+use super::recorder::is_set_up;
 use crate::command::CommandRunner;
 use crate::command::job::Job;
 use crate::error::RunError;
@@ -168,6 +169,10 @@ impl RunWork<'_> {
             kept.push(Capability::CAP_SYS_ADMIN);
         }
         kept.extend(self.more);
+        // The recorder reads what other users have in /etc.
+        if is_set_up(self.root) {
+            kept.push(Capability::CAP_DAC_READ_SEARCH);
+        }
         privileges::keep_needed(&kept);
     }
 }

@@ -125,6 +125,32 @@ fn parse_all_owned(
     (said >= owned).then_some(answers)
 }
 
+/// Returns the versions of those packages that are installed, by their names.
+///
+/// # Errors
+/// rpm is missing, or gives no answer.
+pub fn query_versions(
+    runner: &dyn CommandRunner,
+    packages: &[&str],
+) -> Result<BTreeMap<String, String>, CommandError> {
+    let options = ["-q", "--queryformat", "%{NAME} %{VERSION}-%{RELEASE}\n"];
+    let words = options.iter().chain(packages);
+    let answer = runner.run(&CommandLine {
+        program: "rpm".into(),
+        args: words.map(|word| (*word).to_owned()).collect(),
+        timeout: Duration::from_secs(20),
+        capabilities: &[],
+    })?;
+    // Of a package that is not installed it says so, in more words.
+    let version = |line: &str| match line.split(' ').collect::<Vec<_>>().as_slice() {
+        [name, version] if packages.contains(name) => {
+            Some(((*name).to_owned(), (*version).to_owned()))
+        }
+        _ => None,
+    };
+    Ok(answer.stdout.lines().filter_map(version).collect())
+}
+
 /// Returns true if a package is installed, with the daemon's query (docs/agreement.md: Packages).
 pub fn is_installed(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandError> {
     let answer = runner.run(&CommandLine {

@@ -73,6 +73,25 @@ pub fn failed_units() -> CommandLine {
     )
 }
 
+/// Returns all units that the manager has loaded, with their states.
+///
+/// # Errors
+/// systemctl is missing, or gives no answer.
+pub fn query_units(runner: &dyn CommandRunner) -> Result<Vec<UnitActivity>, CommandError> {
+    let options = ["list-units", "--all", "--no-legend", "--plain", "--full"];
+    let answer = run_systemctl(runner, &systemctl_line(&options, &[], QUICK))?;
+    let unit = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (name, _load) = (words.next()?.to_owned(), words.next()?);
+        Some(UnitActivity {
+            name,
+            active: words.next()?.to_owned(),
+            sub: words.next()?.to_owned(),
+        })
+    };
+    Ok(answer.stdout.lines().filter_map(unit).collect())
+}
+
 /// Starts a unit anew, where it runs.
 ///
 /// # Errors

@@ -25,7 +25,7 @@ impl Os {
         let boots_this = host.live || host.in_initramfs;
         let arguments = boots_this.then(kernel_command_line).flatten();
         let origin = match &host.deployment {
-            Some(deployment) => origin(root, deployment)?,
+            Some(deployment) => read_origin(root, deployment)?,
             None => None,
         };
         Ok(Self {
@@ -37,7 +37,10 @@ impl Os {
 }
 
 /// Returns the origin file beside the deployment, which the deployment sees below its `sysroot`.
-fn origin(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
+///
+/// # Errors
+/// The file cannot be read.
+pub fn read_origin(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
     let stateroots = RootPath::fixed(paths::STATEROOTS);
     for name in root.list(&stateroots)? {
         let file = format!("/{}/{name}/deploy/{deployment}.origin", paths::STATEROOTS);

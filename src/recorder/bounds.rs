@@ -23,7 +23,11 @@ pub fn bounded(mut facts: Facts, limit: usize) -> Facts {
         }
         // The smallest directory that is enough; else the largest one below the top.
         let surplus = facts.len() - limit;
-        let below_top = || entries.iter().filter(|(path, _)| path.matches('/').count() > 1);
+        let below_top = || {
+            entries
+                .iter()
+                .filter(|(path, _)| path.matches('/').count() > 1)
+        };
         let enough = below_top().filter(|(_, count)| **count > surplus);
         let chosen = enough.min_by_key(|(path, count)| (**count, Reverse(path.len())));
         let chosen = chosen.or_else(|| below_top().max_by_key(|(_, count)| **count));
@@ -59,7 +63,10 @@ pub fn aligned(mut one: Facts, mut other: Facts) -> (Facts, Facts) {
         let all = facts.keys().filter_map(|path| path.strip_suffix(WHOLE));
         all.map(str::to_owned).collect()
     };
-    let all: BTreeSet<String> = directories(&one).union(&directories(&other)).cloned().collect();
+    let all: BTreeSet<String> = directories(&one)
+        .union(&directories(&other))
+        .cloned()
+        .collect();
     // The deeper ones first, as they were made.
     for directory in all.iter().rev() {
         for facts in [&mut one, &mut other] {
@@ -105,7 +112,10 @@ mod tests {
         let (before, after) = (bounded(facts(50, 99), 10), bounded(facts(50, 7), 10));
         assert_eq!(before.len(), 2);
         assert!(before.contains_key("/etc/fstab"));
-        assert_ne!(before["/etc/kubernetes/pods/**"], after["/etc/kubernetes/pods/**"]);
+        assert_ne!(
+            before["/etc/kubernetes/pods/**"],
+            after["/etc/kubernetes/pods/**"]
+        );
     }
 
     #[test]
@@ -114,12 +124,17 @@ mod tests {
         assert_eq!(one, other);
         let (one, other) = aligned(facts(50, 7), bounded(facts(50, 99), 10));
         assert_ne!(one, other);
-        assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+        assert_eq!(
+            one.keys().collect::<Vec<_>>(),
+            other.keys().collect::<Vec<_>>()
+        );
     }
 
     #[test]
     fn what_cannot_be_gathered_stays() {
-        let top: Facts = (0..9).map(|n| (format!("/etc/{n}"), String::new())).collect();
+        let top: Facts = (0..9)
+            .map(|n| (format!("/etc/{n}"), String::new()))
+            .collect();
         assert_eq!(bounded(top.clone(), 3), top);
     }
 }

@@ -64,7 +64,10 @@ pub fn compare(before: &Snapshot, after: &Snapshot, same_key: bool) -> Compariso
                     Some(_) => (after, "now"),
                     None => (before, "before"),
                 };
-                let why = side.unseen.get(&area).map_or("not recorded", String::as_str);
+                let why = side
+                    .unseen
+                    .get(&area)
+                    .map_or("not recorded", String::as_str);
                 all.not_compared.insert(area, format!("{when}: {why}"));
             }
         }
@@ -149,7 +152,10 @@ mod tests {
             (Area::Interfaces, "eth0 driver", "ice"),
         ]);
         let all = compare(&before, &after, true).differences;
-        let short: Vec<_> = all.iter().map(|one| (one.subject.as_str(), one.change)).collect();
+        let short: Vec<_> = all
+            .iter()
+            .map(|one| (one.subject.as_str(), one.change))
+            .collect();
         assert_eq!(
             short,
             [
@@ -164,8 +170,14 @@ mod tests {
 
     #[test]
     fn digests_of_two_keys_are_no_difference() {
-        let before = snapshot(&[(Area::Etc, "/etc/a", "0644 5 bytes #a"), (Area::Etc, "/etc/b", "0644 5 bytes #a")]);
-        let after = snapshot(&[(Area::Etc, "/etc/a", "0644 5 bytes #b"), (Area::Etc, "/etc/b", "0600 5 bytes #b")]);
+        let before = snapshot(&[
+            (Area::Etc, "/etc/a", "0644 5 bytes #a"),
+            (Area::Etc, "/etc/b", "0644 5 bytes #a"),
+        ]);
+        let after = snapshot(&[
+            (Area::Etc, "/etc/a", "0644 5 bytes #b"),
+            (Area::Etc, "/etc/b", "0600 5 bytes #b"),
+        ]);
         let all = compare(&before, &after, false).differences;
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].after.as_deref(), Some("0600 5 bytes"));

@@ -115,7 +115,12 @@ mod tests {
         let text = "07".repeat(KEY_BYTES);
         let key = Key::parse(format!("{text}\n").as_bytes()).unwrap();
         assert_eq!(key.id(), Key::new(&[7; KEY_BYTES]).id());
-        for bad in ["", "07", &"0g".repeat(KEY_BYTES), &"\u{e9}".repeat(KEY_BYTES)] {
+        for bad in [
+            "",
+            "07",
+            &"0g".repeat(KEY_BYTES),
+            &"\u{e9}".repeat(KEY_BYTES),
+        ] {
             assert!(Key::parse(bad.as_bytes()).is_none(), "{bad:?}");
         }
         assert!(!format!("{key:?}").contains("0707"));

@@ -229,7 +229,12 @@ mod tests {
     fn file_names_are_recognized() {
         assert_eq!(record_of_file(&record_file(12)), Some(12));
         assert_eq!(record_of_file(&record_file(12_345_678)), Some(12_345_678));
-        for other in ["snapshot-1.json", "snapshot-00000a.json", "snapshot-000001", "part-1"] {
+        for other in [
+            "snapshot-1.json",
+            "snapshot-00000a.json",
+            "snapshot-000001",
+            "part-1",
+        ] {
             assert_eq!(record_of_file(other), None, "{other}");
         }
         assert!(is_leftover(".snapshot-000001.json.new") && is_leftover(".key.new"));

@@ -24,7 +24,11 @@ const fn some(begins: &'static [&'static str]) -> Kind {
 /// The order of harm. What is in no line comes last.
 const ORDER: [&[Kind]; 14] = [
     &[all(Area::BootEntries)],
-    &[all(Area::Deployment), all(Area::Origin), all(Area::CommandLine)],
+    &[
+        all(Area::Deployment),
+        all(Area::Origin),
+        all(Area::CommandLine),
+    ],
     &[all(Area::Interfaces)],
     &[
         all(Area::Addresses),
@@ -71,7 +75,12 @@ const ORDER: [&[Kind]; 14] = [
         "/etc/pki/ca-trust/",
     ])],
     &[all(Area::BootFiles), all(Area::Esp)],
-    &[some(&["/etc/systemd/", "/etc/modprobe.d/", "/etc/modules-load.d/", "/etc/sysctl"])],
+    &[some(&[
+        "/etc/systemd/",
+        "/etc/modprobe.d/",
+        "/etc/modules-load.d/",
+        "/etc/sysctl",
+    ])],
     &[all(Area::Versions)],
     &[all(Area::Units)],
     &[all(Area::Config), all(Area::Daemon)],
@@ -112,7 +121,10 @@ mod tests {
             (Area::Clock, "server"),
             (Area::Etc, "/etc/motd"),
         ];
-        let harms: Vec<u8> = order.iter().map(|(area, subject)| harm(*area, subject)).collect();
+        let harms: Vec<u8> = order
+            .iter()
+            .map(|(area, subject)| harm(*area, subject))
+            .collect();
         assert_eq!(harms, (1..=15).collect::<Vec<u8>>());
     }
 }

@@ -65,12 +65,14 @@ mod tests {
 
     #[test]
     fn a_node_that_restarts_all_the_time_keeps_what_differs() {
-        let mut all: Vec<Record> = (1..=60)
-            .map(|n| record(n, "same", Outcome::Good))
-            .collect();
+        let mut all: Vec<Record> = (1..=60).map(|n| record(n, "same", Outcome::Good)).collect();
         all.insert(0, record(0, "other", Outcome::Good));
         let gone = surplus(&all, 8);
-        let left: Vec<u64> = all.iter().map(|one| one.number).filter(|n| !gone.contains(n)).collect();
+        let left: Vec<u64> = all
+            .iter()
+            .map(|one| one.number)
+            .filter(|n| !gone.contains(n))
+            .collect();
         assert_eq!(left.len(), 8);
         assert!(left.starts_with(&[0, 1]), "{left:?}");
         assert_eq!(left.last(), Some(&60));

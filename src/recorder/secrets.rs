@@ -20,7 +20,14 @@ const WORDS: [&str; 14] = [
 
 /// Endings of files with keys.
 const ENDINGS: [&str; 8] = [
-    ".key", ".pem", ".p12", ".pfx", ".jks", ".kubeconfig", ".keytab", ".nmconnection",
+    ".key",
+    ".pem",
+    ".p12",
+    ".pfx",
+    ".jks",
+    ".kubeconfig",
+    ".keytab",
+    ".nmconnection",
 ];
 
 /// Directories that hold keys or passwords.
@@ -39,10 +46,15 @@ pub fn refuse_path(path: &str) -> Option<&'static str> {
         return Some("is not below /etc");
     }
     let is_listed = crate::paths::SECRETS.contains(&path.trim_start_matches('/'))
-        || DIRECTORIES.iter().any(|directory| path.starts_with(directory))
+        || DIRECTORIES
+            .iter()
+            .any(|directory| path.starts_with(directory))
         || ENDINGS.iter().any(|ending| name.ends_with(ending))
         || name.contains("kubeconfig")
-        || name.rsplit('/').next().is_some_and(|name| name.ends_with("key"))
+        || name
+            .rsplit('/')
+            .next()
+            .is_some_and(|name| name.ends_with("key"))
         || WORDS.iter().any(|word| name.contains(word));
     is_listed.then_some("may hold a secret, by its name")
 }
@@ -56,10 +68,13 @@ pub fn refuse_text(text: &str) -> Option<&'static str> {
         assigned && WORDS.iter().any(|word| line.contains(word))
     });
     // A word with `user:password@`.
-    let has_login = small
-        .split_whitespace()
-        .any(|word| word.split_once("://").is_some_and(|(_, rest)| rest.contains('@')));
-    let has_hash = ["$1$", "$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$"].iter().any(|mark| small.contains(mark));
+    let has_login = small.split_whitespace().any(|word| {
+        word.split_once("://")
+            .is_some_and(|(_, rest)| rest.contains('@'))
+    });
+    let has_hash = ["$1$", "$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$"]
+        .iter()
+        .any(|mark| small.contains(mark));
     (has_key || has_word || has_login || has_hash).then_some("may hold a secret, by its text")
 }
 
@@ -94,7 +109,12 @@ mod tests {
         ] {
             assert!(refuse_path(path).is_some(), "{path}");
         }
-        for path in ["/etc/fstab", "/etc/hosts", "/etc/sysctl.d/90-a.conf", "/etc/crio/crio.conf.d/10-a"] {
+        for path in [
+            "/etc/fstab",
+            "/etc/hosts",
+            "/etc/sysctl.d/90-a.conf",
+            "/etc/crio/crio.conf.d/10-a",
+        ] {
             assert_eq!(refuse_path(path), None, "{path}");
         }
     }
@@ -112,7 +132,11 @@ mod tests {
         ] {
             assert!(refuse_text(text).is_some(), "{text}");
         }
-        for text in ["UUID=1-2 /boot ext4 defaults 0 0\n", "vm.swappiness = 1\n", "192.0.2.1 a\n"] {
+        for text in [
+            "UUID=1-2 /boot ext4 defaults 0 0\n",
+            "vm.swappiness = 1\n",
+            "192.0.2.1 a\n",
+        ] {
             assert_eq!(refuse_text(text), None, "{text}");
         }
     }

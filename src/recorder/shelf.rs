@@ -151,10 +151,21 @@ impl Shelf {
         &self.files
     }
 
-    /// Returns true if a part is there; its contents are not looked at.
-    pub fn has_part(&self, name: &str) -> bool {
+    /// Returns the size of a part; `None` if it is missing. Its contents are not looked at.
+    pub fn part_size(&self, name: &str) -> Option<usize> {
         let file = format::part_file(name);
-        self.files.binary_search(&file).is_ok()
+        self.files.binary_search(&file).ok()?;
+        let path = RootPath::parse(&format!("/{file}")).ok()?;
+        let stat = self.directory.place(&path).ok()??.stat().ok()??;
+        usize::try_from(stat.st_size).ok()
+    }
+
+    /// Returns the bytes of a part as they are.
+    ///
+    /// # Errors
+    /// The part cannot be read.
+    pub fn part_bytes(&self, name: &str) -> Result<Vec<u8>, String> {
+        self.read(&format::part_file(name), MAX_PART)
     }
 
     fn read(&self, file: &str, limit: u64) -> Result<Vec<u8>, String> {

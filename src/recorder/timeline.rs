@@ -99,9 +99,8 @@ pub fn history(sources: &Sources<'_>) -> Vec<HistoryEntry> {
         insert(&mut all, entry);
     }
     if let Some((boot, began)) = &sources.running {
-        let has_snapshot = |record: &Record| {
-            record.event == Event::Boot && record.boot.as_ref() == Some(boot)
-        };
+        let has_snapshot =
+            |record: &Record| record.event == Event::Boot && record.boot.as_ref() == Some(boot);
         if !sources.records.iter().any(has_snapshot) {
             let entry = HistoryEntry {
                 boot: Some(boot.clone()),
@@ -140,7 +139,10 @@ fn failed_boots(sources: &Sources<'_>) -> Vec<HistoryEntry> {
 fn insert(all: &mut Vec<HistoryEntry>, entry: HistoryEntry) {
     let later = |one: &HistoryEntry| one.at > entry.at;
     // From the end: a clock that was set back early must not draw later lines to the front.
-    let at = all.iter().rposition(|one| !later(one)).map_or(0, |at| at + 1);
+    let at = all
+        .iter()
+        .rposition(|one| !later(one))
+        .map_or(0, |at| at + 1);
     all.insert(at, entry);
 }
 
@@ -230,14 +232,24 @@ pub fn came_between(
         let value = snapshot.get(difference.area, &difference.subject);
         value == difference.after.as_deref()
     };
-    let has_area = |(_, snapshot): &&(Record, Snapshot)| snapshot.facts.contains_key(&difference.area);
+    let has_area =
+        |(_, snapshot): &&(Record, Snapshot)| snapshot.facts.contains_key(&difference.area);
     let comparable: Vec<&(Record, Snapshot)> = since.iter().filter(has_area).collect();
-    let last_before = comparable.iter().rposition(|(_, snapshot)| !is_as_now(snapshot));
+    let last_before = comparable
+        .iter()
+        .rposition(|(_, snapshot)| !is_as_now(snapshot));
     let moment = |at: usize| comparable.get(at).map(|(record, _)| Moment::from(record));
     let before = last_before.and_then(moment);
-    let first = || since.first().map_or(Moment::now(now), |(record, _)| record.into());
+    let first = || {
+        since
+            .first()
+            .map_or(Moment::now(now), |(record, _)| record.into())
+    };
     let after = last_before.and_then(|at| moment(at + 1));
-    (before.unwrap_or_else(first), after.unwrap_or(Moment::now(now)))
+    (
+        before.unwrap_or_else(first),
+        after.unwrap_or(Moment::now(now)),
+    )
 }
 
 /// Returns the word by which a difference is found in the evidence of a check: a path, a unit, an interface, an address.
@@ -311,7 +323,11 @@ mod tests {
     fn runs_without_a_snapshot_stand_between_the_boots() {
         let mut apply = record(2, 250, Event::Apply);
         apply.run = Some("r2".to_owned());
-        let records = [record(1, 100, Event::Boot), apply, record(3, 300, Event::Boot)];
+        let records = [
+            record(1, 100, Event::Boot),
+            apply,
+            record(3, 300, Event::Boot),
+        ];
         let run = |id: &str, at| KnownRun {
             id: id.to_owned(),
             at,
@@ -327,19 +343,35 @@ mod tests {
         });
         assert_eq!(
             short(&all),
-            [(Some(1), Some(100)), (None, Some(150)), (Some(2), Some(250)), (Some(3), Some(300))]
+            [
+                (Some(1), Some(100)),
+                (None, Some(150)),
+                (Some(2), Some(250)),
+                (Some(3), Some(300))
+            ]
         );
         assert!(all[1].can_go_back && all[2].can_go_back && !all[3].can_go_back);
     }
 
     #[test]
     fn a_clock_that_was_set_back_does_not_change_the_order() {
-        let records = [record(1, 500, Event::Boot), record(2, 100, Event::Boot), record(3, 200, Event::Boot)];
+        let records = [
+            record(1, 500, Event::Boot),
+            record(2, 100, Event::Boot),
+            record(3, 200, Event::Boot),
+        ];
         let all = history(&Sources {
             records: &records,
             ..Sources::default()
         });
-        assert_eq!(short(&all), [(Some(1), Some(500)), (Some(2), Some(100)), (Some(3), Some(200))]);
+        assert_eq!(
+            short(&all),
+            [
+                (Some(1), Some(500)),
+                (Some(2), Some(100)),
+                (Some(3), Some(200))
+            ]
+        );
         let back: Vec<bool> = all.iter().map(|one| one.clock_set_back).collect();
         assert_eq!(back, [false, true, false]);
     }
@@ -370,7 +402,10 @@ mod tests {
     fn a_change_came_between_the_last_other_and_the_first_equal_snapshot() {
         let with = |value: &str| {
             let mut snapshot = Snapshot::default();
-            snapshot.put(Area::Etc, Ok([("/etc/a".to_owned(), value.to_owned())].into()));
+            snapshot.put(
+                Area::Etc,
+                Ok([("/etc/a".to_owned(), value.to_owned())].into()),
+            );
             snapshot
         };
         let since = [
@@ -388,15 +423,24 @@ mod tests {
             text: None,
         };
         let numbers = |(from, to): (Moment, Moment)| (from.snapshot, to.snapshot);
-        assert_eq!(numbers(came_between(&difference("y"), &since, 9)), (Some(2), Some(3)));
-        assert_eq!(numbers(came_between(&difference("z"), &since, 9)), (Some(3), None));
+        assert_eq!(
+            numbers(came_between(&difference("y"), &since, 9)),
+            (Some(2), Some(3))
+        );
+        assert_eq!(
+            numbers(came_between(&difference("z"), &since, 9)),
+            (Some(3), None)
+        );
     }
 
     #[test]
     fn a_name_is_found_as_a_whole_word() {
         assert!(mentions("/etc/fstab", "/etc/fstab"));
         assert!(mentions("it is in /etc/fstab.", "/etc/fstab"));
-        assert!(mentions("systemctl show kubelet.service: failed", "kubelet.service"));
+        assert!(mentions(
+            "systemctl show kubelet.service: failed",
+            "kubelet.service"
+        ));
         assert!(!mentions("/etc/fstab.d/a", "/etc/fstab"));
         assert!(!mentions("/mnt/etc/fstab", "/etc/fstab"));
         assert!(!mentions("eth01", "eth0"));

@@ -13,7 +13,16 @@ const MAX_LINES: usize = 60;
 
 /// Returns the difference between the file on disk and that of the config; `None` if one of them is not text.
 pub fn unified(on_disk: &[u8], wanted: &[u8]) -> Option<String> {
-    let (old, new) = (text(on_disk)?, text(wanted)?);
+    unified_named(on_disk, wanted, ("on disk", "in the config"))
+}
+
+/// Returns the difference between two moments of a file; `None` if one of them is not text.
+pub fn unified_between(before: &[u8], after: &[u8]) -> Option<String> {
+    unified_named(before, after, ("before", "after"))
+}
+
+fn unified_named(old: &[u8], new: &[u8], names: (&str, &str)) -> Option<String> {
+    let (old, new) = (text(old)?, text(new)?);
     let input = InternedInput::new(old, new);
     let mut diff = Diff::compute(Algorithm::Histogram, &input);
     diff.postprocess_lines(&input);
@@ -21,7 +30,7 @@ pub fn unified(on_disk: &[u8], wanted: &[u8]) -> Option<String> {
     config.context_len(2);
     let printer = Lines(&input.interner);
     let hunks = diff.unified_diff(&printer, config, &input);
-    let unified = format!("--- on disk\n+++ in the config\n{hunks}");
+    let unified = format!("--- {}\n+++ {}\n{hunks}", names.0, names.1);
     let mut lines: Vec<&str> = unified.lines().collect();
     let cut = lines.len().saturating_sub(MAX_LINES);
     lines.truncate(MAX_LINES);

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod fetch;
 pub mod firstboot;
 pub mod handover;
+pub mod history;
 pub mod install;
 pub mod kept;
 pub mod key;

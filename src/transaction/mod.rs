@@ -23,6 +23,7 @@ mod last_run;
 mod lock;
 pub mod place;
 mod pwd_lock;
+mod recorder;
 mod recover;
 mod stage;
 mod state;
@@ -64,6 +65,7 @@ pub use force::{request_force, withdraw_force};
 pub use jobs::RunningSystem;
 pub use last_run::{LastRun, RunOutcome, RunPhase};
 pub use lock::{Lock, LockError, acquire_lock, is_held, lock_directory};
+pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{
     Changes, Pending, RecoverError, RecoverRequest, Recovered, find_frozen, find_pending,
     find_strays, give_up_run, id_order, read_history, recover_interrupted,

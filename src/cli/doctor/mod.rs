@@ -13,15 +13,13 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::access;
-use super::session::open_root;
+use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
 use crate::doctor::{self, CheckSeverity, Diagnosis};
 use crate::error::ExitCode;
-use crate::mounts;
 use crate::report;
 use crate::report::doctor::Style;
-use crate::root::{Root, RootPath};
 
 /// Runs `doctor`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
@@ -87,19 +85,6 @@ fn bundled(
     );
     report::print_result(written.as_bytes());
     Ok(code(diagnosis))
-}
-
-/// Of a mounted disk, the deployment does not show the disk itself: for this run it does, where the running one has
-/// it, so that boot entries, kernels and the other deployments are seen.
-fn with_disk(root: Root, disk: &Path) -> Result<Root> {
-    let below = root.shown().strip_prefix(disk).ok();
-    match below.and_then(Path::to_str) {
-        None | Some("") => Ok(root),
-        Some(deployment) => {
-            let deployment = RootPath::parse(&format!("/{deployment}"))?;
-            Ok(mounts::show_disk(disk, &deployment)?)
-        }
-    }
 }
 
 /// What one check looks for, whatever this node is like.

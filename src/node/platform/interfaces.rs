@@ -37,7 +37,10 @@ pub struct Mac {
 }
 
 /// Reads all physical Ethernet interfaces.
-pub(super) fn read(root: &Root) -> Seen<Vec<Interface>> {
+///
+/// # Errors
+/// The reason why they cannot be read.
+pub fn read(root: &Root) -> Seen<Vec<Interface>> {
     let names = root.list(&RootPath::fixed("sys/class/net"));
     let names = names.map_err(|error| error.to_string())?;
     if names.is_empty() {

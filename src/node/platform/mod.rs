@@ -32,7 +32,7 @@ pub use firmware::{BootupdState, Firmware, SystemPartition};
 pub use interface_names::{
     InterfaceNames, NameUse, PERSIST_STAMP, of_arguments, pinned_by_arguments,
 };
-pub use interfaces::{Interface, Mac};
+pub use interfaces::{Interface, Mac, read as read_interfaces};
 pub use legacy_network::{LegacyConnection, LegacyNetwork};
 pub use link_files::{Applies, LinkFile};
 pub use origin::Origin;

@@ -1,0 +1,171 @@
+//! `diff`: what differs between two snapshots, or between the last good boot and now.
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::history::{find, open_store};
+use super::look;
+use crate::cli::access::{self, AccessNeed};
+use crate::cli::session::{open_root, with_disk};
+use crate::cli::ui::Ui;
+use crate::cli::{DiffArgs, Output};
+use crate::command::CommandRunner;
+use crate::error::ExitCode;
+use crate::recorder::digest::{KEY_BYTES, Key};
+use crate::recorder::shelf::{Damaged, Shelf};
+use crate::recorder::timeline::Moment;
+use crate::recorder::{Record, Snapshot, compare, differences::Comparison};
+use crate::report;
+use crate::report::diff::unified_between;
+use crate::report::history::DiffDocument;
+use crate::root::Root;
+use crate::time::now;
+
+/// Runs `diff`.
+pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
+    let (root, shelf) = match &args.store {
+        Some(store) => (None, open_store(store)?),
+        None => {
+            let root = with_disk(open_root(ui)?, &ui.root)?;
+            access::expect_access(&root, AccessNeed::Read)?;
+            let shelf = find(&root)?;
+            let shelf = shelf.context(
+                "this root has no snapshots: the recorder of mco-rescue was never installed there, or has not run. \
+                 Next: mco-rescue install, or mco-rescue record",
+            )?;
+            // The file system of /boot alone has no facts of now.
+            (Some(root).filter(has_system), shelf)
+        }
+    };
+    let (from, to) = choose(&shelf, root.is_some(), args)?;
+    let document = document(ui.runner, root.as_ref(), &shelf, from, to);
+    let text = match ui.output {
+        Output::Json => report::history::diff_json(&document)?,
+        Output::Text => report::history::diff_text(&document),
+    };
+    report::print(text.as_bytes())?;
+    Ok(match document.differences.is_empty() {
+        true => ExitCode::Done,
+        false => ExitCode::Drift,
+    })
+}
+
+fn has_system(root: &Root) -> bool {
+    let exists = |path| {
+        root.exists(&crate::root::RootPath::fixed(path))
+            .unwrap_or_default()
+    };
+    exists("etc")
+}
+
+/// One side of a comparison; `None`: now.
+pub(in crate::cli) type Side<'a> = Option<&'a Record>;
+
+fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<'a>, Side<'a>)> {
+    let good = || {
+        shelf.last_good().ok_or_else(|| {
+            anyhow!(
+                "no snapshot in {} is of a boot that reached its end. Name two of them: mco-rescue history lists them",
+                shelf.place
+            )
+        })
+    };
+    let named = |word: &str| -> Result<Side<'a>> {
+        match word {
+            "now" if has_now => Ok(None),
+            "now" => bail!("there is no node below this root to compare with; name two snapshots"),
+            "good" => Ok(Some(good()?)),
+            number => {
+                let wanted = number.trim_start_matches('#').parse::<u64>().ok();
+                let found = shelf.records.iter().find(|one| Some(one.number) == wanted);
+                let found = found.ok_or_else(|| {
+                    anyhow!(
+                        "there is no snapshot {number:?} in {}. Give a number of mco-rescue history, good or now",
+                        shelf.place
+                    )
+                });
+                Ok(Some(found?))
+            }
+        }
+    };
+    let from = match &args.from {
+        Some(word) => named(word)?,
+        None => Some(good()?),
+    };
+    let to = match (&args.to, has_now) {
+        (Some(word), _) => named(word)?,
+        (None, true) => None,
+        (None, false) => Some(shelf.records.last().context("there is no whole snapshot")?),
+    };
+    Ok((from, to))
+}
+
+/// The facts of now, with the id of the key of their digests.
+pub(in crate::cli) fn observe_now(
+    runner: &dyn CommandRunner,
+    root: &Root,
+    shelf: &Shelf,
+    before: &Snapshot,
+) -> (Snapshot, String) {
+    let own = match super::history::is_of_node(shelf) {
+        true => shelf.key(),
+        // The key is never copied; that of the node may be readable all the same.
+        false => Shelf::at(root, &crate::root::RootPath::fixed(crate::paths::RECORDER))
+            .ok()
+            .flatten()
+            .and_then(|shelf| shelf.key()),
+    };
+    // Without the key only sizes, modes and owners are compared.
+    let key = own.unwrap_or_else(|| Key::new(&[0; KEY_BYTES]));
+    let seen = look(root, runner, &key, &shelf.known(&key), Some(before));
+    (seen.snapshot, key.id())
+}
+
+fn document(
+    runner: &dyn CommandRunner,
+    root: Option<&Root>,
+    shelf: &Shelf,
+    from: Side<'_>,
+    to: Side<'_>,
+) -> DiffDocument {
+    let now = now();
+    let mut damaged: Vec<Damaged> = Vec::new();
+    let mut read = |side: Side<'_>, before: &Snapshot| match (side, root) {
+        (Some(record), _) => {
+            let (snapshot, bad) = shelf.snapshot(record);
+            damaged.extend(bad);
+            (snapshot, record.key.clone(), Moment::from(record))
+        }
+        (None, Some(root)) => {
+            let (snapshot, key) = observe_now(runner, root, shelf, before);
+            (snapshot, key, Moment::now(now))
+        }
+        (None, None) => (Snapshot::default(), String::new(), Moment::now(now)),
+    };
+    let (before, before_key, from) = read(from, &Snapshot::default());
+    let (after, after_key, to) = read(to, &before);
+    let same_key = before_key == after_key;
+    let mut comparison = compare(&before, &after, same_key);
+    add_texts(&mut comparison, &before, &after);
+    DiffDocument::new(
+        root.map(|root| root.shown().display().to_string()),
+        shelf.place.clone(),
+        (from, to),
+        now,
+        comparison,
+        (!same_key).then_some("the digests of the two are of different keys; of files only size, mode and owner are compared"),
+        damaged,
+    )
+}
+
+/// Adds the difference of the texts of files of which both sides have a copy.
+pub(in crate::cli) fn add_texts(comparison: &mut Comparison, before: &Snapshot, after: &Snapshot) {
+    for difference in &mut comparison.differences {
+        let texts = (
+            before.copies.get(&difference.subject),
+            after.copies.get(&difference.subject),
+        );
+        if let (Some(before), Some(after)) = texts {
+            difference.text = unified_between(before.as_bytes(), after.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `history`: boots and runs of a node in one order.
+
+use anyhow::{Context, Result, bail};
+
+use super::boot_id;
+use crate::cli::session::open_root;
+use crate::cli::ui::Ui;
+use crate::cli::{HistoryArgs, Output};
+use crate::error::ExitCode;
+use crate::node::host;
+use crate::recorder::shelf::{Damaged, Shelf};
+use crate::recorder::timeline::{self, KnownRun, Sources};
+use crate::recorder::{Event, Outcome, Record, Snapshot, compare};
+use crate::report;
+use crate::report::history::HistoryDocument;
+use crate::root::{Root, RootPath};
+use crate::time::now;
+use crate::transaction::{self, RunOutcome};
+
+/// Runs `history`.
+pub(in crate::cli) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
+    let (root, shelf) = match &args.store {
+        Some(store) => (None, Some(open_store(store)?)),
+        None => {
+            let root = open_root(ui)?;
+            let shelf = find(&root)?;
+            (Some(root), shelf)
+        }
+    };
+    let document = document(root.as_ref(), shelf.as_ref());
+    let text = match ui.output {
+        Output::Json => report::history::to_json(&document)?,
+        Output::Text => report::history::to_text(&document),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// Opens a directory that the caller named.
+pub(in crate::cli) fn open_store(store: &std::path::Path) -> Result<Shelf> {
+    let directory = Root::open(store).context("opening the directory of snapshots")?;
+    let place = store.display().to_string();
+    let mut shelf = Shelf::open(directory, place.clone()).context("reading the snapshots")?;
+    if shelf.records.is_empty() && shelf.damaged.is_empty() {
+        // The file system of /boot, or a root.
+        let root = Root::open(store)?;
+        if let Some(found) = Shelf::find(&root)? {
+            shelf = found;
+        }
+    }
+    if shelf.records.is_empty() && shelf.damaged.is_empty() {
+        bail!(
+            "{place} holds no snapshots. They are in /{} of a node, and in mco-rescue on the file system of its /boot",
+            crate::paths::RECORDER
+        );
+    }
+    Ok(shelf)
+}
+
+/// Finds the snapshots of a root.
+pub(in crate::cli) fn find(root: &Root) -> Result<Option<Shelf>> {
+    Shelf::find(root).context("reading the recorder's snapshots")
+}
+
+/// Returns the history of a root, the newest line first.
+pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> HistoryDocument {
+    let records = shelf.map_or(&[][..], |shelf| &shelf.records);
+    let (differences, mut damaged) = shelf.map_or_else(Default::default, differences);
+    damaged.extend(shelf.into_iter().flat_map(|shelf| shelf.damaged.clone()));
+    let live = root.filter(|root| root.is_live());
+    let running = live.and_then(|root| {
+        let began = now().checked_sub(host::uptime()?)?;
+        Some((boot_id(root)?, began))
+    });
+    let sources = Sources {
+        records,
+        differences,
+        runs: root.map(runs).unwrap_or_default(),
+        boots: Vec::new(),
+        running,
+    };
+    let mut entries = timeline::history(&sources);
+    entries.reverse();
+    HistoryDocument {
+        schema: "mco-rescue/history/v1",
+        now: now(),
+        root: root.map(|root| root.shown().display().to_string()),
+        store: shelf.map(|shelf| shelf.place.clone()),
+        entries,
+        damaged: damaged.into_iter().map(Into::into).collect(),
+    }
+}
+
+/// Returns the number of differences of each snapshot from the one before.
+fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
+    let (mut all, mut damaged): (Vec<_>, Vec<Damaged>) = (Vec::new(), Vec::new());
+    let mut before: Option<(&Record, Snapshot, bool)> = None;
+    for record in &shelf.records {
+        if let Some((last, _, is_whole)) = &before
+            && last.parts == record.parts
+        {
+            all.push(is_whole.then_some(0));
+            continue;
+        }
+        let (snapshot, bad) = shelf.snapshot(record);
+        let is_whole = bad.is_empty();
+        damaged.extend(
+            bad.into_iter()
+                .filter(|bad| !damaged.contains(bad))
+                .collect::<Vec<_>>(),
+        );
+        let number = before.as_ref().and_then(|(last, before, was_whole)| {
+            let same_key = last.key == record.key;
+            let found = compare(before, &snapshot, same_key).differences.len();
+            (is_whole && *was_whole).then_some(found)
+        });
+        all.push(number);
+        before = Some((record, snapshot, is_whole));
+    }
+    (all, damaged)
+}
+
+/// Returns the runs that the node knows of besides its snapshots.
+fn runs(root: &Root) -> Vec<KnownRun> {
+    let history = transaction::read_history(root).unwrap_or_else(|error| {
+        log::warn!("the runs that can be taken back are not listed: {error}");
+        Vec::new()
+    });
+    let mut all: Vec<KnownRun> = history
+        .iter()
+        .map(|run| KnownRun {
+            id: run.id.clone(),
+            at: run.began(),
+            event: Event::Apply,
+            outcome: Outcome::Done,
+            config: Some(run.config.clone()),
+            can_go_back: true,
+        })
+        .collect();
+    let last = transaction::last_run(root).ok().flatten();
+    if let Some(last) = last.filter(|last| all.iter().all(|run| run.id != last.id)) {
+        let outcome = match last.outcome {
+            RunOutcome::Done | RunOutcome::Recovered => Outcome::Done,
+            RunOutcome::RolledBack | RunOutcome::Undone => Outcome::RolledBack,
+            RunOutcome::Incomplete => Outcome::Incomplete,
+        };
+        // A rollback takes two runs out of the history, itself and the one that it undoes.
+        let event = match (last.outcome, last.id.is_empty()) {
+            (RunOutcome::Done, false) => Event::Rollback,
+            _ => Event::Apply,
+        };
+        all.push(KnownRun {
+            id: last.id,
+            at: last.finished,
+            event,
+            outcome,
+            config: Some(last.config.name),
+            can_go_back: false,
+        });
+    }
+    all.sort_by_key(|run| run.at);
+    all
+}
+
+/// Returns true if a directory of snapshots is that of a node, not a copy.
+pub(in crate::cli) fn is_of_node(shelf: &Shelf) -> bool {
+    shelf.place == RootPath::fixed(crate::paths::RECORDER).to_string()
+}

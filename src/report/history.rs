@@ -1,0 +1,378 @@
+//! The documents of the flight recorder: `record`, `history` and `diff`, as text and as JSON.
+
+use serde::Serialize;
+
+use super::{WIDTH, wrap};
+use crate::invocation::mco_rescue;
+use crate::recorder::differences::Comparison;
+use crate::recorder::shelf::Damaged;
+use crate::recorder::timeline::{HistoryEntry, Moment};
+use crate::recorder::{Area, Change, Difference, Event, Outcome};
+use crate::text::{count, inline};
+use crate::time::{ago, utc};
+
+/// A file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DamagedFile {
+    /// Its path.
+    pub path: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl From<Damaged> for DamagedFile {
+    fn from(Damaged { path, why }: Damaged) -> Self {
+        Self { path, why }
+    }
+}
+
+/// The result of `record`.
+#[derive(Debug, Clone, Serialize)]
+pub struct RecordDocument {
+    /// `mco-rescue/record/v1`.
+    pub schema: &'static str,
+    /// Path of the root.
+    pub root: String,
+    /// Number of the newest snapshot.
+    pub snapshot: Option<u64>,
+    /// The snapshot was recorded now.
+    pub is_new: bool,
+    /// The reason for the snapshot.
+    pub event: Event,
+    /// The result; `None` if nothing was recorded.
+    pub outcome: Option<Outcome>,
+    /// Size of the whole snapshot in bytes.
+    pub size: usize,
+    /// Bytes that were written.
+    pub written: usize,
+    /// The copies below `/boot` are up to date.
+    pub on_boot: bool,
+    /// Number of files that were read for their digests.
+    pub files_read: usize,
+    /// Duration in milliseconds.
+    pub milliseconds: u64,
+    /// Things to know.
+    pub notes: Vec<String>,
+}
+
+/// Returns the result of `record` as JSON.
+///
+/// # Errors
+/// The serializer's error.
+pub fn record_json(document: &RecordDocument) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
+}
+
+/// Returns the result of `record` as text.
+pub fn record_text(document: &RecordDocument) -> String {
+    let number = document.snapshot.unwrap_or_default();
+    let mut out = match document.is_new {
+        true => {
+            let words = format!(
+                "Recorded: snapshot {number} of {}, {} bytes of it new.",
+                inline(&document.root),
+                document.written
+            );
+            wrap(&words, 0)
+        }
+        false => wrap(
+            &format!("Nothing has changed since snapshot {number}; nothing was written."),
+            0,
+        ),
+    };
+    for note in &document.notes {
+        out.push_str(&wrap(&format!("Note: {note}"), 2));
+    }
+    out
+}
+
+/// The history of a node.
+#[derive(Debug, Clone, Serialize)]
+pub struct HistoryDocument {
+    /// `mco-rescue/history/v1`.
+    pub schema: &'static str,
+    /// Time by this machine's clock; seconds since 1970.
+    pub now: u64,
+    /// Path of the root; `None` for a directory of snapshots.
+    pub root: Option<String>,
+    /// The directory of the snapshots; `None` if there are none.
+    pub store: Option<String>,
+    /// Boots and runs, the newest first.
+    pub entries: Vec<HistoryEntry>,
+    /// Files that cannot be used.
+    pub damaged: Vec<DamagedFile>,
+}
+
+/// Returns the history as JSON.
+///
+/// # Errors
+/// The serializer's error.
+pub fn to_json(document: &HistoryDocument) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
+}
+
+/// Returns the history as text.
+pub fn to_text(document: &HistoryDocument) -> String {
+    let mut out = String::new();
+    if let Some(root) = &document.root {
+        out.push_str(&format!("{:<10}{}\n", "Root", inline(root)));
+    }
+    let store = match &document.store {
+        Some(store) => inline(store),
+        None => "(no snapshots: the recorder has not run)".to_owned(),
+    };
+    out.push_str(&format!("{:<10}{store}\n", "Snapshots"));
+    if document.entries.is_empty() {
+        out.push_str("\nNo boot and no run is known.\n");
+    } else {
+        out.push_str("\nBoots and runs, the newest first:\n");
+    }
+    for entry in &document.entries {
+        out.push_str(&of_entry(entry, document.now));
+    }
+    out.push_str(&of_damaged(&document.damaged));
+    let next = match document.store {
+        Some(_) => format!(
+            "Next: {} (the last good boot and now), or {}",
+            mco_rescue("diff"),
+            mco_rescue("diff A B")
+        ),
+        None => format!("Next: {}", mco_rescue("record")),
+    };
+    out + "\n" + &wrap(&next, 0)
+}
+
+fn of_entry(entry: &HistoryEntry, now: u64) -> String {
+    let number = entry
+        .snapshot
+        .map_or("-".to_owned(), |number| number.to_string());
+    let when = match entry.at {
+        Some(at) => format!("{} ({})", utc(at), ago(at, now)),
+        None => "(unknown time)".to_owned(),
+    };
+    let mut out = format!("{number:>5}  {when}\n");
+    let mut words = vec![match entry.event {
+        Event::Boot => format!("boot: {}", outcome(entry.outcome)),
+        Event::ByHand => "facts, recorded by hand".to_owned(),
+        event => {
+            let name = entry.config.as_deref().unwrap_or("(no config)");
+            format!("{} {name}: {}", word(event), outcome(entry.outcome))
+        }
+    }];
+    words.extend(entry.differences.map(|number| match number {
+        0 => "no difference".to_owned(),
+        number => count(number, "difference"),
+    }));
+    if entry.event == Event::Boot {
+        words.extend(
+            entry
+                .kernel
+                .as_ref()
+                .map(|kernel| format!("kernel {kernel}")),
+        );
+    }
+    if entry.can_go_back {
+        words.push("rollback can take it back".to_owned());
+    }
+    if entry.clock_set_back {
+        words.push("the clock was set back before".to_owned());
+    }
+    out.push_str(&wrap(&inline(&words.join("; ")), 7));
+    for note in &entry.notes {
+        out.push_str(&wrap(&inline(note), 9));
+    }
+    out
+}
+
+/// Returns the word for an event.
+pub fn word(event: Event) -> &'static str {
+    match event {
+        Event::Boot => "boot",
+        Event::Apply => "apply",
+        Event::Rollback => "rollback",
+        Event::ByHand => "by hand",
+    }
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Good => "good",
+        Outcome::NoKubelet => "the kubelet did not run at its end",
+        Outcome::NoEnd => "did not reach its end",
+        Outcome::Running => "runs, has not reached its end so far",
+        Outcome::Done => "done",
+        Outcome::RolledBack => "failed, everything was put back",
+        Outcome::Incomplete => "failed half-way",
+        Outcome::Taken => "recorded",
+    }
+}
+
+fn of_damaged(damaged: &[DamagedFile]) -> String {
+    let mut out = String::new();
+    if !damaged.is_empty() {
+        out.push_str("\nDamaged; everything else is whole:\n");
+    }
+    for one in damaged {
+        out.push_str(&wrap(&format!("{}: {}", inline(&one.path), one.why), 2));
+    }
+    out
+}
+
+/// An area that could not be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotCompared {
+    /// The area.
+    pub area: Area,
+    /// The side and the reason.
+    pub why: String,
+}
+
+/// The differences between two snapshots, or a snapshot and now.
+#[derive(Debug, Clone, Serialize)]
+pub struct DiffDocument {
+    /// `mco-rescue/diff/v1`.
+    pub schema: &'static str,
+    /// Time by this machine's clock; seconds since 1970.
+    pub now: u64,
+    /// Path of the root; `None` for a directory of snapshots.
+    pub root: Option<String>,
+    /// The directory of the snapshots.
+    pub store: String,
+    /// The earlier side.
+    pub from: Moment,
+    /// The later side.
+    pub to: Moment,
+    /// The differences: those that kill most often first.
+    pub differences: Vec<Difference>,
+    /// Areas that could not be compared.
+    pub not_compared: Vec<NotCompared>,
+    /// A limit of the whole comparison.
+    pub limit: Option<&'static str>,
+    /// Files that cannot be used.
+    pub damaged: Vec<DamagedFile>,
+}
+
+impl DiffDocument {
+    /// Creates the document.
+    pub fn new(
+        root: Option<String>,
+        store: String,
+        (from, to): (Moment, Moment),
+        now: u64,
+        comparison: Comparison,
+        limit: Option<&'static str>,
+        damaged: Vec<Damaged>,
+    ) -> Self {
+        let not_compared = comparison.not_compared.into_iter();
+        Self {
+            schema: "mco-rescue/diff/v1",
+            now,
+            root,
+            store,
+            from,
+            to,
+            differences: comparison.differences,
+            not_compared: not_compared
+                .map(|(area, why)| NotCompared { area, why })
+                .collect(),
+            limit,
+            damaged: damaged.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// Returns the differences as JSON.
+///
+/// # Errors
+/// The serializer's error.
+pub fn diff_json(document: &DiffDocument) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
+}
+
+/// Returns a moment for people.
+pub fn moment(moment: &Moment, now: u64) -> String {
+    match moment.snapshot {
+        None => "now".to_owned(),
+        Some(number) => {
+            let event = moment.event.map_or("", word);
+            let good = match moment.outcome {
+                Some(Outcome::Good) => "good ",
+                _ => "",
+            };
+            format!(
+                "snapshot {number}, {good}{event} of {} ({})",
+                utc(moment.at),
+                ago(moment.at, now)
+            )
+        }
+    }
+}
+
+/// Returns the differences as text, in groups.
+pub fn diff_text(document: &DiffDocument) -> String {
+    let mut out = format!(
+        "{:<10}{}\n{:<10}{}\n",
+        "From",
+        moment(&document.from, document.now),
+        "To",
+        moment(&document.to, document.now)
+    );
+    if document.differences.is_empty() {
+        out.push_str("\nNothing differs.\n");
+    }
+    let mut areas: Vec<Area> = Vec::new();
+    for difference in &document.differences {
+        if !areas.contains(&difference.area) {
+            areas.push(difference.area);
+        }
+    }
+    for area in areas {
+        let all = document.differences.iter();
+        let all: Vec<&Difference> = all.filter(|one| one.area == area).collect();
+        out.push_str(&format!("\n{} ({}):\n", area.title(), all.len()));
+        for difference in all {
+            out.push_str(&of_difference(difference));
+        }
+    }
+    if !document.not_compared.is_empty() {
+        out.push_str("\nNot compared:\n");
+        for one in &document.not_compared {
+            out.push_str(&wrap(&format!("{}: {}", one.area.title(), one.why), 2));
+        }
+    }
+    if let Some(limit) = document.limit {
+        out.push('\n');
+        out.push_str(&wrap(&format!("Note: {limit}."), 0));
+    }
+    out + &of_damaged(&document.damaged)
+}
+
+/// Returns a difference in one line, or in one line for each side.
+pub fn of_difference(difference: &Difference) -> String {
+    let sign = match difference.change {
+        Change::Added => '+',
+        Change::Removed => '-',
+        Change::Changed => '~',
+    };
+    let side = |value: &Option<String>| value.as_deref().map(inline).unwrap_or_default();
+    let (before, after) = (side(&difference.before), side(&difference.after));
+    let subject = inline(&difference.subject);
+    let line = match difference.change {
+        Change::Added => format!("  {sign} {subject}: {after}"),
+        Change::Removed => format!("  {sign} {subject}: {before}"),
+        Change::Changed => format!("  {sign} {subject}: {before} -> {after}"),
+    };
+    let mut out = match (line.chars().count() <= WIDTH, difference.change) {
+        (true, _) => line.trim_end().trim_end_matches(':').to_owned() + "\n",
+        (false, Change::Changed) => {
+            format!("  {sign} {subject}\n")
+                + &wrap(&format!("before {before}"), 6)
+                + &wrap(&format!("now    {after}"), 6)
+        }
+        (false, _) => format!("  {sign} {subject}\n") + &wrap(&format!("{before}{after}"), 6),
+    };
+    for line in difference.text.iter().flat_map(|text| text.lines()) {
+        out.push_str(&format!("      {line}\n"));
+    }
+    out
+}
