@@ -54,6 +54,8 @@ pub mod systemd;
 
 pub mod document;
 
+pub mod checkpoint;
+
 pub mod render;
 
 // The edge that starts programs, and the evidence on a node.

@@ -20,6 +20,7 @@ use crate::node::clock::Clock;
 use crate::node::deploy_directories::DeployDirectory;
 use crate::node::host_name::HostNames;
 use crate::node::images_on_disk::ContainersStorage;
+use crate::node::kubelet_state::KubeletState;
 use crate::node::network::Network;
 use crate::node::node_address::NodeAddresses;
 use crate::node::space::{KernelRoom, Space};
@@ -148,6 +149,8 @@ pub struct DoctorEvidence {
     pub network: Look<Network>,
     /// The store of the container images.
     pub storage: Look<ContainersStorage>,
+    /// Checkpoint files and policies of the kubelet; None on a system without a kubelet.
+    pub kubelet_state: Look<Option<KubeletState>>,
     /// Units, as the running manager knows them.
     pub units: Look<Vec<UnitActivity>>,
     /// The result of rpm-ostreed's last start, from the running manager.
@@ -321,6 +324,22 @@ impl DoctorEvidence {
         match self.fencing {
             true => vec!["systemctl start crio", "pcs node unstandby $(hostname)"],
             false => vec!["systemctl start crio kubelet"],
+        }
+    }
+
+    /// Returns the command that stops the kubelet. Where Pacemaker manages it, it has to do so.
+    pub fn stop_kubelet(&self) -> &'static str {
+        match self.fencing {
+            true => "pcs node standby $(hostname)",
+            false => "systemctl stop kubelet",
+        }
+    }
+
+    /// Returns the command that starts it again.
+    pub fn start_kubelet(&self) -> &'static str {
+        match self.fencing {
+            true => "pcs node unstandby $(hostname)",
+            false => "systemctl start kubelet",
         }
     }
 

@@ -15,6 +15,7 @@ pub mod etcd;
 pub mod host;
 pub mod host_name;
 pub mod images_on_disk;
+pub mod kubelet_state;
 mod labels;
 pub mod login;
 mod machine;

@@ -14,6 +14,7 @@ mod hardware;
 mod identity;
 mod interface_names;
 mod kernel_arguments;
+mod kubelet_checkpoints;
 mod kubelet_skew;
 mod legacy_connections;
 mod own_modules;

@@ -32,6 +32,7 @@ mod fp_30;
 mod fp_31;
 mod fp_32;
 mod fp_33;
+mod fp_41;
 mod fp_45;
 mod fp_46;
 mod fp_61;

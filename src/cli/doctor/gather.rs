@@ -29,7 +29,7 @@ use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, deploy_directories,
-    images_on_disk, network,
+    images_on_disk, kubelet_state, network,
 };
 use crate::object::Kind;
 use crate::paths;
@@ -145,6 +145,7 @@ impl DoctorEvidence {
         self.certificates_unseen = unseen;
         self.kubeconfig = kubeconfig(root).into();
         self.network = Look::Seen(network::read(root));
+        self.kubelet_state = kubelet_state::read(root).into();
         self.storage = images_on_disk::read(root).into();
         let finalize = root.read(&RootPath::fixed(paths::FINALIZE_FAILURE));
         let finalize = finalize.map(|bytes| {

@@ -1,5 +1,6 @@
 //! Is the image's kubelet one that the cluster's API server takes?
 
+use crate::checkpoint::kubernetes_minor;
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::{ApiServer, Platform};
 
@@ -15,9 +16,20 @@ const OLDEST: u32 = 3;
 
 /// A version, as far as the skew counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+pub(super) enum Version {
     OpenShift(u32, u32),
     Kubernetes(u32, u32),
+}
+
+impl Version {
+    /// Returns the minor version of Kubernetes.
+    pub(super) fn kubernetes_minor(self) -> Option<u32> {
+        match self {
+            Self::OpenShift(major, minor) => kubernetes_minor(&format!("{major}.{minor}")),
+            Self::Kubernetes(1, minor) => Some(minor),
+            Self::Kubernetes(..) => None,
+        }
+    }
 }
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
@@ -45,21 +57,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             .collect();
     }
     // The node's own release is not newer than that of the control plane.
-    let own = [
-        (
-            "/etc/machine-config-daemon/currentconfig",
-            node.record.release.as_str(),
-        ),
-        ("/etc/os-release", node.os_release.get("OPENSHIFT_VERSION")),
-        (
-            "/etc/os-release",
-            openshift_of_version_id(node.os_release.get("VERSION_ID")),
-        ),
-    ];
-    let own = own
-        .iter()
-        .find_map(|(place, text)| Some((*place, openshift(text)?, *text)));
-    match own {
+    match own_release(node) {
         Some((_, version, _)) if !is_newer(kubelet, version) => Vec::new(),
         Some((own_place, _, text)) => vec![
             unknown(format!(
@@ -74,8 +72,25 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     }
 }
 
+/// Returns the place, the version and the words of the node's own release.
+pub(super) fn own_release<'a>(node: &'a Platform) -> Option<(&'static str, Version, &'a str)> {
+    let own = [
+        (
+            "/etc/machine-config-daemon/currentconfig",
+            node.record.release.as_str(),
+        ),
+        ("/etc/os-release", node.os_release.get("OPENSHIFT_VERSION")),
+        (
+            "/etc/os-release",
+            openshift_of_version_id(node.os_release.get("VERSION_ID")),
+        ),
+    ];
+    let known = |(place, text): (&'static str, &'a str)| Some((place, openshift(text)?, text));
+    own.into_iter().find_map(known)
+}
+
 /// Returns the place, the words and the version of the image's kubelet.
-fn kubelet_of(target: &Target) -> Option<(String, String, Version)> {
+pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, Version)> {
     for name in ["openshift-kubelet", "openshift-hyperkube", "kubelet"] {
         if let Some(package) = target.package(name) {
             let version = match pair(&package.version)? {

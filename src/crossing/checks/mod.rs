@@ -10,6 +10,7 @@ mod identity;
 mod interface_drivers;
 mod interface_names;
 mod kernel_arguments;
+mod kubelet_checkpoints;
 mod kubelet_skew;
 mod legacy_connections;
 mod multipath;
@@ -46,5 +47,6 @@ pub const ALL: &[CrossingCheck] = &[
     legacy_connections::CHECK,
     container_runtime::CHECK,
     kubelet_skew::CHECK,
+    kubelet_checkpoints::CHECK,
     packages::CHECK,
 ];

@@ -32,6 +32,7 @@ mod fp_30_console;
 mod fp_31_kubelet_authority;
 mod fp_32_name_servers;
 mod fp_33_locked_out;
+mod fp_41_kubelet_checkpoints;
 mod fp_45_hostname;
 mod fp_46_node_address;
 mod fp_60_no_kubelet;
@@ -70,6 +71,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_31_kubelet_authority::CHECK,
     fp_32_name_servers::CHECK,
     fp_33_locked_out::CHECK,
+    fp_41_kubelet_checkpoints::CHECK,
     fp_45_hostname::CHECK,
     fp_46_node_address::CHECK,
     fp_60_no_kubelet::CHECK,

@@ -44,11 +44,12 @@ use std::collections::BTreeSet;
 
 use node_files::NodeFiles;
 
+use crate::checkpoint::CheckpointFile;
 use crate::document::{Desired, MachineConfig};
 use crate::images::tree::ModuleLists;
 use crate::kargs::Kargs;
-use crate::node::OsRelease;
 use crate::node::space::Space;
+use crate::node::{OsRelease, kubelet_state};
 use crate::paths;
 use crate::root::{Root, RootPath};
 
@@ -82,6 +83,8 @@ pub struct Platform {
     pub sysroot_space: Seen<Option<Space>>,
     /// Changes that rpm-ostree makes to the image.
     pub origin: Seen<Origin>,
+    /// Checkpoint files of the kubelet that the next boot keeps.
+    pub kubelet_files: Seen<Vec<CheckpointFile>>,
     /// The API server that runs here; `None` if none does.
     pub api_server: Seen<Option<ApiServer>>,
     /// Configuration of CRI-O.
@@ -127,6 +130,7 @@ impl Platform {
             programs: find_programs(root),
             origin: Origin::observe(root, &boot, &command_line),
             command_line,
+            kubelet_files: kubelet_state::kept_over_a_boot(root).map_err(|error| error.to_string()),
             api_server: ApiServer::observe(root),
             boot,
             firmware: Firmware::observe(root, &storage),

@@ -1,0 +1,230 @@
+//! The checkpoint files of the kubelet, the policies that it is configured with, and the unit that removes files at boot.
+
+use serde_json::Value;
+
+use super::OsRelease;
+use crate::checkpoint::{self, Checkpoint, CheckpointFile, CheckpointVerdict};
+use crate::document::yaml;
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// Directory of the kubelet.
+const KUBELET: &str = "var/lib/kubelet";
+/// The configuration file where the unit names none.
+const CONFIG: &str = "/etc/kubernetes/kubelet.conf";
+/// Directories with the unit files of the admin and of the image.
+const UNITS: [&str; 2] = [paths::UNITS, "usr/lib/systemd/system"];
+/// The unit that removes checkpoint files at each boot.
+pub const CLEANUP: &str = "kubelet-cleanup.service";
+/// Directories below the admin's with the links that start it.
+const STARTED_BY: [&str; 3] = [
+    "multi-user.target.wants",
+    "kubelet.service.wants",
+    "kubelet.service.requires",
+];
+/// Most bytes of a checkpoint that are read.
+const MAX_CHECKPOINT: u64 = 16 << 20;
+
+/// The state of the kubelet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeletState {
+    /// The files that exist: judged, or the reason why not.
+    pub files: Vec<(CheckpointFile, Result<Checkpoint, String>)>,
+    /// Files that the unit [`CLEANUP`] removes at each boot.
+    pub removed_at_boot: Vec<CheckpointFile>,
+    /// The configured policies, or the reason why they are unknown.
+    pub policies: Result<Vec<ConfiguredPolicy>, String>,
+    /// The minor version of Kubernetes, by the release of the root.
+    pub minor: Option<u32>,
+}
+
+/// A policy of the kubelet's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfiguredPolicy {
+    /// The checkpoint that has to name the same.
+    pub file: CheckpointFile,
+    /// Its value, or the default.
+    pub value: String,
+    /// The file that sets it, or that leaves it out.
+    pub place: String,
+    /// The value as it stands there, or `not set`.
+    pub said: String,
+}
+
+/// Reads the state; `None` on a system without a kubelet.
+///
+/// # Errors
+/// A path that cannot be resolved.
+pub fn read(root: &Root) -> Result<Option<KubeletState>, RootError> {
+    if root.directory(&RootPath::fixed(KUBELET))?.is_none() {
+        return Ok(None);
+    }
+    let release = OsRelease::read(root).unwrap_or_default();
+    let minor = checkpoint::kubernetes_minor(release.get("OPENSHIFT_VERSION"));
+    let files = checkpoint::ALL.into_iter().filter_map(|file| {
+        let judged = judge(root, file, minor)?;
+        Some((file, judged))
+    });
+    Ok(Some(KubeletState {
+        files: files.collect(),
+        removed_at_boot: removed_at_boot(root),
+        policies: policies(root),
+        minor,
+    }))
+}
+
+/// Returns the files that exist and that no unit removes at the next boot.
+///
+/// # Errors
+/// A path that cannot be resolved.
+pub fn kept_over_a_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
+    let removed = removed_at_boot(root);
+    let mut kept = Vec::new();
+    for file in checkpoint::ALL {
+        if !removed.contains(&file) && root.exists(&RootPath::fixed(file.path()))? {
+            kept.push(file);
+        }
+    }
+    Ok(kept)
+}
+
+/// Reads a file that looks damaged a second time: the kubelet may have been at it.
+fn judge(
+    root: &Root,
+    file: CheckpointFile,
+    minor: Option<u32>,
+) -> Option<Result<Checkpoint, String>> {
+    let path = RootPath::fixed(file.path());
+    let read = || match root.read_within(&path, MAX_CHECKPOINT) {
+        Ok(bytes) => bytes.map(|bytes| Ok(file.judge(&bytes, minor))),
+        Err(error) => Some(Err(error.to_string())),
+    };
+    match read()? {
+        Ok(checkpoint) if checkpoint.verdict != CheckpointVerdict::Sound => read(),
+        judged => Some(judged),
+    }
+}
+
+/// Returns the files that the clean-up removes. One that is masked, missing or disabled removes nothing.
+fn removed_at_boot(root: &Root) -> Vec<CheckpointFile> {
+    let starts = STARTED_BY.iter().any(|directory| {
+        let path = format!("/{}/{directory}/{CLEANUP}", paths::UNITS);
+        RootPath::parse(&path).is_ok_and(|path| root.exists(&path).unwrap_or_default())
+    });
+    let text = unit_text(root, CLEANUP).filter(|_| starts);
+    let text = text.unwrap_or_default();
+    let removes = |file: &CheckpointFile| {
+        let path = format!("/{}", file.path());
+        let mut lines = text.lines().filter(|line| line.starts_with("ExecStart"));
+        lines.any(|line| line.split_whitespace().any(|word| word == path))
+    };
+    checkpoint::ALL.into_iter().filter(removes).collect()
+}
+
+/// Returns the text of a unit's file; a masked unit has none.
+fn unit_text(root: &Root, name: &str) -> Option<String> {
+    for directory in UNITS {
+        let path = RootPath::parse(&format!("/{directory}/{name}")).ok()?;
+        if root.exists(&path).ok()? {
+            let bytes = root.read_small(&path).ok()??;
+            return Some(String::from_utf8_lossy(&bytes).into_owned());
+        }
+    }
+    None
+}
+
+/// Returns the texts of the drop-ins of a unit, in systemd's order.
+fn drop_ins(root: &Root, name: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for directory in UNITS {
+        let Ok(folder) = RootPath::parse(&format!("/{directory}/{name}.d")) else {
+            continue;
+        };
+        for (name, bytes) in texts(root, &folder).unwrap_or_default() {
+            found.push((
+                name.rsplit('/').next().unwrap_or_default().to_owned(),
+                bytes,
+            ));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, text)| text).collect()
+}
+
+/// Returns the files `*.conf` of a directory, by name.
+fn texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, RootError> {
+    let mut names = root.list(folder)?;
+    names.sort();
+    let mut all = Vec::new();
+    for name in names.iter().filter(|name| name.ends_with(".conf")) {
+        if let Ok(path) = folder.join(name)
+            && let Some(bytes) = root.read_small(&path)?
+        {
+            all.push((
+                path.to_string(),
+                String::from_utf8_lossy(&bytes).into_owned(),
+            ));
+        }
+    }
+    Ok(all)
+}
+
+/// Reads the policies: an option of the unit wins, then the last drop-in of the configuration, then its file.
+fn policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
+    let unit = unit_text(root, "kubelet.service").unwrap_or_default();
+    let units = [vec![unit], drop_ins(root, "kubelet.service")].concat();
+    let option = |name: &str| {
+        let words = units.iter().flat_map(|text| text.split_whitespace());
+        let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        values.next_back().map(str::to_owned)
+    };
+    let config = option("--config").unwrap_or_else(|| CONFIG.to_owned());
+    let path = RootPath::parse(&config).map_err(|error| format!("{config}: {error}"))?;
+    let bytes = root.read_small(&path).map_err(|error| error.to_string())?;
+    let bytes = bytes.ok_or_else(|| format!("{config} is missing"))?;
+    let mut texts_of = vec![(config.clone(), String::from_utf8_lossy(&bytes).into_owned())];
+    if let Some(directory) = option("--config-dir") {
+        let folder =
+            RootPath::parse(&directory).map_err(|error| format!("{directory}: {error}"))?;
+        texts_of.extend(texts(root, &folder).map_err(|error| error.to_string())?);
+    }
+    let mut documents = Vec::new();
+    for (place, text) in texts_of {
+        let value = yaml::parse(&text).map_err(|error| format!("{place}: {error}"))?;
+        documents.push((place, value));
+    }
+    let files = checkpoint::ALL.into_iter();
+    files
+        .filter_map(|file| Some((file, file.policy_key()?)))
+        .map(|(file, (key, default))| {
+            let flag = option(flag_of(file)).map(|value| ("kubelet.service".to_owned(), value));
+            let set = documents.iter().rev().find_map(|(place, document)| {
+                let value = document.get(key).and_then(Value::as_str)?;
+                (!value.is_empty()).then(|| (place.clone(), value.to_owned()))
+            });
+            let (place, value, said) = match flag.or(set) {
+                Some((_, value)) if value.contains('$') => {
+                    return Err(format!("{} of kubelet.service is {value}", flag_of(file)));
+                }
+                Some((place, value)) => (place, value.clone(), format!("{key}: {value}")),
+                None => {
+                    let said = format!("{key} is not set, which means {default}");
+                    (config.clone(), default.to_owned(), said)
+                }
+            };
+            Ok(ConfiguredPolicy {
+                file,
+                value,
+                place,
+                said,
+            })
+        })
+        .collect()
+}
+
+fn flag_of(file: CheckpointFile) -> &'static str {
+    match file {
+        CheckpointFile::Memory => "--memory-manager-policy",
+        _ => "--cpu-manager-policy",
+    }
+}
