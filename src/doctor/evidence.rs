@@ -17,6 +17,7 @@ use crate::kargs::Kargs;
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::certificates::{Certificate, CertificateRole};
 use crate::node::clock::Clock;
+use crate::node::crio_marks::CrioMarks;
 use crate::node::deploy_directories::DeployDirectory;
 use crate::node::host_name::HostNames;
 use crate::node::images_on_disk::ContainersStorage;
@@ -149,6 +150,8 @@ pub struct DoctorEvidence {
     pub network: Look<Network>,
     /// The store of the container images.
     pub storage: Look<ContainersStorage>,
+    /// The marks of CRI-O's last shutdown.
+    pub crio_marks: Look<CrioMarks>,
     /// Checkpoint files and policies of the kubelet; None on a system without a kubelet.
     pub kubelet_state: Look<Option<KubeletState>>,
     /// Units, as the running manager knows them.

@@ -1,10 +1,13 @@
 //! The store of the container images (`containers-storage`, overlay): its files, and the layers that they name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde_json::Value;
 
-use crate::root::{Root, RootPath};
+use crate::root::{Root, RootError, RootPath};
 
 /// Path of the store.
 pub const STORE: &str = "var/lib/containers/storage";
@@ -15,6 +18,16 @@ const LAYERS: [&str; 2] = [
 const IMAGES: &str = "var/lib/containers/storage/overlay-images/images.json";
 const CONTENTS: &str = "var/lib/containers/storage/overlay";
 
+/// Containers with their layers; a damaged list stops CRI-O and podman as well.
+const CONTAINERS: [&str; 2] = [
+    "var/lib/containers/storage/overlay-containers/containers.json",
+    "var/lib/containers/storage/overlay-containers/volatile-containers.json",
+];
+/// Directory of the data of images: manifest, config, signatures.
+const DATA: &str = "var/lib/containers/storage/overlay-images";
+/// Layers whose directories are looked at; a node has a few hundred.
+const MAX_LAYERS: usize = 8192;
+
 /// The store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainersStorage {
@@ -24,11 +37,25 @@ pub struct ContainersStorage {
     pub broken: Vec<(String, String)>,
     /// Images with a missing layer: name and layer.
     pub lacking: Vec<(String, String)>,
+    /// Damage in layers of images, in the data of images and in the list of containers: path and fault.
+    pub damaged: Vec<(String, String)>,
+    /// Number of images.
+    pub images: usize,
+    /// Bytes of their layers.
+    pub bytes: u64,
+    /// Names of images that no registry has: `localhost/...`.
+    pub local_only: Vec<String>,
 }
 
 #[derive(Deserialize)]
 struct Layer {
     id: String,
+    #[serde(default)]
+    parent: Option<String>,
+    #[serde(default, rename = "diff-size")]
+    size: Option<u64>,
+    #[serde(default)]
+    flags: BTreeMap<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -38,34 +65,176 @@ struct DiskImage {
     names: Option<Vec<String>>,
     #[serde(default)]
     layer: Option<String>,
+    #[serde(default, rename = "big-data-sizes")]
+    data: Option<BTreeMap<String, u64>>,
 }
 
-/// Reads the store.
+/// An entry of a list that is only parsed.
+#[derive(Deserialize)]
+struct Container {
+    #[serde(rename = "id")]
+    _id: String,
+}
+
+/// Reads the store. What looks damaged is read twice: images come and go while a node runs.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read(root: &Root) -> anyhow::Result<ContainersStorage> {
+    let mut storage = read_once(root)?;
+    if !storage.damaged.is_empty() {
+        let again = read_once(root)?;
+        storage.damaged.retain(|one| again.damaged.contains(one));
+    }
+    Ok(storage)
+}
+
+fn read_once(root: &Root) -> anyhow::Result<ContainersStorage> {
     let mut storage = ContainersStorage {
         exists: root.directory(&RootPath::fixed(STORE))?.is_some(),
         ..ContainersStorage::default()
     };
-    let mut known = BTreeSet::new();
+    let mut layers: BTreeMap<String, Layer> = BTreeMap::new();
     for file in LAYERS {
-        let layers: Vec<Layer> = list(root, file, &mut storage.broken)?;
-        known.extend(layers.into_iter().map(|layer| layer.id));
+        let listed: Vec<Layer> = list(root, file, &mut storage.broken)?;
+        layers.extend(listed.into_iter().map(|layer| (layer.id.clone(), layer)));
     }
     let contents: BTreeSet<String> = root.list(&RootPath::fixed(CONTENTS))?.into_iter().collect();
     let images: Vec<DiskImage> = list(root, IMAGES, &mut storage.broken)?;
-    for image in images {
-        let Some(layer) = image.layer.filter(|layer| !layer.is_empty()) else {
+    for file in CONTAINERS {
+        list::<Container>(root, file, &mut storage.damaged)?;
+    }
+    storage.images = images.len();
+    let mut chains = BTreeSet::new();
+    for image in &images {
+        let names = image.names.iter().flatten();
+        let local = names.clone().filter(|name| name.starts_with("localhost/"));
+        storage.local_only.extend(local.cloned());
+        let Some(layer) = image.layer.as_ref().filter(|layer| !layer.is_empty()) else {
             continue;
         };
-        if !known.contains(&layer) || !contents.contains(&layer) {
-            let name = image.names.unwrap_or_default().into_iter().next();
-            storage.lacking.push((name.unwrap_or(image.id), layer));
+        if !layers.contains_key(layer) || !contents.contains(layer) {
+            let name = names.clone().next().unwrap_or(&image.id);
+            storage.lacking.push((name.clone(), layer.clone()));
+            continue;
+        }
+        judge_chain(&layers, layer, &mut chains, &mut storage.damaged);
+    }
+    let sizes = chains.iter().filter_map(|id| layers.get(*id)?.size);
+    storage.bytes = sizes.fold(0, u64::saturating_add);
+    for id in chains.iter().take(MAX_LAYERS) {
+        let layer = layers.get(*id);
+        let has_parent = layer.is_some_and(|layer| parent_of(layer).is_some());
+        let at_fault = judge_directory(root, id, has_parent)?;
+        storage.damaged.extend(at_fault);
+    }
+    for image in &images {
+        judge_data(root, image, &mut storage.damaged)?;
+    }
+    storage.damaged.sort();
+    storage.damaged.dedup();
+    Ok(storage)
+}
+
+fn parent_of(layer: &Layer) -> Option<&String> {
+    layer.parent.as_ref().filter(|parent| !parent.is_empty())
+}
+
+/// Walks from an image's layer to its first one.
+fn judge_chain<'a>(
+    layers: &'a BTreeMap<String, Layer>,
+    top: &'a str,
+    seen: &mut BTreeSet<&'a str>,
+    damaged: &mut Vec<(String, String)>,
+) {
+    let mut at = top;
+    while let Some(layer) = layers.get(at) {
+        if !seen.insert(at) {
+            return;
+        }
+        if layer.flags.get("incomplete") == Some(&Value::Bool(true)) {
+            let why = "is marked incomplete: it is removed at the next start".to_owned();
+            damaged.push((content_path(at), why));
+        }
+        let Some(parent) = parent_of(layer) else {
+            return;
+        };
+        if !layers.contains_key(parent) {
+            let why = format!("its parent {} is missing", short(parent));
+            damaged.push((content_path(at), why));
+        }
+        at = parent;
+    }
+}
+
+fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+fn content_path(layer: &str) -> String {
+    format!("/{CONTENTS}/{layer}")
+}
+
+/// Returns the fault of a layer's directory: `diff` and `link` are in it, and `lower` if it has a parent.
+fn judge_directory(
+    root: &Root,
+    layer: &str,
+    has_parent: bool,
+) -> Result<Option<(String, String)>, RootError> {
+    let place = content_path(layer);
+    let Ok(path) = RootPath::parse(&place) else {
+        return Ok(None);
+    };
+    let names = root.list(&path)?;
+    let needed = ["diff", "link", "lower"];
+    for name in needed.into_iter().take(if has_parent { 3 } else { 2 }) {
+        if !names.iter().any(|there| there == name) {
+            return Ok(Some((place, format!("{name} is missing"))));
         }
     }
-    Ok(storage)
+    for name in names
+        .iter()
+        .filter(|name| ["link", "lower"].contains(&name.as_str()))
+    {
+        if let Ok(file) = path.join(name)
+            && root
+                .read_small(&file)?
+                .is_some_and(|bytes| bytes.is_empty())
+        {
+            return Ok(Some((format!("{place}/{name}"), "empty".to_owned())));
+        }
+    }
+    Ok(None)
+}
+
+/// Compares the sizes of an image's data with the recorded ones.
+fn judge_data(
+    root: &Root,
+    image: &DiskImage,
+    damaged: &mut Vec<(String, String)>,
+) -> Result<(), RootError> {
+    for (key, size) in image.data.iter().flatten() {
+        let place = format!("/{DATA}/{}/{}", image.id, file_of(key));
+        let Ok(path) = RootPath::parse(&place) else {
+            continue;
+        };
+        let stat = root.place(&path)?.and_then(|place| place.stat().ok()?);
+        // A negative size is none.
+        let found = stat.and_then(|stat| u64::try_from(stat.st_size).ok());
+        if let Some(found) = found.filter(|found| found != size) {
+            damaged.push((place, format!("has {found} bytes instead of {size}")));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the name of the file with such data: keys with other letters than these are encoded.
+fn file_of(key: &str) -> String {
+    let is_plain = |c: char| c == '.' || c.is_ascii_digit() || c.is_ascii_lowercase();
+    match key.chars().all(is_plain) {
+        true => key.to_owned(),
+        false => format!("={}", STANDARD.encode(key)),
+    }
 }
 
 /// Returns the entries of a file; empty if it is missing or unusable.

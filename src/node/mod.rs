@@ -10,6 +10,7 @@ pub mod bootloader;
 pub mod builds;
 pub mod certificates;
 pub mod clock;
+pub mod crio_marks;
 pub mod deploy_directories;
 pub mod etcd;
 pub mod host;

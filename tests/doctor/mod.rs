@@ -35,6 +35,7 @@ mod fp_33;
 mod fp_41;
 mod fp_45;
 mod fp_46;
+mod fp_48;
 mod fp_61;
 mod small;
 mod worker;

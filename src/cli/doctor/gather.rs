@@ -28,7 +28,7 @@ use crate::node::neighbours::has_fencing;
 use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::{
-    Host, Os, Recorded, Records, System, bootloader, certificates, deploy_directories,
+    Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
     images_on_disk, kubelet_state, network,
 };
 use crate::object::Kind;
@@ -43,13 +43,14 @@ use crate::sys::runtime;
 use crate::transaction;
 
 /// Units that tell how an update or a first boot goes.
-const UNITS: [&str; 9] = [
+const UNITS: [&str; 10] = [
     "machine-config-daemon-pull.service",
     "machine-config-daemon-firstboot.service",
     "ostree-finalize-staged.service",
     "rpm-ostreed.service",
     "kubelet.service",
     "crio.service",
+    "crio-wipe.service",
     "NetworkManager.service",
     "ovs-configuration.service",
     "chronyd.service",
@@ -146,6 +147,7 @@ impl DoctorEvidence {
         self.kubeconfig = kubeconfig(root).into();
         self.network = Look::Seen(network::read(root));
         self.kubelet_state = kubelet_state::read(root).into();
+        self.crio_marks = crio_marks::read(root).into();
         self.storage = images_on_disk::read(root).into();
         let finalize = root.read(&RootPath::fixed(paths::FINALIZE_FAILURE));
         let finalize = finalize.map(|bytes| {

@@ -178,13 +178,21 @@ fn find_storage_damage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
     .seen_all(broken.chain(lacking))
     .daemon(Some("layer not known".to_owned()));
+    Some(with_emptied_store(evidence, finding))
+}
+
+/// Adds the commands that empty the store of images.
+pub(super) fn with_emptied_store(
+    evidence: &DoctorEvidence,
+    finding: DoctorFinding,
+) -> DoctorFinding {
     let store = evidence.path(&format!("/{}", images_on_disk::STORE));
-    Some(match evidence.live {
+    match evidence.live {
         true => finding
             .next_all(evidence.stop_workloads())
             .next("crio wipe --force")
             .next_all(evidence.start_workloads()),
         // The running system is another one; CRI-O creates the directory again.
         false => finding.next(format!("mv {store} {store}.damaged")),
-    })
+    }
 }

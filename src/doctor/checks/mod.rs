@@ -35,6 +35,7 @@ mod fp_33_locked_out;
 mod fp_41_kubelet_checkpoints;
 mod fp_45_hostname;
 mod fp_46_node_address;
+mod fp_48_image_store;
 mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
 
@@ -74,6 +75,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_41_kubelet_checkpoints::CHECK,
     fp_45_hostname::CHECK,
     fp_46_node_address::CHECK,
+    fp_48_image_store::CHECK,
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
 ];
