@@ -169,11 +169,13 @@ pub enum Command {
 
     /// Say what is wrong with this node, worst first, with the next command
     ///
-    /// Changes nothing. Looks at records, image, certificates, clock, disk and network
+    /// Changes nothing, except with --fix. Looks at records, image, certificates, clock, disk and network
     /// configuration, and says what it could not look at. Of the network it asks one
     /// thing, on the node itself: the server of the last fetch for the time. With ID, such
     /// as FP-03, explains that check instead. Ends with exit code 6 when something is
-    /// critical, 3 when the worst is a warning, and 0 otherwise.
+    /// critical, 3 when the worst is a warning, and 0 otherwise. --fix ends with 0 when the
+    /// finding is gone, or the check found nothing, and 3 when it is still found, or files
+    /// alone are no cure.
     #[command(after_long_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
 

@@ -218,9 +218,17 @@ impl DoctorFinding {
     pub fn fixed_by(mut self, changes: impl IntoIterator<Item = FixChange>) -> Self {
         let changes: Vec<FixChange> = changes.into_iter().collect();
         self.fix = (!changes.is_empty()).then(|| Fix {
-            command: String::new(),
             changes,
+            ..Fix::default()
         });
+        self
+    }
+
+    /// Adds a command that is still needed after the changes of the cure, such as a reload.
+    pub fn after_fix(mut self, command: impl Into<String>) -> Self {
+        if let Some(fix) = &mut self.fix {
+            fix.then.push(command.into());
+        }
         self
     }
 

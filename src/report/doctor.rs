@@ -138,7 +138,8 @@ fn nothing(root: &str, checks: &[Looked]) -> String {
     wrap(&text, 0)
 }
 
-fn of_finding(finding: &DoctorFinding, style: Style) -> String {
+/// Returns one finding as text.
+pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     let word = coloured(finding.severity, style);
     let mut out = format!("{word} {}: {}\n", finding.id, inline(&finding.what));
     for (index, command) in finding.next.iter().enumerate() {
@@ -242,7 +243,8 @@ fn bold(text: &str, style: Style) -> String {
     }
 }
 
-fn ascii(text: String, style: Style) -> String {
+/// Spells out what the terminal may not show.
+pub(super) fn ascii(text: String, style: Style) -> String {
     if !style.ascii || text.is_ascii() {
         return text;
     }

@@ -10,6 +10,7 @@ pub mod diff;
 pub mod doctor;
 pub mod fetch;
 pub mod firstboot;
+pub mod fix;
 pub mod handover;
 pub mod history;
 pub mod install;

@@ -3,6 +3,7 @@
 
 mod bundle;
 mod command;
+mod fix;
 mod fp_01;
 mod fp_02;
 mod fp_03;

@@ -1,6 +1,7 @@
 //! `doctor`: what is wrong with this node, worst first.
 
 mod bundle;
+mod fix;
 mod gather;
 mod host_network;
 mod server_clock;
@@ -16,7 +17,7 @@ use super::access;
 use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
-use crate::doctor::{self, CheckSeverity, Diagnosis};
+use crate::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
 use crate::error::ExitCode;
 use crate::report;
 use crate::report::doctor::Style;
@@ -27,7 +28,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         return explain(ui, id);
     }
     if let Some(id) = &args.cure.fix {
-        bail!("{id}: --fix is a stub so far. Nothing was changed");
+        return fix::run(ui, args, id);
     }
     let root = with_disk(open_root(ui)?, &ui.root)?;
     let evidence = gather::all(root, ui.runner, &ui.root, args);
@@ -87,12 +88,18 @@ fn bundled(
     Ok(code(diagnosis))
 }
 
-/// What one check looks for, whatever this node is like.
-fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
+/// Finds a check by its id.
+fn find_check(id: &str) -> Result<&'static DoctorCheck> {
     let Some(check) = doctor::named(CHECKS, id) else {
         let known: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
         bail!("there is no check {id:?}; give one of {}", known.join(", "));
     };
+    Ok(check)
+}
+
+/// What one check looks for, whatever this node is like.
+fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
+    let check = find_check(id)?;
     let text = match ui.output {
         Output::Json => report::doctor::json_of_check(check)?,
         Output::Text => report::doctor::of_check(check, style()),
