@@ -26,6 +26,7 @@ use crate::node::network::Network;
 use crate::node::node_address::NodeAddresses;
 use crate::node::space::{KernelRoom, Space};
 use crate::node::static_network::StaticNetwork;
+use crate::node::static_pods::StaticPods;
 use crate::node::system::Facts;
 use crate::node::{Records, System};
 use crate::object::Flags;
@@ -143,6 +144,8 @@ pub struct DoctorEvidence {
     pub certificates: Look<Vec<Certificate>>,
     /// Files with certificates that could not be read, with the reason.
     pub certificates_unseen: Vec<String>,
+    /// The static pods of a control-plane node; None on another one.
+    pub static_pods: Look<Option<StaticPods>>,
     /// The kubelet's bootstrap credentials.
     pub kubeconfig: Look<Kubeconfig>,
     /// The node's time, and other sources of time.

@@ -37,7 +37,9 @@ mod fp_41;
 mod fp_45;
 mod fp_46;
 mod fp_48;
+mod fp_54;
 mod fp_61;
+mod master;
 mod small;
 mod worker;
 

@@ -36,6 +36,7 @@ mod fp_41_kubelet_checkpoints;
 mod fp_45_hostname;
 mod fp_46_node_address;
 mod fp_48_image_store;
+mod fp_54_static_pods;
 mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
 
@@ -76,6 +77,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_45_hostname::CHECK,
     fp_46_node_address::CHECK,
     fp_48_image_store::CHECK,
+    fp_54_static_pods::CHECK,
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
 ];
