@@ -4,8 +4,10 @@
 //! the node or the time, or prints. Missing evidence is reported with its reason and never counts as healthy.
 
 pub mod checks;
+pub mod cold;
 pub mod evidence;
 mod fix;
+pub mod outlook;
 pub mod upkeep;
 
 use serde::Serialize;

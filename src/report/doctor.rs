@@ -212,7 +212,7 @@ fn skipped(checks: &[Looked]) -> String {
 }
 
 /// Returns a label, and a text wrapped beside it.
-fn hanging(label: &str, text: &str) -> String {
+pub(super) fn hanging(label: &str, text: &str) -> String {
     let wrapped = wrap(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");
     if label.chars().count() > 2 + INDENT {
@@ -235,7 +235,8 @@ fn coloured(severity: CheckSeverity, style: Style) -> String {
     }
 }
 
-fn bold(text: &str, style: Style) -> String {
+/// Returns text in bold, where the terminal has it.
+pub(super) fn bold(text: &str, style: Style) -> String {
     if style.colour {
         format!("\x1b[1m{text}\x1b[0m")
     } else {
@@ -244,6 +245,7 @@ fn bold(text: &str, style: Style) -> String {
 }
 
 /// Spells out what the terminal may not show.
+/// Returns text that the terminal can show.
 pub(super) fn ascii(text: String, style: Style) -> String {
     if !style.ascii || text.is_ascii() {
         return text;

@@ -16,6 +16,7 @@ pub mod history;
 pub mod install;
 pub mod kept;
 pub mod key;
+pub mod outlook;
 pub mod plan;
 pub mod preflight;
 pub mod question;

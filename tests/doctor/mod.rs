@@ -33,6 +33,7 @@ mod fp_30;
 mod fp_31;
 mod fp_32;
 mod fp_33;
+mod fp_39;
 mod fp_41;
 mod fp_45;
 mod fp_46;
@@ -41,6 +42,7 @@ mod fp_54;
 mod fp_61;
 mod master;
 mod small;
+mod until;
 mod worker;
 
 use std::process::Stdio;

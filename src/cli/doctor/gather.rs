@@ -29,9 +29,7 @@ use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
-    images_on_disk, kubelet_state, network,
-    Host, Os, Recorded, Records, System, bootloader, certificates, deploy_directories,
-    images_on_disk, network, static_pods,
+    images_on_disk, kubelet_state, network, static_pods,
 };
 use crate::object::Kind;
 use crate::paths;

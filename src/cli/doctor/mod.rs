@@ -5,6 +5,7 @@ mod fix;
 mod gather;
 mod host_network;
 mod server_clock;
+mod until;
 mod upkeep;
 
 use crate::cli::ui::Ui;
@@ -32,6 +33,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     }
     let root = with_disk(open_root(ui)?, &ui.root)?;
     let evidence = gather::all(root, ui.runner, &ui.root, args);
+    if let Some(until) = args.until {
+        return until::run(ui, &evidence, until);
+    }
     let diagnosis = doctor::examine(CHECKS, &evidence);
     if let Some(path) = &args.bundle {
         return bundled(ui, args, path, &evidence.root, &diagnosis);

@@ -32,6 +32,7 @@ mod fp_30_console;
 mod fp_31_kubelet_authority;
 mod fp_32_name_servers;
 mod fp_33_locked_out;
+mod fp_39_cold_control_plane;
 mod fp_41_kubelet_checkpoints;
 mod fp_45_hostname;
 mod fp_46_node_address;
@@ -73,6 +74,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_31_kubelet_authority::CHECK,
     fp_32_name_servers::CHECK,
     fp_33_locked_out::CHECK,
+    fp_39_cold_control_plane::CHECK,
     fp_41_kubelet_checkpoints::CHECK,
     fp_45_hostname::CHECK,
     fp_46_node_address::CHECK,
