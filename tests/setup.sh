@@ -31,6 +31,7 @@ setpriv            -                                             util-linux
 skopeo             -                                             skopeo
 podman             -                                             podman
 etcd               -                                             etcd-server
+cryptsetup         -                                             cryptsetup-bin
 openssl            -                                             openssl
 ip                 -                                             iproute2
 ostree             -                                             ostree

@@ -72,7 +72,7 @@ fn read_deployment(root: &Root, image: &str) -> Result<Option<ImageTree>> {
         return Ok(None);
     };
     let directory = root.within(&found.path)?;
-    let source = format!("deployment {}", found.name);
+    let source = found.path.to_string();
     // Its `usr` alone is that of the image, and it is there while it is checked out.
     if !directory.exists(&RootPath::fixed("usr"))? {
         return Ok(None);

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use base64::Engine;
 use serde_json::{Value, json};
 
 use super::{BOOT_UUID, Device, Lab, ROOT_UUID};
+use crate::support::luks::{luks2, tokens};
 
 #[test]
 fn an_xfs_of_version_4_is_an_inhibitor() {
@@ -143,7 +143,7 @@ fn two_paths_without_a_map_are_a_warning() {
 }
 
 /// A root file system in LUKS 2 with these tokens, and one key slot more.
-fn encrypted(pins: &[Value]) -> Lab {
+pub fn encrypted(pins: &[Value]) -> Lab {
     let lab = Lab::healthy();
     lab.write_mounts("8:3", "253:0");
     lab.add_device(&Device {
@@ -163,32 +163,16 @@ fn encrypted(pins: &[Value]) -> Lab {
         ..Device::default()
     });
     lab.node.write("sys/class/block/dm-0/slaves/sda4", "");
-    let encode = |json: &Value| {
-        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json!({"clevis": json}).to_string())
-    };
-    let tokens = pins.iter().enumerate().map(|(index, pin)| {
-        let token = json!({"type": "clevis", "keyslots": [format!("{}", index + 1)], "jwe": {"protected": encode(pin)}});
-        (index.to_string(), token)
-    });
-    let slots = (0..=pins.len()).map(|slot| (slot.to_string(), json!({})));
-    let json = json!({
-        "tokens": tokens.collect::<serde_json::Map<_, _>>(),
-        "keyslots": slots.collect::<serde_json::Map<_, _>>(),
-    });
-    let mut header = vec![0; 16384];
-    header[..8].copy_from_slice(b"LUKS\xba\xbe\0\x02");
-    header[8..16].copy_from_slice(&16384u64.to_be_bytes());
-    let text = json.to_string();
-    header[4096..4096 + text.len()].copy_from_slice(text.as_bytes());
+    let header = luks2(&tokens(pins));
     fs::write(lab.node.path("dev/sda4"), header).unwrap();
     lab
 }
 
-fn tpm(registers: &str) -> Value {
+pub fn tpm(registers: &str) -> Value {
     json!({"pin": "tpm2", "tpm2": {"pcr_ids": registers}})
 }
 
-fn tang() -> Value {
+pub fn tang() -> Value {
     json!({"pin": "tang", "tang": {"url": "http://tang.example"}})
 }
 

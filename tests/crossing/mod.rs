@@ -6,11 +6,11 @@
 mod boot_filesystem;
 mod container_runtime;
 mod cpu_level;
-mod disks;
+pub mod disks;
 mod drivers;
 mod firmware;
 mod forms;
-mod hardware;
+pub mod hardware;
 mod identity;
 mod interface_names;
 mod kernel_arguments;

@@ -10,6 +10,7 @@ pub mod fuzz_targets;
 pub mod http;
 pub mod ignition;
 pub mod live;
+pub mod luks;
 pub mod mcs;
 pub mod mounts;
 pub mod notify;

@@ -20,16 +20,35 @@ pub fn read_directory(root: &Root, source: &str) -> Result<ImageTree, RootError>
     Ok(tree)
 }
 
+/// Reads the tree below a root without kernel, modules and initramfs, whose content takes a second to read. Files that
+/// are kept by name alone have no size.
+///
+/// # Errors
+/// A directory or file that cannot be read.
+pub fn read_directory_briefly(root: &Root, source: &str) -> Result<ImageTree, RootError> {
+    let mut tree = ImageTree {
+        source: source.to_owned(),
+        ..ImageTree::default()
+    };
+    add_directories(root, &mut tree, true)?;
+    Ok(tree)
+}
+
 /// Puts the files of a directory over a tree.
 pub(super) fn add_layer(root: &Root, tree: &mut ImageTree) -> Result<(), RootError> {
+    add_directories(root, tree, false)
+}
+
+fn add_directories(root: &Root, tree: &mut ImageTree, brief: bool) -> Result<(), RootError> {
     // A deployment has its own `etc`, which is the node's; an image has only that of the image.
     let moved = !root.exists(&RootPath::fixed("usr/etc"))?;
     let own_path = |path: &str| match path.strip_prefix("usr/etc") {
         Some(rest) if moved => format!("etc{rest}"),
         _ => path.to_owned(),
     };
-    for directory in wanted::directories() {
-        read_below(root, &own_path(directory), directory, MAX_DEPTH, tree)?;
+    for directory in wanted::directories(brief) {
+        let own = own_path(directory);
+        read_below(root, &own, directory, MAX_DEPTH, brief, tree)?;
     }
     for file in wanted::single_files() {
         if let Some(at) = rooted(&own_path(file)) {
@@ -49,6 +68,7 @@ fn read_below(
     own: &str,
     directory: &str,
     depth: usize,
+    brief: bool,
     tree: &mut ImageTree,
 ) -> Result<(), RootError> {
     let Some(at) = rooted(own) else {
@@ -59,7 +79,10 @@ fn read_below(
         let own = format!("{own}/{name}");
         match kind {
             EntryType::Directory if depth > 0 && !wanted::is_pruned(&path) => {
-                read_below(root, &own, &path, depth - 1, tree)?;
+                read_below(root, &own, &path, depth - 1, brief, tree)?;
+            }
+            EntryType::File if brief && find_want(&path) == Want::Presence => {
+                tree.files.insert(path, TreeFile::default());
             }
             EntryType::Link | EntryType::File => {
                 if let Some(at) = rooted(&own) {

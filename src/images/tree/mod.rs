@@ -10,7 +10,7 @@ mod storage;
 mod wanted;
 mod zstd;
 
-pub use directory::read_directory;
+pub use directory::{read_directory, read_directory_briefly};
 pub use initramfs::module_name;
 pub use isa::x86_isa_needed;
 pub use layers::read_image;

@@ -74,10 +74,19 @@ pub(super) fn find_want(path: &str) -> Want {
     found.map_or(Want::Nothing, |(_, want)| *want)
 }
 
-/// Returns the directories whose files are looked at.
-pub(super) fn directories() -> impl Iterator<Item = &'static str> {
+/// Directories that cost much to read, and that only a crossing needs.
+const ONLY_FOR_A_CROSSING: [&str; 4] = [
+    "usr/lib/modules",
+    "usr/share/buildinfo",
+    "usr/share/rpm",
+    "usr/lib/sysimage/rpm",
+];
+
+/// Returns the directories whose files are looked at; those of a brief look are fewer.
+pub(super) fn directories(brief: bool) -> impl Iterator<Item = &'static str> {
     let kept = DIRECTORIES.iter().map(|(directory, _)| *directory);
-    kept.chain(["usr/lib/modules"])
+    let all = kept.chain(["usr/lib/modules"]);
+    all.filter(move |directory| !brief || !ONLY_FOR_A_CROSSING.contains(directory))
 }
 
 /// Returns the single files that are looked at.

@@ -21,6 +21,9 @@ pub struct BootFiles {
     pub root_uuid: Option<String>,
     /// The space of the file system; `None` if the root has no `/boot`.
     pub space: Seen<Option<Space>>,
+    /// The arguments of a deployment that is staged already, with the place that they are from. They are those of the next
+    /// boot.
+    pub staged_arguments: Option<(String, Kargs)>,
 }
 
 impl BootFiles {
@@ -35,6 +38,7 @@ impl BootFiles {
                 .filter(|text| !text.is_empty()),
             space: Space::of(root, &RootPath::fixed(paths::BOOT))
                 .map_err(|error| error.to_string()),
+            staged_arguments: None,
         }
     }
 
@@ -49,6 +53,9 @@ impl BootFiles {
 
     /// Returns the arguments that a new deployment inherits, with the place that they are from.
     pub fn inherited_arguments(&self, command_line: &Seen<Kargs>) -> Seen<(String, Kargs)> {
+        if let Some((place, arguments)) = &self.staged_arguments {
+            return Ok((place.clone(), arguments.without(&OF_ENTRY)));
+        }
         if let Some(entry) = self.booted(command_line) {
             let place = format!("/boot/loader/entries/{}.conf", entry.file);
             return Ok((place, entry.options.without(&OF_ENTRY)));

@@ -2,10 +2,7 @@
 
 use std::io::Read;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::Value;
-
+use super::luks::{self, LuksFault, LuksHeader, parse_luks};
 use super::{Mounted, Seen, Storage};
 use crate::root::{Root, RootPath};
 
@@ -27,31 +24,12 @@ pub struct Encrypted {
     pub source: String,
     /// True if the initramfs opens it.
     pub is_root: bool,
-    /// The clevis tokens in its header.
-    pub tokens: Seen<Vec<Pin>>,
-    /// Key slots without a clevis token, such as a passphrase.
-    pub other_slots: usize,
-}
-
-/// A way in which clevis opens a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pin {
-    /// A Tang server, by its URL.
-    Tang(String),
-    /// The TPM, bound to these registers.
-    Tpm2(Vec<u32>),
-    /// Several pins, of which some number is needed.
-    Shared(u64, Vec<Pin>),
-    /// Another one, by name.
-    Other(String),
+    /// Its header, or the reason why it was not read.
+    pub header: Seen<Result<LuksHeader, LuksFault>>,
 }
 
 /// Volumes of pods come and go.
 const OF_PODS: &str = "/var/lib/kubelet/";
-/// The largest header of LUKS 2: its two parts are up to 4 MiB each.
-const MAX_HEADER: u64 = 4 << 20;
-/// Shares within shares, at most.
-const MAX_DEPTH: usize = 4;
 
 /// Reads the superblocks of all mounted XFS.
 pub(super) fn read_xfs(root: &Root, storage: &Storage) -> Vec<Xfs> {
@@ -120,143 +98,30 @@ pub(super) fn read_encrypted(root: &Root, storage: &Storage) -> Vec<Encrypted> {
         .map(|device| {
             let source = device.path();
             let number = format!("/dev/block/{}", device.number);
-            let header = read_begin(root, &[&source, &number], MAX_HEADER);
-            let (tokens, other_slots) = match header.and_then(|bytes| parse_header(&bytes)) {
-                Ok((pins, others)) => (Ok(pins), others),
-                Err(reason) => (Err(reason), 0),
-            };
+            let is_root = main.contains(&device.number);
             Encrypted {
+                header: read_header(root, &[&source, &number]),
                 source,
-                is_root: main.contains(&device.number),
-                tokens,
-                other_slots,
+                is_root,
             }
         })
         .collect()
 }
 
-/// Returns the pins in a header, and the number of other key slots.
-fn parse_header(bytes: &[u8]) -> Seen<(Vec<Pin>, usize)> {
-    let bad = |words: &str| Err(format!("its header is not readable: {words}"));
-    let version = bytes.get(6..8).and_then(|two| two.try_into().ok());
-    let version = version.map(u16::from_be_bytes);
-    if !bytes.starts_with(b"LUKS\xba\xbe") {
-        return bad("no LUKS");
-    }
-    if version != Some(2) {
-        return bad("LUKS 1 keeps its tokens elsewhere");
-    }
-    let size = bytes.get(8..16).and_then(|eight| eight.try_into().ok());
-    let size = size
-        .map(u64::from_be_bytes)
-        .and_then(|size| usize::try_from(size).ok());
-    let Some(area) = size.and_then(|size| bytes.get(4096..size)) else {
-        return bad("its size is wrong");
-    };
-    let end = area
-        .iter()
-        .position(|byte| *byte == 0)
-        .unwrap_or(area.len());
-    let Ok(json) = serde_json::from_slice::<Value>(area.get(..end).unwrap_or_default()) else {
-        return bad("its JSON is damaged");
-    };
-    let mut pins = Vec::new();
-    let mut of_clevis = std::collections::BTreeSet::new();
-    let tokens = json["tokens"].as_object().into_iter().flatten();
-    for (_, token) in tokens.filter(|(_, token)| token["type"] == "clevis") {
-        let slots = token["keyslots"].as_array().into_iter().flatten();
-        of_clevis.extend(slots.filter_map(Value::as_str).map(str::to_owned));
-        pins.push(parse_pin(
-            token["jwe"]["protected"].as_str().unwrap_or_default(),
-            MAX_DEPTH,
-        ));
-    }
-    let slots = json["keyslots"].as_object().into_iter().flatten();
-    let others = slots
-        .filter(|(name, _)| !of_clevis.contains(name.as_str()))
-        .count();
-    Ok((pins, others))
-}
-
-/// Parses the protected header of a JWE, which holds no secret.
-fn parse_pin(protected: &str, depth: usize) -> Pin {
-    let bytes = URL_SAFE_NO_PAD.decode(protected).unwrap_or_default();
-    let json: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let clevis = &json["clevis"];
-    match clevis["pin"].as_str().unwrap_or("unknown") {
-        "tang" => Pin::Tang(
-            clevis["tang"]["url"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
-        ),
-        "tpm2" => {
-            let ids = &clevis["tpm2"]["pcr_ids"];
-            let text = ids.as_str().map_or_else(|| ids.to_string(), str::to_owned);
-            let numbers = text.split(|letter: char| !letter.is_ascii_digit());
-            Pin::Tpm2(numbers.filter_map(|number| number.parse().ok()).collect())
+/// Reads a header: as much as is usual first, and more only if the header is larger or its first copy is damaged.
+fn read_header(root: &Root, names: &[&str]) -> Seen<Result<LuksHeader, LuksFault>> {
+    let mut wanted = luks::USUAL;
+    loop {
+        let bytes = read_begin(root, names, wanted as u64)?;
+        match parse_luks(&bytes) {
+            Err(LuksFault::Short(more)) if more > wanted && bytes.len() == wanted => wanted = more,
+            // The device ends here: no larger copy follows.
+            Err(LuksFault::Short(_)) => {
+                let mut whole = bytes;
+                whole.resize(luks::LARGEST, 0);
+                return Ok(parse_luks(&whole));
+            }
+            read => return Ok(read),
         }
-        "sss" if depth > 0 => {
-            let parts = clevis["sss"]["jwe"].as_array().into_iter().flatten();
-            let parts = parts.filter_map(Value::as_str);
-            let parts = parts.map(|jwe| {
-                let (protected, _) = jwe.split_once('.').unwrap_or((jwe, ""));
-                parse_pin(protected, depth - 1)
-            });
-            Pin::Shared(clevis["sss"]["t"].as_u64().unwrap_or(1), parts.collect())
-        }
-        other => Pin::Other(other.to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn protected(json: &Value) -> String {
-        URL_SAFE_NO_PAD.encode(json.to_string())
-    }
-
-    fn header(json: &Value) -> Vec<u8> {
-        let mut bytes = vec![0; 16384];
-        bytes[..8].copy_from_slice(b"LUKS\xba\xbe\0\x02");
-        bytes[8..16].copy_from_slice(&16384u64.to_be_bytes());
-        let text = json.to_string();
-        bytes[4096..4096 + text.len()].copy_from_slice(text.as_bytes());
-        bytes
-    }
-
-    #[test]
-    fn pins_are_read_out_of_a_header() {
-        let tpm = serde_json::json!({"clevis": {"pin": "tpm2", "tpm2": {"pcr_ids": "4,7"}}});
-        let tang = serde_json::json!({"clevis": {"pin": "tang", "tang": {"url": "http://t"}}});
-        let parts = [format!("{}.x", protected(&tpm)), protected(&tang)];
-        let sss = serde_json::json!({"clevis": {"pin": "sss", "sss": {"t": 2, "jwe": parts}}});
-        let json = serde_json::json!({
-            "keyslots": {"0": {}, "1": {}},
-            "tokens": {"0": {"type": "clevis", "keyslots": ["1"], "jwe": {"protected": protected(&sss)}},
-                       "1": {"type": "systemd-tpm2", "keyslots": []}},
-        });
-        let pins = vec![Pin::Tpm2(vec![4, 7]), Pin::Tang("http://t".to_owned())];
-        assert_eq!(
-            parse_header(&header(&json)),
-            Ok((vec![Pin::Shared(2, pins)], 1))
-        );
-    }
-
-    #[test]
-    fn damaged_headers_are_said_to_be_damaged() {
-        let whole = header(&serde_json::json!({}));
-        assert_eq!(parse_header(&whole), Ok((vec![], 0)));
-        for length in [0, 5, 7, 15, 100, 4096, 8000] {
-            assert!(parse_header(&whole[..length]).is_err(), "{length}");
-        }
-        let mut one = whole.clone();
-        one[7] = 1;
-        assert!(parse_header(&one).unwrap_err().contains("LUKS 1"));
-        one = whole;
-        one[4096] = b'x';
-        assert!(parse_header(&one).unwrap_err().contains("JSON"));
-        assert_eq!(parse_pin("%%%", 1), Pin::Other("unknown".to_owned()));
     }
 }

@@ -15,19 +15,21 @@ mod interface_names;
 mod interfaces;
 mod legacy_network;
 mod link_files;
+mod luks;
 mod node_files;
 mod origin;
 mod own_modules;
 mod processor;
 mod record;
 mod sections;
+mod static_network;
 
 pub use block::{BlockDevice, Mounted, Storage};
 pub use boot::BootFiles;
 pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
 pub use devices::{DeviceLevel, Disk};
-pub use filesystems::{Encrypted, Pin, Xfs};
+pub use filesystems::{Encrypted, Xfs};
 pub use firmware::{BootupdState, Firmware, SystemPartition};
 pub use interface_names::{
     InterfaceNames, NameUse, PERSIST_STAMP, of_arguments, pinned_by_arguments,
@@ -35,10 +37,12 @@ pub use interface_names::{
 pub use interfaces::{Interface, Mac, read as read_interfaces};
 pub use legacy_network::{LegacyConnection, LegacyNetwork};
 pub use link_files::{Applies, LinkFile};
+pub use luks::{LuksFault, LuksHeader, Pin};
 pub use origin::Origin;
 pub use own_modules::OwnModules;
 pub use processor::Processor;
 pub use record::RecordedConfig;
+pub use static_network::StaticNetwork;
 
 use std::collections::BTreeSet;
 
@@ -99,6 +103,8 @@ pub struct Platform {
     pub interface_names: InterfaceNames,
     /// Its network configuration in old forms.
     pub legacy_network: LegacyNetwork,
+    /// Its network, if it uses no DHCP.
+    pub static_network: Option<StaticNetwork>,
     /// The devices of `/` and `/boot`.
     pub disks: Seen<Vec<Disk>>,
     /// The modules of the kernel that runs now; empty if their lists cannot be read.
@@ -115,13 +121,26 @@ impl Platform {
 
     /// Reads all facts as they are at the next boot, after a run that puts a config in the place of the recorded one.
     pub fn observe_next(root: &Root, next: Option<NextConfig<'_>>) -> Self {
+        let kernel = read_text(root, "proc/sys/kernel/osrelease");
+        let kernel = kernel.map(|version| version.trim().to_owned()).ok();
+        Self {
+            modules: own_modules::read_lists(root, kernel.as_deref()),
+            own_modules: OwnModules::observe(root, kernel.as_deref()),
+            ..Self::observe_but_modules(root, next)
+        }
+    }
+
+    /// Reads all facts but those on kernel modules, which take long.
+    pub fn observe_briefly(root: &Root) -> Self {
+        Self::observe_but_modules(root, None)
+    }
+
+    fn observe_but_modules(root: &Root, next: Option<NextConfig<'_>>) -> Self {
         let files = NodeFiles::new(root, next);
         let command_line = read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim()));
         let boot = BootFiles::observe(root);
         let storage = Storage::observe(root);
         let interfaces = interfaces::read(root);
-        let kernel = read_text(root, "proc/sys/kernel/osrelease");
-        let kernel = kernel.map(|version| version.trim().to_owned()).ok();
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
             architecture: Ok(
@@ -153,8 +172,9 @@ impl Platform {
             ),
             interfaces,
             legacy_network: legacy_network::read(&files),
-            modules: own_modules::read_lists(root, kernel.as_deref()),
-            own_modules: OwnModules::observe(root, kernel.as_deref()),
+            static_network: static_network::read(&files),
+            modules: ModuleLists::default(),
+            own_modules: OwnModules::default(),
         }
     }
 }
