@@ -54,38 +54,56 @@ pub(super) fn forget_stopped(root: &Root) {
     }
 }
 
+/// Reads the note; inside it is `None` if the file is damaged.
+fn read_note(root: &Root) -> Result<Option<Option<Note>>> {
+    if !root.exists(&RootPath::fixed(paths::STOPPED))? {
+        return Ok(None);
+    }
+    let known = |note: &Note| note.version;
+    Ok(Some(state_file::remembered(
+        root,
+        paths::STOPPED,
+        VERSION,
+        known,
+    )?))
+}
+
+/// Returns true if the root runs, and still does so since the note was written, as far as the note tells.
+fn is_of_now(root: &Root, runner: &dyn CommandRunner, note: Option<Note>) -> Result<bool> {
+    if !root.is_live() {
+        return Ok(false);
+    }
+    let Some(then) = note.and_then(|note| note.boot) else {
+        return Ok(true);
+    };
+    Ok(this_boot(root, runner)?.is_some_and(|now| now.is_same(&then)))
+}
+
+/// Returns true if a run that was killed in this boot has left the kubelet stopped.
+///
+/// # Errors
+/// The note of that run cannot be read.
+pub(super) fn is_left_stopped(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
+    match read_note(root)? {
+        Some(note) => is_of_now(root, runner, note),
+        None => Ok(false),
+    }
+}
+
 /// Starts the kubelet again where a run that was killed had stopped it in this boot.
 ///
 /// # Errors
 /// The note of that run cannot be read, or the kubelet does not start.
 pub(super) fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
-    let note = || -> Result<Option<Option<Note>>> {
-        if !root.exists(&RootPath::fixed(paths::STOPPED))? {
-            return Ok(None);
-        }
-        let known = |note: &Note| note.version;
-        Ok(Some(state_file::remembered(
-            root,
-            paths::STOPPED,
-            VERSION,
-            known,
-        )?))
-    };
     let unread = || {
         format!(
             "checking that no interrupted run has left the kubelet stopped. If it does not run: systemctl start {KUBELET}"
         )
     };
-    let Some(note) = note().with_context(unread)? else {
+    let Some(note) = read_note(root).with_context(unread)? else {
         return Ok(());
     };
-    let in_this_boot = || -> Result<bool> {
-        let Some(then) = note.and_then(|note| note.boot) else {
-            return Ok(true);
-        };
-        Ok(this_boot(root, runner)?.is_some_and(|now| now.is_same(&then)))
-    };
-    let here = root.is_live() && in_this_boot().with_context(unread)?;
+    let here = is_of_now(root, runner, note).with_context(unread)?;
     let fencing = has_fencing(root).with_context(unread)?;
     if here && !fencing {
         systemctl::start_unit(runner, KUBELET).with_context(|| {

@@ -5,6 +5,7 @@
 
 pub mod blkid;
 pub mod bootc;
+pub mod config_test;
 pub mod crictl;
 mod host;
 pub mod ignition;

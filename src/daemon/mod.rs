@@ -6,6 +6,7 @@
 
 pub mod actions;
 pub mod annotations;
+pub mod complaints;
 pub mod forecast;
 pub mod handover;
 pub mod midway;

@@ -223,8 +223,56 @@ fn read_tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A message of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LogMessage {
+    /// Time of the line; seconds since 1970 by the node's clock.
+    pub(super) at: u64,
+    /// Text, without a quote at its beginning.
+    pub(super) text: String,
+    /// Path of the file.
+    pub(super) file: String,
+}
+
+/// Number of files that are read for messages, the newest first.
+const MESSAGE_FILES: usize = 3;
+
+/// Reads the messages of the daemon's own container that a caller wants, in the order in which they were written.
+/// Unreadable files are skipped.
+pub(super) fn read_messages(root: &Root, is_wanted: impl Fn(&str) -> bool) -> Vec<LogMessage> {
+    let mut files = of_pods(root);
+    files.sort_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
+    files.truncate(MESSAGE_FILES);
+    let mut all = Vec::new();
+    for (_, path) in files.iter().rev() {
+        let bytes = read_tail(root, path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let messages = text.lines().filter_map(parse_message);
+        let wanted = messages.filter(|(_, text)| is_wanted(text));
+        all.extend(wanted.map(|(at, text)| LogMessage {
+            at,
+            text: text.to_owned(),
+            file: path.to_string(),
+        }));
+    }
+    all
+}
+
 /// Parses a line of the runtime: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
 fn parse_trace(line: &str) -> Option<LogTrace> {
+    let (at, text) = parse_message(line)?;
+    let (line, from, rest) = form(text)?;
+    Some(LogTrace {
+        name: name(rest)?,
+        from,
+        at,
+        file: String::new(),
+        line,
+    })
+}
+
+/// Returns time and text of a line.
+fn parse_message(line: &str) -> Option<(u64, &str)> {
     let mut parts = line.splitn(4, ' ');
     let at = parse_instant(parts.next()?)?;
     parts
@@ -235,14 +283,7 @@ fn parse_trace(line: &str) -> Option<LogTrace> {
     let is_head = head.starts_with(['I', 'W', 'E'])
         && head.bytes().skip(1).take(4).all(|b| b.is_ascii_digit());
     let text = Some(text).filter(|_| is_head)?.trim_start_matches('"');
-    let (line, from, rest) = form(text)?;
-    Some(LogTrace {
-        name: name(rest)?,
-        from,
-        at,
-        file: String::new(),
-        line,
-    })
+    Some((at, text))
 }
 
 /// Returns the form, the config before, and the text from the new name on.
@@ -261,7 +302,7 @@ fn form(text: &str) -> Option<(Line, Option<String>, &str)> {
 }
 
 /// Returns the rendered name at the beginning of a text, quoted or not.
-fn name(text: &str) -> Option<String> {
+pub(super) fn name(text: &str) -> Option<String> {
     let text = text.trim_start_matches(['"', '\\']);
     let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     let end = text.find(|c| !is_of_name(c)).unwrap_or(text.len());

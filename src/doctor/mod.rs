@@ -4,10 +4,10 @@
 //! the node or the time, or prints. Missing evidence is reported with its reason and never counts as healthy.
 
 pub mod checks;
-pub mod cold;
+pub mod crossing;
+pub mod daemon;
 pub mod evidence;
 mod fix;
-pub mod outlook;
 pub mod upkeep;
 
 use serde::Serialize;
@@ -220,17 +220,9 @@ impl DoctorFinding {
     pub fn fixed_by(mut self, changes: impl IntoIterator<Item = FixChange>) -> Self {
         let changes: Vec<FixChange> = changes.into_iter().collect();
         self.fix = (!changes.is_empty()).then(|| Fix {
+            command: String::new(),
             changes,
-            ..Fix::default()
         });
-        self
-    }
-
-    /// Adds a command that is still needed after the changes of the cure, such as a reload.
-    pub fn after_fix(mut self, command: impl Into<String>) -> Self {
-        if let Some(fix) = &mut self.fix {
-            fix.then.push(command.into());
-        }
         self
     }
 
@@ -316,15 +308,26 @@ fn name_fixes(findings: &mut [DoctorFinding], evidence: &DoctorEvidence) {
 
 /// Finds a check by its id; `fp-3`, `FP-03` and `3` are the same.
 pub fn named<'a>(checks: &'a [DoctorCheck], id: &str) -> Option<&'a DoctorCheck> {
-    let number = |text: &str| {
-        let text = text.to_ascii_lowercase();
-        text.trim_start_matches("fp")
-            .trim_start_matches('-')
-            .parse::<u32>()
-            .ok()
-    };
-    let wanted = number(id)?;
-    checks.iter().find(|check| number(check.id) == Some(wanted))
+    let wanted = number_of(id)?;
+    checks
+        .iter()
+        .find(|check| number_of(check.id) == Some(wanted))
+}
+
+/// Finds the alias with an id, written in any of these ways.
+pub fn alias_of(id: &str) -> Option<&'static checks::Alias> {
+    let wanted = number_of(id)?;
+    checks::ALIASES
+        .iter()
+        .find(|alias| number_of(alias.id) == Some(wanted))
+}
+
+fn number_of(id: &str) -> Option<u32> {
+    let text = id.to_ascii_lowercase();
+    text.trim_start_matches("fp")
+        .trim_start_matches('-')
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

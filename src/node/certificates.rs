@@ -92,8 +92,7 @@ fn of_file(path: &RootPath, role: CertificateRole, bytes: &[u8]) -> Vec<Certific
     all.collect()
 }
 
-/// Returns the seconds since 1970.
-pub(super) fn seconds(time: SystemTime) -> u64 {
+fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .map(|since| since.as_secs())
         .unwrap_or_default()

@@ -29,16 +29,16 @@ pub mod originals;
 pub mod os;
 pub mod os_release;
 pub mod platform;
-pub mod pod_manifest;
 mod records;
 pub mod requests;
+pub mod service_configs;
 pub mod shadow_lines;
 pub mod space;
 pub mod stamps;
 pub mod static_network;
-pub mod static_pods;
 pub mod sysroot;
 pub mod system;
+pub mod two_nodes;
 pub mod unit_links;
 mod units;
 

@@ -94,6 +94,11 @@ pub fn of_check(check: &DoctorCheck, style: Style) -> String {
     ascii(out, style)
 }
 
+/// Returns the reason why another check stands for an id.
+pub fn of_alias(why: &str, style: Style) -> String {
+    ascii(format!("{}\n", wrap(why, 0)), style)
+}
+
 fn headline(root: &str, diagnosis: &Diagnosis) -> String {
     let findings = &diagnosis.findings;
     let Some(first) = findings.first() else {
@@ -138,8 +143,7 @@ fn nothing(root: &str, checks: &[Looked]) -> String {
     wrap(&text, 0)
 }
 
-/// Returns one finding as text.
-pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
+fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     let word = coloured(finding.severity, style);
     let mut out = format!("{word} {}: {}\n", finding.id, inline(&finding.what));
     for (index, command) in finding.next.iter().enumerate() {
@@ -212,7 +216,7 @@ fn skipped(checks: &[Looked]) -> String {
 }
 
 /// Returns a label, and a text wrapped beside it.
-pub(super) fn hanging(label: &str, text: &str) -> String {
+fn hanging(label: &str, text: &str) -> String {
     let wrapped = wrap(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");
     if label.chars().count() > 2 + INDENT {
@@ -235,8 +239,7 @@ fn coloured(severity: CheckSeverity, style: Style) -> String {
     }
 }
 
-/// Returns text in bold, where the terminal has it.
-pub(super) fn bold(text: &str, style: Style) -> String {
+fn bold(text: &str, style: Style) -> String {
     if style.colour {
         format!("\x1b[1m{text}\x1b[0m")
     } else {
@@ -244,9 +247,7 @@ pub(super) fn bold(text: &str, style: Style) -> String {
     }
 }
 
-/// Spells out what the terminal may not show.
-/// Returns text that the terminal can show.
-pub(super) fn ascii(text: String, style: Style) -> String {
+fn ascii(text: String, style: Style) -> String {
     if !style.ascii || text.is_ascii() {
         return text;
     }

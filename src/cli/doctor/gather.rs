@@ -27,9 +27,10 @@ use crate::node::clock::{self, Clock, Heard, Moment as Passed};
 use crate::node::neighbours::has_fencing;
 use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
+use crate::node::two_nodes::TwoNodes;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
-    images_on_disk, kubelet_state, network, static_pods,
+    images_on_disk, kubelet_state, network,
 };
 use crate::object::Kind;
 use crate::paths;
@@ -86,6 +87,11 @@ pub(super) fn all(
     evidence.clock = times(&root, &evidence);
     evidence.of_upkeep(&root);
     evidence.of_host_network(&root, runner);
+    evidence.of_crossing(&root);
+    let asks = evidence.live && evidence.as_root;
+    evidence.service_configs = super::service_configs::broken(&root, runner, asks).into();
+    evidence.daemon = super::daemon::troubles(&root, runner).into();
+    evidence.two_nodes = TwoNodes::read(&root).into();
     evidence
 }
 
@@ -144,7 +150,6 @@ impl DoctorEvidence {
         let (certificates, unseen) = certificates::read(root);
         self.certificates = Look::Seen(certificates);
         self.certificates_unseen = unseen;
-        self.static_pods = static_pods::read(root).into();
         self.kubeconfig = kubeconfig(root).into();
         self.network = Look::Seen(network::read(root));
         self.kubelet_state = kubelet_state::read(root).into();

@@ -1,11 +1,12 @@
 //! `doctor`: what is wrong with this node, worst first.
 
 mod bundle;
-mod fix;
+mod crossing;
+mod daemon;
 mod gather;
 mod host_network;
 mod server_clock;
-mod until;
+mod service_configs;
 mod upkeep;
 
 use crate::cli::ui::Ui;
@@ -18,7 +19,7 @@ use super::access;
 use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
-use crate::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
+use crate::doctor::{self, CheckSeverity, Diagnosis};
 use crate::error::ExitCode;
 use crate::report;
 use crate::report::doctor::Style;
@@ -29,13 +30,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         return explain(ui, id);
     }
     if let Some(id) = &args.cure.fix {
-        return fix::run(ui, args, id);
+        bail!("{id}: --fix is a stub so far. Nothing was changed");
     }
     let root = with_disk(open_root(ui)?, &ui.root)?;
     let evidence = gather::all(root, ui.runner, &ui.root, args);
-    if let Some(until) = args.until {
-        return until::run(ui, &evidence, until);
-    }
     let diagnosis = doctor::examine(CHECKS, &evidence);
     if let Some(path) = &args.bundle {
         return bundled(ui, args, path, &evidence.root, &diagnosis);
@@ -92,21 +90,19 @@ fn bundled(
     Ok(code(diagnosis))
 }
 
-/// Finds a check by its id.
-fn find_check(id: &str) -> Result<&'static DoctorCheck> {
-    let Some(check) = doctor::named(CHECKS, id) else {
+/// What one check looks for, whatever this node is like.
+fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
+    let alias = doctor::alias_of(id);
+    let Some(check) = doctor::named(CHECKS, alias.map_or(id, |alias| alias.of)) else {
         let known: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
         bail!("there is no check {id:?}; give one of {}", known.join(", "));
     };
-    Ok(check)
-}
-
-/// What one check looks for, whatever this node is like.
-fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
-    let check = find_check(id)?;
     let text = match ui.output {
         Output::Json => report::doctor::json_of_check(check)?,
-        Output::Text => report::doctor::of_check(check, style()),
+        Output::Text => {
+            let why = alias.map(|alias| report::doctor::of_alias(alias.why, style()));
+            why.unwrap_or_default() + &report::doctor::of_check(check, style())
+        }
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)

@@ -1,0 +1,81 @@
+//! Gathers what the checks of `preflight` judge: the deployment that the next boot enters, and the node. Deployments on the
+//! disk only; no image is unpacked.
+
+use anyhow::Result;
+
+use crate::crossing::Target;
+use crate::doctor::crossing::{CrossingEvidence, CrossingMoment};
+use crate::doctor::evidence::DoctorEvidence;
+use crate::images::tree;
+use crate::kargs::Kargs;
+use crate::node::deploy_directories;
+use crate::node::platform::Platform;
+use crate::node::system::{self, OF_DEPLOYMENTS};
+use crate::root::{Root, RootPath};
+
+impl DoctorEvidence {
+    /// Reads the next system. A root that boots no images has none.
+    pub(super) fn of_crossing(&mut self, root: &Root) {
+        self.crossing = match self.boots_images {
+            true => self.crossing(root).map(Some).into(),
+            false => Ok::<_, anyhow::Error>(None).into(),
+        };
+    }
+
+    fn crossing(&self, root: &Root) -> Result<CrossingEvidence> {
+        let mut node = Box::new(Platform::observe_briefly(root));
+        let staged = system::staged_file(root)?.filter(|file| !file.locked);
+        if let Some(file) = &staged {
+            let of_file = file.arguments.as_deref();
+            let arguments = of_file.map(|words| Kargs::parse(words).without(&OF_DEPLOYMENTS));
+            let place = "the staged deployment".to_owned();
+            node.boot.staged_arguments = arguments.map(|arguments| (place, arguments));
+        }
+        let is_staged = staged.is_some();
+        let next = staged.map(|file| file.name).or_else(|| self.named_next());
+        // The same commit is the same system, with other arguments.
+        let commit = |name: &str| name.split('.').next().map(str::to_owned);
+        let own = self.deployment.as_deref().and_then(commit);
+        let next = next.filter(|name| commit(name) != own);
+        let directory = match &next {
+            Some(name) => find_directory(root, name)?.map(|(at, path)| (name, at, path)),
+            None => None,
+        };
+        let (tree, moment) = match directory {
+            Some((name, at, path)) => (
+                tree::read_directory_briefly(&at, &path)?,
+                CrossingMoment::Next {
+                    name: name.clone(),
+                    staged: is_staged,
+                },
+            ),
+            None => (
+                tree::read_directory_briefly(root, "/")?,
+                CrossingMoment::Present,
+            ),
+        };
+        Ok(CrossingEvidence {
+            target: Target::of(tree),
+            node,
+            moment,
+        })
+    }
+
+    /// Returns the deployment of the next boot, if rpm-ostree knows it and it is not the booted one.
+    fn named_next(&self) -> Option<String> {
+        let facts = self.facts().ok()?;
+        let next = facts.deployments.next_boot()?;
+        (!next.booted).then(|| next.name())
+    }
+}
+
+/// Returns the directory of a deployment that is checked out, and its path.
+fn find_directory(root: &Root, name: &str) -> Result<Option<(Root, String)>> {
+    let all = deploy_directories::list(root)?;
+    let Some(found) = all.iter().find(|one| one.name == name) else {
+        return Ok(None);
+    };
+    let directory = root.within(&found.path)?;
+    let is_whole = directory.exists(&RootPath::fixed("usr"))?;
+    Ok(is_whole.then(|| (directory, found.path.to_string())))
+}

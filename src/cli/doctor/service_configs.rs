@@ -1,0 +1,37 @@
+//! Gathers configuration that services do not take: by our own readers, and by the programs themselves on the running node.
+
+use anyhow::Result;
+
+use crate::command::CommandRunner;
+use crate::command::config_test::ConfigTest;
+use crate::node::service_configs::{self, BrokenConfig, Service};
+use crate::root::Root;
+
+/// Programs that test their configuration, with the service and the file that they begin with.
+const TESTS: [(ConfigTest, Service, &str); 3] = [
+    (ConfigTest::Sshd, Service::Ssh, "/etc/ssh/sshd_config"),
+    (ConfigTest::Visudo, Service::Sudo, "/etc/sudoers"),
+    (ConfigTest::Chronyd, Service::Chrony, "/etc/chrony.conf"),
+];
+
+/// Reads the files, and asks the programs of a running node.
+pub(super) fn broken(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    asks: bool,
+) -> Result<Vec<BrokenConfig>> {
+    let mut all = service_configs::read(root)?;
+    if asks {
+        all.extend(TESTS.into_iter().filter_map(|(test, service, file)| {
+            let words = test.find_fault(runner)?;
+            Some(BrokenConfig {
+                service,
+                place: file.to_owned(),
+                said: words.clone(),
+                words,
+                only_mode: false,
+            })
+        }));
+    }
+    Ok(all)
+}

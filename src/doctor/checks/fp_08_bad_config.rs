@@ -1,0 +1,117 @@
+//! FP-08: a file with which a service of the node does not start.
+
+use super::doors::judge_door;
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
+use crate::node::service_configs::{BrokenConfig, Service};
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-08",
+    title: "a service does not take its configuration",
+    looks_at: "CRI-O's files, kubelet.conf, keyfiles; on the node also sshd -t, visudo -c and chronyd -p",
+    explain: "A MachineConfig with a mistake in it is applied like any other. If the kubelet or CRI-O does not start with a file, no pod \
+starts, not even the daemon that could bring a better one. A file that is wrong by hand or by a half-written copy does the \
+same.\n\n\
+Judged are all files of CRI-O (TOML, whatever their ending is), the file that the kubelet's --config names, and the keyfiles of \
+NetworkManager: their syntax, and owner root with mode 0600, without which they are ignored. On the running node sshd, sudo and \
+chronyd judge their own files. Files in order may still be wrong in what they ask for.\n\n\
+If the file comes from the config, mco-rescue apply with an older config takes it back: mco-rescue cache list shows those on the node. Else correct it, \
+or move it out of its directory, then start the service.",
+    judge: judge_configs,
+};
+
+fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
+    // CRI-O's files are judged where preflight judges them; the runtime that they name is FP-36.
+    let verdict = judge_door(evidence, CHECK.id, |finding, _| {
+        let what = "CRI-O does not start with one of its files";
+        finding
+            .subject
+            .starts_with("/etc/crio")
+            .then(|| (CheckSeverity::Critical, what.to_owned()))
+    });
+    let all = match evidence.service_configs.seen() {
+        Ok(all) => all,
+        Err(why) => return verdict.and_unseen(format!("configuration of services: {why}")),
+    };
+    let of = |service| all.iter().filter(move |one| one.service == service);
+    let keyfiles: Vec<&BrokenConfig> = of(Service::NetworkManager).collect();
+    verdict
+        .and(of(Service::Kubelet).map(|one| of_kubelet(evidence, one)))
+        .and(of_keyfiles(evidence, &keyfiles))
+        .and(
+            of(Service::Ssh)
+                .map(|one| of_program(one, "sshd does not start again", "sshd -t", SSH)),
+        )
+        .and(
+            of(Service::Sudo)
+                .map(|one| of_program(one, "sudo does not take its rules", "visudo -c", SUDO)),
+        )
+        .and(
+            of(Service::Chrony)
+                .map(|one| of_program(one, "chronyd does not start again", "chronyd -p", CHRONY)),
+        )
+}
+
+const SSH: &str = "Connections of now stay. After the next start of sshd there is no other.";
+const SUDO: &str = "core may not become root any more.";
+const CHRONY: &str =
+    "The clock is not kept right after the next start of chronyd, and certificates depend on it.";
+
+fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
+    let means = "The kubelet ends at each start, the node is NotReady, and no pod starts here.";
+    DoctorFinding::new(
+        CheckSeverity::Critical,
+        "the kubelet does not start with its configuration",
+        means,
+    )
+    .seen(&one.place, &one.said)
+    .daemon(Some(one.words.clone()))
+    .next(evidence.command("verify"))
+    .next(evidence.command("apply"))
+    .next_all(match evidence.live {
+        true => evidence.restart_kubelet(),
+        false => Vec::new(),
+    })
+}
+
+fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<DoctorFinding> {
+    let first = all.first()?;
+    let facts = all.iter().map(|one| Fact::new(&one.place, &one.said));
+    let mut finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "NetworkManager ignores a connection's file",
+        "The connection is missing, now or after the next boot.",
+    )
+    .seen_all(facts)
+    .daemon(Some(first.words.clone()));
+    for one in all {
+        let file = evidence.path(&one.place);
+        finding = match one.only_mode {
+            true => finding
+                .next(format!("chown root:root {file}"))
+                .next(format!("chmod 0600 {file}")),
+            false => finding.next(format!("vi {file}")),
+        };
+    }
+    match evidence.live {
+        true => finding.next("nmcli connection reload"),
+        false => finding,
+    }
+    .into()
+}
+
+/// Returns the file that the words name, else that with which the program begins.
+fn file_of(one: &BrokenConfig) -> &str {
+    let words = one.said.split([' ', ':']);
+    let mut paths = words.filter(|word| word.starts_with("/etc/"));
+    paths.next().unwrap_or(&one.place)
+}
+
+fn of_program(one: &BrokenConfig, what: &str, test: &str, means: &str) -> DoctorFinding {
+    DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen(test, &one.said)
+        .daemon(Some(one.words.clone()))
+        .next(format!("vi {}", file_of(one)))
+        .next(test)
+}

@@ -1,0 +1,383 @@
+//! Configuration with which a service does not start, or which it ignores: the kubelet's, and connections of NetworkManager.
+
+use serde_json::Value;
+
+use crate::document::yaml;
+use crate::root::{Root, RootError, RootPath};
+
+/// The kubelet's configuration where its unit names none.
+const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.conf";
+const KUBELET_UNIT: &str = "etc/systemd/system/kubelet.service";
+const KUBELET_DROP_INS: &str = "etc/systemd/system/kubelet.service.d";
+const KEYFILES: &str = "etc/NetworkManager/system-connections";
+const KEYFILE_ENDING: &str = ".nmconnection";
+
+/// The service that a file configures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// The kubelet.
+    Kubelet,
+    /// NetworkManager.
+    NetworkManager,
+    /// The SSH server.
+    Ssh,
+    /// sudo.
+    Sudo,
+    /// chronyd.
+    Chrony,
+}
+
+/// A file that its service does not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenConfig {
+    /// The service.
+    pub service: Service,
+    /// Path of the file.
+    pub place: String,
+    /// The fault in it; never its content beyond one key.
+    pub said: String,
+    /// The words of the service, as its log has them.
+    pub words: String,
+    /// The file is there, and its permissions alone are wrong.
+    pub only_mode: bool,
+}
+
+/// Reads the files of the kubelet and of NetworkManager.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
+    let mut all = Vec::new();
+    all.extend(read_kubelet(root)?);
+    let folder = RootPath::fixed(KEYFILES);
+    for name in root.list(&folder)? {
+        let Some(path) = name
+            .ends_with(KEYFILE_ENDING)
+            .then(|| folder.join(&name).ok())
+            .flatten()
+        else {
+            continue;
+        };
+        all.extend(read_keyfile(root, &path)?);
+    }
+    Ok(all)
+}
+
+fn read_kubelet(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
+    let text = |path: &RootPath| -> Result<Option<String>, RootError> {
+        let bytes = root.read_small(path)?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    };
+    let mut unit = text(&RootPath::fixed(KUBELET_UNIT))?.unwrap_or_default();
+    let drop_ins = RootPath::fixed(KUBELET_DROP_INS);
+    for name in root.list(&drop_ins)? {
+        if let (true, Ok(path)) = (name.ends_with(".conf"), drop_ins.join(&name)) {
+            unit += "\n";
+            unit += &text(&path)?.unwrap_or_default();
+        }
+    }
+    let named = option(&unit, "--config");
+    let file = named.as_deref().unwrap_or(KUBELET_CONFIG);
+    let Ok(path) = RootPath::parse(file) else {
+        return Ok(None);
+    };
+    let fault = match text(&path)? {
+        Some(text) => judge_kubelet(&text),
+        // Without a unit that names it, the node may have no kubelet.
+        None => named.is_some().then(|| "the file is missing".to_owned()),
+    };
+    Ok(fault.map(|said| BrokenConfig {
+        service: Service::Kubelet,
+        place: path.to_string(),
+        said,
+        words: format!("failed to load Kubelet config file {path}"),
+        only_mode: false,
+    }))
+}
+
+/// Returns the last value of an option on the command line of a unit; one with a variable in it is not known.
+fn option(unit: &str, name: &str) -> Option<String> {
+    let lines = unit.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.starts_with(['#', ';']));
+    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+    let mut values = words.iter().enumerate().filter_map(|(index, word)| {
+        let rest = word.strip_prefix(name)?;
+        match rest.strip_prefix('=') {
+            Some(value) => Some(value),
+            None if rest.is_empty() => words.get(index + 1).copied(),
+            None => None,
+        }
+    });
+    let value = values.next_back()?.trim_matches(['"', '\'']);
+    (value.starts_with('/') && !value.contains(['$', '%'])).then(|| value.to_owned())
+}
+
+/// Returns the fault for which the kubelet does not take its configuration.
+fn judge_kubelet(text: &str) -> Option<String> {
+    if text
+        .trim_matches(|c: char| c.is_whitespace() || c == '\0')
+        .is_empty()
+    {
+        return Some("the file is empty".to_owned());
+    }
+    let value = match serde_json::from_str::<Value>(text) {
+        Ok(value) => value,
+        Err(_) => match yaml::parse(text) {
+            Ok(value) => value,
+            Err(error) => return Some(format!("neither YAML nor JSON: {error}")),
+        },
+    };
+    let field = |key: &str| value.get(key).and_then(Value::as_str);
+    match (field("kind"), field("apiVersion")) {
+        (Some("KubeletConfiguration"), Some(version))
+            if version.starts_with("kubelet.config.k8s.io/") =>
+        {
+            None
+        }
+        (Some("KubeletConfiguration"), _) => {
+            Some("apiVersion is not kubelet.config.k8s.io/v1beta1".to_owned())
+        }
+        (Some(_), _) => Some("kind is not KubeletConfiguration".to_owned()),
+        (None, _) => Some("it has no kind: KubeletConfiguration".to_owned()),
+    }
+}
+
+fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, RootError> {
+    let Some(place) = root.place(path)? else {
+        return Ok(None);
+    };
+    let at = |errno: nix::errno::Errno| RootError {
+        path: path.to_string(),
+        cause: errno.into(),
+    };
+    let stat = place.stat().map_err(at)?;
+    let Some(stat) = stat.filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG) else {
+        return Ok(None);
+    };
+    let broken = |said: String, words: String, only_mode| BrokenConfig {
+        service: Service::NetworkManager,
+        place: path.to_string(),
+        said,
+        words: format!("keyfile: load: \"{path}\": failed to load connection: {words}"),
+        only_mode,
+    };
+    if stat.st_uid != 0 {
+        let words = format!("File owner ({}) is insecure", stat.st_uid);
+        return Ok(Some(broken(format!("owner {}", stat.st_uid), words, true)));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        let words = format!("File permissions ({:06o}) are insecure", stat.st_mode);
+        let said = format!("mode {:04o}", stat.st_mode & 0o7777);
+        return Ok(Some(broken(said, words, true)));
+    }
+    let bytes = root.read_small(path)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    // An empty file is what a power cut leaves, which has a check of its own.
+    if text
+        .trim_matches(|c: char| c.is_whitespace() || c == '\0')
+        .is_empty()
+    {
+        return Ok(None);
+    }
+    Ok(find_bad_line(&text).map(|(line, said)| {
+        broken(
+            format!("line {line}: {said}"),
+            format!("Key file line {line}: {said}"),
+            false,
+        )
+    }))
+}
+
+/// Returns the first line that GLib does not take in a key file, counted from 1, and what is wrong with it.
+pub fn find_bad_line(text: &str) -> Option<(usize, &'static str)> {
+    let mut has_group = false;
+    for (index, line) in text.split('\n').enumerate() {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let line = line.trim_start_matches([' ', '\t', '\r', '\n', '\u{b}', '\u{c}']);
+        let said = if line.is_empty() || line.starts_with('#') {
+            continue;
+        } else if let Some(name) = group_of(line) {
+            has_group = true;
+            let is_name = !name.is_empty() && !name.contains(|c: char| c == '[' || c.is_control());
+            if is_name {
+                continue;
+            }
+            "not a name of a group"
+        } else if !line.contains('=') || line.starts_with('=') {
+            "neither a group, a key with a value, nor a comment"
+        } else if !has_group {
+            "a key before the first group"
+        } else if !is_key(line) {
+            "not a name of a key"
+        } else {
+            continue;
+        };
+        return Some((index + 1, said));
+    }
+    None
+}
+
+/// Returns the name in a line `[NAME]`.
+fn group_of(line: &str) -> Option<&str> {
+    let (name, rest) = line.strip_prefix('[')?.split_once(']')?;
+    rest.trim_matches([' ', '\t']).is_empty().then_some(name)
+}
+
+/// Returns true if the part before `=` is the name of a key, with or without a language in brackets.
+fn is_key(line: &str) -> bool {
+    let key = line.split_once('=').map_or(line, |(key, _)| key);
+    let key = key.trim_end_matches([' ', '\t', '\u{b}', '\u{c}', '\r']);
+    match key.split_once('[') {
+        None => !key.is_empty() && !key.contains(']'),
+        Some((name, language)) => {
+            let is_language = |c: char| c.is_alphanumeric() || "-_.@".contains(c);
+            let language = language.strip_suffix(']');
+            !name.is_empty()
+                && !name.contains(']')
+                && language.is_some_and(|language| language.chars().all(is_language))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_option_of_a_command_line_counts() {
+        let unit = "[Service]\n# --config=/x\nExecStart=/usr/bin/kubelet \\\n  --config=/etc/a.conf \\\n  --config-dir=/d \\\n  --config /etc/b.conf\n";
+        assert_eq!(option(unit, "--config").as_deref(), Some("/etc/b.conf"));
+        for other in [
+            "",
+            "ExecStart=x --config=$FILE",
+            "x --config-dir=/d",
+            "x --config",
+        ] {
+            assert_eq!(option(other, "--config"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_of_the_kubelet_is_known_by_kind_and_version() {
+        let good = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
+        let json =
+            r#"{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1"}"#;
+        for text in [good, json] {
+            assert_eq!(judge_kubelet(text), None);
+        }
+        for (text, said) in [
+            ("", "empty"),
+            ("\0\0\n", "empty"),
+            ("junk", "no kind"),
+            ("kind: [", "neither YAML nor JSON"),
+            ("kind: Pod\napiVersion: v1\n", "kind is not"),
+            ("kind: KubeletConfiguration\n", "apiVersion"),
+        ] {
+            let fault = judge_kubelet(text).unwrap();
+            assert!(fault.contains(said), "{text}: {fault}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_keyfile_are_judged() {
+        for text in [
+            "",
+            "# a\n\n[connection]\nid=a\n  type = ethernet\n[ipv4]  \naddress1=192.0.2.1/24\nname[de]=b\n",
+            "[a]\r\nb=c\r\n",
+        ] {
+            assert_eq!(find_bad_line(text), None, "{text}");
+        }
+        for (text, line) in [
+            ("id=a\n", 1),
+            ("[connection]\nid\n", 2),
+            ("[connection]\n; a comment of another format\n", 2),
+            ("[connection\nid=a\n", 1),
+            ("[connection]\n=a\n", 2),
+            ("[]\n", 1),
+            ("[a]\n<<<<<<< HEAD\n", 2),
+        ] {
+            assert_eq!(
+                find_bad_line(text).map(|(line, _)| line),
+                Some(line),
+                "{text}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_ends_the_program(text in "[a-z\\[\\]=#; \\n\\r]{0,80}") {
+            let _ = find_bad_line(&text);
+            let _ = judge_kubelet(&text);
+            let _ = option(&text, "--config");
+        }
+    }
+
+    /// STUB: only the reader is of GLib, through Python; NetworkManager itself is not here.
+    const GLIB: &str = r#"
+import ctypes, sys, json
+try:
+    g = ctypes.CDLL("libglib-2.0.so.0")
+except OSError:
+    sys.exit("no GLib")
+g.g_key_file_new.restype = ctypes.c_void_p
+g.g_key_file_load_from_data.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+for text in json.load(sys.stdin):
+    data = text.encode()
+    print(g.g_key_file_load_from_data(g.g_key_file_new(), data, len(data), 0, None))
+"#;
+
+    #[test]
+    fn glib_takes_the_same_lines() {
+        use std::io::Write;
+        let pieces = [
+            "[a]", "[a] ", " [a]", "[a]x", "[]", "[a[b]", "[a", "a]", "b=c", "b =c", " b=c", "=c",
+            "b", "b[de]=c", "b[de=c", "b]=c", "[=c", "b[d e]=c", "#x", "# =", ";x", ";x=y",
+            "\tb=c", "b=\u{e9}", "\u{e9}=b", "b=[x]", "[a]=c", "[a] # x", "b[]=c", "b[de]x=c",
+            "[\u{1}]", "[ a ]", "b\t=c", "b c=d",
+        ];
+        let mut texts: Vec<String> = Vec::new();
+        for one in pieces {
+            texts.push(format!("{one}\n"));
+            for other in pieces {
+                texts.push(format!("[a]\n{one}\n{other}\n"));
+            }
+        }
+        #[allow(clippy::disallowed_methods, reason = "a test that asks GLib")]
+        let spawned = std::process::Command::new("python3")
+            .args(["-c", GLIB])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn();
+        let Ok(mut child) = spawned else {
+            println!("SKIP: no python3");
+            return;
+        };
+        let json = serde_json::to_vec(&texts).unwrap();
+        let _ = child.stdin.take().unwrap().write_all(&json);
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        if error.trim() == "no GLib" {
+            println!("SKIP: no GLib");
+            return;
+        }
+        assert!(output.status.success(), "{error}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        let mut wrong = Vec::new();
+        for (text, says) in texts.iter().zip(said.lines()) {
+            if find_bad_line(text).is_none() != (says == "1") {
+                wrong.push((text, says));
+            }
+        }
+        assert_eq!(said.lines().count(), texts.len());
+        let taken = said.lines().filter(|says| *says == "1").count();
+        assert!(taken > 100 && texts.len() - taken > 100, "{taken}");
+        assert!(
+            wrong.is_empty(),
+            "{} of {}: {wrong:?}",
+            wrong.len(),
+            texts.len()
+        );
+    }
+}
