@@ -233,6 +233,11 @@ pub const COMPLETE_UNIT: &str = "etc/systemd/system/mco-rescue-complete.service"
 /// Link that enables the complete unit.
 pub const COMPLETE_LINK: &str =
     "etc/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
+/// Records the facts of a boot at its end.
+pub const RECORD_UNIT: &str = "etc/systemd/system/mco-rescue-record.service";
+/// Link that enables the unit that records.
+pub const RECORD_LINK: &str =
+    "etc/systemd/system/multi-user.target.wants/mco-rescue-record.service";
 /// The place of a mask that lasts until the next boot.
 pub const COMPLETE_RUNTIME_UNIT: &str = "run/systemd/system/mco-rescue-complete.service";
 /// The unit that completes, of an image that brings it along.
@@ -419,6 +424,8 @@ mod tests {
             RECOVER_LINK,
             COMPLETE_UNIT,
             COMPLETE_LINK,
+            RECORD_UNIT,
+            RECORD_LINK,
             COMPLETE_RUNTIME_UNIT,
             IMAGE_COMPLETE_UNIT,
             IMAGE_COMPLETE_LINK,

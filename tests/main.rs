@@ -23,5 +23,6 @@ mod hostile;
 mod install;
 mod layers;
 mod os;
+mod recorder;
 mod rollback;
 mod screens;

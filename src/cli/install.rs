@@ -26,6 +26,7 @@ use crate::install::{
     managed_paths,
 };
 use crate::invocation::{mco_rescue, reboot};
+use crate::mounts;
 use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
 use crate::notice::Notice;
@@ -529,6 +530,15 @@ fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
             ours.push(path);
         }
     }
+    let copies = RootPath::fixed(paths::BOOT_RECORDER);
+    if root.exists(&copies)? {
+        match root.directory(&RootPath::fixed(paths::BOOT))? {
+            Some(boot) if mounts::is_read_only(&boot) => {
+                left.push((copies, "/boot is read-only; remove it by hand"));
+            }
+            _ => ours.push(copies),
+        }
+    }
     for path in [paths::TIMER_STAMP, paths::RUNTIME, paths::STATE].map(RootPath::fixed) {
         let only_for_us = path == RootPath::fixed(paths::STATE) && lock.made_state();
         if !only_for_us && root.exists(&path)? {
@@ -574,7 +584,8 @@ fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootP
     for item in install::items(InstallScope::All, true) {
         place::sweep_temporary(root, lock, &item.path)?;
     }
-    let whole = [paths::RUNTIME, paths::STATE].map(RootPath::fixed);
+    let copies = RootPath::fixed(paths::BOOT_RECORDER);
+    let whole = [paths::RUNTIME, paths::STATE, paths::BOOT_RECORDER].map(RootPath::fixed);
     let mut removed = Vec::new();
     for path in ours.iter().filter(|path| !whole.contains(path)) {
         if place::remove_file(root, lock, path)? {
@@ -582,7 +593,10 @@ fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootP
         }
     }
     removed.extend(place::remove_directories(root, lock)?);
-    let [runtime, state] = whole;
+    if ours.contains(&copies) && place::remove_tree(root, lock, &copies)? {
+        removed.push(copies);
+    }
+    let [runtime, state, _] = whole;
     // The state directory knows which directories were made: it goes last.
     if place::remove_tree(root, lock, &runtime)? {
         removed.push(runtime);

@@ -8,12 +8,14 @@ pub mod crossing;
 pub mod daemon;
 pub mod evidence;
 mod fix;
+pub mod since;
 pub mod upkeep;
 
 use serde::Serialize;
 
 pub use evidence::{DoctorEvidence, Look};
 pub use fix::{Fix, FixChange};
+pub use since::{EvidenceChange, Since};
 
 /// The severity of a finding. The worst comes first in every order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -72,6 +74,8 @@ pub struct DoctorFinding {
     pub next: Vec<String>,
     /// The cure, where files alone are one: `doctor --fix` carries it out.
     pub fix: Option<Fix>,
+    /// The change of its evidence since the last good boot, if the flight recorder saw one.
+    pub changed: Option<EvidenceChange>,
 }
 
 /// Letters that fit on a line after severity and id.
@@ -110,6 +114,8 @@ pub struct Diagnosis {
     pub findings: Vec<DoctorFinding>,
     /// All checks.
     pub checks: Vec<Looked>,
+    /// The changes since the last good boot; `None` without snapshots of one.
+    pub since: Option<Since>,
 }
 
 impl Diagnosis {
@@ -180,6 +186,7 @@ impl DoctorFinding {
             means: means.into(),
             next: Vec::new(),
             fix: None,
+            changed: None,
         }
     }
 
@@ -254,6 +261,7 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
     let mut diagnosis = Diagnosis {
         findings: Vec::new(),
         checks: Vec::new(),
+        since: None,
     };
     for check in checks {
         let verdict = if evidence.has_system || check.id == SAYS_NO_SYSTEM {

@@ -17,16 +17,19 @@ use crate::root::{Root, RootError, RootPath, sha256};
 pub const RECOVER: &str = "mco-rescue-recover.service";
 /// The unit that proves, after a reboot, that what was staged runs.
 pub const COMPLETE: &str = "mco-rescue-complete.service";
+/// The unit that records the facts of a boot at its end.
+pub const RECORD: &str = "mco-rescue-record.service";
 /// The unit that keeps the cache fresh, and what starts it.
 pub const FETCH: [&str; 2] = ["mco-rescue-fetch.service", "mco-rescue-fetch.timer"];
 
 const RECOVER_TEXT: &str = include_str!("../../systemd/mco-rescue-recover.service");
 const COMPLETE_TEXT: &str = include_str!("../../systemd/mco-rescue-complete.service");
+const RECORD_TEXT: &str = include_str!("../../systemd/mco-rescue-record.service");
 const FETCH_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.service");
 const TIMER_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.timer");
 
 /// For a root whose first boot would disable units without a preset.
-const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
+const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-record.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
 
 /// The extent of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +122,7 @@ pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
     ];
     if scope == InstallScope::All {
         all.extend([
+            Item::new(paths::RECORD_UNIT, Content::Text(RECORD_TEXT), Some(RECORD)),
             Item::new(
                 paths::FETCH_SERVICE,
                 Content::Text(FETCH_TEXT),
@@ -135,6 +139,8 @@ pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
     let link = Content::Link("/etc/systemd/system/mco-rescue-complete.service");
     all.push(Item::new(paths::COMPLETE_LINK, link, Some(COMPLETE)));
     if scope == InstallScope::All {
+        let link = Content::Link("/etc/systemd/system/mco-rescue-record.service");
+        all.push(Item::new(paths::RECORD_LINK, link, Some(RECORD)));
         let link = Content::Link("/etc/systemd/system/mco-rescue-fetch.timer");
         all.push(Item::new(paths::TIMER_LINK, link, Some(timer)));
     }
@@ -316,11 +322,13 @@ mod tests {
 
     #[test]
     fn what_the_units_run_is_what_is_installed() {
-        for text in [RECOVER_TEXT, COMPLETE_TEXT, FETCH_TEXT] {
+        for text in [RECOVER_TEXT, COMPLETE_TEXT, RECORD_TEXT, FETCH_TEXT] {
             let line = text
                 .lines()
                 .find_map(|line| line.strip_prefix("ExecStart="));
             let program = line.unwrap().split(' ').next().unwrap();
+            // `-`: its failure is no failure of the unit.
+            let program = program.trim_start_matches('-');
             assert_eq!(program, format!("/{}", paths::PROGRAM));
         }
     }
@@ -330,6 +338,7 @@ mod tests {
         for (text, link) in [
             (RECOVER_TEXT, paths::RECOVER_LINK),
             (COMPLETE_TEXT, paths::COMPLETE_LINK),
+            (RECORD_TEXT, paths::RECORD_LINK),
             (TIMER_TEXT, paths::TIMER_LINK),
         ] {
             let target = text

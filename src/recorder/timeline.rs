@@ -135,9 +135,9 @@ fn failed_boots(sources: &Sources<'_>) -> Vec<HistoryEntry> {
     failed.map(|(boot, _)| entry(boot)).collect()
 }
 
-/// Puts a line before the first one that is later.
+/// Puts a line without a snapshot before those that are not earlier: a boot or run begins before the snapshot of its end.
 fn insert(all: &mut Vec<HistoryEntry>, entry: HistoryEntry) {
-    let later = |one: &HistoryEntry| one.at > entry.at;
+    let later = |one: &HistoryEntry| one.at >= entry.at;
     // From the end: a clock that was set back early must not draw later lines to the front.
     let at = all
         .iter()

@@ -2,9 +2,13 @@
 
 use serde::Serialize;
 
+use super::history::{moment, of_difference};
 use super::{WIDTH, wrap};
+use crate::doctor::since::{EvidenceChange, Since, SinceDifference};
 use crate::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
+use crate::invocation::mco_rescue;
 use crate::text::{count, inline};
+use crate::time::{ago, now, utc};
 
 /// The abilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +81,12 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
         diagnosis.checks.iter().for_each(|check| {
             out.push_str(&hanging(check.id, check.looks_at));
         });
+    }
+    if let Some(since) = &diagnosis.since {
+        if diagnosis.findings.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&of_since(since));
     }
     out.push_str(&not_looked_at(&diagnosis.checks));
     out.push_str(&skipped(&diagnosis.checks));
@@ -164,8 +174,53 @@ fn of_finding(finding: &DoctorFinding, style: Style) -> String {
         let label = "Says";
         out.push_str(&format!("  {label:<INDENT$}{}\n", inline(words.trim_end())));
     }
-    out + &hanging("Means", &finding.means)
+    out.push_str(&hanging("Means", &finding.means));
+    if let Some(change) = &finding.changed {
+        out.push_str(&hanging("Changed", &of_change(change)));
+    }
+    out
 }
+
+/// Returns the time of a change, and the moments around it.
+fn of_change(change: &EvidenceChange) -> String {
+    let (now, from, until) = (now(), &change.from, &change.until);
+    let when = match until.snapshot {
+        Some(_) => ago(until.at, now),
+        None => format!("since {}", utc(from.at)),
+    };
+    format!(
+        "{}, {when}: between {} and {}",
+        change.subject,
+        moment(from, now),
+        moment(until, now)
+    )
+}
+
+/// Returns the changes since the last good boot that no check explains.
+fn of_since(since: &Since) -> String {
+    let all: Vec<&SinceDifference> = since.unexplained().collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let good = moment(&since.good, now());
+    let mut out = wrap(
+        &format!("Changed since the last good boot ({good}), explained by no check:"),
+        0,
+    );
+    for one in all.iter().take(UNEXPLAINED) {
+        let mut difference = one.difference.clone();
+        difference.text = None;
+        out.push_str(&of_difference(&difference));
+    }
+    let more = all.len().saturating_sub(UNEXPLAINED);
+    if more > 0 {
+        out.push_str(&format!("  and {more} more: {}\n", mco_rescue("diff")));
+    }
+    out + "\n"
+}
+
+/// Number of changes that are listed.
+const UNEXPLAINED: usize = 8;
 
 fn of_fact(fact: &Fact) -> String {
     // It may be a path, whose line break is a part of its name.

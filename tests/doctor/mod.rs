@@ -93,6 +93,11 @@ fn certificate(name: &str, days: i64) -> String {
     signed(name, now - DAY * 4000, until)
 }
 
+/// The same for tests of other directories.
+pub(crate) fn certificate_of(name: &str, days: i64) -> String {
+    certificate(name, days)
+}
+
 fn answer(run: &Run) -> Value {
     assert!(
         [0, 3, 6].contains(&run.code()),

@@ -107,6 +107,7 @@ fn a_node_gets_the_program_the_units_and_the_links_that_enable_them() {
     for unit in [
         "mco-rescue-recover.service",
         "mco-rescue-complete.service",
+        "mco-rescue-record.service",
         "mco-rescue-fetch.service",
         "mco-rescue-fetch.timer",
     ] {
@@ -146,6 +147,7 @@ fn the_real_systemctl_takes_the_units_for_enabled() {
     for (unit, state) in [
         ("mco-rescue-recover.service", "enabled"),
         ("mco-rescue-complete.service", "enabled"),
+        ("mco-rescue-record.service", "enabled"),
         ("mco-rescue-fetch.timer", "enabled"),
         ("mco-rescue-fetch.service", "static"),
     ] {

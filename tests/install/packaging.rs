@@ -103,6 +103,7 @@ fn expected(prefix: &str) -> BTreeMap<String, u32> {
         "lib/systemd/system/mco-rescue-complete.service",
         "lib/systemd/system/mco-rescue-fetch.service",
         "lib/systemd/system/mco-rescue-fetch.timer",
+        "lib/systemd/system/mco-rescue-record.service",
         "lib/systemd/system/mco-rescue-recover.service",
         "share/bash-completion/completions/mco-rescue",
         "share/doc/mco-rescue/README.md",
@@ -319,7 +320,7 @@ fn bash_completes_commands_options_and_values() {
     let file = root.path("package/usr/share/bash-completion/completions/mco-rescue");
     let cases: [(&[&str], &[&str]); 6] = [
         (&["mco-rescue", "ap"], &["apply"]),
-        (&["mco-rescue", "re"], &["render", "recover"]),
+        (&["mco-rescue", "re"], &["record", "render", "recover"]),
         (&["mco-rescue", "apply", "--files"], &["--files-only"]),
         (&["mco-rescue", "cache", "ex"], &["export"]),
         (&["mco-rescue", "plan", "--output", ""], &["text", "json"]),

@@ -172,12 +172,15 @@ fn of_a_directory(all: &mut Collected) {
             &["rollback", "--list"],
             &["status"],
             &["doctor", "FP-03"],
+            &["record"],
+            &["history"],
         ],
     );
     root.write("etc/two", "edited\n");
     root.chmod("etc/both", 0o600);
     root.remove("etc/systemd/system/a.service");
     all.run(&root, &[&["verify"], &["doctor"], &["plan", second.path()]]);
+    all.run(&root, &[&["diff", "1"], &["record"], &["history"]]);
     root.remove("etc/machine-config-daemon/currentconfig");
     all.run(&root, &[&["status"], &["doctor"]]);
     all.run(
@@ -277,6 +280,9 @@ fn a_validator_accepts_what_the_program_prints() {
         "fetch/v1",
         "cache/v1",
         "key/v1",
+        "record/v1",
+        "history/v1",
+        "diff/v1",
         "rollback/v1",
         "rollback-list/v1",
         "complete/v1",

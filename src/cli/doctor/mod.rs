@@ -16,6 +16,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::access;
+use super::recorder::since::since_good;
 use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
@@ -33,8 +34,12 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         bail!("{id}: --fix is a stub so far. Nothing was changed");
     }
     let root = with_disk(open_root(ui)?, &ui.root)?;
+    let again = root.again();
     let evidence = gather::all(root, ui.runner, &ui.root, args);
-    let diagnosis = doctor::examine(CHECKS, &evidence);
+    let mut diagnosis = doctor::examine(CHECKS, &evidence);
+    if let Some(since) = again.ok().and_then(|root| since_good(&root, ui.runner)) {
+        diagnosis.put_since(since);
+    }
     if let Some(path) = &args.bundle {
         return bundled(ui, args, path, &evidence.root, &diagnosis);
     }

@@ -4,6 +4,7 @@ pub(super) mod compared;
 mod facts;
 mod files;
 pub(super) mod history;
+pub(super) mod since;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
