@@ -46,6 +46,61 @@ pub fn query_activity(
     run_systemctl(runner, &activity_query(units)).map(|answer| parse_activity(&answer))
 }
 
+/// A job of the manager: a unit is about to be started, stopped and so on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnitJob {
+    /// The unit.
+    pub unit: String,
+    /// The kind, such as `start`.
+    pub kind: String,
+    /// It is carried out; other jobs wait for it.
+    pub running: bool,
+    /// The moment at which the unit left its inactive state, in microseconds since the kernel started. Of running jobs only.
+    pub began: Option<u64>,
+}
+
+/// Returns all jobs.
+///
+/// # Errors
+/// systemctl is missing, or gives no answer.
+pub fn query_jobs(runner: &dyn CommandRunner) -> Result<Vec<UnitJob>, CommandError> {
+    let options = ["list-jobs", "--no-legend", "--plain", "--full"];
+    let answer = run_systemctl(runner, &systemctl_line(&options, &[], QUICK))?;
+    let mut jobs = parse_jobs(&answer.stdout);
+    let running = jobs.iter().filter(|job| job.running);
+    let units: Vec<String> = running.map(|job| job.unit.clone()).collect();
+    if units.is_empty() {
+        return Ok(jobs);
+    }
+    let units: Vec<&str> = units.iter().map(String::as_str).collect();
+    let options = ["show", "--property=Id,InactiveExitTimestampMonotonic"];
+    let answer = run_systemctl(runner, &systemctl_line(&options, &units, QUICK))?;
+    for block in answer.stdout.split("\n\n") {
+        let id = property_value(block, "Id");
+        let began = property_value(block, "InactiveExitTimestampMonotonic");
+        let began = began.and_then(|began| began.parse().ok());
+        for job in jobs.iter_mut().filter(|job| Some(&job.unit) == id.as_ref()) {
+            job.began = began.filter(|began| job.running && *began > 0);
+        }
+    }
+    Ok(jobs)
+}
+
+/// Parses lines of number, unit, kind and state.
+fn parse_jobs(text: &str) -> Vec<UnitJob> {
+    let job = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.next()?.parse::<u64>().ok()?;
+        Some(UnitJob {
+            unit: words.next()?.to_owned(),
+            kind: words.next()?.to_owned(),
+            running: words.next()? == "running",
+            began: None,
+        })
+    };
+    text.lines().filter_map(job).collect()
+}
+
 /// Returns those of the units that do not run and that no job is about to start.
 ///
 /// # Errors
@@ -410,6 +465,30 @@ mod tests {
             };
             assert_eq!(query_user_space(&runner), Ok(wanted), "{answer}");
         }
+    }
+
+    #[test]
+    fn running_jobs_are_told_from_those_that_wait_for_them() {
+        let list = "systemctl list-jobs --no-legend --plain --full";
+        let show = "systemctl show --property=Id,InactiveExitTimestampMonotonic -- a.service";
+        let jobs = "  1 multi-user.target start waiting\n 86 a.service start running\n102 b.service start waiting\nNo jobs running.\n";
+        let times = "Id=a.service\nInactiveExitTimestampMonotonic=17000000\n";
+        let runner = script(&[(list, 0, jobs), (show, 0, times)]);
+        let all = query_jobs(&runner).unwrap();
+        let shown: Vec<String> = all
+            .iter()
+            .map(|job| format!("{} {} {} {:?}", job.unit, job.kind, job.running, job.began))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "multi-user.target start false None",
+                "a.service start true Some(17000000)",
+                "b.service start false None"
+            ]
+        );
+        assert_eq!(query_jobs(&script(&[(list, 0, "")])), Ok(Vec::new()));
+        assert!(query_jobs(&script(&[(list, 1, "Failed to connect to bus")])).is_err());
     }
 
     #[test]

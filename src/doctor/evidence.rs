@@ -5,7 +5,7 @@
 
 use crate::command::ip::NetworkInterface;
 use crate::command::systemctl::StartResult;
-use crate::command::systemctl::UnitActivity;
+use crate::command::systemctl::{UnitActivity, UnitJob};
 use crate::daemon::forecast::AnnotationSource;
 use crate::daemon::forecast::Forecast;
 use crate::doctor::crossing::CrossingEvidence;
@@ -16,6 +16,8 @@ use crate::first_boot::FirstBootResult;
 use crate::images::pull::Trace;
 use crate::invocation::{root_option, shell_word};
 use crate::kargs::Kargs;
+use crate::node::boot_variables::{BootVariables, SystemDisk};
+use crate::node::boot_waits::BootWaits;
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::certificates::{Certificate, CertificateRole};
 use crate::node::clock::Clock;
@@ -31,6 +33,7 @@ use crate::node::space::{KernelRoom, Space};
 use crate::node::static_network::StaticNetwork;
 use crate::node::system::Facts;
 use crate::node::two_nodes::TwoNodes;
+use crate::node::virtual_addresses::VirtualAddresses;
 use crate::node::{Records, System};
 use crate::object::Flags;
 use crate::root::RootPath;
@@ -182,6 +185,20 @@ pub struct DoctorEvidence {
     pub two_nodes: Look<Option<TwoNodes>>,
     /// The system that the next boot enters, and the node as `preflight` sees it; `None` if the root boots no images.
     pub crossing: Look<Option<CrossingEvidence>>,
+    /// Jobs of the running manager.
+    pub jobs: Look<Vec<UnitJob>>,
+    /// Seconds since the kernel started; of a running system only.
+    pub uptime: Option<u64>,
+    /// The conditions that units wait for.
+    pub boot_waits: Look<BootWaits>,
+    /// Virtual addresses; `None` on a node without any.
+    pub virtual_addresses: Look<Option<VirtualAddresses>>,
+    /// Boot entries of the firmware; `None` on a machine without EFI.
+    pub boot_variables: Look<Option<BootVariables>>,
+    /// The disk of the root, as the firmware sees it.
+    pub system_disk: Look<SystemDisk>,
+    /// The stamp of a first boot exists on `/boot`.
+    pub first_boot_stamp: bool,
 }
 
 /// The state of `/etc/kubernetes/kubeconfig`, links followed.

@@ -62,6 +62,8 @@ struct Layer {
 struct DiskImage {
     id: String,
     #[serde(default)]
+    digest: Option<String>,
+    #[serde(default)]
     names: Option<Vec<String>>,
     #[serde(default)]
     layer: Option<String>,
@@ -235,6 +237,24 @@ fn file_of(key: &str) -> String {
         true => key.to_owned(),
         false => format!("={}", STANDARD.encode(key)),
     }
+}
+
+/// Returns true if an image is in the store, by its name or its digest; `None` if the store is missing or unusable.
+///
+/// # Errors
+/// It cannot be read.
+pub fn has_image(root: &Root, image: &str) -> anyhow::Result<Option<bool>> {
+    if root.directory(&RootPath::fixed(STORE))?.is_none() {
+        return Ok(None);
+    }
+    let mut broken = Vec::new();
+    let images: Vec<DiskImage> = list(root, IMAGES, &mut broken)?;
+    let digest = image.split_once('@').map(|(_, digest)| digest);
+    let is_it = |one: &DiskImage| {
+        let named = one.names.iter().flatten().any(|name| name == image);
+        named || (digest.is_some() && one.digest.as_deref() == digest)
+    };
+    Ok(broken.is_empty().then(|| images.iter().any(is_it)))
 }
 
 /// Returns the entries of a file; empty if it is missing or unusable.

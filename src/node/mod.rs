@@ -5,6 +5,8 @@ pub mod accounts;
 pub mod activity;
 pub mod authorities;
 pub mod boot;
+pub mod boot_variables;
+pub mod boot_waits;
 pub mod booted;
 pub mod bootloader;
 pub mod builds;
@@ -41,6 +43,7 @@ pub mod system;
 pub mod two_nodes;
 pub mod unit_links;
 mod units;
+pub mod virtual_addresses;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -92,6 +92,7 @@ pub(super) fn all(
     evidence.service_configs = super::service_configs::broken(&root, runner, asks).into();
     evidence.daemon = super::daemon::troubles(&root, runner).into();
     evidence.two_nodes = TwoNodes::read(&root).into();
+    evidence.of_start(&root, runner);
     evidence
 }
 

@@ -1,10 +1,16 @@
-//! Gathers the names and addresses of the host: those that it has, and those that its files give it.
+//! Gathers the names and addresses of the host, those that it has and those that its files give it; and what starts it: the
+//! firmware's boot entries, and units that wait.
 
-use crate::command::{CommandRunner, ip};
+use std::path::Path;
+
+use crate::command::{CommandRunner, ip, systemctl};
 use crate::doctor::Look;
 use crate::doctor::evidence::DoctorEvidence;
-use crate::node::{host_name, node_address, static_network};
-use crate::root::Root;
+use crate::node::platform::Storage;
+use crate::node::{
+    boot_variables, boot_waits, host, host_name, node_address, static_network, virtual_addresses,
+};
+use crate::root::{Root, RootPath};
 
 impl DoctorEvidence {
     pub(super) fn of_host_network(&mut self, root: &Root, runner: &dyn CommandRunner) {
@@ -16,6 +22,57 @@ impl DoctorEvidence {
         self.interfaces = match self.live {
             true => ip::query_addresses(runner).into(),
             false => Look::Unseen("interfaces have addresses only on the running node".to_owned()),
+        };
+    }
+
+    pub(super) fn of_start(&mut self, root: &Root, runner: &dyn CommandRunner) {
+        self.virtual_addresses = virtual_addresses::read(root).into();
+        self.boot_waits = boot_waits::read(root).into();
+        self.jobs = match self.live {
+            true => systemctl::query_jobs(runner).into(),
+            false => Look::Unseen("the node's systemd answers only on the node itself".to_owned()),
+        };
+        self.uptime = self.live.then(host::uptime).flatten();
+        let stamp = RootPath::fixed("boot/ignition.firstboot");
+        self.first_boot_stamp = root.exists(&stamp).unwrap_or_default();
+        match self.live {
+            true => self.of_firmware(root, &["/sysroot", "/"]),
+            false => self.of_rescue_system(),
+        }
+    }
+
+    /// The firmware of the machine whose disk is mounted for a rescue.
+    fn of_rescue_system(&mut self) {
+        let point = match self.root.trim_end_matches('/') {
+            "" => "/",
+            point => point,
+        }
+        .to_owned();
+        let machine = Root::open(Path::new("/"));
+        let is_mounted = |machine: &Root| {
+            let storage = Storage::observe(machine);
+            storage.mounted_at(&point).is_some()
+        };
+        match machine {
+            Ok(machine) if is_mounted(&machine) => self.of_firmware(&machine, &[&point]),
+            // A directory says nothing of the machine that it is for.
+            _ => {
+                let why = "only the machine that starts this disk has them".to_owned();
+                self.boot_variables = Look::Unseen(why.clone());
+                self.system_disk = Look::Unseen(why);
+            }
+        }
+    }
+
+    fn of_firmware(&mut self, machine: &Root, points: &[&str]) {
+        self.boot_variables = match boot_variables::read(machine) {
+            Ok(variables) => Look::Seen(variables),
+            Err(why) => Look::Unseen(why),
+        };
+        let disk = boot_variables::find_disk(&Storage::observe(machine), points);
+        self.system_disk = match disk {
+            Ok(disk) => Look::Seen(disk),
+            Err(why) => Look::Unseen(why),
         };
     }
 

@@ -43,13 +43,16 @@ mod fp_38_processor;
 mod fp_41_kubelet_checkpoints;
 mod fp_42_boot_filesystem;
 mod fp_43_cgroup;
+mod fp_44_waiting_unit;
 mod fp_45_hostname;
 mod fp_46_node_address;
 mod fp_48_image_store;
+mod fp_53_virtual_address;
 mod fp_55_two_nodes;
 mod fp_56_secure_boot;
 mod fp_57_encrypted_root;
 mod fp_58_multipath;
+mod fp_59_boot_order;
 mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
 
@@ -96,13 +99,16 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_41_kubelet_checkpoints::CHECK,
     fp_42_boot_filesystem::CHECK,
     fp_43_cgroup::CHECK,
+    fp_44_waiting_unit::CHECK,
     fp_45_hostname::CHECK,
     fp_46_node_address::CHECK,
     fp_48_image_store::CHECK,
+    fp_53_virtual_address::CHECK,
     fp_55_two_nodes::CHECK,
     fp_56_secure_boot::CHECK,
     fp_57_encrypted_root::CHECK,
     fp_58_multipath::CHECK,
+    fp_59_boot_order::CHECK,
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
 ];

@@ -58,7 +58,7 @@ impl BlockDevice {
 
 impl Storage {
     /// Reads the files of a root.
-    pub(super) fn observe(root: &Root) -> Self {
+    pub fn observe(root: &Root) -> Self {
         let fstab = text(root, "etc/fstab").unwrap_or_default();
         let points = fstab
             .lines()

@@ -1,0 +1,324 @@
+//! The virtual addresses of a cluster on premises: the static pods keepalived and haproxy, their templates, and the files that
+//! are rendered of them.
+
+use std::net::IpAddr;
+
+use super::static_network::parse_with_prefix;
+use crate::root::{Root, RootError, RootPath};
+
+const MANIFESTS: &str = "etc/kubernetes/manifests";
+/// Manifests that are not run: the load balancer is the user's.
+const DISABLED: &str = "etc/kubernetes/disabled-manifests";
+const TEMPLATE: &str = "etc/kubernetes/static-pod-resources/keepalived/keepalived.conf.tmpl";
+const BALANCER_TEMPLATE: &str = "etc/kubernetes/static-pod-resources/haproxy/haproxy.cfg.tmpl";
+/// What keepalived runs with.
+pub const CONFIG: &str = "etc/keepalived/keepalived.conf";
+/// What haproxy runs with.
+pub const BALANCER_CONFIG: &str = "etc/haproxy/haproxy.cfg";
+/// Written by nodeip-configuration where the node is in another network: keepalived sleeps then.
+pub const REMOTE_WORKER: &str = "run/nodeip-configuration/remote-worker";
+
+/// A static pod that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodManifest {
+    /// The kubelet runs it.
+    Active,
+    /// It is put away: another load balancer does its work.
+    Disabled,
+    /// There is none.
+    Missing,
+}
+
+/// A file that a pod renders of its template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Rendered<T> {
+    /// There is none.
+    #[default]
+    Missing,
+    /// It has no content.
+    Empty,
+    /// Its content.
+    Content(T),
+}
+
+/// The virtual addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualAddresses {
+    /// The pod of keepalived.
+    pub keepalived: PodManifest,
+    /// The pod of haproxy.
+    pub balancer: PodManifest,
+    /// The template of keepalived is there.
+    pub template: bool,
+    /// The template of haproxy is there: the node is of the control plane.
+    pub balancer_template: bool,
+    /// The configuration of keepalived.
+    pub config: Rendered<Keepalived>,
+    /// The servers in the configuration of haproxy.
+    pub servers: Rendered<usize>,
+    /// Scripts that keepalived runs, and that are missing or cannot run: path and reason.
+    pub bad_scripts: Vec<(String, &'static str)>,
+    /// The mark of a remote worker exists.
+    pub remote_worker: bool,
+}
+
+/// The configuration of keepalived.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keepalived {
+    /// Its virtual routers.
+    pub instances: Vec<VrrpInstance>,
+    /// Commands of its checks.
+    pub scripts: Vec<String>,
+}
+
+/// A virtual router.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VrrpInstance {
+    /// Name, such as `mycluster_API_0`.
+    pub name: String,
+    /// The interface that its addresses are for.
+    pub interface: String,
+    /// This node's address; `None` with multicast.
+    pub source: Option<IpAddr>,
+    /// The other nodes; `None` if it has no list.
+    pub peers: Option<Vec<IpAddr>>,
+    /// The virtual addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl VrrpInstance {
+    /// Is true if its addresses are the API's.
+    pub fn is_api(&self) -> bool {
+        self.name.contains("_API")
+    }
+}
+
+impl VirtualAddresses {
+    /// Returns the virtual routers.
+    pub fn instances(&self) -> &[VrrpInstance] {
+        match &self.config {
+            Rendered::Content(config) => &config.instances,
+            Rendered::Missing | Rendered::Empty => &[],
+        }
+    }
+}
+
+/// Reads the files; `None` if the node has no part in virtual addresses.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read(root: &Root) -> Result<Option<VirtualAddresses>, RootError> {
+    let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
+    let manifest = |name: &str| -> Result<PodManifest, RootError> {
+        let there = |folder: &'static str| match RootPath::fixed(folder).join(name) {
+            Ok(path) => root.exists(&path),
+            Err(_) => Ok(false),
+        };
+        Ok(match (there(MANIFESTS)?, there(DISABLED)?) {
+            (true, _) => PodManifest::Active,
+            (false, true) => PodManifest::Disabled,
+            (false, false) => PodManifest::Missing,
+        })
+    };
+    let keepalived = manifest("keepalived.yaml")?;
+    let template = exists(TEMPLATE)?;
+    if keepalived == PodManifest::Missing && !template {
+        return Ok(None);
+    }
+    let text = |path| -> Result<Rendered<String>, RootError> {
+        Ok(match root.read_small(&RootPath::fixed(path))? {
+            None => Rendered::Missing,
+            Some(bytes) => match String::from_utf8_lossy(&bytes) {
+                text if text.trim_matches(['\0', ' ', '\n']).is_empty() => Rendered::Empty,
+                text => Rendered::Content(text.into_owned()),
+            },
+        })
+    };
+    let config = text(CONFIG)?.map(|text| parse_keepalived(&text));
+    let bad_scripts = match &config {
+        Rendered::Content(config) => bad_scripts(root, &config.scripts)?,
+        Rendered::Missing | Rendered::Empty => Vec::new(),
+    };
+    Ok(Some(VirtualAddresses {
+        keepalived,
+        balancer: manifest("haproxy.yaml")?,
+        template,
+        balancer_template: exists(BALANCER_TEMPLATE)?,
+        config,
+        servers: text(BALANCER_CONFIG)?.map(|text| count_servers(&text)),
+        bad_scripts,
+        remote_worker: exists(REMOTE_WORKER)?,
+    }))
+}
+
+impl<T> Rendered<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Rendered<U> {
+        match self {
+            Self::Missing => Rendered::Missing,
+            Self::Empty => Rendered::Empty,
+            Self::Content(content) => Rendered::Content(change(content)),
+        }
+    }
+}
+
+/// The directory of keepalived's scripts, in its container and on the host.
+const SCRIPTS: &str = "/etc/keepalived/";
+
+/// Returns the scripts that cannot run. Other programs in the commands are those of the container.
+fn bad_scripts(root: &Root, commands: &[String]) -> Result<Vec<(String, &'static str)>, RootError> {
+    let words = commands
+        .iter()
+        .flat_map(|command| command.split_whitespace());
+    let mut bad: Vec<(String, &'static str)> = Vec::new();
+    for word in words.filter(|word| word.starts_with(SCRIPTS)) {
+        let Ok(path) = RootPath::parse(word) else {
+            continue;
+        };
+        let stat = root.place(&path)?.and_then(|place| place.stat().ok()?);
+        let why = match stat {
+            None => "missing",
+            Some(stat) if stat.st_size == 0 => "empty",
+            Some(stat) if stat.st_mode & 0o111 == 0 => "not executable",
+            Some(_) => continue,
+        };
+        if bad.iter().all(|(known, _)| known != word) {
+            bad.push((word.to_owned(), why));
+        }
+    }
+    Ok(bad)
+}
+
+/// Counts the servers of haproxy's configuration.
+fn count_servers(text: &str) -> usize {
+    let lines = text.lines().map(str::trim);
+    lines.filter(|line| line.starts_with("server ")).count()
+}
+
+/// Parses keepalived's configuration: words, and blocks in braces.
+fn parse_keepalived(text: &str) -> Keepalived {
+    let mut found = Keepalived::default();
+    // Kinds and names of the open blocks.
+    let mut open: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let line = line.split(['#', '!']).next().unwrap_or_default().trim();
+        if line == "}" {
+            open.pop();
+            continue;
+        }
+        let (line, opens) = match line.strip_suffix('{') {
+            Some(line) => (line.trim(), true),
+            None => (line, false),
+        };
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next() else {
+            if opens {
+                open.push(String::new());
+            }
+            continue;
+        };
+        if opens {
+            match (open.is_empty(), first) {
+                (true, "vrrp_instance") => found.instances.push(VrrpInstance {
+                    name: words.next().unwrap_or_default().to_owned(),
+                    ..VrrpInstance::default()
+                }),
+                (false, "unicast_peer") => {
+                    if let Some(instance) = found.instances.last_mut() {
+                        instance.peers = Some(Vec::new());
+                    }
+                }
+                _ => {}
+            }
+            // A block may end on its own line.
+            if !line.ends_with('}') {
+                open.push(first.to_owned());
+            }
+            continue;
+        }
+        let outer = open.first().map(String::as_str);
+        let inner = open.get(1).map(String::as_str);
+        match (outer, inner, first) {
+            (Some("vrrp_script"), None, "script") => {
+                let command = line.strip_prefix("script").unwrap_or_default();
+                found
+                    .scripts
+                    .push(command.trim().trim_matches('"').to_owned());
+            }
+            (Some("vrrp_instance"), inner, first) => {
+                let Some(instance) = found.instances.last_mut() else {
+                    continue;
+                };
+                let value = words.next().unwrap_or_default();
+                let address = || parse_with_prefix(first).map(|(address, _)| address);
+                match (inner, first) {
+                    (None, "interface") => instance.interface = value.to_owned(),
+                    (None, "unicast_src_ip") => instance.source = value.parse().ok(),
+                    (Some("unicast_peer"), _) => {
+                        let peers = instance.peers.get_or_insert_default();
+                        peers.extend(address());
+                    }
+                    (Some("virtual_ipaddress"), _) => instance.addresses.extend(address()),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_routers_are_read_with_their_peers() {
+        let text = "global_defs {\n    script_user root # none\n}\n\nvrrp_script chk_a {\n    script \"/usr/bin/timeout 1.9 /etc/keepalived/a.sh\"\n    weight 20\n}\n\n\
+                    vrrp_instance c_API_0 {\n    state BACKUP\n    interface br-ex\n    priority 40\n    \n    unicast_src_ip 192.0.2.10\n    unicast_peer {\n        192.0.2.11\n        192.0.2.12\n    }\n    \n\
+                    authentication {\n        auth_type PASS\n        auth_pass c_api_vip\n    }\n    virtual_ipaddress {\n        192.0.2.5/32 label vip\n    }\n    track_script {\n        chk_a\n    }\n}\n\n\n\
+                    vrrp_instance c_INGRESS_0 {\n    interface br-ex\n    virtual_ipaddress {\n        2001:db8::5/128 label vip\n    }\n}\n";
+        let found = parse_keepalived(text);
+        assert_eq!(found.scripts, ["/usr/bin/timeout 1.9 /etc/keepalived/a.sh"]);
+        let shown: Vec<String> = found
+            .instances
+            .iter()
+            .map(|one| {
+                let VrrpInstance {
+                    name,
+                    interface,
+                    source,
+                    peers,
+                    addresses,
+                } = one;
+                format!(
+                    "{name} {interface} {source:?} {peers:?} {addresses:?} {}",
+                    one.is_api()
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "c_API_0 br-ex Some(192.0.2.10) Some([192.0.2.11, 192.0.2.12]) [192.0.2.5] true",
+                "c_INGRESS_0 br-ex None None [2001:db8::5] false",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_damaged_configuration_is_read_as_far_as_it_goes() {
+        for text in [
+            "",
+            "}\n}\n{\n",
+            "vrrp_instance",
+            "vrrp_instance {\nunicast_peer {",
+            "\u{fffd}{\n",
+        ] {
+            let found = parse_keepalived(text);
+            assert!(found.scripts.is_empty(), "{text}");
+        }
+        let cut =
+            parse_keepalived("vrrp_instance a_API_0 {\n interface ens3\n unicast_peer {\n 192.0.2");
+        assert_eq!(cut.instances[0].peers, Some(Vec::new()));
+    }
+}
