@@ -6,7 +6,7 @@ use super::worker::{Branch, Row, all_met, booted, is_well, sick, well};
 use super::{CRITICAL, doctor, doctor_exits, doctor_on, of, unseen};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::OstreeNode;
-use crate::support::{TestRoot, copy_program};
+use crate::support::{TestRoot, copy_program, say};
 
 const IMAGE: &str =
     "quay.example/cfg@sha256:3333333333333333333333333333333333333333333333333333333333333333";
@@ -325,6 +325,79 @@ fn a_kubelet_whose_own_condition_is_false_is_found() {
         node.root.write("uptime", "1000.10 300.10\n");
         node.root.write("run/resolv-prepender-kni-conf-done", "");
         is_well(node, "FP-44");
+    });
+}
+
+/// Starts systemd as a manager of a user, in namespaces and a cgroup of its own, with units of these names, and prints its jobs
+/// once one of them runs. The first argument is a directory.
+const REAL: &str = r#"
+cd "$1"; mkdir units home
+for unit in shutdown basic sysinit; do printf '[Unit]\nDefaultDependencies=no\n' >units/$unit.target; done
+printf '[Unit]\nBefore=kubelet-dependencies.target\n[Service]\nType=oneshot\nExecStart=/bin/sleep 600\n' >units/nodeip-configuration.service
+printf '[Unit]\nRequires=nodeip-configuration.service\n' >units/kubelet-dependencies.target
+printf '[Unit]\nRequires=kubelet-dependencies.target\nAfter=kubelet-dependencies.target\n[Service]\nExecStart=/bin/sleep 600\n' >units/kubelet.service
+printf '[Unit]\nRequires=kubelet.service\n' >units/default.target
+mount --make-rprivate /; mount -t tmpfs run /run; mkdir -p /run/systemd/system /run/user
+umount -l /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup
+export XDG_RUNTIME_DIR=/run/user HOME="$1/home" SYSTEMD_UNIT_PATH="$1/units" SYSTEMD_LOG_TARGET=null
+unset DBUS_SESSION_BUS_ADDRESS
+/usr/lib/systemd/systemd --user </dev/null >/dev/null 2>&1 &
+until systemctl --user list-jobs --no-legend --plain --full >jobs 2>/dev/null && grep -q running jobs; do kill -0 $!; done
+systemctl --user show --property=Id,InactiveExitTimestampMonotonic -- nodeip-configuration.service >times
+"#;
+
+#[test]
+fn jobs_of_the_real_systemd_are_understood() {
+    on_a_booting_node(|node| {
+        let top = std::process::Command::new("findmnt")
+            .args(["-n", "-t", "cgroup2", "-o", "TARGET"])
+            .output();
+        let top = top.map_or_else(|_| Vec::new(), |output| output.stdout);
+        let top = String::from_utf8(top).unwrap();
+        let group = top.lines().next().map(|top| {
+            let name = format!("mco-rescue-jobs-{}", std::process::id());
+            std::path::Path::new(top).join(name)
+        });
+        let Some(group) = group.filter(|group| fs::create_dir(group).is_ok()) else {
+            return say("SKIP: no cgroup2 that can be written");
+        };
+        let there = tempfile::tempdir().unwrap();
+        // The group is left with the end of its processes, and removed from the inside out.
+        let script = format!(
+            "echo 0 >{0}/cgroup.procs; timeout 60 unshare -m -C -p -f --kill-child --mount-proc bash -euc '{1}' - \"$1\"; code=$?; \
+             echo 0 >{0}/../cgroup.procs; echo 1 >{0}/cgroup.kill; \
+             until find {0} -depth -type d -exec rmdir {{}} + 2>/dev/null; do [ -e {0} ] || break; done; exit $code",
+            group.display(),
+            REAL.replace('\'', "'\\''"),
+        );
+        let output = std::process::Command::new("bash")
+            .args(["-c", &script, "-"])
+            .arg(there.path())
+            .output()
+            .unwrap();
+        let read = |file: &str| fs::read_to_string(there.path().join(file)).unwrap_or_default();
+        let (jobs, times) = (read("jobs"), read("times"));
+        if times.is_empty() {
+            return say(&format!(
+                "SKIP: systemd does not run here: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
+        }
+        assert!(jobs.contains("kubelet.service"), "{jobs}");
+        node.root.write("stub/jobs", &jobs);
+        node.root.write("stub/times", &times);
+        let began = times.trim().rsplit('=').next().unwrap();
+        let began: u64 = began.parse().unwrap();
+        let later = began / 1_000_000 + 300;
+        node.root.write("uptime", &format!("{later}.00 1.00\n"));
+        Branch {
+            id: "FP-44",
+            severity: "critical",
+            what: "nodeip-configuration.service still waits",
+            seen: &["running for 5 minutes", "\"said\":\"3\""],
+            next: &["journalctl -b -u nodeip-configuration -n 20"],
+        }
+        .met_by(&doctor_on(node), "");
     });
 }
 

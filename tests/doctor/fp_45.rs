@@ -3,7 +3,9 @@
 use super::worker::{
     Branch, CLIENT, Row, all_met, booted, copy, healthy, is_well, on_a_node, sick, well,
 };
-use super::{CRITICAL, certificate, doctor, doctor_exits, doctor_on, of, unseen};
+use super::{
+    CRITICAL, FINE, certificate, doctor, doctor_exits, doctor_on, doctor_with, of, unseen,
+};
 use crate::support::TestRoot;
 use crate::support::mounts::with_mounts;
 
@@ -132,13 +134,14 @@ fn a_name_that_the_network_gives_is_not_known_on_a_disk() {
 }
 
 #[test]
-fn a_disk_without_a_name_can_get_that_of_its_certificate() {
+fn a_disk_without_a_name_gets_that_of_its_certificate() {
     let root = copy(&healthy());
     named(&root, "localhost");
-    let fix = &of(&doctor(&root), "FP-45")[0]["fix"];
-    let change = &fix["changes"][0];
-    assert_eq!(change["change"], "replace-file", "{fix:#}");
-    assert_eq!(change["path"], "/etc/hostname", "{fix:#}");
+    doctor_with(&root, &["--fix", "FP-45", "--yes"]).exits(FINE);
+    assert_eq!(root.read("etc/hostname"), "worker-0\n");
+    assert_eq!(of(&doctor(&root), "FP-45"), Vec::<serde_json::Value>::new());
+    root.run(&["rollback", "--yes"]).exits(FINE);
+    assert_eq!(root.read("etc/hostname"), "localhost\n");
     // A clone is not a matter of the name alone.
     named(&root, "worker-7");
     assert!(of(&doctor(&root), "FP-45")[0]["fix"].is_null());

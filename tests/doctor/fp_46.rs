@@ -6,6 +6,7 @@ use super::worker::{
     Branch, ETCD, KEYFILES, Row, SERVING, all_met, booted, healthy, is_well, sick, well,
 };
 use super::{doctor, doctor_on, of, unseen};
+use crate::support::control_plane::ControlPlane;
 use crate::support::mounts::with_network;
 use crate::support::ostree_node::OstreeNode;
 use crate::support::{TestRoot, copy_program, say};
@@ -213,6 +214,35 @@ const ROWS: [Row; 12] = [
 #[test]
 fn an_address_that_the_configuration_takes_away_is_found() {
     all_met(&ROWS);
+}
+
+#[test]
+fn a_whole_control_plane_is_compared_with_its_own_etcd() {
+    let root = TestRoot::new();
+    ControlPlane::new().write(&root);
+    root.write("etc/hostname", "master-0\n");
+    chosen(&root, "192.0.2.11");
+    fixed(&root, "192.0.2.11");
+    let report = doctor(&root);
+    for id in ["FP-29", "FP-44", "FP-45", "FP-46", "FP-53", "FP-59"] {
+        assert_eq!(of(&report, id), Vec::<serde_json::Value>::new(), "{id}");
+    }
+    // The address of another node of the cluster.
+    chosen(&root, "192.0.2.12");
+    fixed(&root, "192.0.2.12");
+    let changed = Branch {
+        severity: "critical",
+        seen: &["NODE_master_0_IP: 192.0.2.11", "192.0.2.12/24"],
+        ..CHANGED
+    };
+    changed.met_by(&doctor(&root), root.dir().to_str().unwrap());
+    root.write("etc/hostname", "master-1\n");
+    let report = doctor(&root);
+    assert_eq!(
+        of(&report, "FP-45")[0]["severity"],
+        "critical",
+        "{report:#}"
+    );
 }
 
 #[test]
