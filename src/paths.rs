@@ -283,6 +283,12 @@ pub const POLICIES: &str = "var/lib/mco-rescue/disruption-policies.json";
 pub const DAEMON_LOG: &str = "var/lib/mco-rescue/daemon-log.json";
 /// Logs of containers: `NAMESPACE_POD_UID/CONTAINER/N.log`.
 pub const POD_LOGS: &str = "var/log/pods";
+/// The manifests of static pods that the kubelet runs.
+pub const MANIFESTS: &str = "etc/kubernetes/manifests";
+/// The revisions of static pods, and their certificates without a revision.
+pub const STATIC_POD_RESOURCES: &str = "etc/kubernetes/static-pod-resources";
+/// Manifests that a restore or `disable-etcd.sh` took out of the kubelet's directory.
+pub const MANIFESTS_STOPPED: &str = "home/core/assets/manifests-stopped";
 /// Logs of the daemon's previous pod.
 pub const PREVIOUS_LOGS: &str = "etc/machine-config-daemon/previous-logs";
 /// The kubelet's address of the API and its identity there.
@@ -399,6 +405,9 @@ mod tests {
             PHYSICAL_STATEROOTS,
             ETCD_POD,
             ETCD_CERTIFICATES,
+            MANIFESTS,
+            STATIC_POD_RESOURCES,
+            MANIFESTS_STOPPED,
             IGNITION_RESULT,
             IMAGE_CONFIGS,
             IMAGE_AUTHORITY,

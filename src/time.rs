@@ -64,6 +64,81 @@ pub fn days(year: i64, month: i64, day: i64) -> i64 {
         - 719_469
 }
 
+/// Returns the seconds since 1970 of a day, `2026-01-31`, or of a time of RFC 3339, `2026-01-31T12:00:00Z`. Of a day it is the
+/// last second, in UTC.
+///
+/// # Errors
+/// The reason why it is neither.
+pub fn parse_day_or_time(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text:?} is no date; write 2026-01-31 or 2026-01-31T12:00:00Z");
+    let (date, time) = match text.split_once(['T', 't', ' ']) {
+        Some((date, time)) => (date, Some(time)),
+        None => (text, None),
+    };
+    let day = parse_day(date).ok_or_else(bad)?;
+    let second = match time {
+        None => 86_399,
+        Some(time) => parse_time(time).ok_or_else(bad)?,
+    };
+    u64::try_from(day * 86_400 + second)
+        .map_err(|_| format!("{text:?} is before 1970, before every certificate"))
+}
+
+fn parse_day(text: &str) -> Option<i64> {
+    let mut parts = text.split('-');
+    let (year, month, day) = (
+        number(parts.next()?, 4)?,
+        number(parts.next()?, 2)?,
+        number(parts.next()?, 2)?,
+    );
+    let found = days(year, month, day);
+    let real = (1..=12).contains(&month) && day >= 1 && parts.next().is_none();
+    // A 30th of February would be a day of March.
+    let next = if month == 12 {
+        days(year + 1, 1, 1)
+    } else {
+        days(year, month + 1, 1)
+    };
+    (real && found < next).then_some(found)
+}
+
+/// Seconds of the day in UTC; another zone can lead to another day.
+fn parse_time(text: &str) -> Option<i64> {
+    let (clock, offset) = match text.strip_suffix(['Z', 'z']) {
+        Some(clock) => (clock, 0),
+        None => {
+            let (clock, zone) = text.split_at_checked(text.len().checked_sub(6)?)?;
+            let sign = match zone.get(..1)? {
+                "+" => 1,
+                "-" => -1,
+                _ => return None,
+            };
+            let (hours, minutes) = zone.get(1..)?.split_once(':')?;
+            let (hours, minutes) = (number(hours, 2)?, number(minutes, 2)?);
+            if hours > 23 || minutes > 59 {
+                return None;
+            }
+            (clock, sign * (hours * 3600 + minutes * 60))
+        }
+    };
+    let (whole, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+    let mut parts = whole.split(':');
+    let (hour, minute, second) = (
+        number(parts.next()?, 2)?,
+        number(parts.next()?, 2)?,
+        number(parts.next()?, 2)?,
+    );
+    let digits = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    // The 60th second is a leap second.
+    let real = hour < 24 && minute < 60 && second <= 60 && parts.next().is_none() && digits;
+    real.then_some(hour * 3600 + minute * 60 + second - offset)
+}
+
+fn number(text: &str, digits: usize) -> Option<i64> {
+    let all = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+    all.then(|| text.parse().ok()).flatten()
+}
+
 /// Returns the current time: seconds since 1970, by the clock of this machine.
 pub fn now() -> u64 {
     SystemTime::now()
@@ -88,6 +163,54 @@ mod tests {
             (1_000_001, "ahead of this clock"),
         ] {
             assert_eq!(ago(then, 1_000_000), wanted, "{then}");
+        }
+    }
+
+    #[test]
+    fn days_and_times_are_read_or_refused() {
+        for (text, wanted) in [
+            ("1970-01-01", "1970-01-01T23:59:59Z"),
+            ("2028-02-29", "2028-02-29T23:59:59Z"),
+            ("2026-12-31", "2026-12-31T23:59:59Z"),
+            ("2026-01-31T12:00:01Z", "2026-01-31T12:00:01Z"),
+            ("2026-01-31t12:00:01.25z", "2026-01-31T12:00:01Z"),
+            ("2026-01-31 12:00:01+02:30", "2026-01-31T09:30:01Z"),
+            ("2026-12-31T23:00:00-02:00", "2027-01-01T01:00:00Z"),
+            ("9999-12-31", "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(
+                parse_day_or_time(text).map(utc),
+                Ok(wanted.to_owned()),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "soon",
+            "2026",
+            "2026-02",
+            "2026-02-29",
+            "2026-04-31",
+            "2026-13-01",
+            "2026-00-10",
+            "2026-01-00",
+            "26-01-01",
+            "2026-1-1",
+            "2026-01-01-01",
+            "+026-01-01",
+            "2026-01-01T",
+            "2026-01-01T12:00",
+            "2026-01-01T12:00:00",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T12:60:00Z",
+            "2026-01-01T12:00:00.Z",
+            "2026-01-01T12:00:00+2:00",
+            "2026-01-01T12:00:00+24:00",
+            "2026-01-01T12:00:00\u{e9}\u{e9}\u{e9}",
+            "1969-12-31",
+            "0000-01-01",
+        ] {
+            assert!(parse_day_or_time(text).is_err(), "{text}");
         }
     }
 

@@ -34,6 +34,8 @@ pub(super) const DOCTOR: &str = "Examples:
   mco-rescue doctor FP-09
   mco-rescue doctor --root /mnt
   mco-rescue doctor --deep
+  mco-rescue doctor --fix FP-33
+  mco-rescue doctor --until 2030-01-31
   mco-rescue doctor --bundle /run/media/stick/node.tar.gz";
 
 pub(super) const RECORD: &str = "Examples:

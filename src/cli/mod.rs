@@ -169,11 +169,16 @@ pub enum Command {
 
     /// Say what is wrong with this node, worst first, with the next command
     ///
-    /// Changes nothing. Looks at records, image, certificates, clock, disk and network
+    /// Changes nothing, except with --fix. Looks at records, image, certificates, clock, disk and network
     /// configuration, and says what it could not look at. Of the network it asks one
     /// thing, on the node itself: the server of the last fetch for the time. With ID, such
     /// as FP-03, explains that check instead. Ends with exit code 6 when something is
-    /// critical, 3 when the worst is a warning, and 0 otherwise.
+    /// critical, 3 when the worst is a warning, and 0 otherwise. --fix ends with 0 when the
+    /// finding is gone, or the check found nothing, and 3 when it is still found, or files
+    /// alone are no cure.
+    /// critical, 3 when the worst is a warning, and 0 otherwise. With --until: 6 when
+    /// nothing on the node brings it back, 3 when an admin has to act, 0 when it comes
+    /// back by itself.
     #[command(after_long_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
 
@@ -474,6 +479,13 @@ pub struct DoctorArgs {
     /// slow disk
     #[arg(long, conflicts_with = "id")]
     pub deep: bool,
+
+    /// Instead of checks: suppose that the node is off from now until DATE, such as
+    /// 2026-01-31 or 2026-01-31T12:00:00Z, and show if it comes back by itself, and
+    /// which certificate stops it on which day
+    #[arg(long, value_name = "DATE", value_parser = crate::time::parse_day_or_time,
+          conflicts_with_all = ["id", "bundle", "deep", "fix"])]
+    pub until: Option<u64>,
 
     /// The cure of a finding.
     #[command(flatten)]

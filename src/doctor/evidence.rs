@@ -31,11 +31,13 @@ use crate::node::node_address::NodeAddresses;
 use crate::node::service_configs::BrokenConfig;
 use crate::node::space::{KernelRoom, Space};
 use crate::node::static_network::StaticNetwork;
+use crate::node::static_pods::StaticPods;
 use crate::node::system::Facts;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::virtual_addresses::VirtualAddresses;
 use crate::node::{Records, System};
 use crate::object::Flags;
+use crate::paths;
 use crate::root::RootPath;
 use crate::staging::awaited::Awaited;
 use crate::transaction::LastRun;
@@ -149,6 +151,8 @@ pub struct DoctorEvidence {
     pub certificates: Look<Vec<Certificate>>,
     /// Files with certificates that could not be read, with the reason.
     pub certificates_unseen: Vec<String>,
+    /// The static pods of a control-plane node; None on another one.
+    pub static_pods: Look<Option<StaticPods>>,
     /// The kubelet's bootstrap credentials.
     pub kubeconfig: Look<Kubeconfig>,
     /// The node's time, and other sources of time.
@@ -447,6 +451,28 @@ impl DoctorEvidence {
     /// Returns the name of the recorded config.
     pub fn recorded(&self) -> Option<String> {
         self.records.get().and_then(Records::name)
+    }
+
+    /// Returns true for a file, unit file or drop-in that the recorded config brings: only `apply` decides about it.
+    pub fn is_of_config(&self, path: &str) -> bool {
+        let config = self.records.get().and_then(Records::recorded);
+        let Some(ignition) = config.map(|config| &config.ignition) else {
+            return false;
+        };
+        let mut files = ignition.storage.files.iter();
+        let unit_at = path
+            .strip_prefix('/')
+            .and_then(|path| path.strip_prefix(paths::UNITS)?.strip_prefix('/'));
+        let is_unit = |at: &str| {
+            let mut units = ignition.systemd.units.iter();
+            units.any(|unit| match at.split_once(".d/") {
+                Some((name, dropin)) => {
+                    *unit.name == *name && unit.dropins.iter().any(|one| *one.name == *dropin)
+                }
+                None => *unit.name == *at && unit.contents.is_some(),
+            })
+        };
+        files.any(|file| file.path == path) || unit_at.is_some_and(is_unit)
     }
 
     /// Returns a path of this root for commands of the running system. On a mounted disk, paths outside the

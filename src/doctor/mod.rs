@@ -4,10 +4,12 @@
 //! the node or the time, or prints. Missing evidence is reported with its reason and never counts as healthy.
 
 pub mod checks;
+pub mod cold;
 pub mod crossing;
 pub mod daemon;
 pub mod evidence;
 mod fix;
+pub mod outlook;
 pub mod since;
 pub mod upkeep;
 
@@ -227,9 +229,17 @@ impl DoctorFinding {
     pub fn fixed_by(mut self, changes: impl IntoIterator<Item = FixChange>) -> Self {
         let changes: Vec<FixChange> = changes.into_iter().collect();
         self.fix = (!changes.is_empty()).then(|| Fix {
-            command: String::new(),
             changes,
+            ..Fix::default()
         });
+        self
+    }
+
+    /// Adds a command that is still needed after the changes of the cure, such as a reload.
+    pub fn after_fix(mut self, command: impl Into<String>) -> Self {
+        if let Some(fix) = &mut self.fix {
+            fix.then.push(command.into());
+        }
         self
     }
 

@@ -9,10 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
 use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::ParsedExtension;
 use x509_parser::parse_x509_certificate;
 use x509_parser::x509::X509Name;
 
 use super::tls::Anchors;
+use crate::root::hex;
 
 /// Certificates of a chain that a message shows; no server needs more.
 const MAX_TOLD: usize = 6;
@@ -45,6 +47,10 @@ pub struct CertificateSummary {
     pub not_before: SystemTime,
     /// The end of its validity.
     pub not_after: SystemTime,
+    /// Identifier of its key, in hex, if it names one.
+    pub key_id: Option<String>,
+    /// Identifier of its issuer's key, in hex, if it names one.
+    pub issuer_key_id: Option<String>,
 }
 
 impl Presented {
@@ -105,6 +111,21 @@ pub fn read_certificate(der: &[u8]) -> Option<CertificateSummary> {
         issuer: name(certificate.issuer()),
         not_before: time(validity.not_before.timestamp()),
         not_after: time(validity.not_after.timestamp()),
+        key_id: certificate
+            .extensions()
+            .iter()
+            .find_map(|one| match one.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(id) => Some(hex(id.0)),
+                _ => None,
+            }),
+        issuer_key_id: certificate.extensions().iter().find_map(|one| {
+            match one.parsed_extension() {
+                ParsedExtension::AuthorityKeyIdentifier(id) => {
+                    id.key_identifier.as_ref().map(|id| hex(id.0))
+                }
+                _ => None,
+            }
+        }),
     })
 }
 

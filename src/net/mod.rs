@@ -38,7 +38,7 @@ pub use error::{FetchCause, FetchError, TlsProblem};
 pub use names::{NameAnswer, Names};
 pub use proxy::ProxySettings;
 pub use rustls::pki_types::CertificateDer;
-pub use tls::{BundleError, ClientIdentity, parse_bundle, system_certificates};
+pub use tls::{BundleError, ClientIdentity, key_matches, parse_bundle, system_certificates};
 pub use url::redact_url;
 
 use attempts::FetchSession;

@@ -11,9 +11,10 @@ use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
 use rustls::{
-    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, InvalidMessage,
-    RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, InconsistentKeys,
+    InvalidMessage, RootCertStore, SignatureScheme,
 };
 
 use super::chain::Presented;
@@ -131,6 +132,18 @@ impl ClientIdentity {
             chain,
             key: Arc::new(key),
         })
+    }
+}
+
+/// Returns true if a private key belongs to the first certificate of a chain; `None` if one of them is of a kind that is
+/// not known here, or cannot be read.
+pub fn key_matches(chain: &[u8], key: &[u8]) -> Option<bool> {
+    let identity = ClientIdentity::parse(chain, key).ok()?;
+    let key = rustls::crypto::ring::sign::any_supported_type(&identity.key).ok()?;
+    match CertifiedKey::new(identity.chain, key).keys_match() {
+        Ok(()) => Some(true),
+        Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Some(false),
+        Err(_) => None,
     }
 }
 

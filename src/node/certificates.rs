@@ -92,7 +92,8 @@ fn of_file(path: &RootPath, role: CertificateRole, bytes: &[u8]) -> Vec<Certific
     all.collect()
 }
 
-fn seconds(time: SystemTime) -> u64 {
+/// Returns the seconds since 1970.
+pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .map(|since| since.as_secs())
         .unwrap_or_default()

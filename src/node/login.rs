@@ -22,6 +22,8 @@ pub struct Login {
     pub passwords: Option<Vec<String>>,
     /// The file with the setting that disables keys.
     pub no_keys: Option<String>,
+    /// User and group of `core`.
+    pub core: Option<(u32, u32)>,
 }
 
 /// A file with keys.
@@ -33,6 +35,33 @@ pub struct KeyFile {
     pub keys: usize,
     /// The reason why sshd ignores it.
     pub refused: Option<String>,
+    /// Everything about owners and modes that makes sshd ignore it: of the file, and of the directories above it.
+    pub wrong: Vec<WrongAttributes>,
+}
+
+/// Owner or mode of a file or directory that sshd does not accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongAttributes {
+    /// The file or directory.
+    pub path: String,
+    /// Its owner is neither root nor the user.
+    pub foreign: Option<u32>,
+    /// Its permission bits, where others may write it.
+    pub open: Option<u32>,
+}
+
+impl WrongAttributes {
+    /// Returns the fault in words.
+    fn words(&self) -> String {
+        let path = &self.path;
+        match (self.foreign, self.open) {
+            (Some(uid), _) => format!("{path} belongs to user {uid}"),
+            (None, mode) => {
+                let mode = mode.unwrap_or_default();
+                format!("{path} has mode {mode:04o}, others may write it")
+            }
+        }
+    }
 }
 
 /// Reads keys, passwords and settings.
@@ -41,7 +70,7 @@ pub struct KeyFile {
 /// A file that cannot be read.
 pub fn read(root: &Root) -> Result<Login, RootError> {
     let accounts = Accounts::read(root)?;
-    let core = accounts.users.get("core").map(|(uid, _)| *uid);
+    let core = accounts.users.get("core").copied();
     let folder = RootPath::fixed(paths::CORE_KEYS_DIR);
     let mut paths = vec![RootPath::fixed(paths::CORE_AUTHORIZED_KEYS)];
     let visible = |name: &String| !name.starts_with('.');
@@ -49,14 +78,17 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
     paths.extend(fragments.filter_map(|name| folder.join(&name).ok()));
     let mut login = Login {
         no_keys: no_keys(root)?,
+        core,
         ..Login::default()
     };
     for path in paths {
         if let Some(bytes) = root.read_small(&path)? {
+            let wrong = find_wrong(root, &path, core.map(|(uid, _)| uid))?;
             login.files.push(KeyFile {
                 path: path.to_string(),
                 keys: count_keys(&String::from_utf8_lossy(&bytes)),
-                refused: refused(root, &path, core)?,
+                refused: wrong.first().map(WrongAttributes::words),
+                wrong,
             });
         } else if root.exists(&path)? {
             login.files.push(KeyFile {
@@ -65,6 +97,7 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
                 refused: Some(format!(
                     "{path} is not a regular file, or larger than 1 MiB"
                 )),
+                wrong: Vec::new(),
             });
         }
     }
@@ -77,33 +110,36 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
 }
 
 /// Checks owner and mode: the file and every directory up to the home must belong to the user or root, and only they may write.
-fn refused(root: &Root, path: &RootPath, core: Option<u32>) -> Result<Option<String>, RootError> {
+fn find_wrong(
+    root: &Root,
+    path: &RootPath,
+    core: Option<u32>,
+) -> Result<Vec<WrongAttributes>, RootError> {
     let file = root.place(path)?.and_then(|place| place.stat().ok()?);
-    if let Some(why) = file.and_then(|stat| wrong(path, &stat, core)) {
-        return Ok(Some(why));
-    }
+    let mut all: Vec<WrongAttributes> = Vec::new();
+    all.extend(file.and_then(|stat| wrong(path, &stat, core)));
     for above in path.ancestors().skip(1) {
         let Some(directory) = root.directory(&above)? else {
             continue;
         };
         let stat = nix::sys::stat::fstat(&directory).ok();
-        if let Some(why) = stat.and_then(|stat| wrong(&above, &stat, core)) {
-            return Ok(Some(why));
-        }
+        all.extend(stat.and_then(|stat| wrong(&above, &stat, core)));
         if above.relative() == paths::CORE_HOME {
             break;
         }
     }
-    Ok(None)
+    Ok(all)
 }
 
-fn wrong(path: &RootPath, stat: &FileStat, core: Option<u32>) -> Option<String> {
-    if stat.st_uid != 0 && Some(stat.st_uid) != core {
-        return Some(format!("{path} belongs to user {}", stat.st_uid));
-    }
+fn wrong(path: &RootPath, stat: &FileStat, core: Option<u32>) -> Option<WrongAttributes> {
+    let is_foreign = stat.st_uid != 0 && Some(stat.st_uid) != core;
     let mode = stat.st_mode & 0o7777;
-    let open = mode & OTHERS != 0 && stat.st_mode & libc::S_IFMT != libc::S_IFLNK;
-    open.then(|| format!("{path} has mode {mode:04o}, others may write it"))
+    let is_open = mode & OTHERS != 0 && stat.st_mode & libc::S_IFMT != libc::S_IFLNK;
+    (is_foreign || is_open).then(|| WrongAttributes {
+        path: path.to_string(),
+        foreign: is_foreign.then_some(stat.st_uid),
+        open: is_open.then_some(mode),
+    })
 }
 
 /// Returns the file that disables keys. The first setting counts, and the directory comes first.

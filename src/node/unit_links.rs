@@ -28,7 +28,10 @@ pub enum Wrong {
         target: String,
     },
     /// A file in a directory of links.
-    NoLink,
+    NoLink {
+        /// The file of its unit, if there is one: the target of the right link.
+        unit: Option<RootPath>,
+    },
 }
 
 /// A wrong entry of the unit directory.
@@ -67,13 +70,16 @@ pub fn read_unit_links(root: &Root) -> Result<Vec<UnitLink>, RootError> {
 
 fn pulled_unit(root: &Root, path: RootPath) -> Option<UnitLink> {
     if root.read_link(&path).ok().flatten().is_none() {
-        let wrong = Wrong::NoLink;
+        let unit = find_unit(root, path.name());
+        let wrong = Wrong::NoLink { unit };
         return Some(UnitLink { path, wrong });
     }
     let target = leads_nowhere(root, &path)?;
     // Only the name counts for systemd.
     let wrong = Wrong::NoUnit { target };
-    (!is_somewhere(root, path.name())).then_some(UnitLink { path, wrong })
+    find_unit(root, path.name())
+        .is_none()
+        .then_some(UnitLink { path, wrong })
 }
 
 /// Returns the target of a dangling link.
@@ -106,8 +112,8 @@ fn plain_path(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Returns true if a unit exists; for an instance the template is enough.
-fn is_somewhere(root: &Root, name: &str) -> bool {
+/// Returns the file of a unit; for an instance that of its template. What cannot be seen counts as there.
+fn find_unit(root: &Root, name: &str) -> Option<RootPath> {
     let template = name.split_once('@').and_then(|(before, rest)| {
         let (_, kind) = rest.rsplit_once('.')?;
         Some(format!("{before}@.{kind}"))
@@ -115,9 +121,9 @@ fn is_somewhere(root: &Root, name: &str) -> bool {
     let exists = |name: &str| {
         let paths = DIRECTORIES.map(RootPath::fixed);
         let mut paths = paths.iter().filter_map(|folder| folder.join(name).ok());
-        paths.any(|path| root.exists(&path).unwrap_or(true))
+        paths.find(|path| root.exists(path).unwrap_or(true))
     };
-    exists(name) || template.is_some_and(|name| exists(&name))
+    exists(name).or_else(|| exists(&template?))
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use anyhow::Result;
 use super::crossing::{self, AcceptedRisks};
 use super::fit::{self, Accepted};
 use super::{
-    Addition, After, Allowed, ImageEvidence, Inputs, Options, OsPlan, Plan, RollbackInputs, after,
-    changes, find_removals, guard, image, neighbours, one_more_key, os, quorum, rollback,
+    Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
+    RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, one_more_key, os,
+    quorum, rollback,
 };
 use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Cluster;
@@ -39,6 +40,8 @@ pub enum Task<'a> {
     Rollback(RollbackInputs<'a>),
     /// The user `core` gets one more SSH key.
     Key(Inputs<'a>, Addition<'a>),
+    /// A finding of `doctor` is cured by changes of files.
+    Fix(Inputs<'a>, FixInputs<'a>),
 }
 
 /// How much of the node is checked beside the guards.
@@ -168,6 +171,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         }
         Task::Rollback(inputs) => (rollback(inputs), inputs.node),
         Task::Key(inputs, addition) => (one_more_key(inputs, addition), inputs.node),
+        Task::Fix(inputs, work) => (fix(inputs, work), inputs.node),
     };
     guard(&mut plan, node, &evidence.activity()?, request.allowed);
     if let Some(denied) = evidence.permission(&plan) {
@@ -184,7 +188,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         let (findings, writes_files) = match *task {
             Task::Config(inputs) => (inputs.crossing, true),
             Task::Image { crossing, .. } => (crossing, false),
-            Task::Rollback(_) | Task::Key(..) => (&[][..], true),
+            Task::Rollback(_) | Task::Key(..) | Task::Fix(..) => (&[][..], true),
         };
         crossing::add_findings(&mut plan, findings, request.risks, writes_files);
         if let Task::Config(inputs) = task {

@@ -153,7 +153,8 @@ fn nothing(root: &str, checks: &[Looked]) -> String {
     wrap(&text, 0)
 }
 
-fn of_finding(finding: &DoctorFinding, style: Style) -> String {
+/// Returns one finding as text.
+pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     let word = coloured(finding.severity, style);
     let mut out = format!("{word} {}: {}\n", finding.id, inline(&finding.what));
     for (index, command) in finding.next.iter().enumerate() {
@@ -271,7 +272,7 @@ fn skipped(checks: &[Looked]) -> String {
 }
 
 /// Returns a label, and a text wrapped beside it.
-fn hanging(label: &str, text: &str) -> String {
+pub(super) fn hanging(label: &str, text: &str) -> String {
     let wrapped = wrap(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");
     if label.chars().count() > 2 + INDENT {
@@ -294,7 +295,8 @@ fn coloured(severity: CheckSeverity, style: Style) -> String {
     }
 }
 
-fn bold(text: &str, style: Style) -> String {
+/// Returns text in bold, where the terminal has it.
+pub(super) fn bold(text: &str, style: Style) -> String {
     if style.colour {
         format!("\x1b[1m{text}\x1b[0m")
     } else {
@@ -302,7 +304,9 @@ fn bold(text: &str, style: Style) -> String {
     }
 }
 
-fn ascii(text: String, style: Style) -> String {
+/// Spells out what the terminal may not show.
+/// Returns text that the terminal can show.
+pub(super) fn ascii(text: String, style: Style) -> String {
     if !style.ascii || text.is_ascii() {
         return text;
     }

@@ -176,6 +176,9 @@ fn of_a_directory(all: &mut Collected) {
             &["history"],
         ],
     );
+    root.write("etc/NetworkManager/system-connections/a.nmconnection", "");
+    let fix = &["doctor", "--yes", "--fix", "FP-12"];
+    all.run(&root, &[&["doctor"], fix, fix, &["rollback", "--yes"]]);
     root.write("etc/two", "edited\n");
     root.chmod("etc/both", 0o600);
     root.remove("etc/systemd/system/a.service");
@@ -274,6 +277,7 @@ fn a_validator_accepts_what_the_program_prints() {
         "verify/v1",
         "doctor/v1",
         "doctor-check/v1",
+        "doctor-fix/v1",
         "show/v1",
         "recover/v1",
         "install/v1",

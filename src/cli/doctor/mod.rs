@@ -3,10 +3,12 @@
 mod bundle;
 mod crossing;
 mod daemon;
+mod fix;
 mod gather;
 mod host_network;
 mod server_clock;
 mod service_configs;
+mod until;
 mod upkeep;
 
 use crate::cli::ui::Ui;
@@ -20,7 +22,7 @@ use super::recorder::since::since_good;
 use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
-use crate::doctor::{self, CheckSeverity, Diagnosis};
+use crate::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
 use crate::error::ExitCode;
 use crate::report;
 use crate::report::doctor::Style;
@@ -31,11 +33,14 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         return explain(ui, id);
     }
     if let Some(id) = &args.cure.fix {
-        bail!("{id}: --fix is a stub so far. Nothing was changed");
+        return fix::run(ui, args, id);
     }
     let root = with_disk(open_root(ui)?, &ui.root)?;
     let again = root.again();
     let evidence = gather::all(root, ui.runner, &ui.root, args);
+    if let Some(until) = args.until {
+        return until::run(ui, &evidence, until);
+    }
     let mut diagnosis = doctor::examine(CHECKS, &evidence);
     if let Some(since) = again.ok().and_then(|root| since_good(&root, ui.runner)) {
         diagnosis.put_since(since);
@@ -95,13 +100,20 @@ fn bundled(
     Ok(code(diagnosis))
 }
 
-/// What one check looks for, whatever this node is like.
-fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
+/// Finds a check by its id.
+fn find_check(id: &str) -> Result<&'static DoctorCheck> {
     let alias = doctor::alias_of(id);
     let Some(check) = doctor::named(CHECKS, alias.map_or(id, |alias| alias.of)) else {
         let known: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
         bail!("there is no check {id:?}; give one of {}", known.join(", "));
     };
+    Ok(check)
+}
+
+/// What one check looks for, whatever this node is like.
+fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
+    let alias = doctor::alias_of(id);
+    let check = find_check(id)?;
     let text = match ui.output {
         Output::Json => report::doctor::json_of_check(check)?,
         Output::Text => {

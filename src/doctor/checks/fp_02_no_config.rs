@@ -99,10 +99,11 @@ fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
     ))
 }
 
-/// Is true if a later run applied a config.
+/// Is true if a later run applied a config. The cure of a finding is none, and has no digest.
 fn made_up_for(evidence: &DoctorEvidence) -> bool {
     let after = |run: &LastRun| {
         matches!(run.outcome, RunOutcome::Done | RunOutcome::Recovered)
+            && !run.config.digest.is_empty()
             && evidence
                 .first_boot_ended
                 .is_some_and(|ended| run.finished > ended)

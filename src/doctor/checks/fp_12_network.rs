@@ -2,7 +2,7 @@
 
 use crate::doctor::evidence::NamedConfig;
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::invocation::reboot;
 use crate::node::network::{Keyfile, Network, OVN};
@@ -112,6 +112,18 @@ fn find_away_name(evidence: &DoctorEvidence, one: &Keyfile) -> String {
     )
 }
 
+/// Returns the changes that move connections aside; those of the config are not ours to move.
+fn moved_aside<'a>(
+    evidence: &DoctorEvidence,
+    files: impl Iterator<Item = &'a Keyfile>,
+) -> Vec<FixChange> {
+    let paths: Vec<&String> = files.map(|one| &one.path).collect();
+    match paths.iter().any(|path| evidence.is_of_config(path)) {
+        true => Vec::new(),
+        false => paths.into_iter().map(FixChange::move_aside).collect(),
+    }
+}
+
 fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
     let there = |name: &&&str| {
         network
@@ -142,11 +154,12 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
     )
     .seen("missing", lacking.join(", "))
     .seen_all(facts);
-    for one in files {
+    for one in files.clone() {
         finding = finding.next(find_away_name(evidence, one));
     }
+    let finding = finding.fixed_by(moved_aside(evidence, files));
     Some(match evidence.live {
-        true => finding.next(reboot()),
+        true => finding.next(reboot()).after_fix(reboot()),
         false => finding,
     })
 }
@@ -162,9 +175,11 @@ fn find_empty_profile(evidence: &DoctorEvidence, network: &Network) -> Option<Do
     let facts = empty.iter().map(|one| Fact::new(&one.path, "empty"));
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(facts)
-        .next(find_away_name(evidence, first));
+        .next(find_away_name(evidence, first))
+        .fixed_by(moved_aside(evidence, empty.iter().copied()));
+    let reload = "nmcli connection reload";
     Some(match evidence.live {
-        true => finding.next("nmcli connection reload"),
+        true => finding.next(reload).after_fix(reload),
         false => finding,
     })
 }

@@ -1,7 +1,9 @@
 //! FP-22: the node's annotations, or the file that they are made from, are lost or incomplete.
 
 use crate::daemon::start::{Annotation, PREFIX, StartAnnotations};
-use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+};
 use crate::node::Recorded;
 use crate::paths;
 
@@ -38,6 +40,13 @@ fn file() -> String {
     format!("/{}", paths::NODE_ANNOTATIONS)
 }
 
+/// Returns the change that puts the file away once more, as the daemon did after the first boot: then it uses the record.
+fn put_away(evidence: &DoctorEvidence) -> Option<FixChange> {
+    let records = evidence.records.get()?;
+    let is_over = records.first_boot_over && records.recorded().is_some();
+    is_over.then(|| FixChange::move_aside(file()))
+}
+
 /// Reports missing annotations as the daemon will, if the annotations are known.
 fn find_predicted_stop(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
@@ -55,6 +64,18 @@ fn find_predicted_stop(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             "mco-rescue status{} --for-cluster",
             evidence.at_root()
         ))
+        .fixed_by(put_away(evidence).filter(|_| lacks_annotations(evidence)))
+    })
+}
+
+/// Returns true if the daemon would read its annotations from the file, and one is missing there.
+fn lacks_annotations(evidence: &DoctorEvidence) -> bool {
+    let file = evidence.upkeep.annotations.get();
+    let file = file.and_then(|file| file.as_ref()?.as_ref().ok());
+    file.is_some_and(|file| {
+        [&file.current, &file.desired]
+            .into_iter()
+            .any(|one| *one == Annotation::Absent)
     })
 }
 
@@ -72,6 +93,7 @@ Degraded.";
         "mco-rescue status{} --for-cluster",
         evidence.at_root()
     ))
+    .fixed_by(put_away(evidence))
 }
 
 fn find_incomplete_annotations(
@@ -99,7 +121,8 @@ fn find_incomplete_annotations(
                 .next(format!(
                     "mco-rescue status{} --for-cluster",
                     evidence.at_root()
-                )),
+                ))
+                .fixed_by(put_away(evidence)),
         );
     }
     let record = evidence.recorded()?;
@@ -117,6 +140,7 @@ fn find_incomplete_annotations(
         .seen(format!("/{}", paths::CURRENT_CONFIG), &record)
         .next(format!("mco-rescue status{}", evidence.at_root()))
         .next(format!("mco-rescue apply{}", evidence.at_root()))
+        .fixed_by(put_away(evidence))
     })
 }
 

@@ -1,7 +1,7 @@
 //! FP-24: the daemon's own files (backup copies, stamps, triggers) are missing or contradict the disk.
 
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::stamps::Stamps;
 use crate::paths;
@@ -52,6 +52,7 @@ boot. The node's first boot is over, so the file was put back later.";
             evidence.path(file),
             evidence.path(kept)
         ))
+        .fixed_by([FixChange::move_aside(format!("/{file}"))])
     })
 }
 
@@ -66,7 +67,12 @@ fn in_disorder(evidence: &DoctorEvidence, stamps: &Stamps) -> Option<DoctorFindi
         .foreign
         .iter()
         .map(|path| of(path, "is neither a copy nor a stamp"));
-    let facts: Vec<Fact> = both.chain(shipped).chain(foreign).collect();
+    let foreign: Vec<Fact> = foreign.collect();
+    let facts: Vec<Fact> = both.chain(shipped).chain(foreign.clone()).collect();
+    // Which of copy and stamp is right is not known here.
+    let is_foreign = facts.len() == foreign.len();
+    let strays = foreign.iter().filter(|_| is_foreign);
+    let moved = strays.map(|fact| FixChange::move_aside(&fact.place));
     let means = "When a later config drops such a file, the daemon deletes it by mistake, or leaves it behind.";
     (!facts.is_empty()).then(|| {
         DoctorFinding::new(
@@ -80,5 +86,6 @@ fn in_disorder(evidence: &DoctorEvidence, stamps: &Stamps) -> Option<DoctorFindi
             evidence.path(paths::ORIG),
             evidence.path(paths::NOORIG)
         ))
+        .fixed_by(moved)
     })
 }

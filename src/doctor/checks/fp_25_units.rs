@@ -1,7 +1,7 @@
 //! FP-25: units that cannot be loaded or enabled, and needed services that failed.
 
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::unit_links::{UnitLink, Wrong};
 
@@ -34,9 +34,36 @@ fn as_fact(link: &UnitLink) -> Fact {
     let said = match &link.wrong {
         Wrong::NoFile { target } => format!("leads to {target}, which is missing"),
         Wrong::NoUnit { target } => format!("leads to {target}, and there is no such unit"),
-        Wrong::NoLink => "is a file instead of a link".to_owned(),
+        Wrong::NoLink { .. } => "is a file instead of a link".to_owned(),
     };
     Fact::new(link.path.to_string(), said)
+}
+
+/// Returns the changes that move entries aside. A link takes the place of a file, so that its unit stays enabled.
+fn put_right(evidence: &DoctorEvidence, links: &[&UnitLink]) -> Vec<FixChange> {
+    let of_config = |link: &&UnitLink| evidence.is_of_config(&link.path.to_string());
+    if links.iter().any(of_config) {
+        return Vec::new();
+    }
+    let changes = links.iter().flat_map(|link| {
+        let path = link.path.to_string();
+        let made = match &link.wrong {
+            Wrong::NoLink { unit } => unit.as_ref(),
+            Wrong::NoFile { .. } | Wrong::NoUnit { .. } => None,
+        };
+        let made = made.map(|unit| FixChange::make_link(&path, unit.to_string()));
+        [Some(FixChange::move_aside(&path)), made]
+    });
+    changes.flatten().collect()
+}
+
+/// Adds the cure, with the reload that the running manager needs.
+fn fixed(evidence: &DoctorEvidence, finding: DoctorFinding, links: &[&UnitLink]) -> DoctorFinding {
+    let finding = finding.fixed_by(put_right(evidence, links));
+    match evidence.live {
+        true => finding.after_fix("systemctl daemon-reload"),
+        false => finding,
+    }
 }
 
 fn in_the_way(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> {
@@ -48,17 +75,16 @@ fn in_the_way(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFin
     let path = evidence.path(&first.path.to_string());
     let means = "The daemon enables all units of an update with one command, and goes Degraded if one of these is \
 in its way.";
-    Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "files in the way of enabling units",
-            means,
-        )
-        .seen_all(all.iter().map(|link| as_fact(link)))
-        .daemon(Some("error enabling units".to_owned()))
-        .next(format!("ls -l {path}"))
-        .next(format!("rm {path}")),
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "files in the way of enabling units",
+        means,
     )
+    .seen_all(all.iter().map(|link| as_fact(link)))
+    .daemon(Some("error enabling units".to_owned()))
+    .next(format!("ls -l {path}"))
+    .next(format!("rm {path}"));
+    Some(fixed(evidence, finding, &all))
 }
 
 fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> {
@@ -70,11 +96,10 @@ fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<Doct
         false => format!(" --root={}", evidence.upkeep.directory),
     };
     let means = "These links start nothing. Their units no longer exist.";
-    Some(
-        DoctorFinding::new(CheckSeverity::Notice, "missing units are enabled", means)
-            .seen_all(all.iter().map(|link| as_fact(link)))
-            .next(format!("systemctl{at} disable {}", first.path.name())),
-    )
+    let finding = DoctorFinding::new(CheckSeverity::Notice, "missing units are enabled", means)
+        .seen_all(all.iter().map(|link| as_fact(link)))
+        .next(format!("systemctl{at} disable {}", first.path.name()));
+    Some(fixed(evidence, finding, &all))
 }
 
 fn find_failed_units(evidence: &DoctorEvidence) -> Option<DoctorFinding> {

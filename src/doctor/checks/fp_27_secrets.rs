@@ -1,7 +1,7 @@
 //! FP-27: pull secrets and authorities, which have several writers.
 
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::drift::{Drift, DriftKind};
 use crate::images::auth::Secrets;
@@ -55,6 +55,7 @@ fn find_unusable_secrets(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Opti
     };
     let facts: Vec<Fact> = secrets.iter().filter_map(fact).collect();
     let first = facts.first()?.place.clone();
+    let aside = put_aside(evidence, secrets, &facts);
     let means = "A pull with this file fails at a registry that wants credentials. rpm-ostree \
 uses the first that exists, the kubelet its own.";
     Some(
@@ -65,8 +66,31 @@ uses the first that exists, the kubelet its own.";
         )
         .seen_all(facts)
         .next(format!("mco-rescue verify{}", evidence.at_root()))
-        .next(format!("ls -l {}", evidence.path(&first))),
+        .next(format!("ls -l {}", evidence.path(&first)))
+        .fixed_by(aside),
     )
+}
+
+/// Returns the changes that move unusable files aside, where the kubelet's, which comes after them, is good.
+fn put_aside(evidence: &DoctorEvidence, secrets: &[Secrets], facts: &[Fact]) -> Vec<FixChange> {
+    let is_kubelets = |secret: &&Secrets| secret.file.as_deref() == Some(RENDERED);
+    let good = secrets.iter().find(is_kubelets);
+    let good = good.is_some_and(|secret| secret.problem.is_none() && !secret.is_empty());
+    let is_before = |fact: &Fact| {
+        let file = fact.place.trim_start_matches('/');
+        let place = paths::PULL_SECRETS.iter().position(|path| *path == file);
+        let kubelets = paths::PULL_SECRETS
+            .iter()
+            .position(|path| *path == RENDERED.trim_start_matches('/'));
+        place.is_some() && place < kubelets && !evidence.is_of_config(&fact.place)
+    };
+    match good && facts.iter().all(is_before) {
+        true => facts
+            .iter()
+            .map(|fact| FixChange::move_aside(&fact.place))
+            .collect(),
+        false => Vec::new(),
+    }
 }
 
 fn find_edited_secrets(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<DoctorFinding> {

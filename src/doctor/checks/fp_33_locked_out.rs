@@ -1,7 +1,7 @@
 //! FP-33: no login works.
 
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::Records;
 use crate::node::login::Login;
@@ -66,6 +66,30 @@ fn partly(
     .seen_all(facts)
     .daemon(Some("Permission denied (publickey)".to_owned()))
     .next(narrowed(evidence, login))
+    .fixed_by(put_right(login))
+}
+
+/// Returns the changes of owners and modes after which sshd takes every file that has keys; none if core is unknown.
+fn put_right(login: &Login) -> Vec<FixChange> {
+    let mut changes: Vec<FixChange> = Vec::new();
+    let refused = login.files.iter().filter(|file| file.keys > 0);
+    for wrong in refused.flat_map(|file| &file.wrong) {
+        let owner = wrong.foreign.map(|_| login.core);
+        let Some(owner) = owner.map_or(Some(None), |core| core.map(Some)) else {
+            return Vec::new();
+        };
+        let path = &wrong.path;
+        let owner = owner.map(|(uid, gid)| FixChange::set_owner(path, uid, gid));
+        let mode = wrong
+            .open
+            .map(|mode| FixChange::set_mode(path, mode & !0o022));
+        for change in owner.into_iter().chain(mode) {
+            if !changes.contains(&change) {
+                changes.push(change);
+            }
+        }
+    }
+    changes
 }
 
 /// Returns the command that restores owners, else modes, that sshd accepts.
@@ -135,7 +159,9 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
             "grep -n PubkeyAuthentication {}",
             evidence.path(file)
         )),
-        None if refused => finding.next(narrowed(evidence, login)),
+        None if refused => finding
+            .next(narrowed(evidence, login))
+            .fixed_by(put_right(login)),
         None => finding,
     };
     match wanted {

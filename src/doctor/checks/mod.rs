@@ -40,6 +40,7 @@ mod fp_35_lost_network;
 mod fp_36_runtime;
 mod fp_37_boot_loader;
 mod fp_38_processor;
+mod fp_39_cold_control_plane;
 mod fp_41_kubelet_checkpoints;
 mod fp_42_boot_filesystem;
 mod fp_43_cgroup;
@@ -48,6 +49,7 @@ mod fp_45_hostname;
 mod fp_46_node_address;
 mod fp_48_image_store;
 mod fp_53_virtual_address;
+mod fp_54_static_pods;
 mod fp_55_two_nodes;
 mod fp_56_secure_boot;
 mod fp_57_encrypted_root;
@@ -96,6 +98,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_36_runtime::CHECK,
     fp_37_boot_loader::CHECK,
     fp_38_processor::CHECK,
+    fp_39_cold_control_plane::CHECK,
     fp_41_kubelet_checkpoints::CHECK,
     fp_42_boot_filesystem::CHECK,
     fp_43_cgroup::CHECK,
@@ -104,6 +107,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_46_node_address::CHECK,
     fp_48_image_store::CHECK,
     fp_53_virtual_address::CHECK,
+    fp_54_static_pods::CHECK,
     fp_55_two_nodes::CHECK,
     fp_56_secure_boot::CHECK,
     fp_57_encrypted_root::CHECK,

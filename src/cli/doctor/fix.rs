@@ -1,0 +1,340 @@
+//! `doctor --fix`: one finding, cured by changes of files in the ordinary transaction.
+
+use anyhow::{Context, Result, bail};
+
+use super::{find_check, gather, is_denied, style};
+use crate::cli::access::{self, AccessNeed};
+use crate::cli::evidence::NodeEvidence;
+use crate::cli::keys;
+use crate::cli::machine;
+use crate::cli::recover::recover_first;
+use crate::cli::session::{open_root, payload_bytes, with_disk};
+use crate::cli::ui::Ui;
+use crate::cli::work::RunWork;
+use crate::cli::{DoctorArgs, FixArgs, Output};
+use crate::doctor::{self, Diagnosis, DoctorCheck, DoctorFinding, Fix};
+use crate::document::{self, Desired};
+use crate::error::ExitCode;
+use crate::invocation::{mco_rescue, reboot};
+use crate::node::{self, NodeState, Records};
+use crate::object::Kind;
+use crate::plan::{self, Allowed, FixInputs, Inputs, Plan, PlanRequest, PlannedStep, Step, Task};
+use crate::report::diff::unified_between;
+use crate::report::fix::{FixOutcome, FixResult};
+use crate::report::plan::{Diffs, Heading};
+use crate::report::{self, is_secret_step, question};
+use crate::root::Root;
+use crate::staging::state;
+use crate::time::now;
+use crate::transaction;
+use crate::transaction::journal::ConfigRef;
+
+/// A config that brings nothing.
+const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
+/// Larger files are shown by their digests.
+const MAX_DIFF: u64 = 1 << 20;
+
+/// Runs `doctor --fix`.
+pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> {
+    let started = now();
+    let check = find_check(id)?;
+    let root = with_disk(open_root(ui)?, &ui.root)?;
+    let looking = Looking {
+        ui,
+        args,
+        check,
+        root: &root,
+    };
+    let found = looking.examine()?;
+    if let Some(code) = looking.without_cure(&found)? {
+        return Ok(code);
+    }
+    let finding = choose(check, &found, &args.cure)?;
+    let fix = fix_of(finding)?;
+
+    machine::expect_node(&root, args.cure.not_a_node)?;
+    access::expect_access(&root, AccessNeed::Write)?;
+    let lock = transaction::acquire_lock(&root)?;
+    recover_first(&root, ui.runner, &lock)?;
+    if state::read_awaited(&root)?.is_some() {
+        bail!(
+            "a run waits for the next boot, and one more run would stand in its way back. Reboot first: {}; or take it \
+             back: {}",
+            reboot(),
+            mco_rescue("rollback")
+        );
+    }
+    let work = FixInputs {
+        changes: &fix.changes,
+        time: started,
+    };
+    // What changes after this look is noticed by the transaction, and what changed before it by the second examination.
+    let node = node::observe(&root, work.interest(), ui.runner).context("looking at the node")?;
+    if !looking.finds_again(finding)? {
+        bail!(
+            "what {} found has changed meanwhile; nothing was changed. Look again: {}",
+            check.id,
+            mco_rescue("doctor")
+        );
+    }
+    let cure = Cure {
+        looking: &looking,
+        finding,
+        node: &node,
+    };
+    let plan = cure.plan(work)?;
+    cure.show(&plan)?;
+    if !plan.blockers.is_empty() {
+        bail!("refusing to change anything: see the blockers above; nothing was changed");
+    }
+    let node_name = question::node(&machine::heading(&machine::observe_machine(&root)?));
+    ui.confirm(&format!(
+        "{node_name}: {}. Fix {}?",
+        question::changes(&plan),
+        check.id
+    ))?;
+    let run = RunWork {
+        root: &root,
+        runner: ui.runner,
+        lock: &lock,
+        node: &node,
+        plan: &plan,
+        config: ConfigRef {
+            name: cure.name(),
+            digest: String::new(),
+            origin: finding.what.clone(),
+        },
+        undoes: None,
+        started,
+        more: &[],
+        jobs: &[],
+    };
+    run.transact()?;
+    looking.tell_result(&found, finding, plan.steps.len())
+}
+
+/// A check, and the node that it is about.
+struct Looking<'a> {
+    ui: &'a Ui<'a>,
+    args: &'a DoctorArgs,
+    check: &'static DoctorCheck,
+    root: &'a Root,
+}
+
+impl Looking<'_> {
+    /// Gathers the evidence and runs the one check.
+    fn examine(&self) -> Result<Diagnosis> {
+        let root = self.root.again()?;
+        let evidence = gather::all(root, self.ui.runner, &self.ui.root, self.args);
+        Ok(doctor::examine(&[*self.check], &evidence))
+    }
+
+    /// Returns true if the check finds the same once more, with the same cure.
+    fn finds_again(&self, finding: &DoctorFinding) -> Result<bool> {
+        let changes = |one: &DoctorFinding| one.fix.as_ref().map(|fix| fix.changes.clone());
+        let again = self.examine()?.findings;
+        Ok(again
+            .iter()
+            .any(|one| one.what == finding.what && changes(one) == changes(finding)))
+    }
+
+    fn print(&self, result: FixResult<'_>, is_result: bool) -> Result<()> {
+        let text = match self.ui.output {
+            Output::Json => report::fix::to_json(result)?,
+            Output::Text => report::fix::to_text(result, style()),
+        };
+        if is_result {
+            report::print_result(text.as_bytes());
+        } else {
+            report::print(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Tells about a healthy check, and about findings that files do not cure; returns nothing if there is a cure.
+    fn without_cure(&self, diagnosis: &Diagnosis) -> Result<Option<ExitCode>> {
+        let findings = &diagnosis.findings;
+        if findings.iter().any(|finding| finding.fix.is_some()) {
+            return Ok(None);
+        }
+        let (outcome, code) = match findings.is_empty() {
+            true if is_denied(diagnosis) => (FixOutcome::Healthy, ExitCode::Error),
+            true => (FixOutcome::Healthy, ExitCode::Done),
+            false => (FixOutcome::NoFix, ExitCode::Drift),
+        };
+        let root = self.ui.root.display().to_string();
+        let result = FixResult {
+            id: self.check.id,
+            root: &root,
+            outcome,
+            cured: None,
+            steps: 0,
+            diagnosis,
+        };
+        self.print(result, false)?;
+        if code == ExitCode::Error {
+            log::warn!("some files can be read by root alone, as listed. Run it with sudo");
+        }
+        Ok(Some(code))
+    }
+
+    /// Runs the check once more, and tells if the finding is gone.
+    fn tell_result(
+        &self,
+        before: &Diagnosis,
+        finding: &DoctorFinding,
+        steps: usize,
+    ) -> Result<ExitCode> {
+        let now = match self.examine() {
+            Ok(now) => now,
+            // The changes are in place: an error would say that they are not.
+            Err(error) => {
+                log::warn!(
+                    "the changes are in place, but {error:#}. Next: {}",
+                    mco_rescue("doctor")
+                );
+                return Ok(ExitCode::Drift);
+            }
+        };
+        let like = |one: &&DoctorFinding| one.what == finding.what;
+        let number = |diagnosis: &Diagnosis| diagnosis.findings.iter().filter(like).count();
+        let (outcome, code) = match number(&now) < number(before) {
+            true => (FixOutcome::Fixed, ExitCode::Done),
+            false => (FixOutcome::StillFound, ExitCode::Drift),
+        };
+        let root = self.ui.root.display().to_string();
+        let result = FixResult {
+            id: self.check.id,
+            root: &root,
+            outcome,
+            cured: Some(finding),
+            steps,
+            diagnosis: &now,
+        };
+        self.print(result, true)?;
+        Ok(code)
+    }
+}
+
+/// Returns the one finding that is to be cured.
+fn choose<'a>(
+    check: &DoctorCheck,
+    diagnosis: &'a Diagnosis,
+    args: &FixArgs,
+) -> Result<&'a DoctorFinding> {
+    let findings = diagnosis.findings.iter();
+    let all: Vec<&DoctorFinding> = findings.filter(|one| one.fix.is_some()).collect();
+    let number = match (args.finding, all.len()) {
+        (None, 1) => 1,
+        (None, _) => 0,
+        (Some(number), _) => number,
+    };
+    let chosen = number.checked_sub(1).and_then(|index| all.get(index));
+    if let Some(chosen) = chosen {
+        return Ok(chosen);
+    }
+    let mut list = String::new();
+    for (index, finding) in all.iter().enumerate() {
+        list.push_str(&format!("\n  {}  {}", index + 1, finding.what));
+        let facts = finding.evidence.first();
+        list.push_str(&facts.map_or_else(String::new, |fact| format!(" ({})", fact.place)));
+    }
+    bail!(
+        "choose one with --finding N; nothing was changed. {} finds, and files cure:{list}",
+        check.id
+    )
+}
+
+fn fix_of(finding: &DoctorFinding) -> Result<&Fix> {
+    let fix = finding.fix.as_ref();
+    fix.context("files alone are no cure of this finding. Nothing was changed")
+}
+
+/// The cure of a finding.
+struct Cure<'a> {
+    looking: &'a Looking<'a>,
+    finding: &'a DoctorFinding,
+    node: &'a NodeState,
+}
+
+impl Cure<'_> {
+    /// The name of the run for `status` and `rollback`.
+    fn name(&self) -> String {
+        format!("doctor --fix {}", self.looking.check.id)
+    }
+
+    fn plan(&self, work: FixInputs<'_>) -> Result<Plan> {
+        let Looking { ui, args, root, .. } = self.looking;
+        let config = document::parse(NOTHING, &self.name())?;
+        let desired = Desired::from_config(&config);
+        let records = Records::read(root).context("reading the daemon's records")?;
+        let old = records.recorded().map(Desired::from_config);
+        let inputs = Inputs {
+            crossing: &[],
+            config: &config,
+            desired: &desired,
+            baseline: records.baseline(),
+            old: old.as_ref(),
+            records: &records,
+            node: self.node,
+            accounts: None,
+            overrides: None,
+        };
+        let request = PlanRequest {
+            allowed: Allowed {
+                clear_immutable: args.cure.clear_immutable,
+                takeover: args.cure.takeover,
+                // The cure is of no deployment.
+                staged: true,
+                ..Allowed::default()
+            },
+            ..PlanRequest::default()
+        };
+        let evidence = NodeEvidence::of_node(root, self.node, ui.runner);
+        plan::plan(&Task::Fix(inputs, work), &request, &evidence)
+    }
+
+    fn show(&self, plan: &Plan) -> Result<()> {
+        let Looking { ui, root, .. } = self.looking;
+        let records = Records::read(root).context("reading the daemon's records")?;
+        let heading = Heading {
+            config: self.name(),
+            origin: self.finding.what.clone(),
+            chosen: "the cure of this finding; nothing else is changed".to_owned(),
+            recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
+            ..machine::heading(&machine::observe_machine(root)?)
+        };
+        let steps = plan.steps.iter();
+        let diffs: Diffs = steps
+            .filter_map(|planned| Some((planned.step.path().clone(), diff(root, planned)?)))
+            .collect();
+        let text = match ui.output {
+            // One document a run: the result follows.
+            Output::Json if plan.blockers.is_empty() => return Ok(()),
+            Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
+            Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
+        };
+        Ok(report::print(text.as_bytes())?)
+    }
+}
+
+/// The text that a step changes or brings; nothing of secrets, and of what only gets another name.
+fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
+    if let Some(keys) = keys::diff(root, planned) {
+        return Some(keys);
+    }
+    let Step::Put { path, new, old } = &planned.step else {
+        return None;
+    };
+    let is_file = matches!(new.kind, Kind::File { .. });
+    let is_same = old.as_ref().is_some_and(|old| old.kind == new.kind);
+    let is_large = new.size().max(old.as_ref().map_or(0, |old| old.size())) > MAX_DIFF;
+    if !is_file || is_same || is_large || is_secret_step(planned) {
+        return None;
+    }
+    let before = match old {
+        Some(_) => root.read_file(path).ok()??,
+        None => Vec::new(),
+    };
+    unified_between(&before, &payload_bytes(root, &planned.payload)?)
+}

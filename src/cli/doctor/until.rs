@@ -1,0 +1,38 @@
+//! `doctor --until`: does the node come back by itself if it is off until a date.
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::cli::ui::Ui;
+use crate::cli::{Output, access};
+use crate::doctor::DoctorEvidence;
+use crate::doctor::outlook::{OutlookVerdict, look_ahead};
+use crate::error::ExitCode;
+use crate::report;
+use crate::time::utc;
+
+/// The outlook until a date.
+pub(super) fn run(ui: &Ui<'_>, evidence: &DoctorEvidence, until: u64) -> Result<ExitCode> {
+    let outlook = look_ahead(evidence, until).map_err(|why| anyhow!("{}: {why}", evidence.root))?;
+    if until < outlook.now {
+        bail!(
+            "{} is in the past: it is {} now. Give a later day",
+            utc(until),
+            utc(outlook.now)
+        );
+    }
+    let text = match ui.output {
+        Output::Json => report::outlook::to_json(&evidence.root, &outlook)?,
+        Output::Text => report::outlook::to_text(&evidence.root, &outlook, super::style()),
+    };
+    report::print(text.as_bytes())?;
+    let denied = outlook.unseen.iter().any(|words| access::is_denied(words));
+    if denied {
+        log::warn!("some files can be read by root alone, as listed. Run it with sudo");
+    }
+    Ok(match outlook.verdict {
+        OutlookVerdict::Lost => ExitCode::Critical,
+        OutlookVerdict::NeedsHands => ExitCode::Drift,
+        OutlookVerdict::ByItself if denied => ExitCode::Error,
+        OutlookVerdict::ByItself => ExitCode::Done,
+    })
+}

@@ -1,0 +1,144 @@
+//! The outlook of `doctor --until`, as text and as JSON (`mco-rescue/doctor-until/v1`).
+
+use serde::Serialize;
+
+use super::doctor::{Style, ascii, bold, hanging};
+use super::wrap;
+use crate::doctor::outlook::{NodeKind, Outlook, OutlookStep, OutlookVerdict};
+use crate::text::inline;
+use crate::time::utc;
+
+#[derive(Serialize)]
+struct OutlookDocument<'a> {
+    schema: &'static str,
+    root: &'a str,
+    #[serde(flatten)]
+    outlook: &'a Outlook,
+}
+
+/// Returns the outlook as JSON.
+///
+/// # Errors
+/// The serializer's error.
+pub fn to_json(root: &str, outlook: &Outlook) -> serde_json::Result<String> {
+    let document = OutlookDocument {
+        schema: "mco-rescue/doctor-until/v1",
+        root,
+        outlook,
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// Returns the outlook as text. The first lines are the answer.
+pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
+    let mut out = wrap(&headline(root, outlook), 0);
+    let lost = outlook.first(OutlookVerdict::Lost);
+    let hands = outlook.first(OutlookVerdict::NeedsHands);
+    if let Some(step) = hands.filter(|hands| Some(*hands) != lost) {
+        out += &of_step("Needs an admin", step, style);
+    }
+    if let Some(step) = lost {
+        out += &of_step("Lost", step, style);
+    }
+    if !outlook.approvals.is_empty() {
+        out += &format!("\n{}\n", bold("Approvals", style));
+        for (index, wave) in outlook.approvals.iter().enumerate() {
+            let label = format!("wave {}", index + 1);
+            let text = format!(
+                "{} requests, if off after {}: {}",
+                wave.requests,
+                utc(wave.from),
+                wave.when
+            );
+            out += &hanging(&label, &text);
+        }
+        out += &format!("  {:<9}{NEXT}\n", "Next");
+    }
+    out += &by_itself(outlook, style);
+    if !outlook.notes.is_empty() || !outlook.unseen.is_empty() {
+        out.push('\n');
+    }
+    for note in &outlook.notes {
+        out += &hanging("Note", note);
+    }
+    for why in &outlook.unseen {
+        out += &hanging("Unseen", &inline(why));
+    }
+    ascii(out, style)
+}
+
+/// Lists the requests.
+const NEXT: &str = "oc get csr # then: oc adm certificate approve NAME";
+
+fn headline(root: &str, outlook: &Outlook) -> String {
+    let kind = match outlook.node {
+        NodeKind::ControlPlane => "a control-plane node",
+        NodeKind::Worker => "a worker",
+    };
+    let until = day(outlook.until);
+    let answer = match outlook.verdict {
+        OutlookVerdict::ByItself => format!("it comes back by itself if it is off until {until}"),
+        OutlookVerdict::NeedsHands => {
+            format!("it does not come back by itself if it is off until {until}")
+        }
+        OutlookVerdict::Lost => format!("nothing on it brings it back if it is off until {until}"),
+    };
+    let first = match (&outlook.first_day, &outlook.lost_day) {
+        (Some(first), Some(lost)) if first == lost => {
+            format!(" The first day on which it needs more than approvals is {first}.")
+        }
+        (Some(first), Some(lost)) => format!(
+            " The first day on which it does not come back by itself is {first}; the first on which approvals do not help is {lost}."
+        ),
+        (Some(first), None) => {
+            format!(" The first day on which it does not come back by itself is {first}.")
+        }
+        (None, _) => " No certificate is known that stops it later.".to_owned(),
+    };
+    format!("{root}, {kind}: {answer}.{first}")
+}
+
+fn of_step(title: &str, step: &OutlookStep, style: Style) -> String {
+    let title = format!("{title} from {}", day(step.at));
+    let mut out = format!("\n{}\n", bold(&title, style));
+    out += &hanging("Ends", &format!("{}, {}", step.name, utc(step.at)));
+    out += &hanging("File", &inline(&step.path));
+    out + &hanging("Stalls", &step.means)
+}
+
+/// What expires until the date and renews itself: each way once, with all that it renews.
+fn by_itself(outlook: &Outlook, style: Style) -> String {
+    let all = outlook.steps.iter();
+    let all =
+        all.filter(|step| step.at < outlook.until && step.verdict == OutlookVerdict::ByItself);
+    let mut ways: Vec<(&str, Vec<&OutlookStep>)> = Vec::new();
+    for step in all {
+        match ways.iter_mut().find(|(means, _)| *means == step.means) {
+            Some((_, steps)) => steps.push(step),
+            None => ways.push((&step.means, vec![step])),
+        }
+    }
+    if ways.is_empty() {
+        return String::new();
+    }
+    let mut out = format!(
+        "\n{}\n",
+        bold(
+            "Renewed by themselves, at the cost of some minutes or more",
+            style
+        )
+    );
+    for (means, steps) in ways {
+        let names: Vec<String> = steps
+            .iter()
+            .map(|step| format!("{} ({})", step.name, day(step.at)))
+            .collect();
+        out += &hanging("-", &format!("{means}: {}", names.join(", ")));
+    }
+    out
+}
+
+fn day(seconds: u64) -> String {
+    let text = utc(seconds);
+    text.split('T').next().unwrap_or_default().to_owned()
+}
