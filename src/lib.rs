@@ -58,6 +58,8 @@ pub mod checkpoint;
 
 pub mod render;
 
+pub mod etcd_data;
+
 // The edge that starts programs, and the evidence on a node.
 
 pub mod command;

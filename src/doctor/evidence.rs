@@ -23,6 +23,7 @@ use crate::node::certificates::{Certificate, CertificateRole};
 use crate::node::clock::Clock;
 use crate::node::crio_marks::CrioMarks;
 use crate::node::deploy_directories::DeployDirectory;
+use crate::node::etcd_files::EtcdFiles;
 use crate::node::host_name::HostNames;
 use crate::node::images_on_disk::ContainersStorage;
 use crate::node::kubelet_state::KubeletState;
@@ -153,6 +154,8 @@ pub struct DoctorEvidence {
     pub certificates_unseen: Vec<String>,
     /// The static pods of a control-plane node; None on another one.
     pub static_pods: Look<Option<StaticPods>>,
+    /// The data of etcd, and its backups.
+    pub etcd_files: Look<EtcdFiles>,
     /// The kubelet's bootstrap credentials.
     pub kubeconfig: Look<Kubeconfig>,
     /// The node's time, and other sources of time.

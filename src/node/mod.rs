@@ -15,6 +15,7 @@ pub mod clock;
 pub mod crio_marks;
 pub mod deploy_directories;
 pub mod etcd;
+pub mod etcd_files;
 pub mod host;
 pub mod host_name;
 pub mod images_on_disk;

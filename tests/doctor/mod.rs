@@ -4,6 +4,7 @@
 mod bundle;
 mod command;
 mod doors;
+mod etcd_data;
 mod fix;
 mod fp_01;
 mod fp_02;
@@ -38,6 +39,7 @@ mod fp_32;
 mod fp_33;
 mod fp_34;
 mod fp_39;
+mod fp_40;
 mod fp_41;
 mod fp_44;
 mod fp_45;

@@ -30,7 +30,7 @@ use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
-    images_on_disk, kubelet_state, network, static_pods,
+    etcd_files, images_on_disk, kubelet_state, network, static_pods,
 };
 use crate::object::Kind;
 use crate::paths;
@@ -152,6 +152,7 @@ impl DoctorEvidence {
         self.certificates = Look::Seen(certificates);
         self.certificates_unseen = unseen;
         self.static_pods = static_pods::read(root).into();
+        self.etcd_files = etcd_files::read(root, self.deep).into();
         self.kubeconfig = kubeconfig(root).into();
         self.network = Look::Seen(network::read(root));
         self.kubelet_state = kubelet_state::read(root).into();

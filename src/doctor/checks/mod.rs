@@ -41,6 +41,7 @@ mod fp_36_runtime;
 mod fp_37_boot_loader;
 mod fp_38_processor;
 mod fp_39_cold_control_plane;
+mod fp_40_etcd_data;
 mod fp_41_kubelet_checkpoints;
 mod fp_42_boot_filesystem;
 mod fp_43_cgroup;
@@ -99,6 +100,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_37_boot_loader::CHECK,
     fp_38_processor::CHECK,
     fp_39_cold_control_plane::CHECK,
+    fp_40_etcd_data::CHECK,
     fp_41_kubelet_checkpoints::CHECK,
     fp_42_boot_filesystem::CHECK,
     fp_43_cgroup::CHECK,

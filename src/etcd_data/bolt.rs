@@ -1,0 +1,643 @@
+//! The database (`db`, bbolt): two meta pages with a sum, and a tree of pages.
+//!
+//! etcd does not store the list of free pages. At its start it walks over all pages in use and counts the others as free, so one
+//! wrong page keeps it from starting. Numbers are little-endian, as on every machine but s390x.
+
+use std::fmt;
+use std::io;
+
+use super::proto::{self, BYTES, Malformed, NUMBER};
+
+/// Bytes of a page before its contents.
+const HEADER: usize = 16;
+/// Bytes of an element of a page, and of a bucket before its inline page.
+const ELEMENT: usize = 16;
+const MAGIC: u32 = 0xed0c_daed;
+const VERSION: u32 = 2;
+const BRANCH: u16 = 1;
+const LEAF: u16 = 2;
+const FREELIST: u16 = 0x10;
+/// The number that stands for a list of free pages that is not stored.
+const NOT_STORED: u64 = u64::MAX;
+/// Pages above each other that are followed; a tree of 2^64 pages has fewer.
+const DEPTH: u8 = 64;
+/// Largest page that is read, with its overflow: a value of etcd has 1.5 MB, up to 100 MB where that is raised.
+const LARGEST: u64 = 256 << 20;
+
+/// Bytes at any offset.
+pub trait Bytes {
+    /// Reads all of `into` from an offset.
+    ///
+    /// # Errors
+    /// The system's error, or the end is in between.
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
+}
+
+impl Bytes for std::fs::File {
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(self, into, at)
+    }
+}
+
+impl Bytes for &[u8] {
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let part = usize::try_from(at)
+            .ok()
+            .and_then(|at| self.get(at..)?.get(..into.len()));
+        into.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+/// A fault of a database.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BoltFault {
+    /// Neither of the two meta pages is valid.
+    #[error("invalid database: no valid meta page")]
+    NoMeta,
+    /// The file is shorter than two pages.
+    #[error("file size too small ({0} bytes)")]
+    TooSmall(u64),
+    /// A page in use is behind the end of the file.
+    #[error("page {page} is in use and behind the end of the file")]
+    Truncated {
+        /// The page.
+        page: u64,
+    },
+    /// A page in use is wrong.
+    #[error("page {page}: {fault}")]
+    Page {
+        /// The page.
+        page: u64,
+        /// The fault.
+        fault: PageFault,
+    },
+    /// A value in a sound page is none that etcd can read.
+    #[error("bucket {bucket}: {what}")]
+    Value {
+        /// The bucket.
+        bucket: String,
+        /// The fault.
+        what: &'static str,
+    },
+}
+
+/// A fault of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageFault {
+    /// It is behind the last page of the database.
+    OutOfBounds,
+    /// It says that it is another page.
+    Identifies(u64),
+    /// It is no page of a tree; its flags.
+    Type(u16),
+    /// Two pages lead to it.
+    Twice,
+    /// An element is outside of it.
+    Element,
+    /// Its keys are not in order.
+    Order,
+}
+
+impl fmt::Display for PageFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfBounds => write!(out, "out of bounds"),
+            Self::Identifies(id) => write!(out, "it self identifies as {id}"),
+            Self::Type(flags) => write!(out, "invalid type: unknown<{flags:02x}>"),
+            Self::Twice => write!(out, "multiple references"),
+            Self::Element => write!(out, "an element is outside of the page"),
+            Self::Order => write!(out, "its keys are not in order"),
+        }
+    }
+}
+
+/// A reason why a database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BoltError {
+    /// It is damaged.
+    #[error(transparent)]
+    Damaged(#[from] BoltFault),
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+}
+
+/// A meta page: the root of all pages after one commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// The page of the root bucket.
+    pub root: u64,
+    /// The page of the list of free pages.
+    pub freelist: u64,
+    /// Number of pages; every page in use is below.
+    pub pages: u64,
+    /// The commit.
+    pub commit: u64,
+}
+
+impl Meta {
+    /// Parses a meta page; `None` if it is not valid.
+    fn parse(page: &[u8]) -> Option<Self> {
+        let meta = page.get(HEADER..HEADER + 64)?;
+        let valid = long(meta, 56)? == fnv1a(&meta[..56])
+            && short(meta, 0)? == MAGIC
+            && short(meta, 4)? == VERSION;
+        let page_size = u64::from(short(meta, 8)?);
+        let sane = page_size.is_power_of_two() && (1024..=16 << 20).contains(&page_size);
+        Some(Self {
+            page_size,
+            root: long(meta, 16)?,
+            freelist: long(meta, 32)?,
+            pages: long(meta, 40)?,
+            commit: long(meta, 48)?,
+        })
+        .filter(|_| valid && sane)
+    }
+}
+
+/// A database.
+#[derive(Debug)]
+pub struct Database<B> {
+    bytes: B,
+    length: u64,
+    meta: Meta,
+    /// The meta page that is not valid, if one is: 0 or 1.
+    pub bad_meta: Option<u8>,
+}
+
+/// The contents of a database, as far as etcd needs them to start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Index of the last entry of the log that it has; 0 if it does not say.
+    pub consistent_index: u64,
+    /// Alarms that the cluster has raised, by their number: 1 no space, 2 corrupt.
+    pub alarms: Vec<u64>,
+}
+
+impl<B: Bytes> Database<B> {
+    /// Opens a database of `length` bytes, which are more than none.
+    ///
+    /// # Errors
+    /// It has no valid meta page, or cannot be read.
+    pub fn open(bytes: B, length: u64) -> Result<Self, BoltError> {
+        let at = |offset: u64| -> io::Result<Option<Meta>> {
+            let mut page = [0; HEADER + 64];
+            if offset + page.len() as u64 > length {
+                return Ok(None);
+            }
+            bytes.read_at(offset, &mut page)?;
+            Ok(Meta::parse(&page))
+        };
+        let first = at(0)?;
+        // Where the first one is not valid, the size of a page is not known.
+        let sizes = match first {
+            Some(first) => vec![first.page_size],
+            None => (10..=24).map(|bits| 1 << bits).collect(),
+        };
+        let mut second = None;
+        for size in sizes {
+            second = second.or(at(size)?.filter(|meta| meta.page_size == size));
+        }
+        let meta = match (first, second) {
+            (Some(first), Some(second)) if second.commit > first.commit => second,
+            (Some(meta), _) | (None, Some(meta)) => meta,
+            (None, None) => {
+                return Err(match length {
+                    0..8192 => BoltFault::TooSmall(length),
+                    _ => BoltFault::NoMeta,
+                }
+                .into());
+            }
+        };
+        if length < 2 * meta.page_size {
+            return Err(BoltFault::TooSmall(length).into());
+        }
+        let bad_meta = match (first, second) {
+            (None, _) => Some(0),
+            (_, None) => Some(1),
+            _ => None,
+        };
+        Ok(Self {
+            bytes,
+            length,
+            meta,
+            bad_meta,
+        })
+    }
+
+    /// Returns the meta page in use.
+    pub fn meta(&self) -> Meta {
+        self.meta
+    }
+
+    /// Returns true if the file ends before the last page of the database. Pages that are missing may be free ones.
+    pub fn is_short(&self) -> bool {
+        self.meta.pages.saturating_mul(self.meta.page_size) > self.length
+    }
+
+    /// Reads what etcd looks up, and no other page.
+    ///
+    /// # Errors
+    /// A page on the way is damaged, or cannot be read.
+    pub fn contents(&self) -> Result<Contents, BoltError> {
+        let mut contents = Contents::default();
+        if let Some(index) = self.find(b"meta", b"consistent_index")? {
+            contents.consistent_index = consistent_index(&index)?;
+        }
+        if let Some(bucket) = self.bucket(b"alarm")? {
+            let mut alarms = Vec::new();
+            self.leaves(&bucket, &mut |key, _| alarms.push(key.to_vec()))?;
+            for alarm in alarms.iter().take(ALARMS) {
+                contents.alarms.push(kind_of_alarm(alarm)?);
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Walks over all pages in use, as etcd does at its start, and reads the values that it reads then.
+    ///
+    /// # Errors
+    /// A page or a value is damaged, or cannot be read.
+    pub fn walk(&self) -> Result<(), BoltError> {
+        let mut walk = Walk {
+            database: self,
+            seen: vec![0; usize::try_from(self.pages_at_most() / 64 + 1).unwrap_or_default()],
+        };
+        walk.seen[0] |= 3;
+        if self.meta.freelist != NOT_STORED {
+            let page = self.page(self.meta.freelist)?;
+            if page.flags & FREELIST == 0 {
+                return Err(damaged(self.meta.freelist, PageFault::Type(page.flags)));
+            }
+            walk.mark(self.meta.freelist, page.overflow)?;
+        }
+        walk.bucket(self.meta.root, None, DEPTH)
+    }
+
+    /// No more pages are read than the file has.
+    fn pages_at_most(&self) -> u64 {
+        self.meta.pages.min(self.length / self.meta.page_size + 1)
+    }
+
+    fn page(&self, number: u64) -> Result<Page, BoltError> {
+        if number < 2 || number >= self.meta.pages {
+            return Err(damaged(number, PageFault::OutOfBounds));
+        }
+        let size = self.meta.page_size;
+        let truncated = || BoltFault::Truncated { page: number };
+        let at = number.checked_mul(size).ok_or_else(truncated)?;
+        let room = self.length.checked_sub(at).filter(|room| *room >= size);
+        let room = room.ok_or_else(truncated)?;
+        let mut header = [0; HEADER];
+        self.bytes.read_at(at, &mut header)?;
+        let page = Page::parse(&header);
+        if page.id != number {
+            return Err(damaged(number, PageFault::Identifies(page.id)));
+        }
+        let whole = size * (u64::from(page.overflow) + 1);
+        let behind = number + u64::from(page.overflow) >= self.meta.pages;
+        if behind || whole > LARGEST {
+            return Err(damaged(number, PageFault::OutOfBounds));
+        }
+        if whole > room {
+            return Err(truncated().into());
+        }
+        let mut bytes = vec![0; usize::try_from(whole).map_err(|_| truncated())?];
+        self.bytes.read_at(at, &mut bytes)?;
+        Ok(Page { bytes, ..page })
+    }
+
+    /// The page of a tree.
+    fn node(&self, number: u64) -> Result<Page, BoltError> {
+        let page = self.page(number)?;
+        match page.flags & (BRANCH | LEAF) {
+            0 => Err(damaged(number, PageFault::Type(page.flags))),
+            _ => Ok(page),
+        }
+    }
+
+    /// The value of a bucket: its root page, and what follows.
+    fn bucket(&self, name: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
+        self.lookup(self.meta.root, name)
+    }
+
+    fn find(&self, bucket: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
+        let Some(bucket) = self.bucket(bucket)? else {
+            return Ok(None);
+        };
+        match Bucket::parse(&bucket) {
+            Some(Bucket::Tree(root)) => self.lookup(root, key),
+            Some(Bucket::Inline(page)) => Ok(page.value(key)),
+            None => Ok(None),
+        }
+    }
+
+    fn lookup(&self, root: u64, key: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
+        let mut number = root;
+        for _ in 0..DEPTH {
+            let page = self.node(number)?;
+            if page.flags & BRANCH == 0 {
+                return Ok(page.value(key));
+            }
+            let mut next = None;
+            for place in 0..page.count {
+                let (first, child) = page.branch(place).ok_or_else(|| outside(number))?;
+                if next.is_none() || first <= key {
+                    next = Some(child);
+                }
+            }
+            number = next.ok_or_else(|| outside(number))?;
+        }
+        Err(damaged(number, PageFault::Twice))
+    }
+
+    /// All keys and values of a small bucket.
+    fn leaves(&self, bucket: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BoltError> {
+        let mut pages = match Bucket::parse(bucket) {
+            Some(Bucket::Inline(page)) => {
+                page.leaves(each);
+                return Ok(());
+            }
+            Some(Bucket::Tree(root)) => vec![root],
+            None => return Ok(()),
+        };
+        let mut left = PAGES;
+        while let (Some(number), Some(rest)) = (pages.pop(), usize::checked_sub(left, 1)) {
+            left = rest;
+            let page = self.node(number)?;
+            if page.flags & BRANCH == 0 {
+                page.leaves(each);
+                continue;
+            }
+            for place in 0..page.count {
+                pages.push(page.branch(place).ok_or_else(|| outside(number))?.1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Alarms that are listed: one for each member and kind.
+const ALARMS: usize = 64;
+/// Pages of a small bucket.
+const PAGES: usize = 64;
+
+fn damaged(page: u64, fault: PageFault) -> BoltError {
+    BoltFault::Page { page, fault }.into()
+}
+
+fn outside(page: u64) -> BoltError {
+    damaged(page, PageFault::Element)
+}
+
+/// A page, and the pages that it flows over into.
+struct Page {
+    id: u64,
+    flags: u16,
+    count: u16,
+    overflow: u32,
+    bytes: Vec<u8>,
+}
+
+/// A bucket: a tree of its own, or a page inside of the value.
+enum Bucket {
+    Tree(u64),
+    Inline(Page),
+}
+
+impl Bucket {
+    fn parse(value: &[u8]) -> Option<Self> {
+        Some(match long(value, 0)? {
+            0 => {
+                let bytes = value.get(ELEMENT..)?;
+                let page = Page::parse(bytes.get(..HEADER)?);
+                Self::Inline(Page {
+                    bytes: bytes.to_vec(),
+                    ..page
+                })
+            }
+            root => Self::Tree(root),
+        })
+    }
+}
+
+/// An element of a leaf.
+struct Leaf<'a> {
+    is_bucket: bool,
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+impl Page {
+    fn parse(header: &[u8]) -> Self {
+        let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        Self {
+            id: long(header, 0).unwrap_or_default(),
+            flags: half(8),
+            count: half(10),
+            overflow: short(header, 12).unwrap_or_default(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// The key and the page of an element.
+    fn branch(&self, place: u16) -> Option<(&[u8], u64)> {
+        let at = HEADER + usize::from(place) * ELEMENT;
+        let element = self.bytes.get(at..at + ELEMENT)?;
+        let key = self.part(at, short(element, 0)?, short(element, 4)?)?;
+        Some((key, long(element, 8)?))
+    }
+
+    fn leaf(&self, place: u16) -> Option<Leaf<'_>> {
+        let at = HEADER + usize::from(place) * ELEMENT;
+        let element = self.bytes.get(at..at + ELEMENT)?;
+        let (position, key) = (short(element, 4)?, short(element, 8)?);
+        Some(Leaf {
+            is_bucket: short(element, 0)? & 1 == 1,
+            key: self.part(at, position, key)?,
+            value: self.part(at, position.checked_add(key)?, short(element, 12)?)?,
+        })
+    }
+
+    fn part(&self, at: usize, position: u32, length: u32) -> Option<&[u8]> {
+        let from = at.checked_add(usize::try_from(position).ok()?)?;
+        self.bytes.get(from..)?.get(..usize::try_from(length).ok()?)
+    }
+
+    fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let all = (0..self.count).filter_map(|place| self.leaf(place));
+        let mut all = all.filter(|leaf| leaf.key == key);
+        all.next().map(|leaf| leaf.value.to_vec())
+    }
+
+    fn leaves(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        for leaf in (0..self.count).filter_map(|place| self.leaf(place)) {
+            each(leaf.key, leaf.value);
+        }
+    }
+}
+
+/// Keys of a tree between these: from the first on, and before the second.
+type Between<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+struct Walk<'a, B> {
+    database: &'a Database<B>,
+    /// A bit for each page.
+    seen: Vec<u64>,
+}
+
+impl<B: Bytes> Walk<'_, B> {
+    fn mark(&mut self, page: u64, overflow: u32) -> Result<(), BoltError> {
+        for number in page..=page + u64::from(overflow) {
+            let place = usize::try_from(number / 64).unwrap_or(usize::MAX);
+            let bit = 1 << (number % 64);
+            let Some(word) = self.seen.get_mut(place) else {
+                return Err(damaged(page, PageFault::OutOfBounds));
+            };
+            if *word & bit != 0 {
+                return Err(damaged(number, PageFault::Twice));
+            }
+            *word |= bit;
+        }
+        Ok(())
+    }
+
+    /// `name` is that of a bucket at the top; the root bucket has none.
+    fn bucket(&mut self, root: u64, name: Option<&[u8]>, depth: u8) -> Result<(), BoltError> {
+        self.tree(root, name, (None, None), depth).map(drop)
+    }
+
+    /// Returns the last key below a page.
+    fn tree(
+        &mut self,
+        number: u64,
+        name: Option<&[u8]>,
+        between: Between<'_>,
+        depth: u8,
+    ) -> Result<Option<Vec<u8>>, BoltError> {
+        let depth = depth
+            .checked_sub(1)
+            .ok_or_else(|| damaged(number, PageFault::Twice))?;
+        let page = self.database.node(number)?;
+        self.mark(number, page.overflow)?;
+        if page.flags & BRANCH == 0 {
+            return self.leaf(number, &page, name, between, depth);
+        }
+        let order = || damaged(number, PageFault::Order);
+        let mut below = between.0.map(<[u8]>::to_vec);
+        for place in 0..page.count {
+            let (key, child) = page.branch(place).ok_or_else(|| outside(number))?;
+            if below.as_deref().is_some_and(|below| below > key)
+                || between.1.is_some_and(|until| key >= until)
+            {
+                return Err(order());
+            }
+            let next = match place + 1 < page.count {
+                true => Some(page.branch(place + 1).ok_or_else(|| outside(number))?.0),
+                false => between.1,
+            };
+            below = self.tree(child, name, (Some(key), next), depth)?;
+        }
+        Ok(below)
+    }
+
+    fn leaf(
+        &mut self,
+        number: u64,
+        page: &Page,
+        name: Option<&[u8]>,
+        between: Between<'_>,
+        depth: u8,
+    ) -> Result<Option<Vec<u8>>, BoltError> {
+        let mut before: Option<Vec<u8>> = None;
+        for place in 0..page.count {
+            let leaf = page.leaf(place).ok_or_else(|| outside(number))?;
+            let early = match &before {
+                Some(before) => before.as_slice() >= leaf.key,
+                None => between.0.is_some_and(|from| from > leaf.key),
+            };
+            if early || between.1.is_some_and(|until| leaf.key >= until) {
+                return Err(damaged(number, PageFault::Order));
+            }
+            before = Some(leaf.key.to_vec());
+            if !leaf.is_bucket {
+                check_value(name.unwrap_or_default(), &leaf)?;
+                continue;
+            }
+            let below = name.unwrap_or(leaf.key);
+            match Bucket::parse(leaf.value).ok_or_else(|| outside(number))? {
+                Bucket::Tree(root) => self.bucket(root, Some(below), depth)?,
+                Bucket::Inline(page) if page.flags & LEAF == 0 => {
+                    return Err(damaged(number, PageFault::Type(page.flags)));
+                }
+                Bucket::Inline(page) => {
+                    self.leaf(number, &page, Some(below), (None, None), depth)?;
+                }
+            }
+        }
+        Ok(before)
+    }
+}
+
+/// Reads a value as etcd does at its start.
+fn check_value(bucket: &[u8], leaf: &Leaf<'_>) -> Result<(), BoltError> {
+    let wrong = |what| BoltFault::Value {
+        bucket: String::from_utf8_lossy(bucket).into_owned(),
+        what,
+    };
+    match bucket {
+        b"key" if !(17..=18).contains(&leaf.key.len()) => Err(wrong("a key is no revision").into()),
+        b"key" => check_fields(leaf.value, &[BYTES, NUMBER, NUMBER, NUMBER, BYTES, NUMBER])
+            .map_err(|_| wrong("failed to unmarshal mvccpb.KeyValue").into()),
+        b"lease" => check_fields(leaf.value, &[NUMBER, NUMBER, NUMBER])
+            .map_err(|_| wrong("failed to unmarshal lease proto item").into()),
+        b"meta" if leaf.key == b"consistent_index" => consistent_index(leaf.value).map(drop),
+        b"alarm" => kind_of_alarm(leaf.key).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a message whose fields from 1 on have these kinds.
+fn check_fields(message: &[u8], kinds: &'static [u8]) -> Result<(), Malformed> {
+    proto::fields(message, kinds).try_for_each(|field| field.map(drop))
+}
+
+fn consistent_index(value: &[u8]) -> Result<u64, BoltError> {
+    let short = || BoltFault::Value {
+        bucket: "meta".to_owned(),
+        what: "consistent_index has fewer than 8 bytes",
+    };
+    let number = value.first_chunk::<8>().ok_or_else(short)?;
+    Ok(u64::from_be_bytes(*number))
+}
+
+fn kind_of_alarm(key: &[u8]) -> Result<u64, BoltError> {
+    let mut kind = 0;
+    for field in proto::fields(key, &[NUMBER, NUMBER]) {
+        let wrong = |_| BoltFault::Value {
+            bucket: "alarm".to_owned(),
+            what: "failed to unmarshal alarm member",
+        };
+        if let (2, value) = field.map_err(wrong)? {
+            kind = proto::number(value).map_err(wrong)?;
+        }
+    }
+    Ok(kind)
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// FNV-1a of 64 bits.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}

@@ -1,0 +1,9 @@
+//! The data of etcd on a disk: its log, its snapshots and its database, read as etcd reads them at its start. Nothing here
+//! opens a file; `tests/doctor/etcd_data.rs` compares it with what the real etcd does.
+
+pub mod bolt;
+mod crc;
+mod proto;
+pub mod snap;
+pub mod start;
+pub mod wal;

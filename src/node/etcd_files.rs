@@ -1,0 +1,537 @@
+//! The files of etcd on a control-plane node: the data of its member, backups, and the settings of its pod.
+//!
+//! Names, the first records of the log, snapshots, meta pages and what etcd looks up in its database are always read. The whole
+//! log and all pages of the database are read where they are small, where something is wrong already, or if all is asked for.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result};
+
+use super::etcd;
+use crate::etcd_data::bolt::{BoltError, BoltFault, Contents, Database};
+use crate::etcd_data::snap::{self, SnapError};
+use crate::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile, Start};
+use crate::etcd_data::wal::{self, WalFault, WalLog, WalName, WalReader};
+use crate::root::{self, Root, RootPath};
+use crate::sys::locks;
+
+/// Directory of the member.
+pub const MEMBER: &str = "var/lib/etcd/member";
+/// The settings of etcd, as the scripts of its operator read them.
+pub const SETTINGS: &str =
+    "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-scripts/etcd.env";
+/// Places of the script that restores a backup.
+const SCRIPTS: [&str; 2] = [
+    "usr/local/bin/cluster-restore.sh",
+    "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-scripts/cluster-restore.sh",
+];
+/// Directories with backups.
+const BACKUPS: [&str; 3] = [
+    "home/core/assets/backup",
+    "home/core/backup",
+    "var/lib/etcd-auto-backup",
+];
+
+/// Bytes below which all is read.
+const SMALL: u64 = 16 << 20;
+/// Largest snapshot file; they hold little beside the members.
+const LARGEST_SNAPSHOT: u64 = 256 << 20;
+/// Backups that are looked at.
+const MOST_BACKUPS: usize = 64;
+
+/// The files of etcd.
+#[derive(Debug, Clone, Default)]
+pub struct EtcdFiles {
+    /// The node has a pod of etcd.
+    pub expected: bool,
+    /// The data of the member, if there is any.
+    pub member: Option<Member>,
+    /// Backups, the oldest first.
+    pub backups: Vec<Backup>,
+    /// The settings of etcd.
+    pub settings: EtcdSettings,
+    /// The script that restores a backup.
+    pub restore_script: Option<&'static str>,
+    /// Parts that could not be read, with the reason.
+    pub unread: Vec<String>,
+    /// Parts that were left out, as they are slow.
+    pub skipped: Vec<&'static str>,
+}
+
+/// The settings of etcd.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EtcdSettings {
+    /// Number of members by the settings; 0 if it is unknown.
+    pub members: usize,
+    /// Largest size of the database.
+    pub quota: Option<u64>,
+}
+
+/// The data of a member.
+#[derive(Debug, Clone, Default)]
+pub struct Member {
+    /// A process has its database open.
+    pub running: bool,
+    /// Number of files of the log.
+    pub files: usize,
+    /// What etcd will do at its start, if that was computed.
+    pub start: Option<Start>,
+    /// The log, as far as it was read.
+    pub log: WalLog,
+    /// Files of the log whose first records are wrong.
+    pub heads: Vec<(String, WalFault)>,
+    /// Snapshots that are wrong.
+    pub snapshots: Vec<(String, SnapError)>,
+    /// The database.
+    pub database: DatabaseFile,
+}
+
+/// The database of a member, or a backup.
+#[derive(Debug, Clone, Default)]
+pub enum DatabaseFile {
+    /// There is none, or it was not read.
+    #[default]
+    Missing,
+    /// It has no bytes.
+    Empty,
+    /// It is damaged.
+    Damaged(BoltFault),
+    /// It is sound as far as it was read.
+    Sound(SoundDatabase),
+}
+
+/// A database without a fault, as far as it was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SoundDatabase {
+    /// Bytes of the file.
+    pub length: u64,
+    /// Bytes that it should have at least.
+    pub needs: u64,
+    /// The meta page that is not valid, if one is.
+    pub bad_meta: Option<u8>,
+    /// What etcd looks up.
+    pub contents: Contents,
+}
+
+/// A backup of the database.
+#[derive(Debug, Clone)]
+pub struct Backup {
+    /// Its path.
+    pub path: String,
+    /// Time of its last change; seconds since 1970.
+    pub written: u64,
+    /// Its state.
+    pub state: BackupState,
+}
+
+/// The state of a backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackupState {
+    /// Its SHA-256 is right.
+    Sound,
+    /// It has no SHA-256, as a copied database has none; its meta pages are valid.
+    WithoutHash,
+    /// Its SHA-256 was not computed, as that is slow.
+    NotHashed,
+    /// Its SHA-256 is wrong.
+    WrongHash,
+    /// It is no database, or cut off.
+    Damaged(String),
+}
+
+impl Backup {
+    /// Returns true if nothing is known to be wrong with it.
+    pub fn is_usable(&self) -> bool {
+        !matches!(self.state, BackupState::WrongHash | BackupState::Damaged(_))
+    }
+}
+
+/// Reads the files of etcd; all of them if `deep`.
+///
+/// # Errors
+/// The directory of the member cannot be read.
+pub fn read(root: &Root, deep: bool) -> Result<EtcdFiles> {
+    let mut files = EtcdFiles {
+        expected: etcd::is_here(root)?,
+        settings: settings(root),
+        ..EtcdFiles::default()
+    };
+    let script = |path: &&&'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+    files.restore_script = SCRIPTS.iter().find(script).copied();
+    files.member = member(root, deep, &mut files.unread, &mut files.skipped)?;
+    if files.expected || files.member.is_some() {
+        backups(root, deep, &mut files);
+    }
+    Ok(files)
+}
+
+fn member(
+    root: &Root,
+    deep: bool,
+    unread: &mut Vec<String>,
+    skipped: &mut Vec<&'static str>,
+) -> Result<Option<Member>> {
+    let directory = RootPath::fixed(MEMBER);
+    if root.directory(&directory)?.is_none() {
+        return Ok(None);
+    }
+    let (wal, snap) = (directory.join("wal")?, directory.join("snap")?);
+    let names = root.list(&wal)?;
+    let names = WalName::all(names.iter().map(String::as_str));
+    let in_snap = root.list(&snap)?;
+    let path = snap.join("db")?;
+    let locked = root.open_followed(&path)?;
+    let locked = locked.and_then(|file| Some(locks::is_locked(file.metadata().ok()?.ino())));
+    let mut member = Member {
+        running: locked.unwrap_or_default(),
+        files: names.len(),
+        ..Member::default()
+    };
+    let mut note =
+        |what: &str, error: &dyn std::fmt::Display| unread.push(format!("/{what}: {error}"));
+
+    let snapshots = snapshots(root, &snap, &in_snap, member.running)?;
+    let bad = |file: &SnapFile| Some((file.name.clone(), file.read.clone().err()?));
+    member.snapshots = snapshots.iter().filter_map(bad).collect();
+    member.heads = heads(root, &wal, &names)?;
+    let light = look(root, &path, Depth::Light, member.running);
+    member.database = light.unwrap_or_else(|error| {
+        note(path.relative(), &error);
+        DatabaseFile::Missing
+    });
+
+    let suspicious = !member.heads.is_empty() || is_suspicious(&member.database, &snapshots);
+    if !(deep || suspicious || is_small(root, &wal, &names, &member.database)?) {
+        skipped.push("the sums of etcd's log and the pages of its database");
+        return Ok(Some(member));
+    }
+    // The end of the log is written meanwhile.
+    let read = match member.running {
+        true => names.split_last().map_or(&[][..], |(_, all)| all),
+        false => &names,
+    };
+    match read_log(root, &wal, read, member.running) {
+        Ok(log) => member.log = log,
+        Err(error) => {
+            note(wal.relative(), &format!("{error:#}"));
+            return Ok(Some(member));
+        }
+    }
+    if member.running {
+        return Ok(Some(member));
+    }
+    match look(root, &path, Depth::Walk, false) {
+        Ok(database) => member.database = database,
+        Err(error) => {
+            note(path.relative(), &error);
+            return Ok(Some(member));
+        }
+    }
+    let files = MemberFiles {
+        log: member.log.clone(),
+        snapshots,
+        sent: sent(root, &snap, &in_snap)?,
+        database: match &member.database {
+            DatabaseFile::Missing | DatabaseFile::Empty => DatabaseState::Missing,
+            DatabaseFile::Damaged(fault) => DatabaseState::Damaged(fault.clone()),
+            DatabaseFile::Sound(sound) => DatabaseState::Sound(sound.contents.consistent_index),
+        },
+    };
+    member.start = Some(start::predict(&files));
+    Ok(Some(member))
+}
+
+/// Something that only a member has that does not start.
+fn is_suspicious(database: &DatabaseFile, snapshots: &[SnapFile]) -> bool {
+    let newest = snapshots
+        .iter()
+        .rev()
+        .find_map(|snap| snap.read.as_ref().ok());
+    match database {
+        DatabaseFile::Missing | DatabaseFile::Empty | DatabaseFile::Damaged(_) => true,
+        DatabaseFile::Sound(sound) => {
+            sound.length < sound.needs
+                || newest.is_some_and(|newest| newest.index > sound.contents.consistent_index)
+        }
+    }
+}
+
+/// Only the last file of the log has room in it.
+fn is_small(
+    root: &Root,
+    wal: &RootPath,
+    names: &[WalName],
+    database: &DatabaseFile,
+) -> Result<bool> {
+    let mut bytes = match database {
+        DatabaseFile::Sound(sound) => sound.length,
+        _ => 0,
+    };
+    for name in names.iter().rev().skip(1) {
+        bytes += root
+            .open_followed(&wal.join(&name.name)?)?
+            .map_or(Ok(0), |file| length(&file))?;
+    }
+    Ok(bytes < SMALL)
+}
+
+fn length(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.len())
+}
+
+fn snapshots(
+    root: &Root,
+    snap: &RootPath,
+    names: &[String],
+    running: bool,
+) -> Result<Vec<SnapFile>> {
+    let mut all = Vec::new();
+    for name in names.iter().filter(|name| name.ends_with(".snap")) {
+        let path = snap.join(name)?;
+        let read = || root.read_within(&path, LARGEST_SNAPSHOT);
+        let mut parsed = None;
+        // A running etcd may be writing it, or remove it.
+        for _ in 0..if running { TRIES } else { 1 } {
+            parsed = read()?.map(|bytes| snap::read(&bytes));
+            if !matches!(parsed, Some(Err(_))) {
+                break;
+            }
+        }
+        all.extend(parsed.map(|read| SnapFile {
+            name: name.clone(),
+            read,
+        }));
+    }
+    Ok(all)
+}
+
+/// Times that a file of a running etcd is read before it counts as wrong.
+const TRIES: u8 = 3;
+
+fn heads(root: &Root, wal: &RootPath, names: &[WalName]) -> Result<Vec<(String, WalFault)>> {
+    let mut all = Vec::new();
+    // The last one may be new.
+    for name in names.iter().rev().skip(1).rev() {
+        let Some(file) = root.open_followed(&wal.join(&name.name)?)? else {
+            continue;
+        };
+        let mut head = Vec::new();
+        file.take(wal::HEAD).read_to_end(&mut head)?;
+        all.extend(wal::check_head(&head).map(|fault| (name.name.clone(), fault)));
+    }
+    Ok(all)
+}
+
+fn read_log(root: &Root, wal: &RootPath, names: &[WalName], running: bool) -> Result<WalLog> {
+    let mut reader = WalReader::default();
+    for (place, name) in names.iter().enumerate() {
+        let path = wal.join(&name.name)?;
+        let Some(file) = root.open_followed(&path)? else {
+            continue;
+        };
+        let last = place + 1 == names.len() && !running;
+        let length = length(&file)?;
+        let bytes = BufReader::with_capacity(1 << 18, file);
+        let next = reader.read(name, length, last, bytes);
+        if !next.with_context(|| name.name.clone())? {
+            break;
+        }
+    }
+    Ok(reader.finish())
+}
+
+fn sent(root: &Root, snap: &RootPath, names: &[String]) -> Result<Vec<(u64, Option<BoltFault>)>> {
+    let mut all = Vec::new();
+    for name in names {
+        let index = name.strip_suffix(".snap.db");
+        let index = index.filter(|index| index.len() == 16);
+        let Some(index) = index.and_then(|index| u64::from_str_radix(index, 16).ok()) else {
+            continue;
+        };
+        let fault = match look(root, &snap.join(name)?, Depth::Walk, false)? {
+            DatabaseFile::Damaged(fault) => Some(fault),
+            _ => None,
+        };
+        all.push((index, fault));
+    }
+    Ok(all)
+}
+
+/// How far a database is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Light,
+    Walk,
+}
+
+fn look(root: &Root, path: &RootPath, depth: Depth, running: bool) -> Result<DatabaseFile> {
+    let Some(file) = root.open_followed(path)? else {
+        return Ok(DatabaseFile::Missing);
+    };
+    let length = length(&file)?;
+    if length == 0 {
+        return Ok(DatabaseFile::Empty);
+    }
+    let mut tries = if running { TRIES } else { 1 };
+    loop {
+        tries -= 1;
+        match sound(&file, length, depth) {
+            Err(BoltError::Damaged(_)) if tries > 0 => {}
+            Ok(sound) => return Ok(DatabaseFile::Sound(sound)),
+            // Pages change meanwhile; the next start of etcd is another matter.
+            Err(BoltError::Damaged(BoltFault::Page { .. } | BoltFault::Value { .. }))
+                if running =>
+            {
+                return Ok(DatabaseFile::Missing);
+            }
+            Err(BoltError::Damaged(fault)) => return Ok(DatabaseFile::Damaged(fault)),
+            Err(BoltError::Read(error)) => return Err(error.into()),
+        }
+    }
+}
+
+fn sound(file: &File, length: u64, depth: Depth) -> Result<SoundDatabase, BoltError> {
+    let database = Database::open(file.try_clone()?, length)?;
+    if depth == Depth::Walk {
+        database.walk()?;
+    }
+    let meta = database.meta();
+    Ok(SoundDatabase {
+        length,
+        needs: meta.pages.saturating_mul(meta.page_size),
+        bad_meta: database.bad_meta,
+        contents: database.contents()?,
+    })
+}
+
+/// Bytes of the hash at the end of a backup.
+const HASH: u64 = 32;
+
+fn backups(root: &Root, deep: bool, files: &mut EtcdFiles) {
+    let mut room = if deep { u64::MAX } else { SMALL };
+    for directory in BACKUPS.map(RootPath::fixed) {
+        for path in backups_below(root, &directory) {
+            if files.backups.len() == MOST_BACKUPS {
+                return;
+            }
+            match backup(root, &path, &mut room) {
+                Ok(found) => files.backups.extend(found),
+                Err(error) => files.unread.push(format!("{path}: {error:#}")),
+            }
+        }
+    }
+    let left = files.backups.iter();
+    if left.clone().any(|one| one.state == BackupState::NotHashed) {
+        files.skipped.push("hashes of etcd's backups");
+    }
+    files.backups.sort_by_key(|one| one.written);
+}
+
+/// Backups in a directory, and in those in it: each of the automatic ones has its own.
+fn backups_below(root: &Root, directory: &RootPath) -> Vec<RootPath> {
+    let mut all = Vec::new();
+    for name in root.list(directory).unwrap_or_default() {
+        let Ok(path) = directory.join(&name) else {
+            continue;
+        };
+        if is_backup(&name) {
+            all.push(path);
+        } else if let Ok(below) = root.list(&path) {
+            let below = below.iter().filter(|name| is_backup(name));
+            all.extend(below.filter_map(|name| path.join(name).ok()));
+        }
+    }
+    all
+}
+
+fn is_backup(name: &str) -> bool {
+    name.starts_with("snapshot_") && name.ends_with(".db")
+}
+
+fn backup(root: &Root, path: &RootPath, room: &mut u64) -> Result<Option<Backup>> {
+    let Some(file) = root.open_followed(path)? else {
+        return Ok(None);
+    };
+    let metadata = file.metadata()?;
+    let written = metadata.modified().ok();
+    let written = written.and_then(|time| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs()));
+    Ok(Some(Backup {
+        path: path.to_string(),
+        written: written.unwrap_or_default(),
+        state: state(&file, metadata.len(), room)?,
+    }))
+}
+
+fn state(file: &File, length: u64, room: &mut u64) -> Result<BackupState> {
+    let hashed = length % 512 == HASH;
+    let bytes = length - if hashed { HASH } else { 0 };
+    if bytes == 0 {
+        return Ok(BackupState::Damaged("it is empty".to_owned()));
+    }
+    match Database::open(file.try_clone()?, bytes) {
+        Err(BoltError::Damaged(fault)) => return Ok(BackupState::Damaged(fault.to_string())),
+        Err(BoltError::Read(error)) => return Err(error.into()),
+        Ok(database) if database.is_short() => {
+            return Ok(BackupState::Damaged("it is cut off".to_owned()));
+        }
+        Ok(_) => {}
+    }
+    if !hashed {
+        return Ok(BackupState::WithoutHash);
+    }
+    if bytes > *room {
+        return Ok(BackupState::NotHashed);
+    }
+    *room -= bytes;
+    let mut reader = BufReader::with_capacity(1 << 18, file.try_clone()?);
+    let (_, sum) = root::digest(reader.by_ref().take(bytes))?;
+    let mut stated = Vec::new();
+    reader.read_to_end(&mut stated)?;
+    Ok(match root::hex(&stated) == sum {
+        true => BackupState::Sound,
+        false => BackupState::WrongHash,
+    })
+}
+
+fn settings(root: &Root) -> EtcdSettings {
+    let text = root.read_small(&RootPath::fixed(SETTINGS));
+    let text = text.ok().flatten().unwrap_or_default();
+    parse_settings(&String::from_utf8_lossy(&text))
+}
+
+/// The file is a shell script of lines `export NAME="value"`; it is not run.
+fn parse_settings(text: &str) -> EtcdSettings {
+    let mut settings = EtcdSettings::default();
+    for line in text.lines() {
+        let Some((name, value)) = line.trim().trim_start_matches("export ").split_once('=') else {
+            continue;
+        };
+        let value = value.trim_matches('"');
+        if name.starts_with("NODE_") && name.ends_with("_ETCD_NAME") {
+            settings.members += 1;
+        }
+        if name == "ETCD_QUOTA_BACKEND_BYTES" {
+            settings.quota = value.parse().ok().filter(|quota| *quota > 0);
+        }
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_and_not_run() {
+        let text = "export ETCD_QUOTA_BACKEND_BYTES=\"8589934592\"\nexport NODE_a_ETCD_NAME=\"a\"\nexport NODE_a_IP=\"1\"\n$(reboot)\n";
+        let expected = EtcdSettings {
+            members: 1,
+            quota: Some(8 << 30),
+        };
+        assert_eq!(parse_settings(text), expected);
+        assert_eq!(parse_settings(""), EtcdSettings::default());
+    }
+}

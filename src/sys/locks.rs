@@ -1,0 +1,59 @@
+//! Files that a process of this machine has locked.
+
+/// Returns true if a process holds a lock on a file with this inode number. A file of another disk may have the same number.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the running kernel's list of locks, not a path of the node's root"
+)]
+pub fn is_locked(inode: u64) -> bool {
+    let list = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    list.lines().any(|line| is_lock_on(line, inode))
+}
+
+/// A line is `1: FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF`; one with `->` is of a process that waits.
+fn is_lock_on(line: &str, inode: u64) -> bool {
+    let mut words = line.split_whitespace();
+    let holds = words.nth(1).is_some_and(|kind| kind != "->");
+    let file = words.nth(3).and_then(|file| file.rsplit(':').next());
+    holds && file.and_then(|number| number.parse().ok()) == Some(inode)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a file of the test itself")]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_line_names_the_inode_of_a_lock_that_is_held() {
+        assert!(is_lock_on(
+            "1: FLOCK  ADVISORY  WRITE 17 fe:00:5678 0 EOF",
+            5678
+        ));
+        assert!(is_lock_on(
+            "2: OFDLCK ADVISORY  WRITE -1 00:2a:5678 0 EOF",
+            5678
+        ));
+        assert!(!is_lock_on(
+            "2: -> FLOCK ADVISORY  WRITE 17 fe:00:5678 0 EOF",
+            5678
+        ));
+        assert!(!is_lock_on(
+            "3: POSIX ADVISORY  READ 17 fe:00:56 128 128",
+            5678
+        ));
+        assert!(!is_lock_on("", 5678));
+    }
+
+    #[test]
+    fn a_lock_of_this_process_is_seen_until_it_ends() {
+        let file = tempfile::tempfile().unwrap();
+        let inode = file.metadata().unwrap().ino();
+        assert!(!is_locked(inode));
+        file.lock().unwrap();
+        assert!(is_locked(inode));
+        file.unlock().unwrap();
+        assert!(!is_locked(inode));
+    }
+}
