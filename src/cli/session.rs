@@ -115,7 +115,7 @@ pub(super) fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
         Payload::Record(text) => Some(text.as_bytes().to_vec()),
         Payload::Contents(contents) => contents.bytes().ok(),
         Payload::CopyOf(source) => root.read_file(source).ok()?,
-        Payload::None | Payload::LinkTo(_) | Payload::TreeOf(_) => None,
+        Payload::None | Payload::LinkTo(_) | Payload::NameOf(_) | Payload::TreeOf(_) => None,
     }
 }
 

@@ -98,6 +98,14 @@ impl FixChange {
         matches!(self, Self::MoveAside { .. })
     }
 
+    fn is_of_attributes(&self) -> bool {
+        matches!(self, Self::SetMode { .. } | Self::SetOwner { .. })
+    }
+
+    fn is_put(&self) -> bool {
+        !self.is_move() && !self.is_of_attributes()
+    }
+
     /// The path that the change only reads.
     fn source(&self) -> Option<&str> {
         match self {
@@ -250,11 +258,7 @@ pub(super) fn fix(inputs: Inputs<'_>, work: FixInputs<'_>) -> Plan {
         let same = |other: &&FixChange| other.path() == change.path();
         let beside = Beside {
             is_moved: before.iter().filter(same).any(FixChange::is_move),
-            is_put: after
-                .iter()
-                .skip(1)
-                .filter(same)
-                .any(|other| !other.is_move()),
+            is_put: after.iter().skip(1).filter(same).any(FixChange::is_put),
         };
         builder.plan_change(change, beside, work.time);
     }
@@ -280,16 +284,11 @@ impl Builder<'_> {
             Ok(path) => path,
             Err(error) => return self.block(change.path(), error.to_string()),
         };
-        if self.is_touched(&path) {
-            return self.block(
-                path.to_string(),
-                "would be changed twice. Change it by hand",
-            );
+        let attributes = change.is_of_attributes();
+        if !attributes && self.is_touched(&path) {
+            let message = "would be changed twice. Change it by hand";
+            return self.block(path.to_string(), message);
         }
-        let attributes = matches!(
-            change,
-            FixChange::SetMode { .. } | FixChange::SetOwner { .. }
-        );
         if !attributes && self.inputs.old.is_some_and(|old| brings(old, &path)) {
             let message = format!(
                 "is of the recorded config, so nothing but the config decides about it. Compare and correct it: {}, {}",
@@ -346,14 +345,8 @@ impl Builder<'_> {
         {
             return;
         }
-        // A second name keeps all of the file. A flagged file gets none, and there is none across mounts. A name of what
-        // is replaced would become one of the new file.
-        let same_mount = node.mount_for(path) == node.mount_for(&aside);
-        let whole = same_mount && !is_put && !node.flags.contains_key(path);
-        let payload = match whole {
-            true => Payload::LinkTo(path.clone()),
-            false => Payload::CopyOf(path.clone()),
-        };
+        // A second name keeps all of the file.
+        let payload = Payload::NameOf(path.clone());
         let put = Step::Put {
             path: aside.clone(),
             new: old.clone(),
@@ -388,6 +381,10 @@ impl Builder<'_> {
             }
         }
         let new = change(old);
+        if self.is_touched(path) {
+            let message = "would be changed twice. Change it by hand";
+            return self.block(path.to_string(), message);
+        }
         if new != old {
             let why = "owner or permissions are wrong";
             self.attributes(path, old, new, Section::Files, why);

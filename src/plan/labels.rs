@@ -21,7 +21,7 @@ impl Builder<'_> {
         let labels = &self.node().labels;
         match (step, payload) {
             // Another name of an object has no label of its own.
-            (_, Payload::LinkTo(_)) => None,
+            (_, Payload::LinkTo(_) | Payload::NameOf(_)) => None,
             // The daemon copies originals with their labels (`cp -a`), and copies them back so.
             (Step::Put { .. }, Payload::CopyOf(_)) if section == Section::Originals => None,
             (Step::Put { path, new, .. }, _) => labels.wanted(path, &new.kind),

@@ -212,6 +212,8 @@ pub enum Payload {
     TreeOf(RootPath),
     /// A second name of what is at another path, or of what the same plan puts there.
     LinkTo(RootPath),
+    /// A second name of what is at another path now; a copy of it where the file system has no second names.
+    NameOf(RootPath),
 }
 
 impl std::fmt::Debug for Payload {
@@ -224,6 +226,7 @@ impl std::fmt::Debug for Payload {
             Self::CopyOf(path) => write!(f, "CopyOf({path})"),
             Self::TreeOf(path) => write!(f, "TreeOf({path})"),
             Self::LinkTo(path) => write!(f, "LinkTo({path})"),
+            Self::NameOf(path) => write!(f, "NameOf({path})"),
         }
     }
 }
@@ -351,7 +354,11 @@ impl Plan {
             Payload::Bytes(bytes) => Some(bytes.clone()),
             Payload::Record(text) => Some(text.as_bytes().to_vec()),
             Payload::Contents(contents) => contents.bytes().ok(),
-            Payload::None | Payload::CopyOf(_) | Payload::TreeOf(_) | Payload::LinkTo(_) => None,
+            Payload::None
+            | Payload::CopyOf(_)
+            | Payload::TreeOf(_)
+            | Payload::LinkTo(_)
+            | Payload::NameOf(_) => None,
         }
     }
 }

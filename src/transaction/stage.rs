@@ -342,6 +342,11 @@ impl StageContext<'_> {
         if let Payload::LinkTo(target) = &planned.payload {
             return self.link_staged(target, path, dir, &name);
         }
+        if let Payload::NameOf(source) = &planned.payload {
+            let source = self.resolve_place(source)?;
+            return disk::link_or_copy(&source, new, dir, &name, self.sync_each)
+                .map_err(|e| io_error(path, e));
+        }
         if let Payload::TreeOf(source) = &planned.payload {
             let source = self.resolve_place(source)?;
             let copied = disk::copy_tree(&source, dir, &name, self.sync_each);
@@ -445,7 +450,7 @@ impl StageContext<'_> {
     /// Returns the object whose label a new object without a label of its own gets: its source, or the object it replaces.
     fn label_source(&self, planned: &PlannedStep) -> Option<Place> {
         let path = match (&planned.step, &planned.payload) {
-            (_, Payload::LinkTo(_) | Payload::TreeOf(_)) => return None,
+            (_, Payload::LinkTo(_) | Payload::NameOf(_) | Payload::TreeOf(_)) => return None,
             (Step::Put { .. }, Payload::CopyOf(source)) => source,
             (
                 Step::Put {
@@ -542,8 +547,10 @@ fn payload_source(payload: &Payload) -> Result<disk::Source<'_>, String> {
             let reader = contents.reader().map_err(|e| e.to_string())?;
             Ok(disk::Source::Contents(reader))
         }
-        Payload::None | Payload::CopyOf(_) | Payload::TreeOf(_) | Payload::LinkTo(_) => {
-            Err("nothing to be written".to_owned())
-        }
+        Payload::None
+        | Payload::CopyOf(_)
+        | Payload::TreeOf(_)
+        | Payload::LinkTo(_)
+        | Payload::NameOf(_) => Err("nothing to be written".to_owned()),
     }
 }

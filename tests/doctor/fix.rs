@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use super::worker::{KEYFILES, SECRET, copy};
-use super::{RECORD, doctor, doctor_on, finding, of, small, worker};
-use crate::support::faults::{duplicate, every, try_each};
+use super::{RECORD, doctor, doctor_on, finding, fp_41, fp_45, fp_48, of, small, worker};
+use crate::support::faults::{self, duplicate, every, try_each};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::scenes::{can_disturb, everything_is_asked_for};
 use crate::support::trace::{can_trace, stopped};
@@ -29,7 +29,7 @@ const KEPT: &str = "etc/machine-config-daemon/node-annotation.json.bak";
 const WANTS: &str = "etc/systemd/system/multi-user.target.wants";
 const KEYS: &str = "home/core/.ssh/authorized_keys";
 
-const CURES: [Cure; 13] = [
+const CURES: [Cure; 16] = [
     Cure {
         id: "FP-12",
         what: "the bridge br-ex is half-built",
@@ -190,6 +190,31 @@ const CURES: [Cure; 13] = [
             assert_eq!((owner.uid(), owner.gid()), root.core());
         },
     },
+    Cure {
+        id: "FP-41",
+        what: "allocated_pods_state is damaged",
+        sicken: |root| root.write(fp_41::ALLOCATED, ""),
+        cured: |root| {
+            let aside = asides(root);
+            assert!(aside[0].starts_with(fp_41::ALLOCATED), "{aside:?}");
+            assert!(!root.exists(fp_41::ALLOCATED));
+        },
+    },
+    Cure {
+        id: "FP-45",
+        what: "the host has no name of its own",
+        sicken: |root| fp_45::named(root, "localhost"),
+        cured: |root| assert_eq!(root.read("etc/hostname"), "worker-0\n"),
+    },
+    Cure {
+        id: "FP-48",
+        what: "the next boot removes all container images",
+        sicken: fp_48::cut_off,
+        cured: |root| {
+            assert_eq!(root.read("var/lib/crio/clean.shutdown"), "");
+            assert_eq!(root.mode("var/lib/crio/clean.shutdown"), 0o644);
+        },
+    },
 ];
 
 /// A connection of NetworkManager, as it writes one, of long ago.
@@ -233,9 +258,11 @@ fn found(seen: &Value, cure: &Cure) -> Value {
 
 #[test]
 fn each_cure_makes_its_check_healthy_and_rollback_brings_the_former_tree() {
-    let template = small::node();
+    let templates = [small::node(), worker::healthy()];
     for cure in &CURES {
-        let root = copy(&template);
+        // The kubelet and its certificates are on the second one.
+        let template = &templates[usize::from(["FP-41", "FP-45", "FP-48"].contains(&cure.id))];
+        let root = copy(template);
         let said = format!("{} {}", cure.id, cure.what);
         (cure.sicken)(&root);
         let (before, all) = (with_times(&root), root.everything());
@@ -607,8 +634,11 @@ fn without_stamps(root: &TestRoot) -> Snapshot {
     named.collect()
 }
 
+/// What a call meets, as strace takes it.
+const FAULTS: [&str; 3] = ["signal=KILL", "error=ENOSPC", "error=EIO"];
+
 #[test]
-fn a_cure_that_is_killed_at_any_call_is_whole_or_not_begun() {
+fn a_cure_that_meets_a_fault_at_any_call_is_whole_or_not_begun() {
     if !can_disturb() {
         return;
     }
@@ -630,40 +660,46 @@ fn a_cure_that_is_killed_at_any_call_is_whole_or_not_begun() {
         "fsync",
     ];
     let clean = duplicate(template.dir());
-    let run = crate::support::faults::traced(&clean, &names.join(","), &[], &args);
+    let run = faults::traced(&clean, &names.join(","), &[], &args);
     assert_eq!(run.code, Some(0), "{}", run.err);
     let new = without_stamps(&clean);
     assert_ne!(old, new);
-    let mut points = every(&run.calls, &names);
-    if !everything_is_asked_for() {
-        points = points.into_iter().step_by(4).collect();
+    let all = every(&run.calls, &names);
+    for (number, fault) in FAULTS.into_iter().enumerate() {
+        let mut points = all.clone();
+        if !everything_is_asked_for() {
+            points = points.into_iter().skip(number).step_by(5).collect();
+        }
+        try_each(&format!("doctor --fix, {fault}"), &points, |(call, nth)| {
+            let root = duplicate(template.dir());
+            let inject = format!("{call}:{fault}:when={nth}");
+            let run = faults::traced(&root, call, &[inject], &args);
+            let said = format!("{:?}: {}", run.code, run.err);
+            let mut problems = Vec::new();
+            let is = without_stamps(&root);
+            match run.code {
+                Some(0) if is != new => problems.push(format!("0 is not all of it: {said}")),
+                Some(1 | 4) if is != old => problems.push(format!("not as before: {said}")),
+                None | Some(0 | 1 | 4 | 5) => {}
+                _ => problems.push(format!("another exit code: {said}")),
+            }
+            root.run(&["recover"]).ok();
+            let is = without_stamps(&root);
+            if is != old && is != new {
+                problems.push(format!("neither old nor new: {said}"));
+            }
+            // The next run leads to the end, and one rollback back.
+            root.run(&args).ok();
+            if without_stamps(&root) != new {
+                problems.push(format!("the next run does not lead to the cure: {said}"));
+            }
+            root.run(&["rollback", "--yes"]).ok();
+            if without_stamps(&root) != old {
+                problems.push(format!("rollback does not lead back: {said}"));
+            }
+            problems
+        });
     }
-    try_each("doctor --fix killed", &points, |(call, nth)| {
-        let root = duplicate(template.dir());
-        crate::support::faults::kill(&root, call, *nth, &args);
-        root.run(&["recover"]).ok();
-        let is = without_stamps(&root);
-        let mut problems = Vec::new();
-        if is != old && is != new {
-            let differ = is.iter().filter(|(path, entry)| {
-                old.get(*path) != Some(entry) && new.get(*path) != Some(entry)
-            });
-            problems.push(format!(
-                "neither old nor new: {:?}",
-                differ.collect::<Vec<_>>()
-            ));
-        }
-        // The next run leads to the end, and one rollback back.
-        root.run(&args).ok();
-        if without_stamps(&root) != new {
-            problems.push("the next run does not lead to the cure".to_owned());
-        }
-        root.run(&["rollback", "--yes"]).ok();
-        if without_stamps(&root) != old {
-            problems.push("rollback does not lead back".to_owned());
-        }
-        problems
-    });
 }
 
 #[test]
@@ -675,11 +711,11 @@ fn an_interrupted_run_is_finished_first() {
     keyfile(&template, "a", "");
     let args = ["doctor", "--yes", "--fix", "FP-12"];
     let clean = duplicate(template.dir());
-    let run = crate::support::faults::traced(&clean, "renameat2", &[], &args);
+    let run = faults::traced(&clean, "renameat2", &[], &args);
     assert_eq!(run.code, Some(0), "{}", run.err);
     // Killed between the names: the first of two is in place.
     let root = duplicate(template.dir());
-    crate::support::faults::kill(&root, "renameat2", run.calls.len(), &args);
+    faults::kill(&root, "renameat2", run.calls.len(), &args);
     let seen = doctor(&root);
     assert!(
         finding(&seen, "FP-10")["next"][0]

@@ -11,7 +11,7 @@ pub(super) const DARK: &[Dark] = &[("FP-41", "allocated_pods_state", |root| {
     endless(root, ALLOCATED)
 })];
 
-const ALLOCATED: &str = "var/lib/kubelet/allocated_pods_state";
+pub(super) const ALLOCATED: &str = "var/lib/kubelet/allocated_pods_state";
 const ACTUATED: &str = "var/lib/kubelet/actuated_pods_state";
 const POD_STATUS: &str = "var/lib/kubelet/pod_status_manager_state";
 const PROCESSORS: &str = "var/lib/kubelet/cpu_manager_state";

@@ -9,7 +9,7 @@ use super::{
 use crate::support::TestRoot;
 use crate::support::mounts::with_mounts;
 
-fn named(root: &TestRoot, name: &str) {
+pub(super) fn named(root: &TestRoot, name: &str) {
     root.write("etc/hostname", &format!("{name}\n"));
 }
 

@@ -70,7 +70,7 @@ fn gone(root: &TestRoot, part: &str) {
 }
 
 /// What CRI-O leaves while it runs, and so after a power cut.
-fn cut_off(root: &TestRoot) {
+pub(super) fn cut_off(root: &TestRoot) {
     store(root);
     root.write(SUPPORTED, "");
     root.write(

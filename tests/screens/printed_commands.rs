@@ -68,6 +68,8 @@ fn lines(one: &str, other: &str) -> Vec<Vec<String>> {
         "verify",
         "plan",
         "doctor",
+        "doctor --fix FP-12",
+        "doctor --fix FP-33",
         "cache list",
         "show",
         "show /etc/none",
@@ -180,7 +182,11 @@ fn every_printed_command_can_be_typed_and_leads_to_the_same_root() {
     type Wreck = fn(&Disk);
     let states: [(&str, Wreck); 7] = [
         ("new", |_| ()),
-        ("drifted", |disk| disk.write("etc/a.conf", "by hand\n")),
+        ("drifted", |disk| {
+            disk.write("etc/a.conf", "by hand\n");
+            let keyfile = "etc/NetworkManager/system-connections/a.nmconnection";
+            disk.write(keyfile, "");
+        }),
         ("damaged journal", |disk| {
             disk.write("var/lib/mco-rescue/journal.json", "{")
         }),
