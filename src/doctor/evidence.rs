@@ -16,6 +16,7 @@ use crate::first_boot::FirstBootResult;
 use crate::images::pull::Trace;
 use crate::invocation::{root_option, shell_word};
 use crate::kargs::Kargs;
+use crate::node::boot_kernels::BootKernel;
 use crate::node::boot_variables::{BootVariables, SystemDisk};
 use crate::node::boot_waits::BootWaits;
 use crate::node::bootloader::{BootEntry, KernelDirectory};
@@ -29,6 +30,8 @@ use crate::node::images_on_disk::ContainersStorage;
 use crate::node::kubelet_state::KubeletState;
 use crate::node::network::Network;
 use crate::node::node_address::NodeAddresses;
+use crate::node::node_programs::NodePrograms;
+use crate::node::ostree_repository::Repository;
 use crate::node::service_configs::BrokenConfig;
 use crate::node::space::{KernelRoom, Space};
 use crate::node::static_network::StaticNetwork;
@@ -166,6 +169,12 @@ pub struct DoctorEvidence {
     pub storage: Look<ContainersStorage>,
     /// The marks of CRI-O's last shutdown.
     pub crio_marks: Look<CrioMarks>,
+    /// Programs of a node that are missing; None on a system whose kubelet is not enabled.
+    pub programs: Look<Option<NodePrograms>>,
+    /// The kernels of the boot entries.
+    pub boot_kernels: Look<Vec<BootKernel>>,
+    /// The ostree repository; None on a system without one.
+    pub repository: Look<Option<Repository>>,
     /// Checkpoint files and policies of the kubelet; None on a system without a kubelet.
     pub kubelet_state: Look<Option<KubeletState>>,
     /// Units, as the running manager knows them.

@@ -16,9 +16,11 @@ const CONFIG: &str = "/etc/kubernetes/kubelet.conf";
 const UNITS: [&str; 2] = [paths::UNITS, "usr/lib/systemd/system"];
 /// The unit that removes checkpoint files at each boot.
 pub const CLEANUP: &str = "kubelet-cleanup.service";
-/// Directories below the admin's with the links that start it.
-const STARTED_BY: [&str; 3] = [
+/// Directories below the admin's with links that start units of a node.
+const STARTED_BY: [&str; 5] = [
     "multi-user.target.wants",
+    "network-online.target.wants",
+    "kubelet-dependencies.target.wants",
     "kubelet.service.wants",
     "kubelet.service.requires",
 ];
@@ -107,11 +109,7 @@ fn judge(
 
 /// Returns the files that the clean-up removes. One that is masked, missing or disabled removes nothing.
 fn removed_at_boot(root: &Root) -> Vec<CheckpointFile> {
-    let starts = STARTED_BY.iter().any(|directory| {
-        let path = format!("/{}/{directory}/{CLEANUP}", paths::UNITS);
-        RootPath::parse(&path).is_ok_and(|path| root.exists(&path).unwrap_or_default())
-    });
-    let text = unit_text(root, CLEANUP).filter(|_| starts);
+    let text = unit_text(root, CLEANUP).filter(|_| is_enabled(root, CLEANUP));
     let text = text.unwrap_or_default();
     let removes = |file: &CheckpointFile| {
         let path = format!("/{}", file.path());
@@ -121,8 +119,16 @@ fn removed_at_boot(root: &Root) -> Vec<CheckpointFile> {
     checkpoint::ALL.into_iter().filter(removes).collect()
 }
 
+/// Returns true if a link of the admin starts a unit.
+pub(super) fn is_enabled(root: &Root, unit: &str) -> bool {
+    STARTED_BY.iter().any(|directory| {
+        let path = format!("/{}/{directory}/{unit}", paths::UNITS);
+        RootPath::parse(&path).is_ok_and(|path| root.exists(&path).unwrap_or_default())
+    })
+}
+
 /// Returns the text of a unit's file; a masked unit has none.
-fn unit_text(root: &Root, name: &str) -> Option<String> {
+pub(super) fn unit_text(root: &Root, name: &str) -> Option<String> {
     for directory in UNITS {
         let path = RootPath::parse(&format!("/{directory}/{name}")).ok()?;
         if root.exists(&path).ok()? {

@@ -82,6 +82,43 @@ pub fn extended_attributes(file: &File) -> Result<Vec<(CString, Vec<u8>)>, Errno
     Ok(all)
 }
 
+/// Extended attributes: name and value.
+pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Returns all extended attributes of a name, not followed.
+pub fn all_attributes(place: &Place) -> Result<Attributes, Errno> {
+    let path = proc_path(place.dir.as_fd(), &place.name)?;
+    let list = |buffer: &mut [u8]| {
+        // SAFETY: path and buffer live through the call, and the length is the buffer's.
+        unsafe { libc::llistxattr(path.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) }
+    };
+    let names = match fill_buffer(list) {
+        Ok(Some(names)) => names,
+        Ok(None) | Err(Errno::EOPNOTSUPP) => return Ok(Vec::new()),
+        Err(errno) => return Err(errno),
+    };
+    let mut all = Vec::new();
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let text = CString::new(name).map_err(|_| Errno::EINVAL)?;
+        let get = |buffer: &mut [u8]| {
+            // SAFETY: path, name and buffer live through the call, and the length is the buffer's.
+            unsafe {
+                libc::lgetxattr(
+                    path.as_ptr(),
+                    text.as_ptr(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                )
+            }
+        };
+        all.push((name.to_vec(), fill_buffer(get)?.unwrap_or_default()));
+    }
+    Ok(all)
+}
+
 /// Returns the bytes that a call writes; with an empty buffer the call returns the length. `None` if there are none, or
 /// none any more.
 fn fill_buffer(call: impl Fn(&mut [u8]) -> isize) -> Result<Option<Vec<u8>>, Errno> {

@@ -15,6 +15,7 @@ mod path;
 mod places;
 mod resolve;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,7 +30,7 @@ use nix::unistd::{AccessFlags, faccessat};
 use sha2::{Digest, Sha256};
 
 pub use digests::KnownDigests;
-pub use label::{LABEL, extended_attributes, proc_path};
+pub use label::{Attributes, LABEL, all_attributes, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
 pub use obstacle::{Obstacle, Tree};
 pub use path::{RootPath, RootPathError};
@@ -591,6 +592,11 @@ impl Place {
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Returns the target of the symbolic link of this name, byte for byte.
+    pub fn read_target(&self) -> Result<OsString, Errno> {
+        readlinkat(&self.dir, self.name.as_str())
     }
 
     /// Opens the name for reading, not followed.

@@ -84,6 +84,7 @@ pub(super) fn all(
     evidence.of_configs(&root, runner, &args.daemon);
     evidence.of_images(&root);
     evidence.of_boot(&root);
+    evidence.of_objects(&root);
     evidence.clock = times(&root, &evidence);
     evidence.of_upkeep(&root);
     evidence.of_host_network(&root, runner);

@@ -6,6 +6,7 @@ mod daemon;
 mod fix;
 mod gather;
 mod host_network;
+mod objects;
 mod server_clock;
 mod service_configs;
 mod until;

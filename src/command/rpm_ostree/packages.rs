@@ -117,9 +117,30 @@ pub fn package_sets(extension: &str) -> Vec<PackageSet> {
 }
 
 /// Returns the extension that brings a package.
-pub fn extension_with(package: &str) -> Option<&'static str> {
+fn extension_with(package: &str) -> Option<&'static str> {
     let found = EXTENSIONS.iter().find(|(_, all)| all.contains(&package));
     found.map(|(name, _)| *name)
+}
+
+/// The reason why a package was requested on top of the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requester {
+    /// A kernel type.
+    Kernel,
+    /// This extension.
+    Extension(&'static str),
+    /// No config has it: an admin did.
+    Admin,
+}
+
+/// Returns the reason why this package was requested.
+pub fn requester_of(package: &str) -> Requester {
+    let is_kernel = package.starts_with("kernel-rt-") || package.starts_with("kernel-64k-");
+    match extension_with(package) {
+        _ if is_kernel => Requester::Kernel,
+        Some(extension) => Requester::Extension(extension),
+        None => Requester::Admin,
+    }
 }
 
 /// The packages of these extensions.

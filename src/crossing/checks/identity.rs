@@ -2,6 +2,7 @@
 
 use super::ARCHITECTURE;
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::node_programs::PROGRAMS;
 use crate::node::os_release::Class;
 use crate::node::platform::Platform;
 
@@ -25,13 +26,6 @@ pub(super) const RELEASE: CrossingCheck = CrossingCheck {
     title: "the image is of the node's kind of system, and not older",
     judge: judge_release,
 };
-
-/// Programs without which no node works, and the unit that needs each.
-const PROGRAMS: [(&str, &str); 3] = [
-    ("usr/bin/kubelet", "kubelet.service"),
-    ("usr/bin/crio", "crio.service"),
-    ("usr/bin/ovs-vsctl", "ovs-configuration.service"),
-];
 
 fn judge_architecture(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let (Some(wanted), Ok(own)) = (&target.tree.architecture, &node.architecture) else {

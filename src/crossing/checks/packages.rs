@@ -1,6 +1,6 @@
 //! Does what rpm-ostree does to the image on this node still work with the new one?
 
-use crate::command::rpm_ostree::packages::extension_with;
+use crate::command::rpm_ostree::packages::{Requester, requester_of};
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::{Origin, Platform};
 
@@ -57,13 +57,15 @@ fn judge_requested(target: &Target, origin: &Origin, name: &str) -> Option<Cross
     if target.package(name).is_some() {
         return None;
     }
-    let is_kernel = name.starts_with("kernel-rt-") || name.starts_with("kernel-64k-");
-    let extension = extension_with(name);
+    let extension = match requester_of(name) {
+        Requester::Kernel => return None,
+        Requester::Extension(extension) => Some(extension),
+        Requester::Admin => None,
+    };
     let is_centos = target.os_release.get("ID") == "centos";
     let is_gone =
         |extension: &str| is_centos && ["sandboxed-containers", "two-node-ha"].contains(&extension);
     let what = match extension {
-        _ if is_kernel => return None,
         Some(extension) if !is_gone(extension) => return None,
         Some(extension) => format!(
             "{name} was installed for the extension {extension}, which this stream does not have"

@@ -19,7 +19,7 @@ daemon's record: mco-rescue apply CONFIG rewrites it.\n\n\
 The first boot is over when its input file was renamed to .bak. Until then the first-boot service runs at every boot, and \
 the kubelet waits: mco-rescue firstboot --complete does its work from local files.\n\n\
 The store of container images: the message \"layer not known\" means missing layers. crio wipe empties the store, and every image has to \
-be pulled again. Objects of the booted commit: ostree fsck checks them; doctor does not.",
+be pulled again. Its layers are judged by FP-48, and objects of the booted commit by FP-50.",
     judge: judge_power_cut,
 };
 

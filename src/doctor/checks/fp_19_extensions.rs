@@ -68,7 +68,7 @@ content does not. The next image may drop it or fail on it.";
 }
 
 /// Returns the running deployment; without rpm-ostree, the packages of the origin file.
-fn deployment(evidence: &DoctorEvidence) -> Option<Deployment> {
+pub(super) fn deployment(evidence: &DoctorEvidence) -> Option<Deployment> {
     if let Ok(facts) = evidence.facts() {
         return facts.deployments.booted().cloned();
     }

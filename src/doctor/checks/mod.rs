@@ -49,6 +49,9 @@ mod fp_44_waiting_unit;
 mod fp_45_hostname;
 mod fp_46_node_address;
 mod fp_48_image_store;
+mod fp_49_no_node_image;
+mod fp_50_damaged_os;
+mod fp_51_layered_packages;
 mod fp_53_virtual_address;
 mod fp_54_static_pods;
 mod fp_55_two_nodes;
@@ -108,6 +111,9 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_45_hostname::CHECK,
     fp_46_node_address::CHECK,
     fp_48_image_store::CHECK,
+    fp_49_no_node_image::CHECK,
+    fp_50_damaged_os::CHECK,
+    fp_51_layered_packages::CHECK,
     fp_53_virtual_address::CHECK,
     fp_54_static_pods::CHECK,
     fp_55_two_nodes::CHECK,

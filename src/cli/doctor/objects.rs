@@ -1,0 +1,36 @@
+//! Gathers the kernels in `/boot`, the objects of the OS and its programs.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use crate::doctor::Look;
+use crate::doctor::evidence::DoctorEvidence;
+use crate::node::ostree_repository::Repository;
+use crate::node::{boot_kernels, node_programs, ostree_repository};
+use crate::root::Root;
+
+impl DoctorEvidence {
+    /// Needs the boot entries and the answer of rpm-ostree.
+    pub(super) fn of_objects(&mut self, root: &Root) {
+        self.boot_kernels = match &self.boot {
+            Look::Unseen(why) => Look::Unseen(why.clone()),
+            Look::Seen(boot) => boot_kernels::read(root, &boot.entries, self.deep).into(),
+        };
+        self.repository = self.repository_of(root).into();
+        self.programs = node_programs::read(root, self.fencing).into();
+    }
+
+    fn repository_of(&self, root: &Root) -> Result<Option<Repository>> {
+        let entries = self.boot.get().map(|boot| boot.entries.as_slice());
+        let mut names = boot_kernels::deployments(root, entries.unwrap_or_default())?;
+        names.extend(self.deployment.clone());
+        let facts = self.facts().ok();
+        let listed = facts.iter().flat_map(|facts| &facts.deployments.all);
+        let listed = listed.map(|deployment| deployment.checksum.clone());
+        // The name of a deployment is `CHECKSUM.SERIAL`.
+        let named = names.iter().filter_map(|name| name.split('.').next());
+        let commits: BTreeSet<String> = named.map(str::to_owned).chain(listed).collect();
+        Ok(ostree_repository::read(root, &commits, self.deep)?)
+    }
+}

@@ -1,0 +1,73 @@
+//! The programs without which a system is no node, and the units that need them.
+
+use super::kubelet_state::{is_enabled, unit_text};
+use super::os_release::OsRelease;
+use crate::root::{Root, RootError, RootPath};
+
+/// Programs without which no node works, and the unit that needs each.
+pub const PROGRAMS: [(&str, &str); 3] = [
+    ("usr/bin/kubelet", "kubelet.service"),
+    ("usr/bin/crio", "crio.service"),
+    ("usr/bin/ovs-vsctl", "ovs-configuration.service"),
+];
+/// The kubelet of the first releases.
+const HYPERKUBE: &str = "usr/bin/hyperkube";
+/// A root without it holds no whole operating system.
+const INIT: &str = "usr/lib/systemd/systemd";
+/// Directory of network plugins; CRI-O makes it if it is missing.
+const PLUGINS: &str = "opt/cni";
+
+/// What the operating system lacks as that of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodePrograms {
+    /// Missing programs, with the unit that is enabled and needs each.
+    pub missing: Vec<(&'static str, &'static str)>,
+    /// `os-release` of the root, in short.
+    pub release: String,
+    /// The release of OpenShift that it names; empty if it names none.
+    pub openshift: String,
+    /// The directory of network plugins is a link that leads nowhere: its target.
+    pub lost_plugins: Option<String>,
+}
+
+/// Reads what is missing; `None` on a system whose kubelet is not enabled, and on a root without an operating system.
+///
+/// # Errors
+/// A path that cannot be resolved.
+pub fn read(root: &Root, has_fencing: bool) -> Result<Option<NodePrograms>, RootError> {
+    let text = unit_text(root, "kubelet.service");
+    // Pacemaker starts a kubelet that is not enabled.
+    let starts = has_fencing || is_enabled(root, "kubelet.service");
+    let Some(text) = text.filter(|_| starts) else {
+        return Ok(None);
+    };
+    if !root.exists(&RootPath::fixed(INIT))? {
+        return Ok(None);
+    }
+    let mut found = NodePrograms::default();
+    for (program, unit) in PROGRAMS {
+        let program = match text.contains(HYPERKUBE) && unit == "kubelet.service" {
+            true => HYPERKUBE,
+            false => program,
+        };
+        let is_needed = match unit {
+            "kubelet.service" => text.contains(program),
+            "crio.service" => text.contains(unit),
+            _ => is_enabled(root, unit),
+        };
+        if is_needed && !root.exists(&RootPath::fixed(program))? {
+            found.missing.push((program, unit));
+        }
+    }
+    let release = OsRelease::read(root).unwrap_or_default();
+    let ids = ["ID", "VARIANT_ID", "VERSION_ID"].map(|key| (key, release.get(key)));
+    let ids = ids.iter().filter(|(_, value)| !value.is_empty());
+    let ids: Vec<String> = ids.map(|(key, value)| format!("{key}={value}")).collect();
+    found.release = ids.join(" ");
+    found.openshift = release.get("OPENSHIFT_VERSION").to_owned();
+    let plugins = RootPath::fixed(PLUGINS);
+    if root.directory(&plugins)?.is_none() {
+        found.lost_plugins = root.read_link(&plugins)?;
+    }
+    Ok(Some(found))
+}

@@ -1,0 +1,311 @@
+//! The repository of OSTree: the objects of the commits that matter, read and hashed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+use nix::errno::Errno;
+use nix::sys::stat::FileStat;
+
+use super::ostree_objects::{Checksum, file_header, parse_commit, parse_dirtree};
+use crate::root::{Place, Root, RootError, RootPath, all_attributes, digest, hex, sha256};
+use crate::sys::parallel;
+
+/// Path of the repository, as a deployment sees it.
+pub const REPOSITORY: &str = "sysroot/ostree/repo";
+/// Bytes of a metadata object, at most; OSTree's own limit is 128 MiB.
+const MAX_METADATA: u64 = 128 << 20;
+/// Objects of one repository, at most.
+const MAX_OBJECTS: usize = 4_000_000;
+/// Files that one thread hashes before it takes more.
+const PART: usize = 64;
+
+/// What was found out about the repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Repository {
+    /// Commits that were looked at.
+    pub commits: Vec<String>,
+    /// Damaged objects.
+    pub damaged: Vec<DamagedObject>,
+    /// Parts that could not be looked at, with the reason.
+    pub unseen: Vec<String>,
+    /// Number of hashed objects; `None` if only the first ones of each commit were read.
+    pub hashed: Option<usize>,
+}
+
+/// An object that is not what its name says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedObject {
+    /// Path of the object.
+    pub path: String,
+    /// Its checksum.
+    pub checksum: String,
+    /// The fault.
+    pub fault: ObjectFault,
+    /// The commit that it belongs to; the first one of several.
+    pub commit: String,
+}
+
+/// The fault of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectFault {
+    /// It does not exist.
+    Missing,
+    /// It has no bytes, and is none that may have none.
+    Empty,
+    /// Its content has this other checksum.
+    Other(String),
+}
+
+/// Reads the objects of commits: the first ones of each, or with `deep` all of them. `None` if there is no repository.
+///
+/// # Errors
+/// The repository cannot be read.
+pub fn read(
+    root: &Root,
+    commits: &BTreeSet<String>,
+    deep: bool,
+) -> Result<Option<Repository>, RootError> {
+    let config = RootPath::fixed("sysroot/ostree/repo/config");
+    let Some(config) = root.read_small(&config)? else {
+        return Ok(None);
+    };
+    let mut walk = Walk {
+        root,
+        seen: BTreeMap::new(),
+        report: Repository::default(),
+    };
+    for commit in commits {
+        walk.commit(commit, deep)?;
+    }
+    let mut report = walk.report;
+    let files: Vec<(Checksum, String)> = walk
+        .seen
+        .into_iter()
+        .filter(|((_, kind), _)| *kind == ObjectKind::File)
+        .map(|((checksum, _), commit)| (checksum, commit))
+        .collect();
+    if deep {
+        let mode = mode_of(&String::from_utf8_lossy(&config));
+        report.hashed = Some(files.len());
+        match mode.as_str() {
+            "bare" => {
+                let judge = |part: &[(Checksum, String)]| judge_files(root, part);
+                for part in parallel::in_parts(&files, PART, judge) {
+                    report.damaged.extend(part?);
+                }
+            }
+            other => report.unseen.push(format!(
+                "content of objects: the repository has the mode {other:?}"
+            )),
+        }
+    }
+    Ok(Some(report))
+}
+
+fn mode_of(config: &str) -> String {
+    let mut values = config
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("mode")?.trim().strip_prefix('='));
+    values.next().unwrap_or_default().trim().to_owned()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ObjectKind {
+    Commit,
+    DirTree,
+    DirMeta,
+    File,
+}
+
+impl ObjectKind {
+    fn ending(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::DirTree => "dirtree",
+            Self::DirMeta => "dirmeta",
+            Self::File => "file",
+        }
+    }
+}
+
+struct Walk<'a> {
+    root: &'a Root,
+    /// Objects that were met, with the commit.
+    seen: BTreeMap<(Checksum, ObjectKind), String>,
+    report: Repository,
+}
+
+impl Walk<'_> {
+    fn commit(&mut self, name: &str, deep: bool) -> Result<(), RootError> {
+        let Some(checksum) = parse_hex(name) else {
+            return Ok(());
+        };
+        let partial = format!("/{REPOSITORY}/state/{name}.commitpartial");
+        // `ostree fsck` marks a commit with damaged or missing objects in the same way, with this text.
+        if let Ok(partial) = RootPath::parse(&partial)
+            && self
+                .root
+                .read_small(&partial)?
+                .is_some_and(|text| text != b"f")
+        {
+            let why = format!("commit {}: its pull is not complete", short(name));
+            self.report.unseen.push(why);
+            return Ok(());
+        }
+        self.report.commits.push(name.to_owned());
+        let Some(bytes) = self.metadata(checksum, ObjectKind::Commit, name)? else {
+            return Ok(());
+        };
+        let Some((tree, attributes)) = parse_commit(&bytes) else {
+            let why = format!("commit {}: its form is not known here", short(name));
+            self.report.unseen.push(why);
+            return Ok(());
+        };
+        self.metadata(attributes, ObjectKind::DirMeta, name)?;
+        let mut waiting = vec![tree];
+        while let Some(tree) = waiting.pop() {
+            let Some(bytes) = self.metadata(tree, ObjectKind::DirTree, name)? else {
+                continue;
+            };
+            if !deep {
+                return Ok(());
+            }
+            let Some(tree) = parse_dirtree(&bytes) else {
+                let why = format!("commit {}: a directory has an unknown form", short(name));
+                self.report.unseen.push(why);
+                continue;
+            };
+            if self.seen.len() > MAX_OBJECTS {
+                let why = format!("commit {}: more than {MAX_OBJECTS} objects", short(name));
+                self.report.unseen.push(why);
+                return Ok(());
+            }
+            for file in tree.files {
+                let at = (file, ObjectKind::File);
+                self.seen.entry(at).or_insert_with(|| name.to_owned());
+            }
+            for (contents, attributes) in tree.directories {
+                self.metadata(attributes, ObjectKind::DirMeta, name)?;
+                waiting.push(contents);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of an object that is met the first time and is sound.
+    fn metadata(
+        &mut self,
+        checksum: Checksum,
+        kind: ObjectKind,
+        commit: &str,
+    ) -> Result<Option<Vec<u8>>, RootError> {
+        if self.seen.contains_key(&(checksum, kind)) {
+            return Ok(None);
+        }
+        self.seen.insert((checksum, kind), commit.to_owned());
+        let (path, name) = object_path(&checksum, kind);
+        let Ok(path) = RootPath::parse(&path) else {
+            return Ok(None);
+        };
+        let bytes = self.root.read_within(&path, MAX_METADATA)?;
+        let fault = match &bytes {
+            None => Some(ObjectFault::Missing),
+            Some(bytes) if bytes.is_empty() => Some(ObjectFault::Empty),
+            Some(bytes) => Some(sha256(bytes))
+                .filter(|is| *is != name)
+                .map(ObjectFault::Other),
+        };
+        let Some(fault) = fault else {
+            return Ok(bytes);
+        };
+        self.report.damaged.push(DamagedObject {
+            path: path.to_string(),
+            checksum: name,
+            fault,
+            commit: commit.to_owned(),
+        });
+        Ok(None)
+    }
+}
+
+fn short(commit: &str) -> &str {
+    commit.get(..12).unwrap_or(commit)
+}
+
+fn parse_hex(text: &str) -> Option<Checksum> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    let mut checksum = [0; 32];
+    for (at, byte) in checksum.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(checksum)
+}
+
+/// Returns the path of an object and its checksum in hex.
+fn object_path(checksum: &Checksum, kind: ObjectKind) -> (String, String) {
+    let name = hex(checksum);
+    let (first, rest) = name.split_at(2);
+    let ending = kind.ending();
+    (
+        format!("/{REPOSITORY}/objects/{first}/{rest}.{ending}"),
+        name,
+    )
+}
+
+fn judge_files(root: &Root, files: &[(Checksum, String)]) -> Result<Vec<DamagedObject>, RootError> {
+    let mut damaged = Vec::new();
+    for (checksum, commit) in files {
+        let (path, name) = object_path(checksum, ObjectKind::File);
+        let Ok(at) = RootPath::parse(&path) else {
+            continue;
+        };
+        let failed = |errno: Errno| RootError {
+            path: path.clone(),
+            cause: errno.into(),
+        };
+        let fault = match root.place(&at)? {
+            None => Some(ObjectFault::Missing),
+            Some(place) => judge_file(&place, &name).map_err(failed)?,
+        };
+        damaged.extend(fault.map(|fault| DamagedObject {
+            path: path.clone(),
+            checksum: name.clone(),
+            fault,
+            commit: commit.clone(),
+        }));
+    }
+    Ok(damaged)
+}
+
+/// Hashes a file or link with its header, as a repository of mode `bare` keeps it.
+fn judge_file(place: &Place, name: &str) -> Result<Option<ObjectFault>, Errno> {
+    let Some(stat) = place.stat()? else {
+        return Ok(Some(ObjectFault::Missing));
+    };
+    let attributes = all_attributes(place)?;
+    let header = |stat: &FileStat, target: &[u8]| {
+        file_header(stat.st_uid, stat.st_gid, stat.st_mode, target, &attributes)
+    };
+    let is = match stat.st_mode & libc::S_IFMT {
+        libc::S_IFLNK => {
+            let target = place.read_target()?;
+            sha256(&header(&stat, target.as_bytes()))
+        }
+        _ => {
+            let file = place.open()?;
+            let errno =
+                |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            digest(header(&stat, b"").as_slice().chain(file))
+                .map_err(errno)?
+                .1
+        }
+    };
+    Ok(match stat.st_size {
+        _ if is == name => None,
+        0 => Some(ObjectFault::Empty),
+        _ => Some(ObjectFault::Other(is)),
+    })
+}
