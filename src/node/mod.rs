@@ -6,6 +6,7 @@ pub mod activity;
 pub mod authorities;
 pub mod boot;
 pub mod boot_kernels;
+pub mod boot_log;
 pub mod boot_variables;
 pub mod boot_waits;
 pub mod booted;

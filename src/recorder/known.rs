@@ -37,6 +37,19 @@ impl From<&FileStat> for Stamp {
     }
 }
 
+impl Stamp {
+    /// Returns the stamp of a file of a FAT, which has no inode and no `ctime`: a change that keeps size and time is not seen.
+    pub fn of_fat(size: u64, modified: u64) -> Self {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        Self {
+            inode: 0,
+            size: number(size),
+            modified: (number(modified), 0),
+            changed: (0, 0),
+        }
+    }
+}
+
 /// Digests of files, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownFiles(BTreeMap<String, (Stamp, String)>);
@@ -51,7 +64,8 @@ impl KnownFiles {
     /// Adds a digest. A file that was changed within the last seconds could change again without a new stamp.
     pub fn learn(&mut self, path: &str, stamp: Stamp, digest: &str, now: u64) {
         let now = i64::try_from(now).unwrap_or_default();
-        let is_old = stamp.modified.0.max(stamp.changed.0) < now.saturating_sub(RACY);
+        let is_old =
+            stamp.inode == 0 || stamp.modified.0.max(stamp.changed.0) < now.saturating_sub(RACY);
         if is_old && !path.contains('\n') {
             self.0.insert(path.to_owned(), (stamp, digest.to_owned()));
         }

@@ -196,7 +196,7 @@ pub enum Outcome {
     Good,
     /// The kubelet does not run at the end of the boot.
     NoKubelet,
-    /// The boot left no snapshot: it did not reach its end.
+    /// The start left no snapshot: the boot did not reach its end, or could not record it.
     NoEnd,
     /// The boot runs, and has left no snapshot so far.
     Running,

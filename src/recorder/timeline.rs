@@ -117,22 +117,35 @@ pub fn history(sources: &Sources<'_>) -> Vec<HistoryEntry> {
     all
 }
 
-/// Returns the starts of the system after which no snapshot was taken before the next one.
+/// Returns the starts of the system after which no snapshot was taken before the next one. Where records are gone, or the
+/// clock was set back, nothing is known of a start.
 fn failed_boots(sources: &Sources<'_>) -> Vec<HistoryEntry> {
-    let Some(first) = sources.records.iter().map(|record| record.at).min() else {
-        return Vec::new();
+    let records = sources.records;
+    let is_known = |from: u64, until: u64| {
+        let before = records.iter().rposition(|record| record.at < from);
+        let after = records.iter().position(|record| record.at >= until);
+        let has_own = records
+            .iter()
+            .any(|record| record.event == Event::Boot && (from..until).contains(&record.at));
+        let number = |at: Option<usize>| at.and_then(|at| records.get(at)).map(|one| one.number);
+        let own = records.iter().filter(|one| (from..until).contains(&one.at));
+        let own = u64::try_from(own.count()).unwrap_or_default();
+        match (number(before), number(after)) {
+            (None, _) => false,
+            (Some(before), Some(after)) => !has_own && before + own + 1 == after,
+            (Some(before), None) => {
+                let newest = records.last().map(|one| one.number);
+                !has_own && newest == Some(before + own)
+            }
+        }
     };
-    let ends: Vec<u64> = sources.boots.iter().skip(1).map(|boot| boot.at).collect();
-    let failed = sources.boots.iter().zip(ends).filter(|(boot, end)| {
-        let of_boot = |record: &&Record| record.event == Event::Boot;
-        let mut boots = sources.records.iter().filter(of_boot);
-        boot.at >= first && !boots.any(|record| (boot.at..*end).contains(&record.at))
-    });
-    let entry = |boot: &KnownBoot| HistoryEntry {
-        kernel: boot.kernel.clone(),
-        ..empty(Some(boot.at), Event::Boot, Outcome::NoEnd)
+    let starts = sources.boots.iter().zip(sources.boots.iter().skip(1));
+    let failed = starts.filter(|(start, next)| start.at < next.at && is_known(start.at, next.at));
+    let entry = |start: &KnownBoot| HistoryEntry {
+        kernel: start.kernel.clone(),
+        ..empty(Some(start.at), Event::Boot, Outcome::NoEnd)
     };
-    failed.map(|(boot, _)| entry(boot)).collect()
+    failed.map(|(start, _)| entry(start)).collect()
 }
 
 /// Puts a line without a snapshot before those that are not earlier: a boot or run begins before the snapshot of its end.
@@ -396,6 +409,18 @@ mod tests {
                 (Some(400), Outcome::Running),
             ]
         );
+    }
+
+    #[test]
+    fn where_records_are_gone_no_start_is_called_failed() {
+        let records = [record(1, 110, Event::Boot), record(4, 410, Event::Boot)];
+        let boot = |at| KnownBoot { at, kernel: None };
+        let all = history(&Sources {
+            records: &records,
+            boots: vec![boot(100), boot(200), boot(300), boot(400)],
+            ..Sources::default()
+        });
+        assert_eq!(short(&all), [(Some(1), Some(110)), (Some(4), Some(410))]);
     }
 
     #[test]

@@ -246,7 +246,7 @@ fn missing_evidence_is_said() {
 }
 
 /// A FAT in place of the second disk's partition, with these files.
-fn write_fat(lab: &Lab, device: &str, files: &[(&str, &[u8])]) -> bool {
+pub fn write_fat(lab: &Lab, device: &str, files: &[(&str, &[u8])]) -> bool {
     lab.node.write(device, "");
     let disk = lab.node.path(device);
     fs::File::options()

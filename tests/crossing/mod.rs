@@ -8,7 +8,7 @@ mod container_runtime;
 mod cpu_level;
 pub mod disks;
 mod drivers;
-mod firmware;
+pub mod firmware;
 mod forms;
 pub mod hardware;
 mod identity;

@@ -4,6 +4,7 @@ mod accidents;
 mod changes;
 mod doctor;
 mod keeping;
+mod places;
 mod secrets;
 
 use std::fs;

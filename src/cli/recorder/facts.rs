@@ -9,12 +9,12 @@ use crate::command::{CommandRunner, rpm, systemctl};
 use crate::daemon::annotations;
 use crate::kargs::Kargs;
 use crate::net::redact_url;
-use crate::node::platform::read_interfaces;
+use crate::node::platform::{read_interfaces, read_unmounted_partitions};
 use crate::node::{Host, OsRelease, bootloader, certificates, deploy_directories, os};
 use crate::paths;
 use crate::recorder::bounds::bounded;
 use crate::recorder::digest::Key;
-use crate::recorder::known::KnownFiles;
+use crate::recorder::known::{KnownFiles, Stamp};
 use crate::recorder::{Area, Facts, Snapshot, secrets};
 use crate::root::{Root, RootPath};
 use crate::source::server;
@@ -225,7 +225,7 @@ impl Observer<'_> {
         facts
     }
 
-    /// Of a partition that is not mounted nothing is read: its device would have to be read as a whole.
+    /// Of a partition that is not mounted, only files whose size or time changed are read again.
     fn system_partition(&mut self) -> Result<Option<Facts>, String> {
         for place in ["boot/efi", "efi"] {
             let top = RootPath::fixed(place);
@@ -234,7 +234,23 @@ impl Observer<'_> {
                 return Ok(Some(bounded(facts, 300)));
             }
         }
-        Ok(None)
+        let (known, key) = (self.known, self.key);
+        let found = read_unmounted_partitions(self.root, &mut |path, size, modified| {
+            let stamp = Stamp::of_fat(size, modified);
+            known.find(&unmounted(path), stamp).is_none()
+        })?;
+        let mut facts = Facts::new();
+        for file in found {
+            let path = unmounted(&file.path);
+            let stamp = Stamp::of_fat(file.size, file.modified);
+            let digest = match &file.bytes {
+                Some(bytes) => key.digest(bytes),
+                None => known.find(&path, stamp).unwrap_or_default().to_owned(),
+            };
+            self.fresh.learn(&path, stamp, &digest, self.now);
+            facts.insert(path, format!("{} bytes #{digest}", file.size));
+        }
+        Ok((!facts.is_empty()).then_some(facts))
     }
 
     fn interfaces(&self) -> Result<Facts, String> {
@@ -476,6 +492,11 @@ impl Observer<'_> {
         }
         rpm::query_versions(self.runner, &PACKAGES).unwrap_or_default()
     }
+}
+
+/// The name of a file of a partition that is not mounted.
+fn unmounted(path: &str) -> String {
+    format!("EFI/{path}")
 }
 
 /// Packages whose versions are kept.

@@ -7,9 +7,9 @@ use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::cli::{HistoryArgs, Output};
 use crate::error::ExitCode;
-use crate::node::host;
+use crate::node::{boot_log, host};
 use crate::recorder::shelf::{Damaged, Shelf};
-use crate::recorder::timeline::{self, KnownRun, Sources};
+use crate::recorder::timeline::{self, KnownBoot, KnownRun, Sources};
 use crate::recorder::{Event, Outcome, Record, Snapshot, compare};
 use crate::report;
 use crate::report::history::HistoryDocument;
@@ -76,7 +76,7 @@ pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> Hi
         records,
         differences,
         runs: root.map(runs).unwrap_or_default(),
-        boots: Vec::new(),
+        boots: root.map(boots).unwrap_or_default(),
         running,
     };
     let mut entries = timeline::history(&sources);
@@ -118,6 +118,19 @@ fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
         before = Some((record, snapshot, is_whole));
     }
     (all, damaged)
+}
+
+/// Returns the starts of the system that the node knows of.
+fn boots(root: &Root) -> Vec<KnownBoot> {
+    let all = boot_log::read(root).unwrap_or_else(|error| {
+        log::warn!("boots without a snapshot are not listed: {error}");
+        Vec::new()
+    });
+    let all = all.into_iter().map(|start| KnownBoot {
+        at: start.at,
+        kernel: Some(start.kernel).filter(|kernel| !kernel.is_empty()),
+    });
+    all.collect()
 }
 
 /// Returns the runs that the node knows of besides its snapshots.

@@ -188,17 +188,25 @@ fn read_below(
 
 /// Reads the file system of a device that is not mounted.
 fn read_device(root: &Root, names: &[String]) -> Seen<BTreeMap<String, Vec<u8>>> {
+    if let Some((name, file)) = open_device(root, names)? {
+        return read_fat(file).map_err(|error| format!("{name}: {error}"));
+    }
+    let first = names.first().map_or("", String::as_str);
+    Err(format!("{first} is missing below this root"))
+}
+
+/// Opens the device by the first of its names that exists.
+fn open_device<'a>(root: &Root, names: &'a [String]) -> Seen<Option<(&'a String, File)>> {
     for name in names {
         let Ok(path) = RootPath::parse(name) else {
             continue;
         };
         let opened = root.open_block_device(&path);
         if let Some(file) = opened.map_err(|error| error.to_string())? {
-            return read_fat(file).map_err(|error| format!("{name}: {error}"));
+            return Ok(Some((name, file)));
         }
     }
-    let first = names.first().map_or("", String::as_str);
-    Err(format!("{first} is missing below this root"))
+    Ok(None)
 }
 
 fn read_fat(file: File) -> io::Result<BTreeMap<String, Vec<u8>>> {
@@ -206,23 +214,103 @@ fn read_fat(file: File) -> io::Result<BTreeMap<String, Vec<u8>>> {
         file,
         left: MAX_READ,
     };
-    let system = fatfs::FileSystem::new(disk, fatfs::FsOptions::new())?;
     let mut files = BTreeMap::new();
-    let top = system.root_dir();
+    read_entries(disk, &mut |shown, entry| {
+        let mut bytes = Vec::new();
+        entry.to_file().take(MAX_FILE).read_to_end(&mut bytes)?;
+        files.insert(shown, bytes);
+        Ok(())
+    })?;
+    Ok(files)
+}
+
+/// Calls `take` for each file below `EFI`, with its path in small letters.
+fn read_entries(disk: ReadOnly, take: &mut TakeEntry<'_>) -> io::Result<()> {
+    let system = fatfs::FileSystem::new(disk, fatfs::FsOptions::new())?;
+    let (top, mut left) = (system.root_dir(), MAX_FILES);
     for entry in top.iter() {
         let entry = entry?;
         if entry.is_dir() && entry.file_name().eq_ignore_ascii_case("EFI") {
-            read_fat_below(&entry.to_dir(), "", MAX_DEPTH, &mut files)?;
+            read_fat_below(&entry.to_dir(), "", MAX_DEPTH, &mut left, take)?;
         }
     }
-    Ok(files)
+    Ok(())
+}
+
+/// Takes a file of a FAT.
+type TakeEntry<'a> = dyn FnMut(String, &fatfs::DirEntry<'_, ReadOnly>) -> io::Result<()> + 'a;
+
+/// A file of an EFI system partition that is not mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnmountedFile {
+    /// Path below `EFI`, in small letters.
+    pub path: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of its last change, as a number that grows with it; FAT has it in steps of two seconds, without a zone.
+    pub modified: u64,
+    /// Its bytes, if they were wanted.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// Reads the files of the EFI system partitions that are not mounted. The bytes of a file are read only if `wanted`, which is asked
+/// with path, size and time, returns true.
+///
+/// # Errors
+/// The reason why a partition cannot be read.
+pub fn read_unmounted_partitions(
+    root: &Root,
+    wanted: &mut dyn FnMut(&str, u64, u64) -> bool,
+) -> Seen<Vec<UnmountedFile>> {
+    let storage = Storage::observe(root);
+    let mut all = Vec::new();
+    for device in storage.devices.iter().flatten() {
+        let mut mounts = storage.mounts.iter().flatten();
+        let is_mounted = mounts.any(|mount| mount.number == device.number);
+        if is_mounted || !device.get("ID_PART_ENTRY_TYPE").eq_ignore_ascii_case(ESP) {
+            continue;
+        }
+        let names = [device.path(), format!("/dev/block/{}", device.number)];
+        let Some((name, file)) = open_device(root, &names)? else {
+            continue;
+        };
+        let disk = ReadOnly {
+            file,
+            left: MAX_READ,
+        };
+        let read = read_entries(disk, &mut |path, entry| {
+            let (size, modified) = (entry.len(), in_order(&entry.modified()));
+            let mut bytes = wanted(&path, size, modified).then(Vec::new);
+            if let Some(bytes) = &mut bytes {
+                entry.to_file().take(MAX_FILE).read_to_end(bytes)?;
+            }
+            all.push(UnmountedFile {
+                path,
+                size,
+                modified,
+                bytes,
+            });
+            Ok(())
+        });
+        read.map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(all)
+}
+
+/// Returns a time as a number that grows with it.
+fn in_order(time: &fatfs::DateTime) -> u64 {
+    let (date, time) = (&time.date, &time.time);
+    let days = (u64::from(date.year) * 12 + u64::from(date.month)) * 31 + u64::from(date.day);
+    let seconds = (u64::from(time.hour) * 60 + u64::from(time.min)) * 60 + u64::from(time.sec);
+    days * 86_400 + seconds
 }
 
 fn read_fat_below(
     directory: &fatfs::Dir<'_, ReadOnly>,
     shown: &str,
     depth: usize,
-    files: &mut BTreeMap<String, Vec<u8>>,
+    left: &mut usize,
+    take: &mut TakeEntry<'_>,
 ) -> io::Result<()> {
     for entry in directory.iter() {
         let entry = entry?;
@@ -232,11 +320,10 @@ fn read_fat_below(
         }
         let shown = format!("{shown}{name}");
         if entry.is_dir() && depth > 0 {
-            read_fat_below(&entry.to_dir(), &format!("{shown}/"), depth - 1, files)?;
-        } else if entry.is_file() && entry.len() <= MAX_FILE && files.len() < MAX_FILES {
-            let mut bytes = Vec::new();
-            entry.to_file().take(MAX_FILE).read_to_end(&mut bytes)?;
-            files.insert(shown, bytes);
+            read_fat_below(&entry.to_dir(), &format!("{shown}/"), depth - 1, left, take)?;
+        } else if entry.is_file() && entry.len() <= MAX_FILE && *left > 0 {
+            *left -= 1;
+            take(shown, &entry)?;
         }
     }
     Ok(())

@@ -30,7 +30,9 @@ pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
 pub use devices::{DeviceLevel, Disk};
 pub use filesystems::{Encrypted, Xfs};
-pub use firmware::{BootupdState, Firmware, SystemPartition};
+pub use firmware::{
+    BootupdState, Firmware, SystemPartition, UnmountedFile, read_unmounted_partitions,
+};
 pub use interface_names::{
     InterfaceNames, NameUse, PERSIST_STAMP, of_arguments, pinned_by_arguments,
 };

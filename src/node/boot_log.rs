@@ -1,0 +1,100 @@
+//! Starts of the system, from `wtmp`: systemd writes a line at each start, before most services.
+
+use crate::root::{Root, RootError, RootPath};
+
+/// A start of the system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SystemStart {
+    /// Time by the node's clock; seconds since 1970.
+    pub at: u64,
+    /// Version of the kernel.
+    pub kernel: String,
+}
+
+const FILE: &str = "var/log/wtmp";
+/// Largest file that is read; a larger one is not rotated as it should be.
+const MAX_FILE: u64 = 16 << 20;
+/// `BOOT_TIME` of `utmp.h`.
+const BOOT_TIME: u16 = 2;
+/// Size of an entry, and position of its time, where times have 32 bits (x86, s390x, POWER).
+const SHORT: (usize, usize) = (384, 340);
+/// The same where they have 64 bits (arm64, RISC-V).
+const LONG: (usize, usize) = (400, 344);
+/// Position of the kernel's version, and its longest length.
+const HOST: (usize, usize) = (76, 256);
+
+/// Reads the starts of the system, oldest first; empty without such a file.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn read(root: &Root) -> Result<Vec<SystemStart>, RootError> {
+    let bytes = root.read_within(&RootPath::fixed(FILE), MAX_FILE)?;
+    Ok(parse(&bytes.unwrap_or_default()))
+}
+
+/// Parses the file. A file with entries of neither form has no starts.
+fn parse(bytes: &[u8]) -> Vec<SystemStart> {
+    let is_form = |(size, _): &(usize, usize)| {
+        let types = bytes.chunks(*size).map(|entry| number(entry, 0, 2));
+        bytes.len().is_multiple_of(*size)
+            && types
+                .into_iter()
+                .all(|kind| kind.is_some_and(|kind| kind < 10))
+    };
+    let Some((size, time)) = [SHORT, LONG].into_iter().find(is_form) else {
+        return Vec::new();
+    };
+    let start = |entry: &[u8]| {
+        let at = number(entry, time, 4)?;
+        let kernel = entry.get(HOST.0..HOST.0 + HOST.1)?;
+        let end = kernel.iter().position(|byte| *byte == 0);
+        let kernel = kernel.get(..end.unwrap_or(HOST.1))?;
+        (number(entry, 0, 2)? == u64::from(BOOT_TIME)).then(|| SystemStart {
+            at,
+            kernel: String::from_utf8_lossy(kernel).into_owned(),
+        })
+    };
+    bytes.chunks(size).filter_map(start).collect()
+}
+
+/// Returns a number of a few bytes, the lowest first; those of s390x are stored in the order of this machine.
+fn number(entry: &[u8], at: usize, length: usize) -> Option<u64> {
+    let bytes = entry.get(at..at + length)?;
+    let value = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+    Some(match cfg!(target_endian = "big") {
+        true => bytes.iter().fold(0, value),
+        false => bytes.iter().rev().fold(0, value),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry((size, time): (usize, usize), kind: u8, at: u32) -> Vec<u8> {
+        let mut entry = vec![0; size];
+        entry[0] = kind;
+        entry[44..50].copy_from_slice(b"reboot");
+        entry[76..82].copy_from_slice(b"5.14.0");
+        entry[time..time + 4].copy_from_slice(&at.to_le_bytes());
+        entry
+    }
+
+    #[test]
+    fn starts_are_read_from_both_forms() {
+        for form in [SHORT, LONG] {
+            let all = [
+                entry(form, 2, 100),
+                entry(form, 7, 150),
+                entry(form, 2, 200),
+            ]
+            .concat();
+            let times: Vec<u64> = parse(&all).iter().map(|one| one.at).collect();
+            assert_eq!(times, [100, 200]);
+            assert_eq!(parse(&all)[0].kernel, "5.14.0");
+            assert_eq!(parse(&all[1..]), []);
+            assert_eq!(parse(&vec![0xff; form.0 * 3]), []);
+        }
+        assert_eq!(parse(b""), []);
+    }
+}
