@@ -26,6 +26,8 @@ pub mod go_quote;
 
 pub mod ssh_key;
 
+pub mod age;
+
 pub mod owned;
 
 pub mod invocation;

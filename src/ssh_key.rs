@@ -118,6 +118,35 @@ impl PublicKey {
     }
 }
 
+/// The encoded parts of a public key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireKey {
+    /// The whole key, as it stands in base64.
+    pub blob: Vec<u8>,
+    /// The fields after the type.
+    pub fields: Vec<Vec<u8>>,
+}
+
+/// Reads a key that [`PublicKey::check`] accepts, with or without options before it, for a computation with it.
+///
+/// # Errors
+/// The reason, as the end of a sentence.
+pub fn read_wire(line: &str) -> Result<(PublicKey, WireKey), KeyError> {
+    let line = line.trim();
+    let plain = match is_type(words(line).0) {
+        true => line,
+        false => after_options(line)
+            .filter(|rest| is_type(words(rest).0))
+            .ok_or(KeyError::NoType)?,
+    };
+    let key = PublicKey::check(plain)?;
+    let whole = || KeyError::NotWhole(key.kind.clone());
+    let blob = decoded(words(plain).1).ok_or_else(whole)?;
+    let fields = fields(&blob).ok_or_else(whole)?;
+    let fields = fields.into_iter().skip(1).map(<[u8]>::to_vec).collect();
+    Ok((key, WireKey { blob, fields }))
+}
+
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.fingerprint)?;

@@ -33,6 +33,8 @@ podman             -                                             podman
 etcd               -                                             etcd-server
 cryptsetup         -                                             cryptsetup-bin
 openssl            -                                             openssl
+age                -                                             age
+ssh-keygen         -                                             openssh-client
 ip                 -                                             iproute2
 ostree             -                                             ostree
 unshare            -                                             util-linux

@@ -475,6 +475,12 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub bundle: Option<PathBuf>,
 
+    /// Encrypt the bundle to this public key: ssh-ed25519, ssh-rsa or age1..., or a file
+    /// with such keys, one a line; may be given several times. `age -d -i KEYFILE FILE`
+    /// opens it with the secret key
+    #[arg(long, value_name = "KEY", requires = "bundle", conflicts_with = "id")]
+    pub recipient: Vec<String>,
+
     /// Also run the slow checks: hashes objects and whole databases. Takes minutes on a
     /// slow disk
     #[arg(long, conflicts_with = "id")]

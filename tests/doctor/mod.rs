@@ -55,6 +55,7 @@ mod fp_57;
 mod fp_59;
 mod fp_61;
 mod master;
+mod recipients;
 mod small;
 mod until;
 mod worker;

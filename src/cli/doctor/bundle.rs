@@ -1,15 +1,14 @@
 //! `doctor --bundle`: what was looked at, in one archive for somebody else. No content of a file that a config brings is
 //! in it: those are told by their digests, and addresses without user, password and query.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::age::{self, Recipient};
 use crate::cli::DaemonArgs;
 use crate::cli::status;
 use crate::command::rpm_ostree::arguments;
@@ -23,6 +22,7 @@ use crate::report;
 use crate::root::{Root, RootPath};
 use crate::source::cache;
 use crate::time::now;
+use crate::transaction;
 
 /// One file of the archive.
 struct Piece {
@@ -40,6 +40,7 @@ pub(super) fn write(
     runner: &dyn CommandRunner,
     daemon: &DaemonArgs,
     path: &Path,
+    recipients: &[Recipient],
     doctor: [String; 2],
 ) -> Result<String> {
     let [text, json] = doctor;
@@ -53,8 +54,15 @@ pub(super) fn write(
     }
     let list = list(&pieces);
     pieces.insert(0, piece("LIST", "this list", Ok(list.clone())));
-    pack(path, &pieces).map_err(|error| {
-        let (path, why) = (path.display(), Reason::from(error));
+    let archive = pack(&pieces).map_err(Reason::from);
+    let archive = archive.map_err(|why| anyhow!("packing the bundle: {why}"))?;
+    let bytes = match recipients {
+        [] => archive,
+        recipients => age::encrypt(&archive, recipients).context("encrypting the bundle")?,
+    };
+    // A bundle of before is never written over.
+    transaction::write_output(path, &bytes, |_| false).map_err(|why| {
+        let path = path.display();
         anyhow!("writing {path}: {why}; give another FILE, where nothing is yet and there is room")
     })?;
     Ok(list)
@@ -180,23 +188,9 @@ fn list(pieces: &[Piece]) -> String {
     pieces.iter().map(line).collect()
 }
 
-/// Only for who runs this, and never over what is there. A half is worth nothing to anybody.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the file that was just made where the caller named one"
-)]
-fn pack(path: &Path, pieces: &[Piece]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    fill(file, pieces).inspect_err(|_| drop(fs::remove_file(path)))
-}
-
-fn fill(file: File, pieces: &[Piece]) -> io::Result<()> {
-    let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::best()));
+/// Returns the archive.
+fn pack(pieces: &[Piece]) -> io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
     for piece in pieces {
         let mut header = tar::Header::new_gnu();
         header.set_size(piece.text.len() as u64);
@@ -205,7 +199,5 @@ fn fill(file: File, pieces: &[Piece]) -> io::Result<()> {
         let name = format!("{FOLDER}/{}", piece.name);
         archive.append_data(&mut header, name, piece.text.as_bytes())?;
     }
-    let mut file = archive.into_inner()?.finish()?;
-    file.flush()?;
-    file.sync_all()
+    archive.into_inner()?.finish()
 }

@@ -7,6 +7,7 @@ mod fix;
 mod gather;
 mod host_network;
 mod objects;
+mod recipients;
 mod server_clock;
 mod service_configs;
 mod until;
@@ -22,11 +23,13 @@ use super::access;
 use super::recorder::since::since_good;
 use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
+use crate::age::Recipient;
 use crate::doctor::checks::CHECKS;
 use crate::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
 use crate::error::ExitCode;
 use crate::report;
 use crate::report::doctor::Style;
+use crate::text::inline;
 
 /// Runs `doctor`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
@@ -36,6 +39,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(id) = &args.cure.fix {
         return fix::run(ui, args, id);
     }
+    let recipients = recipients::read(&args.recipient)?;
     let root = with_disk(open_root(ui)?, &ui.root)?;
     let again = root.again();
     let evidence = gather::all(root, ui.runner, &ui.root, args);
@@ -47,7 +51,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         diagnosis.put_since(since);
     }
     if let Some(path) = &args.bundle {
-        return bundled(ui, args, path, &evidence.root, &diagnosis);
+        return bundled(ui, args, (path, &recipients), &evidence.root, &diagnosis);
     }
     let text = match ui.output {
         Output::Json => report::doctor::to_json(&evidence.root, &diagnosis)?,
@@ -80,7 +84,7 @@ fn is_denied(diagnosis: &Diagnosis) -> bool {
 fn bundled(
     ui: &Ui<'_>,
     args: &DoctorArgs,
-    path: &Path,
+    (path, recipients): (&Path, &[Recipient]),
     shown: &str,
     diagnosis: &Diagnosis,
 ) -> Result<ExitCode> {
@@ -92,13 +96,25 @@ fn bundled(
         report::doctor::to_text(shown, diagnosis, plain),
         report::doctor::to_json(shown, diagnosis)?,
     ];
-    let list = bundle::write(&open_root(ui)?, ui.runner, &args.daemon, path, both)?;
-    let written = format!(
-        "{list}\nWritten to {}, for its owner alone to read.\n",
-        path.display()
-    );
+    let root = open_root(ui)?;
+    let list = bundle::write(&root, ui.runner, &args.daemon, path, recipients, both)?;
+    let written = format!("{list}\n{}", written_to(path, recipients));
     report::print_result(written.as_bytes());
     Ok(code(diagnosis))
+}
+
+fn written_to(path: &Path, recipients: &[Recipient]) -> String {
+    let path = path.display();
+    if recipients.is_empty() {
+        return format!("Written to {path}, for its owner alone to read.\n");
+    }
+    let keys = recipients.iter();
+    let keys: String = keys
+        .map(|key| format!("  {}\n", inline(key.shown())))
+        .collect();
+    format!(
+        "Written to {path}, encrypted to:\n{keys}Open it with: age -d -i KEYFILE {path} | tar xz\n"
+    )
 }
 
 /// Finds a check by its id.
