@@ -102,6 +102,8 @@ pub mod recorder;
 
 pub mod doctor;
 
+pub mod fleet;
+
 pub mod report;
 
 pub mod cli;

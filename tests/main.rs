@@ -24,5 +24,6 @@ mod install;
 mod layers;
 mod os;
 mod recorder;
+mod pages;
 mod rollback;
 mod screens;

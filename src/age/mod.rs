@@ -78,7 +78,7 @@ fn written(stanza: &Stanza) -> String {
         }
         out.push(letter);
     }
-    if !body.is_empty() && body.len() % COLUMNS == 0 {
+    if !body.is_empty() && body.len().is_multiple_of(COLUMNS) {
         out.push('\n');
     }
     out.push('\n');

@@ -71,6 +71,12 @@ pub(super) const RENDER: &str = "Examples:
   mco-rescue render worker w.yaml > rendered.json
   mco-rescue plan rendered.json";
 
+pub(super) const REPORT: &str = "Examples:
+  ssh core@worker-0 sudo mco-rescue status -o json > nodes/worker-0.status.json
+  ssh core@worker-0 sudo mco-rescue doctor -o json > nodes/worker-0.doctor.json
+  mco-rescue report nodes
+  mco-rescue report nodes --out week-12.html";
+
 pub(super) const ROLLBACK: &str = "Examples:
   mco-rescue rollback
   mco-rescue rollback --list

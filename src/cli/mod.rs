@@ -10,6 +10,7 @@ mod evidence;
 mod examples;
 mod fetch;
 mod firstboot;
+mod fleet;
 mod handover;
 mod install;
 mod kept;
@@ -66,10 +67,10 @@ const EVERYWHERE: &str = "Options of every command";
     0  done; verify: nothing differs; doctor: nothing to do\n  \
     1  an error or a refusal; nothing was changed\n  \
     2  wrong command line\n  \
-    3  verify or diff found differences; doctor: a warning\n  \
+    3  verify or diff found differences; doctor, report: a warning\n  \
     4  the run failed and everything was put back\n  \
     5  the run is half-way: run `mco-rescue recover`\n  \
-    6  doctor found something critical\n\n\
+    6  doctor or report found something critical\n\n\
     First steps on a broken node:\n  \
     mco-rescue doctor\n  \
     mco-rescue status\n  \
@@ -228,6 +229,17 @@ pub enum Command {
     /// the operator would give it, for plan and apply.
     #[command(after_long_help = examples::RENDER)]
     Render(RenderArgs),
+
+    /// Make one page about many nodes, from gathered status and doctor documents
+    ///
+    /// Changes no node. Reads the JSON documents in DIR and the directories below it
+    /// (NODE.json, NODE.status.json, NODE.doctor.json, NODE/status.json), and bundles
+    /// (NODE.tar.gz). The page has what each node is on, what it suffers from, worst
+    /// first, and what differs between siblings of a pool. A file that cannot be used is
+    /// listed and stops nothing. Ends with exit code 6 when a node has something
+    /// critical, 3 when the worst is a warning or not all is known, and 0 otherwise.
+    #[command(after_long_help = examples::REPORT)]
+    Report(ReportArgs),
 
     /// Take the last finished run back: every file, unit, user and record as it was
     ///
@@ -810,6 +822,19 @@ pub struct ShowArgs {
     pub path: Option<String>,
 }
 
+/// Which documents become a page.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The directory with the documents, a path of this machine
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// The page; an older page of this program is replaced, any other file is not
+    /// [default: DIR/fleet.html]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
 /// What to render.
 #[derive(Debug, Args)]
 pub struct RenderArgs {
@@ -1126,6 +1151,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Fetch(args) => fetch::run(ui, args),
         Command::Cache(command) => cache::run(ui, command),
         Command::Render(args) => render::run(args),
+        Command::Report(args) => fleet::run(ui, args),
         Command::Rollback(args) => rollback::run(ui, args),
         Command::Recover(args) => recover::run(ui, args),
         Command::Complete => complete::run(ui),

@@ -66,8 +66,8 @@ pub use force::{request_force, withdraw_force};
 pub use jobs::RunningSystem;
 pub use last_run::{LastRun, RunOutcome, RunPhase};
 pub use lock::{Lock, LockError, acquire_lock, is_held, lock_directory};
-pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use output::{OutputError, write_output};
+pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{
     Changes, Pending, RecoverError, RecoverRequest, Recovered, find_frozen, find_pending,
     find_strays, give_up_run, id_order, read_history, recover_interrupted,

@@ -84,7 +84,22 @@ fn the_first_run_changes_every_node_and_the_second_none() {
         assert_eq!(report["recorded"], NAME);
         assert_eq!(report["root"], json!(root.dir()));
         assert_eq!(report["last_run"]["outcome"], "done");
+        let findings = pair.fleet.report(&format!("{host}.doctor")).unwrap();
+        assert_eq!(findings["schema"], "mco-rescue/doctor/v1");
     }
+    // What was gathered is what `report` reads.
+    let gathered = pair.fleet.path("reports");
+    let mut command = std::process::Command::new(crate::support::PROGRAM);
+    command.args(["--output", "json", "report"]).arg(gathered);
+    let page = crate::support::Run::of(command.output().unwrap()).json();
+    let mut names: Vec<&str> = page["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["first", "second"]);
     assert_eq!(pair.fleet.left_behind(), Vec::<PathBuf>::new());
 
     let before = [pair.first.everything(), pair.second.everything()];

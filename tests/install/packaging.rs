@@ -320,7 +320,7 @@ fn bash_completes_commands_options_and_values() {
     let file = root.path("package/usr/share/bash-completion/completions/mco-rescue");
     let cases: [(&[&str], &[&str]); 6] = [
         (&["mco-rescue", "ap"], &["apply"]),
-        (&["mco-rescue", "re"], &["record", "render", "recover"]),
+        (&["mco-rescue", "ren"], &["render"]),
         (&["mco-rescue", "apply", "--files"], &["--files-only"]),
         (&["mco-rescue", "cache", "ex"], &["export"]),
         (&["mco-rescue", "plan", "--output", ""], &["text", "json"]),

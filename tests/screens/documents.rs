@@ -179,6 +179,10 @@ fn of_a_directory(all: &mut Collected) {
     root.write("etc/NetworkManager/system-connections/a.nmconnection", "");
     let fix = &["doctor", "--yes", "--fix", "FP-12"];
     all.run(&root, &[&["doctor"], fix, fix, &["rollback", "--yes"]]);
+    let gathered = root.path("gathered");
+    let status = root.run(&["status", "--output", "json"]).ok();
+    root.write("gathered/worker-0.json", &status.out());
+    all.run(&root, &[&["report", gathered.to_str().unwrap()]]);
     root.write("etc/two", "edited\n");
     root.chmod("etc/both", 0o600);
     root.remove("etc/systemd/system/a.service");
@@ -291,6 +295,7 @@ fn a_validator_accepts_what_the_program_prints() {
         "rollback-list/v1",
         "complete/v1",
         "status/v1",
+        "fleet/v1",
     ]);
     with_mounts(|| {
         of_a_system(&mut all);

@@ -283,7 +283,7 @@ fn named_options(prose: &str) -> BTreeSet<String> {
         .collect()
 }
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "apply",
     "pivot",
     "plan",
@@ -294,6 +294,7 @@ const COMMANDS: [&str; 15] = [
     "fetch",
     "cache",
     "render",
+    "report",
     "recover",
     "complete",
     "firstboot",

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use serde_json::Value;
 
 use crate::age::{self, Recipient};
 use crate::cli::DaemonArgs;
@@ -15,10 +16,11 @@ use crate::command::rpm_ostree::arguments;
 use crate::command::{CommandLine, CommandRunner, systemctl};
 use crate::document::Desired;
 use crate::net;
-use crate::node::{Records, bootloader, host};
+use crate::node::{Machine, Records, bootloader, host};
 use crate::paths;
 use crate::reason::Reason;
 use crate::report;
+use crate::report::html::node::NodeDocuments;
 use crate::root::{Root, RootPath};
 use crate::source::cache;
 use crate::time::now;
@@ -52,6 +54,11 @@ pub(super) fn write(
     if root.is_live() {
         pieces.extend(of_system(runner));
     }
+    let page = page(root, &pieces);
+    pieces.insert(
+        0,
+        piece("report.html", "all of it as a page for a browser", Ok(page)),
+    );
     let list = list(&pieces);
     pieces.insert(0, piece("LIST", "this list", Ok(list.clone())));
     let archive = pack(&pieces).map_err(Reason::from);
@@ -66,6 +73,26 @@ pub(super) fn write(
         anyhow!("writing {path}: {why}; give another FILE, where nothing is yet and there is room")
     })?;
     Ok(list)
+}
+
+/// Makes the page of the other pieces; what is no document there is missing on the page.
+fn page(root: &Root, pieces: &[Piece]) -> String {
+    let document = |name: &str| -> Option<Value> {
+        let piece = pieces.iter().find(|piece| piece.name == name)?;
+        serde_json::from_str(&piece.text).ok()
+    };
+    let (doctor, status) = (document("doctor.json"), document("status.json"));
+    let (history, diff) = (document("history.json"), document("diff.json"));
+    let machine = Machine::observe(root).ok();
+    report::html::node::to_html(&NodeDocuments {
+        name: machine.as_ref().and_then(|machine| machine.name.as_deref()),
+        system: machine.as_ref().map(|machine| machine.system.as_str()),
+        now: now(),
+        doctor: doctor.as_ref(),
+        status: status.as_ref(),
+        history: history.as_ref(),
+        diff: diff.as_ref(),
+    })
 }
 
 /// What cannot be had is in the archive with the reason.

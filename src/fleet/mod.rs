@@ -1,0 +1,432 @@
+//! Many nodes by their documents: what each one is on, what it suffers from, and what differs between siblings.
+//!
+//! Pure: documents of `status` and `doctor` in, values out. Documents come from nodes with other versions of this
+//! program, so every key may be missing, and none of them is trusted.
+
+mod facts;
+mod names;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub use facts::{StatusFact, five_facts, pool_of_config};
+pub use names::{node_of_bundle, node_of_document};
+
+/// A document of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeDocument {
+    /// `mco-rescue/status/v1`.
+    Status(Value),
+    /// `mco-rescue/doctor/v1`.
+    Doctor(Value),
+    /// Another document of this program, which has no place on the page.
+    Other,
+}
+
+/// Reads a document.
+///
+/// # Errors
+/// The reason why it cannot be used, as the end of a sentence.
+pub fn read_document(bytes: &[u8]) -> Result<NodeDocument, String> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err("is empty".to_owned());
+    }
+    let document: Value = serde_json::from_slice(bytes)
+        .map_err(|error| format!("is no JSON document, or only a part of one: {error}"))?;
+    let schema = document.get("schema").and_then(Value::as_str);
+    match schema {
+        Some("mco-rescue/status/v1") => Ok(NodeDocument::Status(document)),
+        Some("mco-rescue/doctor/v1") => Ok(NodeDocument::Doctor(document)),
+        Some(other) if is_of_another_version(other) => {
+            Err(format!("is of another version of the program: {other}"))
+        }
+        Some(other) if other.starts_with("mco-rescue/") => Ok(NodeDocument::Other),
+        _ => Err("is no document of mco-rescue".to_owned()),
+    }
+}
+
+fn is_of_another_version(schema: &str) -> bool {
+    ["mco-rescue/status/", "mco-rescue/doctor/"]
+        .iter()
+        .any(|begins| schema.starts_with(begins))
+}
+
+/// The severity of a node, or of a finding. The worst comes first in every order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeHealth {
+    /// Something critical was found.
+    Critical,
+    /// The worst finding is a warning.
+    Warning,
+    /// No doctor document was gathered, so nothing is known.
+    Unknown,
+    /// The worst finding is a notice.
+    Notice,
+    /// Nothing was found.
+    Healthy,
+}
+
+impl NodeHealth {
+    /// Returns the health as one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::Warning => "warning",
+            Self::Unknown => "unknown",
+            Self::Notice => "notice",
+            Self::Healthy => "healthy",
+        }
+    }
+
+    fn of_word(word: &str) -> Self {
+        match word {
+            "critical" => Self::Critical,
+            "warning" => Self::Warning,
+            "notice" => Self::Notice,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// A node with its documents.
+#[derive(Debug, Clone, Default)]
+pub struct FleetNode {
+    /// The name, as the files are named.
+    pub name: String,
+    /// The status document.
+    pub status: Option<Value>,
+    /// The doctor document.
+    pub doctor: Option<Value>,
+}
+
+impl FleetNode {
+    /// Adds a document. Of two of a kind the newer one counts, or the later one if they tell no time.
+    pub fn add(&mut self, document: NodeDocument) {
+        let time = |value: &Value| value.get("now").and_then(Value::as_u64).unwrap_or_default();
+        match document {
+            NodeDocument::Status(new) => {
+                let is_older = |old: &Value| time(old) > time(&new);
+                if !self.status.as_ref().is_some_and(is_older) {
+                    self.status = Some(new);
+                }
+            }
+            NodeDocument::Doctor(new) => self.doctor = Some(new),
+            NodeDocument::Other => {}
+        }
+    }
+
+    /// Returns the pool by the name of the recorded config.
+    pub fn pool(&self) -> Option<&str> {
+        pool_of_config(text(self.status.as_ref()?, "recorded")?)
+    }
+
+    /// Returns the health by the worst finding.
+    pub fn health(&self) -> NodeHealth {
+        let Some(doctor) = &self.doctor else {
+            return NodeHealth::Unknown;
+        };
+        let worst = findings(doctor).map(severity).min();
+        worst.unwrap_or(NodeHealth::Healthy)
+    }
+
+    /// Returns the time of the status document.
+    pub fn seen(&self) -> Option<u64> {
+        self.status.as_ref()?.get("now")?.as_u64()
+    }
+}
+
+/// Returns the findings of a doctor document.
+pub fn findings(doctor: &Value) -> impl Iterator<Item = &Value> {
+    doctor
+        .get("findings")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+/// Returns the severity of a finding.
+pub fn severity(finding: &Value) -> NodeHealth {
+    NodeHealth::of_word(text(finding, "severity").unwrap_or_default())
+}
+
+/// Returns a text of a document; an empty one is missing.
+pub fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value
+        .get(key)?
+        .as_str()
+        .filter(|text| !text.trim().is_empty())
+}
+
+/// A kind of trouble, with the nodes that have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Trouble {
+    /// Id of the check.
+    pub check: String,
+    /// The worst severity of it.
+    pub severity: NodeHealth,
+    /// The trouble of each node.
+    pub nodes: Vec<TroubledNode>,
+}
+
+/// A node with one trouble.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TroubledNode {
+    /// Name of the node.
+    pub node: String,
+    /// Severity on this node.
+    pub severity: NodeHealth,
+    /// The trouble in one line.
+    pub what: String,
+}
+
+/// A fact that is not the same on all nodes of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SiblingDifference {
+    /// Name of the pool.
+    pub pool: String,
+    /// The fact.
+    pub fact: &'static str,
+    /// The value of more than half of the nodes; None if no value has so many.
+    pub majority: Option<String>,
+    /// Number of nodes with that value.
+    pub agreeing: usize,
+    /// The other values with their nodes, the most frequent first.
+    pub others: Vec<OtherValue>,
+}
+
+/// A value of some nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OtherValue {
+    /// The value.
+    pub value: String,
+    /// Names of the nodes.
+    pub nodes: Vec<String>,
+}
+
+/// All nodes.
+#[derive(Debug, Clone, Default)]
+pub struct Fleet {
+    /// The nodes, the sickest first, else by name.
+    pub nodes: Vec<FleetNode>,
+    /// The troubles: the worst first, then the most frequent.
+    pub troubles: Vec<Trouble>,
+    /// Differences between the nodes of a pool.
+    pub differences: Vec<SiblingDifference>,
+    /// Files that could not be used, with the reason.
+    pub skipped: Vec<SkippedFile>,
+}
+
+/// A file that is not a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SkippedFile {
+    /// Its path in the directory.
+    pub file: String,
+    /// The reason, as the end of a sentence.
+    pub why: String,
+}
+
+impl Fleet {
+    /// Compares the nodes.
+    pub fn new(mut nodes: Vec<FleetNode>, skipped: Vec<SkippedFile>) -> Self {
+        nodes.sort_by(|a, b| {
+            let key = |node: &FleetNode| (node.health(), natural(&node.name));
+            key(a).cmp(&key(b))
+        });
+        Self {
+            troubles: troubles(&nodes),
+            differences: differences(&nodes),
+            nodes,
+            skipped,
+        }
+    }
+
+    /// Returns the number of nodes with this health.
+    pub fn count(&self, health: NodeHealth) -> usize {
+        let nodes = self.nodes.iter();
+        nodes.filter(|node| node.health() == health).count()
+    }
+}
+
+/// Returns the parts of a name in which numbers count as numbers: `worker-2` stands before `worker-10`.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![(String::new(), 0_u64)];
+    let mut in_number = false;
+    for c in name.chars() {
+        match c.to_digit(10) {
+            Some(digit) => {
+                if let Some((_, number)) = parts.last_mut() {
+                    *number = number.saturating_mul(10).saturating_add(digit.into());
+                }
+                in_number = true;
+            }
+            None => {
+                if in_number {
+                    parts.push((String::new(), 0));
+                    in_number = false;
+                }
+                if let Some((letters, _)) = parts.last_mut() {
+                    letters.push(c);
+                }
+            }
+        }
+    }
+    parts
+}
+
+fn troubles(nodes: &[FleetNode]) -> Vec<Trouble> {
+    let mut all: BTreeMap<&str, Vec<TroubledNode>> = BTreeMap::new();
+    for node in nodes {
+        for finding in node.doctor.iter().flat_map(findings) {
+            let check = text(finding, "id").unwrap_or("(no id)");
+            all.entry(check).or_default().push(TroubledNode {
+                node: node.name.clone(),
+                severity: severity(finding),
+                what: text(finding, "what").unwrap_or("(not said)").to_owned(),
+            });
+        }
+    }
+    let trouble = |(check, nodes): (&str, Vec<TroubledNode>)| Trouble {
+        check: check.to_owned(),
+        severity: nodes
+            .iter()
+            .map(|node| node.severity)
+            .min()
+            .unwrap_or(NodeHealth::Unknown),
+        nodes,
+    };
+    let mut all: Vec<Trouble> = all.into_iter().map(trouble).collect();
+    // Stable: among equals the order of the ids stays.
+    all.sort_by_key(|one| (one.severity, usize::MAX - one.nodes.len()));
+    all
+}
+
+fn differences(nodes: &[FleetNode]) -> Vec<SiblingDifference> {
+    let mut pools: BTreeMap<&str, Vec<(&FleetNode, &Value)>> = BTreeMap::new();
+    for node in nodes {
+        if let (Some(pool), Some(status)) = (node.pool(), &node.status) {
+            pools.entry(pool).or_default().push((node, status));
+        }
+    }
+    let mut all = Vec::new();
+    for (pool, siblings) in pools {
+        for (fact, read) in facts::COMPARED {
+            let values = siblings
+                .iter()
+                .map(|(node, status)| (node.name.as_str(), read(status)));
+            all.extend(difference(pool, fact, values.collect()));
+        }
+    }
+    all
+}
+
+fn difference(
+    pool: &str,
+    fact: &'static str,
+    values: Vec<(&str, String)>,
+) -> Option<SiblingDifference> {
+    let total = values.len();
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (node, value) in values {
+        groups.entry(value).or_default().push(node.to_owned());
+    }
+    if groups.len() < 2 {
+        return None;
+    }
+    let mut groups: Vec<OtherValue> = groups
+        .into_iter()
+        .map(|(value, nodes)| OtherValue { value, nodes })
+        .collect();
+    groups.sort_by_key(|group| usize::MAX - group.nodes.len());
+    let agreeing = groups.first().map_or(0, |group| group.nodes.len());
+    let (majority, agreeing, others) = match agreeing * 2 > total {
+        true => {
+            let majority = groups.remove(0).value;
+            (Some(majority), agreeing, groups)
+        }
+        false => (None, 0, groups),
+    };
+    Some(SiblingDifference {
+        pool: pool.to_owned(),
+        fact,
+        majority,
+        agreeing,
+        others,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node(name: &str, config: &str, image: &str) -> FleetNode {
+        FleetNode {
+            name: name.to_owned(),
+            status: Some(
+                json!({"recorded": config, "os": {"booted": image}, "pending": "nothing"}),
+            ),
+            doctor: None,
+        }
+    }
+
+    fn others(fleet: &Fleet, fact: &str) -> Vec<(Option<String>, Vec<Vec<String>>)> {
+        let of = fleet.differences.iter().filter(|one| one.fact == fact);
+        of.map(|one| {
+            let nodes = one.others.iter().map(|other| other.nodes.clone());
+            (one.majority.clone(), nodes.collect())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_one_that_differs_is_named_and_not_the_others() {
+        let nodes = vec![
+            node("w-1", "rendered-worker-a", "i"),
+            node("w-2", "rendered-worker-b", "i"),
+            node("w-10", "rendered-worker-a", "i"),
+            node("m-1", "rendered-master-c", "j"),
+        ];
+        let fleet = Fleet::new(nodes, Vec::new());
+        assert_eq!(
+            others(&fleet, "config"),
+            [(
+                Some("rendered-worker-a".to_owned()),
+                vec![vec!["w-2".to_owned()]]
+            )]
+        );
+        // Of another pool, another image is nothing to tell.
+        assert_eq!(others(&fleet, "running image"), []);
+        let names: Vec<&str> = fleet.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["m-1", "w-1", "w-2", "w-10"]);
+    }
+
+    #[test]
+    fn where_no_value_has_more_than_half_none_is_the_right_one() {
+        let nodes = vec![
+            node("a", "rendered-worker-a", "i"),
+            node("b", "rendered-worker-b", "i"),
+        ];
+        let fleet = Fleet::new(nodes, Vec::new());
+        let found = others(&fleet, "config");
+        assert_eq!(found[0].0, None);
+        assert_eq!(found[0].1.len(), 2);
+    }
+
+    #[test]
+    fn a_document_without_any_key_is_no_reason_to_panic() {
+        let mut node = FleetNode::default();
+        node.add(NodeDocument::Status(
+            json!({"recorded": 3, "os": [], "daemon": "x"}),
+        ));
+        node.add(NodeDocument::Doctor(
+            json!({"findings": [1, {}, {"severity": "awful"}]}),
+        ));
+        assert_eq!(node.health(), NodeHealth::Unknown);
+        let fleet = Fleet::new(vec![node], Vec::new());
+        assert_eq!(fleet.troubles.len(), 1);
+        assert_eq!(five_facts(&json!(null)).len(), 5);
+    }
+}

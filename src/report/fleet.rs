@@ -1,0 +1,168 @@
+//! The summary of `report`, as text and as JSON (`mco-rescue/fleet/v1`).
+
+use serde::Serialize;
+
+use super::wrap;
+use crate::fleet::{
+    Fleet, FleetNode, NodeHealth, SiblingDifference, SkippedFile, Trouble, five_facts, text,
+};
+use crate::text::{count, inline};
+
+/// Troubles and differences of each kind that the text lists; the page has all.
+const SHOWN: usize = 10;
+/// Names that a line of the text lists.
+const NAMES: usize = 6;
+
+#[derive(Serialize)]
+struct FleetDocument<'a> {
+    schema: &'static str,
+    now: u64,
+    page: &'a str,
+    nodes: Vec<NodeLine<'a>>,
+    troubles: &'a [Trouble],
+    differences: &'a [SiblingDifference],
+    skipped: &'a [SkippedFile],
+}
+
+#[derive(Serialize)]
+struct NodeLine<'a> {
+    name: &'a str,
+    health: NodeHealth,
+    pool: Option<&'a str>,
+    recorded: Option<&'a str>,
+    running: Option<String>,
+    next_boot: Option<String>,
+    interrupted: Option<String>,
+    daemon: Option<String>,
+    seen: Option<u64>,
+}
+
+/// Returns the summary as JSON.
+///
+/// # Errors
+/// The serializer's error.
+pub fn to_json(fleet: &Fleet, page: &str, now: u64) -> serde_json::Result<String> {
+    let document = FleetDocument {
+        schema: "mco-rescue/fleet/v1",
+        now,
+        page,
+        nodes: fleet.nodes.iter().map(line).collect(),
+        troubles: &fleet.troubles,
+        differences: &fleet.differences,
+        skipped: &fleet.skipped,
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn line(node: &FleetNode) -> NodeLine<'_> {
+    let status = node.status.as_ref();
+    let facts = status.map(five_facts);
+    let [running, next_boot, interrupted, daemon] = match facts {
+        Some([running, next_boot, _, interrupted, daemon]) => {
+            [running, next_boot, interrupted, daemon].map(|fact| Some(fact.value))
+        }
+        None => [None, None, None, None],
+    };
+    NodeLine {
+        name: &node.name,
+        health: node.health(),
+        pool: node.pool(),
+        recorded: status.and_then(|status| text(status, "recorded")),
+        running,
+        next_boot,
+        interrupted,
+        daemon,
+        seen: node.seen(),
+    }
+}
+
+/// Returns the summary as text: counts, the worst troubles, and differences between siblings.
+pub fn to_text(fleet: &Fleet, page: &str) -> String {
+    let all = [
+        NodeHealth::Critical,
+        NodeHealth::Warning,
+        NodeHealth::Unknown,
+        NodeHealth::Notice,
+        NodeHealth::Healthy,
+    ];
+    let counts: Vec<String> = all
+        .into_iter()
+        .map(|health| (fleet.count(health), health.word()))
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, word)| format!("{number} {word}"))
+        .collect();
+    let nodes = count(fleet.nodes.len(), "node");
+    let mut out = wrap(&format!("{nodes}: {}", counts.join(", ")), 0);
+    if !fleet.troubles.is_empty() {
+        out.push_str("\nSick, worst first:\n");
+    }
+    for trouble in fleet.troubles.iter().take(SHOWN) {
+        let (word, check) = (trouble.severity.word(), &trouble.check);
+        let mut names: Vec<&str> = trouble.nodes.iter().map(|one| one.node.as_str()).collect();
+        names.dedup();
+        let what = trouble.nodes.first().map_or("", |one| one.what.as_str());
+        let text = format!("{word} {check}: {what}: {}", listed(&names));
+        out.push_str(&hanging(&text));
+    }
+    out.push_str(&more(fleet.troubles.len()));
+    if !fleet.differences.is_empty() {
+        out.push_str("\nDifferent from their siblings:\n");
+    }
+    for one in fleet.differences.iter().take(SHOWN) {
+        out.push_str(&hanging(&difference(one)));
+    }
+    out.push_str(&more(fleet.differences.len()));
+    if !fleet.skipped.is_empty() {
+        out.push_str("\nNot used:\n");
+    }
+    for skipped in fleet.skipped.iter().take(SHOWN) {
+        out.push_str(&hanging(&format!(
+            "{} {}",
+            inline(&skipped.file),
+            skipped.why
+        )));
+    }
+    out.push_str(&more(fleet.skipped.len()));
+    out.push_str(&format!("\nWritten to {}\n", inline(page)));
+    out
+}
+
+fn difference(one: &SiblingDifference) -> String {
+    let others = one.others.iter().map(|other| {
+        let names: Vec<&str> = other.nodes.iter().map(String::as_str).collect();
+        format!("{} ({})", other.value, listed(&names))
+    });
+    let others: Vec<String> = others.take(NAMES).collect();
+    let others = others.join("; ");
+    match &one.majority {
+        Some(value) => {
+            let nodes = count(one.agreeing, "node");
+            format!(
+                "{}, {}: {nodes} {value}; others: {others}",
+                one.pool, one.fact
+            )
+        }
+        None => format!("{}, {}: no majority: {others}", one.pool, one.fact),
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    match names.split_at_checked(NAMES) {
+        Some((first, rest)) if !rest.is_empty() => {
+            format!("{} and {} more", first.join(", "), rest.len())
+        }
+        _ => names.join(", "),
+    }
+}
+
+fn more(number: usize) -> String {
+    match number.checked_sub(SHOWN) {
+        None | Some(0) => String::new(),
+        Some(rest) => format!("  and {rest} more on the page\n"),
+    }
+}
+
+fn hanging(text: &str) -> String {
+    let wrapped = wrap(text, 4);
+    wrapped.replacen("    ", "  ", 1)
+}

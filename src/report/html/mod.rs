@@ -1,0 +1,234 @@
+//! Pages for a browser: one file without scripts, and without anything from elsewhere.
+//!
+//! Values in, a string out. [`Html`] is the only writer: every text passes through [`Html::text`], which escapes it. The
+//! page forbids by its own `Content-Security-Policy` everything but its style, which is known by its digest.
+
+pub mod fleet;
+pub mod node;
+mod timeline;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+
+use crate::text::printable;
+
+/// The style of all pages.
+const STYLE: &str = include_str!("style.css");
+/// The beginning of every page of ours.
+const BEGINNING: &str =
+    "<!doctype html>\n<html lang=\"en\">\n<meta name=\"generator\" content=\"mco-rescue\">\n";
+
+/// Returns true if a file begins as our pages do, so that a newer page may replace it.
+pub fn is_page(beginning: &[u8]) -> bool {
+    beginning.starts_with(BEGINNING.as_bytes())
+}
+
+/// A page that is being written. Names of elements and classes are those of this program; everything else is a text.
+#[derive(Debug, Default)]
+struct Html {
+    out: String,
+}
+
+impl Html {
+    /// Begins an element.
+    fn open(&mut self, element: &'static str, class: &str) -> &mut Self {
+        self.out.push('<');
+        self.out.push_str(element);
+        if !class.is_empty() {
+            self.attribute("class", class);
+        }
+        self.out.push('>');
+        self
+    }
+
+    /// Begins an element with another attribute than a class.
+    fn open_with(&mut self, element: &'static str, name: &'static str, value: &str) -> &mut Self {
+        self.out.push('<');
+        self.out.push_str(element);
+        self.attribute(name, value);
+        self.out.push('>');
+        self
+    }
+
+    fn attribute(&mut self, name: &'static str, value: &str) {
+        self.out.push(' ');
+        self.out.push_str(name);
+        self.out.push_str("=\"");
+        self.text(value);
+        self.out.push('"');
+    }
+
+    /// Ends an element.
+    fn close(&mut self, element: &'static str) -> &mut Self {
+        self.out.push_str("</");
+        self.out.push_str(element);
+        self.out.push('>');
+        self
+    }
+
+    /// Ends a block, and its line in the source.
+    fn end(&mut self, element: &'static str) -> &mut Self {
+        self.close(element);
+        self.out.push('\n');
+        self
+    }
+
+    /// Adds a text. What a browser reads as its own, and what hides or turns a text, is spelled out.
+    fn text(&mut self, text: &str) -> &mut Self {
+        for c in printable(text).chars() {
+            match c {
+                '&' => self.out.push_str("&amp;"),
+                '<' => self.out.push_str("&lt;"),
+                '>' => self.out.push_str("&gt;"),
+                '"' => self.out.push_str("&quot;"),
+                '\'' => self.out.push_str("&#39;"),
+                c => self.out.push(c),
+            }
+        }
+        self
+    }
+
+    /// Adds an element with a text alone.
+    fn put(&mut self, element: &'static str, class: &str, text: &str) -> &mut Self {
+        self.open(element, class).text(text).close(element)
+    }
+
+    /// Adds such an element on a line of its own.
+    fn line(&mut self, element: &'static str, class: &str, text: &str) -> &mut Self {
+        self.put(element, class, text);
+        self.out.push('\n');
+        self
+    }
+
+    /// Adds a heading that a link of this page leads to.
+    fn heading(&mut self, id: &str, text: &str) -> &mut Self {
+        self.open_with("h2", "id", id).text(text).end("h2")
+    }
+
+    /// Adds the links to headings.
+    fn links(&mut self, all: &[(&str, &str)]) {
+        self.open("nav", "");
+        for (id, text) in all {
+            self.open_with("a", "href", &format!("#{id}"))
+                .text(text)
+                .close("a");
+        }
+        self.end("nav");
+    }
+
+    /// Begins a table in a box of its own, which scrolls where the window is narrow.
+    fn table(&mut self, class: &str, columns: &[&str]) {
+        // With the focus, the arrow keys scroll it.
+        self.out.push_str("<div class=\"box\" tabindex=\"0\">");
+        self.open("table", class);
+        if !columns.is_empty() {
+            self.open("thead", "").open("tr", "");
+            for column in columns {
+                self.put("th", "", column);
+            }
+            self.close("tr").end("thead");
+        }
+        self.open("tbody", "").out.push('\n');
+    }
+
+    /// Ends a table.
+    fn end_table(&mut self) {
+        self.close("tbody").close("table").end("div");
+    }
+
+    /// Adds a label and its value to a list of facts.
+    fn fact(&mut self, label: &str, value: &str, alarm: bool) {
+        self.put("dt", "", label);
+        self.line("dd", if alarm { "alarm" } else { "" }, value);
+    }
+}
+
+/// Returns a whole page.
+fn page(title: &str, class: &str, body: Html) -> String {
+    let digest = STANDARD.encode(Sha256::digest(STYLE.as_bytes()));
+    let mut html = Html {
+        out: BEGINNING.to_owned(),
+    };
+    html.out.push_str("<meta charset=\"utf-8\">\n");
+    html.out.push_str(&format!(
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'; \
+         base-uri 'none'; form-action 'none'\">\n"
+    ));
+    html.out.push_str(
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n",
+    );
+    html.line("title", "", title);
+    html.out.push_str(&format!("<style>{STYLE}</style>\n"));
+    html.open("body", class).out.push('\n');
+    html.out.push_str(&body.out);
+    html.end("body").end("html");
+    html.out
+}
+
+/// Returns the text without the middle of a digest, for a table.
+fn short(text: &str) -> String {
+    let is_digest = |part: &str| part.len() >= 32 && part.chars().all(|c| c.is_ascii_hexdigit());
+    let mut out = String::new();
+    let mut part = String::new();
+    let flush = |part: &mut String, out: &mut String| {
+        match is_digest(part) {
+            true => {
+                out.extend(part.chars().take(12));
+                out.push('\u{2026}');
+            }
+            false => out.push_str(part),
+        }
+        part.clear();
+    };
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() {
+            part.push(c);
+        } else {
+            flush(&mut part, &mut out);
+            out.push(c);
+        }
+    }
+    flush(&mut part, &mut out);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_becomes_an_element_or_leaves_its_attribute() {
+        let mut html = Html::default();
+        html.open_with("a", "href", "\" onclick=\"x")
+            .text("<script>alert('&')</script>\u{202e}\u{1b}[31m")
+            .close("a");
+        assert_eq!(
+            html.out,
+            "<a href=\"&quot; onclick=&quot;x\">&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;\
+             \\u{202e}\\u{1b}[31m</a>"
+        );
+    }
+
+    #[test]
+    fn the_style_is_the_one_that_the_policy_allows() {
+        let page = page("t", "", Html::default());
+        let style = page.split("<style>").nth(1).unwrap();
+        let style = style.split("</style>").next().unwrap();
+        let digest = STANDARD.encode(Sha256::digest(style.as_bytes()));
+        assert!(page.contains(&format!("style-src 'sha256-{digest}'")));
+        assert!(!style.contains("url(") && !style.contains("@import"));
+        assert!(is_page(page.as_bytes()) && !is_page(b"<!doctype html>\n<html>"));
+    }
+
+    #[test]
+    fn digests_are_shortened_and_nothing_else() {
+        let digest = "0123456789abcdef0123456789abcdef";
+        assert_eq!(
+            short(&format!("rendered-worker-{digest}")),
+            "rendered-worker-0123456789ab\u{2026}"
+        );
+        assert_eq!(short("quay.example/os:4.18"), "quay.example/os:4.18");
+    }
+}

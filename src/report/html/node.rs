@@ -1,0 +1,270 @@
+//! `report.html` of a bundle: findings, status, timeline and differences of one node.
+//!
+//! It is made of the documents of the same bundle, so it says nothing that they do not.
+
+use serde_json::Value;
+
+use super::{Html, page, timeline};
+use crate::fleet::{NodeHealth, findings, five_facts, severity, text};
+use crate::text::count;
+use crate::time::{ago, utc};
+
+/// The documents of one node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NodeDocuments<'a> {
+    /// Name of the node, if it has one.
+    pub name: Option<&'a str>,
+    /// Name and version of its system.
+    pub system: Option<&'a str>,
+    /// The time by the clock of the machine that looks; seconds since 1970.
+    pub now: u64,
+    /// The diagnosis.
+    pub doctor: Option<&'a Value>,
+    /// The status.
+    pub status: Option<&'a Value>,
+    /// The boots and runs.
+    pub history: Option<&'a Value>,
+    /// The differences since the last good boot.
+    pub diff: Option<&'a Value>,
+}
+
+/// Returns the page.
+pub fn to_html(node: &NodeDocuments<'_>) -> String {
+    let name = node.name.unwrap_or("node without a name");
+    let mut html = Html::default();
+    head(&mut html, name, node);
+    html.open("main", "");
+    html.out.push('\n');
+    html.heading("findings", "Findings");
+    match node.doctor {
+        Some(doctor) => all_findings(&mut html, doctor),
+        None => missing(&mut html, "The diagnosis is missing; see doctor.json."),
+    }
+    html.heading("status", "Status");
+    match node.status {
+        Some(status) => facts(&mut html, status, node.now),
+        None => missing(
+            &mut html,
+            "The status is missing; status.json has the reason.",
+        ),
+    }
+    timeline::timeline(&mut html, node.history, node.now);
+    timeline::differences(&mut html, node.diff);
+    html.heading("checks", "Checks");
+    if let Some(doctor) = node.doctor {
+        checks(&mut html, doctor);
+    }
+    html.end("main");
+    html.open("footer", "");
+    html.line(
+        "p",
+        "",
+        "This page has no scripts and loads nothing. It contains no contents of files that a config brings; \
+         addresses are without user, password and query. The other files of the bundle hold the same as text and JSON.",
+    );
+    html.end("footer");
+    page(&format!("{name} \u{2013} mco-rescue"), "", html)
+}
+
+fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
+    html.open("header", "");
+    html.out.push('\n');
+    html.line("h1", "", name);
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(node.system.map(str::to_owned));
+    let root = node.doctor.and_then(|doctor| text(doctor, "root"));
+    parts.extend(
+        root.filter(|root| *root != "/")
+            .map(|root| format!("root {root}")),
+    );
+    parts.push(format!("looked at {}", utc(node.now)));
+    parts.push(format!("mco-rescue {}", env!("CARGO_PKG_VERSION")));
+    html.line("p", "soft", &parts.join(" \u{b7} "));
+    html.open("ul", "tally");
+    for severity_of in [
+        NodeHealth::Critical,
+        NodeHealth::Warning,
+        NodeHealth::Notice,
+    ] {
+        let all = node.doctor.into_iter().flat_map(findings);
+        let number = all.filter(|one| severity(one) == severity_of).count();
+        if number > 0 {
+            let words = match severity_of {
+                NodeHealth::Critical => format!("{number} critical"),
+                other => count(number, other.word()),
+            };
+            html.open("li", "");
+            html.put("span", &format!("badge {}", severity_of.word()), &words);
+            html.close("li");
+        }
+    }
+    if node
+        .doctor
+        .is_some_and(|doctor| findings(doctor).next().is_none())
+    {
+        html.open("li", "");
+        html.put("span", "badge good", "nothing found").close("li");
+    }
+    html.end("ul");
+    let mut links = vec![("findings", "Findings"), ("status", "Status")];
+    links.extend(node.history.map(|_| ("timeline", "Timeline")));
+    links.extend(node.diff.map(|_| ("differences", "What changed")));
+    links.push(("checks", "Checks"));
+    html.links(&links);
+    html.end("header");
+}
+
+fn missing(html: &mut Html, words: &str) {
+    html.line("p", "card soft", words);
+}
+
+fn all_findings(html: &mut Html, doctor: &Value) {
+    let mut number = 0;
+    for found in findings(doctor) {
+        finding(html, found);
+        number += 1;
+    }
+    if number == 0 {
+        missing(
+            html,
+            "No check found anything wrong. What could not be checked stands below.",
+        );
+    }
+}
+
+fn finding(html: &mut Html, finding: &Value) {
+    let health = severity(finding);
+    html.open("article", &format!("card finding {}", health.word()));
+    html.out.push('\n');
+    html.open("h3", "");
+    html.put("span", "badge", health.word());
+    html.put("span", "soft", text(finding, "id").unwrap_or("(no id)"));
+    html.put("span", "", text(finding, "what").unwrap_or("(not said)"));
+    html.end("h3");
+    // Keys of newer checks: since when the evidence is like this, and the cure that the program itself carries out.
+    if let Some(changed) = text(finding, "changed") {
+        html.line("p", "soft", changed);
+    }
+    if let Some(means) = text(finding, "means") {
+        html.line("p", "", means);
+    }
+    let next = strings(finding, "next");
+    if !next.is_empty() {
+        html.line("h4", "", "Next");
+        for command in next {
+            html.line("pre", "command", command);
+        }
+    }
+    if finding.get("fix").is_some_and(|fix| !fix.is_null()) {
+        html.open("p", "soft")
+            .text("Files alone cure it; the plan is shown first: ");
+        let id = text(finding, "id").unwrap_or_default();
+        html.put("code", "", &format!("mco-rescue doctor --fix {id}"));
+        html.end("p");
+    }
+    evidence(html, finding);
+    if let Some(words) = text(finding, "daemon") {
+        html.line("h4", "", "Other programs say");
+        html.line("pre", "", words.trim_end());
+    }
+    html.end("article");
+}
+
+fn evidence(html: &mut Html, finding: &Value) {
+    let facts = finding.get("evidence").and_then(Value::as_array);
+    let facts = facts.map(Vec::as_slice).unwrap_or_default();
+    if facts.is_empty() {
+        return;
+    }
+    html.line("h4", "", "Evidence");
+    html.table("pairs", &[]);
+    for fact in facts {
+        html.open("tr", "");
+        html.put("th", "mono", text(fact, "place").unwrap_or_default());
+        html.put("td", "", text(fact, "said").unwrap_or_default());
+        html.end("tr");
+    }
+    html.end_table();
+}
+
+fn strings<'a>(value: &'a Value, key: &str) -> Vec<&'a str> {
+    let all = value.get(key).and_then(Value::as_array);
+    all.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+fn facts(html: &mut Html, status: &Value, now: u64) {
+    html.open("dl", "card facts");
+    html.out.push('\n');
+    for fact in five_facts(status) {
+        html.fact(fact.label, &fact.value, fact.alarm);
+    }
+    if let Some(run) = status.get("last_run").filter(|run| !run.is_null()) {
+        let config = run.get("config").and_then(|config| text(config, "name"));
+        let outcome = text(run, "outcome").unwrap_or("(outcome missing)");
+        let mut words = outcome.to_owned();
+        if let Some(config) = config {
+            words.push_str(&format!(": {config}"));
+        }
+        if let Some(at) = run.get("finished").and_then(Value::as_u64) {
+            words.push_str(&format!(", {} ({})", utc(at), ago(at, now)));
+        }
+        let bad = matches!(outcome, "incomplete" | "rolled-back");
+        html.fact("Last run", &words, bad);
+    }
+    if let Some(next) = status.get("daemon").and_then(|daemon| text(daemon, "next")) {
+        html.fact("Next step", next, false);
+    }
+    html.end("dl");
+}
+
+fn checks(html: &mut Html, doctor: &Value) {
+    let all = doctor.get("checks").and_then(Value::as_array);
+    let all = all.map(Vec::as_slice).unwrap_or_default();
+    let mut unseen: Vec<(&str, Vec<&str>)> = Vec::new();
+    for check in all {
+        for key in ["unseen", "skipped"] {
+            for why in strings(check, key) {
+                let id = text(check, "id").unwrap_or_default();
+                match unseen.iter_mut().find(|(known, _)| *known == why) {
+                    Some((_, ids)) => ids.push(id),
+                    None => unseen.push((why, vec![id])),
+                }
+            }
+        }
+    }
+    if !unseen.is_empty() {
+        html.line("h4", "", "Not checked");
+        html.table("pairs", &[]);
+        for (why, ids) in unseen {
+            html.open("tr", "");
+            html.put("th", "", &ids.join(" ")).put("td", "", why);
+            html.end("tr");
+        }
+        html.end_table();
+    }
+    html.open("details", "");
+    html.line("summary", "", &format!("All {}", count(all.len(), "check")));
+    html.table("", &["Check", "Trouble", "Result"]);
+    for check in all {
+        let found = check.get("found").and_then(Value::as_bool) == Some(true);
+        let is_unseen = !strings(check, "unseen").is_empty();
+        html.open("tr", "");
+        html.put("th", "", text(check, "id").unwrap_or_default());
+        html.put("td", "", text(check, "title").unwrap_or_default());
+        html.put(
+            "td",
+            "",
+            match (found, is_unseen) {
+                (true, _) => "found",
+                (false, true) => "not checked",
+                (false, false) => "nothing found",
+            },
+        );
+        html.end("tr");
+    }
+    html.end_table();
+    html.end("details");
+}

@@ -1,0 +1,37 @@
+//! Pages for a browser: `report.html` of a bundle, and `fleet.html` of `report`. What a browser makes of them is asked of a
+//! real one, where Chromium is installed.
+
+mod browser;
+mod fleet;
+mod node;
+
+/// The values of an attribute on a page.
+fn values(page: &str, attribute: &str) -> Vec<String> {
+    let begins = format!(" {attribute}=\"");
+    let parts = page.split(&begins).skip(1);
+    parts
+        .map(|rest| rest.split('"').next().unwrap().to_owned())
+        .collect()
+}
+
+/// Fails if a page could run or load anything, by its own text.
+#[track_caller]
+fn is_closed(page: &str) {
+    for element in [
+        "<script", "<img", "<iframe", "<link", "<object", "<form", "<base", "<svg",
+    ] {
+        assert!(
+            !page.to_ascii_lowercase().contains(element),
+            "{element}: {page}"
+        );
+    }
+    for attribute in ["src", "style", "onclick", "onerror", "onload", "action"] {
+        assert_eq!(values(page, attribute), Vec::<String>::new());
+    }
+    let links = values(page, "href");
+    assert!(links.iter().all(|link| link.starts_with('#')), "{links:?}");
+    let policy = "content=\"default-src 'none'; style-src 'sha256-";
+    assert_eq!(page.matches("Content-Security-Policy").count(), 1);
+    assert!(page.contains(policy), "{page}");
+    assert!(!page.contains("unsafe"), "{page}");
+}
