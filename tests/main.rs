@@ -23,7 +23,7 @@ mod hostile;
 mod install;
 mod layers;
 mod os;
-mod recorder;
 mod pages;
+mod recorder;
 mod rollback;
 mod screens;

@@ -1,15 +1,17 @@
 //! `report.html`: what was found on one node, as a page.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 
 use flate2::read::GzDecoder;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::browser::{DESK, PHONE, shown};
 use super::is_closed;
 use crate::support::{TestRoot, file, kubelet_unit, machine_config};
 
+const CANARY: &str = "CanaryThatNobodyMaySee";
 const SCRIPT: &str = "<script>document.title='gone'</script>";
 const IMAGE: &str = "<img src=x onerror=alert(1)>";
 
@@ -26,6 +28,11 @@ fn config(paths: &[&str]) -> serde_json::Value {
 
 /// The page in the bundle of a root.
 fn page_of(root: &TestRoot) -> String {
+    bundle_of(root).remove("report.html").unwrap()
+}
+
+/// The files in the bundle of a root.
+fn bundle_of(root: &TestRoot) -> BTreeMap<String, String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bundle.tar.gz");
     let run = root.run(&["doctor", "--bundle", path.to_str().unwrap()]);
@@ -36,15 +43,38 @@ fn page_of(root: &TestRoot) -> String {
         run.err()
     );
     let mut archive = tar::Archive::new(GzDecoder::new(File::open(path).unwrap()));
+    let mut all = BTreeMap::new();
     for entry in archive.entries().unwrap() {
         let mut entry = entry.unwrap();
-        if entry.path().unwrap().ends_with("report.html") {
-            let mut page = String::new();
-            entry.read_to_string(&mut page).unwrap();
-            return page;
-        }
+        let name = entry.path().unwrap().file_name().unwrap().to_owned();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        all.insert(name.into_string().unwrap(), text);
     }
-    panic!("no page in the bundle");
+    all
+}
+
+/// A node with two good boots, after which a secret came into an address of its boot entry, and into a file.
+fn changed_node() -> TestRoot {
+    let root = TestRoot::new();
+    let entry = |more: &str| {
+        let text = format!("title OS\nversion 1\nlinux /vmlinuz\noptions root=x ro{more}\n");
+        root.write("boot/loader/entries/ostree-1.conf", &text);
+    };
+    entry("");
+    root.write("etc/motd", "welcome\n");
+    root.write("etc/hostname", "worker-0\n");
+    root.apply(&config(&["/etc/a"]));
+    for boot in ["boot-1", "boot-2"] {
+        root.write("proc/sys/kernel/random/boot_id", &format!("{boot}\n"));
+        root.run(&["record", "--at-boot"]).ok();
+    }
+    entry(&format!(
+        " ignition.config.url=https://me:{CANARY}@host/a?{CANARY}"
+    ));
+    root.write("etc/motd", &format!("{CANARY}\n"));
+    root.write(&format!("etc/{IMAGE}.conf").replace("</", "_"), CANARY);
+    root
 }
 
 /// A page with findings of several severities, and long names.
@@ -149,4 +179,47 @@ fn a_root_without_a_config_has_a_page_too() {
     let page = page_of(&root);
     is_closed(&page);
     assert!(page.contains("FP-02"), "{page}");
+}
+
+#[test]
+fn the_page_tells_boots_and_runs_and_what_changed_since_the_last_good_boot() {
+    let root = changed_node();
+    let all = bundle_of(&root);
+    let page = &all["report.html"];
+    is_closed(page);
+    for words in [
+        "Boot reached its end",
+        "apply: done",
+        "Differences since the last good boot",
+        "/etc/motd",
+        "ignition.config.url=https://host/a?...",
+        "/etc/&lt;img src=x onerror=alert(1)&gt;.conf",
+    ] {
+        assert!(page.contains(words), "no {words:?} in {page}");
+    }
+    let history: Value = serde_json::from_str(&all["history.json"]).unwrap();
+    assert_eq!(history["schema"], "mco-rescue/history/v1");
+    let diff: Value = serde_json::from_str(&all["diff.json"]).unwrap();
+    assert_eq!(diff["from"]["snapshot"], 2, "{diff:#}");
+    let differences = diff["differences"].as_array().unwrap();
+    assert!(
+        differences.iter().all(|one| one["text"].is_null()),
+        "{diff:#}"
+    );
+    for (name, text) in &all {
+        assert!(!text.contains(CANARY), "{name}: {text}");
+    }
+    if let Some(seen) = shown(page, PHONE) {
+        seen.is_well();
+        seen.says(&["Timeline", "What changed", "/etc/motd"]);
+    }
+}
+
+#[test]
+fn without_a_recorder_the_page_says_that_nothing_is_known() {
+    let page = page_of_a_sick_node();
+    assert!(
+        page.contains("no snapshot of a boot that reached its end"),
+        "{page}"
+    );
 }

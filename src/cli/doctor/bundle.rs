@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::age::{self, Recipient};
 use crate::cli::DaemonArgs;
+use crate::cli::recorder::{compared, history};
 use crate::cli::status;
 use crate::command::rpm_ostree::arguments;
 use crate::command::{CommandLine, CommandRunner, systemctl};
@@ -20,6 +21,7 @@ use crate::node::{Machine, Records, bootloader, host};
 use crate::paths;
 use crate::reason::Reason;
 use crate::report;
+use crate::report::history::DiffDocument;
 use crate::report::html::node::NodeDocuments;
 use crate::root::{Root, RootPath};
 use crate::source::cache;
@@ -53,6 +55,12 @@ pub(super) fn write(
     pieces.extend(of_root(root, runner, daemon));
     if root.is_live() {
         pieces.extend(of_system(runner));
+    }
+    for piece in &mut pieces {
+        piece.text = match redacted_document(&piece.text) {
+            Some(document) => document,
+            None => redacted(&piece.text),
+        };
     }
     let page = page(root, &pieces);
     pieces.insert(
@@ -118,6 +126,10 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<
             let name = records()?.name();
             Ok(report::fetch::list_json(&all, name.as_deref())?)
         });
+    let history =
+        history::of_root(root).and_then(|document| Ok(report::history::to_json(&document)?));
+    let diff = compared::since_last_good(runner, root)
+        .and_then(|document| Ok(report::history::diff_json(&without_texts(document))?));
     let entries = bootloader::read(root).context("reading the boot entries");
     let entries = entries.map(|all| {
         all.iter()
@@ -139,6 +151,12 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<
             "cache.json",
             "configs that are kept, by name and digest",
             cache,
+        ),
+        piece("history.json", "boots and runs, the newest first", history),
+        piece(
+            "diff.json",
+            "what differs since the last good boot, without texts of files",
+            diff,
         ),
         piece("boot-entries.txt", "entries of the boot loader", entries),
         file(
@@ -191,6 +209,41 @@ fn of_system(runner: &dyn CommandRunner) -> Vec<Piece> {
             said(systemctl::failed_units()),
         ),
     ]
+}
+
+/// Returns the differences without texts of files, which are of the node alone.
+fn without_texts(mut document: DiffDocument) -> DiffDocument {
+    for difference in &mut document.differences {
+        difference.text = None;
+    }
+    document
+}
+
+/// Returns a document in which no address carries a login or a token.
+fn redacted_document(text: &str) -> Option<String> {
+    fn redact(value: &mut Value) {
+        match value {
+            Value::String(text) if text.contains("://") => {
+                let words = text.split_inclusive(char::is_whitespace);
+                *text = words.map(redacted_word).collect();
+            }
+            Value::Array(all) => all.iter_mut().for_each(redact),
+            Value::Object(all) => all.values_mut().for_each(redact),
+            _ => {}
+        }
+    }
+    let mut value: Value = serde_json::from_str(text).ok()?;
+    redact(&mut value);
+    Some(serde_json::to_string_pretty(&value).ok()? + "\n")
+}
+
+/// Returns a word without what an address in it carries; the blank behind it stays.
+fn redacted_word(word: &str) -> String {
+    let address = word.trim_end();
+    match address.contains("://") {
+        true => net::redact_url(address) + word.strip_prefix(address).unwrap_or_default(),
+        false => word.to_owned(),
+    }
 }
 
 /// Words that are addresses may carry a login or a token.

@@ -49,6 +49,21 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
     })
 }
 
+/// Returns what differs between the last good boot and now.
+///
+/// # Errors
+/// There are no snapshots, or none of a boot that reached its end.
+pub(in crate::cli) fn since_last_good(
+    runner: &dyn CommandRunner,
+    root: &Root,
+) -> Result<DiffDocument> {
+    let shelf = find(root)?;
+    let shelf = shelf.context("there are no snapshots: the recorder has not run here")?;
+    let good = shelf.last_good();
+    let good = good.context("no snapshot is of a boot that reached its end")?;
+    Ok(document(runner, Some(root), &shelf, Some(good), None))
+}
+
 fn has_system(root: &Root) -> bool {
     let exists = |path| {
         root.exists(&crate::root::RootPath::fixed(path))

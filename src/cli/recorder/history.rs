@@ -62,6 +62,15 @@ pub(in crate::cli) fn find(root: &Root) -> Result<Option<Shelf>> {
     Shelf::find(root).context("reading the recorder's snapshots")
 }
 
+/// Returns the history of a root with its snapshots.
+///
+/// # Errors
+/// The snapshots cannot be read.
+pub(in crate::cli) fn of_root(root: &Root) -> Result<HistoryDocument> {
+    let shelf = find(root)?;
+    Ok(document(Some(root), shelf.as_ref()))
+}
+
 /// Returns the history of a root, the newest line first.
 pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> HistoryDocument {
     let records = shelf.map_or(&[][..], |shelf| &shelf.records);

@@ -108,7 +108,7 @@ fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
     html.end("ul");
     let mut links = vec![("findings", "Findings"), ("status", "Status")];
     links.extend(node.history.map(|_| ("timeline", "Timeline")));
-    links.extend(node.diff.map(|_| ("differences", "What changed")));
+    links.push(("differences", "What changed"));
     links.push(("checks", "Checks"));
     html.links(&links);
     html.end("header");
@@ -141,9 +141,8 @@ fn finding(html: &mut Html, finding: &Value) {
     html.put("span", "soft", text(finding, "id").unwrap_or("(no id)"));
     html.put("span", "", text(finding, "what").unwrap_or("(not said)"));
     html.end("h3");
-    // Keys of newer checks: since when the evidence is like this, and the cure that the program itself carries out.
-    if let Some(changed) = text(finding, "changed") {
-        html.line("p", "soft", changed);
+    if let Some(changed) = finding.get("changed").filter(|changed| !changed.is_null()) {
+        html.line("p", "", &changed_words(changed));
     }
     if let Some(means) = text(finding, "means") {
         html.line("p", "", means);
@@ -155,12 +154,9 @@ fn finding(html: &mut Html, finding: &Value) {
             html.line("pre", "command", command);
         }
     }
-    if finding.get("fix").is_some_and(|fix| !fix.is_null()) {
-        html.open("p", "soft")
-            .text("Files alone cure it; the plan is shown first: ");
-        let id = text(finding, "id").unwrap_or_default();
-        html.put("code", "", &format!("mco-rescue doctor --fix {id}"));
-        html.end("p");
+    if let Some(command) = finding.get("fix").and_then(|fix| text(fix, "command")) {
+        html.line("h4", "", "Files alone cure it; this shows the plan first");
+        html.line("pre", "command", command);
     }
     evidence(html, finding);
     if let Some(words) = text(finding, "daemon") {
@@ -168,6 +164,25 @@ fn finding(html: &mut Html, finding: &Value) {
         html.line("pre", "", words.trim_end());
     }
     html.end("article");
+}
+
+/// Returns the moments between which the evidence of a finding changed.
+fn changed_words(changed: &Value) -> String {
+    let moment = |key: &str| {
+        let moment = changed.get(key)?;
+        let at = utc(moment.get("at")?.as_u64()?);
+        Some(match moment.get("snapshot").and_then(Value::as_u64) {
+            Some(number) => format!("{at} (snapshot {number})"),
+            None => format!("{at} (now)"),
+        })
+    };
+    let subject = text(changed, "subject").unwrap_or("the evidence");
+    let unknown = || "an unknown time".to_owned();
+    format!(
+        "Changed since the last good boot: {subject}, between {} and {}.",
+        moment("from").unwrap_or_else(unknown),
+        moment("until").unwrap_or_else(unknown)
+    )
 }
 
 fn evidence(html: &mut Html, finding: &Value) {

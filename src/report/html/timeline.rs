@@ -114,8 +114,12 @@ fn event_words(entry: &Value, outcome: &str) -> String {
 
 /// Adds the differences, if they are known.
 pub(super) fn differences(html: &mut Html, diff: Option<&Value>) {
-    let Some(diff) = diff else { return };
     html.heading("differences", "What changed");
+    let Some(diff) = diff else {
+        let words = "Not known: there is no snapshot of a boot that reached its end. diff.json has the reason.";
+        html.line("p", "card soft", words);
+        return;
+    };
     let from = diff.get("from").unwrap_or(&Value::Null);
     let at = from.get("at").and_then(Value::as_u64);
     let when = at.map_or_else(|| "an unknown time".to_owned(), utc);
