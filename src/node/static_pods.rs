@@ -83,8 +83,8 @@ pub struct PodRevision {
     pub manifest: FoundManifest,
     /// Its secrets and config maps, such as `secrets/etcd-client`.
     pub parts: Vec<String>,
-    /// Number of its files.
-    pub files: usize,
+    /// Its files, with their sizes.
+    pub files: BTreeMap<String, u64>,
     /// What is wrong with its files.
     pub problems: Vec<FileProblem>,
 }
@@ -309,7 +309,7 @@ impl Reader<'_> {
             number,
             manifest,
             parts,
-            files: files.len(),
+            files,
             problems,
             directory,
         }
@@ -343,13 +343,13 @@ impl Reader<'_> {
         }
         for (path, size) in files {
             let needed = named.contains(&path) && !path.contains("/cloud-config/");
-            if *size == 0 && (needed || is_credential(path)) {
+            if *size == 0 && (needed || is_credential(path, files)) {
                 problems.push(FileProblem {
                     path: path.clone(),
                     defect: FileDefect::Empty,
                 });
             }
-            if *size > 0 && is_pem(path) && self.has_no_pem(path) {
+            if *size > 0 && is_pem(path, files) && self.has_no_pem(path) {
                 problems.push(FileProblem {
                     path: path.clone(),
                     defect: FileDefect::NoPem,
@@ -490,14 +490,17 @@ impl Reader<'_> {
 }
 
 /// Is true for keys, certificates and credentials of a secret: none of them is ever empty.
-fn is_credential(path: &str) -> bool {
-    let endings = [".crt", ".key", "kubeconfig", "/token"];
-    path.contains("/secrets/") && endings.iter().any(|ending| path.ends_with(ending))
+fn is_credential(path: &str, files: &Files) -> bool {
+    let endings = ["kubeconfig", "/token"];
+    let named = endings.iter().any(|ending| path.ends_with(ending));
+    is_pem(path, files) || (named && path.contains("/secrets/"))
 }
 
-/// Is true for a certificate or a key of a secret.
-fn is_pem(path: &str) -> bool {
-    path.contains("/secrets/") && (path.ends_with(".crt") || path.ends_with(".key"))
+/// Is true for the key of a secret, and for a certificate beside one. Authorities beside a token may be of any kind.
+fn is_pem(path: &str, files: &Files) -> bool {
+    let beside = path.strip_suffix(".crt").map(|stem| format!("{stem}.key"));
+    let in_pair = beside.is_some_and(|key| files.contains_key(&key));
+    path.contains("/secrets/") && (in_pair || path.ends_with(".key"))
 }
 
 /// The first certificate of a client or server, or all of a bundle.

@@ -26,6 +26,7 @@ use mco_rescue::kargs::Kargs;
 use mco_rescue::node::bootloader::{self, BootEntry};
 use mco_rescue::node::os_release::OsRelease;
 use mco_rescue::node::platform::{Interface, LinkFile, of_arguments, pinned_by_arguments};
+use mco_rescue::node::pod_manifest::PodManifest;
 use mco_rescue::node::{self, Accounts, NodeState, Records};
 use mco_rescue::plan::{self, Inputs, Options};
 use mco_rescue::render::{self, Pool};
@@ -360,6 +361,11 @@ pub fn answers(data: &[u8]) {
             );
             let _ = here.standing(&one.image(), one.digest.as_deref());
         }
+    }
+    if let Ok(pod) = PodManifest::parse(data) {
+        let of_config = pod.named_in_config(data).unwrap_or_default();
+        let mut named = pod.named.iter().chain(&of_config);
+        assert!(named.all(|path| path.starts_with("/etc/kubernetes/static-pod-resources/")));
     }
     let registries = registries::change_of_texts(&text, &text);
     assert!(

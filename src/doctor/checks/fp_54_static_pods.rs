@@ -271,29 +271,19 @@ fn with_certs(
     pod: &StaticPod,
     revision: &PodRevision,
 ) -> DoctorFinding {
-    let certs = format!("/{}-certs/", pod.name);
-    let own = format!("/{}-pod-{}/", pod.name, revision.number);
-    // etcd's revisions have a copy of each.
-    if pod.name == "etcd" {
-        let all = pod
-            .certs
-            .iter()
-            .filter(|one| one.path.contains("/etcd-all-certs/"));
+    if let Some(copies) = copies_of_etcd(pod, revision) {
         let mut finding = finding;
-        for one in all.take(MAX_COPIES) {
-            for path in pair_of(&one.path) {
-                let from = path.replacen(&certs, &own, 1);
-                let command = format!(
-                    "install -m 0600 {} {}",
-                    evidence.path(&from),
-                    evidence.path(&path)
-                );
-                if !finding.next.contains(&command) {
-                    finding = finding.next(command);
-                }
-            }
+        for (from, path, mode) in copies.iter().take(MAX_COPIES) {
+            let (from, path) = (evidence.path(from), evidence.path(path));
+            finding = finding.next(format!("install -m {mode:04o} {from} {path}"));
         }
-        return finding.next("oc get clusteroperator etcd");
+        if copies.len() > MAX_COPIES {
+            finding =
+                finding.next("oc get clusteroperator etcd # and the other files in the same way");
+        }
+        let changes = copies.into_iter();
+        return finding
+            .fixed_by(changes.map(|(from, path, mode)| FixChange::copy_file(from, path, mode)));
     }
     let mut finding = finding;
     for left in &pods.staging {
@@ -309,12 +299,40 @@ fn with_certs(
         ))
 }
 
-/// Files for which a finding has copying commands; more of them are one disaster.
-const MAX_COPIES: usize = 3;
+/// Files that a finding has copying commands for.
+const MAX_COPIES: usize = 6;
 
+/// etcd's revisions have a copy of each certificate, key and bundle: source, path and mode of what has to be copied. `None` if
+/// one of them has no whole copy.
+fn copies_of_etcd(pod: &StaticPod, revision: &PodRevision) -> Option<Vec<(String, String, u32)>> {
+    if pod.name != "etcd" {
+        return None;
+    }
+    let own = format!("/etcd-pod-{}/", revision.number);
+    let paths = pod.certs.iter().flat_map(|one| pair_of(&one.path));
+    let mut copies = paths
+        .map(|path| {
+            let from = path.replacen("/etcd-certs/", &own, 1);
+            let whole = revision.files.get(&from).is_some_and(|size| *size > 0);
+            let mode = if path.contains("/secrets/") {
+                0o600
+            } else {
+                0o644
+            };
+            whole.then_some((from, path, mode))
+        })
+        .collect::<Option<Vec<_>>>()?;
+    copies.sort();
+    copies.dedup();
+    Some(copies)
+}
+
+/// A certificate and its key are copied together.
 fn pair_of(path: &str) -> Vec<String> {
     match path.rsplit_once('.') {
-        Some((stem, "crt" | "key")) => vec![format!("{stem}.crt"), format!("{stem}.key")],
+        Some((stem, "crt" | "key")) if path.contains("/secrets/") => {
+            vec![format!("{stem}.crt"), format!("{stem}.key")]
+        }
         _ => vec![path.to_owned()],
     }
 }
@@ -415,7 +433,7 @@ fn on_purpose(evidence: &DoctorEvidence, stopped: &[&str]) -> Option<DoctorFindi
 fn describe(revision: &PodRevision) -> Fact {
     let said = match (&revision.manifest, revision.problems.as_slice()) {
         (FoundManifest::Found(_), []) if revision.is_complete() => {
-            format!("complete, {}", count(revision.files, "file"))
+            format!("complete, {}", count(revision.files.len(), "file"))
         }
         (FoundManifest::Found(_), []) => "its manifest has another number".to_owned(),
         (FoundManifest::Found(_), [first, ..]) => {
