@@ -49,6 +49,9 @@ pub struct ColdCertificate {
     pub of_fp_09: bool,
 }
 
+/// The admin's kubeconfig that works while the API server of this node is alone.
+pub const RECOVERY: &str = "/etc/kubernetes/static-pod-resources/kube-apiserver-certs/secrets/node-kubeconfigs/localhost-recovery.kubeconfig";
+
 /// Part of its life after which a certificate is renewed in a running cluster, as a fraction.
 type Part = (u64, u64);
 

@@ -8,6 +8,7 @@ use super::cold::{self, ColdCertificate, Renewer};
 use super::{DoctorEvidence, Look};
 use crate::doctor::evidence::Kubeconfig;
 use crate::node::certificates::{Certificate, CertificateRole};
+use crate::node::static_pods::StaticPod;
 use crate::paths;
 use crate::time::utc;
 
@@ -30,6 +31,8 @@ pub struct Outlook {
     pub steps: Vec<OutlookStep>,
     /// The waves of approvals, in order.
     pub approvals: Vec<Approval>,
+    /// Commands of an admin for them, in order.
+    pub next: Vec<String>,
     /// What else matters for the plan.
     pub notes: Vec<String>,
     /// Missing evidence, with the reason.
@@ -147,11 +150,7 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Stri
     );
     notes.extend(bootstrap_note(evidence));
     notes.extend(young_note(&all));
-    if pods.is_some_and(|pods| {
-        pods.pods
-            .iter()
-            .any(|pod| pod.in_force().is_none() || pod.running().is_none())
-    }) {
+    if pods.is_some_and(|pods| !pods.pods.iter().all(is_whole)) {
         notes.push(
             "A static pod is not whole (FP-54). Repair it before the node goes off.".to_owned(),
         );
@@ -159,14 +158,19 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Stri
     if node == NodeKind::ControlPlane {
         notes.push("The recovery also needs etcd with its quorum, and the images of the static pods on the node.".to_owned());
     }
+    let approvals = approvals(&all, &steps, node);
     Ok(Outlook {
+        next: match approvals.is_empty() {
+            true => Vec::new(),
+            false => commands(&all, node, until),
+        },
         node,
         now: time.now,
         until,
         verdict: worst.max().unwrap_or(OutlookVerdict::ByItself),
         first_day: day(OutlookVerdict::NeedsHands),
         lost_day: day(OutlookVerdict::Lost),
-        approvals: approvals(&all, &steps, node),
+        approvals,
         steps,
         notes,
         unseen,
@@ -314,7 +318,7 @@ fn approvals(all: &[ColdCertificate], steps: &[OutlookStep], node: NodeKind) -> 
         }
         NodeKind::Worker => "after this node has booted and reaches the API",
     };
-    let later = "a minute after the first wave; by itself only where machines of the cluster have their addresses known";
+    let later = "a minute after the first wave; approved by itself only for machines that the cluster manages";
     let first = Approval {
         requests: "client",
         from: client.at,
@@ -328,6 +332,28 @@ fn approvals(all: &[ColdCertificate], steps: &[OutlookStep], node: NodeKind) -> 
         when: later.to_owned(),
     };
     vec![first, second]
+}
+
+/// The commands of an admin: of a control plane that comes back, with the kubeconfig of the node as long as it is valid.
+fn commands(all: &[ColdCertificate], node: NodeKind, until: u64) -> Vec<String> {
+    let own = all.iter().find(|one| one.path == cold::RECOVERY);
+    let with = match (node, own) {
+        (NodeKind::Worker, _) => String::new(),
+        (NodeKind::ControlPlane, Some(own)) if own.not_after > until => {
+            format!("KUBECONFIG={} ", cold::RECOVERY)
+        }
+        (NodeKind::ControlPlane, _) => "KUBECONFIG=KUBECONFIG-OF-AN-ADMIN ".to_owned(),
+    };
+    vec![
+        format!("{with}oc get csr"),
+        format!("{with}oc adm certificate approve NAME"),
+    ]
+}
+
+/// Is true if the pod starts from what is on the node.
+fn is_whole(pod: &StaticPod) -> bool {
+    let revision = pod.in_force().filter(|one| one.problems.is_empty());
+    pod.running().is_some() && pod.certs.is_empty() && revision.is_some()
 }
 
 fn bootstrap_note(evidence: &DoctorEvidence) -> Option<String> {

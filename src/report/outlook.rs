@@ -52,7 +52,10 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
             );
             out += &hanging(&label, &text);
         }
-        out += &format!("  {:<9}{NEXT}\n", "Next");
+        for (index, command) in outlook.next.iter().enumerate() {
+            let label = if index == 0 { "Next" } else { "then" };
+            out += &format!("  {label:<9}{}\n", inline(command));
+        }
     }
     out += &by_itself(outlook, style);
     if !outlook.notes.is_empty() || !outlook.unseen.is_empty() {
@@ -66,9 +69,6 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
     }
     ascii(out, style)
 }
-
-/// Lists the requests.
-const NEXT: &str = "oc get csr # then: oc adm certificate approve NAME";
 
 fn headline(root: &str, outlook: &Outlook) -> String {
     let kind = match outlook.node {
@@ -129,10 +129,13 @@ fn by_itself(outlook: &Outlook, style: Style) -> String {
         )
     );
     for (means, steps) in ways {
-        let names: Vec<String> = steps
+        let mut names: Vec<String> = steps
             .iter()
             .map(|step| format!("{} ({})", step.name, day(step.at)))
             .collect();
+        // Two pods may have a bundle of the same name.
+        names.sort();
+        names.dedup();
         out += &hanging("-", &format!("{means}: {}", names.join(", ")));
     }
     out

@@ -67,6 +67,13 @@ fn a_control_plane_comes_back_by_itself_then_with_hands_then_not() {
         .collect();
     assert_eq!(waves, ["client", "server"]);
     assert_eq!(winter["approvals"][0]["from"], stall["at"]);
+    let of_node = "node-kubeconfigs/localhost-recovery.kubeconfig oc get csr";
+    says(&winter["next"].to_string(), &[of_node]);
+    // After two years that kubeconfig has ended, too.
+    says(
+        &until(&root, 800, WARNING)["next"].to_string(),
+        &["KUBECONFIG=KUBECONFIG-OF-AN-ADMIN oc get csr"],
+    );
     // What costs a run of the recovery and no hands.
     let all = steps(&winter);
     let of = |name: &str| *all.iter().find(|step| step["name"] == name).unwrap();
@@ -141,8 +148,10 @@ fn the_text_answers_first_and_fits() {
         assert_eq!(text.contains("Renewed by themselves"), days > 10, "{text}");
         assert!(text.is_ascii());
         for line in text.lines() {
+            // Commands are to be copied.
+            let whole = line.contains(" oc ");
             assert!(
-                line.len() <= 80 || line.split_whitespace().count() <= 2,
+                whole || line.len() <= 80 || line.split_whitespace().count() <= 2,
                 "{line}"
             );
         }
@@ -239,7 +248,11 @@ fn a_cluster_younger_than_a_day_is_told() {
         &["younger than that", "25 hours"],
     );
     let outlook = until(&with(&ControlPlane::new()), 3, FINE);
-    assert!(!outlook["notes"].to_string().contains("25 hours"));
+    let notes = outlook["notes"].to_string();
+    assert!(
+        !notes.contains("25 hours") && !notes.contains("FP-54"),
+        "{notes}"
+    );
 }
 
 #[test]
@@ -265,6 +278,11 @@ fn a_date_that_cannot_be_answered_is_an_error() {
     let at = utc(now() + 3600).replace('Z', "+00:00");
     root.run(&["doctor", "--until", &at]).exits(FINE);
     root.run(&["doctor", "--until", &day(0)]).exits(FINE);
+    // Half a revision does not start, whatever the dates are.
+    let master = with(&ControlPlane::new());
+    master.remove("etc/kubernetes/manifests/etcd-pod.yaml");
+    let notes = until(&master, 3, FINE)["notes"].to_string();
+    says(&notes, &["A static pod is not whole (FP-54)"]);
     let other = TestRoot::empty();
     other.write("etc/os-release", "ID=debian\n");
     let run = other.run(&["doctor", "--until", &day(1)]).exits(1);

@@ -201,6 +201,10 @@ fn of_a_directory(all: &mut Collected) {
         root.run(&["--output", "json", "apply", "--yes", refused.path()])
             .exits(1),
     );
+    all.add(
+        root.run(&["--output", "json", "doctor", "--until", "2999-12-31"])
+            .exits(3),
+    );
     let archive = root.path("rescue.img");
     all.run(
         &root,
@@ -282,6 +286,7 @@ fn a_validator_accepts_what_the_program_prints() {
         "doctor/v1",
         "doctor-check/v1",
         "doctor-fix/v1",
+        "doctor-until/v1",
         "show/v1",
         "recover/v1",
         "install/v1",

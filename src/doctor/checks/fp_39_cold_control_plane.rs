@@ -1,6 +1,6 @@
 //! FP-39: the control plane was off for too long.
 
-use crate::doctor::cold::{self, ColdCertificate, JudgedTime, Renewer};
+use crate::doctor::cold::{self, ColdCertificate, JudgedTime, RECOVERY, Renewer};
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -140,9 +140,6 @@ in two waves: client certificates of the kubelets, then their server certificate
             )),
     })
 }
-
-/// The admin's kubeconfig that works while the API server of this node is alone.
-pub(crate) const RECOVERY: &str = "/etc/kubernetes/static-pod-resources/kube-apiserver-certs/secrets/node-kubeconfigs/localhost-recovery.kubeconfig";
 
 fn find_of_admin(of_admin: &[&ColdCertificate], time: &JudgedTime) -> Option<DoctorFinding> {
     if of_admin.is_empty() {
