@@ -350,7 +350,7 @@ fn the_days_are_those_of_openssl() {
         if signed_by_etcd {
             let bundle = root.path("etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-all-bundles/server-ca-bundle.crt");
             let at = step["at"].as_u64().unwrap();
-            for (second, accepted) in [(at, true), (at + 1, false)] {
+            for (second, accepted) in [(at - 1, true), (at + 1, false)] {
                 let mut command = Command::new("openssl");
                 command
                     .arg("verify")
