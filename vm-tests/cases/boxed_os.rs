@@ -18,6 +18,8 @@
 //! 8. What an admin staged is named with who did it, and is not dropped unasked; a locked one is entered by no reboot. Booted
 //!    before the files of B were written, `status` names that, and the command that it prints leads to B (rpm-ostree alone).
 //!
+//! 9. Each boot is recorded at its end, with its result; `diff` shows what changed between two, and since the last good one.
+//!
 //! Besides: a box itself leaves nothing on the host, however its end comes.
 
 use std::fs;
@@ -60,6 +62,54 @@ fn a_box_goes_to_the_new_image_with_one_reboot_and_back_with_another() {
     knows_what_runs(&story.node);
     story.node.reboot();
     is_all_of_a(&story.node, &story.a);
+}
+
+#[test]
+fn a_box_records_its_boots_and_knows_what_changed_between_them() {
+    let Some(case) = Case::begin_in_box("box: the flight recorder") else {
+        return;
+    };
+    let mut story = Story::in_a(&case);
+    let ask = |story: &Story<'_>, command: &str| -> Value {
+        let said = story
+            .node
+            .run(&format!("{PROGRAM} {command} --output json"));
+        serde_json::from_str(&said.out()).unwrap_or_else(|error| panic!("{error}: {}", said.err()))
+    };
+    story.node.ask(&format!("{PROGRAM} install"));
+    story.node.reboot();
+    let journal = "journalctl -b -o cat -u mco-rescue-record.service";
+    let seen = ask(&story, "history");
+    let first = &seen["entries"][0];
+    let words = format!("{seen:#} {}", story.node.ask(journal));
+    assert_eq!(first["event"], "boot", "{words}");
+    assert_eq!(first["outcome"], "good", "{words}");
+    let number = first["snapshot"].as_u64().unwrap();
+
+    story.node.ask("echo changed >/etc/motd");
+    story.node.reboot();
+    let seen = ask(&story, "history");
+    assert_eq!(seen["entries"][0]["snapshot"], number + 1, "{seen:#}");
+    let found = ask(&story, &format!("diff {number} {}", number + 1));
+    let subjects = found["differences"].to_string();
+    assert!(subjects.contains("\"/etc/motd\""), "{found:#}");
+
+    // A kubelet that does not come up is no good boot, and the last good one is that before.
+    let kubelet = "/etc/systemd/system/kubelet.service.d/99-broken.conf";
+    story.node.ask(&format!(
+        "mkdir -p $(dirname {kubelet}) && printf '[Service]\\nExecStart=\\nExecStart=/bin/false\\n' >{kubelet}"
+    ));
+    story.node.reboot();
+    let seen = ask(&story, "history");
+    assert_eq!(seen["entries"][0]["outcome"], "no-kubelet", "{seen:#}");
+    let since = ask(&story, "diff");
+    assert_eq!(since["from"]["snapshot"], number + 1, "{since:#}");
+    let subjects = since["differences"].to_string();
+    for wanted in [kubelet, "kubelet.service"] {
+        assert!(subjects.contains(wanted), "no {wanted}: {since:#}");
+    }
+    let copies = story.node.ask("ls /boot/mco-rescue");
+    assert!(copies.contains("snapshot-"), "{copies}");
 }
 
 #[test]
