@@ -62,6 +62,8 @@ pub mod render;
 
 pub mod etcd_data;
 
+pub mod ovsdb;
+
 // The edge that starts programs, and the evidence on a node.
 
 pub mod command;

@@ -31,6 +31,7 @@ setpriv            -                                             util-linux
 skopeo             -                                             skopeo
 podman             -                                             podman
 etcd               -                                             etcd-server
+ovsdb-server       -                                             openvswitch-common
 cryptsetup         -                                             cryptsetup-bin
 openssl            -                                             openssl
 age                -                                             age

@@ -32,6 +32,7 @@ use crate::node::network::Network;
 use crate::node::node_address::NodeAddresses;
 use crate::node::node_programs::NodePrograms;
 use crate::node::ostree_repository::Repository;
+use crate::node::ovsdb_files::OvsdbFiles;
 use crate::node::service_configs::BrokenConfig;
 use crate::node::space::{KernelRoom, Space};
 use crate::node::static_network::StaticNetwork;
@@ -159,6 +160,8 @@ pub struct DoctorEvidence {
     pub static_pods: Look<Option<StaticPods>>,
     /// The data of etcd, and its backups.
     pub etcd_files: Look<EtcdFiles>,
+    /// The databases of Open vSwitch and OVN.
+    pub ovsdb_files: Look<OvsdbFiles>,
     /// The kubelet's bootstrap credentials.
     pub kubeconfig: Look<Kubeconfig>,
     /// The node's time, and other sources of time.

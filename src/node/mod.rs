@@ -36,6 +36,7 @@ pub mod os;
 pub mod os_release;
 pub mod ostree_objects;
 pub mod ostree_repository;
+pub mod ovsdb_files;
 pub mod platform;
 pub mod pod_manifest;
 mod records;

@@ -44,6 +44,7 @@ mod fp_41;
 mod fp_44;
 mod fp_45;
 mod fp_46;
+mod fp_47;
 mod fp_48;
 mod fp_49;
 mod fp_50;

@@ -30,7 +30,7 @@ use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
-    etcd_files, images_on_disk, kubelet_state, network, static_pods,
+    etcd_files, images_on_disk, kubelet_state, network, ovsdb_files, static_pods,
 };
 use crate::object::Kind;
 use crate::paths;
@@ -154,6 +154,7 @@ impl DoctorEvidence {
         self.certificates_unseen = unseen;
         self.static_pods = static_pods::read(root).into();
         self.etcd_files = etcd_files::read(root, self.deep).into();
+        self.ovsdb_files = Look::Seen(ovsdb_files::read(root, self.deep));
         self.kubeconfig = kubeconfig(root).into();
         self.network = Look::Seen(network::read(root));
         self.kubelet_state = kubelet_state::read(root).into();

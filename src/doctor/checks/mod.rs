@@ -48,6 +48,7 @@ mod fp_43_cgroup;
 mod fp_44_waiting_unit;
 mod fp_45_hostname;
 mod fp_46_node_address;
+mod fp_47_ovs_databases;
 mod fp_48_image_store;
 mod fp_49_no_node_image;
 mod fp_50_damaged_os;
@@ -110,6 +111,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_44_waiting_unit::CHECK,
     fp_45_hostname::CHECK,
     fp_46_node_address::CHECK,
+    fp_47_ovs_databases::CHECK,
     fp_48_image_store::CHECK,
     fp_49_no_node_image::CHECK,
     fp_50_damaged_os::CHECK,

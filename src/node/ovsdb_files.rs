@@ -1,0 +1,78 @@
+//! The databases of Open vSwitch and OVN on a node.
+
+use std::fs::File;
+use std::io::{BufReader, Seek, SeekFrom};
+
+use anyhow::Result;
+
+use crate::ovsdb::{self, OvsdbLog};
+use crate::root::{Root, RootPath};
+
+/// The database of Open vSwitch.
+pub const OPEN_VSWITCH: &str = "etc/openvswitch/conf.db";
+/// Databases of OVN, since each node has its own, and before.
+const OVN: [&str; 4] = [
+    "var/lib/ovn-ic/etc/ovnnb_db.db",
+    "var/lib/ovn-ic/etc/ovnsb_db.db",
+    "var/lib/ovn/etc/ovnnb_db.db",
+    "var/lib/ovn/etc/ovnsb_db.db",
+];
+/// Bytes that are read whole, of all files together.
+const SMALL: u64 = 16 << 20;
+/// Times that a file is read before a fault at its end counts: a server may be writing the record.
+const TRIES: u8 = 3;
+
+/// The databases of a node.
+#[derive(Debug, Clone, Default)]
+pub struct OvsdbFiles {
+    /// The databases that exist: path and log.
+    pub all: Vec<(&'static str, OvsdbLog)>,
+    /// Files that could not be read, with the reason.
+    pub unread: Vec<String>,
+    /// Files of which only the first record was read.
+    pub skipped: Vec<&'static str>,
+}
+
+/// Reads the databases; large ones whole only if `deep`.
+pub fn read(root: &Root, deep: bool) -> OvsdbFiles {
+    let mut files = OvsdbFiles::default();
+    let mut room = if deep { u64::MAX } else { SMALL };
+    for path in [OPEN_VSWITCH].into_iter().chain(OVN) {
+        match look(root, path, &mut room) {
+            Ok(None) => {}
+            Ok(Some((log, whole))) => {
+                files.all.push((path, log));
+                files.skipped.extend((!whole).then_some(path));
+            }
+            Err(error) => files.unread.push(format!("/{path}: {error:#}")),
+        }
+    }
+    files
+}
+
+/// Returns the log, and true if all of it was read.
+fn look(root: &Root, path: &'static str, room: &mut u64) -> Result<Option<(OvsdbLog, bool)>> {
+    let Some(file) = root.open_followed(&RootPath::fixed(path))? else {
+        return Ok(None);
+    };
+    let length = file.metadata()?.len();
+    let whole = length <= *room;
+    if whole {
+        *room -= length;
+    }
+    let mut log = OvsdbLog::default();
+    for _ in 0..TRIES {
+        log = read_from_start(&file, whole)?;
+        if log.fault.is_none() {
+            break;
+        }
+    }
+    Ok(Some((log, whole)))
+}
+
+fn read_from_start(file: &File, whole: bool) -> Result<OvsdbLog> {
+    let mut file = file.try_clone()?;
+    file.seek(SeekFrom::Start(0))?;
+    let mut bytes = BufReader::with_capacity(1 << 16, file);
+    Ok(ovsdb::read(&mut bytes, !whole)?)
+}

@@ -1,0 +1,308 @@
+//! Databases of Open vSwitch and OVN: logs of JSON records, each with its length and its SHA-1.
+//!
+//! `ovsdb-server` reads records until one is wrong, uses what came before, and cuts the rest off at its next write. Only a first
+//! record that is wrong keeps it from starting. `tests/doctor/fp_47.rs` compares this with the real one.
+
+use std::io::{self, BufRead, Read};
+
+use ring::digest;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// Longest line before a record.
+const HEADER: u64 = 127;
+/// Longest record that is read.
+const LONGEST: u64 = 1 << 30;
+
+/// A database, as far as its log can be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OvsdbLog {
+    /// Number of whole records.
+    pub records: u64,
+    /// The fault that ends it.
+    pub fault: Option<OvsdbStop>,
+}
+
+/// The place where a log cannot be read further.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OvsdbStop {
+    /// Offset of the record.
+    pub offset: u64,
+    /// The fault.
+    pub fault: OvsdbFault,
+    /// Number of records behind it that begin like one.
+    pub behind: u64,
+}
+
+/// A fault of a record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OvsdbFault {
+    /// The file does not begin like a database, or is empty.
+    #[error("cannot identify file type")]
+    Type,
+    /// The first line is no header.
+    #[error("unexpected file format")]
+    Format,
+    /// A later line is no header.
+    #[error("parse error at offset {0} in header line")]
+    Header(u64),
+    /// The file ends in the record: its length, and its offset.
+    #[error("error reading {0} bytes starting at offset {1} (End of file)")]
+    End(u64, u64),
+    /// The SHA-1 is wrong.
+    #[error(
+        "{length} bytes starting at offset {offset} have SHA-1 hash {is} but should have hash {should}"
+    )]
+    Hash {
+        /// Bytes of the record.
+        length: u64,
+        /// Their offset.
+        offset: u64,
+        /// Their hash.
+        is: String,
+        /// The hash in the header.
+        should: String,
+    },
+    /// The record is no JSON object or array.
+    #[error("{0} bytes starting at offset {1} are not valid JSON")]
+    Json(u64, u64),
+    /// The first record is no schema, or no state of a cluster.
+    #[error("the first record has no schema")]
+    Schema,
+}
+
+/// The kind of a database, from the word in its headers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Standalone,
+    Clustered,
+}
+
+/// A line before a record.
+struct Header {
+    kind: Kind,
+    length: u64,
+    hash: String,
+}
+
+/// Reads a log; `first` stops after the first record.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn read(bytes: &mut impl BufRead, first: bool) -> io::Result<OvsdbLog> {
+    let mut log = OvsdbLog::default();
+    let mut offset = 0;
+    let mut kind = None;
+    loop {
+        let (fault, data) = match record(bytes, offset, kind)? {
+            Step::End => return Ok(log),
+            Step::Record(size, of) => {
+                log.records += 1;
+                offset += size;
+                kind = Some(of);
+                if first {
+                    return Ok(log);
+                }
+                continue;
+            }
+            Step::Fault(fault, data) => (fault, data),
+        };
+        log.fault = Some(OvsdbStop {
+            offset,
+            fault,
+            behind: count_headers(&data[..], bytes)?,
+        });
+        return Ok(log);
+    }
+}
+
+/// A record, or none; of a fault, what was read for it.
+enum Step {
+    Record(u64, Kind),
+    Fault(OvsdbFault, Vec<u8>),
+    End,
+}
+
+fn record(bytes: &mut impl BufRead, offset: u64, before: Option<Kind>) -> io::Result<Step> {
+    let mut line = Vec::new();
+    bytes.take(HEADER).read_until(b'\n', &mut line)?;
+    if line.is_empty() && before.is_some() {
+        return Ok(Step::End);
+    }
+    let header =
+        parse_header(&line).filter(|header| before.is_none_or(|before| before == header.kind));
+    let Some(header) = header else {
+        let known = [&b"OVSDB JSON "[..], b"OVSDB CLUSTER "]
+            .iter()
+            .any(|magic| line.starts_with(magic));
+        let fault = match (before, known) {
+            (Some(_), _) => OvsdbFault::Header(offset),
+            (None, true) => OvsdbFault::Format,
+            (None, false) => OvsdbFault::Type,
+        };
+        return Ok(Step::Fault(fault, line));
+    };
+    let at = offset + line.len() as u64;
+    let mut data = Vec::new();
+    bytes.take(header.length).read_to_end(&mut data)?;
+    if data.len() as u64 != header.length {
+        return Ok(Step::Fault(OvsdbFault::End(header.length, at), data));
+    }
+    let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &data);
+    let is: String = hash
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let fault = if is != header.hash {
+        Some(OvsdbFault::Hash {
+            length: header.length,
+            offset: at,
+            is,
+            should: header.hash,
+        })
+    } else if !is_json(&data) {
+        Some(OvsdbFault::Json(header.length, at))
+    } else if before.is_none() && !is_first(header.kind, &data) {
+        Some(OvsdbFault::Schema)
+    } else {
+        None
+    };
+    Ok(match fault {
+        Some(fault) => Step::Fault(fault, data),
+        None => Step::Record(at + header.length - offset, header.kind),
+    })
+}
+
+/// A header is `OVSDB JSON LENGTH SHA-1`, or `OVSDB CLUSTER` in the place of the first two words.
+fn parse_header(line: &[u8]) -> Option<Header> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (kind, rest) = match line.strip_prefix("OVSDB JSON ") {
+        Some(rest) => (Kind::Standalone, rest),
+        None => (Kind::Clustered, line.strip_prefix("OVSDB CLUSTER ")?),
+    };
+    let (length, hash) = rest.split_once(' ')?;
+    let length = length
+        .parse()
+        .ok()
+        .filter(|length| (1..=LONGEST).contains(length))?;
+    let is_hash = hash.len() == 40 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| Header {
+        kind,
+        length,
+        hash: hash.to_ascii_lowercase(),
+    })
+}
+
+fn is_json(data: &[u8]) -> bool {
+    let begins = data.iter().find(|byte| !byte.is_ascii_whitespace());
+    matches!(begins, Some(b'{' | b'[')) && serde_json::from_slice::<IgnoredAny>(data).is_ok()
+}
+
+fn is_first(kind: Kind, data: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    #[allow(dead_code, reason = "only their presence matters")]
+    struct Schema {
+        name: String,
+        tables: serde_json::Map<String, serde_json::Value>,
+    }
+    #[derive(Deserialize)]
+    #[allow(dead_code, reason = "only their presence matters")]
+    struct State {
+        server_id: String,
+        name: String,
+    }
+    match kind {
+        Kind::Standalone => serde_json::from_slice::<Schema>(data).is_ok(),
+        Kind::Clustered => serde_json::from_slice::<State>(data).is_ok(),
+    }
+}
+
+/// Counts the lines that begin like a record; `data` is what was read before the rest.
+fn count_headers(data: &[u8], rest: &mut impl BufRead) -> io::Result<u64> {
+    let mut all = data.chain(rest);
+    let mut count = 0;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if (&mut all).take(1 << 20).read_until(b'\n', &mut line)? == 0 {
+            return Ok(count);
+        }
+        count += u64::from(parse_header(&line).is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(magic: &str, all: &[&str]) -> Vec<u8> {
+        let record = |text: &&str| {
+            let text = format!("{text}\n");
+            let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
+            let hash: String = hash
+                .as_ref()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            format!("OVSDB {magic} {} {hash}\n{text}", text.len())
+        };
+        all.iter().map(record).collect::<String>().into_bytes()
+    }
+
+    const SCHEMA: &str = r#"{"name": "a", "tables": {}}"#;
+
+    fn of(bytes: &[u8]) -> OvsdbLog {
+        read(&mut &bytes[..], false).unwrap()
+    }
+
+    #[test]
+    fn sound_logs_of_both_kinds_are_read() {
+        let log = of(&write("JSON", &[SCHEMA, "{}", "{}"]));
+        assert_eq!((log.records, log.fault), (3, None));
+        let log = of(&write(
+            "CLUSTER",
+            &[r#"{"server_id": "a", "name": "b"}"#, "{}"],
+        ));
+        assert_eq!((log.records, log.fault), (2, None));
+    }
+
+    #[test]
+    fn the_first_fault_ends_a_log_and_records_behind_it_are_counted() {
+        let bytes = write("JSON", &[SCHEMA, "{}", "{\"a\": 1}", "{}", "{}"]);
+        for end in 0..bytes.len() {
+            let log = of(&bytes[..end]);
+            if let Some(stop) = log.fault {
+                assert_eq!(stop.behind, 0, "{end}");
+            }
+        }
+        let text = String::from_utf8(bytes)
+            .unwrap()
+            .replace("\"a\": 1", "\"a\": 2");
+        let log = of(text.as_bytes());
+        let stop = log.fault.unwrap();
+        assert_eq!((log.records, stop.behind), (2, 2));
+        assert!(
+            stop.fault
+                .to_string()
+                .contains("9 bytes starting at offset "),
+            "{}",
+            stop.fault
+        );
+    }
+
+    #[test]
+    fn what_is_no_database_is_told_in_the_words_of_the_server() {
+        let words = |bytes: &[u8]| of(bytes).fault.unwrap().fault.to_string();
+        assert_eq!(words(b""), "cannot identify file type");
+        assert_eq!(words(&[0; 300]), "cannot identify file type");
+        assert_eq!(words(b"OVSDB JSON 5 abc\nxxxxx"), "unexpected file format");
+        assert_eq!(
+            words(&write("JSON", &["{}"])),
+            "the first record has no schema"
+        );
+        assert!(words(&write("JSON", &["x"])).contains("are not valid JSON"));
+        let mixed = [write("JSON", &[SCHEMA]), write("CLUSTER", &["{}"])].concat();
+        assert!(words(&mixed).starts_with("parse error at offset "));
+    }
+}
