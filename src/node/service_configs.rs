@@ -9,6 +9,7 @@ use crate::root::{Root, RootError, RootPath};
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.conf";
 const KUBELET_UNIT: &str = "etc/systemd/system/kubelet.service";
 const KUBELET_DROP_INS: &str = "etc/systemd/system/kubelet.service.d";
+const CRIO: &str = "etc/crio/crio.conf.d";
 const KEYFILES: &str = "etc/NetworkManager/system-connections";
 const KEYFILE_ENDING: &str = ".nmconnection";
 
@@ -17,6 +18,8 @@ const KEYFILE_ENDING: &str = ".nmconnection";
 pub enum Service {
     /// The kubelet.
     Kubelet,
+    /// CRI-O.
+    Crio,
     /// NetworkManager.
     NetworkManager,
     /// The SSH server.
@@ -186,6 +189,35 @@ fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, Ro
             false,
         )
     }))
+}
+
+/// Returns the service of a file that does not take it, and the fault: of a file that is to be written, with its owner and
+/// mode. The content is asked for only where it matters.
+pub fn find_fault(
+    path: &RootPath,
+    (uid, mode): (u32, u32),
+    content: impl FnOnce() -> Option<Vec<u8>>,
+) -> Option<(Service, String)> {
+    let text = || Some(String::from_utf8_lossy(&content()?).into_owned());
+    if path.to_string() == KUBELET_CONFIG {
+        return Some((Service::Kubelet, judge_kubelet(&text()?)?));
+    }
+    if path.is_in(CRIO) {
+        let error = toml::from_str::<toml::Table>(&text()?).err()?;
+        return Some((Service::Crio, error.message().to_owned()));
+    }
+    if !path.is_in(KEYFILES) || !path.name().ends_with(KEYFILE_ENDING) {
+        return None;
+    }
+    if uid != 0 || mode & 0o077 != 0 {
+        let said = format!(
+            "owner {uid}, mode {:04o}; it has to be 0 and 0600",
+            mode & 0o7777
+        );
+        return Some((Service::NetworkManager, said));
+    }
+    let (line, said) = find_bad_line(&text()?)?;
+    Some((Service::NetworkManager, format!("line {line}: {said}")))
 }
 
 /// Returns the first line that GLib does not take in a key file, counted from 1, and what is wrong with it.

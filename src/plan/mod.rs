@@ -34,6 +34,7 @@ mod records;
 mod removals;
 mod rollback;
 mod second_names;
+mod services;
 mod space;
 pub mod staged;
 mod units;

@@ -8,7 +8,7 @@ use super::fit::{self, Accepted};
 use super::{
     Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
     RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, one_more_key, os,
-    quorum, rollback,
+    quorum, rollback, services,
 };
 use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Cluster;
@@ -193,6 +193,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         crossing::add_findings(&mut plan, findings, request.risks, writes_files);
         if let Task::Config(inputs) = task {
             add_way_back(&mut plan, node, evidence)?;
+            services::add(&mut plan);
             after::add(&mut plan, inputs, request.options, evidence)?;
         }
         add_quorum(&mut plan, request, evidence)?;

@@ -237,7 +237,7 @@ const BROKEN: [Broken; 9] = [
     (
         "FP-36",
         "critical",
-        "sed -i 2d /etc/crio/crio.conf.d/99-runc",
+        "sed -i 2d ROOT/etc/crio/crio.conf.d/99-runc",
         &[
             "runc: CRI-O's default runtime is missing in the OS",
             r#"\"runc\" not found in $PATH"#,
@@ -323,7 +323,8 @@ fn each_breakage_of_the_next_boot_is_found_by_one_check() {
         let text = found(&seen, id, severity);
         says(&text, words);
         let finding = &of(&seen, id)[0];
-        assert!(finding["next"].to_string().contains(next), "{finding:#}");
+        let next = next.replace("ROOT", lab.node.dir().to_str().unwrap());
+        assert!(finding["next"].to_string().contains(&next), "{finding:#}");
         says(&text, &[STAGED]);
     }
 }

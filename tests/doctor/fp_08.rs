@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::worker::{self, Branch, Row, all_met, on_a_node, sick, well};
-use super::{doctor, doctor_on, found, of, says};
+use super::{doctor, doctor_on, finding, found, of, says};
 use crate::crossing::Lab;
 use crate::support::ostree_node::OstreeNode;
-use crate::support::{TestRoot, copy_program, shared_data};
+use crate::support::{TestRoot, copy_program, file, kubelet_unit, machine_config, shared_data};
 
 const ID: &str = "FP-08";
 const KUBELET: &str = "etc/kubernetes/kubelet.conf";
@@ -116,7 +116,10 @@ fn files_of_cri_o_are_judged_as_preflight_judges_them() {
             "CRI-O does not start with one of its files",
             "/etc/crio/crio.conf.d/99-x.bak",
             "crio.service: Failed with result 'exit-code'.",
-            "mv /etc/crio/crio.conf.d/99-x.bak /root/",
+            &format!(
+                "mv {}/etc/crio/crio.conf.d/99-x.bak /root/",
+                lab.node.dir().display()
+            ),
         ],
     );
     assert_eq!(of(&doctor(&lab.node), "FP-36"), Vec::<Value>::new());
@@ -246,6 +249,75 @@ fn write_config(root: &TestRoot, config: &Value) {
             let text = one["contents"].as_str().unwrap_or_default();
             root.write(&format!("{at}.d/{}", one["name"].as_str().unwrap()), text);
         }
+    }
+}
+
+/// A fix, and then the check has nothing to say.
+fn is_cured(root: &TestRoot) {
+    let run = root.run(&["doctor", "--fix", ID, "--yes", "--not-a-node"]);
+    assert_eq!(run.code(), 0, "{}{}", run.out(), run.err());
+    assert_eq!(of(&doctor(root), ID), Vec::<Value>::new());
+}
+
+#[test]
+fn what_files_alone_cure_is_cured() {
+    let lab = Lab::healthy();
+    fs::create_dir_all(lab.node.path("usr/etc")).unwrap();
+    lab.node.write("etc/crio/crio.conf.d/99-x.bak", "[crio\n");
+    is_cured(&lab.node);
+    assert!(!lab.node.exists("etc/crio/crio.conf.d/99-x.bak"));
+    let root = worker::healthy();
+    keyfile(&root, "[connection]\nid=lan\n", 0o644);
+    is_cured(&root);
+    assert_eq!(root.mode(KEYFILE), 0o600);
+    // A person has to correct what is wrong in it.
+    keyfile(&root, "[connection]\nid\n", 0o600);
+    assert_eq!(finding(&doctor(&root), ID)["fix"], Value::Null);
+}
+
+#[test]
+fn a_plan_that_would_write_such_a_file_says_so() {
+    let path = "/etc/NetworkManager/system-connections/a.nmconnection";
+    let config = |files: Value| {
+        let ignition = json!({"storage": {"files": files}, "systemd": {"units": [kubelet_unit()]}});
+        machine_config("rendered-worker-n", ignition)
+    };
+    let root = TestRoot::new();
+    let good = config(json!([
+        file("/etc/kubernetes/kubelet.conf", 0o644, GOOD),
+        file(
+            "/etc/crio/crio.conf.d/00-default",
+            0o644,
+            "[crio.runtime]\n"
+        ),
+        file(path, 0o600, "[connection]\nid=a\n"),
+    ]));
+    let plan = |config: &Value| {
+        let config = root.config(config);
+        root.run(&["plan", config.path(), "--output", "json"])
+            .json()["notices"]
+            .to_string()
+    };
+    assert!(!plan(&good).contains("this file"), "{}", plan(&good));
+    for (one, words) in [
+        (
+            file("/etc/kubernetes/kubelet.conf", 0o644, "junk\n"),
+            "the kubelet does not start with this file: it has no kind",
+        ),
+        (
+            file("/etc/crio/crio.conf.d/99-x", 0o644, "[crio\n"),
+            "CRI-O does not start with this file",
+        ),
+        (
+            file(path, 0o644, "[connection]\n"),
+            "NetworkManager ignores this file: owner 0, mode 0644",
+        ),
+        (
+            file(path, 0o600, "id=a\n"),
+            "NetworkManager ignores this file: line 1: a key before the first group",
+        ),
+    ] {
+        says(&plan(&config(json!([one]))), &[words]);
     }
 }
 

@@ -61,13 +61,14 @@ pub(super) fn judge_door(
                 verdict = verdict.and_unseen(format!("{}: {}", finding.subject, finding.what));
             }
         } else if let Some((severity, what)) = weigh(finding, seen) {
-            verdict = verdict.and([as_finding(finding, seen, severity, what)]);
+            verdict = verdict.and([as_finding(evidence, finding, seen, severity, what)]);
         }
     }
     verdict
 }
 
 fn as_finding(
+    evidence: &DoctorEvidence,
     finding: &CrossingFinding,
     seen: &CrossingEvidence,
     severity: CheckSeverity,
@@ -80,7 +81,8 @@ fn as_finding(
         made = made.seen("the deployment of the next boot", name);
     }
     made = made.daemon(finding.prevents.clone());
-    made.next = finding.next.clone();
+    let next = finding.next.iter();
+    made.next = next.map(|command| at_root(evidence, command)).collect();
     // The way out if the node has to boot before the cure.
     if severity == CheckSeverity::Critical
         && matches!(seen.moment, CrossingMoment::Next { staged: true, .. })
@@ -88,6 +90,24 @@ fn as_finding(
         made = made.next("rpm-ostree cleanup --pending");
     }
     made
+}
+
+/// Returns a command for the root that was judged: the paths of a node are others on a mounted disk. What only the
+/// running node can do stays as it is.
+fn at_root(evidence: &DoctorEvidence, command: &str) -> String {
+    let of_the_node = ["nmcli ", "In the cluster"];
+    if evidence.live || of_the_node.iter().any(|one| command.starts_with(one)) {
+        return command.to_owned();
+    }
+    let place = |word: &str| match word.trim_end_matches([',', ';', '.']) {
+        path if path.starts_with("/etc/") => {
+            let end = word.strip_prefix(path).unwrap_or_default();
+            evidence.path(path) + end
+        }
+        _ => word.to_owned(),
+    };
+    let words: Vec<String> = command.split(' ').map(place).collect();
+    words.join(" ")
 }
 
 /// Returns the words as a sentence.

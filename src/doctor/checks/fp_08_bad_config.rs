@@ -1,8 +1,9 @@
 //! FP-08: a file with which a service of the node does not start.
 
 use super::doors::judge_door;
+use crate::doctor::crossing::{CrossingEvidence, CrossingMoment};
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::service_configs::{BrokenConfig, Service};
 
@@ -30,6 +31,7 @@ fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
             .starts_with("/etc/crio")
             .then(|| (CheckSeverity::Critical, what.to_owned()))
     });
+    let verdict = with_cures(evidence, verdict);
     let all = match evidence.service_configs.seen() {
         Ok(all) => all,
         Err(why) => return verdict.and_unseen(format!("configuration of services: {why}")),
@@ -51,6 +53,29 @@ fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
             of(Service::Chrony)
                 .map(|one| of_program(one, "chronyd does not start again", "chronyd -p", CHRONY)),
         )
+}
+
+/// Adds the cure of each finding on a file of CRI-O: it is moved out of its directory. A file of the next image is not here.
+fn with_cures(evidence: &DoctorEvidence, verdict: CheckVerdict) -> CheckVerdict {
+    let is_present = |seen: &CrossingEvidence| seen.moment == CrossingMoment::Present;
+    let crossing = evidence.crossing.get().and_then(Option::as_ref);
+    if !crossing.is_some_and(is_present) {
+        return verdict;
+    }
+    let cured = verdict.findings.into_iter().map(|finding| {
+        let first = finding.evidence.first();
+        let path = first.map(|fact| fact.place.clone());
+        let change = path.map(FixChange::move_aside);
+        let finding = finding.fixed_by(change);
+        match evidence.live {
+            true => finding.after_fix("systemctl restart crio"),
+            false => finding,
+        }
+    });
+    CheckVerdict {
+        findings: cured.collect(),
+        ..verdict
+    }
 }
 
 const SSH: &str = "Connections of now stay. After the next start of sshd there is no other.";
@@ -94,11 +119,22 @@ fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<Docto
             false => finding.next(format!("vi {file}")),
         };
     }
-    match evidence.live {
-        true => finding.next("nmcli connection reload"),
-        false => finding,
+    // What is wrong in a file is for a person to correct.
+    let cures = all.iter().flat_map(|one| {
+        [
+            FixChange::set_owner(&one.place, 0, 0),
+            FixChange::set_mode(&one.place, 0o600),
+        ]
+    });
+    if all.iter().all(|one| one.only_mode) {
+        finding = finding.fixed_by(cures);
     }
-    .into()
+    Some(match evidence.live {
+        true => finding
+            .after_fix("nmcli connection reload")
+            .next("nmcli connection reload"),
+        false => finding,
+    })
 }
 
 /// Returns the file that the words name, else that with which the program begins.
