@@ -98,6 +98,22 @@ impl CheckpointFile {
         }
     }
 
+    /// Returns the warning about a file that [`Self::breaks_between`] is true for; `whose` has the next kubelet.
+    pub fn describe_break(self, from: u32, to: u32, whose: &str) -> String {
+        let path = self.path();
+        format!(
+            "/{path} is of the kubelet of Kubernetes 1.{from}; that of {whose}, 1.{to}, may refuse it and not start"
+        )
+    }
+
+    /// Returns the advice for it.
+    pub fn advise_after_break(self) -> String {
+        let path = self.path();
+        format!(
+            "After the boot, if the kubelet does not start: mv /{path} /{path}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)"
+        )
+    }
+
     /// Returns its path below the root.
     pub fn path(self) -> &'static str {
         match self {

@@ -14,6 +14,7 @@ use super::recover::recover_first;
 use super::session::open_root;
 use super::work::RunWork;
 use super::{Output, RollbackArgs, keys, machine};
+use crate::checkpoint::kubernetes_minor;
 use crate::command::CommandRunner;
 use crate::command::job::Job;
 use crate::daemon::annotations;
@@ -21,7 +22,9 @@ use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::node::boot::BootIdentity;
 use crate::node::host::systemd_runs;
-use crate::node::{self, Host, Interest, NodeState, Records};
+use crate::node::{self, Host, Interest, NodeState, OsRelease, Records};
+use crate::node::{deploy_directories, kubelet_state};
+use crate::notice::Notice;
 use crate::paths;
 use crate::plan::{self, Allowed, FinishedRun, Plan, PlanRequest, RollbackInputs, Task};
 use crate::recorder::Event;
@@ -125,7 +128,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
             .map_or(0, |way| way.leaving.runs.len().saturating_sub(1)),
         jobs: &jobs,
     };
-    let back = TakingBack::prepare(&root, ui.runner, run, &wanted)?;
+    let mut back = TakingBack::prepare(&root, ui.runner, run, &wanted)?;
+    if let Some(way) = &way {
+        let notices = kubelet_notices(&root, &way.leaving.to).unwrap_or_default();
+        back.plan.notices.extend(notices);
+    }
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if ui.output == Output::Text || !plan.blockers.is_empty() {
@@ -177,6 +184,33 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         config: last.config.clone(),
     };
     end(ui, &root, &lock, &ran, steps + more)
+}
+
+/// Returns a notice for each checkpoint file that the kubelet of the deployment from before may refuse. It is a warning only:
+/// nothing that cannot be read stands against going back.
+fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
+    let minor = |root: &Root| -> Result<Option<u32>> {
+        let release = OsRelease::read(root)?;
+        Ok(kubernetes_minor(release.get("OPENSHIFT_VERSION")))
+    };
+    let mut all = deploy_directories::list(root)?.into_iter();
+    let Some(directory) = all.find(|directory| directory.name == deployment) else {
+        return Ok(Vec::new());
+    };
+    let (Some(from), Some(to)) = (minor(root)?, minor(&root.within(&directory.path)?)?) else {
+        return Ok(Vec::new());
+    };
+    let kept = kubelet_state::kept_over_a_boot(root)?.into_iter();
+    let broken = kept.filter(|file| file.breaks_between(from, to));
+    let notices = broken.map(|file| Notice {
+        subject: "kubelet".to_owned(),
+        message: format!(
+            "{}. {}",
+            file.describe_break(from, to, "the deployment from before"),
+            file.advise_after_break()
+        ),
+    });
+    Ok(notices.collect())
 }
 
 fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::small::{live, record_on};
 use super::worker::{self, Branch, Row, all_met, sick, well};
-use super::{doctor_on, found, of, says};
+use super::{doctor, doctor_on, found, of, says};
 use crate::support::TestRoot;
 use serde_json::Value;
 
@@ -101,4 +101,24 @@ fn a_first_boot_at_work_is_left_alone_and_one_that_failed_is_told() {
             ],
         );
     });
+}
+
+#[test]
+fn the_link_in_the_way_of_crio_is_moved_aside_by_the_fix() {
+    let root = worker::healthy();
+    plain(&root);
+    programs(&root);
+    root.link("opt/cni", "/var/lost");
+    found(&doctor(&root), "FP-49", "critical");
+    root.run(&["doctor", "--fix", "FP-49", "--yes"]).ok();
+    assert_eq!(of(&doctor(&root), "FP-49"), Vec::<Value>::new());
+    let names = fs::read_dir(root.path("opt")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<String> = names.collect();
+    assert!(
+        names.len() == 1 && names[0].starts_with("cni.mco-rescue-"),
+        "{names:?}"
+    );
+    root.run(&["rollback", "--yes"]).ok();
+    found(&doctor(&root), "FP-49", "critical");
 }

@@ -3,6 +3,7 @@
 mod arrival;
 mod attached_disk;
 mod bootc;
+mod checkpoints;
 mod edges;
 mod engines;
 mod facts;

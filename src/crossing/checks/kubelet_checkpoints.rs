@@ -30,17 +30,12 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     };
     let broken = kept.iter().filter(|file| file.breaks_between(from, to));
     let finding = broken.map(|file| {
-        let path = format!("/{}", file.path());
-        let what = format!(
-            "{path} is of the kubelet of Kubernetes 1.{from}; that of the image, 1.{to}, may refuse it and not start"
-        );
+        let what = file.describe_break(from, to, "the image");
         CrossingFinding::new(CrossingSeverity::Warning, "kubelet", what)
             .seen(&place, &said)
             .seen(own_place, own_said)
             .prevents(file.message("checkpoint is corrupted"))
-            .next(format!(
-                "After the boot, if the kubelet does not start: mv {path} {path}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)"
-            ))
+            .next(file.advise_after_break())
     });
     finding.collect()
 }
