@@ -12,8 +12,8 @@ use super::{
 };
 use super::{
     fp_01, fp_02, fp_03, fp_04, fp_05, fp_06, fp_07, fp_09, fp_10, fp_12, fp_15, fp_16, fp_17,
-    fp_18, fp_19, fp_20, fp_22, fp_24, fp_25, fp_27, fp_28, fp_30, fp_31, fp_32, fp_33, fp_41,
-    fp_48, fp_54,
+    fp_18, fp_19, fp_20, fp_22, fp_24, fp_25, fp_27, fp_28, fp_29, fp_30, fp_31, fp_32, fp_33,
+    fp_41, fp_44, fp_45, fp_46, fp_48, fp_53, fp_54,
 };
 use crate::support::sysroot::Sysroot;
 use crate::support::{Run, TestRoot, file, machine_config};
@@ -57,6 +57,11 @@ const DARK: &[&[Dark]] = &[
     fp_54::DARK,
     fp_41::DARK,
     fp_48::DARK,
+    fp_29::DARK,
+    fp_44::DARK,
+    fp_45::DARK,
+    fp_46::DARK,
+    fp_53::DARK,
 ];
 
 /// What holds of every answer: it fits, it is plain, and nobody's secrets are in it.

@@ -1,7 +1,8 @@
 //! FP-29: the network of the first boot did not stay.
 
+use super::small::endless;
 use super::worker::{Branch, KEYFILES, Row, all_met, healthy, on_a_node, sick, well};
-use super::{doctor, doctor_on, of};
+use super::{Dark, doctor, doctor_on, of};
 use crate::support::TestRoot;
 
 /// The arguments of the boot entry.
@@ -170,6 +171,15 @@ const ROWS: [Row; 16] = [
         root.write("etc/machine-id", "uninitialized\n");
     }),
 ];
+
+pub(super) const DARK: &[Dark] = &[(
+    "FP-29",
+    "network configuration: /etc/NetworkManager/system-connections",
+    |root| {
+        boots_with(root, FIXED);
+        endless(root, KEYFILES);
+    },
+)];
 
 #[test]
 fn a_network_in_one_of_both_systems_only_is_found() {

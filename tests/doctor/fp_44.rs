@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use super::small::directory;
 use super::worker::{Branch, Row, all_met, booted, is_well, sick, well};
-use super::{CRITICAL, doctor, doctor_exits, doctor_on, of, unseen};
+use super::{CRITICAL, Dark, doctor, doctor_exits, doctor_on, of, unseen};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::OstreeNode;
 use crate::support::{TestRoot, copy_program, say};
@@ -73,6 +74,12 @@ fn an_image_that_the_next_boot_waits_for_is_told_on_a_disk() {
     let text = unseen(&doctor(&root), "FP-44");
     assert!(text.contains("systemd answers only on the node"), "{text}");
 }
+
+pub(super) const DARK: &[Dark] = &[(
+    "FP-44",
+    "conditions of units: /run/NetworkManager/resolv.conf",
+    |root| directory(root, "run/NetworkManager/resolv.conf"),
+)];
 
 /// A booting node. STUB of systemctl: jobs, times and states are files; the form of the jobs is that of `list-jobs` in
 /// systemd 252 and 257.
@@ -165,6 +172,13 @@ fn an_address_that_is_never_found_holds_the_kubelet() {
         stores(&node.root, IMAGE);
         waits(node, "nodeip-configuration.service", 900);
         is_well(node, "FP-44");
+        // A first boot takes its time.
+        waits(node, "nodeip-configuration.service", 200);
+        node.root
+            .write("etc/ignition-machine-config-encapsulated.json", "{}");
+        is_well(node, "FP-44");
+        node.root
+            .remove("etc/ignition-machine-config-encapsulated.json");
         // The condition is met, and its job is about to end.
         waits(node, "nodeip-configuration.service", 10);
         node.root
@@ -249,6 +263,7 @@ fn each_unit_is_told_with_what_it_waits_for() {
         });
         waits(node, "chrony-wait.service", 10);
         met(Branch {
+            severity: "warning",
             what: "chrony-wait.service still waits",
             seen: &["chronyc waitsync"],
             next: &["systemctl stop chrony-wait.service"],
@@ -258,6 +273,7 @@ fn each_unit_is_told_with_what_it_waits_for() {
         is_well(node, "FP-44");
         waits(node, "vsphere-hostname.service", 300);
         met(Branch {
+            severity: "warning",
             what: "vsphere-hostname.service still waits",
             seen: &["metadata service"],
             next: &["journalctl -b -u vsphere-hostname -n 20"],
@@ -413,4 +429,32 @@ fn jobs_that_cannot_be_listed_are_no_trouble() {
         let text = unseen(&report, "FP-44");
         assert!(text.contains("Failed to connect to bus"), "{text}");
     });
+}
+
+#[test]
+fn no_real_config_is_taken_for_trouble_of_the_host() {
+    let Some(folder) = crate::support::shared_data("rendered") else {
+        return;
+    };
+    let mut seen = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|ending| ending != "json") {
+            continue;
+        }
+        let root = TestRoot::new();
+        root.run(&["apply", "--yes", path.to_str().unwrap()]).ok();
+        root.write(
+            super::worker::CLIENT,
+            &super::certificate("system:node:node-0", 20),
+        );
+        root.write("etc/hostname", "node-0\n");
+        let report = doctor(&root);
+        for id in ["FP-29", "FP-44", "FP-45", "FP-46", "FP-53", "FP-59"] {
+            let found = of(&report, id);
+            assert!(found.is_empty(), "{}: {found:#?}", path.display());
+        }
+        seen += 1;
+    }
+    assert!(seen > 5, "{seen}");
 }

@@ -1,10 +1,11 @@
 //! FP-45: the host has not the name of its node.
 
+use super::small::directory;
 use super::worker::{
     Branch, CLIENT, Row, all_met, booted, copy, healthy, is_well, on_a_node, sick, well,
 };
 use super::{
-    CRITICAL, FINE, certificate, doctor, doctor_exits, doctor_on, doctor_with, of, unseen,
+    CRITICAL, Dark, FINE, certificate, doctor, doctor_exits, doctor_on, doctor_with, of, unseen,
 };
 use crate::support::TestRoot;
 use crate::support::mounts::with_mounts;
@@ -113,6 +114,21 @@ const ROWS: [Row; 13] = [
                 "vi ROOT/etc/kubernetes/kubelet-env",
                 "mv ROOT/var/lib/kubelet/pki ",
             ],
+        },
+    ),
+];
+
+pub(super) const DARK: &[Dark] = &[
+    ("FP-45", "the host's name: /etc/hostname", |root| {
+        of_node(root, "worker-0");
+        directory(root, "etc/hostname");
+    }),
+    (
+        "FP-45",
+        "the host's name: /etc/kubernetes/kubelet-env",
+        |root| {
+            of_node(root, "worker-0");
+            directory(root, "etc/kubernetes/kubelet-env");
         },
     ),
 ];

@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
+use super::small::directory;
 use super::worker::{
     Branch, ETCD, KEYFILES, Row, SERVING, all_met, booted, healthy, is_well, sick, well,
 };
-use super::{doctor, doctor_on, of, unseen};
+use super::{Dark, doctor, doctor_on, of, unseen};
 use crate::support::control_plane::ControlPlane;
 use crate::support::mounts::with_network;
 use crate::support::ostree_node::OstreeNode;
@@ -244,6 +245,8 @@ fn a_whole_control_plane_is_compared_with_its_own_etcd() {
         "{report:#}"
     );
 }
+
+pub(super) const DARK: &[Dark] = &[("FP-46", "kept addresses: ", |root| directory(root, KUBELET))];
 
 #[test]
 fn what_dhcp_will_give_is_unknown_on_a_disk() {

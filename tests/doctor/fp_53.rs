@@ -1,7 +1,8 @@
 //! FP-53: this node cannot hold a virtual address.
 
+use super::small::directory;
 use super::worker::{Branch, KEYFILES, Row, all_met, is_well, on_a_node, sick, well};
-use super::{doctor_on, unseen};
+use super::{Dark, doctor_on, unseen};
 use crate::support::TestRoot;
 use crate::support::ostree_node::OstreeNode;
 
@@ -197,6 +198,15 @@ const ROWS: [Row; 15] = [
         );
     }),
 ];
+
+pub(super) const DARK: &[Dark] = &[(
+    "FP-53",
+    "virtual addresses: /etc/keepalived/keepalived.conf",
+    |root| {
+        on_premises(root);
+        directory(root, CONFIG);
+    },
+)];
 
 #[test]
 fn what_keeps_a_virtual_address_away_is_found() {

@@ -252,6 +252,12 @@ fn a_machine_without_entries_is_no_trouble() {
         assert_eq!(of(&report, "FP-59"), Vec::<serde_json::Value>::new());
         let text = unseen(&report, "FP-59");
         assert!(text.contains("efivarfs is not mounted"), "{text}");
+        // Firmware that keeps nonsense.
+        variable(node, "BootOrder", &[1]);
+        variable(node, "BootCurrent", &[]);
+        variable(node, "Boot0001", &[0xff; 5]);
+        variable(node, "Boot0002", &[0xff; 4096]);
+        is_well(node, "FP-59");
         // A BIOS.
         fs::remove_dir_all(node.root.path("sys/firmware/efi")).unwrap();
         assert_eq!(unseen(&doctor_on(node), "FP-59"), "[]");

@@ -36,7 +36,7 @@ impl DoctorEvidence {
         let stamp = RootPath::fixed("boot/ignition.firstboot");
         self.first_boot_stamp = root.exists(&stamp).unwrap_or_default();
         match self.live {
-            true => self.of_firmware(root, &["/sysroot", "/"]),
+            true => self.of_firmware(root, &Storage::observe(root), &["/sysroot", "/"]),
             false => self.of_rescue_system(),
         }
     }
@@ -49,12 +49,11 @@ impl DoctorEvidence {
         }
         .to_owned();
         let machine = Root::open(Path::new("/"));
-        let is_mounted = |machine: &Root| {
-            let storage = Storage::observe(machine);
-            storage.mounted_at(&point).is_some()
-        };
+        let machine = machine.map(|machine| (Storage::observe(&machine), machine));
         match machine {
-            Ok(machine) if is_mounted(&machine) => self.of_firmware(&machine, &[&point]),
+            Ok((storage, machine)) if storage.mounted_at(&point).is_some() => {
+                self.of_firmware(&machine, &storage, &[&point]);
+            }
             // A directory says nothing of the machine that it is for.
             _ => {
                 let why = "only the machine that starts this disk has them".to_owned();
@@ -64,13 +63,12 @@ impl DoctorEvidence {
         }
     }
 
-    fn of_firmware(&mut self, machine: &Root, points: &[&str]) {
+    fn of_firmware(&mut self, machine: &Root, storage: &Storage, points: &[&str]) {
         self.boot_variables = match boot_variables::read(machine) {
             Ok(variables) => Look::Seen(variables),
             Err(why) => Look::Unseen(why),
         };
-        let disk = boot_variables::find_disk(&Storage::observe(machine), points);
-        self.system_disk = match disk {
+        self.system_disk = match boot_variables::find_disk(storage, points) {
             Ok(disk) => Look::Seen(disk),
             Err(why) => Look::Unseen(why),
         };

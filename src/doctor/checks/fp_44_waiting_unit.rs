@@ -1,5 +1,7 @@
 //! FP-44: a unit waits for something that does not come, and the kubelet waits for the unit.
 
+use std::net::IpAddr;
+
 use crate::command::systemctl::UnitJob;
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
@@ -16,14 +18,15 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     looks_at: "jobs of systemd, how long they run, and what their units wait for",
     explain: "Before the kubelet, units wait for a host name, an address, the bridge br-ex, name servers or the time. Most of \
 them wait without any limit; the console says: A start job is running for ... / no limit. A job is reported if it runs \
-for more than two minutes (ten, where a cloud's metadata service is asked) and its condition is still false:\n\n\
+for more than two minutes (ten where a cloud's metadata service is asked, fifteen in a first boot) and its condition is \
+still false:\n\n\
 node-valid-hostname: a name other than localhost, five minutes. nodeip-configuration: an address, found by a container \
 whose image has to be on the node. wait-for-br-ex-up, ovs-configuration: the bridge. wait-for-node-ip: an address that \
 can be used. on-prem-resolv-prepender: name servers of NetworkManager and an image; the kubelet waits for its mark. \
 chrony-wait: the time. The units of a first boot are FP-02 and FP-05, and the first container of haproxy is FP-53.\n\n\
 systemctl stop UNIT lets the boot go on only where the kubelet wants the unit (node-valid-hostname, chrony-wait, \
-wait-for-node-ip). Where it requires the unit, stopping it cancels the kubelet too: make the condition true instead. The \
-first boot takes minutes; and where Pacemaker manages the kubelet, systemd does not start it.",
+wait-for-node-ip). Where it requires the unit, stopping it cancels the kubelet too: make the condition true instead. \
+Where Pacemaker manages the kubelet, systemd does not start it.",
     judge: judge_jobs,
 };
 
@@ -31,6 +34,8 @@ first boot takes minutes; and where Pacemaker manages the kubelet, systemd does 
 const LATE: u64 = 120;
 /// The same for units that ask a metadata service.
 const LATE_FOR_CLOUD: u64 = 600;
+/// The same in a first boot, which pulls images and waits for all that is new.
+const LATE_FIRST: u64 = 900;
 /// The same for the kubelet, which tries its condition every ten seconds.
 const LATE_FOR_KUBELET: u64 = 300;
 
@@ -68,7 +73,8 @@ fn judge_jobs(evidence: &DoctorEvidence) -> CheckVerdict {
         .filter(|job| job.running && matches!(job.kind.as_str(), "start" | "restart"));
     let mut found: Vec<DoctorFinding> = Vec::new();
     for job in running {
-        let Some(seconds) = age(evidence, job).filter(|seconds| *seconds > late(&job.unit)) else {
+        let late = late(evidence, &job.unit);
+        let Some(seconds) = age(evidence, job).filter(|seconds| *seconds > late) else {
             continue;
         };
         if let Some(wait) = condition(evidence, waits, &job.unit) {
@@ -96,9 +102,11 @@ fn is_of_cloud(unit: &str) -> bool {
         || name.ends_with("-kubelet-nodename")
 }
 
-fn late(unit: &str) -> u64 {
-    match is_of_cloud(unit) {
-        true => LATE_FOR_CLOUD,
+/// Returns the seconds after which a unit is late.
+fn late(evidence: &DoctorEvidence, unit: &str) -> u64 {
+    match evidence.first_boot_files.encapsulated || evidence.never_booted {
+        true => LATE_FIRST,
+        false if is_of_cloud(unit) => LATE_FOR_CLOUD,
         false => LATE,
     }
 }
@@ -186,7 +194,8 @@ fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option
             };
             let interfaces = evidence.interfaces.get()?.iter();
             let mut all = interfaces.flat_map(|one| &one.addresses);
-            if all.any(|one| one.local.to_string() == *address) {
+            let wanted: IpAddr = address.parse().ok()?;
+            if all.any(|one| one.local == wanted) {
                 return None;
             }
             let facts = vec![
@@ -210,16 +219,18 @@ fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option
                 None => endless(vec![missing(RESOLVER_DONE)], None, journal()),
             }
         }
-        "chrony-wait.service" => endless(
-            vec![Fact::new("chronyc waitsync", "still waits")],
-            None,
-            "systemctl stop chrony-wait.service".to_owned(),
-        ),
-        _ if is_of_cloud(unit) => endless(
-            vec![Fact::new("the metadata service", "has not answered")],
-            None,
-            journal(),
-        ),
+        "chrony-wait.service" => Some(Wait {
+            facts: vec![Fact::new("chronyc waitsync", "still waits")],
+            words: None,
+            next: "systemctl stop chrony-wait.service".to_owned(),
+            endless: false,
+        }),
+        _ if is_of_cloud(unit) => Some(Wait {
+            facts: vec![Fact::new("the metadata service", "has not answered")],
+            words: None,
+            next: journal(),
+            endless: false,
+        }),
         _ => None,
     }
 }
