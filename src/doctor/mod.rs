@@ -317,9 +317,11 @@ fn name_fixes(findings: &mut [DoctorFinding], evidence: &DoctorEvidence) {
         let id = finding.id;
         given.push(id);
         let number = given.iter().filter(|one| **one == id).count();
+        // What only the slow parts see, only they find again.
+        let deep = if evidence.deep { " --deep" } else { "" };
         fix.command = match total(id) {
-            1 => evidence.command(&format!("doctor --fix {id}")),
-            _ => evidence.command(&format!("doctor --fix {id} --finding {number}")),
+            1 => evidence.command(&format!("doctor --fix {id}{deep}")),
+            _ => evidence.command(&format!("doctor --fix {id} --finding {number}{deep}")),
         };
     }
 }

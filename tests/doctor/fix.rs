@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use super::worker::{KEYFILES, SECRET, copy};
-use super::{RECORD, doctor, doctor_on, finding, fp_41, fp_45, fp_48, of, small, worker};
+use super::{RECORD, doctor, doctor_on, finding, fp_41, fp_45, fp_48, master, of, small, worker};
+use crate::support::control_plane::{ControlPlane, MANIFESTS};
 use crate::support::faults::{self, duplicate, every, try_each};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::scenes::{can_disturb, everything_is_asked_for};
@@ -29,7 +30,7 @@ const KEPT: &str = "etc/machine-config-daemon/node-annotation.json.bak";
 const WANTS: &str = "etc/systemd/system/multi-user.target.wants";
 const KEYS: &str = "home/core/.ssh/authorized_keys";
 
-const CURES: [Cure; 16] = [
+const CURES: [Cure; 19] = [
     Cure {
         id: "FP-12",
         what: "the bridge br-ex is half-built",
@@ -191,6 +192,36 @@ const CURES: [Cure; 16] = [
         },
     },
     Cure {
+        id: "FP-08",
+        what: "NetworkManager ignores a connection's file",
+        sicken: |root| {
+            keyfile(root, "lan", "[connection]\nid=lan\ntype=ethernet\n");
+            root.chmod(&format!("{KEYFILES}/lan.nmconnection"), 0o644);
+        },
+        cured: |root| assert_eq!(root.mode(&format!("{KEYFILES}/lan.nmconnection")), 0o600),
+    },
+    Cure {
+        id: "FP-54",
+        what: "the manifest of etcd is missing",
+        sicken: |root| root.remove(&format!("{MANIFESTS}/etcd-pod.yaml")),
+        cured: |root| assert_eq!(root.mode(&format!("{MANIFESTS}/etcd-pod.yaml")), 0o600),
+    },
+    Cure {
+        id: "FP-54",
+        what: "the manifest of etcd is unusable",
+        sicken: |root| root.write(&format!("{MANIFESTS}/etcd-pod.yaml"), ""),
+        cured: |root| {
+            // The kubelet would read it in its own directory.
+            let aside = asides(root);
+            let of_etcd = "etc/kubernetes/etcd-pod.yaml.mco-rescue-";
+            assert!(aside[0].starts_with(of_etcd), "{aside:?}");
+            assert!(
+                root.read(&format!("{MANIFESTS}/etcd-pod.yaml"))
+                    .contains("etcd")
+            );
+        },
+    },
+    Cure {
         id: "FP-41",
         what: "allocated_pods_state is damaged",
         sicken: |root| root.write(fp_41::ALLOCATED, ""),
@@ -258,10 +289,15 @@ fn found(seen: &Value, cure: &Cure) -> Value {
 
 #[test]
 fn each_cure_makes_its_check_healthy_and_rollback_brings_the_former_tree() {
-    let templates = [small::node(), worker::healthy()];
+    let plane = ControlPlane::new();
+    let templates = [small::node(), worker::healthy(), master::with(&plane)];
     for cure in &CURES {
-        // The kubelet and its certificates are on the second one.
-        let template = &templates[usize::from(["FP-41", "FP-45", "FP-48"].contains(&cure.id))];
+        // The kubelet and its certificates are on the second one, and the static pods on the third.
+        let template = match cure.id {
+            "FP-41" | "FP-45" | "FP-48" => &templates[1],
+            "FP-54" => &templates[2],
+            _ => &templates[0],
+        };
         let root = copy(template);
         let said = format!("{} {}", cure.id, cure.what);
         (cure.sicken)(&root);

@@ -1,7 +1,7 @@
 //! FP-40: the data of etcd on this node is damaged.
 
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::etcd_data::bolt::{BoltFault, PageFault};
 use crate::etcd_data::start::{Refusal, Start, Started};
@@ -430,7 +430,10 @@ fn find_bad_backups(evidence: &DoctorEvidence, files: &EtcdFiles) -> Option<Doct
     let what = format!("{} of etcd cannot be restored", count(bad.len(), "backup"));
     let means = "A restore from it fails, after etcd has been stopped. Other backups have to be used, and a new one made.";
     let path = evidence.path(&first.path);
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
+    let aside = bad.iter().map(|one| FixChange::move_aside(&one.path));
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen_all(facts)
+        .fixed_by(aside);
     Some(match evidence.live {
         true => finding
             .next("/usr/local/bin/cluster-backup.sh /home/core/assets/backup")

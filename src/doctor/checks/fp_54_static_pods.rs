@@ -150,11 +150,11 @@ fn without_manifest(evidence: &DoctorEvidence, pod: &StaticPod, why: &str) -> Do
         Some(revision) => {
             let finding = copied(evidence, finding, pod, revision);
             match Some(revision.number) == newest.map(|one| one.number) {
-                true => finding.fixed_by([FixChange::copy_file(
-                    copy_of(pod, revision),
-                    &pod.path,
-                    0o600,
-                )]),
+                true => {
+                    let aside = (!missing).then(|| FixChange::move_aside(&pod.path));
+                    let copy = FixChange::copy_file(copy_of(pod, revision), &pod.path, 0o600);
+                    finding.fixed_by(aside.into_iter().chain([copy]))
+                }
                 false => finding,
             }
         }
