@@ -161,16 +161,55 @@ pub fn read(root: &Root, deep: bool) -> Result<EtcdFiles> {
     };
     let script = |path: &&&'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
     files.restore_script = SCRIPTS.iter().find(script).copied();
-    files.member = member(root, deep, &mut files.unread, &mut files.skipped)?;
+    files.member = member(root, deep, &mut files)?;
     if files.expected || files.member.is_some() {
         backups(root, deep, &mut files);
     }
     Ok(files)
 }
 
-fn member(
+/// Reads the member. Where the locks of etcd are not seen, as from a container, files that change meanwhile show that it
+/// runs: then what was read is not judged, and they are read again as those of a running etcd.
+fn member(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<Member>> {
+    let before = stamps(root)?;
+    let (mut unread, mut skipped) = (Vec::new(), Vec::new());
+    let mut member = read_member(root, deep, false, &mut unread, &mut skipped)?;
+    if member.as_ref().is_some_and(|member| !member.running) && stamps(root)? != before {
+        unread.clear();
+        skipped.clear();
+        member = read_member(root, deep, true, &mut unread, &mut skipped)?;
+    }
+    files.unread.extend(unread);
+    files.skipped.extend(skipped);
+    Ok(member)
+}
+
+/// Returns times and sizes of the files that a running etcd changes.
+fn stamps(root: &Root) -> Result<Vec<(String, i64, i64, u64)>> {
+    let directory = RootPath::fixed(MEMBER);
+    let mut paths = vec![directory.join("snap/db")?];
+    for name in root.list(&directory.join("wal")?)? {
+        paths.push(directory.join("wal")?.join(&name)?);
+    }
+    let mut all = Vec::new();
+    for path in paths {
+        let stat = root.open_followed(&path)?.map(|file| file.metadata());
+        if let Some(stat) = stat.transpose()? {
+            all.push((
+                path.to_string(),
+                stat.mtime(),
+                stat.mtime_nsec(),
+                stat.size(),
+            ));
+        }
+    }
+    Ok(all)
+}
+
+fn read_member(
     root: &Root,
     deep: bool,
+    running: bool,
     unread: &mut Vec<String>,
     skipped: &mut Vec<&'static str>,
 ) -> Result<Option<Member>> {
@@ -186,7 +225,7 @@ fn member(
     let locked = root.open_followed(&path)?;
     let locked = locked.and_then(|file| Some(locks::is_locked(file.metadata().ok()?.ino())));
     let mut member = Member {
-        running: locked.unwrap_or_default(),
+        running: running || locked.unwrap_or_default(),
         files: names.len(),
         ..Member::default()
     };

@@ -1,6 +1,7 @@
 //! FP-40: the data of etcd is damaged. The data is that of a real etcd.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::Value;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use super::etcd_data::{ask, bases, files, start, try_ask, wal_files, with_etcd};
 use super::{CRITICAL, FINE, WARNING, doctor, found, of, says, unseen};
 use crate::support::TestRoot;
+use crate::support::mounts::mount;
 
 /// A root with a sound member; `cut`: with a log of four files.
 fn sound(cut: bool) -> TestRoot {
@@ -220,6 +222,40 @@ fn a_running_etcd_is_healthy_and_a_damaged_old_file_is_found_before_its_restart(
         );
         drop(etcd);
         assert!(!start(&data, "existing", &[]).1, "etcd starts from it");
+    });
+}
+
+#[test]
+fn a_running_etcd_whose_locks_are_hidden_is_no_damage() {
+    with_etcd(|| {
+        let root = sound(false);
+        let (etcd, ready, said) = start(&root.path("var/lib/etcd"), "existing", &[]);
+        assert!(ready, "{said}");
+        // As from a container with processes of its own.
+        mount(&["--bind", "/dev/null", "/proc/locks"]);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // A thread of this one has its network.
+            scope.spawn(|| {
+                for number in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    let key = BASE64_STANDARD.encode(format!("busy{}", number % 50));
+                    ask(
+                        "/v3/kv/put",
+                        &format!(r#"{{"key":"{key}","value":"eA=="}}"#),
+                    );
+                }
+            });
+            for _ in 0..10 {
+                let seen = root.run(&["doctor", "--deep", "--output", "json"]);
+                let found = of(&seen.json(), "FP-40");
+                if !found.is_empty() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(found, Vec::<Value>::new());
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        drop(etcd);
     });
 }
 
