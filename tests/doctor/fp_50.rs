@@ -243,6 +243,9 @@ fn only_commits_that_boot_count_and_a_pull_that_is_not_complete_is_no_damage() {
     found(&doctor(&disk.0), "FP-50", "warning");
 }
 
+/// What is said, the file, what is done to it, and if a run without `--deep` finds it.
+type KernelDamage<'a> = (&'static str, &'a Path, &'a dyn Fn(&Path), bool);
+
 /// The directory of the kernel in `/boot`.
 fn kernel_directory(disk: &Sysroot) -> PathBuf {
     let mut all = fs::read_dir(disk.0.path("boot/ostree")).unwrap();
@@ -258,7 +261,7 @@ fn a_damaged_kernel_in_boot_is_found_and_the_printed_commands_restore_it() {
         directory.join("initramfs-6.1.img"),
     );
     assert!(kernel.exists() && initramfs.exists());
-    let damages: [(&str, &Path, &dyn Fn(&Path), bool); 6] = [
+    let damages: [KernelDamage<'_>; 6] = [
         ("0 bytes", &kernel, &|path| put(path, b""), true),
         (
             "2000 bytes, the deployment's file has 3000",
