@@ -242,7 +242,12 @@ fn aside(path: &RootPath, time: u64) -> Option<RootPath> {
     let name = format!("{}.mco-rescue-{stamp}", path.name());
     let read_whole = READ_WHOLE.iter().find(|(whole, _)| path.is_in(whole));
     match read_whole {
-        Some((_, above)) => RootPath::fixed(above).join(&name).ok(),
+        // Files of several directories below it may share a name.
+        Some((whole, above)) => {
+            let below = path.relative().strip_prefix(whole)?.trim_start_matches('/');
+            let name = format!("{}.mco-rescue-{stamp}", below.replace('/', "."));
+            RootPath::fixed(above).join(&name).ok()
+        }
         None => match path.parent() {
             Some(parent) => parent.join(&name).ok(),
             None => RootPath::parse(&format!("/{name}")).ok(),
@@ -488,8 +493,8 @@ mod tests {
                 "/etc/NetworkManager/x.nmconnection.mco-rescue-20251124T160000Z",
             ),
             (
-                "/etc/systemd/system/a.wants/b.service",
-                "/etc/systemd/b.service.mco-rescue-20251124T160000Z",
+                "/etc/systemd/system/a.service.d/20-x.conf",
+                "/etc/systemd/a.service.d.20-x.conf.mco-rescue-20251124T160000Z",
             ),
         ] {
             assert_eq!(name(path).to_string(), expected);
