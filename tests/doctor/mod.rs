@@ -57,6 +57,7 @@ mod fp_59;
 mod fp_61;
 mod master;
 mod recipients;
+mod sabotage;
 mod small;
 mod until;
 mod worker;
