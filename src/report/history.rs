@@ -131,13 +131,20 @@ pub fn to_text(document: &HistoryDocument) -> String {
         out.push_str(&of_entry(entry, document.now));
     }
     out.push_str(&of_damaged(&document.damaged));
-    let next = match document.store {
-        Some(_) => format!(
+    let is_good = |entry: &HistoryEntry| entry.snapshot.is_some() && entry.outcome == Outcome::Good;
+    let newest = document.entries.iter().find_map(|entry| entry.snapshot);
+    let next = match (&document.store, newest) {
+        (Some(_), _) if document.entries.iter().any(is_good) => format!(
             "Next: {} (the last good boot and now), or {}",
             mco_rescue("diff"),
             mco_rescue("diff A B")
         ),
-        None => format!("Next: {}", mco_rescue("record")),
+        (Some(_), Some(number)) => format!(
+            "Next: {} (that snapshot and now), or {}",
+            mco_rescue(&format!("diff {number}")),
+            mco_rescue("diff A B")
+        ),
+        _ => format!("Next: {}", mco_rescue("record")),
     };
     out + "\n" + &wrap(&next, 0)
 }
@@ -330,8 +337,11 @@ pub fn diff_text(document: &DiffDocument) -> String {
         let all = document.differences.iter();
         let all: Vec<&Difference> = all.filter(|one| one.area == area).collect();
         out.push_str(&format!("\n{} ({}):\n", area.title(), all.len()));
-        for difference in all {
+        for (difference, below) in fold(&all) {
             out.push_str(&of_difference(difference));
+            if below > 0 {
+                out.push_str(&format!("      and {} below it\n", count(below, "object")));
+            }
         }
     }
     if !document.not_compared.is_empty() {
@@ -345,6 +355,32 @@ pub fn diff_text(document: &DiffDocument) -> String {
         out.push_str(&wrap(&format!("Note: {limit}."), 0));
     }
     out + &of_damaged(&document.damaged)
+}
+
+/// Leaves out the objects of directories that came or went as a whole; returns the number of these with each directory.
+fn fold<'a>(all: &[&'a Difference]) -> Vec<(&'a Difference, usize)> {
+    let whole = |one: &&&Difference| {
+        let fact = match one.change {
+            Change::Added => &one.after,
+            Change::Removed => &one.before,
+            Change::Changed => return false,
+        };
+        fact.as_deref()
+            .is_some_and(|fact| fact.starts_with("directory"))
+    };
+    let directories: Vec<&Difference> = all.iter().filter(whole).copied().collect();
+    let is_below = |one: &Difference, directory: &Difference| {
+        let rest = one.subject.strip_prefix(&directory.subject);
+        one.change == directory.change && rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    let shown = all
+        .iter()
+        .filter(|one| !directories.iter().any(|directory| is_below(one, directory)));
+    let with_number = shown.map(|one| {
+        let below = all.iter().filter(|other| is_below(other, one));
+        (*one, if whole(&one) { below.count() } else { 0 })
+    });
+    with_number.collect()
 }
 
 /// Returns a difference in one line, or in one line for each side.

@@ -371,6 +371,11 @@ fn a_root_that_does_not_run_has_no_end_of_boot() {
         said.contains("no snapshot") && said.contains("reached its end"),
         "{said}"
     );
+    // Both name a comparison that works.
+    let listed = crate::support::flat(&root.run(&["history"]).out());
+    for said in [crate::support::flat(&said), listed] {
+        assert!(said.contains("mco-rescue diff 1"), "{said}");
+    }
     for word in ["7", "x", "-1"] {
         let run = root.run(&["diff", "--", word]);
         assert_eq!(run.code(), 1, "{}", run.err());

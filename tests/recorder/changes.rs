@@ -130,6 +130,28 @@ const ROWS: &[Row] = &[
     ),
 ];
 
+/// A directory that goes as a whole is one line for people, with the number of its objects; programs get all of them.
+#[test]
+fn a_directory_that_is_gone_is_one_line() {
+    let root = super::node();
+    for number in 0..30 {
+        root.write(&format!("etc/certs/below/{number}.pem"), "x");
+    }
+    super::record(&root);
+    std::fs::remove_dir_all(root.path("etc/certs")).unwrap();
+    root.write("etc/motd", "changed\n");
+    let run = root.run(&["diff", "1"]);
+    let text = run.out();
+    assert!(text.contains("  - /etc/certs: directory"), "{text}");
+    assert!(text.contains("and 31 objects below it"), "{text}");
+    assert!(
+        text.contains("/etc/motd") && !text.contains(".pem"),
+        "{text}"
+    );
+    let all = root.run(&["diff", "1", "--output", "json"]).json();
+    assert_eq!(all["differences"].as_array().unwrap().len(), 33);
+}
+
 #[test]
 fn each_change_is_exactly_its_difference() {
     for (number, (change, wanted)) in ROWS.iter().enumerate() {

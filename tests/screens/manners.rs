@@ -203,11 +203,11 @@ fn names_typed_by_habit_get_the_right_tip() {
             &["status", "--kubeconfig", "x"],
             "runs, without the cluster's API",
         ),
-        (&["drift"], "'mco-rescue verify'"),
+        (&["diff"], "'mco-rescue verify'"),
         (&["undo"], "'mco-rescue rollback'"),
         (&["resume"], "'mco-rescue recover'"),
         (&["upgrade"], "'mco-rescue pivot'"),
-        (&["logs"], "'mco-rescue rollback --list'"),
+        (&["history"], "'mco-rescue rollback --list'"),
         (&["version"], "'mco-rescue --version'"),
         (&["worker.yaml"], "'mco-rescue plan worker.yaml'"),
         (

@@ -10,6 +10,7 @@ use crate::cli::ui::Ui;
 use crate::cli::{DiffArgs, Output};
 use crate::command::CommandRunner;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::recorder::digest::{KEY_BYTES, Key};
 use crate::recorder::shelf::{Damaged, Shelf};
 use crate::recorder::timeline::Moment;
@@ -78,9 +79,12 @@ pub(in crate::cli) type Side<'a> = Option<&'a Record>;
 fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<'a>, Side<'a>)> {
     let good = || {
         shelf.last_good().ok_or_else(|| {
+            let newest = shelf.records.last().map(|record| record.number);
             anyhow!(
-                "no snapshot in {} is of a boot that reached its end. Name two of them: mco-rescue history lists them",
-                shelf.place
+                "no snapshot in {} is of a boot that reached its end. Compare another one with now: {} (all of them: {})",
+                shelf.place,
+                mco_rescue(&format!("diff {}", newest.unwrap_or_default())),
+                mco_rescue("history")
             )
         })
     };
