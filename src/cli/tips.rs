@@ -96,7 +96,7 @@ const DRY: [&str; 8] = [
 /// Names of commands, and the tip for each group of them.
 const COMMANDS: [(&[&str], &str); 14] = [
     (
-        &["diff", "compare", "drift"],
+        &["compare", "drift"],
         "'mco-rescue verify' shows the differences, 'mco-rescue plan' what apply would do about them",
     ),
     (
@@ -122,7 +122,7 @@ const COMMANDS: [(&[&str], &str); 14] = [
         "'mco-rescue apply' brings a whole config, 'mco-rescue pivot' its OS image alone",
     ),
     (
-        &["history", "list", "ls", "log", "logs"],
+        &["list", "ls", "log", "logs"],
         "'mco-rescue rollback --list' shows the runs, 'mco-rescue cache list' the configs, 'mco-rescue status' the last run",
     ),
     (

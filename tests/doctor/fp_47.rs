@@ -239,6 +239,9 @@ fn the_verdict_on_damaged_databases_is_that_of_the_server() {
     ));
 }
 
+/// A database, its bytes, and the exit code, severity and words of the program.
+type Row<'a> = (&'a str, &'a [u8], i32, &'a str, &'a [&'a str]);
+
 #[test]
 fn each_damage_is_found_and_nothing_else() {
     if !has_ovsdb() {
@@ -255,7 +258,7 @@ fn each_damage_is_found_and_nothing_else() {
         fs::write(root.path(path), &sound).unwrap();
         assert_eq!(of(&doctor(&root), "FP-47"), Vec::<Value>::new());
     }
-    let rows: [(&str, &[u8], i32, &str, &[&str]); 7] = [
+    let rows: [Row<'_>; 7] = [
         (
             CONF,
             b"",

@@ -203,11 +203,11 @@ fn names_typed_by_habit_get_the_right_tip() {
             &["status", "--kubeconfig", "x"],
             "runs, without the cluster's API",
         ),
-        (&["diff"], "'mco-rescue verify'"),
+        (&["drift"], "'mco-rescue verify'"),
         (&["undo"], "'mco-rescue rollback'"),
         (&["resume"], "'mco-rescue recover'"),
         (&["upgrade"], "'mco-rescue pivot'"),
-        (&["history"], "'mco-rescue rollback --list'"),
+        (&["logs"], "'mco-rescue rollback --list'"),
         (&["version"], "'mco-rescue --version'"),
         (&["worker.yaml"], "'mco-rescue plan worker.yaml'"),
         (

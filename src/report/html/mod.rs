@@ -1,6 +1,6 @@
 //! Pages for a browser: one file without scripts, and without anything from elsewhere.
 //!
-//! Values in, a string out. [`Html`] is the only writer: every text passes through [`Html::text`], which escapes it. The
+//! Values in, a string out. `Html` is the only writer: every text passes through `Html::text`, which escapes it. The
 //! page forbids by its own `Content-Security-Policy` everything but its style, which is known by its digest.
 
 pub mod fleet;
