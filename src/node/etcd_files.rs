@@ -39,6 +39,8 @@ const BACKUPS: [&str; 3] = [
 const SMALL: u64 = 16 << 20;
 /// Largest snapshot file; they hold little beside the members.
 const LARGEST_SNAPSHOT: u64 = 256 << 20;
+/// The data that a restore moved aside.
+const MOVED: &str = "var/lib/etcd-backup/member";
 /// Backups that are looked at.
 const MOST_BACKUPS: usize = 64;
 
@@ -55,6 +57,8 @@ pub struct EtcdFiles {
     pub settings: EtcdSettings,
     /// The script that restores a backup.
     pub restore_script: Option<&'static str>,
+    /// The time at which a restore moved older data aside; seconds since 1970.
+    pub moved_aside: Option<u64>,
     /// Parts that could not be read, with the reason.
     pub unread: Vec<String>,
     /// Parts that were left out, as they are slow.
@@ -160,6 +164,7 @@ pub fn read(root: &Root, deep: bool) -> Result<EtcdFiles> {
         ..EtcdFiles::default()
     };
     let script = |path: &&&'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+    files.moved_aside = find_moved_data(root)?;
     files.restore_script = SCRIPTS.iter().find(script).copied();
     files.member = member(root, deep, &mut files)?;
     if files.expected || files.member.is_some() {
@@ -170,6 +175,15 @@ pub fn read(root: &Root, deep: bool) -> Result<EtcdFiles> {
 
 /// Reads the member. Where the locks of etcd are not seen, as from a container, files that change meanwhile show that it
 /// runs: then what was read is not judged, and they are read again as those of a running etcd.
+/// Returns the time at which a restore moved the data of the member; `None` if no such data is there.
+fn find_moved_data(root: &Root) -> Result<Option<u64>> {
+    let Some(place) = root.place(&RootPath::fixed(MOVED))? else {
+        return Ok(None);
+    };
+    // A rename changes the time of the inode, and not that of the content.
+    Ok(place.stat()?.map(|stat| stat.st_ctime.unsigned_abs()))
+}
+
 fn member(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<Member>> {
     let before = stamps(root)?;
     let (mut unread, mut skipped) = (Vec::new(), Vec::new());

@@ -94,7 +94,7 @@ pub fn to_text(fleet: &Fleet, page: &str) -> String {
     let nodes = count(fleet.nodes.len(), "node");
     let mut out = wrap(&format!("{nodes}: {}", counts.join(", ")), 0);
     if !fleet.troubles.is_empty() {
-        out.push_str("\nSick, worst first:\n");
+        out.push_str("\nFindings, worst first:\n");
     }
     for trouble in fleet.troubles.iter().take(SHOWN) {
         let (word, check) = (trouble.severity.word(), &trouble.check);

@@ -27,6 +27,7 @@ mod fp_19;
 mod fp_20;
 mod fp_21;
 mod fp_22;
+mod fp_23;
 mod fp_24;
 mod fp_25;
 mod fp_26;

@@ -104,6 +104,7 @@ furnish() {
         unshare --net bash -euo pipefail -s "$PWD/var/lib/etcd" <<-'END'
 	ip link set lo up
 	etcd --name master-0 --data-dir "$1" --snapshot-count 20 >"$1.log" 2>&1 &
+	trap 'kill $! 2>/dev/null || true' EXIT
 	until curl --silent --fail http://127.0.0.1:2379/health >/dev/null; do kill -0 $!; sleep 0.1; done
 	for number in $(seq 60); do
 	    key=$(printf 'key%s' "$number" | base64)

@@ -198,7 +198,7 @@ fn a_browser_shows_the_fleet_on_a_phone_and_on_a_desk() {
             "Fleet of 8 nodes",
             "FP-03",
             "worker-10",
-            "Who is on what",
+            "State of the nodes",
             &long,
         ]);
     }

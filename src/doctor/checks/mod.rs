@@ -25,6 +25,7 @@ mod fp_19_extensions;
 mod fp_20_fips;
 mod fp_21_wrong_target;
 mod fp_22_annotations;
+mod fp_23_restored_etcd;
 mod fp_24_bookkeeping;
 mod fp_25_units;
 mod fp_26_labels;
@@ -88,6 +89,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_20_fips::CHECK,
     fp_21_wrong_target::CHECK,
     fp_22_annotations::CHECK,
+    fp_23_restored_etcd::CHECK,
     fp_24_bookkeeping::CHECK,
     fp_25_units::CHECK,
     fp_26_labels::CHECK,

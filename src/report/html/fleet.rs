@@ -18,12 +18,12 @@ pub fn to_html(fleet: &Fleet, now: u64) -> String {
     head(&mut html, fleet, now);
     html.open("main", "");
     html.out.push('\n');
-    html.heading("sick", "Who is sick of what");
+    html.heading("findings", "Findings");
     troubles(&mut html, &fleet.troubles);
     matrix(&mut html, fleet);
-    html.heading("differences", "What differs between siblings");
+    html.heading("differences", "Differences within pools");
     differences(&mut html, &fleet.differences);
-    html.heading("nodes", "Who is on what");
+    html.heading("nodes", "State of the nodes");
     nodes(&mut html, &fleet.nodes, now);
     if !fleet.skipped.is_empty() {
         html.heading("skipped", "Files that were not used");
@@ -79,9 +79,9 @@ fn head(html: &mut Html, fleet: &Fleet, now: u64) {
     }
     html.end("ul");
     let mut links = vec![
-        ("sick", "Who is sick of what"),
-        ("differences", "What differs"),
-        ("nodes", "Who is on what"),
+        ("findings", "Findings"),
+        ("differences", "Differences"),
+        ("nodes", "State of the nodes"),
     ];
     if !fleet.skipped.is_empty() {
         links.push(("skipped", "Files that were not used"));
@@ -194,7 +194,7 @@ fn differences(html: &mut Html, differences: &[SiblingDifference]) {
         html.line(
             "p",
             "card soft",
-            "Nothing: in each pool all nodes tell the same.",
+            "Nothing: in each pool all nodes report the same.",
         );
     }
     for one in differences {
