@@ -1,4 +1,4 @@
-//! FP-45: the host has not the name of its node.
+//! FP-45: the host name differs from the name of the node.
 
 use super::small::directory;
 use super::worker::{

@@ -1,4 +1,4 @@
-//! FP-46: the node has not the address that it has kept.
+//! FP-46: the address of the node has changed.
 
 use std::process::Command;
 

@@ -9,7 +9,7 @@ use crate::paths;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-45",
-    title: "the host has not the name of its node",
+    title: "the host name differs from the name of the node",
     looks_at: "the host's name, and the name in the kubelet's certificate",
     explain: "The kubelet registers under the name of the host, and its certificate is valid for that one node. With another \
 name the API refuses it. A host that gets no name is called localhost; fedora and linux are names that a system \

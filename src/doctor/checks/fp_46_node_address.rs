@@ -10,7 +10,7 @@ use crate::node::static_network::{is_in, parse_arguments};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-46",
-    title: "the node has not the address that it has kept",
+    title: "the address of the node has changed",
     looks_at: "addresses kept for kubelet, CRI-O and etcd, and those of the interfaces or of their configuration",
     explain: "nodeip-configuration.service chooses the address of the node once in a boot, and keeps it in drop-ins \
 (20-nodenet.conf) of kubelet and CRI-O. The files stay: until that service has run, they name the address of the boot \
