@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn fixes_of_one_check_are_numbered_in_the_order_of_the_findings() {
         let evidence = DoctorEvidence {
-            root: "/".to_owned(),
+            live: true,
             has_system: true,
             ..DoctorEvidence::default()
         };
