@@ -13,6 +13,8 @@ use serde::de::IgnoredAny;
 const HEADER: u64 = 127;
 /// Longest record that is read.
 const LONGEST: u64 = 1 << 30;
+/// Longest first record that is read where only that is asked for: the one of a compacted database has all its rows.
+const LONGEST_FIRST: u64 = 16 << 20;
 
 /// A database, as far as its log can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct OvsdbStop {
     pub offset: u64,
     /// The fault.
     pub fault: OvsdbFault,
-    /// Number of records behind it that begin like one.
+    /// Number of records behind it that begin like one; 0 behind a wrong first record.
     pub behind: u64,
 }
 
@@ -85,7 +87,7 @@ struct Header {
     hash: String,
 }
 
-/// Reads a log; `first` stops after the first record.
+/// Reads a log; `first` stops after the first record, and before one of more than 16 MiB.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -94,8 +96,9 @@ pub fn read(bytes: &mut impl BufRead, first: bool) -> io::Result<OvsdbLog> {
     let mut offset = 0;
     let mut kind = None;
     loop {
-        let (fault, data) = match record(bytes, offset, kind)? {
-            Step::End => return Ok(log),
+        let longest = if first { LONGEST_FIRST } else { LONGEST };
+        let (fault, data) = match record(bytes, offset, kind, longest)? {
+            Step::End | Step::Long => return Ok(log),
             Step::Record(size, of) => {
                 log.records += 1;
                 offset += size;
@@ -107,23 +110,34 @@ pub fn read(bytes: &mut impl BufRead, first: bool) -> io::Result<OvsdbLog> {
             }
             Step::Fault(fault, data) => (fault, data),
         };
+        // Behind a wrong first record nothing is used, however long the file is.
+        let behind = match log.records {
+            0 => 0,
+            _ => count_headers(&data[..], bytes)?,
+        };
         log.fault = Some(OvsdbStop {
             offset,
             fault,
-            behind: count_headers(&data[..], bytes)?,
+            behind,
         });
         return Ok(log);
     }
 }
 
-/// A record, or none; of a fault, what was read for it.
+/// A record, one that is too long, or none; of a fault, what was read for it.
 enum Step {
     Record(u64, Kind),
     Fault(OvsdbFault, Vec<u8>),
+    Long,
     End,
 }
 
-fn record(bytes: &mut impl BufRead, offset: u64, before: Option<Kind>) -> io::Result<Step> {
+fn record(
+    bytes: &mut impl BufRead,
+    offset: u64,
+    before: Option<Kind>,
+    longest: u64,
+) -> io::Result<Step> {
     let mut line = Vec::new();
     bytes.take(HEADER).read_until(b'\n', &mut line)?;
     if line.is_empty() && before.is_some() {
@@ -142,6 +156,9 @@ fn record(bytes: &mut impl BufRead, offset: u64, before: Option<Kind>) -> io::Re
         };
         return Ok(Step::Fault(fault, line));
     };
+    if header.length > longest {
+        return Ok(Step::Long);
+    }
     let at = offset + line.len() as u64;
     let mut data = Vec::new();
     bytes.take(header.length).read_to_end(&mut data)?;
@@ -289,6 +306,33 @@ mod tests {
             "{}",
             stop.fault
         );
+    }
+
+    /// A file whose bytes behind the first ones must not be read.
+    fn then_unread(bytes: &[u8]) -> impl BufRead {
+        struct Unread;
+        impl Read for Unread {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("read too far"))
+            }
+        }
+        bytes.chain(io::BufReader::new(Unread))
+    }
+
+    #[test]
+    fn a_huge_file_is_not_read_behind_a_wrong_first_record() {
+        for first in [true, false] {
+            let log = read(&mut then_unread(&[0; 300]), first).unwrap();
+            let stop = log.fault.unwrap();
+            assert_eq!((stop.fault, stop.behind), (OvsdbFault::Type, 0));
+        }
+    }
+
+    #[test]
+    fn a_first_record_that_is_huge_is_not_read_where_only_that_is_asked_for() {
+        let header = format!("OVSDB CLUSTER {} {}\n", 300 << 20, "0".repeat(40));
+        let log = read(&mut then_unread(header.as_bytes()), true).unwrap();
+        assert_eq!(log, OvsdbLog::default());
     }
 
     #[test]

@@ -20,7 +20,7 @@ after a power cut. In the middle it takes the node's bridges back to an older st
 /etc/openvswitch/conf.db is made again: moved aside, it is created at the start of ovsdb-server, and \
 ovs-configuration.service builds br-ex. The node has no network meanwhile: use the console, or a reboot. The \
 databases of OVN are filled from the API by ovnkube.\n\n\
-Records of more than 16 MiB in all are read with --deep only; the first record always. The rows are not compared with \
+Of databases of more than 16 MiB in all, only the first record is read, up to 16 MiB; with --deep everything. The rows are not compared with \
 the addresses of the node: FP-12 looks at these.",
     judge: judge_databases,
 };
