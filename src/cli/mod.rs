@@ -176,8 +176,7 @@ pub enum Command {
     /// as FP-03, explains that check instead. Ends with exit code 6 when something is
     /// critical, 3 when the worst is a warning, and 0 otherwise. --fix ends with 0 when the
     /// finding is gone, or the check found nothing, and 3 when it is still found, or files
-    /// alone are no cure.
-    /// critical, 3 when the worst is a warning, and 0 otherwise. With --until: 6 when
+    /// alone are no cure. With --until: 6 when
     /// nothing on the node brings it back, 3 when an admin has to act, 0 when it comes
     /// back by itself.
     #[command(after_long_help = examples::DOCTOR)]
