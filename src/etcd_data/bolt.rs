@@ -249,9 +249,14 @@ impl<B: Bytes> Database<B> {
         }
         if let Some(bucket) = self.bucket(b"alarm")? {
             let mut alarms = Vec::new();
-            self.leaves(&bucket, &mut |key, _| alarms.push(key.to_vec()))?;
-            for alarm in alarms.iter().take(ALARMS) {
-                contents.alarms.push(kind_of_alarm(alarm)?);
+            self.leaves(&bucket, &mut |key, _| {
+                // Keys of a damaged page may overlap, so they are not kept.
+                if alarms.len() < ALARMS {
+                    alarms.push(kind_of_alarm(key));
+                }
+            })?;
+            for alarm in alarms {
+                contents.alarms.push(alarm?);
             }
         }
         Ok(contents)
@@ -384,6 +389,9 @@ impl<B: Bytes> Database<B> {
 const ALARMS: usize = 64;
 /// Pages of a small bucket.
 const PAGES: usize = 64;
+/// Length of all keys and values of a page, in lengths of the page. Those of a sound page fit into it once; more is followed, as
+/// etcd does not look for overlaps, but not without end.
+const OVERLAPS: usize = 16;
 
 fn damaged(page: u64, fault: PageFault) -> BoltError {
     BoltFault::Page { page, fault }.into()
@@ -524,7 +532,7 @@ impl<B: Bytes> Walk<'_, B> {
         let page = self.database.node(number)?;
         self.mark(number, page.overflow)?;
         if page.flags & BRANCH == 0 {
-            return self.leaf(number, &page, name, between, depth);
+            return self.leaf(number, &page, name, between, Some(depth));
         }
         let order = || damaged(number, PageFault::Order);
         let mut below = between.0.map(<[u8]>::to_vec);
@@ -544,17 +552,21 @@ impl<B: Bytes> Walk<'_, B> {
         Ok(below)
     }
 
+    /// `depth` is missing for a page inside of a value: etcd does not follow the buckets in it.
     fn leaf(
         &mut self,
         number: u64,
         page: &Page,
         name: Option<&[u8]>,
         between: Between<'_>,
-        depth: u8,
+        depth: Option<u8>,
     ) -> Result<Option<Vec<u8>>, BoltError> {
+        let mut room = page.bytes.len().saturating_mul(OVERLAPS);
         let mut before: Option<Vec<u8>> = None;
         for place in 0..page.count {
             let leaf = page.leaf(place).ok_or_else(|| outside(number))?;
+            let length = leaf.key.len() + leaf.value.len();
+            room = room.checked_sub(length).ok_or_else(|| outside(number))?;
             let early = match &before {
                 Some(before) => before.as_slice() >= leaf.key,
                 None => between.0.is_some_and(|from| from > leaf.key),
@@ -567,6 +579,9 @@ impl<B: Bytes> Walk<'_, B> {
                 check_value(name.unwrap_or_default(), &leaf)?;
                 continue;
             }
+            let Some(depth) = depth else {
+                continue;
+            };
             let below = name.unwrap_or(leaf.key);
             match Bucket::parse(leaf.value).ok_or_else(|| outside(number))? {
                 Bucket::Tree(root) => self.bucket(root, Some(below), depth)?,
@@ -574,7 +589,7 @@ impl<B: Bytes> Walk<'_, B> {
                     return Err(damaged(number, PageFault::Type(page.flags)));
                 }
                 Bucket::Inline(page) => {
-                    self.leaf(number, &page, Some(below), (None, None), depth)?;
+                    self.leaf(number, &page, Some(below), (None, None), None)?;
                 }
             }
         }
@@ -640,4 +655,95 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 fn fnv1a(bytes: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 4096;
+
+    /// Puts a number into a page, little-endian.
+    fn put(page: &mut [u8], at: usize, bytes: &[u8]) {
+        page[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn page(id: u64, flags: u16, count: u16) -> Vec<u8> {
+        let mut page = id.to_le_bytes().to_vec();
+        page.extend(flags.to_le_bytes());
+        page.extend(count.to_le_bytes());
+        page.extend([0; 4]);
+        page
+    }
+
+    fn element(flags: u32, position: u32, key: u32, value: usize) -> Vec<u8> {
+        let value = u32::try_from(value).unwrap();
+        let all = [flags, position, key, value].map(u32::to_le_bytes);
+        all.concat()
+    }
+
+    /// A database whose root page has one element with this key and value.
+    fn database(flags: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut all = vec![0; 3 * SIZE];
+        for number in 0..2_u64 {
+            let at = if number == 0 { 0 } else { SIZE };
+            put(&mut all, at, &page(number, 4, 0));
+            let meta = at + HEADER;
+            put(&mut all, meta, &MAGIC.to_le_bytes());
+            put(&mut all, meta + 4, &VERSION.to_le_bytes());
+            put(&mut all, meta + 8, &4096_u32.to_le_bytes());
+            put(&mut all, meta + 16, &2_u64.to_le_bytes());
+            put(&mut all, meta + 32, &NOT_STORED.to_le_bytes());
+            put(&mut all, meta + 40, &3_u64.to_le_bytes());
+            put(&mut all, meta + 48, &number.to_le_bytes());
+            let sum = fnv1a(&all[meta..meta + 56]).to_le_bytes();
+            put(&mut all, meta + 56, &sum);
+        }
+        let length = u32::try_from(key.len()).unwrap();
+        let root = [
+            page(2, LEAF, 1),
+            element(flags, 16, length, value.len()),
+            key.to_vec(),
+            value.to_vec(),
+        ];
+        put(&mut all, 2 * SIZE, &root.concat());
+        all
+    }
+
+    fn walk(bytes: &[u8]) -> Result<(), BoltError> {
+        Database::open(bytes, bytes.len() as u64)?.walk()
+    }
+
+    #[test]
+    fn buckets_inside_of_values_do_not_multiply() {
+        // Two keys of each page lead to the same value: 2^50 ways to the last one.
+        let mut value = [vec![0; ELEMENT], page(0, LEAF, 0)].concat();
+        for _ in 0..50 {
+            let next = [
+                vec![0; ELEMENT],
+                page(0, LEAF, 2),
+                element(1, 33, 1, value.len()),
+                element(1, 16, 2, value.len()),
+                b"ba".to_vec(),
+                value,
+            ];
+            value = next.concat();
+        }
+        assert!(walk(&database(1, b"lease", &value)).is_ok());
+    }
+
+    #[test]
+    fn keys_that_overlap_are_read_within_bounds() {
+        // Each key is longer than the one before, and all of them end at the end of the page.
+        let count = 100_u16;
+        let mut inner = [vec![0; ELEMENT], page(0, LEAF, count)].concat();
+        let end = 2000 + u32::from(count) * 16;
+        for place in 0..u32::from(count) {
+            let length = 1500 + place;
+            inner.extend(element(0, end - length - place * 16, length, 0));
+        }
+        inner.resize(ELEMENT + HEADER + end as usize, 0);
+        let error = walk(&database(1, b"auth", &inner)).unwrap_err().to_string();
+        assert_eq!(error, "page 2: an element is outside of the page");
+    }
 }

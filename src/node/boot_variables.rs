@@ -158,7 +158,7 @@ fn numbers(bytes: &[u8]) -> Vec<u16> {
 }
 
 /// Parses an entry: attributes, length of the path, title, path. What follows is the program's.
-fn parse_entry(bytes: &[u8]) -> Option<FirmwareEntry> {
+pub fn parse_entry(bytes: &[u8]) -> Option<FirmwareEntry> {
     let attributes = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let length = usize::from(u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?));
     let (title, rest) = split_text(bytes.get(6..)?);

@@ -143,7 +143,7 @@ impl Corosync {
 }
 
 /// Returns the variables `NODE_NAME_IP` of a shell file.
-fn parse_members(text: &str) -> Vec<(String, String)> {
+pub fn parse_members(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().map(str::trim);
     let pairs = lines.filter_map(|line| {
         let line = line.strip_prefix("export ").unwrap_or(line);

@@ -189,13 +189,13 @@ fn bad_scripts(root: &Root, commands: &[String]) -> Result<Vec<(String, &'static
 }
 
 /// Counts the servers of haproxy's configuration.
-fn count_servers(text: &str) -> usize {
+pub fn count_servers(text: &str) -> usize {
     let lines = text.lines().map(str::trim);
     lines.filter(|line| line.starts_with("server ")).count()
 }
 
 /// Parses keepalived's configuration: words, and blocks in braces.
-fn parse_keepalived(text: &str) -> Keepalived {
+pub fn parse_keepalived(text: &str) -> Keepalived {
     let mut found = Keepalived::default();
     // Kinds and names of the open blocks.
     let mut open: Vec<String> = Vec::new();

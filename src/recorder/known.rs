@@ -102,7 +102,8 @@ impl KnownFiles {
         if sha256(text.as_bytes()) != seal {
             return None;
         }
-        let mut lines = text.lines();
+        // A name may end in a carriage return.
+        let mut lines = text.split_terminator('\n');
         (lines.next()? == format!("{HEAD} {key}")).then_some(())?;
         lines.map(parse_line).collect::<Option<_>>().map(Self)
     }
@@ -173,5 +174,12 @@ mod tests {
             let cut = bytes.get(..at).unwrap();
             assert_eq!(KnownFiles::parse(cut, "k"), KnownFiles::default(), "{at}");
         }
+    }
+
+    #[test]
+    fn a_name_that_ends_in_a_carriage_return_keeps_it() {
+        let mut known = KnownFiles::default();
+        known.learn("/etc/a\r", Stamp::of_fat(1, 2), "digest", 10);
+        assert_eq!(KnownFiles::parse(&known.to_bytes("key"), "key"), known);
     }
 }

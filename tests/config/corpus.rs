@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-use crate::support::fuzz_targets::{TARGETS, Target};
+use crate::support::fuzz_targets::{TARGETS, Target, sound_database};
 use crate::support::say;
 
 /// What a target once failed on, and pieces that lead it to rarely used code.
@@ -32,6 +32,29 @@ const SEEDS: &[(&str, &[u8])] = &[
     ("answers", b"quay.example/os:1\n{\"default\": [{\"type\": \"reject\"}], \"transports\": {\"docker\": {\"quay.example\": [{\"type\": \"x\"}]}}, \"auths\": {\"a\": {}}}"),
     ("answers", b"kind: MachineConfiguration\nmetadata: {generation: 1}\nspec: {nodeDisruptionPolicy: {sshkey: {actions: [{type: Reload}]}}}\n"),
     ("answers", b"title x\nversion 2\noptions a ostree=/b\nlinux /ostree/c/vmlinuz\nID='x'\n"),
+    // Records of the log: sum, ids, snapshot, entry, state. A snapshot: data with its position.
+    ("etcd_log", b"\x04\x00\x01\x04\x08\x07\x10\x08\x05\x04\x08\x00\x10\x00\x02\x06\x08\x00\x10\x01\x18\x01\x03\x06\x08\x01\x10\x01\x18\x01"),
+    ("etcd_log", b"\x04\x00\x01\x04\x08\x07\x10\x08\x05\x16\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x02\x0f\x08\x00\x10\x01\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+    ("etcd_log", b"\x0a\x02{}\x12\x06\x0a\x00\x10\x07\x18\x01"),
+    // A length of 2^60.
+    ("etcd_log", b"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x10{}"),
+    ("etcd_log", b"\x10\x00\x00\x00\x00\x00\x00\x10\x08\x04\x10\x00"),
+    ("etcd_database", b"\x0a\x10\x01\x10\x10\xff\x0f\x0c\x7f"),
+    ("ovsdb", b"OVSDB JSON 25 eb4c2590f8310518b2c3521154925f537f0e39c3\n{\"name\":\"a\",\"tables\":{}}\nOVSDB JSON 7 ee6093f27ea000b9b837f4a91ac7199131483d31\n{\"b\":1}"),
+    ("ovsdb", b"OVSDB CLUSTER 1152921504606846976 eb4c2590f8310518b2c3521154925f537f0e39c3\n{}"),
+    ("checkpoints", b"{\"policyName\":\"static\",\"defaultCpuSet\":\"0-3\",\"entries\":{\"pod\":{\"a\":\"1,2\"}},\"checksum\":1}"),
+    ("checkpoints", b"{\"policyName\":\"Static\",\"machineState\":{\"0\":{\"numberOfAssignments\":1,\"memoryMap\":{\"memory\":{\"total\":1}},\"cells\":[0]}},\"entries\":{\"p\":{\"a\":[{\"numaAffinity\":[0],\"type\":\"memory\",\"size\":1}]}},\"checksum\":2}"),
+    ("checkpoints", b"4.18.3\n{\"data\":\"{}\",\"checksum\":18446744073709551615}"),
+    ("luks", b"{\"keyslots\":{\"0\":{}},\"tokens\":{\"0\":{\"type\":\"clevis\",\"keyslots\":[\"0\"],\"jwe\":{\"protected\":\"eyJjbGV2aXMiOnsicGluIjoidHBtMiIsInRwbTIiOnsicGNyX2lkcyI6IjQsNyJ9fX0\"}}}}"),
+    ("node_files", b"\x01\x00\x00\x00\x1e\x00C\x00\x00\x00\x04\x01\x2a\x00aaaabbbbbbbbccccccccGGGGGGGGGGGGGGGG\x02\x02\x04\x04\x08\x00A\x00\x00\x00\x7f\xff\x04\x00"),
+    ("node_files", b"vrrp_script chk {\n script \"/usr/bin/a\"\n}\nvrrp_instance a_API_0 {\n interface br-ex\n unicast_src_ip 192.0.2.1\n unicast_peer {\n 192.0.2.2\n }\n virtual_ipaddress {\n 192.0.2.9/32\n }\n}\n"),
+    ("node_files", b"totem {\n config_version: 1\n}\nnodelist {\n node {\n ring0_addr: 192.0.2.1\n name: a\n }\n}\nexport NODE_a_IP=\"192.0.2.1\"\nserver a\n"),
+    ("recorder", b"{\"facts\":{\"etc\":{\"/etc/fstab\":\"0644 9 bytes\"}},\"unseen\":{\"clock\":\"x\"},\"copies\":{\"/a\":\"b\"}}"),
+    ("recorder", b"{\"version\":1,\"number\":1,\"at\":1,\"event\":\"boot\",\"outcome\":\"good\",\"boot\":null,\"key\":\"a\",\"parts\":{},\"missing\":[]}"),
+    ("recorder", b"digest 1 2 3.4 5.6 /etc/a b\nother 18446744073709551615 -1 -9223372036854775808.0 0.0 /b\r\r\nsnapshot-000001.json"),
+    ("recipients", b"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p\nssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO me"),
+    ("recipients", b"\x03\x00\x03\xff\xff\xff\xff\xff\xff\xff\xff"),
+    ("fleet", b"{\"schema\":\"mco-rescue/status/v1\",\"recorded\":\"rendered-worker-1\",\"now\":1,\"os\":{\"booted\":\"a\",\"by_hand\":[\"x\"]},\"pending\":\"staged\",\"daemon\":{\"branches\":[{\"prediction\":{\"state\":\"done\"}}]}}\n{\"schema\":\"mco-rescue/status/v1\",\"recorded\":\"rendered-worker-2\",\"now\":2}\n{\"schema\":\"mco-rescue/doctor/v1\",\"findings\":[{\"id\":\"FP-01\",\"severity\":\"warning\",\"what\":\"a\"}]}\nworker-2/status.json\nworker-99999999999999999999.tar.gz"),
     ("render", b"{\"ignition\":{\"version\":\"3.5.0\"},\"storage\":{\"files\":[{\"path\":\"/a\",\"contents\":{\"source\":\"data:,x\"}}]}}\n---\n{\"ignition\":{\"version\":\"2.2.0\"},\"storage\":{\"files\":[{\"filesystem\":\"root\",\"path\":\"/a\"}]}}"),
 ];
 
@@ -154,16 +177,23 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     if matches!(target, "document" | "render") {
         seeds.extend(documents());
     }
+    if target == "etcd_database" {
+        seeds.push(sound_database());
+    }
     seeds
 }
 
 /// How many mutations of all seeds together.
 fn mutations(target: &str) -> usize {
-    if matches!(target, "document" | "render") {
-        1500
-    } else {
-        3000
-    }
+    let times = std::env::var("MCO_RESCUE_MUTATIONS").ok();
+    let times = times.map_or(1, |times| times.parse().unwrap());
+    let number = match target {
+        "document" | "render" => 1500,
+        // A mutation of these hashes two whole headers, or computes with several keys.
+        "luks" | "recipients" => 500,
+        _ => 3000,
+    };
+    number * times
 }
 
 fn holds(target: Target, data: &[u8]) -> bool {

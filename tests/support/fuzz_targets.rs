@@ -3,6 +3,8 @@
 
 use std::sync::OnceLock;
 
+use mco_rescue::age::{self, Recipient};
+use mco_rescue::checkpoint;
 use mco_rescue::command::HostRunner;
 use mco_rescue::command::bootc::BootcStatus;
 use mco_rescue::command::origin::Origin;
@@ -16,6 +18,11 @@ use mco_rescue::daemon::policies;
 use mco_rescue::daemon::registries::{self, RegistryChange};
 use mco_rescue::document::{self, ContentsError, Desired, MachineConfig, yaml};
 use mco_rescue::drift;
+use mco_rescue::etcd_data::bolt::{BoltError, Database};
+use mco_rescue::etcd_data::snap;
+use mco_rescue::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile};
+use mco_rescue::etcd_data::wal::{self, WalName, WalReader};
+use mco_rescue::fleet::{self, Fleet, FleetNode};
 use mco_rescue::images::auth::Secrets;
 use mco_rescue::images::manifest::Manifest;
 use mco_rescue::images::policy::SignaturePolicy;
@@ -25,12 +32,19 @@ use mco_rescue::images::{ImageName, pull, storage};
 use mco_rescue::kargs::Kargs;
 use mco_rescue::node::bootloader::{self, BootEntry};
 use mco_rescue::node::os_release::OsRelease;
-use mco_rescue::node::platform::{Interface, LinkFile, of_arguments, pinned_by_arguments};
+use mco_rescue::node::platform::{
+    Interface, LinkFile, of_arguments, parse_luks, pinned_by_arguments,
+};
 use mco_rescue::node::pod_manifest::PodManifest;
-use mco_rescue::node::{self, Accounts, NodeState, Records};
+use mco_rescue::node::two_nodes::{self, Corosync};
+use mco_rescue::node::{self, Accounts, NodeState, Records, boot_variables, virtual_addresses};
+use mco_rescue::ovsdb;
 use mco_rescue::plan::{self, Inputs, Options};
+use mco_rescue::recorder::known::KnownFiles;
+use mco_rescue::recorder::{Snapshot, format};
 use mco_rescue::render::{self, Pool};
-use mco_rescue::root::Root;
+use mco_rescue::root::{Root, sha256};
+use mco_rescue::sealed;
 use mco_rescue::systemd::unit_name::UnitName;
 use mco_rescue::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
 use serde_json::{Map, Value, json};
@@ -39,7 +53,7 @@ use serde_json::{Map, Value, json};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("document", document),
     ("data_url", data_url),
     ("gunzip", gunzip),
@@ -49,6 +63,15 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("render", rendering),
     ("kargs", kargs),
     ("answers", answers),
+    ("etcd_log", etcd_log),
+    ("etcd_database", etcd_database),
+    ("ovsdb", ovsdb_log),
+    ("checkpoints", checkpoints),
+    ("luks", luks),
+    ("node_files", node_files),
+    ("recorder", recorded),
+    ("recipients", recipients),
+    ("fleet", fleet_documents),
 ];
 
 /// A document of any kind: it is refused with at least one error, or it can be planned on a node.
@@ -436,4 +459,403 @@ fn pulled(text: &str) {
         assert!(!trace.sources.is_empty() && !trace.to_string().is_empty());
         assert!(trace.blocked().is_some() || trace.asked().count() > 0);
     }
+}
+
+/// The log of etcd and its snapshots: the bytes as a file, and as records and a snapshot with right sums. The place where
+/// reading ends is in the file, and a prediction is made of whatever was read.
+pub fn etcd_log(data: &[u8]) {
+    let sealed = sealed_log(data);
+    let mut snapshot = vec![0x08];
+    snapshot.extend(varint(crc32c(0, data).into()));
+    snapshot.push(0x12);
+    snapshot.extend(varint(data.len() as u64));
+    snapshot.extend(data);
+    let name = WalName::parse("0000000000000000-0000000000000000.wal").unwrap();
+    for log in [data, &sealed] {
+        let mut reader = WalReader::default();
+        let _ = reader.read(&name, log.len() as u64, true, log).unwrap();
+        let log_read = reader.finish();
+        assert!(log_read.files[0].end <= log.len() as u64);
+        let _ = (wal::check_head(log), log_read.last_index());
+        for (bytes, index) in [(data, 0), (&snapshot, u64::MAX)] {
+            let named = log_read.files[0].snapshots.last().copied();
+            let read = [snap::read(bytes), named.ok_or(snap::SnapError::Empty)];
+            let snapshots = read.map(|read| SnapFile {
+                name: String::new(),
+                read,
+            });
+            let _ = start::predict(&MemberFiles {
+                log: log_read.clone(),
+                snapshots: snapshots.to_vec(),
+                sent: vec![(index, None)],
+                database: DatabaseState::Sound(index),
+            });
+        }
+    }
+}
+
+/// Records of the bytes: a kind, a length, and so many bytes of data, each with the right sum.
+fn sealed_log(mut data: &[u8]) -> Vec<u8> {
+    let (mut log, mut sum) = (Vec::new(), 0);
+    while !data.is_empty() {
+        let kind = byte(&mut data) % 8;
+        let length = usize::from(byte(&mut data)).min(data.len());
+        let (own, rest) = data.split_at(length);
+        data = rest;
+        if kind != 4 {
+            sum = crc32c(sum, own);
+        }
+        let mut record = vec![0x08, kind, 0x10];
+        record.extend(varint(sum.into()));
+        if kind != 4 {
+            record.push(0x1a);
+            record.extend(varint(length as u64));
+            record.extend(own);
+        }
+        let padding = (8 - record.len() % 8) % 8;
+        let mut frame = record.len() as u64;
+        if padding > 0 {
+            frame |= (0x80 | padding as u64) << 56;
+        }
+        record.resize(record.len() + padding, 0);
+        log.extend(frame.to_le_bytes());
+        log.extend(record);
+    }
+    log
+}
+
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number > 0x7f {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(before: u32, bytes: &[u8]) -> u32 {
+    let step = |sum: u32, byte: &u8| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+            (sum >> 1) ^ (0x82f6_3b78 & 0_u32.wrapping_sub(sum & 1))
+        })
+    };
+    !bytes.iter().fold(!before, step)
+}
+
+/// Bytes of a page.
+const PAGE: usize = 1024;
+
+/// The database of etcd: the bytes as a file, and as changes (place and byte) of a sound one. Both get meta pages with right
+/// sums, or hardly any would be looked at further.
+pub fn etcd_database(data: &[u8]) {
+    let mut changed = sound_database();
+    let length = changed.len();
+    for change in data.chunks_exact(3) {
+        let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % length;
+        changed[at] = change[2];
+    }
+    if data.is_empty() {
+        let sound = Database::open(&changed[..], length as u64).unwrap();
+        sound.walk().unwrap();
+        let contents = sound.contents().unwrap();
+        assert_eq!((contents.consistent_index, contents.alarms), (7, vec![1]));
+    }
+    for bytes in [data.to_vec(), with_sums(data.to_vec()), with_sums(changed)] {
+        let length = bytes.len() as u64;
+        let database = match Database::open(&bytes[..], length) {
+            Ok(database) => database,
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                continue;
+            }
+        };
+        let _ = database.is_short();
+        for read in [database.contents().map(drop), database.walk()] {
+            // It never reads outside of the file: that is a fault of the database, and none of the disk.
+            assert!(!matches!(read, Err(BoltError::Read(_))), "{read:?}");
+        }
+    }
+}
+
+/// Writes the sums of both meta pages anew.
+fn with_sums(mut bytes: Vec<u8>) -> Vec<u8> {
+    for meta in [16, PAGE + 16] {
+        let Some(page) = bytes.get_mut(meta..meta + 64) else {
+            continue;
+        };
+        let sum = page[..56].iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+            (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        page[56..].copy_from_slice(&sum.to_le_bytes());
+    }
+    bytes
+}
+
+/// A database with a tree of two leaves, and with buckets inside of the root page.
+pub fn sound_database() -> Vec<u8> {
+    let inline = |items: &[(u32, &[u8], &[u8])]| [vec![0; 16], bolt_page(0, 2, items)].concat();
+    let index = inline(&[(0, b"consistent_index", &7_u64.to_be_bytes())]);
+    let alarm = inline(&[(0, b"\x08\x01\x10\x01", b"")]);
+    let tree = [4_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+    let revision = |number: u8| [vec![0; 7], vec![number, b'_'], vec![0; 8]].concat();
+    let (first, second) = (revision(1), revision(2));
+    let value = b"\x0a\x01a\x10\x01\x18\x01\x20\x01\x2a\x01b";
+    let root: [(u32, &[u8], &[u8]); 3] = [
+        (1, b"alarm", &alarm),
+        (1, b"key", &tree),
+        (1, b"meta", &index),
+    ];
+    let branch = [(5, &first[..]), (6, &second[..])];
+    let pages = [
+        meta_page(0),
+        meta_page(1),
+        bolt_page(2, 2, &root),
+        bolt_page(3, 0x10, &[]),
+        branch_page(4, &branch),
+        bolt_page(5, 2, &[(0, &first, value)]),
+        bolt_page(6, 2, &[(0, &second, value)]),
+    ];
+    let mut all = Vec::new();
+    for mut page in pages {
+        page.resize(PAGE, 0);
+        all.extend(page);
+    }
+    with_sums(all)
+}
+
+fn page_header(id: u64, flags: u16, count: usize) -> Vec<u8> {
+    let mut page = id.to_le_bytes().to_vec();
+    page.extend(flags.to_le_bytes());
+    page.extend((count as u16).to_le_bytes());
+    page.extend([0; 4]);
+    page
+}
+
+fn meta_page(id: u64) -> Vec<u8> {
+    let mut page = page_header(id, 4, 0);
+    for number in [0xed0c_daed_u32, 2, PAGE as u32, 0] {
+        page.extend(number.to_le_bytes());
+    }
+    // Root bucket, its sequence, free pages, number of pages, commit.
+    for number in [2, 0, 3, 7, id] {
+        page.extend(number.to_le_bytes());
+    }
+    page.resize(16 + 64, 0);
+    page
+}
+
+fn bolt_page(id: u64, flags: u16, items: &[(u32, &[u8], &[u8])]) -> Vec<u8> {
+    let mut page = page_header(id, flags, items.len());
+    let mut at = 16 * items.len();
+    for (place, (flags, key, value)) in items.iter().enumerate() {
+        let position = at - 16 * place;
+        for number in [
+            *flags,
+            position as u32,
+            key.len() as u32,
+            value.len() as u32,
+        ] {
+            page.extend(number.to_le_bytes());
+        }
+        at += key.len() + value.len();
+    }
+    for (_, key, value) in items {
+        page.extend(*key);
+        page.extend(*value);
+    }
+    page
+}
+
+fn branch_page(id: u64, items: &[(u64, &[u8])]) -> Vec<u8> {
+    let mut page = page_header(id, 1, items.len());
+    let mut at = 16 * items.len();
+    for (place, (child, key)) in items.iter().enumerate() {
+        page.extend(((at - 16 * place) as u32).to_le_bytes());
+        page.extend((key.len() as u32).to_le_bytes());
+        page.extend(child.to_le_bytes());
+        at += key.len();
+    }
+    items.iter().for_each(|(_, key)| page.extend(*key));
+    page
+}
+
+/// A database of Open vSwitch: no more records than lines, and a fault is in the file.
+pub fn ovsdb_log(data: &[u8]) {
+    for first in [true, false] {
+        let log = ovsdb::read(&mut &data[..], first).unwrap();
+        assert!(log.records <= data.len() as u64);
+        assert!(
+            log.fault
+                .is_none_or(|stop| stop.offset <= data.len() as u64)
+        );
+    }
+}
+
+/// Checkpoints of the kubelet: each file is judged for each kubelet, and a refusal has words.
+pub fn checkpoints(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let inside = json!({"data": text, "checksum": 1, "dataChecksum": 0}).to_string();
+    let minor = text.lines().next().and_then(checkpoint::kubernetes_minor);
+    for file in checkpoint::ALL {
+        for minor in [minor, None, Some(31), Some(34)] {
+            for bytes in [data, inside.as_bytes()] {
+                let judged = file.judge(bytes, minor);
+                if let checkpoint::CheckpointVerdict::Damaged { why, error } = judged.verdict {
+                    assert!(!why.is_empty());
+                    assert!(!file.message(&error.unwrap_or_default()).is_empty());
+                }
+            }
+        }
+    }
+}
+
+/// A header of LUKS: the bytes as a device, and as the JSON in a header of two whole copies.
+pub fn luks(data: &[u8]) {
+    const SIZE: usize = 0x4000;
+    let _ = parse_luks(data);
+    if data.len() > SIZE - 4096 {
+        return;
+    }
+    let copy = |mark: &[u8; 4], at: usize| {
+        let mut bytes = vec![0; SIZE];
+        bytes[..4].copy_from_slice(mark);
+        bytes[4..8].copy_from_slice(b"\xba\xbe\x00\x02");
+        bytes[8..16].copy_from_slice(&(SIZE as u64).to_be_bytes());
+        bytes[72..78].copy_from_slice(b"sha256");
+        bytes[256..264].copy_from_slice(&(at as u64).to_be_bytes());
+        bytes[4096..4096 + data.len()].copy_from_slice(data);
+        let digest = sha256(&bytes);
+        for at in 0..32 {
+            bytes[448 + at] = u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap();
+        }
+        bytes
+    };
+    let mut device = copy(b"LUKS", 0);
+    device.extend(copy(b"SKUL", SIZE));
+    let text = data.split(|byte| *byte == 0).next().unwrap_or_default();
+    if serde_json::from_slice::<Value>(text).is_ok() {
+        assert_eq!(parse_luks(&device).unwrap().damaged, None);
+    }
+    // One copy is damaged.
+    device[500] ^= 1;
+    let _ = parse_luks(&device);
+    device.truncate(SIZE + data.len());
+    let _ = parse_luks(&device);
+}
+
+/// Boot entries of EFI firmware, and the configurations of keepalived, haproxy and corosync.
+pub fn node_files(data: &[u8]) {
+    if let Some(entry) = boot_variables::parse_entry(data) {
+        // A letter has two bytes, and at most three in the text.
+        assert!(entry.title.len() <= 2 * data.len());
+        assert!(entry.file.unwrap_or_default().len() <= 2 * data.len());
+    }
+    let text = String::from_utf8_lossy(data);
+    let lines = text.lines().count();
+    let found = virtual_addresses::parse_keepalived(&text);
+    assert!(found.instances.len() + found.scripts.len() <= lines);
+    assert!(virtual_addresses::count_servers(&text) <= lines);
+    assert!(Corosync::parse(&text).nodes.len() <= lines);
+    assert!(two_nodes::parse_members(&text).len() <= lines);
+}
+
+/// Files of the recorder: the bytes as each of them, and as the text in one that is whole.
+pub fn recorded(data: &[u8]) {
+    let name = |text: &[u8]| sha256(text)[..32].to_owned();
+    let mut snapshot = Snapshot::default();
+    let _ = format::unpack(&name(data), data, &mut snapshot);
+    let packed = format::pack(data).unwrap();
+    let _ = format::unpack(&name(data), &packed, &mut snapshot);
+    for (name, text) in format::texts(&snapshot).unwrap().values() {
+        let mut again = Snapshot::default();
+        format::unpack(name, &format::pack(text).unwrap(), &mut again).unwrap();
+    }
+    let mut record = Vec::new();
+    sealed::write_sealed(|out| out.write_all(data), &mut record).unwrap();
+    for bytes in [data, &record] {
+        if let Ok(record) = format::parse_record(bytes) {
+            let again = format::record_bytes(&record).unwrap();
+            assert_eq!(format::parse_record(&again).as_ref(), Ok(&record));
+        }
+    }
+    let text = String::from_utf8_lossy(data);
+    let text = format!("mco-rescue-digests-1 key\n{text}\n");
+    let known = format!("{text}{}\n", sha256(text.as_bytes()));
+    for bytes in [data, known.as_bytes()] {
+        let known = KnownFiles::parse(bytes, "key");
+        assert_eq!(KnownFiles::parse(&known.to_bytes("key"), "key"), known);
+    }
+    for file in text.lines() {
+        let _ = format::is_leftover(file);
+        if let Some(number) = format::record_of_file(file) {
+            assert_eq!(
+                format::record_of_file(&format::record_file(number)),
+                Some(number)
+            );
+        }
+    }
+}
+
+/// Keys to encrypt to: lines, and keys of ssh whose numbers are the bytes. To a key that is accepted a file can be encrypted, or
+/// the reason is said.
+pub fn recipients(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (one, two) = data.split_at(
+        data.len()
+            .min(usize::from(data.first().copied().unwrap_or(0))),
+    );
+    let made = [
+        ssh_line("ssh-rsa", &[one, two]),
+        ssh_line("ssh-rsa", &[&[1, 0, 1], data]),
+        ssh_line("ssh-ed25519", &[data]),
+    ];
+    let lines = text.lines().take(16).map(str::to_owned);
+    for line in lines.chain(made) {
+        match Recipient::parse(&line) {
+            Ok(key) => {
+                assert!(!key.shown().is_empty());
+                let _ = age::encrypt(b"text", &[key]).map_err(|error| error.to_string());
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+fn ssh_line(kind: &str, fields: &[&[u8]]) -> String {
+    let mut blob = Vec::new();
+    for field in [kind.as_bytes()].iter().chain(fields) {
+        blob.extend((field.len() as u32).to_be_bytes());
+        blob.extend(*field);
+    }
+    format!("{kind} {}", base64(&blob))
+}
+
+/// Documents of nodes, one on each line: whatever can be read is compared, and no node is lost.
+pub fn fleet_documents(data: &[u8]) {
+    let mut nodes = Vec::new();
+    for (number, line) in data.split(|byte| *byte == b'\n').take(16).enumerate() {
+        let text = String::from_utf8_lossy(line);
+        let path: Vec<String> = text.split('/').map(str::to_owned).collect();
+        let name = fleet::node_of_document(&path).or_else(|| fleet::node_of_bundle(&text));
+        let mut node = FleetNode {
+            name: name.unwrap_or_else(|| format!("{text}{number}")),
+            ..FleetNode::default()
+        };
+        match fleet::read_document(line) {
+            Ok(document) => node.add(document),
+            Err(error) => assert!(!error.is_empty()),
+        }
+        if let Ok(value) = serde_json::from_slice::<Value>(line) {
+            node.add(fleet::NodeDocument::Status(value.clone()));
+            node.add(fleet::NodeDocument::Doctor(value));
+        }
+        let _ = (node.pool().is_some(), node.seen());
+        let _ = node.status.as_ref().map(fleet::five_facts);
+        nodes.push(node);
+    }
+    let number = nodes.len();
+    let fleet = Fleet::new(nodes, Vec::new());
+    assert_eq!(fleet.nodes.len(), number);
 }

@@ -72,7 +72,7 @@ pub(super) const LARGEST: usize = 2 * 0x40_0000;
 ///
 /// # Errors
 /// The bytes are no header of LUKS 2, or not enough of it.
-pub(super) fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
+pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
     if bytes.len() < BINARY {
         return Err(LuksFault::Short(USUAL));
     }

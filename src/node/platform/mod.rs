@@ -39,7 +39,7 @@ pub use interface_names::{
 pub use interfaces::{Interface, Mac, read as read_interfaces};
 pub use legacy_network::{LegacyConnection, LegacyNetwork};
 pub use link_files::{Applies, LinkFile};
-pub use luks::{LuksFault, LuksHeader, Pin};
+pub use luks::{LuksFault, LuksHeader, Pin, parse_luks};
 pub use origin::Origin;
 pub use own_modules::OwnModules;
 pub use processor::Processor;
