@@ -154,7 +154,10 @@ fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, Ro
         cause: errno.into(),
     };
     let stat = place.stat().map_err(at)?;
-    let Some(stat) = stat.filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG) else {
+    // An empty file is what a power cut leaves, which has a check of its own: other permissions do not cure it.
+    let Some(stat) =
+        stat.filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_size > 0)
+    else {
         return Ok(None);
     };
     let broken = |said: String, words: String, only_mode| BrokenConfig {
@@ -175,7 +178,6 @@ fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, Ro
     }
     let bytes = root.read_small(path)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    // An empty file is what a power cut leaves, which has a check of its own.
     if text
         .trim_matches(|c: char| c.is_whitespace() || c == '\0')
         .is_empty()

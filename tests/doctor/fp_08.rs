@@ -40,7 +40,7 @@ fn files_of_kubelet_and_networkmanager_are_judged_on_any_disk() {
             "mco-rescue apply --root ROOT",
         ],
     };
-    let rows: [Row; 12] = [
+    let rows: [Row; 13] = [
         well(ID, |_| {}),
         well(ID, |root| {
             root.write(KUBELET, GOOD);
@@ -87,6 +87,17 @@ fn files_of_kubelet_and_networkmanager_are_judged_on_any_disk() {
                 what: "NetworkManager ignores a connection's file",
                 seen: &["mode 0644", "File permissions (100644) are insecure"],
                 next: &["chown root:root ROOT/etc", "chmod 0600 ROOT/etc"],
+            },
+        ),
+        // Permissions do not cure an empty file: one fact, one finding.
+        sick(
+            |root| keyfile(root, "", 0o644),
+            Branch {
+                id: "FP-12",
+                severity: "warning",
+                what: "1 connection of NetworkManager is empty",
+                seen: &["lan.nmconnection"],
+                next: &["mv ROOT/etc/NetworkManager/system-connections/lan.nmconnection"],
             },
         ),
         sick(
