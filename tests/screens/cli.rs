@@ -234,6 +234,19 @@ fn help_fits_80_columns() {
 }
 
 #[test]
+fn help_says_nothing_twice() {
+    for command in COMMANDS.into_iter().chain(["doctor", "fetch", "report"]) {
+        let help = effect(command);
+        let (about, _) = help.split_once("Usage: ").unwrap();
+        let parts = about.split([',', '.', ':']).map(str::trim);
+        let long: Vec<&str> = parts.filter(|part| part.len() > 20).collect();
+        for (place, part) in long.iter().enumerate() {
+            assert!(!long[..place].contains(part), "{command}: {part:?}");
+        }
+    }
+}
+
+#[test]
 fn help_begins_with_a_sentence_and_names_the_options() {
     for command in COMMANDS {
         let (code, help, _) = program(&[command, "--help"]);
