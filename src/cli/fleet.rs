@@ -146,7 +146,9 @@ impl Gathered {
         }
         let bytes = match root.read_within(path, MAX_FILE) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return self.skip(names, "is a link to nothing"),
+            Ok(None) => {
+                return self.skip(names, "is a link to nothing below DIR, or no regular file");
+            }
             Err(error) => return self.skip(names, format!("cannot be read: {error}")),
         };
         match node_of_bundle(name) {
