@@ -1,6 +1,6 @@
 //! Each kind of fact that changes is exactly one difference.
 
-use super::{boots, diff, differences, end_of_boot, history, node};
+use super::{boots, diff, differences, end_of_boot, history, node, record};
 use crate::support::TestRoot;
 use serde_json::json;
 
@@ -284,4 +284,16 @@ fn the_text_fits_80_columns() {
             assert!(line.chars().count() <= 80, "{line}");
         }
     }
+}
+
+#[test]
+fn a_name_that_is_not_text_is_not_passed_over() {
+    use std::os::unix::ffi::OsStrExt;
+    let root = node();
+    record(&root);
+    let name = std::ffi::OsStr::from_bytes(b"bad\xff");
+    std::fs::write(root.path("etc").join(name), "x\n").unwrap();
+    let found = differences(&diff(&root, &["1", "now"]));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].1, "/etc/bad\u{fffd}");
 }

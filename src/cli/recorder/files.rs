@@ -46,6 +46,11 @@ impl Observer<'_> {
                     name,
                 };
                 let Ok(Some(stat)) = place.stat() else {
+                    // A listed name holds replacement characters in place of bytes that are no text.
+                    if place.name.contains(char::REPLACEMENT_CHARACTER) {
+                        let words = "a name that is not UTF-8; the contents are not compared";
+                        facts.insert(path.to_string(), words.to_owned());
+                    }
                     continue;
                 };
                 let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
