@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{WIDTH, wrap};
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, shell_word};
 use crate::recorder::differences::Comparison;
 use crate::recorder::shelf::Damaged;
 use crate::recorder::timeline::{HistoryEntry, Moment};
@@ -134,6 +134,10 @@ pub fn to_text(document: &HistoryDocument) -> String {
     let is_good = |entry: &HistoryEntry| entry.snapshot.is_some() && entry.outcome == Outcome::Good;
     let newest = document.entries.iter().find_map(|entry| entry.snapshot);
     let next = match (&document.store, newest) {
+        (Some(store), _) if document.root.is_none() => format!(
+            "Next: mco-rescue diff A B --store {} (A and B: two of these numbers)",
+            shell_word(store)
+        ),
         (Some(_), _) if document.entries.iter().any(is_good) => format!(
             "Next: {} (the last good boot and now), or {}",
             mco_rescue("diff"),

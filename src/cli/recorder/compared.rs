@@ -10,7 +10,7 @@ use crate::cli::ui::Ui;
 use crate::cli::{DiffArgs, Output};
 use crate::command::CommandRunner;
 use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, shell_word};
 use crate::recorder::digest::{KEY_BYTES, Key};
 use crate::recorder::shelf::{Damaged, Shelf};
 use crate::recorder::timeline::Moment;
@@ -29,10 +29,14 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
             let root = with_disk(open_root(ui)?, &ui.root)?;
             access::expect_access(&root, AccessNeed::Read)?;
             let shelf = find(&root)?;
-            let shelf = shelf.context(
-                "this root has no snapshots: the recorder of mco-rescue was never installed there, or has not run. \
-                 Next: mco-rescue install, or mco-rescue record",
-            )?;
+            let shelf = shelf.with_context(|| {
+                format!(
+                    "this root has no snapshots: the recorder of mco-rescue was never installed there, or has not run. \
+                     Next: {}, or {}",
+                    mco_rescue("install"),
+                    mco_rescue("record")
+                )
+            })?;
             // The file system of /boot alone has no facts of now.
             (Some(root).filter(has_system), shelf)
         }
@@ -77,14 +81,27 @@ fn has_system(root: &Root) -> bool {
 pub(in crate::cli) type Side<'a> = Option<&'a Record>;
 
 fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<'a>, Side<'a>)> {
+    let of_store = |command: &str| match &args.store {
+        Some(store) => format!(
+            "mco-rescue {command} --store {}",
+            shell_word(&store.display().to_string())
+        ),
+        None => mco_rescue(command),
+    };
     let good = || {
         shelf.last_good().ok_or_else(|| {
             let newest = shelf.records.last().map(|record| record.number);
+            let next = match args.store.is_some() {
+                true => format!("Name two snapshots (all of them: {})", of_store("history")),
+                false => format!(
+                    "Compare another one with now: {} (all of them: {})",
+                    mco_rescue(&format!("diff {}", newest.unwrap_or_default())),
+                    mco_rescue("history")
+                ),
+            };
             anyhow!(
-                "no snapshot in {} is of a boot that reached its end. Compare another one with now: {} (all of them: {})",
-                shelf.place,
-                mco_rescue(&format!("diff {}", newest.unwrap_or_default())),
-                mco_rescue("history")
+                "no snapshot in {} is of a boot that reached its end. {next}",
+                shelf.place
             )
         })
     };
@@ -97,8 +114,10 @@ fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<
                 let wanted = number.trim_start_matches('#').parse::<u64>().ok();
                 let found = shelf.records.iter().find(|one| Some(one.number) == wanted);
                 let found = found.ok_or_else(|| {
+                    let list = of_store("history");
+                    let now = if has_now { "good or now" } else { "or good" };
                     anyhow!(
-                        "there is no snapshot {number:?} in {}. Give a number of mco-rescue history, good or now",
+                        "there is no snapshot {number:?} in {}. Give a number of {list}, {now}",
                         shelf.place
                     )
                 });

@@ -46,6 +46,7 @@ pub(in crate::cli) fn open_store(store: &std::path::Path) -> Result<Shelf> {
         let root = Root::open(store)?;
         if let Some(found) = Shelf::find(&root)? {
             shelf = found;
+            shelf.place = format!("{}{}", place.trim_end_matches('/'), shelf.place);
         }
     }
     if shelf.records.is_empty() && shelf.damaged.is_empty() {
