@@ -84,11 +84,38 @@ impl Since {
 
 /// Returns true if the evidence of a finding names the subject of a difference.
 fn is_about(finding: &DoctorFinding, difference: &Difference) -> bool {
-    let Some(name) = name_of(difference.area, &difference.subject) else {
-        return false;
-    };
     let mut evidence = finding.evidence.iter();
-    evidence.any(|fact| mentions(&fact.place, name) || mentions(&fact.said, name))
+    let names = names_of(difference);
+    evidence.any(|fact| {
+        let is_named = |name: &String| mentions(&fact.place, name) || mentions(&fact.said, name);
+        names.iter().any(is_named)
+    })
+}
+
+/// Shorter values, such as `1`, stand in evidence about other things.
+const MIN_VALUE: usize = 6;
+
+/// Returns the words by which the evidence of a check names a difference: its subject; of versions and configs, their
+/// values; of kernel arguments, name and value together.
+fn names_of(difference: &Difference) -> Vec<String> {
+    let values = [&difference.before, &difference.after]
+        .into_iter()
+        .flatten();
+    let values = values.flat_map(|value| value.split(' '));
+    match difference.area {
+        Area::CommandLine => values
+            .filter(|value| !value.is_empty())
+            .map(|value| format!("{}={value}", difference.subject))
+            .collect(),
+        Area::Versions | Area::Config => values
+            .filter(|value| value.len() >= MIN_VALUE && !value.starts_with('#'))
+            .map(str::to_owned)
+            .collect(),
+        area => name_of(area, &difference.subject)
+            .map(str::to_owned)
+            .into_iter()
+            .collect(),
+    }
 }
 
 #[cfg(test)]
@@ -148,5 +175,56 @@ mod tests {
             .map(|one| one.difference.subject.as_str())
             .collect();
         assert_eq!(left, ["/etc/motd"]);
+    }
+
+    #[test]
+    fn kernel_arguments_versions_and_configs_are_found_by_their_values() {
+        let changed = |area, subject: &str, before: &str, after: &str| {
+            let mut one = difference(area, subject);
+            one.difference.before = Some(before.to_owned());
+            one.difference.after = Some(after.to_owned());
+            one
+        };
+        let explained = |place: &str, said: &str, one: SinceDifference| {
+            let finding = DoctorFinding::new(CheckSeverity::Warning, "", "").seen(place, said);
+            let mut diagnosis = Diagnosis {
+                findings: vec![DoctorFinding {
+                    id: "FP-18",
+                    ..finding
+                }],
+                checks: Vec::new(),
+                since: None,
+            };
+            diagnosis.put_since(Since {
+                good: Moment::now(0),
+                differences: vec![one],
+                not_compared: 0,
+            });
+            diagnosis.findings[0].changed.is_some()
+        };
+        let pages = || changed(Area::CommandLine, "hugepages", "4", "4 8");
+        assert!(explained("the command line", "rw hugepages=8", pages()));
+        assert!(!explained("the command line", "rw hugepages=16", pages()));
+        assert!(!explained("hugepages", "8", pages()));
+        let root = || changed(Area::CommandLine, "root", "", "");
+        assert!(!explained("/etc/passwd", "root has no password", root()));
+        let wanted = || {
+            changed(
+                Area::Config,
+                "wanted by the cluster",
+                "rendered-a-1",
+                "rendered-a-2",
+            )
+        };
+        assert!(explained("annotations", "desired: rendered-a-2", wanted()));
+        assert!(!explained(
+            "annotations",
+            "desired: rendered-a-21",
+            wanted()
+        ));
+        let kernel = || changed(Area::Versions, "kernel", "5.14.0-1.el9", "5.14.0-2.el9");
+        assert!(explained("/boot", "no modules of 5.14.0-2.el9", kernel()));
+        let size = || changed(Area::Versions, "crio program", "1 bytes", "2 bytes");
+        assert!(!explained("/usr/bin/crio", "2 bytes", size()));
     }
 }
