@@ -388,15 +388,21 @@ fn large_data_is_read_whole_only_if_it_is_asked_for() {
     });
 }
 
-/// Damages the last page of a tree that is in use, and returns its number.
+/// Damages a page of a bucket's tree, and returns its number. Pages that are free keep what they held, so the tree is
+/// followed from the newest meta page.
 fn patch_page(file: &std::path::Path) -> usize {
     let bytes = fs::read(file).unwrap();
-    let branch = bytes
-        .chunks(4096)
-        .skip(2)
-        .find(|page| page[8] == 1)
-        .unwrap();
-    let number = u64::from_le_bytes(branch[24..32].try_into().unwrap()) as usize;
+    let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let short = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let at_page = |number: u64| number as usize * 4096;
+    let newest = [0, 1]
+        .into_iter()
+        .max_by_key(|meta| long(at_page(*meta) + 64));
+    let root = at_page(long(at_page(newest.unwrap()) + 32));
+    let elements = (0..usize::from(bytes[root + 10])).map(|number| root + 16 + 16 * number);
+    let trees = elements.map(|at| at_page(long(at + short(at + 4) + short(at + 8))));
+    let branch = trees.into_iter().find(|at| bytes[at + 8] == 1).unwrap();
+    let number = long(branch + 24) as usize;
     patch(file, |bytes| bytes[number * 4096 + 8] = 0);
     number
 }
