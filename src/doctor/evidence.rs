@@ -496,6 +496,13 @@ impl DoctorEvidence {
         shell_word(&self.place(path))
     }
 
+    /// Returns the command that moves a file aside into a directory whose names no program reads, as `doctor --fix` names it.
+    pub fn command_to_move_aside(&self, path: &str, directory: &str) -> String {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let (from, to) = (self.path(path), self.path(&format!("{directory}/{name}")));
+        format!("mv {from} {to}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)")
+    }
+
     fn place(&self, path: &str) -> String {
         let path = path.trim_start_matches('/');
         let directory = self.upkeep.directory.trim_end_matches('/');

@@ -16,7 +16,7 @@ fn a_default_that_the_image_lacks_is_an_inhibitor_with_file_and_line() {
     for words in [
         "/etc/crio/crio.conf.d/99-runc:3",
         r#"\"runc\" not found in $PATH"#,
-        "rm /etc/crio/crio.conf.d/99-runc",
+        "mv /etc/crio/crio.conf.d/99-runc /etc/crio/99-runc.mco-rescue-",
     ] {
         assert!(found[0].text.contains(words), "{words}: {}", found[0].text);
     }

@@ -128,7 +128,7 @@ fn files_of_cri_o_are_judged_as_preflight_judges_them() {
             "/etc/crio/crio.conf.d/99-x.bak",
             "crio.service: Failed with result 'exit-code'.",
             &format!(
-                "mv {}/etc/crio/crio.conf.d/99-x.bak /root/",
+                "mv {0}/etc/crio/crio.conf.d/99-x.bak {0}/etc/crio/99-x.bak.mco-rescue-aside",
                 lab.node.dir().display()
             ),
         ],

@@ -75,7 +75,7 @@ const NETWORK: [Row; 5] = [
             what: "the bridge br-ex is half-built",
             seen: &["br-ex, ovs-port-br-ex, ovs-if-phys0, ovs-port-phys0"],
             next: &[
-                "mv ROOT/etc/NetworkManager/system-connections/ovs-if-br-ex-108d42c4-d0b9-4064-a40f-117e35fa1ef5.nmconnection ROOT/root/",
+                "mv ROOT/etc/NetworkManager/system-connections/ovs-if-br-ex-108d42c4-d0b9-4064-a40f-117e35fa1ef5.nmconnection ROOT/etc/NetworkManager/ovs-if-br-ex-",
             ],
         },
     ),
@@ -92,7 +92,9 @@ const NETWORK: [Row; 5] = [
             severity: "warning",
             what: "2 connections of NetworkManager are empty",
             seen: &["b.nmconnection"],
-            next: &["mv ROOT/etc/NetworkManager/system-connections/a.nmconnection ROOT/root/"],
+            next: &[
+                "mv ROOT/etc/NetworkManager/system-connections/a.nmconnection ROOT/etc/NetworkManager/a.nmconnection.mco-rescue-",
+            ],
         },
     ),
     // The other network runs, and no config for it is at hand.
@@ -171,7 +173,7 @@ fn connections_and_cluster_network_are_judged_beside_what_the_node_has() {
             what: "1 connection of NetworkManager is empty",
             seen: &["eno9.nmconnection", "ignores it"],
             next: &[
-                "mv /etc/NetworkManager/system-connections/eno9.nmconnection /root/",
+                "mv /etc/NetworkManager/system-connections/eno9.nmconnection /etc/NetworkManager/eno9.nmconnection.mco-rescue-",
                 "nmcli connection reload",
             ],
         }
@@ -184,7 +186,7 @@ fn connections_and_cluster_network_are_judged_beside_what_the_node_has() {
             what: "the bridge br-ex is half-built",
             seen: &["br-ex, ovs-if-br-ex, ovs-port-br-ex, ovs-if-phys0"],
             next: &[
-                "mv /etc/NetworkManager/system-connections/ovs-port-phys0.nmconnection /root/",
+                "mv /etc/NetworkManager/system-connections/ovs-port-phys0.nmconnection /etc/NetworkManager/ovs-port-phys0.nmconnection.mco-rescue-",
                 "systemctl reboot",
             ],
         }

@@ -165,8 +165,15 @@ fn refused_file(file: &CrioFile, error: &toml::de::Error) -> CrossingFinding {
         .seen(&path, said)
         .prevents("crio.service: Failed with result 'exit-code'.")
         .next(format!(
-            "Correct the file, or move it out of /etc/crio: mv {path} /root/"
+            "Correct the file, or move it aside: {}",
+            command_to_move_aside(&path)
         ))
+}
+
+/// Returns the command that moves a file to the directory above, of which CRI-O reads `crio.conf` alone.
+fn command_to_move_aside(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    format!("mv {path} /etc/crio/{name}.mco-rescue-aside")
 }
 
 fn judge_default(target: &Target, node: &Platform, runtimes: &Runtimes) -> Option<CrossingFinding> {
@@ -241,7 +248,7 @@ fn cures(node: &Platform, runtimes: &Runtimes) -> Vec<String> {
         ));
     }
     all.push(if by.alone {
-        format!("rm {file}")
+        command_to_move_aside(file)
     } else {
         format!("sed -i {line}d {file}")
     });

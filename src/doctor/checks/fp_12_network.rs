@@ -105,11 +105,7 @@ fn find_interface_down(evidence: &DoctorEvidence, prepared: &'static str) -> Opt
 
 /// Returns the command that moves a connection away.
 fn find_away_name(evidence: &DoctorEvidence, one: &Keyfile) -> String {
-    format!(
-        "mv {} {}",
-        evidence.path(&one.path),
-        evidence.path("/root/")
-    )
+    evidence.command_to_move_aside(&one.path, "/etc/NetworkManager")
 }
 
 /// Returns the changes that move connections aside; those of the config are not ours to move.

@@ -83,7 +83,7 @@ in its way.";
     .seen_all(all.iter().map(|link| as_fact(link)))
     .daemon(Some("error enabling units".to_owned()))
     .next(format!("ls -l {path}"))
-    .next(format!("rm {path}"));
+    .next(evidence.command_to_move_aside(&first.path.to_string(), "/etc/systemd"));
     Some(fixed(evidence, finding, &all))
 }
 
