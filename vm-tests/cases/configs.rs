@@ -98,7 +98,9 @@ pub fn worker(key: &str, max_pods: u32, more: Value) -> Value {
         [Service]\nExecStartPre=/bin/grep -q ^maxPods: /etc/kubernetes/kubelet.conf\nExecStart=/bin/sleep infinity\n\
         [Install]\nWantedBy=multi-user.target\n";
     let dependencies = "[Unit]\nDescription=What the kubelet needs (stand-in)\nRequires=basic.target\nAfter=basic.target\n";
-    let kubelet_conf = format!("kind: KubeletConfiguration\nmaxPods: {max_pods}\n");
+    let kubelet_conf = format!(
+        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: {max_pods}\n"
+    );
     let mut files = vec![
         file("/etc/kubernetes/kubelet.conf", 0o644, &kubelet_conf),
         file(

@@ -28,7 +28,7 @@
 //!   Files
 //!     - /etc/systemd/system/multi-user.target.d  as it was before
 //!     - /etc/systemd/system/kubelet.service.d  as it was before
-//!     ~ /etc/kubernetes/kubelet.conf  as it was before; 0644, 40 bytes
+//!     ~ /etc/kubernetes/kubelet.conf  as it was before; 0644, 86 bytes
 //!   Units
 //!     - /etc/systemd/system/multi-user.target.d/10-kubelet.conf  as it was before
 //!     - /etc/systemd/system/kubelet.service.d/20-broken.conf  as it was before
