@@ -71,7 +71,7 @@ fn write(path: &Path, page: &str) -> Result<()> {
     })
 }
 
-/// What was not read is not known to be healthy.
+/// Returns the exit code; a node or document that could not be judged counts as a warning.
 fn code(fleet: &Fleet) -> ExitCode {
     let of = |health| fleet.count(health) > 0;
     if of(NodeHealth::Critical) {

@@ -1054,7 +1054,7 @@ pub struct HistoryArgs {
     pub store: Option<PathBuf>,
 }
 
-/// What is compared.
+/// The two sides of the comparison.
 #[derive(Debug, Default, Args)]
 pub struct DiffArgs {
     /// Number of a snapshot, as history lists it, or `good`: that of the last good boot

@@ -459,7 +459,7 @@ impl<'a> ForecastSources<'a> {
         }
     }
 
-    /// Whether a config has another hash in its name than its contents have.
+    /// Returns true if a config has another hash in its name than its contents have.
     fn is_misnamed(&self, config: &MachineConfig) -> bool {
         let own = self.moment.session();
         let own = own.filter(|session| session.chosen.config.digest == config.digest);

@@ -64,7 +64,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     Ok(code(&diagnosis))
 }
 
-/// What was not read is not known to be healthy.
+/// Returns the exit code; evidence that could not be read counts as an error where nothing worse was found.
 fn code(diagnosis: &Diagnosis) -> ExitCode {
     match diagnosis.worst() {
         Some(CheckSeverity::Critical) => ExitCode::Critical,
@@ -127,7 +127,7 @@ fn find_check(id: &str) -> Result<&'static DoctorCheck> {
     Ok(check)
 }
 
-/// What one check looks for, whatever this node is like.
+/// Explains one check, independent of this node.
 fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
     let alias = doctor::alias_of(id);
     let check = find_check(id)?;

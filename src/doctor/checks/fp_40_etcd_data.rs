@@ -231,7 +231,7 @@ fn words(refusal: &Refusal) -> String {
     }
 }
 
-/// What a restore on this node would need.
+/// Returns the facts about the backup and the script that a restore on this node needs.
 fn rescue_facts(files: &EtcdFiles) -> Vec<Fact> {
     let newest = files.backups.iter().rev().find(|backup| backup.is_usable());
     let backup = match newest {

@@ -43,7 +43,7 @@ const LATE_FOR_KUBELET: u64 = 300;
 struct Wait {
     /// Its condition is still false, by these facts.
     facts: Vec<Fact>,
-    /// What its program prints meanwhile.
+    /// The words that its program prints meanwhile.
     words: Option<&'static str>,
     /// The command that helps.
     next: String,
