@@ -33,7 +33,7 @@ pub struct Outlook {
     pub approvals: Vec<Approval>,
     /// Commands of an admin for them, in order.
     pub next: Vec<String>,
-    /// What else matters for the plan.
+    /// Other facts that matter for the plan.
     pub notes: Vec<String>,
     /// Missing evidence, with the reason.
     pub unseen: Vec<String>,

@@ -1,4 +1,4 @@
-//! What etcd will do at its start, computed from its files by the rules of etcd 3.5.
+//! The behaviour of etcd at its start, computed from its files by the rules of etcd 3.5.
 //!
 //! etcd reads the whole log, takes the newest sound snapshot that the log names as committed, checks that the database is not
 //! older than that snapshot, and reads the log again from there.
@@ -40,7 +40,7 @@ pub struct MemberFiles {
     pub database: DatabaseState,
 }
 
-/// What etcd will do.
+/// The behaviour of etcd at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// It starts.

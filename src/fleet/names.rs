@@ -2,7 +2,7 @@
 
 /// The directory in a bundle.
 const BUNDLE: &str = "mco-rescue-bundle";
-/// What follows the name of a node in the name of a file.
+/// The parts after the name of a node in the name of a file.
 const KINDS: [&str; 2] = ["status", "doctor"];
 
 /// Returns the name of the node that a JSON file is of, by its path below the gathered directory: `NODE.json`,

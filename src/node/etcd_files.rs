@@ -81,7 +81,7 @@ pub struct Member {
     pub running: bool,
     /// Number of files of the log.
     pub files: usize,
-    /// What etcd will do at its start, if that was computed.
+    /// The behaviour of etcd at its start, if that was computed.
     pub start: Option<Start>,
     /// The log, as far as it was read.
     pub log: WalLog,
@@ -116,7 +116,7 @@ pub struct SoundDatabase {
     pub needs: u64,
     /// The meta page that is not valid, if one is.
     pub bad_meta: Option<u8>,
-    /// What etcd looks up.
+    /// The values that etcd looks up.
     pub contents: Contents,
 }
 
