@@ -27,3 +27,4 @@ mod pages;
 mod recorder;
 mod rollback;
 mod screens;
+mod trial;

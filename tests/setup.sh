@@ -125,6 +125,25 @@ make_policy() {
     fi
 }
 
+# The real sshd for tests/trial, which passes over it where there is none.
+make_openssh() {
+    local dir=${CARGO_TARGET_DIR:-target}/openssh log
+    if ! is_debian; then
+        echo 'SKIP: no sshd for the tests: it is unpacked from a Debian package'
+        return 0
+    fi
+    # A library and a program that open no port; sshd itself is not installed.
+    if ((EUID == 0)) && ! { command -v sudo && ldconfig -p | grep -F libwrap.so.0; } >/dev/null; then
+        { apt-get update && apt-get install --yes --no-install-recommends libwrap0 sudo; } >/dev/null 2>&1 || true
+    fi
+    log=$(mktemp)
+    if ! "${BASH_SOURCE%/*}/openssh.sh" "$dir" >"$log" 2>&1; then
+        rm -rf -- "$dir"
+        echo "SKIP: no sshd for the tests: $(tail -n 1 "$log")"
+    fi
+    rm -f "$log"
+}
+
 # The real ansible-playbook for tests/install/fleet.rs, which passes over it where there is none.
 make_ansible() {
     local dir=${CARGO_TARGET_DIR:-target}/ansible log
@@ -225,6 +244,7 @@ case ${1-} in
     '')
         require "$needed" 'the tests'
         make_policy
+        make_openssh
         make_ansible
         make_validator
         prepare_packages

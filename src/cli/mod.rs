@@ -31,6 +31,7 @@ mod session;
 mod show;
 mod status;
 mod tips;
+mod trial_session;
 mod ui;
 mod verify;
 mod work;
@@ -292,6 +293,17 @@ pub enum Command {
     /// Print the man page mco-rescue(8), or write all pages to DIR
     #[command(hide = true)]
     Man(ManArgs),
+
+    /// Parts of a trial that units and tests run
+    #[command(hide = true, subcommand)]
+    Trial(TrialCommand),
+}
+
+/// A part of a trial.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum TrialCommand {
+    /// Print the login of this process as JSON
+    Session,
 }
 
 /// The shells that completions are for.
@@ -1159,6 +1171,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Completions(args) => pages::completions(args),
         Command::Names(args) => names::run(ui, args),
         Command::Man(args) => pages::man(args),
+        Command::Trial(TrialCommand::Session) => trial_session::run(),
     }
 }
 

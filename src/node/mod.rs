@@ -24,6 +24,7 @@ pub mod images_on_disk;
 pub mod kubelet_state;
 mod labels;
 pub mod login;
+pub mod login_session;
 mod machine;
 pub mod name_servers;
 pub mod neighbours;

@@ -1,0 +1,710 @@
+//! The login that a process belongs to, and if that login may confirm a trial.
+//!
+//! A trial is confirmed over a way into the node that was opened after the change. An ssh connection proves that network, sshd,
+//! keys and accounts work; a second channel of an old connection, a terminal multiplexer or a console proves nothing. Evidence is
+//! what the kernel keeps of the processes, as `sudo` removes the variables of the environment: the nearest sshd process above, and
+//! the moment at which it started. sshd starts one process for each connection, when it accepts it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::host;
+use crate::invocation::mco_rescue;
+
+/// Value of `/proc/self/sessionid` without a login.
+const NO_SESSION: u32 = u32::MAX;
+/// Upper limit of processes between this one and the first; deeper ones are not looked at.
+const MAX_DEPTH: usize = 256;
+/// Clock ticks of `/proc` in a second: fixed by the kernel's interface on every platform of a node.
+const TICKS: u64 = 100;
+/// Upper limit of bytes that are read of a file in `/proc`.
+const MAX_BYTES: usize = 256 << 10;
+
+/// A process that cannot be confused with a later one of the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessMark {
+    /// Its number.
+    pub pid: u32,
+    /// Its start, in milliseconds since the kernel started (`CLOCK_BOOTTIME`); up to 10 ms too early.
+    pub started: u64,
+}
+
+/// An ssh connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshConnection {
+    /// The process of sshd that serves it, started when it was accepted.
+    pub process: ProcessMark,
+    /// The program that sshd started in it, such as a shell. Each channel of a shared connection has its own.
+    pub channel: ProcessMark,
+    /// Address of the client, where it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<IpAddr>,
+    /// Address of the node that the client used, where it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<IpAddr>,
+}
+
+impl SshConnection {
+    /// Returns true if the client is this node: such a connection crosses no network.
+    pub fn is_local(&self) -> bool {
+        let client = self.client.map(|client| client.to_canonical());
+        let server = self.server.map(|server| server.to_canonical());
+        client.is_some_and(|client| client.is_loopback() || Some(client) == server)
+    }
+}
+
+/// The login that a process belongs to. A field that is missing in a file means that it was not known.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LoginSession {
+    /// Id of the boot.
+    #[serde(default)]
+    pub boot: String,
+    /// Id of the audit session, which the kernel gives each login.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<u32>,
+    /// The ssh connection, if there is an sshd process above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<SshConnection>,
+    /// The session of systemd, such as `session-4.scope`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// The terminal, such as `pts/0`, `tty1` or `ttyS0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tty: Option<String>,
+    /// A program above that outlives logins or makes none, such as `tmux`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper: Option<SessionKeeper>,
+}
+
+/// A program that runs others outside of a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionKeeper {
+    /// tmux or screen.
+    Multiplexer,
+    /// A container, such as the pod of `oc debug`.
+    Container,
+    /// cron or at.
+    Cron,
+}
+
+impl fmt::Display for LoginSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.ssh, self.keeper) {
+            (Some(ssh), _) => match ssh.client {
+                Some(client) => write!(f, "ssh login from {client}")?,
+                None => f.write_str("ssh login")?,
+            },
+            (None, Some(SessionKeeper::Multiplexer)) => f.write_str("tmux or screen")?,
+            (None, Some(SessionKeeper::Container)) => f.write_str("a container")?,
+            (None, Some(SessionKeeper::Cron)) => f.write_str("cron")?,
+            (None, None) if self.is_console() => f.write_str("console login")?,
+            (None, None) => f.write_str("no login")?,
+        }
+        match &self.tty {
+            Some(tty) => write!(f, " ({tty})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl LoginSession {
+    /// Returns true on a terminal that is a screen or a serial line of the machine.
+    fn is_console(&self) -> bool {
+        let tty = self.tty.as_deref().unwrap_or_default();
+        !tty.is_empty() && !tty.starts_with("pts/")
+    }
+}
+
+/// Returns the milliseconds since the kernel started, time in suspend included: the clock of [`ProcessMark::started`].
+pub fn milliseconds_since_boot() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME);
+    let now = now.map(std::time::Duration::from).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the login that this process belongs to. The addresses of its ssh connection are missing if this process may not read the
+/// environment of the shell (`CAP_SYS_PTRACE`), so it is called before capabilities are given up.
+pub fn observe_session() -> LoginSession {
+    let proc = Proc(PathBuf::from("/proc"));
+    LoginSession {
+        boot: host::boot_id().unwrap_or_default(),
+        ..observe_process(&proc, std::process::id())
+    }
+}
+
+/// The kernel's files about processes.
+struct Proc(PathBuf);
+
+impl Proc {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "procfs of the running kernel, not a path of the node's root"
+    )]
+    fn read(&self, pid: u32, name: &str) -> Option<Vec<u8>> {
+        use std::io::Read;
+        let file = std::fs::File::open(Path::new(&self.0).join(pid.to_string()).join(name));
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+        file.ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn text(&self, pid: u32, name: &str) -> String {
+        let bytes = self.read(pid, name).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn stat(&self, pid: u32) -> Option<ProcessStat> {
+        parse_stat(&self.text(pid, "stat"))
+    }
+}
+
+/// The parts of `/proc/PID/stat` that count here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ProcessStat {
+    mark: ProcessMark,
+    name: String,
+    parent: u32,
+    tty: u32,
+}
+
+/// Parses `PID (NAME) STATE PPID PGRP SESSION TTY ...`; a name may contain blanks and parentheses.
+fn parse_stat(text: &str) -> Option<ProcessStat> {
+    let (pid, rest) = text.split_once(" (")?;
+    let (name, rest) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    // Fields are counted from 1 in proc(5); the first one here is the third.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let ticks: u64 = field(22)?.parse().ok()?;
+    Some(ProcessStat {
+        mark: ProcessMark {
+            pid: pid.parse().ok()?,
+            started: ticks.checked_mul(1000)? / TICKS,
+        },
+        name: name.to_owned(),
+        parent: field(4)?.parse().ok()?,
+        tty: field(7)?.parse::<i32>().ok()?.cast_unsigned(),
+    })
+}
+
+/// Reads the login of a process, without the boot.
+fn observe_process(proc: &Proc, pid: u32) -> LoginSession {
+    let chain = ancestors(proc, pid);
+    let cgroup = proc.text(pid, "cgroup");
+    let audit = proc.text(pid, "sessionid").trim().parse().ok();
+    let ssh = find_connection(proc, &chain);
+    LoginSession {
+        boot: String::new(),
+        audit: audit.filter(|id| *id != NO_SESSION),
+        scope: session_scope(&cgroup),
+        tty: chain.first().and_then(|process| tty_name(process.tty)),
+        keeper: ssh
+            .is_none()
+            .then(|| find_keeper(&chain, &cgroup))
+            .flatten(),
+        ssh,
+    }
+}
+
+/// Returns a process and those above it, the nearest first.
+fn ancestors(proc: &Proc, pid: u32) -> Vec<ProcessStat> {
+    let mut chain: Vec<ProcessStat> = Vec::new();
+    let mut next = pid;
+    while next != 0 && chain.len() < MAX_DEPTH {
+        let Some(process) = proc.stat(next) else {
+            break;
+        };
+        next = process.parent;
+        chain.push(process);
+    }
+    chain
+}
+
+/// Returns the nearest ssh connection of a chain. Several processes of sshd may serve it; the outermost one was started when the
+/// connection was accepted, and the listener above it is none of them.
+fn find_connection(proc: &Proc, chain: &[ProcessStat]) -> Option<SshConnection> {
+    let first = chain.iter().position(|one| is_sshd(&one.name))?;
+    let sshd = chain.get(first..)?.iter();
+    let serving = sshd
+        .take_while(|one| is_sshd(&one.name))
+        .filter(|one| serves_connection(&proc.text(one.mark.pid, "cmdline")));
+    let process = serving.last()?.mark;
+    let channel = chain.get(first.checked_sub(1)?)?.mark;
+    let environment = proc.read(channel.pid, "environ").unwrap_or_default();
+    let (client, server) = parse_addresses(&environment);
+    Some(SshConnection {
+        process,
+        channel,
+        client,
+        server,
+    })
+}
+
+fn is_sshd(name: &str) -> bool {
+    matches!(name, "sshd" | "sshd-session" | "sshd-auth")
+}
+
+/// Returns true for the command line of a process that serves a connection: sshd replaces it by a title such as `sshd: core [priv]`
+/// or `sshd-session: core@pts/0`. That of a listener is the one it was started with, or ends in `[listener] 0 of 10-100 startups`.
+fn serves_connection(command_line: &str) -> bool {
+    let title = command_line.split('\0').next().unwrap_or_default();
+    let is_title = ["sshd: ", "sshd-session: ", "sshd-auth: "]
+        .iter()
+        .any(|start| title.starts_with(start));
+    is_title && !title.contains(" [listener] ")
+}
+
+/// Parses `SSH_CONNECTION=CLIENT PORT SERVER PORT` of an environment.
+fn parse_addresses(environment: &[u8]) -> (Option<IpAddr>, Option<IpAddr>) {
+    let name = b"SSH_CONNECTION=";
+    let mut all = environment.split(|byte| *byte == 0);
+    let value = all.find_map(|one| one.strip_prefix(name));
+    let value = String::from_utf8_lossy(value.unwrap_or_default()).into_owned();
+    let words: Vec<&str> = value.split(' ').collect();
+    let address = |index: usize| {
+        let word = words.get(index)?;
+        // A link-local address carries its interface.
+        let word = word.split('%').next().unwrap_or(word);
+        word.parse().ok()
+    };
+    (address(0), address(2))
+}
+
+/// Finds `session-4.scope` in the text of `/proc/PID/cgroup`.
+fn session_scope(cgroup: &str) -> Option<String> {
+    let mut parts = cgroup.lines().flat_map(|line| line.split('/'));
+    parts
+        .find(|part| part.starts_with("session-") && part.ends_with(".scope"))
+        .map(str::to_owned)
+}
+
+fn find_keeper(chain: &[ProcessStat], cgroup: &str) -> Option<SessionKeeper> {
+    let of_name = |name: &str| match name {
+        "crond" | "cron" | "atd" => Some(SessionKeeper::Cron),
+        "conmon" | "containerd-shim" => Some(SessionKeeper::Container),
+        _ if name.starts_with("tmux") => Some(SessionKeeper::Multiplexer),
+        _ if name.eq_ignore_ascii_case("screen") => Some(SessionKeeper::Multiplexer),
+        _ => None,
+    };
+    let is_container = ["/kubepods", "crio-", "libpod-"]
+        .iter()
+        .any(|mark| cgroup.contains(mark));
+    let found = chain.iter().skip(1).find_map(|one| of_name(&one.name));
+    found.or(is_container.then_some(SessionKeeper::Container))
+}
+
+/// Returns the name of a terminal, from the number of its device.
+fn tty_name(device: u32) -> Option<String> {
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    Some(match (major, minor) {
+        (0, _) => return None,
+        (4, 0..64) => format!("tty{minor}"),
+        (4, _) => format!("ttyS{}", minor - 64),
+        (136..=143, _) => format!("pts/{}", (major - 136) * 256 + minor),
+        (204, 64..) => format!("ttyAMA{}", minor - 64),
+        (229, _) => format!("hvc{minor}"),
+        _ => format!("{major}:{minor}"),
+    })
+}
+
+/// The reason why a login may not confirm a trial.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfirmationRefusal {
+    /// The login that began the trial.
+    #[error(
+        "this is the ssh login that began the trial; it was open before the change. {}",
+        open_new_connection()
+    )]
+    SameLogin,
+    /// A second channel of the connection that began the trial.
+    #[error(
+        "this login shares the ssh connection that began the trial (ControlMaster), so nothing was connected after the change. {}",
+        open_new_connection()
+    )]
+    SharedConnection,
+    /// The ssh connection was opened before the change was in place.
+    #[error("this ssh connection is {} older than the change, so it does not prove that the node can be reached now. {}", seconds(*before), open_new_connection())]
+    OlderThanChange {
+        /// Milliseconds between connection and change.
+        before: u64,
+    },
+    /// The ssh client runs on the node.
+    #[error(
+        "this ssh connection comes from the node itself ({client}), so it crosses no network. {}",
+        open_new_connection()
+    )]
+    FromNodeItself {
+        /// Address of the client.
+        client: IpAddr,
+    },
+    /// tmux or screen, whose server may be older than the change and older than the login that shows it.
+    #[error(
+        "tmux and screen go on over several logins, so this one proves nothing. Leave it, and run `{}` in the shell of a new ssh connection",
+        mco_rescue("confirm")
+    )]
+    Multiplexer,
+    /// A console, a container, a job: no sshd process above.
+    #[error(
+        "{login} is no ssh login, so it does not prove that the node can be reached. {}; if you are sure that the network does not matter: `{}`",
+        open_new_connection(),
+        mco_rescue("confirm --from-console")
+    )]
+    NoSshLogin {
+        /// The login, in words.
+        login: String,
+    },
+}
+
+/// The next step of most refusals.
+fn open_new_connection() -> String {
+    format!(
+        "Open a new connection (`ssh -o ControlPath=none NODE`) and run `{}` there",
+        mco_rescue("confirm")
+    )
+}
+
+fn seconds(milliseconds: u64) -> String {
+    format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100)
+}
+
+/// Judges if a login may confirm a trial.
+///
+/// `in_place_since` is the moment from which on all changes were in place, in milliseconds of [`milliseconds_since_boot`]. It is
+/// compared only if the confirmer's boot is the starter's: after a reboot every connection is new.
+///
+/// # Errors
+/// The reason why it may not, with the next step.
+pub fn judge_confirmation(
+    starter: &LoginSession,
+    confirmer: &LoginSession,
+    in_place_since: u64,
+) -> Result<(), ConfirmationRefusal> {
+    let Some(ssh) = &confirmer.ssh else {
+        return Err(match confirmer.keeper {
+            Some(SessionKeeper::Multiplexer) => ConfirmationRefusal::Multiplexer,
+            _ => ConfirmationRefusal::NoSshLogin {
+                login: confirmer.to_string(),
+            },
+        });
+    };
+    if starter.boot == confirmer.boot {
+        let began = starter
+            .ssh
+            .as_ref()
+            .filter(|began| began.process == ssh.process);
+        match began {
+            Some(began) if began.channel == ssh.channel => {
+                return Err(ConfirmationRefusal::SameLogin);
+            }
+            Some(_) => return Err(ConfirmationRefusal::SharedConnection),
+            None => {}
+        }
+        if ssh.process.started <= in_place_since {
+            let before = in_place_since - ssh.process.started;
+            return Err(ConfirmationRefusal::OlderThanChange { before });
+        }
+    }
+    match ssh.client {
+        Some(client) if ssh.is_local() => Err(ConfirmationRefusal::FromNodeItself { client }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ssh_login(pid: u32, started: u64, channel: u32) -> LoginSession {
+        LoginSession {
+            boot: "one".to_owned(),
+            audit: Some(4),
+            ssh: Some(SshConnection {
+                process: ProcessMark { pid, started },
+                channel: ProcessMark {
+                    pid: channel,
+                    started: started + 300,
+                },
+                client: Some([192, 0, 2, 7].into()),
+                server: Some([192, 0, 2, 10].into()),
+            }),
+            scope: Some("session-4.scope".to_owned()),
+            tty: Some("pts/0".to_owned()),
+            keeper: None,
+        }
+    }
+
+    #[test]
+    fn only_a_connection_after_the_change_confirms() {
+        let starter = ssh_login(100, 1_000, 110);
+        let judge = |confirmer: &LoginSession| judge_confirmation(&starter, confirmer, 60_000);
+        assert_eq!(judge(&ssh_login(500, 60_010, 510)), Ok(()));
+        // The number of an ended process is given again.
+        assert_eq!(judge(&ssh_login(100, 70_000, 110)), Ok(()));
+        assert_eq!(judge(&starter), Err(ConfirmationRefusal::SameLogin));
+        assert_eq!(
+            judge(&ssh_login(100, 1_000, 700)),
+            Err(ConfirmationRefusal::SharedConnection)
+        );
+        for (started, before) in [(2_000, 58_000), (60_000, 0)] {
+            assert_eq!(
+                judge(&ssh_login(300, started, 310)),
+                Err(ConfirmationRefusal::OlderThanChange { before })
+            );
+        }
+        let mut none = ssh_login(1, 1, 1);
+        none.ssh = None;
+        for (tty, keeper, words) in [
+            (Some("tty1"), None, "console login (tty1) is no ssh login"),
+            (Some("ttyS0"), None, "console login (ttyS0)"),
+            (None, None, "no login is no ssh login"),
+            (Some("pts/3"), Some(SessionKeeper::Container), "a container"),
+            (None, Some(SessionKeeper::Cron), "cron is no ssh login"),
+            (
+                Some("pts/1"),
+                Some(SessionKeeper::Multiplexer),
+                "tmux and screen",
+            ),
+        ] {
+            none.tty = tty.map(str::to_owned);
+            none.keeper = keeper;
+            let said = judge(&none).unwrap_err().to_string();
+            assert!(said.starts_with(words), "{said}");
+            assert!(said.contains("confirm"), "{said}");
+            let way_out = said.contains("confirm --from-console");
+            assert_eq!(
+                way_out,
+                keeper != Some(SessionKeeper::Multiplexer),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_connection_from_the_node_itself_confirms_nothing() {
+        let starter = LoginSession::default();
+        for (client, server, good) in [
+            ("127.0.0.1", "127.0.0.1", false),
+            ("::1", "::1", false),
+            ("192.0.2.10", "192.0.2.10", false),
+            ("::ffff:192.0.2.10", "192.0.2.10", false),
+            ("192.0.2.7", "192.0.2.10", true),
+            ("fe80::1", "fe80::2", true),
+        ] {
+            let mut login = ssh_login(9, 90_000, 10);
+            let ssh = login.ssh.as_mut().unwrap();
+            (ssh.client, ssh.server) = (client.parse().ok(), server.parse().ok());
+            let verdict = judge_confirmation(&starter, &login, 0);
+            assert_eq!(verdict.is_ok(), good, "{client}: {verdict:?}");
+        }
+        // The addresses could not be read: the connection counts.
+        let mut login = ssh_login(9, 90_000, 10);
+        let ssh = login.ssh.as_mut().unwrap();
+        (ssh.client, ssh.server) = (None, None);
+        assert_eq!(judge_confirmation(&starter, &login, 0), Ok(()));
+    }
+
+    #[test]
+    fn after_a_reboot_every_ssh_login_is_new() {
+        let starter = ssh_login(100, 1_000, 110);
+        let mut after = ssh_login(100, 1_000, 110);
+        after.boot = "two".to_owned();
+        assert_eq!(judge_confirmation(&starter, &after, 9_000_000), Ok(()));
+        after.ssh = None;
+        assert!(judge_confirmation(&starter, &after, 0).is_err());
+    }
+
+    #[test]
+    fn a_login_is_kept_in_a_file_and_an_empty_one_is_read() {
+        let login = ssh_login(100, 1_000, 110);
+        let text = serde_json::to_string(&login).unwrap();
+        assert_eq!(serde_json::from_str::<LoginSession>(&text).unwrap(), login);
+        let none: LoginSession = serde_json::from_str("{}").unwrap();
+        assert_eq!(none, LoginSession::default());
+    }
+
+    /// A directory in the form of `/proc`: number, name, parent, start in ticks, command line.
+    fn processes(all: &[(u32, &str, u32, u64, &str)]) -> (tempfile::TempDir, Proc) {
+        let dir = tempfile::tempdir().unwrap();
+        for (pid, name, parent, ticks, command_line) in all {
+            let place = dir.path().join(pid.to_string());
+            std::fs::create_dir(&place).unwrap();
+            let zeros = ["0"; 14].join(" ");
+            // Terminal 34816 is pts/0.
+            let stat = format!("{pid} ({name}) S {parent} 1 1 34816 {zeros} {ticks} 1 2 3\n");
+            std::fs::write(place.join("stat"), stat).unwrap();
+            std::fs::write(place.join("cmdline"), command_line).unwrap();
+            let environment = "A=b\0SSH_CONNECTION=fe80::7%ens3 50000 192.0.2.10 22\0";
+            std::fs::write(place.join("environ"), environment).unwrap();
+            std::fs::write(place.join("sessionid"), "4294967295").unwrap();
+            let cgroup = "1:name=systemd:/x\n0::/user.slice/user-1000.slice/session-12.scope\n";
+            std::fs::write(place.join("cgroup"), cgroup).unwrap();
+        }
+        let proc = Proc(dir.path().to_owned());
+        (dir, proc)
+    }
+
+    #[test]
+    fn the_process_of_the_connection_is_found_in_every_form_of_sshd() {
+        let listener = "sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups";
+        type Chain<'a> = &'a [(u32, &'a str, u32, u64, &'a str)];
+        let (own, shell) = (
+            (90, "mco-rescue", 80, 900, "mco-rescue\0confirm\0"),
+            |parent| (70, "bash", parent, 700, "-bash\0"),
+        );
+        let sudo = (80, "sudo (a) b", 70, 800, "sudo\0mco-rescue\0");
+        let cases: [(&str, Chain<'_>, Option<u32>); 7] = [
+            (
+                "8.0, core",
+                &[
+                    own,
+                    sudo,
+                    shell(60),
+                    (60, "sshd", 50, 600, "sshd: core@pts/0"),
+                    (50, "sshd", 40, 500, "sshd: core [priv]"),
+                    (40, "sshd", 1, 10, "/usr/sbin/sshd\0-D\0"),
+                ],
+                Some(50),
+            ),
+            (
+                "9.2, root",
+                &[
+                    own,
+                    sudo,
+                    shell(50),
+                    (50, "sshd", 40, 500, "sshd: root@notty"),
+                    (40, "sshd", 1, 10, listener),
+                ],
+                Some(50),
+            ),
+            (
+                "9.9, core",
+                &[
+                    own,
+                    sudo,
+                    shell(60),
+                    (60, "sshd-session", 50, 600, "sshd-session: core@pts/0"),
+                    (50, "sshd-session", 40, 500, "sshd-session: core [priv]"),
+                    (40, "sshd", 1, 10, listener),
+                ],
+                Some(50),
+            ),
+            (
+                "socket unit",
+                &[
+                    own,
+                    sudo,
+                    shell(60),
+                    (60, "sshd", 50, 600, "sshd: core@pts/0"),
+                    (50, "sshd", 1, 500, "sshd: core [priv]"),
+                ],
+                Some(50),
+            ),
+            (
+                "listener replaced meanwhile",
+                &[
+                    own,
+                    sudo,
+                    shell(50),
+                    (50, "sshd", 1, 500, "sshd: root@pts/0"),
+                ],
+                Some(50),
+            ),
+            (
+                "a shell of the listener",
+                &[own, sudo, shell(40), (40, "sshd", 1, 10, listener)],
+                None,
+            ),
+            (
+                "its parent ended",
+                &[
+                    own,
+                    sudo,
+                    (70, "bash", 1, 700, "bash\0"),
+                    (1, "systemd", 0, 0, "init\0"),
+                ],
+                None,
+            ),
+        ];
+        for (case, all, wanted) in cases {
+            let (_dir, proc) = processes(all);
+            let login = observe_process(&proc, 90);
+            let found = login.ssh.as_ref().map(|ssh| ssh.process.pid);
+            assert_eq!(found, wanted, "{case}");
+            if let Some(ssh) = login.ssh {
+                assert_eq!(ssh.process.started, 5_000, "{case}");
+                assert_eq!(ssh.channel.pid, 70, "{case}");
+                assert_eq!(ssh.client, "fe80::7".parse().ok(), "{case}");
+            }
+            assert_eq!(login.tty.as_deref(), Some("pts/0"));
+            assert_eq!(login.audit, None);
+            assert_eq!(login.scope.as_deref(), Some("session-12.scope"));
+        }
+    }
+
+    #[test]
+    fn what_outlives_a_login_is_named() {
+        for (name, keeper) in [
+            ("tmux: server", Some(SessionKeeper::Multiplexer)),
+            ("SCREEN", Some(SessionKeeper::Multiplexer)),
+            ("crond", Some(SessionKeeper::Cron)),
+            ("conmon", Some(SessionKeeper::Container)),
+            ("bash", None),
+        ] {
+            let (_dir, proc) = processes(&[
+                (9, "mco-rescue", 8, 9, "x"),
+                (8, "sh", 7, 8, "x"),
+                (7, name, 1, 7, "x"),
+            ]);
+            assert_eq!(observe_process(&proc, 9).keeper, keeper, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_circle_and_damaged_files_end_the_search() {
+        let (_dir, proc) = processes(&[(9, "a", 8, 9, ""), (8, "b", 9, 8, "")]);
+        assert_eq!(ancestors(&proc, 9).len(), MAX_DEPTH);
+        for text in [
+            "",
+            "9",
+            "9 (",
+            "9 (a) S",
+            "9 (a) S x 1 1 0 0",
+            "x (a) S 1 1 1 0",
+        ] {
+            assert_eq!(parse_stat(text), None, "{text:?}");
+        }
+        let (_dir, proc) = processes(&[]);
+        assert_eq!(observe_process(&proc, 9).ssh, None);
+    }
+
+    #[test]
+    fn the_kernel_shows_this_process_with_a_start_before_now() {
+        let proc = Proc(PathBuf::from("/proc"));
+        let chain = ancestors(&proc, std::process::id());
+        let own = chain.first().unwrap();
+        assert_eq!(own.mark.pid, std::process::id());
+        assert!(own.mark.started <= milliseconds_since_boot());
+        assert!(!observe_session().boot.is_empty());
+    }
+
+    #[test]
+    fn terminals_have_the_names_that_people_know() {
+        for (device, name) in [
+            (0, None),
+            (34816, Some("pts/0")),
+            (137 << 8 | 44, Some("pts/300")),
+            (4 << 8 | 1, Some("tty1")),
+            (4 << 8 | 64, Some("ttyS0")),
+            (204 << 8 | 64, Some("ttyAMA0")),
+            (229 << 8, Some("hvc0")),
+            (5 << 8 | 1, Some("5:1")),
+        ] {
+            assert_eq!(tty_name(device).as_deref(), name, "{device}");
+        }
+    }
+}

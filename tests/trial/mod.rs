@@ -1,0 +1,3 @@
+//! Trials: who confirms, probes, and what people see.
+
+mod sessions;
