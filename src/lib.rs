@@ -64,6 +64,8 @@ pub mod etcd_data;
 
 pub mod ovsdb;
 
+pub mod grub;
+
 // The edge that starts programs, and the evidence on a node.
 
 pub mod command;

@@ -100,6 +100,20 @@ pub const PHYSICAL_COMPOSEFS_STATE: &str = "state/deploy";
 pub const BOOT_ENTRIES: &str = "boot/loader/entries";
 /// Kernels of the deployments, one directory for each that differs.
 pub const BOOT_OSTREE: &str = "boot/ostree";
+/// Directories of GRUB's files; the first that has some counts.
+pub const GRUB: [&str; 2] = ["boot/grub2", "boot/grub"];
+/// Files that only zipl leaves, the boot loader of s390x.
+pub const ZIPL: [&str; 2] = ["boot/bootmap", "boot/ostree-bootloader-update.stamp"];
+/// Files that only systemd-boot has.
+pub const SYSTEMD_BOOT: [&str; 3] = [
+    "boot/loader/loader.conf",
+    "boot/EFI/systemd",
+    "boot/efi/EFI/systemd",
+];
+/// Firmware whose boot loader is petitboot.
+pub const OPAL: &str = "sys/firmware/opal";
+/// Exists until Ignition's first boot has ended.
+pub const FIRST_BOOT_STAMP: &str = "boot/ignition.firstboot";
 /// Name and version of the operating system.
 pub const OS_RELEASE: &str = "etc/os-release";
 /// The same as the OS ships it.

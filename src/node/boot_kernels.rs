@@ -189,12 +189,23 @@ fn sum(root: &Root, paths: &[&str]) -> Result<Option<String>, String> {
 /// A path that cannot be resolved.
 pub fn deployments(root: &Root, entries: &[BootEntry]) -> Result<Vec<String>, RootError> {
     let mut all = Vec::new();
-    for link in entries.iter().filter_map(BootEntry::ostree) {
-        let Ok(path) = RootPath::parse(&format!("/{}{link}", paths::SYSROOT)) else {
-            continue;
-        };
-        let target = root.read_link(&path)?;
-        all.extend(target.and_then(|target| target.rsplit('/').next().map(str::to_owned)));
+    for entry in entries {
+        all.extend(deployment_of(root, entry)?);
     }
     Ok(all)
+}
+
+/// Returns the name of the deployment that an entry boots; `None` if its link leads nowhere.
+///
+/// # Errors
+/// A path that cannot be resolved.
+pub fn deployment_of(root: &Root, entry: &BootEntry) -> Result<Option<String>, RootError> {
+    let Some(link) = entry.ostree() else {
+        return Ok(None);
+    };
+    let Ok(path) = RootPath::parse(&format!("/{}{link}", paths::SYSROOT)) else {
+        return Ok(None);
+    };
+    let target = root.read_link(&path)?;
+    Ok(target.and_then(|target| target.rsplit('/').next().map(str::to_owned)))
 }

@@ -5,6 +5,7 @@ pub mod accounts;
 pub mod activity;
 pub mod authorities;
 pub mod boot;
+pub mod boot_counter;
 pub mod boot_kernels;
 pub mod boot_log;
 pub mod boot_variables;

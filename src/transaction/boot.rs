@@ -39,7 +39,8 @@ pub(super) fn settle_boot(root: &Root, journal: &Journal) {
     }
 }
 
-fn empty_journal(root: &Root, dir: impl AsFd) -> Result<(), Reason> {
+/// Freezes and thaws the file system of a directory, or flushes it where that is impossible.
+pub(super) fn empty_journal(root: &Root, dir: impl AsFd) -> Result<(), Reason> {
     let device = |fd: std::os::fd::BorrowedFd<'_>| fstat(fd).map(|stat| stat.st_dev);
     // The file system that this program itself writes to is never frozen.
     let own = [device(root.as_fd())?, state_device(root)?];

@@ -632,6 +632,20 @@ pub(super) fn temporary_name(name: &str) -> String {
     format!(".{name}.new")
 }
 
+/// Overwrites bytes of a file in their place, durably. Nothing is allocated, so it works on a full disk; a cut in between can
+/// leave any mix of old and new bytes.
+pub(super) fn overwrite_durably(
+    dir: &File,
+    name: &str,
+    offset: usize,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = File::from(uninterrupted(|| openat(dir, name, flags, Mode::empty()))?);
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64)?;
+    Ok(uninterrupted(|| fsync(&file))?)
+}
+
 /// Flushes the bytes of a file.
 pub(super) fn sync_file(dir: &File, name: &str) -> Result<(), Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

@@ -12,6 +12,7 @@
 //! [`acquire_lock`] returns is the only way to begin.
 
 mod boot;
+mod boot_counter;
 mod disk;
 mod execute;
 mod flags;
@@ -62,6 +63,9 @@ use stage::{Stage, StageContext, StageError};
 use state::{StateDirectory, StateError};
 
 pub use boot::is_on_boot;
+pub use boot_counter::{
+    BootCounterError, arm_boot_counter, disarm_boot_counter, read_counter_state,
+};
 pub use force::{request_force, withdraw_force};
 pub use jobs::RunningSystem;
 pub use last_run::{LastRun, RunOutcome, RunPhase};

@@ -116,8 +116,11 @@ fn text(root: &Root, path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The mounts of the first process are those of the host.
-fn read_mounts(root: &Root) -> Seen<Vec<Mounted>> {
+/// Reads the mounts in order. Those of the first process are those of the host.
+///
+/// # Errors
+/// The root does not run: there is no list of mounts below it.
+pub fn read_mounts(root: &Root) -> Seen<Vec<Mounted>> {
     for file in ["proc/1/mountinfo", "proc/self/mountinfo"] {
         let text = text(root, file).unwrap_or_default();
         let mounts: Vec<Mounted> = text.lines().filter_map(parse_mount).collect();

@@ -147,6 +147,49 @@ fn add_layer(root: &Root, device: &RootPath, layers: &mut Vec<(String, String)>)
     }
 }
 
+/// Returns the layers between a device and its disks through which a boot loader reads, but does not write: arrays, volumes
+/// and encryption. Paths to one disk (multipath) are none: a boot loader sees the disk.
+///
+/// # Errors
+/// The device is not in `/sys`.
+pub fn layers_below(root: &Root, number: &str) -> Seen<Vec<String>> {
+    let Some(start) = real_directory(root, &format!("/sys/dev/block/{number}")) else {
+        return Err(format!(
+            "/sys/dev/block/{number} is missing below this root"
+        ));
+    };
+    let (mut waiting, mut seen, mut layers) = (vec![start], 0, Vec::new());
+    while let Some(device) = waiting.pop() {
+        seen += 1;
+        if seen > MAX_DEVICES {
+            break;
+        }
+        let read = |file: &str| text_of(root, &device.join(file).ok()?);
+        if let Some(level) = read("md/level") {
+            layers.push(format!("an array of disks ({level}, {})", device.name()));
+        }
+        if let Some(uuid) = read("dm/uuid") {
+            let name = device.name();
+            match uuid.split('-').next().unwrap_or_default() {
+                "mpath" => {}
+                _ if uuid.starts_with("part") && uuid.contains("-mpath-") => {}
+                "CRYPT" => layers.push(format!("an encrypted device ({name})")),
+                "LVM" => layers.push(format!("a logical volume ({name})")),
+                _ => layers.push(format!("a device of the device mapper ({name})")),
+            }
+        }
+        if read("partition").is_some() {
+            waiting.extend(device.parent());
+        }
+        let slaves = device.join("slaves").ok();
+        let names = slaves.as_ref().and_then(|at| root.list(at).ok());
+        for name in names.unwrap_or_default() {
+            waiting.extend(real_directory(root, &format!("{device}/slaves/{name}")));
+        }
+    }
+    Ok(layers)
+}
+
 /// Returns the devices from this one up to the root of its bus, as far as they have a `modalias` and a driver.
 pub(super) fn levels_above(root: &Root, device: &RootPath) -> Vec<DeviceLevel> {
     let start = real_directory(root, &device.to_string()).unwrap_or_else(|| device.clone());

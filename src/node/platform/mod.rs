@@ -24,11 +24,11 @@ mod record;
 mod sections;
 mod static_network;
 
-pub use block::{BlockDevice, Mounted, Storage};
+pub use block::{BlockDevice, Mounted, Storage, read_mounts};
 pub use boot::BootFiles;
 pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
-pub use devices::{DeviceLevel, Disk};
+pub use devices::{DeviceLevel, Disk, layers_below};
 pub use filesystems::{Encrypted, Xfs};
 pub use firmware::{
     BootupdState, Firmware, SystemPartition, UnmountedFile, read_unmounted_partitions,

@@ -1,0 +1,354 @@
+//! GRUB's half of a trial: if GRUB can count a start on this node, and its state (docs/boot-counter.md).
+//!
+//! GRUB writes one variable before it starts a kernel. What keeps it from that is told in words: a trial with a reboot is then
+//! not protected against a kernel that does not start.
+
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
+
+use super::boot_kernels;
+use super::bootloader::{self, BootEntry};
+use super::platform::{Mounted, layers_below, read_mounts};
+use crate::grub::config::{self, GrubConfig, ScriptFile};
+use crate::grub::environment::{Environment, SIZE};
+use crate::grub::{CounterState, order, script};
+use crate::paths;
+use crate::root::{Place, Root, RootError, RootPath};
+
+/// Name of the environment block.
+pub const ENVIRONMENT_FILE: &str = "grubenv";
+/// Largest script or configuration that is read.
+const MAX_TEXT: u64 = 1 << 20;
+/// File systems that GRUB can write a block of.
+const FILE_SYSTEMS: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "vfat"];
+
+/// GRUB on a node, as far as it can count a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootCounter {
+    /// If it can count.
+    pub counting: Counting,
+    /// Its state; missing if it cannot be read.
+    pub state: CounterState,
+    /// Ids of the boot entries as GRUB shows them: the first one is the default.
+    pub order: Vec<String>,
+    /// All variables of the environment block; empty if it cannot be read.
+    pub variables: Vec<(String, String)>,
+}
+
+/// The answer to the question if GRUB can count a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counting {
+    /// It can.
+    Possible {
+        /// Directory of its files.
+        directory: RootPath,
+        /// The file that it runs lines of ours from.
+        script: ScriptFile,
+    },
+    /// It cannot.
+    Impossible {
+        /// The cause, as the end of a sentence.
+        reason: String,
+    },
+}
+
+/// Looks at the boot loader of a node.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn observe_boot_counter(root: &Root) -> Result<BootCounter, RootError> {
+    let environment = match read_environment(root) {
+        Ok(found) => Ok(found),
+        Err(GrubError::Root(error)) => return Err(error),
+        Err(GrubError::Unusable(reason)) => Err(reason),
+    };
+    let entries = bootloader::read(root)?;
+    let shown = entries.into_iter().filter(|entry| !entry.linux.is_empty());
+    let known = environment.as_ref().ok().and_then(Option::as_ref);
+    Ok(BootCounter {
+        state: known.map_or(CounterState::Missing, CounterState::of),
+        order: order::menu_order(shown.map(|entry| entry.file).collect()),
+        variables: known.map(Environment::variables).unwrap_or_default(),
+        counting: match find_script(root, environment) {
+            Ok((directory, script)) => Counting::Possible { directory, script },
+            Err(GrubError::Unusable(reason)) => Counting::Impossible { reason },
+            Err(GrubError::Root(error)) => return Err(error),
+        },
+    })
+}
+
+/// Reads the state of the counter. A damaged environment block is an error in words.
+///
+/// # Errors
+/// The environment block cannot be read, or is damaged.
+pub fn read_counter_state(root: &Root) -> Result<CounterState, GrubError> {
+    let environment = read_environment(root)?;
+    Ok(environment
+        .as_ref()
+        .map_or(CounterState::Missing, CounterState::of))
+}
+
+/// A reason why GRUB's files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GrubError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The cause in words.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+fn unusable(reason: impl Into<String>) -> GrubError {
+    GrubError::Unusable(reason.into())
+}
+
+/// Returns the directory of GRUB's files: that of Fedora's GRUB, else that of Debian's; `None` if there is no GRUB.
+///
+/// # Errors
+/// A path that cannot be resolved.
+pub fn find_directory(root: &Root) -> Result<Option<RootPath>, RootError> {
+    for directory in paths::GRUB.map(RootPath::fixed) {
+        let names = root.list(&directory)?;
+        if names
+            .iter()
+            .any(|name| name == "grub.cfg" || name == ENVIRONMENT_FILE)
+        {
+            return Ok(Some(directory));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads the environment block; `None` if there is no GRUB, or no block.
+///
+/// # Errors
+/// It cannot be read, is no file of 1024 bytes on the disk, or is damaged.
+pub fn read_environment(root: &Root) -> Result<Option<Environment>, GrubError> {
+    let Some(directory) = find_directory(root)? else {
+        return Ok(None);
+    };
+    let path = below(&directory, ENVIRONMENT_FILE)?;
+    let Some(place) = plain_file(root, &path)? else {
+        return Ok(None);
+    };
+    let failed = |errno: Errno| RootError {
+        path: path.to_string(),
+        cause: errno.into(),
+    };
+    let file = place.open().map_err(failed)?;
+    let damaged = |why: String| unusable(format!("{path} cannot be used: {why}"));
+    let bytes = root.read_within(&path, SIZE as u64);
+    let bytes = match bytes {
+        Ok(bytes) => bytes.unwrap_or_default(),
+        Err(error) if error.cause == Errno::EFBIG.into() => {
+            return Err(damaged(format!("it has more than {SIZE} bytes")));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let environment = Environment::parse(&bytes).map_err(|error| damaged(error.to_string()))?;
+    // GRUB writes to blocks of the disk, and a hole has none. A file system that cannot tell has no holes.
+    match lseek(&file, 0, Whence::SeekHole) {
+        Ok(hole) if hole < SIZE as i64 => Err(damaged(
+            "it has a hole, which GRUB cannot write to".to_owned(),
+        )),
+        _ => Ok(Some(environment)),
+    }
+}
+
+/// Reads a script; `None` if it is missing.
+///
+/// # Errors
+/// It cannot be read, or is no file.
+pub fn read_script(
+    root: &Root,
+    directory: &RootPath,
+    file: ScriptFile,
+) -> Result<Option<Vec<u8>>, GrubError> {
+    let path = below(directory, file.name())?;
+    match plain_file(root, &path)? {
+        None => Ok(None),
+        Some(_) => Ok(root.read_within(&path, MAX_TEXT)?),
+    }
+}
+
+/// Returns the place of a regular file; `None` if it is missing. A link would be replaced by a file.
+fn plain_file(root: &Root, path: &RootPath) -> Result<Option<Place>, GrubError> {
+    let Some(place) = root.place(path)? else {
+        return Ok(None);
+    };
+    let stat = place.stat().map_err(|errno| RootError {
+        path: path.to_string(),
+        cause: errno.into(),
+    })?;
+    match stat.map(|stat| stat.st_mode & libc::S_IFMT) {
+        None => Ok(None),
+        Some(libc::S_IFREG) => Ok(Some(place)),
+        Some(libc::S_IFLNK) => Err(unusable(format!("{path} is a symbolic link"))),
+        Some(_) => Err(unusable(format!("{path} is no file"))),
+    }
+}
+
+fn below(directory: &RootPath, name: &str) -> Result<RootPath, GrubError> {
+    directory
+        .join(name)
+        .map_err(|error| unusable(error.to_string()))
+}
+
+/// Returns the file that GRUB runs lines of ours from, by the node's `grub.cfg`.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig), GrubError> {
+    let Some(directory) = find_directory(root)? else {
+        return Err(unusable(name_other_loader(root)));
+    };
+    let path = below(&directory, "grub.cfg")?;
+    let link = root.read_link(&path)?;
+    let Some(bytes) = root.read_within(&path, MAX_TEXT)? else {
+        return Err(unusable(format!("{path} is missing")));
+    };
+    let config = config::judge(link.as_deref(), &String::from_utf8_lossy(&bytes));
+    if config.is_dynamic {
+        return Err(unusable(format!(
+            "{path} is a link to the file that ostree writes anew for each deployment"
+        )));
+    }
+    if !config.loads_environment {
+        return Err(unusable(format!(
+            "{path} does not load the variables of {directory}/{ENVIRONMENT_FILE}"
+        )));
+    }
+    match config.runs {
+        Some(script) => Ok((directory, script, config)),
+        None => Err(unusable(format!(
+            "{path} runs neither custom.cfg nor user.cfg: it is from before the releases that do"
+        ))),
+    }
+}
+
+/// Returns the file that GRUB runs lines of ours from, if everything that a counter needs is there.
+fn find_script(
+    root: &Root,
+    environment: Result<Option<Environment>, String>,
+) -> Result<(RootPath, ScriptFile), GrubError> {
+    let (directory, file, config) = find_script_file(root)?;
+    if root.exists(&RootPath::fixed(paths::OPAL))? {
+        return Err(unusable(
+            "petitboot starts the kernels of this machine, and it writes no variables",
+        ));
+    }
+    check_environment(&directory, &config, environment)?;
+    if config.sets_default_later {
+        let name = file.name();
+        return Err(unusable(format!(
+            "{directory}/grub.cfg sets the default entry after it has run {name}"
+        )));
+    }
+    let old = read_script(root, &directory, file)?;
+    let place = || format!("{directory}/{}", file.name());
+    script::insert(old.as_deref())
+        .map_err(|error| unusable(format!("{} cannot be used: {error}", place())))?;
+    if root.exists(&RootPath::fixed(paths::FIRST_BOOT_STAMP))? {
+        return Err(unusable(format!(
+            "/{} is still there: the first boot of this node has not ended",
+            paths::FIRST_BOOT_STAMP
+        )));
+    }
+    check_mount(root)?;
+    Ok((directory, file))
+}
+
+fn check_environment(
+    directory: &RootPath,
+    config: &GrubConfig,
+    environment: Result<Option<Environment>, String>,
+) -> Result<(), GrubError> {
+    let path = format!("{directory}/{ENVIRONMENT_FILE}");
+    let environment = environment.map_err(GrubError::Unusable)?;
+    let Some(environment) = environment else {
+        return Err(unusable(format!("{path} is missing")));
+    };
+    let always = ["default", "blsdir"].into_iter();
+    let saved = ["saved_entry", "next_entry"]
+        .into_iter()
+        .filter(|_| config.uses_saved_entry);
+    for name in always.chain(saved) {
+        if environment.get(name).is_some_and(|value| !value.is_empty()) {
+            return Err(unusable(format!(
+                "{path} sets the variable {name}, which decides the default entry"
+            )));
+        }
+    }
+    let mut filled = environment;
+    crate::grub::arm(&mut filled, &"x".repeat(MAX_EXPECTED_ID))
+        .map_err(|error| unusable(format!("{path} has no room: {error}")))
+}
+
+/// Length of the longest id that room is kept for: `ostree-NN-STATEROOT`.
+const MAX_EXPECTED_ID: usize = 40;
+
+fn check_mount(root: &Root) -> Result<(), GrubError> {
+    let mounts = read_mounts(root)
+        .map_err(|reason| unusable(format!("the disk of /boot is unknown: {reason}")))?;
+    let boot = mounts.iter().rev().find(|mount| mount.point == "/boot");
+    let Some(boot) = boot else {
+        return Err(unusable(
+            "/boot is no file system of its own: GRUB may not see what is only in the journal of the root file system",
+        ));
+    };
+    check_device(root, boot)
+}
+
+fn check_device(root: &Root, boot: &Mounted) -> Result<(), GrubError> {
+    let Mounted { kind, number, .. } = boot;
+    if !FILE_SYSTEMS.contains(&kind.as_str()) {
+        return Err(unusable(format!(
+            "/boot is {kind}, to which GRUB does not write"
+        )));
+    }
+    let layers = layers_below(root, number);
+    let layers =
+        layers.map_err(|reason| unusable(format!("the disk of /boot is unknown: {reason}")))?;
+    match layers.first() {
+        Some(layer) => Err(unusable(format!(
+            "/boot is on {layer}, through which GRUB does not write"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Names the boot loader of a node without GRUB.
+fn name_other_loader(root: &Root) -> String {
+    let has = |path: &'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+    if paths::ZIPL.into_iter().any(has) || cfg!(target_arch = "s390x") {
+        return "zipl starts the kernels of this machine, and it decides nothing at a start"
+            .to_owned();
+    }
+    if paths::SYSTEMD_BOOT.into_iter().any(has) {
+        return "systemd-boot starts the kernels of this machine, and not GRUB".to_owned();
+    }
+    format!(
+        "there is no GRUB: /{} is missing",
+        paths::GRUB.join("/grub.cfg and /") + "/grub.cfg"
+    )
+}
+
+/// Returns the id of the boot entry that leads to a deployment (`CHECKSUM.SERIAL`); `None` if there is none, or GRUB shows it
+/// under no id of its own.
+///
+/// # Errors
+/// A path that cannot be read.
+pub fn find_entry_id(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
+    let entries = bootloader::read(root)?;
+    for entry in &entries {
+        if boot_kernels::deployment_of(root, entry)?.as_deref() != Some(deployment) {
+            continue;
+        }
+        let id = &entry.file;
+        let is_like = |other: &&BootEntry| order::compare(&other.file, id).is_eq();
+        let is_shown = !entry.linux.is_empty() && entries.iter().filter(is_like).count() == 1;
+        return Ok((is_shown && crate::grub::is_usable_id(id)).then(|| id.clone()));
+    }
+    Ok(None)
+}
