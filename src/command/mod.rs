@@ -11,12 +11,14 @@ mod host;
 pub mod ignition;
 pub mod ip;
 pub mod job;
+pub mod motd;
 pub mod origin;
 pub mod ostree;
 pub mod rpm;
 pub mod rpm_ostree;
 pub mod shadow;
 pub mod systemctl;
+pub mod wall;
 
 use std::time::Duration;
 

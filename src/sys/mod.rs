@@ -1,8 +1,9 @@
-//! The process and the kernel: signals, privileges, memory, threads, limits, and files below `/run`.
+//! The process and the kernel: signals, privileges, memory, threads, limits, messages to the manager, and files below `/run`.
 
 pub mod limits;
 pub mod locks;
 pub mod memory;
+pub mod notify;
 pub mod parallel;
 pub mod privileges;
 pub mod runtime;

@@ -3,8 +3,8 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
@@ -161,5 +161,77 @@ pub fn take_back(path: &str) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// Directory of texts that `pam_motd` shows at each login.
+const MOTD: &str = "/run/motd.d";
+/// Our text in it.
+const ANNOUNCEMENT: &str = "60-mco-rescue";
+
+/// Makes every later login show a text, until [`withdraw_announcement`] or the next boot. A text from before is replaced.
+///
+/// # Errors
+/// The system's error.
+pub fn announce_at_login(text: &str) -> io::Result<()> {
+    announce_in(MOTD.as_ref(), text)
+}
+
+/// Takes the text away. Returns true if there was one.
+///
+/// # Errors
+/// The system's error.
+pub fn withdraw_announcement() -> io::Result<bool> {
+    take_back(&announcement_path())
+}
+
+/// Returns the path of the text, for a program that removes it later.
+pub fn announcement_path() -> String {
+    format!("{MOTD}/{ANNOUNCEMENT}")
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system, never the node's root"
+)]
+fn announce_in(directory: &Path, text: &str) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)?;
+    // Written at its place: there it gets the label that sshd may read, and half a text harms no login.
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o644)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(directory.join(ANNOUNCEMENT))?;
+    // Whatever the mask of this process is.
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of a test, not of a node")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_for_logins_replaces_the_one_before_and_all_may_read_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let motd = dir.path().join("run/motd.d");
+        for text in ["a long text\nof two lines\n", "short\n"] {
+            announce_in(&motd, text).unwrap();
+            let path = motd.join(ANNOUNCEMENT);
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o644);
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        fs::remove_file(motd.join(ANNOUNCEMENT)).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, motd.join(ANNOUNCEMENT)).unwrap();
+        assert!(announce_in(&motd, "text").is_err());
+        assert!(!elsewhere.exists());
     }
 }

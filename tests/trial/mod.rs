@@ -1,3 +1,4 @@
 //! Trials: who confirms, probes, and what people see.
 
+mod notices;
 mod sessions;
