@@ -96,6 +96,8 @@ pub mod transaction;
 
 pub mod staging;
 
+pub mod trial;
+
 // Commands, and their output.
 
 pub mod first_boot;

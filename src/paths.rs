@@ -234,6 +234,20 @@ pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
 /// Requests of configs for the operating system, by deployment.
 pub const ASKED: &str = "var/lib/mco-rescue/asked.json";
+/// The trial that runs (`--try`).
+pub const TRIAL: &str = "var/lib/mco-rescue/trial.json";
+/// The result of the last trial.
+pub const TRIAL_RESULT: &str = "var/lib/mco-rescue/trial-result.json";
+/// Space that a trial keeps for its way back.
+pub const TRIAL_RESERVE: &str = "var/lib/mco-rescue/trial-reserve";
+/// The copy of the program that guards a trial in this boot.
+pub const GUARD_PROGRAM: &str = "run/mco-rescue/trial/mco-rescue";
+/// The same where nothing below `/run` can be executed.
+pub const GUARD_PROGRAM_KEPT: &str = "var/lib/mco-rescue/trial-guard";
+/// Guards a trial after a reboot.
+pub const TRIAL_UNIT: &str = "etc/systemd/system/mco-rescue-trial.service";
+/// Link that enables the trial unit.
+pub const TRIAL_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-trial.service";
 /// The directories that `install` created.
 pub const INSTALL: &str = "var/lib/mco-rescue/install.json";
 /// This program, where its units run it.
@@ -440,6 +454,13 @@ mod tests {
             RECORDER_COPIES,
             AWAITED,
             OS_RUNS,
+            TRIAL,
+            TRIAL_RESULT,
+            TRIAL_RESERVE,
+            GUARD_PROGRAM,
+            GUARD_PROGRAM_KEPT,
+            TRIAL_UNIT,
+            TRIAL_LINK,
             ASKED,
             INSTALL,
             PROGRAM,

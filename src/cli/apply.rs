@@ -14,6 +14,7 @@ use super::predict;
 use super::recorder::record_run;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
+use super::trial::{self, RunningTrial, TrialRequest};
 use super::work::RunWork;
 use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Output, PlanArgs, machine};
@@ -60,6 +61,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
     let lock = transaction::acquire_lock(&root)?;
+    trial::refuse_during_trial(&root)?;
     recover_first(&root, ui.runner, &lock)?;
     let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
@@ -73,6 +75,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         );
     }
     let mut told = JobsDone::default();
+    let mut tried = None;
     if plan.is_empty() {
         lock.keep_parents();
     }
@@ -86,7 +89,19 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
             completion.install(&session.root, session.runner, &lock, &plan, &beforehand)?;
             plan = plan_again(apply, &mut session, &plan, &mut beforehand)?;
         }
-        told = change(ui, apply, &session, &lock, &plan, started)?;
+        let config = &session.chosen.config.name;
+        let reboots = apply.reboot && plan.reboots();
+        let request = TrialRequest::of_plan(&args.trial, config, &plan, reboots);
+        tried = RunningTrial::begin(ui, &session.root, &lock, request)?;
+        told = match change(ui, apply, &session, &lock, &plan, started) {
+            Ok(told) => told,
+            Err(error) => {
+                return Err(match tried {
+                    Some(tried) => tried.fail(lock, error),
+                    None => error,
+                });
+            }
+        };
         force(&session, &plan);
         if let Err(error) = session.observe_applied() {
             let config = &session.chosen.config.name;
@@ -96,6 +111,9 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
                 session.chosen.config.name,
                 mco_rescue("verify")
             );
+            if let Some(tried) = tried {
+                return Err(tried.refuse(lock, "the node cannot be read after the change"));
+            }
             return Ok(ExitCode::Done);
         }
     } else if plan.force != Force::Left {
@@ -105,7 +123,15 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         ))?;
         force(&session, &plan);
     }
-    let code = verify(ui, args, &session, &plan, &told)?;
+    let code = match verify(ui, args, &session, &plan, &told) {
+        Ok(code) => code,
+        Err(error) => {
+            return Err(match tried {
+                Some(tried) => tried.refuse(lock, &format!("{error:#}")),
+                None => error,
+            });
+        }
+    };
     if !plan.is_empty() {
         let config = &session.chosen.config.name;
         record_run(&session.root, ui.runner, &lock, Event::Apply, config);
@@ -114,7 +140,17 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         state::forget_failure(&session.root)?;
         deployments::settle_awaited(&session.root, session.runner);
     }
-    if session.judge_staged(&plan, args)? {
+    let is_inhibited = session.judge_staged(&plan, args)?;
+    if let Some(tried) = tried {
+        return if is_inhibited {
+            Err(tried.refuse(lock, "preflight found an inhibitor in the staged image"))
+        } else if apply.reboot && plan.reboots() {
+            tried.reboot(lock, args.guards.ignore_quorum)
+        } else {
+            tried.wait_for_confirmation(lock, code)
+        };
+    }
+    if is_inhibited {
         return Ok(ExitCode::Drift);
     }
     if apply.reboot && plan.reboots() && code == ExitCode::Done {
@@ -189,7 +225,11 @@ fn change(
         config: session.config_ref(),
         undoes: None,
         started,
-        more: if plan.reboots() { &LATER } else { &[] },
+        more: match apply.plan.trial.window {
+            Some(_) => &trial::LATER,
+            None if plan.reboots() => &LATER,
+            None => &[],
+        },
         jobs: &jobs,
     };
     let done = carry_out(
@@ -216,7 +256,10 @@ fn planned(
     beforehand: Option<&Beforehand>,
 ) -> Result<Plan> {
     let asked = (apply.reboot, apply.stop_workloads);
-    session.plan_run(&apply.plan, beforehand, asked)
+    let mut plan = session.plan_run(&apply.plan, beforehand, asked)?;
+    let reboots = apply.reboot && plan.reboots();
+    trial::facts::add_to_plan(&session.root, &apply.plan.trial, &mut plan, reboots)?;
+    Ok(plan)
 }
 
 /// What the running system is told, and what it is not.

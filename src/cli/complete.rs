@@ -18,7 +18,7 @@ use crate::drift::Drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::node::boot::BootIdentity;
-use crate::plan::{FinishedRun, Options, PlanRequest, Step};
+use crate::plan::{ChangedSince, FinishedRun, Options, PlanRequest, Step};
 use crate::report;
 use crate::report::complete::{self, Completed};
 use crate::report::recover::Started;
@@ -290,7 +290,7 @@ impl JudgedBoot<'_> {
     fn take_run_back(&self, run: FinishedRun) -> Result<()> {
         let config = run.config.clone();
         let wanted = TakeBack {
-            leave_changed: true,
+            changed: ChangedSince::Leave,
             ..TakeBack::default()
         };
         let back = TakingBack::prepare(self.root, self.ui.runner, run, &wanted)?;

@@ -3,9 +3,15 @@
 pub(super) const APPLY: &str = "Examples:
   mco-rescue apply
   mco-rescue apply worker.yaml
+  mco-rescue apply worker.yaml --try=10m
   mco-rescue apply --yes --root /mnt cached:rendered-worker-24cc
   mco-rescue apply --root /mnt --key me.pub
   oc get mc NAME -o json | ssh core@NODE sudo mco-rescue apply -y -";
+
+pub(super) const CONFIRM: &str = "Examples:
+  mco-rescue confirm
+  ssh core@NODE sudo mco-rescue confirm
+  mco-rescue confirm --from-console";
 
 pub(super) const PLAN: &str = "Examples:
   mco-rescue plan

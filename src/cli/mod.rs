@@ -31,6 +31,7 @@ mod session;
 mod show;
 mod status;
 mod tips;
+mod trial;
 mod trial_session;
 mod ui;
 mod verify;
@@ -38,6 +39,7 @@ mod work;
 mod workloads;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -53,6 +55,7 @@ use crate::plan::{AcceptedRisks, Allowed, Options};
 use crate::source::LATEST;
 use crate::staging::image_source::SourceOptions;
 use crate::sys::privileges;
+use crate::trial::parse_time;
 use ui::Ui;
 
 /// The heading of the options that every command has, so that its own stand together.
@@ -249,6 +252,13 @@ pub enum Command {
     #[command(after_long_help = examples::ROLLBACK)]
     Rollback(RollbackArgs),
 
+    /// Keep a change that was made with --try
+    ///
+    /// To be run from a new ssh login, which proves that the node can still be reached. Without it
+    /// in time, everything goes back.
+    #[command(after_long_help = examples::CONFIRM)]
+    Confirm(ConfirmArgs),
+
     /// Finish or undo an interrupted run
     ///
     /// Goes forward when every staged object is whole, else back. Stops without
@@ -304,6 +314,12 @@ pub enum Command {
 pub enum TrialCommand {
     /// Print the login of this process as JSON
     Session,
+    /// Take the change back at the end of the time
+    Guard {
+        /// Look once: the second guard
+        #[arg(long)]
+        once: bool,
+    },
 }
 
 /// The shells that completions are for.
@@ -465,6 +481,10 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub doubts: DoubtArgs,
 
+    /// A change that goes back by itself.
+    #[command(flatten)]
+    pub trial: TryArgs,
+
     /// The daemon that starts afterwards.
     #[command(flatten)]
     pub daemon: DaemonArgs,
@@ -550,6 +570,10 @@ pub struct FixArgs {
     /// With --fix: go on although this machine is no node of a cluster [default: refuse]
     #[arg(long, requires = "fix")]
     pub not_a_node: bool,
+
+    /// A change that goes back by itself.
+    #[command(flatten)]
+    pub trial: TryArgs,
 }
 
 /// What to show of the node.
@@ -631,6 +655,53 @@ impl ApplyArgs {
     }
 }
 
+/// A change that goes back by itself.
+#[derive(Debug, Clone, Args)]
+pub struct TryArgs {
+    /// Take everything back unless `mco-rescue confirm` is run from a new login within TIME,
+    /// such as 90s, 10m or 1h; survives a lost login, hangs and power cuts
+    /// [without =TIME: 10m]
+    #[arg(long = "try", value_name = "TIME", num_args = 0..=1, require_equals = true,
+        default_missing_value = "10m", value_parser = parse_time)]
+    pub window: Option<Duration>,
+
+    /// With --try: confirm it without a login, once this probe succeeds twice: default-route,
+    /// name-servers, api, kubelet, sshd, or a command; may be given several times, and all
+    /// have to succeed
+    #[arg(long, value_name = "PROBE", requires = "window")]
+    pub probe: Vec<String>,
+
+    /// With --try: end as soon as the change is in place, and do not wait for the confirmation
+    #[arg(long, requires = "window")]
+    pub detach: bool,
+
+    /// With --try and a reboot: the boot has to reach its end within TIME, counted from the
+    /// start of the kernel
+    #[arg(long, value_name = "TIME", requires = "window", default_value = "15m",
+        value_parser = parse_time)]
+    pub boot_limit: Duration,
+}
+
+impl Default for TryArgs {
+    fn default() -> Self {
+        Self {
+            window: None,
+            probe: Vec::new(),
+            detach: false,
+            boot_limit: Duration::from_secs(15 * 60),
+        }
+    }
+}
+
+/// How a trial is confirmed.
+#[derive(Debug, Args)]
+pub struct ConfirmArgs {
+    /// Confirm although this is no new ssh login: from a console, a BMC or a debug pod. That
+    /// proves nothing about network and sshd
+    #[arg(long)]
+    pub from_console: bool,
+}
+
 /// How an image is had.
 #[derive(Debug, Clone, Default, Args)]
 pub struct BitsArgs {
@@ -684,6 +755,10 @@ pub struct PivotArgs {
     /// Stage an image for another architecture than this machine's [default: refuse]
     #[arg(long)]
     pub other_architecture: bool,
+
+    /// A change that goes back by itself.
+    #[command(flatten)]
+    pub trial: TryArgs,
 
     /// What may be passed over on the node.
     #[command(flatten)]
@@ -1122,6 +1197,10 @@ pub struct RollbackArgs {
     #[arg(long)]
     pub reboot: bool,
 
+    /// A change that goes back by itself.
+    #[command(flatten)]
+    pub trial: TryArgs,
+
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
@@ -1165,6 +1244,8 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => fleet::run(ui, args),
         Command::Rollback(args) => rollback::run(ui, args),
         Command::Recover(args) => recover::run(ui, args),
+        Command::Confirm(args) => trial::confirm::run(ui, args),
+        Command::Trial(TrialCommand::Guard { once }) => trial::guard::run(ui, *once),
         Command::Complete => complete::run(ui),
         Command::Firstboot(args) => firstboot::run(ui, args),
         Command::Install(args) => install::run(ui, args),

@@ -14,6 +14,7 @@ use super::session::open_root;
 use crate::staging::deployments;
 use crate::staging::stage::{Over, Staging};
 
+use super::trial::{self, RunningTrial, TrialRequest};
 use super::{Output, PivotArgs, machine, preflight};
 use crate::command::rpm_ostree::status::Deployment;
 use crate::error::ExitCode;
@@ -43,6 +44,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     let records = Records::read(&root)?;
     let image = wanted(args, &records)?;
     let lock = transaction::acquire_lock(&root)?;
+    trial::refuse_during_trial(&root)?;
     recover_first(&root, ui.runner, &lock)?;
     let interest = Interest {
         system: true,
@@ -90,24 +92,43 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         image: &image,
         crossing: &crossing,
     };
-    let plan = plan::plan(&task, &request, &evidence)?;
+    let mut plan = plan::plan(&task, &request, &evidence)?;
+    trial::facts::add_to_plan(&root, &args.trial, &mut plan, args.reboot)?;
     show(ui, &root, &image, &plan)?;
     if !plan.blockers.is_empty() {
         bail!("refusing to stage {image}: see the blockers above; nothing was changed");
     }
+    let mut tried = None;
     if !plan.os.steps.is_empty() {
         ui.confirm("Stage this image?")?;
         if let Some(beforehand) = beforehand {
             completion.install(&root, ui.runner, &lock, &plan, &beforehand)?;
         }
         let print = |line: &str| ui.print_progress(line);
-        staging(ui, &print, (&root, &lock), &plan, &records, args)?.stage_all(facts)?;
+        let staging = staging(ui, &print, (&root, &lock), &plan, &records, args)?;
+        let reboots = args.reboot && plan.os.needs_reboot();
+        let request = TrialRequest::of_plan(&args.trial, &image, &plan, reboots);
+        tried = RunningTrial::begin(ui, &root, &lock, request)?;
+        if let Err(error) = staging.stage_all(facts) {
+            return Err(match tried {
+                Some(tried) => tried.fail(lock, error),
+                None => error,
+            });
+        }
         if !plan.os.needs_reboot() {
             deployments::settle_awaited(&root, ui.runner);
         }
     }
     let risks = args.risks.accepted()?;
-    if plan.os.changes_image() && preflight::judge_staged(&root, &image, &crossing, None, risks)? {
+    let is_inhibited =
+        plan.os.changes_image() && preflight::judge_staged(&root, &image, &crossing, None, risks)?;
+    if let Some(tried) = tried {
+        return match is_inhibited {
+            true => Err(tried.refuse(lock, "preflight found an inhibitor in the staged image")),
+            false => tried.reboot(lock, args.guards.ignore_quorum),
+        };
+    }
+    if is_inhibited {
         return Ok(ExitCode::Drift);
     }
     end(ui, &root, &plan, args)

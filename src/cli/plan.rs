@@ -7,7 +7,7 @@ use super::access::{self, AccessNeed};
 use super::install::Beforehand;
 use super::predict;
 use super::session::{Session, Unnamed, open_root};
-use super::{Output, PlanArgs, machine};
+use super::{Output, PlanArgs, machine, trial};
 use crate::daemon::forecast::Forecast;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
@@ -30,7 +30,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     let pending = transaction::find_pending(&root)?;
     let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
-    let plan = session.plan_run(args, beforehand.as_ref(), (false, false))?;
+    let mut plan = session.plan_run(args, beforehand.as_ref(), (false, false))?;
+    // The reboot is an option of apply: it is taken as given where it is needed.
+    let reboots = plan.os.needs_reboot();
+    trial::facts::add_to_plan(&session.root, &args.trial, &mut plan, reboots)?;
     let diffs = session.diffs(&plan, args.config.show_secrets);
     let heading = session.heading();
     let daemon = predict::of_plan(&session, &plan, args);

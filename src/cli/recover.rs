@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use super::access::{self, AccessNeed};
 use super::session::open_root;
 use super::workloads;
-use super::{Output, RecoverArgs, machine};
+use super::{Output, RecoverArgs, machine, trial};
 use crate::command::{CommandError, CommandRunner, systemctl};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
@@ -38,8 +38,15 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
         let nothing = transaction::find_pending(&root)? == Pending::Nothing;
         Ok(nothing && transaction::find_strays(&root).is_empty())
     };
-    if args.at_boot && is_idle()? {
-        return Ok(ExitCode::Done);
+    if args.at_boot {
+        // What is half-way comes first: a trial goes back from a whole run.
+        let tried = trial::boot::judge(ui, &root, true);
+        if let Err(error) = &tried {
+            log::error!("{error:#}. The guard tries again");
+        }
+        if is_idle()? {
+            return tried.map(|()| ExitCode::Done);
+        }
     }
     let started = now();
     let lock = transaction::acquire_lock(&root)?;
@@ -204,6 +211,23 @@ fn recover(
             false => anyhow::anyhow!("looking for an interrupted run: {error}"),
         },
     )
+}
+
+/// Undoes an interrupted run, whatever was changed since; a run that is committed is finished.
+pub(super) fn undo_interrupted(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
+    let leave = Leave {
+        all: true,
+        paths: Vec::new(),
+    };
+    let recovered = recover(root, runner, lock, Direction::Back, &leave)?;
+    if recovered != Recovered::Nothing {
+        log::warn!("{}", report::recover::sentence(&recovered));
+    }
+    workloads::start_again(root, runner)?;
+    if root.is_live() {
+        Lease { root, lock, runner }.take_back()?;
+    }
+    Ok(())
 }
 
 /// A run that was undone leaves nothing half-way.

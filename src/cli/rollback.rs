@@ -12,6 +12,7 @@ use super::kept;
 use super::recorder::record_run;
 use super::recover::recover_first;
 use super::session::open_root;
+use super::trial::{self, RunningTrial, TrialRequest};
 use super::work::RunWork;
 use super::{Output, RollbackArgs, keys, machine};
 use crate::checkpoint::kubernetes_minor;
@@ -26,7 +27,9 @@ use crate::node::{self, Host, Interest, NodeState, OsRelease, Records};
 use crate::node::{deploy_directories, kubelet_state};
 use crate::notice::Notice;
 use crate::paths;
-use crate::plan::{self, Allowed, FinishedRun, Plan, PlanRequest, RollbackInputs, Task};
+use crate::plan::{
+    self, Allowed, ChangedSince, FinishedRun, Plan, PlanRequest, RollbackInputs, Task,
+};
 use crate::recorder::Event;
 use crate::report;
 use crate::report::plan::Heading;
@@ -35,10 +38,12 @@ use crate::root::{Root, RootPath};
 use crate::staging::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::staging::deployments::{self, WayBack};
 use crate::staging::pins;
+use crate::sys::privileges::Capability;
 use crate::text::count;
 use crate::time::now;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Lock};
+use crate::trial::store::read_trial;
 
 /// Runs `rollback`.
 pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
@@ -50,6 +55,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     machine::expect_node(&root, args.guards.not_a_node)?;
     access::expect_access(&root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(&root)?;
+    if read_trial(&root)?.is_some() {
+        if args.trial.window.is_some() || args.forget || args.to.is_some() {
+            trial::refuse_during_trial(&root)?;
+        }
+        let end = trial::take_back_now(ui, &root, lock)?;
+        return Ok(end.unwrap_or(ExitCode::Done));
+    }
     recover_first(&root, ui.runner, &lock)?;
     if args.forget {
         return forget(ui, &root, args.if_done);
@@ -106,6 +118,12 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         false => run.jobs_back(),
     };
     let os_run = state::find_os_run(&root, &run.id)?.filter(|_| whole);
+    let is_tried = args.trial.window.is_some();
+    if is_tried && (os_run.is_some() || !older.is_empty()) {
+        bail!(
+            "--try takes back one run of files alone: add --files-only, or leave --to out. Nothing was changed"
+        );
+    }
     let way = os_run
         .map(|os_run| Together::of(&root, &run, &os_run))
         .transpose()?;
@@ -120,19 +138,22 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         }
     }
     let wanted = TakeBack {
-        leave_changed: args.leave_changed,
+        changed: changed_since(args),
         allowed,
         older: &older_runs,
         together: way
             .as_ref()
             .map_or(0, |way| way.leaving.runs.len().saturating_sub(1)),
         jobs: &jobs,
+        more: if is_tried { &trial::LATER } else { &[] },
+        keeps_history: is_tried,
     };
     let mut back = TakingBack::prepare(&root, ui.runner, run, &wanted)?;
     if let Some(way) = &way {
         let notices = kubelet_notices(&root, &way.leaving.to).unwrap_or_default();
         back.plan.notices.extend(notices);
     }
+    trial::facts::add_to_plan(&root, &args.trial, &mut back.plan, false)?;
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if ui.output == Output::Text || !plan.blockers.is_empty() {
@@ -172,7 +193,20 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     {
         return next_boot(ui, &root, &way.run, args);
     }
-    back.carry_out(&root, ui.runner, &lock, started, &jobs)?;
+    let what = format!("rollback of {}", run.config);
+    let request = TrialRequest {
+        forgets: vec![run.id.clone()],
+        ..TrialRequest::of_plan(&args.trial, &what, plan, false)
+    };
+    let tried = RunningTrial::begin(ui, &root, &lock, request)?;
+    let done = back.carry_out(&root, ui.runner, &lock, started, &jobs);
+    if let Some(tried) = tried {
+        return match done {
+            Ok(()) => tried.wait_for_confirmation(lock, ExitCode::Done),
+            Err(error) => Err(tried.fail(lock, error)),
+        };
+    }
+    done?;
     let mut earlier = way.as_ref().map_or(&[][..], |way| way.earlier()).to_vec();
     let asked_for = older.iter().map(|run| run.id.clone());
     earlier.extend(asked_for.skip(together));
@@ -184,6 +218,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         config: last.config.clone(),
     };
     end(ui, &root, &lock, &ran, steps + more)
+}
+
+fn changed_since(args: &RollbackArgs) -> ChangedSince {
+    match args.leave_changed {
+        true => ChangedSince::Leave,
+        false => ChangedSince::Refuse,
+    }
 }
 
 /// Returns a notice for each checkpoint file that the kubelet of the deployment from before may refuse. It is a warning only:
@@ -329,7 +370,7 @@ fn take_back(
             break;
         };
         let wanted = TakeBack {
-            leave_changed: args.leave_changed,
+            changed: changed_since(args),
             allowed: args.guards.allowed(),
             ..TakeBack::default()
         };
@@ -398,8 +439,8 @@ fn next_boot(ui: &Ui<'_>, root: &Root, run: &Ran, args: &RollbackArgs) -> Result
 /// The options of taking a run back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TakeBack<'a> {
-    /// Paths that were changed since stay as they are.
-    pub leave_changed: bool,
+    /// The treatment of paths that were changed since.
+    pub changed: ChangedSince,
     /// Guards that are passed over.
     pub allowed: Allowed,
     /// Older runs that are taken back after it, each with the node at its paths.
@@ -408,6 +449,10 @@ pub(super) struct TakeBack<'a> {
     pub together: usize,
     /// The jobs of the running system between files and records.
     pub jobs: &'a [Job],
+    /// Capabilities that are needed after the run.
+    pub more: &'a [Capability],
+    /// The run that is taken back stays in the history, and this one comes before it: it can be taken back, too.
+    pub keeps_history: bool,
 }
 
 /// A finished run, and what taking it back takes.
@@ -418,6 +463,8 @@ pub(super) struct TakingBack {
     node: NodeState,
     /// The plan.
     pub plan: Plan,
+    more: Vec<Capability>,
+    keeps_history: bool,
 }
 
 impl TakingBack {
@@ -432,7 +479,7 @@ impl TakingBack {
         let inputs = RollbackInputs {
             run: &run,
             node: &node,
-            leave_changed: wanted.leave_changed,
+            changed: wanted.changed,
             older: wanted.older,
             together: wanted.together,
             jobs: wanted.jobs,
@@ -443,7 +490,13 @@ impl TakingBack {
         };
         let evidence = NodeEvidence::of_node(root, &node, runner);
         let plan = plan::plan(&Task::Rollback(inputs), &request, &evidence)?;
-        Ok(Self { run, node, plan })
+        Ok(Self {
+            run,
+            node,
+            plan,
+            more: wanted.more.to_vec(),
+            keeps_history: wanted.keeps_history,
+        })
     }
 
     /// Carries the plan out.
@@ -467,9 +520,9 @@ impl TakingBack {
             node: &self.node,
             plan: &self.plan,
             config,
-            undoes: Some(self.run.id.clone()),
+            undoes: (!self.keeps_history).then(|| self.run.id.clone()),
             started,
-            more: &[],
+            more: &self.more,
             jobs,
         };
         work.transact().map(drop)

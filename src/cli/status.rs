@@ -9,6 +9,7 @@ use super::access::{self, AccessNeed};
 use super::handover;
 use super::predict::{self, ForecastMoment};
 use super::session::open_root;
+use super::trial::is_guarded;
 use super::{DaemonArgs, Output, StatusArgs, machine};
 use crate::command::CommandRunner;
 use crate::command::rpm_ostree::status::Deployment;
@@ -18,6 +19,7 @@ use crate::error::ExitCode;
 use crate::invocation::{self, mco_rescue};
 use crate::node::activity::StagedEvidence;
 use crate::node::boot::BootIdentity;
+use crate::node::login_session::milliseconds_since_boot;
 use crate::node::system::Facts;
 use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
 use crate::plan;
@@ -27,6 +29,7 @@ use crate::report::fetch::ClusterReport;
 use crate::report::status::{
     CacheCounts, Half, OsReport, StagedReport, StatusReport, pending_words,
 };
+use crate::report::trial::TrialReport;
 use crate::root::Root;
 use crate::source::cache;
 use crate::staging::awaited::{Awaited, Scene, Verdict};
@@ -35,6 +38,8 @@ use crate::sys::runtime;
 use crate::time::now;
 use crate::transaction::LastRun;
 use crate::transaction::{self, Pending};
+use crate::trial::TrialResult;
+use crate::trial::store::{read_result, read_trial};
 
 /// Runs `status`.
 pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
@@ -73,6 +78,7 @@ pub(super) fn document(
         (_, Baseline::Unknown(why)) => Some(why.to_owned()),
         (_, Baseline::Known(_)) => None,
     };
+    let (trial, last_trial) = trial(root, runner)?;
     let awaited = state::read_awaited(root)?;
     let verdict = awaited
         .as_ref()
@@ -110,6 +116,8 @@ pub(super) fn document(
         // What failed tells its half itself.
         verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
         half: half.filter(|_| !is_told),
+        trial,
+        last_trial,
         awaited,
         deployment: host.deployment,
         recorded,
@@ -137,6 +145,29 @@ pub(super) fn document(
             }
         },
     })
+}
+
+/// The trial that runs, and the end of the last one.
+fn trial(
+    root: &Root,
+    runner: &dyn CommandRunner,
+) -> Result<(Option<TrialReport>, Option<TrialResult>)> {
+    let last = read_result(root).unwrap_or_else(|error| {
+        log::warn!("{error}");
+        None
+    });
+    let Some(trial) = read_trial(root)? else {
+        return Ok((None, last));
+    };
+    let boot = match root.is_live() {
+        true => BootIdentity::observe(root, Host::observe(root)?.deployment, runner),
+        false => None,
+    };
+    let now = boot
+        .filter(|boot| boot.is_same(&trial.boot))
+        .map(|_| milliseconds_since_boot());
+    let guarded = root.is_live() && is_guarded(runner);
+    Ok((Some(TrialReport::of(&trial, now, guarded)), last))
 }
 
 /// What is staged, who did it, and the command that enters it.

@@ -385,6 +385,26 @@ pub fn reboot_node(soft: bool) -> CommandLine {
     }
 }
 
+/// Returns the state of the whole system: `starting`, `running`, `degraded` and so on; nothing without an answer.
+pub fn query_system_state(runner: &dyn CommandRunner) -> Option<String> {
+    let line = systemctl_line(&["is-system-running"], &[], QUICK);
+    // It ends with 1 in all states but one.
+    let answer = runner.run(&line).ok()?;
+    Some(answer.stdout.trim().to_owned())
+}
+
+/// The commands that force a reboot, each harder than the one before.
+pub fn force_reboot() -> [CommandLine; 2] {
+    [
+        &["reboot", "--force"][..],
+        &["reboot", "--force", "--force"],
+    ]
+    .map(|words| CommandLine {
+        capabilities: &[Capability::CAP_SYS_BOOT],
+        ..systemctl_line(words, &[], BUSY)
+    })
+}
+
 /// Blocks of `Key=value` lines in any order, an empty line between two units.
 fn parse_activity(answer: &CommandOutput) -> Vec<UnitActivity> {
     let blocks = answer.stdout.split("\n\n");

@@ -17,6 +17,8 @@ use crate::root::{Root, RootError, RootPath, sha256};
 pub const RECOVER: &str = "mco-rescue-recover.service";
 /// The unit that proves, after a reboot, that what was staged runs.
 pub const COMPLETE: &str = "mco-rescue-complete.service";
+/// The unit that guards a trial after a reboot.
+pub const TRIAL: &str = "mco-rescue-trial.service";
 /// The unit that records the facts of a boot at its end.
 pub const RECORD: &str = "mco-rescue-record.service";
 /// The unit that keeps the cache fresh, and what starts it.
@@ -25,11 +27,12 @@ pub const FETCH: [&str; 2] = ["mco-rescue-fetch.service", "mco-rescue-fetch.time
 const RECOVER_TEXT: &str = include_str!("../../systemd/mco-rescue-recover.service");
 const COMPLETE_TEXT: &str = include_str!("../../systemd/mco-rescue-complete.service");
 const RECORD_TEXT: &str = include_str!("../../systemd/mco-rescue-record.service");
+const TRIAL_TEXT: &str = include_str!("../../systemd/mco-rescue-trial.service");
 const FETCH_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.service");
 const TIMER_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.timer");
 
 /// For a root whose first boot would disable units without a preset.
-const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-record.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
+const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-trial.service\nenable mco-rescue-record.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
 
 /// The extent of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +122,7 @@ pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
             Content::Text(COMPLETE_TEXT),
             Some(COMPLETE),
         ),
+        Item::new(paths::TRIAL_UNIT, Content::Text(TRIAL_TEXT), Some(TRIAL)),
     ];
     if scope == InstallScope::All {
         all.extend([
@@ -138,6 +142,8 @@ pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
     all.push(Item::new(paths::RECOVER_LINK, link, Some(RECOVER)));
     let link = Content::Link("/etc/systemd/system/mco-rescue-complete.service");
     all.push(Item::new(paths::COMPLETE_LINK, link, Some(COMPLETE)));
+    let link = Content::Link("/etc/systemd/system/mco-rescue-trial.service");
+    all.push(Item::new(paths::TRIAL_LINK, link, Some(TRIAL)));
     if scope == InstallScope::All {
         let link = Content::Link("/etc/systemd/system/mco-rescue-record.service");
         all.push(Item::new(paths::RECORD_LINK, link, Some(RECORD)));

@@ -82,7 +82,7 @@ pub use os::{OsPlan, OsStep, PackageChange, Repository};
 pub use quorum::{Quorum, judge_quorum};
 use removals::find_removals;
 use rollback::rollback;
-pub use rollback::{FinishedRun, RecordBefore, RollbackInputs};
+pub use rollback::{ChangedSince, FinishedRun, RecordBefore, RollbackInputs};
 pub use whole::{Findings, LiveEvidence, PlanRequest, PlanScope, Task, plan};
 
 /// One change of one path.
@@ -171,6 +171,15 @@ impl Step {
             | Self::Put { path, .. }
             | Self::Remove { path, .. }
             | Self::Metadata { path, .. } => path,
+        }
+    }
+
+    /// Bytes of the old contents that taking the step back brings again.
+    pub fn old_size(&self) -> u64 {
+        match self {
+            Self::Put { old, .. } => old.as_ref().map_or(0, Object::size),
+            Self::Remove { old, .. } => old.size(),
+            Self::MakeDirectory { .. } | Self::RemoveDirectory { .. } | Self::Metadata { .. } => 0,
         }
     }
 

@@ -89,6 +89,18 @@ enum Since {
     Changed,
 }
 
+/// The treatment of a path that another program or an admin has changed since the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ChangedSince {
+    /// It is reported and stops the rollback.
+    #[default]
+    Refuse,
+    /// It stays as it is.
+    Leave,
+    /// It becomes as it was before the run, too.
+    Restore,
+}
+
 /// Everything that a rollback is planned from.
 #[derive(Debug, Clone, Copy)]
 pub struct RollbackInputs<'a> {
@@ -96,8 +108,8 @@ pub struct RollbackInputs<'a> {
     pub run: &'a FinishedRun,
     /// The node, at the paths of the run.
     pub node: &'a NodeState,
-    /// Paths that were changed since stay as they are.
-    pub leave_changed: bool,
+    /// The treatment of paths that were changed since.
+    pub changed: ChangedSince,
     /// Older runs that are taken back after it, the newest first, each with the node at its paths.
     pub older: &'a [(FinishedRun, NodeState)],
     /// Number of runs before it whose operating system never ran; they are taken back with it.
@@ -108,7 +120,7 @@ pub struct RollbackInputs<'a> {
 
 /// Plans to take a run back.
 pub(super) fn rollback(inputs: RollbackInputs<'_>) -> Plan {
-    let mut plan = take_back(inputs.run, inputs.node, inputs.leave_changed);
+    let mut plan = take_back(inputs.run, inputs.node, inputs.changed);
     if !inputs.jobs.is_empty() && !plan.steps.is_empty() {
         let jobs: Vec<String> = inputs.jobs.iter().map(ToString::to_string).collect();
         plan.notices.push(Notice {
@@ -138,7 +150,7 @@ fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
     };
     let mut later: BTreeSet<String> = paths(inputs.run).into_iter().collect();
     for (run, node) in inputs.older {
-        let its = take_back(run, node, inputs.leave_changed);
+        let its = take_back(run, node, inputs.changed);
         let is_new = |notice: &Notice| !later.contains(&notice.subject);
         plan.blockers
             .extend(its.blockers.into_iter().filter(is_new));
@@ -155,7 +167,7 @@ fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
     }
 }
 
-fn take_back(run: &FinishedRun, node: &NodeState, leave_changed: bool) -> Plan {
+fn take_back(run: &FinishedRun, node: &NodeState, wanted: ChangedSince) -> Plan {
     let mut plan = Plan::default();
     // The daemon's records come last, this time too, and with them the directories that were made for them.
     let steps = run.steps.iter().enumerate().rev();
@@ -172,7 +184,13 @@ fn take_back(run: &FinishedRun, node: &NodeState, leave_changed: bool) -> Plan {
                     ..inverse_step(run, index, step, *section)
                 });
             }
-            Since::Changed => changed(&mut plan, step, run, leave_changed),
+            Since::Changed if wanted == ChangedSince::Restore => {
+                match restoring_step(run, index, step, *section, node) {
+                    Some(planned) => plan.steps.push(planned),
+                    None => changed(&mut plan, step, run, ChangedSince::Leave),
+                }
+            }
+            Since::Changed => changed(&mut plan, step, run, wanted),
         }
     }
     plan
@@ -193,9 +211,9 @@ fn is_above_a_record(step: &Step, run: &FinishedRun) -> bool {
         && records.any(|(record, _)| record.path().is_in(step.path().relative()))
 }
 
-fn changed(plan: &mut Plan, step: &Step, run: &FinishedRun, leave: bool) {
+fn changed(plan: &mut Plan, step: &Step, run: &FinishedRun, wanted: ChangedSince) {
     let subject = step.path().to_string();
-    if leave {
+    if wanted == ChangedSince::Leave {
         let message = format!(
             "was changed since {} was applied: left as it is",
             run.config
@@ -232,6 +250,61 @@ fn change_since(step: &Step, node: &NodeState) -> Since {
     } else {
         Since::Changed
     }
+}
+
+/// Returns the step that brings a path back which was changed since; `None` where a directory stands there or is needed.
+fn restoring_step(
+    run: &FinishedRun,
+    index: usize,
+    step: &Step,
+    section: Section,
+    node: &NodeState,
+) -> Option<PlannedStep> {
+    let path = step.path().clone();
+    let found = node.object(&path).cloned();
+    let is_directory = found.as_ref().is_some_and(Object::is_directory);
+    if is_directory && !matches!(step, Step::Metadata { .. }) {
+        return None;
+    }
+    let before = match step {
+        Step::Put { old, .. } => old.clone(),
+        Step::Remove { old, .. } => Some(old.clone()),
+        Step::Metadata { new: _, old, .. } => {
+            let found = Attributes::from(found.as_ref()?);
+            let back = Step::Metadata {
+                path,
+                new: *old,
+                old: found,
+            };
+            return Some(PlannedStep {
+                step: back,
+                payload: Payload::None,
+                section,
+                why: "as it was before".to_owned().into(),
+                label: None,
+            });
+        }
+        Step::MakeDirectory { .. } | Step::RemoveDirectory { .. } => return None,
+    };
+    let (step, payload) = match (before, found) {
+        (None, None) => return None,
+        (None, Some(found)) => (Step::Remove { path, old: found }, Payload::None),
+        (Some(before), old) => {
+            if before.is_directory() {
+                return None;
+            }
+            let payload = kept(run, index, &before);
+            let new = before;
+            (Step::Put { path, new, old }, payload)
+        }
+    };
+    Some(PlannedStep {
+        step,
+        payload,
+        section,
+        why: "was changed since; as it was before".to_owned().into(),
+        label: None,
+    })
 }
 
 fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) -> PlannedStep {

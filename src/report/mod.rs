@@ -26,6 +26,7 @@ pub mod recover;
 pub mod rollback;
 pub mod show;
 pub mod status;
+pub mod trial;
 pub mod trial_notice;
 pub mod verify;
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::daemon::described;
 use super::fetch::{ClusterReport, seen};
 use super::plan::{collapsed, notices};
+use super::trial::TrialReport;
 use super::wrap;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::daemon::forecast::Forecast;
@@ -18,6 +19,7 @@ use crate::text::{inline, one_line};
 use crate::time::{ago, utc};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{LastRun, Pending, RunOutcome};
+use crate::trial::TrialResult;
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]
@@ -32,6 +34,10 @@ pub struct StatusReport {
     pub deployment: Option<String>,
     /// The operating system, if the root is that of a running OSTree system.
     pub os: Option<OsReport>,
+    /// The trial that runs.
+    pub trial: Option<TrialReport>,
+    /// The end of the last trial.
+    pub last_trial: Option<TrialResult>,
     /// The boot that a run waits for.
     pub awaited: Option<Awaited>,
     /// The state of that boot.
@@ -203,6 +209,11 @@ pub fn to_text(report: &StatusReport) -> String {
         line("Deployed", deployment);
     }
     out.extend(report.os.as_ref().map(deployments));
+    if let Some(trial) = &report.trial {
+        out.push_str(&wrapped("Trial", &trial.words()));
+    } else if let Some(last) = &report.last_trial {
+        out.push_str(&wrapped("Trial", &last.words()));
+    }
     if let (Some(awaited), Some(verdict)) = (&report.awaited, &report.verdict) {
         let (words, next) = (
             awaited_words(awaited, verdict),

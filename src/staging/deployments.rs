@@ -3,14 +3,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::awaited::{Awaited, Leaving, VERSION, Way};
 use super::{quorum, state};
 use crate::command::rpm_ostree::arguments;
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::command::{CommandLine, CommandRunner, bootc, systemctl};
+use crate::command::{CommandLine, CommandRunner, bootc, ostree, systemctl};
 use crate::drift;
 use crate::invocation::{mco_rescue, reboot};
 use crate::kargs::Kargs;
@@ -24,6 +24,8 @@ use crate::transaction::journal::ConfigRef;
 
 /// How long a cancelled transaction may take to end.
 const CANCEL: Duration = Duration::from_secs(120);
+/// The unit whose end finalizes what is staged.
+const FINALIZE: &str = "ostree-finalize-staged.service";
 /// Pause between two questions for its end.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -245,6 +247,47 @@ pub fn go_back(
     } else {
         WayBack::NextBoot
     })
+}
+
+/// Finalizes what is staged now, and not at the shutdown: its boot entry exists afterwards, and a failure is seen before
+/// the reboot.
+///
+/// # Errors
+/// ostree cannot write it.
+pub fn finalize_staged(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
+    let all = read_deployments(root, runner).map_err(said)?;
+    if all.staged().is_none() {
+        return Ok(());
+    }
+    systemctl::stop_units(runner, &[FINALIZE]).context("finalizing the staged deployment")?;
+    let all = read_deployments(root, runner).map_err(said)?;
+    match all.staged() {
+        Some(_) => {
+            bail!("the staged deployment was not finalized. Look: journalctl -b -u {FINALIZE}")
+        }
+        None if all.next_boot().is_some_and(|next| next.booted) => {
+            bail!("the staged deployment is gone. Look: journalctl -b -u {FINALIZE}")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Makes a deployment the one of the next boot by ostree alone, where no daemon answers.
+///
+/// # Errors
+/// No boot entry leads there, or ostree fails.
+pub fn enter_without_daemon(runner: &dyn CommandRunner, name: &str) -> Result<()> {
+    let answer = runner.run(&ostree::list_deployments())?;
+    let names = ostree::names_in_order(&answer.stdout);
+    let index = names.iter().position(|other| other == name);
+    let Some(index) = index else {
+        bail!("ostree knows no deployment {name}");
+    };
+    let answer = runner.run(&arguments::set_default(index))?;
+    if answer.status != Some(0) {
+        bail!("ostree admin set-default: {}", answer.stderr.trim());
+    }
+    Ok(())
 }
 
 /// Makes a deployment that is there, and not staged, the one of the next boot.

@@ -1,5 +1,6 @@
 //! The process and the kernel: signals, privileges, memory, threads, limits, messages to the manager, and files below `/run`.
 
+pub mod kernel;
 pub mod limits;
 pub mod locks;
 pub mod memory;

@@ -57,16 +57,19 @@ pub enum SignalAnswer {
     Finishing,
     /// rpm-ostree is at work.
     Cancelling,
+    /// A change waits for its confirmation.
+    TrialGoesOn,
     /// The message was printed already.
     Said,
 }
 
-const ANSWERS: [&str; 6] = [
+const ANSWERS: [&str; 7] = [
     "stopped; nothing was changed",
     "stopped. Next: mco-rescue status",
     "stopping; what was staged is removed, and nothing is changed",
     "the files are changing: the run goes to its end first",
     "stopping rpm-ostree, and dropping what it has staged; this can take minutes",
+    "the trial goes on without this command. Next: mco-rescue status",
     "",
 ];
 

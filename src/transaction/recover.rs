@@ -18,7 +18,7 @@ use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, new_name, old_name,
 };
 use super::last_run::LastRun;
-use super::lock::{Lock, is_held};
+use super::lock::{Lock, LockError, is_held};
 use super::state::{self, StateDirectory, StateError};
 use super::survey::{Direction, Leave, Left, RecoveryChoice, Stuck, Survey};
 use super::{HISTORY_KEPT, strays as stray_stages};
@@ -973,6 +973,17 @@ fn flush_parent(
     Ok(())
 }
 
+/// Removes a finished run from the history: it can be taken back no more.
+///
+/// # Errors
+/// The lock is not held for writing.
+pub fn forget_run(root: &Root, lock: &Lock, id: &str) -> Result<(), LockError> {
+    lock.require_writable()?;
+    remove_history(root, &history_path(id));
+    Ok(())
+}
+
+/// Removes the directory of a run in the history. Returns false if something of it is left.
 pub(super) fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
     let is_ours = |name: &str| is_staged_name(name) || name == journal.name() || name == GIVEN_UP;

@@ -9,6 +9,7 @@ use crate::cli::keys;
 use crate::cli::machine;
 use crate::cli::recover::recover_first;
 use crate::cli::session::{open_root, payload_bytes, with_disk};
+use crate::cli::trial::{self, RunningTrial, TrialRequest};
 use crate::cli::ui::Ui;
 use crate::cli::work::RunWork;
 use crate::cli::{DoctorArgs, FixArgs, Output};
@@ -55,6 +56,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
     machine::expect_node(&root, args.cure.not_a_node)?;
     access::expect_access(&root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(&root)?;
+    trial::refuse_during_trial(&root)?;
     recover_first(&root, ui.runner, &lock)?;
     if state::read_awaited(&root)?.is_some() {
         bail!(
@@ -82,7 +84,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         finding,
         node: &node,
     };
-    let plan = cure.plan(work)?;
+    let mut plan = cure.plan(work)?;
+    trial::facts::add_to_plan(&root, &args.cure.trial, &mut plan, false)?;
     cure.show(&plan)?;
     if !plan.blockers.is_empty() {
         bail!("refusing to change anything: see the blockers above; nothing was changed");
@@ -106,11 +109,25 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         },
         undoes: None,
         started,
-        more: &[],
+        more: match args.cure.trial.window {
+            Some(_) => &trial::LATER,
+            None => &[],
+        },
         jobs: &[],
     };
-    run.transact()?;
-    looking.tell_result(&found, finding, plan.steps.len())
+    let request = TrialRequest::of_plan(&args.cure.trial, &cure.name(), &plan, false);
+    let tried = RunningTrial::begin(ui, &root, &lock, request)?;
+    if let Err(error) = run.transact() {
+        return Err(match tried {
+            Some(tried) => tried.fail(lock, error),
+            None => error,
+        });
+    }
+    let code = looking.tell_result(&found, finding, plan.steps.len())?;
+    match tried {
+        Some(tried) => tried.wait_for_confirmation(lock, code),
+        None => Ok(code),
+    }
 }
 
 /// A check, and the node that it is about.

@@ -1,0 +1,67 @@
+//! A trial at a boot: the early unit takes files back before anything reads them, or begins the time of the trial's boot.
+
+use anyhow::{Context, Result};
+
+use super::revert;
+use crate::cli::ui::Ui;
+use crate::node::Host;
+use crate::node::boot::BootIdentity;
+use crate::root::Root;
+use crate::transaction;
+use crate::trial::store::{read_trial, store_trial};
+use crate::trial::{BootStep, Phase, Trial, judge_boot};
+
+/// Judges the boot, if a trial runs, and does what is due now. `early`: no service runs yet.
+///
+/// # Errors
+/// The trial cannot be read, or its files cannot be taken back; the guard tries again.
+pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()> {
+    if !root.is_live() || read_trial(root)?.is_none() {
+        return Ok(());
+    }
+    let lock = transaction::acquire_lock(root)?;
+    let Some(trial) = read_trial(root)? else {
+        return Ok(());
+    };
+    let deployment = Host::observe(root)?.deployment;
+    let place = trial.place(deployment.as_deref());
+    let boot = BootIdentity::observe(root, deployment, ui.runner)
+        .context("the kernel tells no boot id")?;
+    match judge_boot(&trial, boot.is_same(&trial.boot), place) {
+        BootStep::None => {}
+        BootStep::BeginBoot => {
+            let phase = Phase::TrialBoot {
+                until: trial.boot_limit * 1000,
+            };
+            let panic = revert::begin_boot_guards();
+            store_trial(
+                root,
+                &Trial {
+                    phase,
+                    boot,
+                    panic,
+                    booted: true,
+                    ..trial
+                },
+            )?;
+        }
+        BootStep::RevertFiles(why) => {
+            log::warn!("the trial of {} goes back: {why}", trial.what);
+            let trial = Trial { boot, ..trial };
+            revert::revert_files_at_boot(ui, root, &lock, trial, &why, early)?;
+        }
+        BootStep::Revert(why) => {
+            log::warn!("the trial of {} goes back: {why}", trial.what);
+            let phase = Phase::Reverting { why };
+            store_trial(
+                root,
+                &Trial {
+                    phase,
+                    boot,
+                    ..trial
+                },
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! `confirm`: the change stays.
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::{remove_reserve, revert, stop_guard};
+use crate::cli::access::{self, AccessNeed};
+use crate::cli::session::open_root;
+use crate::cli::ui::Ui;
+use crate::cli::{ConfirmArgs, Output};
+use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
+use crate::node::Host;
+use crate::node::boot::BootIdentity;
+use crate::node::login_session::{judge_confirmation, observe_session};
+use crate::report;
+use crate::root::Root;
+use crate::time::now;
+use crate::transaction::{self, Lock};
+use crate::trial::store::{end_trial, read_result, read_trial};
+use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, VERSION};
+
+/// Runs `confirm`.
+pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
+    let login = observe_session();
+    let root = open_root(ui)?;
+    access::expect_access(&root, AccessNeed::Write)?;
+    if read_trial(&root)?.is_none() {
+        return Err(no_trial(&root)?);
+    }
+    let lock = transaction::acquire_lock(&root)?;
+    let Some(trial) = read_trial(&root)? else {
+        return Err(no_trial(&root)?);
+    };
+    let Phase::Waiting { since, .. } = trial.phase else {
+        bail!("{}", not_waiting(&trial));
+    };
+    let deployment = Host::observe(&root)?.deployment;
+    let boot = BootIdentity::observe(&root, deployment, ui.runner)
+        .context("the kernel tells no boot id")?;
+    if !boot.is_same(&trial.boot) {
+        bail!(
+            "this is not the boot of the trial, so the change goes back. Next: {}",
+            mco_rescue("status")
+        );
+    }
+    let by = match args.from_console {
+        true => format!("confirmed from {login}, by --from-console"),
+        false => {
+            judge_confirmation(&trial.login, &login, since)
+                .map_err(|refusal| anyhow!("{refusal}. The trial goes on"))?;
+            format!("confirmed from {login}")
+        }
+    };
+    let result = confirm_trial(ui, &root, &lock, &trial, by)?;
+    drop(lock);
+    stop_guard(ui.runner);
+    let text = match ui.output {
+        Output::Json => report::trial::result_json(&result)?,
+        Output::Text => report::trial::ended(&result),
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}
+
+/// Confirms a trial: the boot loader first, so that no later boot goes back; then the commit point.
+pub(in crate::cli) fn confirm_trial(
+    ui: &Ui<'_>,
+    root: &Root,
+    lock: &Lock,
+    trial: &Trial,
+    by: String,
+) -> Result<TrialResult> {
+    if trial.system.is_some() {
+        super::disarm_boot_counter(root, lock)
+            .context("the boot loader would still go back; nothing is confirmed")?;
+    }
+    let result = TrialResult {
+        version: VERSION,
+        id: trial.id.clone(),
+        what: trial.what.clone(),
+        outcome: TrialOutcome::Confirmed,
+        why: by,
+        began: trial.began,
+        ended: now(),
+    };
+    end_trial(root, Some(&result))?;
+    // From here on it is confirmed: what fails is said, and changes nothing.
+    revert::end_boot_guards(trial);
+    remove_reserve(root);
+    for run in &trial.forgets {
+        if let Err(error) = transaction::forget_run(root, lock, run) {
+            log::warn!("{error}");
+        }
+    }
+    let _ = ui;
+    Ok(result)
+}
+
+fn no_trial(root: &Root) -> Result<anyhow::Error> {
+    Ok(match read_result(root)? {
+        Some(last) => anyhow!(
+            "no trial runs, so there is nothing to confirm. {}",
+            last.words()
+        ),
+        None => anyhow!("no trial runs, so there is nothing to confirm"),
+    })
+}
+
+fn not_waiting(trial: &Trial) -> String {
+    let what = &trial.what;
+    match &trial.phase {
+        Phase::Applying => {
+            format!("{what} is still being applied. Try again once that command has ended")
+        }
+        Phase::AwaitingBoot { .. } => {
+            format!("the node has not rebooted into {what} yet. Try again after the reboot")
+        }
+        Phase::TrialBoot { .. } => {
+            "the boot has not reached its end yet. Try again in a moment".to_owned()
+        }
+        Phase::Reverting { why } => format!(
+            "{what} goes back already: {why}. It is too late to confirm it. Next: {}",
+            mco_rescue("status")
+        ),
+        Phase::Waiting { .. } => String::new(),
+    }
+}

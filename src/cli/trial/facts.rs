@@ -1,0 +1,109 @@
+//! What stands for and against a trial on this node; said in the plan, before anything is changed.
+
+use anyhow::Result;
+
+use super::super::TryArgs;
+use crate::invocation::mco_rescue;
+use crate::node::boot_counter::{self, Counting};
+use crate::node::host::systemd_runs;
+use crate::notice::Notice;
+use crate::plan::Plan;
+use crate::report;
+use crate::root::{Root, RootPath};
+use crate::sys::kernel;
+use crate::trial::coverage::{CoverageFacts, list_accidents};
+use crate::trial::store::read_trial;
+
+/// Units of other programs that take a change of the operating system back by themselves.
+const OTHERS: [(&str, &str); 3] = [
+    (
+        "etc/systemd/system/multi-user.target.wants/lca-init-monitor.service",
+        "lca-init-monitor.service",
+    ),
+    (
+        "etc/systemd/system/multi-user.target.wants/greenboot-healthcheck.service",
+        "greenboot-healthcheck.service",
+    ),
+    (
+        "run/systemd/transient/bootc-operator-switch.service",
+        "bootc-operator-switch.service",
+    ),
+];
+
+/// Adds to a plan what a trial of it means on this node, and what stands against it.
+///
+/// # Errors
+/// The node cannot be read.
+pub(in crate::cli) fn add_to_plan(
+    root: &Root,
+    args: &TryArgs,
+    plan: &mut Plan,
+    reboots: bool,
+) -> Result<()> {
+    if args.window.is_none() || plan.is_empty() {
+        return Ok(());
+    }
+    let system = !plan.os.steps.is_empty();
+    let against = against(root, plan, system, reboots)?;
+    let blockers = against.into_iter().map(|message| Notice {
+        subject: "trial".to_owned(),
+        message,
+    });
+    plan.blockers.extend(blockers);
+    let counting = match system && reboots {
+        true => Some(boot_counter::observe_boot_counter(root)?.counting),
+        false => None,
+    };
+    let facts = CoverageFacts {
+        reboots,
+        system,
+        no_counter: match counting {
+            Some(Counting::Impossible { reason }) => Some(reason),
+            Some(Counting::Possible { .. }) | None => None,
+        },
+        watchdog: kernel::has_watchdog(),
+        panic: kernel::read_panic_timeout().unwrap_or_default(),
+    };
+    plan.notices.push(Notice {
+        subject: "trial".to_owned(),
+        message: report::trial::accidents(&list_accidents(&facts)),
+    });
+    Ok(())
+}
+
+/// What stands against a trial.
+fn against(root: &Root, plan: &Plan, system: bool, reboots: bool) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    if !systemd_runs(root) {
+        all.push(
+            "only a running node can take a change back by itself. Leave --try out for another root"
+                .to_owned(),
+        );
+        return Ok(all);
+    }
+    if let Some(trial) = read_trial(root)? {
+        all.push(format!(
+            "a trial of {} runs already. Confirm it: {}; or take it back: {}",
+            trial.what,
+            mco_rescue("confirm"),
+            mco_rescue("rollback")
+        ));
+    }
+    if plan.os.needs_reboot() && !reboots {
+        all.push(
+            "the operating system changes, so the trial is the next boot. Add --reboot; or try the files alone: --files-only"
+                .to_owned(),
+        );
+    }
+    if system {
+        for (path, unit) in OTHERS {
+            if root.exists(&RootPath::fixed(path))? {
+                all.push(format!(
+                    "{unit} takes the operating system back by itself, and two such programs would work against each \
+                     other. Stop it first: systemctl disable --now {unit}; or leave --try out"
+                ));
+            }
+        }
+    }
+    Ok(all)
+}

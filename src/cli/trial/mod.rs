@@ -1,0 +1,488 @@
+//! `--try`: a change that goes back by itself unless it is confirmed (docs/trial.md).
+//!
+//! The command that makes the change writes the trial down, starts the guard outside of its login, makes the change, and
+//! then only watches. [`guard`] decides at the end of the time, [`boot`] at a boot, [`confirm`] before.
+
+pub(super) mod boot;
+pub(super) mod confirm;
+pub(super) mod facts;
+pub(super) mod guard;
+mod revert;
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Output, TryArgs};
+use crate::cli::ui::Ui;
+use crate::command::{CommandRunner, guard_unit, systemctl};
+use crate::drift::text_object;
+use crate::error::{ExitCode, RunError};
+use crate::grub::CounterState;
+use crate::install;
+use crate::invocation::mco_rescue;
+use crate::mounts;
+use crate::node::boot::BootIdentity;
+use crate::node::boot_counter::{self, Counting};
+use crate::node::login_session::{milliseconds_since_boot, observe_session};
+use crate::node::space::Mounted;
+use crate::node::{Host, Labels};
+use crate::object::Kind;
+use crate::paths;
+use crate::plan::Plan;
+use crate::progress::{self, Work};
+use crate::report;
+use crate::root::{Root, RootPath};
+use crate::staging::deployments;
+use crate::sys::privileges::Capability;
+use crate::sys::runtime;
+use crate::sys::signals::{self, SignalAnswer};
+use crate::time::now;
+use crate::transaction::place::{self, Placement};
+use crate::transaction::{self, Lock, open_store};
+use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
+use crate::trial::{Phase, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION};
+
+/// What a trial needs after the files are in place: the boot loader, services, the reboot.
+pub(super) const LATER: [Capability; 10] = [
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_SYS_PTRACE,
+    Capability::CAP_SYS_BOOT,
+    Capability::CAP_LINUX_IMMUTABLE,
+    Capability::CAP_CHOWN,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_DAC_READ_SEARCH,
+    Capability::CAP_FOWNER,
+    Capability::CAP_FSETID,
+    Capability::CAP_KILL,
+];
+/// Pause between two looks at a trial.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Least size of the space that is kept for the way back, in bytes.
+const RESERVE: u64 = 4 << 20;
+
+/// Refuses a command that changes the node while a trial runs.
+///
+/// # Errors
+/// A trial runs, or its file is damaged.
+pub(super) fn refuse_during_trial(root: &Root) -> Result<()> {
+    let Some(trial) = read_trial(root)? else {
+        return Ok(());
+    };
+    bail!(
+        "a trial of {} runs, and a second change would stand in its way back. Confirm it from a new login: {}; or take it \
+         back now: {}. Nothing was changed",
+        trial.what,
+        mco_rescue("confirm"),
+        mco_rescue("rollback")
+    )
+}
+
+/// What is tried.
+pub(super) struct TrialRequest<'a> {
+    /// The options.
+    pub args: &'a TryArgs,
+    /// The change in words.
+    pub what: String,
+    /// A reboot is part of it.
+    pub reboots: bool,
+    /// `CHECKSUM.SERIAL` of the deployment that runs, if the operating system changes.
+    pub from: Option<String>,
+    /// Bytes of the old contents that come back.
+    pub old_bytes: u64,
+    /// Runs that leave the history once it is confirmed.
+    pub forgets: Vec<String>,
+}
+
+impl<'a> TrialRequest<'a> {
+    /// The trial of a plan.
+    pub(super) fn of_plan(args: &'a TryArgs, what: &str, plan: &Plan, reboots: bool) -> Self {
+        let system = !plan.os.steps.is_empty();
+        Self {
+            args,
+            what: what.to_owned(),
+            reboots,
+            from: system.then(|| plan.os.booted.clone()),
+            old_bytes: plan
+                .steps
+                .iter()
+                .map(|planned| planned.step.old_size())
+                .sum(),
+            forgets: Vec::new(),
+        }
+    }
+}
+
+/// A trial that this command has begun.
+pub(super) struct RunningTrial<'a> {
+    ui: &'a Ui<'a>,
+    root: Root,
+    trial: Trial,
+    detach: bool,
+}
+
+impl<'a> RunningTrial<'a> {
+    /// Writes the trial down and starts the guard, before anything is changed.
+    ///
+    /// # Errors
+    /// The guard cannot be started; nothing was changed.
+    pub(super) fn begin(
+        ui: &'a Ui<'a>,
+        root: &Root,
+        lock: &Lock,
+        request: TrialRequest<'_>,
+    ) -> Result<Option<Self>> {
+        let Some(window) = request.args.window else {
+            return Ok(None);
+        };
+        let deployment = Host::observe(root)?.deployment;
+        let boot = BootIdentity::observe(root, deployment, ui.runner)
+            .context("the kernel tells no boot id")?;
+        let history = transaction::read_history(root)?;
+        let trial = Trial {
+            version: VERSION,
+            id: format!("{}-{}", now(), std::process::id()),
+            what: request.what,
+            began: now(),
+            window: window.as_secs(),
+            boot_limit: request.args.boot_limit.as_secs(),
+            phase: Phase::Applying,
+            boot,
+            head: history
+                .first()
+                .map(|run| run.id.clone())
+                .unwrap_or_default(),
+            reboots: request.reboots,
+            booted: false,
+            system: request.from.map(|from| TrialSystem { from }),
+            login: observe_session(),
+            probes: request.args.probe.clone(),
+            checkpoint: None,
+            forgets: request.forgets,
+            panic: None,
+        };
+        let running = Self {
+            ui,
+            root: root.again()?,
+            trial,
+            detach: request.args.detach,
+        };
+        let begun = running
+            .reserve(request.old_bytes)
+            .and_then(|()| Ok(store_trial(root, &running.trial)?))
+            .and_then(|()| start_guard(root, ui.runner, lock));
+        if let Err(error) = begun {
+            running.forget();
+            bail!("the trial cannot be guarded: {error:#}. Nothing was changed");
+        }
+        Ok(Some(running))
+    }
+
+    /// Keeps space for the way back: a full disk must not stop it.
+    fn reserve(&self, old_bytes: u64) -> Result<()> {
+        let bytes = usize::try_from(old_bytes.saturating_add(RESERVE))?;
+        let store = open_store(&self.root, paths::STATE)?;
+        let name = RootPath::fixed(paths::TRIAL_RESERVE);
+        store
+            .put_file(name.name(), &vec![0; bytes])
+            .context("keeping space for the way back")
+    }
+
+    /// The command failed, and nothing of the change is left: no trial is left either.
+    fn forget(&self) {
+        if let Err(error) = end_trial(&self.root, None) {
+            log::warn!("{error}. The guard ends the trial");
+        }
+        remove_reserve(&self.root);
+        stop_guard(self.ui.runner);
+    }
+
+    /// The change failed. If it left something behind, the guard takes that back, and this waits for it.
+    pub(super) fn fail(self, lock: Lock, error: anyhow::Error) -> anyhow::Error {
+        let is_left = matches!(
+            error.downcast_ref::<RunError>(),
+            Some(RunError::Incomplete(_))
+        );
+        if !is_left {
+            self.forget();
+            return error;
+        }
+        match self.give_back(lock, &format!("{error:#}")) {
+            Ok(_) => RunError::RolledBack(format!("{error:#}")).into(),
+            Err(second) => error.context(format!("{second:#}")),
+        }
+    }
+
+    /// Lets the guard take the change back, and waits for it.
+    fn give_back(&self, lock: Lock, why: &str) -> Result<TrialResult> {
+        let phase = Phase::Reverting {
+            why: why.to_owned(),
+        };
+        let trial = Trial {
+            phase,
+            ..self.trial.clone()
+        };
+        store_trial(&self.root, &trial)?;
+        drop(lock);
+        self.watch()
+    }
+
+    /// The change must not stay, for a reason that was found after it was made.
+    pub(super) fn refuse(self, lock: Lock, why: &str) -> anyhow::Error {
+        match self.give_back(lock, why) {
+            Ok(_) => RunError::RolledBack(why.to_owned()).into(),
+            Err(error) => error,
+        }
+    }
+
+    /// The change is in place: the time for a confirmation begins.
+    pub(super) fn wait_for_confirmation(mut self, lock: Lock, code: ExitCode) -> Result<ExitCode> {
+        let since = milliseconds_since_boot();
+        self.trial.phase = Phase::Waiting {
+            since,
+            until: since + self.trial.window * 1000,
+        };
+        store_trial(&self.root, &self.trial)?;
+        self.say(&report::trial::waiting(&self.trial));
+        drop(lock);
+        if self.detach {
+            return Ok(code);
+        }
+        let result = self.watch()?;
+        self.end(&result, code)
+    }
+
+    /// The change is staged: the boot loader is prepared, and the node reboots.
+    pub(super) fn reboot(mut self, lock: Lock, ignore_quorum: bool) -> Result<ExitCode> {
+        self.trial.phase = Phase::AwaitingBoot {
+            until: milliseconds_since_boot()
+                + u64::try_from(REBOOT_LIMIT.as_millis()).unwrap_or_default(),
+        };
+        store_trial(&self.root, &self.trial)?;
+        if let Err(error) = self.prepare_boot(&lock) {
+            let why = format!("the trial boot cannot be prepared: {error:#}");
+            self.give_back(lock, &why)?;
+            return Err(RunError::RolledBack(why).into());
+        }
+        self.say(&report::trial::rebooting(&self.trial));
+        if let Err(error) = deployments::reboot_node(&self.root, self.ui.runner, ignore_quorum) {
+            let why = format!("{error:#}");
+            self.give_back(lock, &why)?;
+            return Err(RunError::RolledBack(why).into());
+        }
+        Ok(ExitCode::Done)
+    }
+
+    /// What is staged is finalized now, so that the boot entries are those of the next boot, and the boot loader is told
+    /// which one is the old.
+    fn prepare_boot(&self, lock: &Lock) -> Result<()> {
+        let Some(system) = &self.trial.system else {
+            return Ok(());
+        };
+        deployments::finalize_staged(&self.root, self.ui.runner)?;
+        match boot_counter::observe_boot_counter(&self.root)?.counting {
+            Counting::Impossible { .. } => Ok(()),
+            Counting::Possible { .. } => {
+                let entry = boot_counter::find_entry_id(&self.root, &system.from)?
+                    .context("no boot entry leads to the deployment that runs")?;
+                mounts::make_writable(Path::new("/boot"))?;
+                Ok(transaction::arm_boot_counter(&self.root, lock, &entry)?)
+            }
+        }
+    }
+
+    /// Watches the trial until its end.
+    fn watch(&self) -> Result<TrialResult> {
+        signals::answer(SignalAnswer::TrialGoesOn);
+        let window = Duration::from_secs(self.trial.window);
+        let _phase = progress::begin(Work::new("Waiting for a confirmation").within(window));
+        loop {
+            thread::sleep(LOOK_AGAIN);
+            if read_trial(&self.root)?.is_some_and(|trial| trial.id == self.trial.id) {
+                continue;
+            }
+            let result = read_result(&self.root)?.filter(|result| result.id == self.trial.id);
+            return result.context("the trial was ended by hand: its file is gone");
+        }
+    }
+
+    fn end(&self, result: &TrialResult, code: ExitCode) -> Result<ExitCode> {
+        match result.outcome {
+            TrialOutcome::Confirmed => {
+                self.say(&report::trial::ended(result));
+                Ok(code)
+            }
+            TrialOutcome::Reverted => Err(RunError::RolledBack(format!(
+                "the trial of {}: {}",
+                result.what, result.why
+            ))
+            .into()),
+            TrialOutcome::PartlyReverted => Err(RunError::Incomplete(format!(
+                "the trial of {}: {}",
+                result.what, result.why
+            ))
+            .into()),
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if self.ui.output == Output::Text {
+            report::print_result(text.as_bytes());
+        }
+    }
+}
+
+/// Takes the trial that runs back at once, as `rollback` was asked for. Returns nothing if none runs.
+///
+/// # Errors
+/// The trial cannot be read or taken back.
+pub(super) fn take_back_now(ui: &Ui<'_>, root: &Root, lock: Lock) -> Result<Option<ExitCode>> {
+    let Some(trial) = read_trial(root)? else {
+        return Ok(None);
+    };
+    ui.confirm(&format!(
+        "A trial of {} runs. Take it back now?",
+        trial.what
+    ))?;
+    let running = RunningTrial {
+        ui,
+        root: root.again()?,
+        trial,
+        detach: false,
+    };
+    if !is_guarded(ui.runner) {
+        start_guard(root, ui.runner, &lock)?;
+    }
+    let result = running.give_back(lock, "rollback was asked for")?;
+    running_end(ui, &result)?;
+    Ok(Some(ExitCode::Done))
+}
+
+fn running_end(ui: &Ui<'_>, result: &TrialResult) -> Result<()> {
+    let text = match ui.output {
+        Output::Json => report::trial::result_json(result)?,
+        Output::Text => report::trial::ended(result),
+    };
+    report::print_result(text.as_bytes());
+    match result.outcome {
+        TrialOutcome::PartlyReverted => {
+            Err(RunError::Incomplete("the trial went back, but not all of it".to_owned()).into())
+        }
+        TrialOutcome::Reverted | TrialOutcome::Confirmed => Ok(()),
+    }
+}
+
+/// Returns true if a guard is at work.
+pub(super) fn is_guarded(runner: &dyn CommandRunner) -> bool {
+    let units = [guard_unit::UNITS[0], guard_unit::UNITS[1], install::TRIAL];
+    let known = systemctl::query_activity(runner, &units).unwrap_or_default();
+    known.iter().any(systemctl::UnitActivity::is_running)
+}
+
+/// Starts the guard, outside of this login, with a copy of the program; and the timer that looks after it.
+fn start_guard(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
+    let program = copy_program(root, lock)?;
+    // Left over from a trial before.
+    stop_guard(runner);
+    for line in [
+        guard_unit::start_guard(&program),
+        guard_unit::start_second_guard(&program),
+    ] {
+        let answer = runner.run(&line)?;
+        if answer.status != Some(0) {
+            bail!("{}: {}", line.program, answer.stderr.trim());
+        }
+    }
+    Ok(())
+}
+
+/// Stops both. What is missing is no error: the guard may have ended.
+fn stop_guard(runner: &dyn CommandRunner) {
+    for unit in guard_unit::UNITS {
+        if let Err(error) = systemctl::stop_units(runner, &[unit]) {
+            log::info!("{error}");
+        }
+        if let Err(error) = systemctl::reset_failed(runner, &[unit]) {
+            log::info!("{error}");
+        }
+    }
+}
+
+/// No trial is left: the guards end, each but the one that asks; a guard that has ended by itself is not started again.
+fn end_guards(root: &Root, runner: &dyn CommandRunner, is_second: bool) {
+    let [first, timer, second] = guard_unit::UNITS;
+    let others = if is_second {
+        [first, timer]
+    } else {
+        [timer, second]
+    };
+    for unit in others {
+        if let Err(error) = systemctl::stop_units(runner, &[unit]) {
+            log::info!("{error}");
+        }
+    }
+    for path in [paths::GUARD_PROGRAM, paths::GUARD_PROGRAM_KEPT] {
+        let removed = root
+            .exists(&RootPath::fixed(path))
+            .is_ok_and(|exists| exists);
+        if removed && let Err(error) = runtime::take_back(&format!("/{path}")) {
+            log::info!("/{path}: {error}");
+        }
+    }
+}
+
+/// Disarms the boot counter, if GRUB has one.
+///
+/// # Errors
+/// GRUB's environment cannot be written.
+fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<()> {
+    if boot_counter::read_counter_state(root)? == CounterState::Missing {
+        return Ok(());
+    }
+    mounts::make_writable(Path::new("/boot"))?;
+    transaction::disarm_boot_counter(root, lock)?;
+    Ok(())
+}
+
+/// Copies the running program to where the change cannot reach it. Returns its path.
+fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
+    let run = RootPath::fixed(paths::GUARD_PROGRAM);
+    let directory = run.parent().context("the path has no directory")?;
+    runtime::make_directory(&directory.to_string())
+        .with_context(|| format!("making {directory}"))?;
+    let path = match Mounted::of(root, &directory)?.no_exec {
+        true => RootPath::fixed(paths::GUARD_PROGRAM_KEPT),
+        false => run,
+    };
+    let bytes = install::program().context("reading the running program")?;
+    let host = Host::observe(root)?;
+    let object = text_object(&bytes, 0o700, host.attainable((0, 0)));
+    // The label with which systemd may run it.
+    let installed = RootPath::fixed(paths::PROGRAM);
+    let label = Labels::read(root).wanted(
+        &installed,
+        &Kind::File {
+            size: 0,
+            sha256: String::new().into(),
+        },
+    );
+    let placement = Placement {
+        path: &path,
+        object: &object,
+        bytes: &bytes,
+        label: label.as_deref(),
+    };
+    place::put_file(root, lock, &placement)?;
+    Ok(path.to_string())
+}
+
+/// Gives the space back that was kept for the way back.
+fn remove_reserve(root: &Root) {
+    let removed = open_store(root, paths::STATE)
+        .and_then(|store| store.remove_file(RootPath::fixed(paths::TRIAL_RESERVE).name()));
+    if let Err(error) = removed {
+        log::warn!("{error}");
+    }
+}

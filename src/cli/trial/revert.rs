@@ -1,0 +1,273 @@
+//! The way back of a trial: the ordinary transaction, the services, the deployment. Each part can be repeated, so the
+//! guard begins again after a failure or a power cut.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{LATER, remove_reserve};
+use crate::cli::recover::undo_interrupted;
+use crate::cli::rollback::{TakeBack, TakingBack};
+use crate::cli::ui::Ui;
+use crate::command::job::{self, Job};
+use crate::command::systemctl;
+use crate::node::Host;
+use crate::node::login_session::milliseconds_since_boot;
+use crate::plan::{Allowed, ChangedSince, FinishedRun};
+use crate::root::{Root, RootPath};
+use crate::staging::awaited::Leaving;
+use crate::staging::deployments::{self, WayBack};
+use crate::staging::{pins, state};
+use crate::sys::kernel;
+use crate::systemd::changed::is_read_by_manager;
+use crate::time::now;
+use crate::transaction::{self, Lock, id_order};
+use crate::trial::store::{end_trial, store_trial};
+use crate::trial::{Phase, Place, Trial, TrialOutcome, TrialResult, VERSION};
+
+/// Seconds after which a panic reboots, in the boot of a trial.
+const PANIC: i32 = 10;
+/// Time that an ordinary reboot has before it is forced.
+const ORDERLY: Duration = Duration::from_secs(3 * 60);
+/// Time after the start of the kernel in which the command that completes a boot comes first, in milliseconds.
+const COMPLETES: u64 = 5 * 60 * 1000;
+
+/// Makes a panic reboot the node for the time of the trial. Returns the value from before, if it changed.
+pub(super) fn begin_boot_guards() -> Option<i32> {
+    match kernel::read_panic_timeout() {
+        Some(0) => match kernel::write_panic_timeout(PANIC) {
+            Ok(()) => Some(0),
+            Err(error) => {
+                log::warn!("kernel.panic: {error}");
+                None
+            }
+        },
+        _ => None,
+    }
+}
+
+/// Restores the setting of the kernel.
+pub(super) fn end_boot_guards(trial: &Trial) {
+    if let Some(before) = trial.panic
+        && kernel::read_panic_timeout() == Some(PANIC)
+        && let Err(error) = kernel::write_panic_timeout(before)
+    {
+        log::warn!("kernel.panic: {error}");
+    }
+}
+
+/// Takes the change back: files, services, deployment; then, where it takes a boot, reboots.
+pub(super) fn revert(ui: &Ui<'_>, root: &Root, lock: &Lock, trial: Trial, why: &str) -> Result<()> {
+    let trial = begin_reverting(root, trial, why)?;
+    let deployment = Host::observe(root)?.deployment;
+    match trial.place(deployment.as_deref()) {
+        Place::Same => {
+            let left = take_files_back(ui, root, lock, &trial, !trial.booted)?;
+            finish(ui, root, lock, &trial, why, &left)?;
+            if trial.booted {
+                reboot(ui, root)?;
+            }
+            Ok(())
+        }
+        Place::Old => {
+            wait_for_completion(root, &trial)?;
+            go_back(ui, root, &trial)?;
+            let left = take_files_back(ui, root, lock, &trial, true)?;
+            state::forget_awaited(root)?;
+            finish(ui, root, lock, &trial, why, &left)
+        }
+        Place::New => {
+            if let Err(error) = go_back(ui, root, &trial) {
+                // The boot loader still leads to the old deployment, if it counts.
+                log::error!("{error:#}");
+                deployments::enter_without_daemon(ui.runner, from(&trial)?)?;
+            }
+            reboot(ui, root)
+        }
+    }
+}
+
+/// Takes the files back at a boot, before anything reads them.
+pub(super) fn revert_files_at_boot(
+    ui: &Ui<'_>,
+    root: &Root,
+    lock: &Lock,
+    trial: Trial,
+    why: &str,
+    early: bool,
+) -> Result<()> {
+    let trial = begin_reverting(root, trial, why)?;
+    let left = take_files_back(ui, root, lock, &trial, !early)?;
+    if early && let Err(error) = systemctl::daemon_reload(ui.runner) {
+        log::warn!("{error}. Next: systemctl daemon-reload");
+    }
+    finish(ui, root, lock, &trial, why, &left)
+}
+
+fn begin_reverting(root: &Root, trial: Trial, why: &str) -> Result<Trial> {
+    let phase = Phase::Reverting {
+        why: why.to_owned(),
+    };
+    // A full disk must not stop it.
+    remove_reserve(root);
+    let trial = Trial { phase, ..trial };
+    store_trial(root, &trial)?;
+    Ok(trial)
+}
+
+fn from(trial: &Trial) -> Result<&str> {
+    let system = trial.system.as_ref();
+    let system = system.context("the trial changes no operating system")?;
+    Ok(&system.from)
+}
+
+/// The runs of the trial, the newest first.
+fn runs_of(root: &Root, trial: &Trial) -> Result<Vec<FinishedRun>> {
+    let mut all = transaction::read_history(root)?;
+    all.retain(|run| trial.head.is_empty() || id_order(&run.id) > id_order(&trial.head));
+    Ok(all)
+}
+
+/// Takes the runs of the trial back, and makes the services read the old files. Returns what could not be done.
+fn take_files_back(
+    ui: &Ui<'_>,
+    root: &Root,
+    lock: &Lock,
+    trial: &Trial,
+    tells: bool,
+) -> Result<Vec<String>> {
+    undo_interrupted(root, ui.runner, lock)?;
+    let mut left = Vec::new();
+    let mut paths: Vec<RootPath> = Vec::new();
+    let mut jobs: Vec<Job> = Vec::new();
+    for run in runs_of(root, trial)? {
+        jobs.extend(run.jobs_back());
+        paths.extend(run.steps.iter().map(|(step, _)| step.path().clone()));
+        let config = run.config.clone();
+        let wanted = TakeBack {
+            changed: ChangedSince::Restore,
+            allowed: Allowed {
+                clear_immutable: true,
+                takeover: true,
+                staged: true,
+                ..Allowed::default()
+            },
+            more: &LATER,
+            ..TakeBack::default()
+        };
+        let back = TakingBack::prepare(root, ui.runner, run, &wanted)?;
+        if let Some(blocker) = back.plan.blockers.first() {
+            bail!(
+                "the files of {config} cannot go back: {}: {}",
+                blocker.subject,
+                blocker.message
+            );
+        }
+        for notice in &back.plan.notices {
+            log::warn!("{}: {}", notice.subject, notice.message);
+            if notice.message.contains("left as it is") {
+                left.push(format!("{}: {}", notice.subject, notice.message));
+            }
+        }
+        back.carry_out(root, ui.runner, lock, now(), &[])?;
+    }
+    if tells {
+        left.extend(tell_services(ui, &paths, jobs));
+    }
+    Ok(left)
+}
+
+/// Makes the services read the old files. A job that fails stops none of the others.
+fn tell_services(ui: &Ui<'_>, paths: &[RootPath], mut jobs: Vec<Job>) -> Vec<String> {
+    if paths.iter().any(is_read_by_manager) {
+        jobs.retain(|job| *job != Job::DaemonReload);
+        jobs.insert(0, Job::DaemonReload);
+    }
+    let mut failed = Vec::new();
+    for one in jobs {
+        if let Err(error) = job::carry_out(ui.runner, &one) {
+            failed.push(format!("{one}: {error}"));
+        }
+    }
+    failed
+}
+
+/// Makes the deployment from before the one of the next boot, or drops what is staged or first where it runs already.
+fn go_back(ui: &Ui<'_>, root: &Root, trial: &Trial) -> Result<WayBack> {
+    let runs = runs_of(root, trial)?.into_iter().map(|run| run.id);
+    let leaving = Leaving {
+        to: from(trial)?.to_owned(),
+        runs: runs.collect(),
+    };
+    deployments::go_back(root, ui.runner, &leaving, &trial.what)
+}
+
+/// The command that completes a boot brings the files back in the deployment from before; it is not overtaken.
+fn wait_for_completion(root: &Root, trial: &Trial) -> Result<()> {
+    let is_due = state::read_awaited(root)?
+        .is_some_and(|awaited| awaited.failed.is_none() && !awaited.boot.is_same(&trial.boot));
+    if is_due && milliseconds_since_boot() < COMPLETES {
+        bail!("mco-rescue complete brings the files back first");
+    }
+    Ok(())
+}
+
+/// Everything is back: the result is kept, and the trial ends.
+fn finish(
+    ui: &Ui<'_>,
+    root: &Root,
+    lock: &Lock,
+    trial: &Trial,
+    why: &str,
+    left: &[String],
+) -> Result<()> {
+    if trial.system.is_some() {
+        super::disarm_boot_counter(root, lock)?;
+        let unpinned = pins::unpin_deployments(root, ui.runner, |one| {
+            trial
+                .system
+                .as_ref()
+                .is_some_and(|system| system.from == one.name())
+        });
+        if let Err(error) = unpinned {
+            log::warn!("{error:#}");
+        }
+    }
+    end_boot_guards(trial);
+    let outcome = match left.is_empty() {
+        true => TrialOutcome::Reverted,
+        false => TrialOutcome::PartlyReverted,
+    };
+    let why = match left {
+        [] => why.to_owned(),
+        left => format!("{why}. Not restored: {}", left.join("; ")),
+    };
+    let result = TrialResult {
+        version: VERSION,
+        id: trial.id.clone(),
+        what: trial.what.clone(),
+        outcome,
+        why,
+        began: trial.began,
+        ended: now(),
+    };
+    end_trial(root, Some(&result))?;
+    log::warn!("{}", result.words());
+    Ok(())
+}
+
+/// Reboots, and forces it where an orderly reboot does not come about.
+fn reboot(ui: &Ui<'_>, root: &Root) -> Result<()> {
+    if let Err(error) = deployments::reboot_node(root, ui.runner, true) {
+        log::error!("{error:#}");
+    }
+    thread::sleep(ORDERLY);
+    for line in systemctl::force_reboot() {
+        if let Err(error) = ui.runner.run(&line) {
+            log::error!("{error}");
+        }
+        thread::sleep(Duration::from_secs(60));
+    }
+    bail!("the node does not reboot")
+}

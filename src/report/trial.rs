@@ -1,0 +1,175 @@
+//! Trials (`--try`): what a person reads of them.
+
+use serde::Serialize;
+
+use super::wrap;
+use crate::invocation::mco_rescue;
+use crate::time::utc;
+use crate::trial::coverage::Accident;
+use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, duration_words};
+
+/// The trial that runs, in `status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TrialReport {
+    /// The change.
+    pub what: String,
+    /// `applying`, `waiting`, `awaiting-boot`, `trial-boot` or `reverting`.
+    pub phase: &'static str,
+    /// Seconds until the time of this phase ends; `None` if it has no end, or is of another boot.
+    pub remaining: Option<u64>,
+    /// Seconds since 1970 at which it began.
+    pub began: u64,
+    /// The reason why it goes back.
+    pub why: Option<String>,
+    /// Probes that confirm it.
+    pub probes: Vec<String>,
+    /// A guard is at work.
+    pub guarded: bool,
+}
+
+impl TrialReport {
+    /// Creates the report at a moment of CLOCK_BOOTTIME in milliseconds.
+    pub fn of(trial: &Trial, now: Option<u64>, guarded: bool) -> Self {
+        Self {
+            what: trial.what.clone(),
+            phase: trial.phase.word(),
+            remaining: now.and_then(|now| trial.remaining(now)),
+            began: trial.began,
+            why: match &trial.phase {
+                Phase::Reverting { why } => Some(why.clone()),
+                _ => None,
+            },
+            probes: trial.probes.clone(),
+            guarded,
+        }
+    }
+
+    /// Returns the state in one sentence, with the next command.
+    pub fn words(&self) -> String {
+        let what = &self.what;
+        let left = self.remaining.map(duration_words).unwrap_or_default();
+        let guard = match self.guarded {
+            true => "",
+            false => ". NO GUARD RUNS: the change goes back only at the next boot",
+        };
+        let next = mco_rescue("confirm");
+        let back = mco_rescue("rollback");
+        match self.phase {
+            "applying" => format!("{what} is being applied{guard}"),
+            "waiting" => format!(
+                "{what} goes back in {left} unless it is confirmed{guard}. Next: log in anew, then {next}; or take it back now: {back}"
+            ),
+            "awaiting-boot" => {
+                format!("{what} is staged, and the node is about to reboot into it{guard}")
+            }
+            "trial-boot" => format!(
+                "this is the first boot with {what}; it goes back if the boot has not reached its end in {left}{guard}"
+            ),
+            _ => format!(
+                "{what} goes back: {}{guard}",
+                self.why.as_deref().unwrap_or_default()
+            ),
+        }
+    }
+}
+
+/// The accidents that the node survives by itself, and the others, for the plan.
+pub fn accidents(all: &[Accident]) -> String {
+    let lines = |covered: bool| -> Vec<String> {
+        let some = all.iter().filter(|one| one.covered == covered);
+        some.map(|one| format!("{} ({})", one.what, one.by))
+            .collect()
+    };
+    let (yes, no) = (lines(true), lines(false));
+    let mut text = format!("comes back by itself after: {}", yes.join("; "));
+    if !no.is_empty() {
+        text += &format!(". NOT by itself after: {}", no.join("; "));
+    }
+    text
+}
+
+/// Returns the text that follows a change which waits for its confirmation.
+pub fn waiting(trial: &Trial) -> String {
+    let probes = match trial.probes.is_empty() {
+        true => String::new(),
+        false => format!(", or {} succeed", trial.probes.join(" and ")),
+    };
+    wrap(
+        &format!(
+            "Trial: everything goes back in {} unless it is confirmed{probes}.",
+            trial.window_words()
+        ),
+        0,
+    ) + &wrap(
+        &format!(
+            "Next: open a new ssh login to this node, and run there: {}",
+            mco_rescue("confirm")
+        ),
+        0,
+    )
+}
+
+/// Returns the text before the reboot of a trial.
+pub fn rebooting(trial: &Trial) -> String {
+    wrap(
+        &format!(
+            "Trial: the node reboots now. Once it is up, confirm within {}: log in, and run {}. Else everything goes back, \
+             with one more reboot.",
+            trial.window_words(),
+            mco_rescue("confirm")
+        ),
+        0,
+    )
+}
+
+/// Returns the end of a trial in words.
+pub fn ended(result: &TrialResult) -> String {
+    wrap(&result.words(), 0)
+}
+
+impl TrialResult {
+    /// Returns the end in one or two sentences.
+    pub fn words(&self) -> String {
+        let (what, why) = (&self.what, &self.why);
+        let when = utc(self.ended);
+        match self.outcome {
+            TrialOutcome::Confirmed => {
+                format!("The trial of {what} is {why} ({when}). The change stays.")
+            }
+            TrialOutcome::Reverted => {
+                format!(
+                    "The trial of {what} went back ({when}): {why}. Everything is as it was before."
+                )
+            }
+            TrialOutcome::PartlyReverted => format!(
+                "The trial of {what} went back ({when}), but not all of it: {why}. Next: {}",
+                mco_rescue("verify")
+            ),
+        }
+    }
+}
+
+/// Returns the end of a trial as JSON.
+///
+/// # Errors
+/// None that a value of this type can have.
+pub fn result_json(result: &TrialResult) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        schema: &'static str,
+        what: &'a str,
+        outcome: TrialOutcome,
+        why: &'a str,
+        began: u64,
+        ended: u64,
+    }
+    let document = Document {
+        schema: "mco-rescue/trial/v1",
+        what: &result.what,
+        outcome: result.outcome,
+        why: &result.why,
+        began: result.began,
+        ended: result.ended,
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}

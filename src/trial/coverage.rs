@@ -1,0 +1,182 @@
+//! The accidents that a trial on this node survives by itself, and those that it does not; said before it begins.
+
+use serde::Serialize;
+
+/// What decides about the accidents that a trial survives.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CoverageFacts {
+    /// A reboot is part of the trial.
+    pub reboots: bool,
+    /// The operating system, or its kernel arguments, change: the old deployment stays on the disk.
+    pub system: bool,
+    /// The reason why the boot loader cannot go back by itself; `None` if it can.
+    pub no_counter: Option<String>,
+    /// A hardware watchdog is there.
+    pub watchdog: bool,
+    /// `kernel.panic`: seconds after which a panic reboots; 0 if it never does.
+    pub panic: i32,
+}
+
+/// One accident.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Accident {
+    /// The accident.
+    pub what: &'static str,
+    /// The node comes back by itself.
+    pub covered: bool,
+    /// The part that takes the change back, or the reason why none does.
+    pub by: String,
+}
+
+/// Returns the accidents in the order in which they may happen.
+pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
+    let mut all = vec![
+        covered(
+            "login, network, sshd or a firewall broken",
+            "the guard, at the end of the time",
+        ),
+        covered(
+            "the guard killed",
+            "systemd starts it again; a second timer looks every 30 s",
+        ),
+    ];
+    if !facts.reboots {
+        all.push(covered(
+            "power cut or reboot",
+            "the next boot, before the network starts",
+        ));
+        all.push(by_reset(
+            facts,
+            "kernel panic or hang",
+            "the next boot takes the change back",
+        ));
+        return all;
+    }
+    all.push(covered(
+        "the boot ends without a network or login",
+        "the guard, at the end of the time",
+    ));
+    all.push(covered(
+        "a unit that blocks the boot",
+        "the guard, which starts before other services",
+    ));
+    if !facts.system {
+        all.push(covered(
+            "power cut in the boot",
+            "the next boot, before the network starts",
+        ));
+        all.push(by_reset(
+            facts,
+            "panic, hang, a root that does not mount",
+            "the next boot takes the change back, as soon as /var is mounted",
+        ));
+        return all;
+    }
+    match &facts.no_counter {
+        None => {
+            all.push(covered(
+                "power cut in the boot",
+                "GRUB starts the old deployment",
+            ));
+            all.push(covered(
+                "a kernel that GRUB cannot load",
+                "GRUB starts the old deployment",
+            ));
+            all.push(by_reset(
+                facts,
+                "panic or hang of the kernel",
+                "GRUB starts the old deployment",
+            ));
+            all.push(not_covered(
+                "hang or shell in the initramfs",
+                "nothing resets the node there: a power cycle by hand or BMC starts the old deployment",
+            ));
+        }
+        Some(why) => {
+            all.push(not_covered(
+                "kernel, initramfs or root that does not start",
+                &format!("{why}: choose the old entry in the boot menu by hand"),
+            ));
+            all.push(covered(
+                "power cut in the boot",
+                "the next boot that reaches /var goes back to the old deployment",
+            ));
+        }
+    }
+    all
+}
+
+/// An accident that is over only once the machine resets.
+fn by_reset(facts: &CoverageFacts, what: &'static str, then: &str) -> Accident {
+    match (facts.watchdog, facts.panic) {
+        (true, _) => covered(what, &format!("the watchdog resets the node; {then}")),
+        (false, 1..) => Accident {
+            what,
+            covered: false,
+            by: format!(
+                "a panic reboots after {} s, and {then}; a hang needs a power cycle, as there is no watchdog",
+                facts.panic
+            ),
+        },
+        (false, _) => Accident {
+            what,
+            covered: false,
+            by: format!("there is no watchdog: it needs a power cycle; {then}"),
+        },
+    }
+}
+
+fn covered(what: &'static str, by: &str) -> Accident {
+    Accident {
+        what,
+        covered: true,
+        by: by.to_owned(),
+    }
+}
+
+fn not_covered(what: &'static str, by: &str) -> Accident {
+    Accident {
+        what,
+        covered: false,
+        by: by.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(facts: &CoverageFacts) -> Vec<(&'static str, bool)> {
+        let all = list_accidents(facts).into_iter();
+        all.map(|one| (one.what, one.covered)).collect()
+    }
+
+    #[test]
+    fn without_a_boot_loader_that_counts_a_boot_that_fails_is_not_covered() {
+        let mut facts = CoverageFacts {
+            reboots: true,
+            system: true,
+            no_counter: Some("/boot is on RAID".to_owned()),
+            watchdog: true,
+            panic: 10,
+        };
+        let row = "kernel, initramfs or root that does not start";
+        assert!(said(&facts).contains(&(row, false)));
+        facts.no_counter = None;
+        assert!(!said(&facts).iter().any(|(what, _)| *what == row));
+        assert!(said(&facts).contains(&("panic or hang of the kernel", true)));
+        facts.watchdog = false;
+        assert!(said(&facts).contains(&("panic or hang of the kernel", false)));
+    }
+
+    #[test]
+    fn files_without_a_reboot_are_covered_but_for_hangs() {
+        let facts = CoverageFacts::default();
+        let open: Vec<&str> = list_accidents(&facts)
+            .iter()
+            .filter(|one| !one.covered)
+            .map(|one| one.what)
+            .collect();
+        assert_eq!(open, ["kernel panic or hang"]);
+    }
+}

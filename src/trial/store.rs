@@ -1,0 +1,81 @@
+//! The files of trials: the one that runs, and the result of the last one.
+
+use serde::de::DeserializeOwned;
+
+use super::{Trial, TrialResult, VERSION};
+use crate::paths;
+use crate::root::{Root, RootPath};
+use crate::sealed;
+use crate::transaction::{StateDirectoryError, open_store, store_value};
+
+/// A file of a trial that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialFileError {
+    /// The file is damaged, or of another version.
+    #[error(
+        "/{0}: {1}. It is left as it is, and no change goes back by it. Take the last run back by hand: mco-rescue rollback; \
+         then remove the file: rm /{0}"
+    )]
+    Damaged(&'static str, String),
+    /// The file cannot be read.
+    #[error(transparent)]
+    Root(#[from] crate::root::RootError),
+}
+
+/// Reads the trial that runs; `None` if none does.
+///
+/// # Errors
+/// The file is damaged or cannot be read.
+pub fn read_trial(root: &Root) -> Result<Option<Trial>, TrialFileError> {
+    read_file(root, paths::TRIAL, |trial: &Trial| trial.version)
+}
+
+/// Reads the result of the last trial; `None` if there was none.
+///
+/// # Errors
+/// The file is damaged or cannot be read.
+pub fn read_result(root: &Root) -> Result<Option<TrialResult>, TrialFileError> {
+    read_file(root, paths::TRIAL_RESULT, |result: &TrialResult| {
+        result.version
+    })
+}
+
+/// Writes the trial, durably.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn store_trial(root: &Root, trial: &Trial) -> Result<(), StateDirectoryError> {
+    store_value(root, paths::TRIAL, trial)
+}
+
+/// Ends a trial: its result is written, then the trial is removed. The removal is the commit point.
+///
+/// # Errors
+/// A file cannot be written or removed.
+pub fn end_trial(root: &Root, result: Option<&TrialResult>) -> Result<(), StateDirectoryError> {
+    if let Some(result) = result {
+        store_value(root, paths::TRIAL_RESULT, result)?;
+    }
+    let store = open_store(root, paths::STATE)?;
+    store.remove_file(RootPath::fixed(paths::TRIAL).name())
+}
+
+fn read_file<T: DeserializeOwned>(
+    root: &Root,
+    file: &'static str,
+    version: fn(&T) -> u32,
+) -> Result<Option<T>, TrialFileError> {
+    let Some(bytes) = root.read(&RootPath::fixed(file))? else {
+        return Ok(None);
+    };
+    let damaged = |why: String| TrialFileError::Damaged(file, why);
+    sealed::check(&bytes).map_err(|broken| damaged(broken.to_string()))?;
+    let value: T = serde_json::from_slice(&bytes)
+        .map_err(|error| damaged(format!("cannot be read: {error}")))?;
+    match version(&value) {
+        VERSION => Ok(Some(value)),
+        other => Err(damaged(format!(
+            "is of version {other}, this program knows {VERSION}"
+        ))),
+    }
+}
