@@ -13,6 +13,7 @@ pub mod ignition;
 pub mod ip;
 pub mod job;
 pub mod motd;
+pub mod network_manager;
 pub mod origin;
 pub mod ostree;
 pub mod rpm;

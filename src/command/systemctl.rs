@@ -179,6 +179,18 @@ pub fn reload_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), Command
     run_systemctl(runner, &systemctl_line(&["reload"], &[unit], TWICE)).map(drop)
 }
 
+/// Makes a unit that runs read its files again, or starts it anew where it cannot, and waits for it.
+///
+/// # Errors
+/// systemctl is missing, or reports an error.
+pub fn reload_or_restart_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
+    run_systemctl(
+        runner,
+        &systemctl_line(&["reload-or-restart"], &[unit], TWICE),
+    )
+    .map(drop)
+}
+
 /// Starts a unit anew, and waits for it.
 ///
 /// # Errors

@@ -44,6 +44,7 @@ pub mod pod_manifest;
 mod records;
 pub mod requests;
 pub mod service_configs;
+pub mod services_at_work;
 pub mod shadow_lines;
 pub mod space;
 pub mod stamps;

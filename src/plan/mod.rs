@@ -6,6 +6,7 @@
 //! order.
 
 mod accounts;
+pub mod activation;
 mod after;
 mod as_drift;
 mod at_work;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::{Attributes, Held, Payload, Plan, PlannedStep, Section, Step};
-use crate::command::job::Job;
+use crate::command::job::{self, Job};
 use crate::node::NodeState;
 use crate::notice::Notice;
 use crate::object::{Kind, Object};
@@ -72,10 +72,11 @@ impl FinishedRun {
         let mut steps = self.steps.iter();
         let units = steps.any(|(step, _)| is_read_by_manager(step.path()));
         let reload = (units && !self.jobs.is_empty()).then_some(Job::DaemonReload);
-        let mut jobs = self.jobs.clone();
         // What was stopped for that run is not stopped for this one.
-        jobs.retain(|job| !matches!(job, Job::DaemonReload | Job::Start(_)));
-        reload.into_iter().chain(jobs).collect()
+        let jobs = self.jobs.iter();
+        let jobs = jobs.filter(|job| !matches!(job, Job::DaemonReload | Job::Start(_)));
+        let jobs: Vec<Job> = jobs.cloned().chain(reload).collect();
+        job::jobs_back(&jobs)
     }
 }
 

@@ -101,7 +101,7 @@ pub fn done(after: &After, told: &JobsDone) -> String {
         out.push_str(&wrap(&format!("The new files need a reboot: {cause}."), 0));
         return out + &format!("Next: {}\n", reboot());
     }
-    let mut next: Vec<String> = told.left.iter().map(Job::systemctl_text).collect();
+    let mut next: Vec<String> = told.left.iter().map(Job::command_text).collect();
     if after.unread_units {
         next.insert(0, "systemctl daemon-reload".to_owned());
     }

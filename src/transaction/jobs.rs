@@ -54,18 +54,19 @@ pub(super) fn repeat_jobs(
     journal: &Journal,
     told: usize,
 ) -> Vec<String> {
-    let mut jobs: Vec<&Job> = journal.jobs.iter().take(told).collect();
+    let mut jobs = job::jobs_back(journal.jobs.iter().take(told));
     let mut steps = journal.steps.iter();
     if !jobs.is_empty() && steps.any(|step| is_read_by_manager(step.step.path())) {
-        jobs.retain(|job| **job != Job::DaemonReload);
-        jobs.insert(0, &Job::DaemonReload);
+        jobs.retain(|job| *job != Job::DaemonReload);
+        let stops = jobs.iter().filter(|job| matches!(job, Job::Stop(_)));
+        jobs.insert(stops.count(), Job::DaemonReload);
     }
     let rest = journal.jobs.iter().skip(told);
-    jobs.extend(rest.filter(|job| matches!(job, Job::Start(_))));
+    jobs.extend(rest.filter(|job| matches!(job, Job::Start(_))).cloned());
     let mut failed = Vec::new();
     for job in jobs {
         log::info!("{job}, with the files as they were before");
-        if let Err(error) = job::carry_out(runner, job) {
+        if let Err(error) = job::carry_out(runner, &job) {
             failed.push(format!("{job}: {error}"));
         }
     }
@@ -88,9 +89,18 @@ pub(super) fn jobs_left<'a>(journal: &'a Journal, running: &RunningSystem<'_>) -
 fn where_to_look(job: &Job) -> String {
     match job {
         Job::DaemonReload => "journalctl -b -t systemd".to_owned(),
-        Job::Reload(unit) | Job::Restart(unit) | Job::Start(unit) => {
-            format!("systemctl status {unit}")
+        Job::Sshd(_) => "sshd -t".to_owned(),
+        Job::Connection(_) | Job::NewConnection(_) | Job::GoneConnection(_) => {
+            "journalctl -b -u NetworkManager".to_owned()
         }
+        Job::UdevRules => "systemctl status systemd-udevd.service".to_owned(),
+        Job::Sysctls(_) | Job::SysctlsBack(_) => format!("systemctl status {}", job::SYSCTL),
+        Job::Reload(unit)
+        | Job::Restart(unit)
+        | Job::Start(unit)
+        | Job::ReloadOrRestart(unit)
+        | Job::StartEnabled(unit)
+        | Job::Stop(unit) => format!("systemctl status {unit}"),
     }
 }
 
