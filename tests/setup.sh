@@ -38,6 +38,7 @@ age                -                                             age
 ssh-keygen         -                                             openssh-client
 ip                 -                                             iproute2
 ostree             -                                             ostree
+grub-editenv       -                                             grub-common
 unshare            -                                             util-linux
 useradd            -                                             passwd
 '
@@ -59,6 +60,8 @@ ssh                -                                             openssh-client
 nsenter            -                                             util-linux
 losetup            -                                             mount
 xz                 -                                             xz-utils
+grub-mkimage       -                                             grub-common
+boot.img           /usr/lib/grub/i386-pc/boot.img                grub-pc-bin
 '
 
 # What tests/install/packaging.rs lets read what is installed; likewise.

@@ -32,6 +32,7 @@ mod show;
 mod status;
 mod tips;
 mod trial;
+mod trial_counter;
 mod trial_session;
 mod ui;
 mod verify;
@@ -310,7 +311,7 @@ pub enum Command {
 }
 
 /// A part of a trial.
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum TrialCommand {
     /// Print the login of this process as JSON
     Session,
@@ -320,6 +321,29 @@ pub enum TrialCommand {
         #[arg(long)]
         once: bool,
     },
+    /// Let GRUB count the next start, or look at its counter
+    #[command(subcommand)]
+    BootCounter(BootCounterCommand),
+}
+
+/// What to do with GRUB's counter.
+#[derive(Debug, Clone, Subcommand)]
+pub enum BootCounterCommand {
+    /// Print if GRUB can count here, its state, and the boot entries in its order
+    Show,
+    /// Print the id of the boot entry of a deployment
+    Find {
+        /// The deployment
+        #[arg(value_name = "CHECKSUM.SERIAL")]
+        deployment: String,
+    },
+    /// Let the start after the next one take this boot entry
+    Arm {
+        /// Name of its file in /boot/loader/entries, without .conf
+        entry: String,
+    },
+    /// Take that back
+    Disarm,
 }
 
 /// The shells that completions are for.
@@ -1253,6 +1277,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Names(args) => names::run(ui, args),
         Command::Man(args) => pages::man(args),
         Command::Trial(TrialCommand::Session) => trial_session::run(),
+        Command::Trial(TrialCommand::BootCounter(command)) => trial_counter::run(ui, command),
     }
 }
 

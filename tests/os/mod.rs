@@ -2,6 +2,7 @@
 
 mod arrival;
 mod attached_disk;
+mod boot_counter;
 mod bootc;
 mod checkpoints;
 mod edges;

@@ -1,0 +1,77 @@
+//! `trial boot-counter`: GRUB's half of a trial by hand and for tests (docs/boot-counter.md).
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::access::{self, AccessNeed};
+use super::session::open_root;
+use super::{BootCounterCommand, machine};
+use crate::cli::ui::Ui;
+use crate::error::ExitCode;
+use crate::grub::CounterState;
+use crate::mounts;
+use crate::node::boot_counter::{Counting, find_entry_id, observe_boot_counter};
+use crate::report;
+use crate::root::Root;
+use crate::transaction::{self, arm_boot_counter, disarm_boot_counter};
+
+/// Runs `trial boot-counter`.
+pub(super) fn run(ui: &Ui<'_>, command: &BootCounterCommand) -> Result<ExitCode> {
+    let text = match command {
+        BootCounterCommand::Show => show(&open_root(ui)?)?,
+        BootCounterCommand::Find { deployment } => {
+            match find_entry_id(&open_root(ui)?, deployment)? {
+                Some(id) => format!("{id}\n"),
+                None => "none\n".to_owned(),
+            }
+        }
+        BootCounterCommand::Arm { entry } => {
+            let root = open_to_write(ui)?;
+            let lock = transaction::acquire_lock(&root)?;
+            arm_boot_counter(&root, &lock, entry)?;
+            format!("armed {entry}\n")
+        }
+        BootCounterCommand::Disarm => {
+            let root = open_to_write(ui)?;
+            let lock = transaction::acquire_lock(&root)?;
+            match disarm_boot_counter(&root, &lock)? {
+                true => "disarmed\n".to_owned(),
+                false => "was not armed\n".to_owned(),
+            }
+        }
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}
+
+fn open_to_write(ui: &Ui<'_>) -> Result<Root> {
+    if ui.root == Path::new("/")
+        && let Err(error) = mounts::make_writable(Path::new("/boot"))
+    {
+        log::info!("{error}");
+    }
+    let root = open_root(ui)?;
+    machine::expect_system(&root)?;
+    access::expect_access(&root, AccessNeed::Write)?;
+    Ok(root)
+}
+
+fn show(root: &Root) -> Result<String> {
+    let found = observe_boot_counter(root)?;
+    let counting = match &found.counting {
+        Counting::Possible { directory, script } => {
+            format!("possible, with {directory}/{}", script.name())
+        }
+        Counting::Impossible { reason } => format!("impossible: {reason}"),
+    };
+    let state = match &found.state {
+        CounterState::Missing => "missing".to_owned(),
+        CounterState::Armed { entry } => format!("armed, back to {entry}"),
+        CounterState::Fired { entry } => format!("fired, back to {entry}"),
+    };
+    Ok(format!(
+        "counting: {counting}\nstate: {state}\nentries: {}\n",
+        found.order.join(" ")
+    ))
+}
