@@ -61,7 +61,7 @@ nsenter            -                                             util-linux
 losetup            -                                             mount
 xz                 -                                             xz-utils
 grub-mkimage       -                                             grub-common
-boot.img           /usr/lib/grub/i386-pc/boot.img                grub-pc-bin
+boot.img           /usr/lib/grub/i386-pc                         grub-pc-bin
 '
 
 # What tests/install/packaging.rs lets read what is installed; likewise.

@@ -141,20 +141,28 @@ impl<'a> GrubDirectory<'a> {
             return Ok(false);
         }
         let written = self.replace(ENVIRONMENT_FILE, &cleared.to_bytes());
-        let written = written.or_else(|error| {
-            let states = [ARMED, FIRED].into_iter();
-            let mut places =
-                states.filter_map(|state| environment.offset_of(STATE_VARIABLE, state));
-            match places.next() {
-                Some(offset) if is_full(&error) => {
-                    disk::overwrite_durably(&self.dir, ENVIRONMENT_FILE, offset, ENDED.as_bytes())
-                }
-                _ => Err(error),
-            }
+        let written = written.or_else(|error| match is_full(&error) && self.end_in_place()? {
+            true => Ok(()),
+            false => Err(error),
         });
         written.map_err(|error| self.error(ENVIRONMENT_FILE, error.into()))?;
         self.settle()?;
         Ok(was != grub::CounterState::Missing)
+    }
+
+    /// Overwrites the state in the block as it is on the disk now. Returns false if there is none.
+    fn end_in_place(&self) -> io::Result<bool> {
+        let now =
+            read_environment(self.root).map_err(|error| io::Error::other(error.to_string()))?;
+        let place = now.and_then(|now| {
+            let mut states = [ARMED, FIRED].into_iter();
+            states.find_map(|state| now.offset_of(STATE_VARIABLE, state))
+        });
+        let Some(offset) = place else {
+            return Ok(false);
+        };
+        disk::overwrite_durably(&self.dir, ENVIRONMENT_FILE, offset, ENDED.as_bytes())?;
+        Ok(true)
     }
 
     fn take_lines_out(&self, file: ScriptFile) -> Result<(), BootCounterError> {

@@ -2,6 +2,7 @@
 //! The real tools of GRUB read and check the files.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -211,7 +212,7 @@ fn each_obstacle_is_named() {
             root.write(ENVIRONMENT, &block("abc\n"))
         }),
         ("/boot/grub2/grubenv has no room", |root| {
-            root.write(ENVIRONMENT, &block(&format!("a={}\n", "x".repeat(900))));
+            root.write(ENVIRONMENT, &block(&format!("a={}\n", "x".repeat(960))));
         }),
         (
             "sets the variable default, which decides the default entry",
@@ -300,6 +301,7 @@ fn a_hole_in_the_block_is_an_obstacle() {
         let file = fs::File::create(root.path(ENVIRONMENT)).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, b"# GRUB Environment Block\n", 0).unwrap();
         file.set_len(1024).unwrap();
+        drop(file);
         // Zeros are named first: a hole is read as zeros.
         assert!(shown(&root).contains("counting: impossible: /boot/grub2/grubenv cannot be used"));
         unmount(&root.path("boot"));
@@ -443,6 +445,19 @@ fn a_damaged_block_is_left_as_it_is_and_said() {
     }
 }
 
+/// Files of one block each, until not one more fits.
+fn fill(directory: &Path) {
+    fs::create_dir(directory).unwrap();
+    for number in 0.. {
+        let written = fs::File::create(directory.join(number.to_string()))
+            .and_then(|mut file| file.write_all(&[1; 1024]).and_then(|()| file.sync_all()));
+        if let Err(error) = written {
+            assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+            return;
+        }
+    }
+}
+
 #[test]
 fn a_full_boot_cannot_stop_the_end_of_a_trial() {
     if !has_grub() {
@@ -460,8 +475,7 @@ fn a_full_boot_cannot_stop_the_end_of_a_trial() {
         root.write(SCRIPT, "set a=b\n");
         counter(&root, &["arm", "ostree-1-os"]).ok();
         editenv(&root.path(ENVIRONMENT), &["set", "mco_rescue_trial=fired"]);
-        let fill = || fs::write(root.path("boot/filler"), vec![1; 8 << 20]).unwrap_err();
-        assert_eq!(fill().raw_os_error(), Some(libc::ENOSPC));
+        fill(&root.path("boot/filler"));
         let run = counter(&root, &["disarm"]).ok();
         assert_eq!(run.out(), "disarmed\n");
         assert!(run.err().contains("lines of mco-rescue stay in /boot/grub2/custom.cfg: /boot/grub2/custom.cfg: no space left"), "{}", run.err());
@@ -471,7 +485,7 @@ fn a_full_boot_cannot_stop_the_end_of_a_trial() {
         counter(&root, &["arm", "ostree-1-os"]).exits(1);
         assert_eq!(state(&root), "missing");
         // With room again everything goes.
-        root.remove("boot/filler");
+        fs::remove_dir_all(root.path("boot/filler")).unwrap();
         assert_eq!(counter(&root, &["disarm"]).ok().out(), "was not armed\n");
         assert_eq!(root.read(ENVIRONMENT), block(VARIABLES));
         assert_eq!(root.read(SCRIPT), "set a=b\n");
@@ -536,7 +550,8 @@ fn is_harmless(root: &TestRoot) -> Vec<String> {
     let Ok(environment) = environment else {
         return vec!["the block is damaged".to_owned()];
     };
-    let counts = environment.get("mco_rescue_trial").is_some();
+    let state = environment.get("mco_rescue_trial");
+    let counts = state.is_some_and(|state| state == "armed" || state == "fired");
     let script = if root.exists(SCRIPT) {
         root.read(SCRIPT)
     } else {
@@ -742,7 +757,8 @@ proptest! {
             };
             prop_assert_eq!(output.status.success(), is_done, "{:?}", edit);
             let theirs = fs::read(&path).unwrap();
-            prop_assert_eq!(String::from_utf8_lossy(&theirs), String::from_utf8_lossy(&ours.to_bytes()));
+            let own = ours.to_bytes();
+            prop_assert_eq!(String::from_utf8_lossy(&theirs), String::from_utf8_lossy(&own));
             prop_assert_eq!(&Environment::parse(&theirs).unwrap(), &ours);
         }
         fs::write(&path, ours.to_bytes()).unwrap();
@@ -799,8 +815,6 @@ fn a_script_that_the_real_parser_takes_is_not_refused() {
     }
     let path = tempfile::NamedTempFile::new().unwrap();
     for text in [
-        "",
-        "# it's\n",
         "set a=\"b c\" # \"\n",
         "if [ -f x ]; then set a=b; elif true; then\n  echo c\nelse echo d; fi\n",
         "for i in a b; do echo $i; done\nwhile false; do echo; done\nuntil true; do echo; done\n",
