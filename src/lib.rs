@@ -90,6 +90,8 @@ pub mod crossing;
 
 pub mod source;
 
+pub mod probes;
+
 pub mod plan;
 
 pub mod transaction;

@@ -76,28 +76,59 @@ pub struct ApiAccess {
     pub identity: ClientIdentity,
 }
 
+/// The API server in the kubelet's kubeconfig.
+#[derive(Debug)]
+pub struct ApiServer {
+    /// Such as `https://api-int.example:6443`.
+    pub server: String,
+    /// The authorities that sign the server's certificate.
+    pub authorities: Vec<CertificateDer<'static>>,
+}
+
 /// Reads the kubelet's kubeconfig and the files that it names.
 pub fn read_access(root: &Root) -> Result<ApiAccess, ApiError> {
+    let config = read_kubeconfig(root)?;
+    let api = server_in(root, &config)?;
+    let user = part(&config, "users", "user")?;
+    let chain = read_material(root, user, "client-certificate")?;
+    let key = read_material(root, user, "client-key")?;
+    let identity = ClientIdentity::parse(&chain, &key);
+    Ok(ApiAccess {
+        server: api.server,
+        authorities: api.authorities,
+        identity: identity.map_err(|e| bad_material("client-certificate", &e))?,
+    })
+}
+
+/// Reads the API server in the kubelet's kubeconfig, and the authorities for it.
+///
+/// # Errors
+/// The kubeconfig is missing or cannot be used.
+pub fn read_server(root: &Root) -> Result<ApiServer, ApiError> {
+    server_in(root, &read_kubeconfig(root)?)
+}
+
+fn read_kubeconfig(root: &Root) -> Result<Value, ApiError> {
     let bytes = root.read(&RootPath::fixed(paths::KUBELET_KUBECONFIG))?;
     let bytes = bytes.ok_or(ApiError::NoKubeconfig)?;
     let text = String::from_utf8_lossy(&bytes);
-    let config =
-        yaml::parse(&text).map_err(|e| ApiError::Kubeconfig(format!("not valid YAML: {e}")))?;
-    let cluster = part(&config, "clusters", "cluster")?;
-    let user = part(&config, "users", "user")?;
+    yaml::parse(&text).map_err(|e| ApiError::Kubeconfig(format!("not valid YAML: {e}")))
+}
+
+fn server_in(root: &Root, config: &Value) -> Result<ApiServer, ApiError> {
+    let cluster = part(config, "clusters", "cluster")?;
     let server = cluster.get("server").and_then(Value::as_str);
     let server = server.ok_or_else(|| ApiError::Kubeconfig("names no server".into()))?;
-    let bad =
-        |what: &str, error: net::BundleError| ApiError::Kubeconfig(format!("{what}: {error}"));
     let authorities = read_material(root, cluster, "certificate-authority")?;
-    let chain = read_material(root, user, "client-certificate")?;
-    let key = read_material(root, user, "client-key")?;
-    Ok(ApiAccess {
+    let authorities = net::parse_bundle(&authorities);
+    Ok(ApiServer {
         server: server.trim_end_matches('/').to_owned(),
-        authorities: net::parse_bundle(&authorities)
-            .map_err(|e| bad("certificate-authority", e))?,
-        identity: ClientIdentity::parse(&chain, &key).map_err(|e| bad("client-certificate", e))?,
+        authorities: authorities.map_err(|e| bad_material("certificate-authority", &e))?,
     })
+}
+
+fn bad_material(what: &str, error: &net::BundleError) -> ApiError {
+    ApiError::Kubeconfig(format!("{what}: {error}"))
 }
 
 /// Returns the cluster or user of the current context; without a context, the first.

@@ -26,6 +26,7 @@ mod http;
 mod marked_ca;
 mod names;
 mod proxy;
+mod reach;
 mod tls;
 mod url;
 
@@ -37,6 +38,7 @@ pub use dns::ServerAnswer;
 pub use error::{FetchCause, FetchError, TlsProblem};
 pub use names::{NameAnswer, Names};
 pub use proxy::ProxySettings;
+pub use reach::{Knock, read_greeting};
 pub use rustls::pki_types::CertificateDer;
 pub use tls::{BundleError, ClientIdentity, key_matches, parse_bundle, system_certificates};
 pub use url::redact_url;

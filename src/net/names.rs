@@ -67,6 +67,36 @@ impl fmt::Display for NameAnswer {
 }
 
 impl Names {
+    /// Asks the name servers one after another for a name, and returns the first that answers: with addresses, or that there
+    /// are none. A server that reports a failure does not answer. Names that are known without them are not looked up.
+    ///
+    /// # Errors
+    /// The answer of each server; empty if none is configured.
+    pub fn find_answering_server(
+        &self,
+        name: &str,
+        each: Duration,
+        until: Instant,
+    ) -> Result<IpAddr, Vec<NameAnswer>> {
+        let (config, _) = Config::parse_with_errors(text_of(&self.resolv_conf).as_bytes());
+        let mut answers = Vec::new();
+        for server in &config.nameservers {
+            let Some(address) = socket_address(server, self.port) else {
+                continue;
+            };
+            match dns::ask_server(address, name, until.min(Instant::now() + each)) {
+                Ok(_) => return Ok(address.ip()),
+                Err(answer) if answer.is_final() => return Ok(address.ip()),
+                Err(answer) => answers.push(NameAnswer {
+                    server: address.ip(),
+                    name: name.to_owned(),
+                    answer,
+                }),
+            }
+        }
+        Err(answers)
+    }
+
     /// Returns the addresses of a host, at least one; IPv4 first. Fails with [`FetchCause::NotResolved`].
     pub fn resolve_host(&self, host: &str, until: Instant) -> Result<Vec<IpAddr>, FetchCause> {
         if let Ok(address) = host.parse() {
@@ -226,7 +256,7 @@ fn socket_address(server: &ScopedIp, port: u16) -> Option<SocketAddr> {
 }
 
 /// Returns the index of an interface: a link-local server names it, as in `fe80::1%eth0`.
-fn interface_index(name: &str) -> Option<u32> {
+pub(super) fn interface_index(name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);
     }

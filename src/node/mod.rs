@@ -47,6 +47,7 @@ pub mod service_configs;
 pub mod services_at_work;
 pub mod shadow_lines;
 pub mod space;
+pub mod sshd_ports;
 pub mod stamps;
 pub mod static_network;
 pub mod static_pods;
