@@ -147,6 +147,25 @@ make_openssh() {
     rm -f "$log"
 }
 
+# The real NetworkManager, nft and sshd for tests/trial, which passes over them where there are none.
+make_services() {
+    local dir=${CARGO_TARGET_DIR:-target}/services log
+    if ! is_debian || ((EUID != 0)); then
+        echo 'SKIP: no NetworkManager and nft for the tests: they are unpacked from Debian packages, as root'
+        return 0
+    fi
+    # A bus, which the tests start themselves.
+    if ! { command -v dbus-daemon && command -v sysctl; } >/dev/null; then
+        { apt-get update && apt-get install --yes --no-install-recommends dbus-daemon procps; } >/dev/null 2>&1 || true
+    fi
+    log=$(mktemp)
+    if ! "${BASH_SOURCE%/*}/services.sh" "$dir" >"$log" 2>&1; then
+        rm -rf -- "$dir"
+        echo "SKIP: no NetworkManager and nft for the tests: $(tail -n 1 "$log")"
+    fi
+    rm -f "$log"
+}
+
 # The real ansible-playbook for tests/install/fleet.rs, which passes over it where there is none.
 make_ansible() {
     local dir=${CARGO_TARGET_DIR:-target}/ansible log
@@ -248,6 +267,7 @@ case ${1-} in
         require "$needed" 'the tests'
         make_policy
         make_openssh
+        make_services
         make_ansible
         make_validator
         prepare_packages

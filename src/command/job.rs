@@ -242,18 +242,24 @@ fn set_sysctls(runner: &dyn CommandRunner, values: &str) -> Result<(), CommandEr
     if values.is_empty() {
         return Ok(());
     }
-    // One that cannot be set does not keep it from setting the others.
-    let words = ["-q", "-w", "--"].into_iter().chain(values);
-    run_program(
-        runner,
-        &CommandLine {
-            program: "sysctl".into(),
-            args: words.map(str::to_owned).collect(),
-            timeout: Duration::from_secs(30),
-            capabilities: &[Capability::CAP_SYS_ADMIN],
-        },
-        false,
-    )
+    // The manager has the capabilities that some settings need. One that cannot be set stops none of the others.
+    let words = [
+        "--quiet",
+        "--collect",
+        "--wait",
+        "--pipe",
+        "sysctl",
+        "-q",
+        "-w",
+        "--",
+    ];
+    let line = CommandLine {
+        program: "systemd-run".into(),
+        args: words.into_iter().chain(values).map(str::to_owned).collect(),
+        timeout: Duration::from_secs(30),
+        capabilities: &[],
+    };
+    run_program(runner, &line, false)
 }
 
 fn sshd_test_line() -> CommandLine {
@@ -537,7 +543,7 @@ mod tests {
             ("systemctl reset-failed -- a.service", 0, ""),
             ("systemctl restart -- a.service", 0, ""),
             (
-                "sysctl -q -w -- net/ipv4/ip_forward=0 vm/swappiness=60",
+                "systemd-run --quiet --collect --wait --pipe sysctl -q -w -- net/ipv4/ip_forward=0 vm/swappiness=60",
                 1,
                 "cannot",
             ),
@@ -553,7 +559,7 @@ mod tests {
         let failed = carry_out_all(&runner, &jobs_back(&jobs));
         let wanted = [
             "stop new.service: running systemctl: no",
-            "set the kernel's settings of before: running sysctl: cannot",
+            "set the kernel's settings of before: running systemd-run: cannot",
         ];
         assert_eq!(failed, wanted);
         assert_eq!(runner.0.borrow().len(), 0, "unused answers");
