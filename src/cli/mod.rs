@@ -699,8 +699,8 @@ pub struct TryArgs {
     #[arg(long, requires = "window")]
     pub detach: bool,
 
-    /// With --try and a reboot: the boot has to reach its end within TIME, counted from the
-    /// start of the kernel
+    /// With --try and a reboot: the boot has to reach its end within TIME; firmware is not
+    /// counted
     #[arg(long, value_name = "TIME", requires = "window", default_value = "15m",
         value_parser = parse_time)]
     pub boot_limit: Duration,

@@ -6,6 +6,7 @@ use super::revert;
 use crate::cli::ui::Ui;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
+use crate::node::login_session::milliseconds_since_boot;
 use crate::root::Root;
 use crate::transaction;
 use crate::trial::store::{read_trial, store_trial};
@@ -31,7 +32,7 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
         BootStep::None => {}
         BootStep::BeginBoot => {
             let phase = Phase::TrialBoot {
-                until: trial.boot_limit * 1000,
+                until: milliseconds_since_boot() + trial.boot_limit * 1000,
             };
             let panic = revert::begin_boot_guards();
             store_trial(

@@ -14,6 +14,7 @@ use crate::node::boot::BootIdentity;
 use crate::node::login_session::{judge_confirmation, observe_session};
 use crate::report;
 use crate::root::Root;
+use crate::sys::runtime;
 use crate::time::now;
 use crate::transaction::{self, Lock};
 use crate::trial::store::{end_trial, read_result, read_trial};
@@ -51,7 +52,7 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
             format!("confirmed from {login}")
         }
     };
-    let result = confirm_trial(ui, &root, &lock, &trial, by)?;
+    let result = confirm_trial(&root, &lock, &trial, by)?;
     drop(lock);
     stop_guard(ui.runner);
     let text = match ui.output {
@@ -64,7 +65,6 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
 
 /// Confirms a trial: the boot loader first, so that no later boot goes back; then the commit point.
 pub(in crate::cli) fn confirm_trial(
-    ui: &Ui<'_>,
     root: &Root,
     lock: &Lock,
     trial: &Trial,
@@ -92,7 +92,9 @@ pub(in crate::cli) fn confirm_trial(
             log::warn!("{error}");
         }
     }
-    let _ = ui;
+    if let Err(error) = runtime::withdraw_announcement() {
+        log::info!("{error}");
+    }
     Ok(result)
 }
 

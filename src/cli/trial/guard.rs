@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-use super::{boot, end_guards, remove_reserve, revert};
+use super::{announce_waiting, boot, end_guards, remove_reserve, revert, way_back};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
-use crate::command::systemctl;
+use crate::command::{systemctl, wall};
 use crate::error::ExitCode;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::login_session::milliseconds_since_boot;
+use crate::report::trial_notice;
 use crate::root::Root;
 use crate::staging::state;
+use crate::sys::notify::{NotifyState, notify_manager};
 use crate::transaction::{self, Lock, LockError};
 use crate::trial::store::{read_trial, store_trial};
 use crate::trial::{GuardScene, GuardStep, Phase, Place, Trial, judge_guard};
@@ -29,8 +31,18 @@ const LATER: u64 = 10_000;
 /// Runs the guard until no trial is left; `once`: the second guard, which looks once.
 pub(in crate::cli) fn run(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
     let root = open_root(ui)?;
+    let mut guard = Guard {
+        ui,
+        root: &root,
+        once,
+        has_warned: false,
+    };
     loop {
-        match look(ui, &root, once) {
+        // A guard that hangs is killed and started again.
+        if let Err(error) = notify_manager(&[NotifyState::Alive]) {
+            log::info!("the watchdog of the manager: {error}");
+        }
+        match guard.look() {
             Ok(Look::Ended) => {
                 remove_reserve(&root);
                 end_guards(&root, ui.runner, once);
@@ -54,56 +66,87 @@ enum Look {
     Wait,
 }
 
-/// Looks at the trial once, and does what is due.
-fn look(ui: &Ui<'_>, root: &Root, once: bool) -> Result<Look> {
-    let Some(trial) = read_trial(root)? else {
-        return Ok(Look::Ended);
-    };
-    let deployment = Host::observe(root)?.deployment;
-    let Some(now) = BootIdentity::observe(root, deployment.clone(), ui.runner) else {
-        return Err(anyhow!("the kernel tells no boot id"));
-    };
-    if !now.is_same(&trial.boot) {
-        // The unit that recovers could not do it.
-        boot::judge(ui, root, false)?;
-        return Ok(Look::Wait);
-    }
-    let place = trial.place(deployment.as_deref());
-    let mut scene = GuardScene {
-        now: milliseconds_since_boot(),
-        is_applying: trial.phase == Phase::Applying && transaction::is_held(root),
-        is_booted: false,
-    };
-    if once {
-        scene.now = scene.now.saturating_sub(LATER);
-    }
-    if matches!(trial.phase, Phase::TrialBoot { .. }) {
-        match boot_state(ui, root)? {
-            BootState::Failed(why) if place == Place::New => {
-                return take_back(ui, root, &trial, &why);
+struct Guard<'a> {
+    ui: &'a Ui<'a>,
+    root: &'a Root,
+    once: bool,
+    /// The terminals got their warning.
+    has_warned: bool,
+}
+
+impl Guard<'_> {
+    /// Looks at the trial once, and does what is due.
+    fn look(&mut self) -> Result<Look> {
+        let (ui, root) = (self.ui, self.root);
+        let Some(trial) = read_trial(root)? else {
+            return Ok(Look::Ended);
+        };
+        let deployment = Host::observe(root)?.deployment;
+        let Some(now) = BootIdentity::observe(root, deployment.clone(), ui.runner) else {
+            return Err(anyhow!("the kernel tells no boot id"));
+        };
+        if !now.is_same(&trial.boot) {
+            // The unit that recovers could not do it.
+            boot::judge(ui, root, false)?;
+            return Ok(Look::Wait);
+        }
+        let place = trial.place(deployment.as_deref());
+        let mut scene = GuardScene {
+            now: milliseconds_since_boot(),
+            is_applying: trial.phase == Phase::Applying && transaction::is_held(root),
+            is_booted: false,
+        };
+        if self.once {
+            scene.now = scene.now.saturating_sub(LATER);
+        }
+        if matches!(trial.phase, Phase::TrialBoot { .. }) {
+            match boot_state(ui, root)? {
+                BootState::Failed(why) if place == Place::New => {
+                    return take_back(ui, root, &trial, &why);
+                }
+                BootState::Ended => scene.is_booted = true,
+                BootState::Failed(_) | BootState::UnderWay => {}
             }
-            BootState::Ended => scene.is_booted = true,
-            BootState::Failed(_) | BootState::UnderWay => {}
+        }
+        match judge_guard(&trial, scene) {
+            GuardStep::Wait => {
+                self.warn(&trial, scene.now);
+                Ok(Look::Wait)
+            }
+            GuardStep::BeginWaiting => {
+                let Some(_lock) = lock(root)? else {
+                    return Ok(Look::Wait);
+                };
+                if read_trial(root)?.as_ref() != Some(&trial) {
+                    return Ok(Look::Wait);
+                }
+                let since = milliseconds_since_boot();
+                let phase = Phase::Waiting {
+                    since,
+                    until: since + trial.window * 1000,
+                };
+                let trial = Trial { phase, ..trial };
+                store_trial(root, &trial)?;
+                announce_waiting(&trial);
+                Ok(Look::Wait)
+            }
+            GuardStep::Revert(why) => take_back(ui, root, &trial, &why),
         }
     }
-    match judge_guard(&trial, scene) {
-        GuardStep::Wait => Ok(Look::Wait),
-        GuardStep::BeginWaiting => {
-            let Some(_lock) = lock(root)? else {
-                return Ok(Look::Wait);
-            };
-            if read_trial(root)?.as_ref() != Some(&trial) {
-                return Ok(Look::Wait);
-            }
-            let since = milliseconds_since_boot();
-            let phase = Phase::Waiting {
-                since,
-                until: since + trial.window * 1000,
-            };
-            store_trial(root, &Trial { phase, ..trial })?;
-            Ok(Look::Wait)
+
+    /// Warns the terminals before the end.
+    fn warn(&mut self, trial: &Trial, now: u64) {
+        let Phase::Waiting { until, .. } = trial.phase else {
+            return;
+        };
+        let left = Duration::from_millis(until.saturating_sub(now));
+        let window = Duration::from_secs(trial.window);
+        if self.once || self.has_warned || left > trial_notice::warning_time(window) {
+            return;
         }
-        GuardStep::Revert(why) => take_back(ui, root, &trial, &why),
+        self.has_warned = true;
+        let text = trial_notice::warn_before_end(left, way_back(trial));
+        wall::write_to_terminals(self.ui.runner, &text);
     }
 }
 

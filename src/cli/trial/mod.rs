@@ -34,6 +34,7 @@ use crate::paths;
 use crate::plan::Plan;
 use crate::progress::{self, Work};
 use crate::report;
+use crate::report::trial_notice::{self, WayBack};
 use crate::root::{Root, RootPath};
 use crate::staging::deployments;
 use crate::sys::privileges::Capability;
@@ -245,6 +246,7 @@ impl<'a> RunningTrial<'a> {
             until: since + self.trial.window * 1000,
         };
         store_trial(&self.root, &self.trial)?;
+        announce_waiting(&self.trial);
         self.say(&report::trial::waiting(&self.trial));
         drop(lock);
         if self.detach {
@@ -407,6 +409,22 @@ fn stop_guard(runner: &dyn CommandRunner) {
         if let Err(error) = systemctl::reset_failed(runner, &[unit]) {
             log::info!("{error}");
         }
+    }
+}
+
+/// How the trial goes back, for people who did not begin it.
+fn way_back(trial: &Trial) -> WayBack {
+    match trial.reboots {
+        true => WayBack::Reboot,
+        false => WayBack::Files,
+    }
+}
+
+/// Makes every later login show that a trial waits. A failure stops nothing.
+fn announce_waiting(trial: &Trial) {
+    let text = trial_notice::announce_waiting(now() + trial.window, way_back(trial));
+    if let Err(error) = runtime::announce_at_login(&text) {
+        log::info!("no text at logins: {error}");
     }
 }
 

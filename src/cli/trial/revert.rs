@@ -11,15 +11,16 @@ use crate::cli::recover::undo_interrupted;
 use crate::cli::rollback::{TakeBack, TakingBack};
 use crate::cli::ui::Ui;
 use crate::command::job::{self, Job};
-use crate::command::systemctl;
+use crate::command::{motd, systemctl, wall};
 use crate::node::Host;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::plan::{Allowed, ChangedSince, FinishedRun};
+use crate::report::trial_notice;
 use crate::root::{Root, RootPath};
 use crate::staging::awaited::Leaving;
 use crate::staging::deployments::{self, WayBack};
 use crate::staging::{pins, state};
-use crate::sys::kernel;
+use crate::sys::{kernel, runtime};
 use crate::systemd::changed::is_read_by_manager;
 use crate::time::now;
 use crate::transaction::{self, Lock, id_order};
@@ -28,6 +29,8 @@ use crate::trial::{Phase, Place, Trial, TrialOutcome, TrialResult, VERSION};
 
 /// Seconds after which a panic reboots, in the boot of a trial.
 const PANIC: i32 = 10;
+/// Time for which logins show that a change went back.
+const SHOWN: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time that an ordinary reboot has before it is forced.
 const ORDERLY: Duration = Duration::from_secs(3 * 60);
 /// Time after the start of the kernel in which the command that completes a boot comes first, in milliseconds.
@@ -254,7 +257,23 @@ fn finish(
     };
     end_trial(root, Some(&result))?;
     log::warn!("{}", result.words());
+    announce_end(ui, &result);
     Ok(())
+}
+
+/// Terminals and later logins show that the change is gone.
+fn announce_end(ui: &Ui<'_>, result: &TrialResult) {
+    let text = match result.outcome {
+        TrialOutcome::PartlyReverted => trial_notice::announce_stuck(result.ended, &result.why),
+        _ => trial_notice::announce_taken_back(result.ended, &result.why),
+    };
+    wall::write_to_terminals(ui.runner, &text);
+    if let Err(error) = runtime::announce_at_login(&text) {
+        log::info!("no text at logins: {error}");
+    }
+    if let Err(error) = motd::withdraw_after(ui.runner, SHOWN) {
+        log::info!("{error}");
+    }
 }
 
 /// Reboots, and forces it where an orderly reboot does not come about.
