@@ -66,6 +66,14 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
     let mut plan = planned(apply, &mut session, beforehand.as_ref())?;
+    let reboots = apply.reboot && plan.reboots();
+    let activated = match reboots || apply.no_actions {
+        true => Vec::new(),
+        false => {
+            let policies = &session.cluster(None)?.policies;
+            trial::facts::activate(ui, &session.root, &args.trial, policies, &mut plan)?
+        }
+    };
     show_plan(ui, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
@@ -90,10 +98,16 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
             plan = plan_again(apply, &mut session, &plan, &mut beforehand)?;
         }
         let config = &session.chosen.config.name;
-        let reboots = apply.reboot && plan.reboots();
         let request = TrialRequest::of_plan(&args.trial, config, &plan, reboots);
+        let request = request.with_jobs(activated.clone());
         tried = RunningTrial::begin(ui, &session.root, &lock, request)?;
-        told = match change(ui, apply, &session, &lock, &plan, started) {
+        let work = Change {
+            apply,
+            lock: &lock,
+            activated: &activated,
+            started,
+        };
+        told = match change(ui, &work, &session, &plan) {
             Ok(told) => told,
             Err(error) => {
                 return Err(match tried {
@@ -203,16 +217,31 @@ fn force(session: &Session<'_>, plan: &Plan) {
     }
 }
 
+/// A change of the node that was decided.
+struct Change<'a> {
+    apply: &'a ApplyArgs,
+    lock: &'a Lock,
+    /// The jobs of a trial.
+    activated: &'a [Job],
+    started: u64,
+}
+
 /// Carries the plan out, with everything that comes before and after it on a running node.
 fn change(
     ui: &Ui<'_>,
-    apply: &ApplyArgs,
+    change: &Change<'_>,
     session: &Session<'_>,
-    lock: &Lock,
     plan: &Plan,
-    started: u64,
 ) -> Result<JobsDone> {
+    let Change {
+        apply,
+        lock,
+        activated,
+        started,
+    } = *change;
     let (mut jobs, left) = jobs(apply, session, plan);
+    let others = jobs.into_iter().filter(|job| !activated.contains(job));
+    jobs = activated.iter().cloned().chain(others).collect();
     let stopped = stop_workloads(apply, session, plan)?;
     let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
     jobs.extend(restarts.then(Stopped::job));

@@ -14,7 +14,7 @@ use super::recover::recover_first;
 use super::session::open_root;
 use super::trial::{self, RunningTrial, TrialRequest};
 use super::work::RunWork;
-use super::{Output, RollbackArgs, keys, machine};
+use super::{Output, RollbackArgs, keys, machine, policies};
 use crate::checkpoint::kubernetes_minor;
 use crate::command::CommandRunner;
 use crate::command::job::Job;
@@ -153,7 +153,17 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         let notices = kubelet_notices(&root, &way.leaving.to).unwrap_or_default();
         back.plan.notices.extend(notices);
     }
-    trial::facts::add_to_plan(&root, &args.trial, &mut back.plan, false)?;
+    let mut jobs = jobs.clone();
+    if is_tried {
+        trial::facts::add_to_plan(&root, &args.trial, &mut back.plan, false)?;
+        let policies = policies::cluster(&root, None)?.policies;
+        let activated = match args.no_actions {
+            true => Vec::new(),
+            false => trial::facts::activate(ui, &root, &args.trial, &policies, &mut back.plan)?,
+        };
+        let others = jobs.into_iter().filter(|job| !activated.contains(job));
+        jobs = activated.iter().cloned().chain(others).collect();
+    }
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if ui.output == Output::Text || !plan.blockers.is_empty() {
@@ -196,6 +206,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     let what = format!("rollback of {}", run.config);
     let request = TrialRequest {
         forgets: vec![run.id.clone()],
+        jobs: jobs.clone(),
         ..TrialRequest::of_plan(&args.trial, &what, plan, false)
     };
     let tried = RunningTrial::begin(ui, &root, &lock, request)?;

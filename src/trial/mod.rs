@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::job::Job;
+use crate::command::network_manager::Checkpoint;
 use crate::node::boot::BootIdentity;
 use crate::node::login_session::LoginSession;
 
@@ -120,7 +122,10 @@ pub struct Trial {
     pub probes: Vec<String>,
     /// The checkpoint of NetworkManager.
     #[serde(default)]
-    pub checkpoint: Option<String>,
+    pub checkpoint: Option<Checkpoint>,
+    /// Jobs that make the services read the files of before.
+    #[serde(default)]
+    pub jobs_back: Vec<Job>,
     /// Runs that leave the history once it is confirmed.
     #[serde(default)]
     pub forgets: Vec<String>,
@@ -337,6 +342,7 @@ mod tests {
             login: LoginSession::default(),
             probes: Vec::new(),
             checkpoint: None,
+            jobs_back: Vec::new(),
             forgets: Vec::new(),
             panic: None,
         }

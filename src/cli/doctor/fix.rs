@@ -7,6 +7,7 @@ use crate::cli::access::{self, AccessNeed};
 use crate::cli::evidence::NodeEvidence;
 use crate::cli::keys;
 use crate::cli::machine;
+use crate::cli::policies;
 use crate::cli::recover::recover_first;
 use crate::cli::session::{open_root, payload_bytes, with_disk};
 use crate::cli::trial::{self, RunningTrial, TrialRequest};
@@ -85,6 +86,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         node: &node,
     };
     let mut plan = cure.plan(work)?;
+    let policies = policies::cluster(&root, None)?.policies;
+    let jobs = trial::facts::activate(ui, &root, &args.cure.trial, &policies, &mut plan)?;
     trial::facts::add_to_plan(&root, &args.cure.trial, &mut plan, false)?;
     cure.show(&plan)?;
     if !plan.blockers.is_empty() {
@@ -113,9 +116,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
             Some(_) => &trial::LATER,
             None => &[],
         },
-        jobs: &[],
+        jobs: &jobs,
     };
     let request = TrialRequest::of_plan(&args.cure.trial, &cure.name(), &plan, false);
+    let request = request.with_jobs(jobs.clone());
     let tried = RunningTrial::begin(ui, &root, &lock, request)?;
     if let Err(error) = run.transact() {
         return Err(match tried {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::{remove_reserve, revert, stop_guard};
+use super::{end_checkpoint, remove_reserve, revert, stop_guard};
 use crate::cli::access::{self, AccessNeed};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
@@ -53,6 +53,7 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
         }
     };
     let result = confirm_trial(&root, &lock, &trial, by)?;
+    end_checkpoint(ui.runner, &trial);
     drop(lock);
     stop_guard(ui.runner);
     let text = match ui.output {

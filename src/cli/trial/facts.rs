@@ -3,11 +3,16 @@
 use anyhow::Result;
 
 use super::super::TryArgs;
+use crate::cli::ui::Ui;
+use crate::command::job::Job;
+use crate::daemon::policies::ClusterPolicies;
 use crate::invocation::mco_rescue;
 use crate::node::boot_counter::{self, Counting};
 use crate::node::host::systemd_runs;
+use crate::node::services_at_work::ServicesAtWork;
 use crate::notice::Notice;
 use crate::plan::Plan;
+use crate::plan::activation::{self, Activation};
 use crate::report;
 use crate::root::{Root, RootPath};
 use crate::sys::kernel;
@@ -29,6 +34,49 @@ const OTHERS: [(&str, &str); 3] = [
         "bootc-operator-switch.service",
     ),
 ];
+
+/// Returns the jobs after which the services use the new files of a plan in this boot; none without a trial. The plan gets a
+/// notice on them.
+///
+/// # Errors
+/// The node cannot be read.
+pub(in crate::cli) fn activate(
+    ui: &Ui<'_>,
+    root: &Root,
+    args: &TryArgs,
+    policies: &ClusterPolicies,
+    plan: &mut Plan,
+) -> Result<Vec<Job>> {
+    if args.window.is_none() || !systemd_runs(root) {
+        return Ok(Vec::new());
+    }
+    let read = |path: &RootPath| root.read_small(path).ok().flatten();
+    let changed = activation::changed_paths(plan, &read);
+    let settings = activation::changed_settings(plan, &read);
+    let services = ServicesAtWork::observe(root, ui.runner, &settings)?;
+    let Activation { jobs, left } = activation::activation_jobs(&changed, &services, policies);
+    let mut add = |message: String| {
+        plan.notices.push(Notice {
+            subject: "trial".to_owned(),
+            message,
+        });
+    };
+    if !jobs.is_empty() {
+        let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+        add(format!(
+            "the services use the new files at once: {}",
+            jobs.join(", ")
+        ));
+    }
+    if !left.is_empty() {
+        let left: Vec<String> = left
+            .iter()
+            .map(|left| format!("{} {}", left.path, left.why))
+            .collect();
+        add(format!("not tried: {}", left.join("; ")));
+    }
+    Ok(jobs)
+}
 
 /// Adds to a plan what a trial of it means on this node, and what stands against it.
 ///

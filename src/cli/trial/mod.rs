@@ -17,6 +17,8 @@ use anyhow::{Context, Result, bail};
 
 use super::{Output, TryArgs};
 use crate::cli::ui::Ui;
+use crate::command::job::Job;
+use crate::command::network_manager::{self, Begun, Checkpoint};
 use crate::command::{CommandRunner, guard_unit, systemctl};
 use crate::drift::text_object;
 use crate::error::{ExitCode, RunError};
@@ -31,7 +33,7 @@ use crate::node::space::Mounted;
 use crate::node::{Host, Labels};
 use crate::object::Kind;
 use crate::paths;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedStep, activation};
 use crate::progress::{self, Work};
 use crate::report;
 use crate::report::trial_notice::{self, WayBack};
@@ -61,6 +63,10 @@ pub(super) const LATER: [Capability; 10] = [
 ];
 /// Pause between two looks at a trial.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Directory of the connections of NetworkManager.
+const CONNECTIONS: &str = "etc/NetworkManager/system-connections";
+/// Seconds after the guard at which NetworkManager goes back by itself.
+const MARGIN: u32 = 60;
 /// Least size of the space that is kept for the way back, in bytes.
 const RESERVE: u64 = 4 << 20;
 
@@ -95,6 +101,10 @@ pub(super) struct TrialRequest<'a> {
     pub old_bytes: u64,
     /// Runs that leave the history once it is confirmed.
     pub forgets: Vec<String>,
+    /// The jobs after which the services use the new files.
+    pub jobs: Vec<Job>,
+    /// Connections of NetworkManager change.
+    pub network: bool,
 }
 
 impl<'a> TrialRequest<'a> {
@@ -112,7 +122,15 @@ impl<'a> TrialRequest<'a> {
                 .map(|planned| planned.step.old_size())
                 .sum(),
             forgets: Vec::new(),
+            jobs: Vec::new(),
+            network: !reboots && plan.steps.iter().any(|planned| is_of_the_network(planned)),
         }
+    }
+
+    /// With the jobs after which the services use the new files.
+    #[must_use]
+    pub(super) fn with_jobs(self, jobs: Vec<Job>) -> Self {
+        Self { jobs, ..self }
     }
 }
 
@@ -161,15 +179,19 @@ impl<'a> RunningTrial<'a> {
             login: observe_session(),
             probes: request.args.probe.clone(),
             checkpoint: None,
+            jobs_back: activation::revert_jobs(&request.jobs),
             forgets: request.forgets,
             panic: None,
         };
-        let running = Self {
+        let mut running = Self {
             ui,
             root: root.again()?,
             trial,
             detach: request.args.detach,
         };
+        if request.network {
+            running.trial.checkpoint = begin_checkpoint(ui.runner, window);
+        }
         let begun = running
             .reserve(request.old_bytes)
             .and_then(|()| Ok(store_trial(root, &running.trial)?))
@@ -193,6 +215,7 @@ impl<'a> RunningTrial<'a> {
 
     /// The command failed, and nothing of the change is left: no trial is left either.
     fn forget(&self) {
+        end_checkpoint(self.ui.runner, &self.trial);
         if let Err(error) = end_trial(&self.root, None) {
             log::warn!("{error}. The guard ends the trial");
         }
@@ -246,6 +269,18 @@ impl<'a> RunningTrial<'a> {
             until: since + self.trial.window * 1000,
         };
         store_trial(&self.root, &self.trial)?;
+        if let Some(checkpoint) = &self.trial.checkpoint {
+            let seconds = u32::try_from(self.trial.window)
+                .unwrap_or(u32::MAX)
+                .saturating_add(MARGIN);
+            match network_manager::extend_checkpoint(self.ui.runner, checkpoint, seconds) {
+                Ok(true) => {}
+                Ok(false) => {
+                    log::info!("the checkpoint of NetworkManager is gone: it was restarted")
+                }
+                Err(error) => log::warn!("{error}"),
+            }
+        }
         announce_waiting(&self.trial);
         self.say(&report::trial::waiting(&self.trial));
         drop(lock);
@@ -409,6 +444,42 @@ fn stop_guard(runner: &dyn CommandRunner) {
         if let Err(error) = systemctl::reset_failed(runner, &[unit]) {
             log::info!("{error}");
         }
+    }
+}
+
+/// Returns true for a step that changes a connection of NetworkManager.
+fn is_of_the_network(planned: &PlannedStep) -> bool {
+    planned.step.path().is_in(CONNECTIONS)
+}
+
+/// NetworkManager goes back by itself a little later than the guard: a second owner of the way back.
+fn begin_checkpoint(runner: &dyn CommandRunner, window: Duration) -> Option<Checkpoint> {
+    let seconds = u32::try_from(window.as_secs()).unwrap_or(u32::MAX);
+    match network_manager::begin_checkpoint(runner, seconds.saturating_add(2 * MARGIN)) {
+        Ok(Begun::Armed(checkpoint)) => Some(checkpoint),
+        Ok(Begun::NotRunning) => None,
+        Ok(Begun::Held(words)) => {
+            log::warn!(
+                "another program holds a checkpoint of NetworkManager ({words}); it stays, and the guard alone takes the \
+                 connections back"
+            );
+            None
+        }
+        Err(error) => {
+            log::warn!(
+                "no checkpoint of NetworkManager: {error}; the guard alone takes the connections back"
+            );
+            None
+        }
+    }
+}
+
+/// Ends the checkpoint without a rollback.
+fn end_checkpoint(runner: &dyn CommandRunner, trial: &Trial) {
+    if let Some(checkpoint) = &trial.checkpoint
+        && let Err(error) = network_manager::commit_checkpoint(runner, checkpoint)
+    {
+        log::warn!("the checkpoint of NetworkManager: {error}");
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cli::recover::undo_interrupted;
 use crate::cli::rollback::{TakeBack, TakingBack};
 use crate::cli::ui::Ui;
 use crate::command::job::{self, Job};
+use crate::command::network_manager::{self, RolledBack};
 use crate::command::{motd, systemctl, wall};
 use crate::node::Host;
 use crate::node::login_session::milliseconds_since_boot;
@@ -140,6 +141,10 @@ fn take_files_back(
     trial: &Trial,
     tells: bool,
 ) -> Result<Vec<String>> {
+    // NetworkManager first: it writes connections anew, and the bytes of before come after it.
+    if tells {
+        roll_network_back(ui, trial);
+    }
     undo_interrupted(root, ui.runner, lock)?;
     let mut left = Vec::new();
     let mut paths: Vec<RootPath> = Vec::new();
@@ -176,24 +181,32 @@ fn take_files_back(
         back.carry_out(root, ui.runner, lock, now(), &[])?;
     }
     if tells {
-        left.extend(tell_services(ui, &paths, jobs));
+        left.extend(tell_services(ui, trial, &paths, jobs));
     }
     Ok(left)
 }
 
 /// Makes the services read the old files. A job that fails stops none of the others.
-fn tell_services(ui: &Ui<'_>, paths: &[RootPath], mut jobs: Vec<Job>) -> Vec<String> {
-    if paths.iter().any(is_read_by_manager) {
-        jobs.retain(|job| *job != Job::DaemonReload);
-        jobs.insert(0, Job::DaemonReload);
+fn tell_services(ui: &Ui<'_>, trial: &Trial, paths: &[RootPath], jobs: Vec<Job>) -> Vec<String> {
+    let mut all = trial.jobs_back.clone();
+    let new: Vec<Job> = jobs.into_iter().filter(|job| !all.contains(job)).collect();
+    all.extend(new);
+    if paths.iter().any(is_read_by_manager) && !all.contains(&Job::DaemonReload) {
+        all.insert(0, Job::DaemonReload);
     }
-    let mut failed = Vec::new();
-    for one in jobs {
-        if let Err(error) = job::carry_out(ui.runner, &one) {
-            failed.push(format!("{one}: {error}"));
-        }
+    job::carry_out_all(ui.runner, &all)
+}
+
+/// NetworkManager goes back to its checkpoint. A failure stops nothing: the files go back, too.
+fn roll_network_back(ui: &Ui<'_>, trial: &Trial) {
+    let Some(checkpoint) = &trial.checkpoint else {
+        return;
+    };
+    match network_manager::roll_back_checkpoint(ui.runner, checkpoint) {
+        Ok(RolledBack::Done(failed)) => failed.iter().for_each(|device| log::warn!("{device}")),
+        Ok(RolledBack::Gone) => log::info!("the checkpoint of NetworkManager is gone"),
+        Err(error) => log::warn!("{error}"),
     }
-    failed
 }
 
 /// Makes the deployment from before the one of the next boot, or drops what is staged or first where it runs already.
