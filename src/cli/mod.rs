@@ -53,6 +53,7 @@ use crate::error::ExitCode;
 use crate::invocation;
 use crate::plan::fit::Accepted;
 use crate::plan::{AcceptedRisks, Allowed, Options};
+use crate::probes::{Probe, parse_probe};
 use crate::source::LATEST;
 use crate::staging::image_source::SourceOptions;
 use crate::sys::privileges;
@@ -691,9 +692,9 @@ pub struct TryArgs {
 
     /// With --try: confirm it without a login, once this probe succeeds twice: default-route,
     /// name-servers, api, kubelet, sshd, or a command; may be given several times, and all
-    /// have to succeed
-    #[arg(long, value_name = "PROBE", requires = "window")]
-    pub probe: Vec<String>,
+    /// have to succeed, with those in /etc/mco-rescue/probes.d
+    #[arg(long, value_name = "PROBE", requires = "window", value_parser = parse_probe)]
+    pub probe: Vec<Probe>,
 
     /// With --try: end as soon as the change is in place, and do not wait for the confirmation
     #[arg(long, requires = "window")]

@@ -39,7 +39,7 @@ impl TrialReport {
                 Phase::Reverting { why } => Some(why.clone()),
                 _ => None,
             },
-            probes: trial.probes.clone(),
+            probes: trial.probes.iter().map(ToString::to_string).collect(),
             guarded,
         }
     }
@@ -92,7 +92,10 @@ pub fn accidents(all: &[Accident]) -> String {
 pub fn waiting(trial: &Trial) -> String {
     let probes = match trial.probes.is_empty() {
         true => String::new(),
-        false => format!(", or {} succeed", trial.probes.join(" and ")),
+        false => {
+            let all: Vec<String> = trial.probes.iter().map(ToString::to_string).collect();
+            format!(", or succeeds in {}", all.join(", "))
+        }
     };
     wrap(
         &format!(

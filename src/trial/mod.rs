@@ -15,6 +15,7 @@ use crate::command::job::Job;
 use crate::command::network_manager::Checkpoint;
 use crate::node::boot::BootIdentity;
 use crate::node::login_session::LoginSession;
+use crate::probes::Probe;
 
 /// Version of the files.
 pub const VERSION: u32 = 1;
@@ -119,7 +120,7 @@ pub struct Trial {
     pub login: LoginSession,
     /// Probes that confirm it.
     #[serde(default)]
-    pub probes: Vec<String>,
+    pub probes: Vec<Probe>,
     /// The checkpoint of NetworkManager.
     #[serde(default)]
     pub checkpoint: Option<Checkpoint>,

@@ -1,18 +1,21 @@
 //! The guard of a trial: it takes the change back at the end of the time. It runs outside of every login.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use super::{announce_waiting, boot, end_guards, remove_reserve, revert, way_back};
+use super::confirm::confirm_trial;
+use super::{announce_waiting, boot, end_checkpoint, end_guards, remove_reserve, revert, way_back};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::command::{systemctl, wall};
 use crate::error::ExitCode;
+use crate::net::Names;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::login_session::milliseconds_since_boot;
+use crate::probes::{ProbeContext, ProbeRounds, run_round};
 use crate::report::trial_notice;
 use crate::root::Root;
 use crate::staging::state;
@@ -36,6 +39,8 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
         root: &root,
         once,
         has_warned: false,
+        rounds: ProbeRounds::default(),
+        failed: None,
     };
     loop {
         // A guard that hangs is killed and started again.
@@ -72,6 +77,10 @@ struct Guard<'a> {
     once: bool,
     /// The terminals got their warning.
     has_warned: bool,
+    /// The rounds of the probes so far.
+    rounds: ProbeRounds,
+    /// The last probe that failed.
+    failed: Option<String>,
 }
 
 impl Guard<'_> {
@@ -111,6 +120,7 @@ impl Guard<'_> {
         match judge_guard(&trial, scene) {
             GuardStep::Wait => {
                 self.warn(&trial, scene.now);
+                self.probe(&trial)?;
                 Ok(Look::Wait)
             }
             GuardStep::BeginWaiting => {
@@ -130,8 +140,58 @@ impl Guard<'_> {
                 announce_waiting(&trial);
                 Ok(Look::Wait)
             }
-            GuardStep::Revert(why) => take_back(ui, root, &trial, &why),
+            GuardStep::Revert(why) => {
+                let failed = self.failed.as_ref().map(|words| format!("; probe {words}"));
+                let why = why + &failed.unwrap_or_default();
+                take_back(ui, root, &trial, &why)
+            }
         }
+    }
+
+    /// Runs the probes, if it is time, and confirms the trial once they have succeeded twice.
+    fn probe(&mut self, trial: &Trial) -> Result<()> {
+        let Phase::Waiting { since, until } = trial.phase else {
+            return Ok(());
+        };
+        let began = milliseconds_since_boot();
+        if self.once || trial.probes.is_empty() || self.rounds.next_at(began) > began {
+            return Ok(());
+        }
+        let left = Duration::from_millis(until.saturating_sub(began));
+        let context = ProbeContext {
+            root: self.root,
+            runner: self.ui.runner,
+            names: Names::default(),
+            in_place_since: Some(since),
+            until: Instant::now() + left,
+            ended: &|| !matches!(read_trial(self.root), Ok(Some(_))),
+        };
+        let results = run_round(&trial.probes, &context);
+        let bad = results.iter().find(|result| !result.good);
+        let bad = bad.map(|result| format!("{}: {}", result.name, result.said));
+        if bad != self.failed {
+            if let Some(words) = &bad {
+                log::warn!("probe {words}");
+            }
+            self.failed = bad;
+        }
+        if !self
+            .rounds
+            .add_round(began, milliseconds_since_boot(), &results)
+        {
+            return Ok(());
+        }
+        let Some(lock) = lock(self.root)? else {
+            return Ok(());
+        };
+        if read_trial(self.root)?.as_ref() == Some(trial) {
+            let names: Vec<String> = results.into_iter().map(|result| result.name).collect();
+            let by = format!("confirmed by probes ({})", names.join(", "));
+            let result = confirm_trial(self.root, &lock, trial, by)?;
+            end_checkpoint(self.ui.runner, trial);
+            log::warn!("{}", result.words());
+        }
+        Ok(())
     }
 
     /// Warns the terminals before the end.

@@ -34,6 +34,7 @@ use crate::node::{Host, Labels};
 use crate::object::Kind;
 use crate::paths;
 use crate::plan::{Plan, PlannedStep, activation};
+use crate::probes::{Probe, list_probes};
 use crate::progress::{self, Work};
 use crate::report;
 use crate::report::trial_notice::{self, WayBack};
@@ -123,7 +124,7 @@ impl<'a> TrialRequest<'a> {
                 .sum(),
             forgets: Vec::new(),
             jobs: Vec::new(),
-            network: !reboots && plan.steps.iter().any(|planned| is_of_the_network(planned)),
+            network: !reboots && plan.steps.iter().any(is_of_the_network),
         }
     }
 
@@ -177,7 +178,7 @@ impl<'a> RunningTrial<'a> {
             booted: false,
             system: request.from.map(|from| TrialSystem { from }),
             login: observe_session(),
-            probes: request.args.probe.clone(),
+            probes: all_probes(root, request.args)?,
             checkpoint: None,
             jobs_back: activation::revert_jobs(&request.jobs),
             forgets: request.forgets,
@@ -445,6 +446,16 @@ fn stop_guard(runner: &dyn CommandRunner) {
             log::info!("{error}");
         }
     }
+}
+
+/// The probes that confirm the trial: those that were asked for, and with them those of the site.
+fn all_probes(root: &Root, args: &TryArgs) -> Result<Vec<Probe>> {
+    let mut all = args.probe.clone();
+    if !all.is_empty() {
+        let own = list_probes(root)?;
+        all.extend(own.into_iter().filter(|probe| !args.probe.contains(probe)));
+    }
+    Ok(all)
 }
 
 /// Returns true for a step that changes a connection of NetworkManager.
