@@ -70,21 +70,25 @@ pub(super) fn run_command(command: &str, context: &ProbeContext<'_>) -> Result<S
 pub(super) fn run_file(name: &str, context: &ProbeContext<'_>) -> Result<String, String> {
     let directory = RootPath::fixed(PROBES_D);
     let path = directory.join(name).map_err(|error| error.to_string())?;
-    for checked in [&directory, &path] {
-        check_owner(context.root, checked)?;
-    }
+    check_owner(context.root, &directory, libc::S_IFDIR)?;
+    check_owner(context.root, &path, libc::S_IFREG)?;
     let program = context.root.outer_name(&path);
     let program = program.map_err(|error| error.to_string())?;
     let program = program.ok_or_else(|| format!("{path} is missing"))?;
     run(program.display().to_string(), Vec::new(), context)
 }
 
-/// Refuses what others than root could have changed: it would run as root.
-fn check_owner(root: &Root, path: &RootPath) -> Result<(), String> {
+/// Refuses what others than root could have changed: it would run as root. A link is not followed, as its target was not looked at.
+fn check_owner(root: &Root, path: &RootPath, wanted: u32) -> Result<(), String> {
     let stat = stat_of(root, path).map_err(|error| error.to_string())?;
     let stat = stat.ok_or_else(|| format!("{path} is missing"))?;
     let mode = stat.st_mode & 0o7777;
-    let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+    if stat.st_mode & libc::S_IFMT != wanted {
+        return Err(match wanted {
+            libc::S_IFDIR => format!("{path} is no directory"),
+            _ => format!("{path} is no regular file; put a copy of the program there"),
+        });
+    }
     if stat.st_uid != 0 {
         return Err(format!(
             "{path} belongs to user {}, not to root, and is not run: chown root {path}",
@@ -96,10 +100,8 @@ fn check_owner(root: &Root, path: &RootPath) -> Result<(), String> {
             "{path} has mode {mode:04o}, so others could change it, and it is not run: chmod go-w {path}"
         ));
     }
-    if !is_directory && !is_executable(&stat) {
-        return Err(format!(
-            "{path} is no executable file: chmod u+x {path}, or remove it"
-        ));
+    if mode & EXECUTABLE == 0 {
+        return Err(format!("{path} is not executable: chmod u+x {path}"));
     }
     Ok(())
 }
@@ -116,6 +118,10 @@ fn run(program: String, args: Vec<String>, context: &ProbeContext<'_>) -> Result
         Ok(output) => judge_output(&output),
         Err(CommandError::TimedOut(_, seconds)) => Err(format!(
             "it did not end within {seconds} s and was killed with everything that it started"
+        )),
+        // The shell starts always; a file may have no first line that names its interpreter.
+        Err(CommandError::Failed(program, reason)) => Err(format!(
+            "{program} cannot be started ({reason}); a script begins with #!/bin/sh"
         )),
         Err(error) => Err(error.to_string()),
     }

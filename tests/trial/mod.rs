@@ -2,5 +2,6 @@
 
 mod network_manager;
 mod notices;
+mod probes;
 mod services;
 mod sessions;
