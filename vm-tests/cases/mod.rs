@@ -1,6 +1,7 @@
 //! One file for each person's story.
 
 mod actions;
+mod boot_counter;
 mod boxed_os;
 mod configs;
 mod crash_images;
