@@ -189,8 +189,17 @@ pub fn activate_file(runner: &dyn CommandRunner, path: &str) -> Result<bool, Com
         let words = format!("NetworkManager ignores {path}: see journalctl -b -u NetworkManager");
         return Err(CommandError::Failed("nmcli".into(), words));
     };
-    if !profile.active && !is_automatic(runner, &profile.uuid)? {
-        return Ok(false);
+    if !profile.active {
+        let settings = query_settings(runner, &profile.uuid)?;
+        if !settings.automatic {
+            return Ok(false);
+        }
+        if is_in_ovs_bridge(runner, &settings.device)? {
+            log::warn!(
+                "{path}: its device is in a bridge of Open vSwitch, which is made of this file at the boot: not activated now"
+            );
+            return Ok(false);
+        }
     }
     let line = [
         "--wait",
@@ -210,18 +219,45 @@ pub fn activate_file(runner: &dyn CommandRunner, path: &str) -> Result<bool, Com
     }
 }
 
-/// Returns true if NetworkManager activates the connection by itself.
-fn is_automatic(runner: &dyn CommandRunner, uuid: &str) -> Result<bool, CommandError> {
-    let line = [
-        "-g",
-        "connection.autoconnect",
-        "connection",
-        "show",
-        "uuid",
-        uuid,
-    ];
+/// Settings of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Settings {
+    /// NetworkManager activates it by itself.
+    automatic: bool,
+    /// The name of its device; empty if it goes by something else.
+    device: String,
+    /// The kind of the controller, if it is a port.
+    controller: String,
+}
+
+fn query_settings(runner: &dyn CommandRunner, uuid: &str) -> Result<Settings, CommandError> {
+    let fields = "connection.autoconnect,connection.interface-name,connection.slave-type";
+    let line = ["-g", fields, "connection", "show", "uuid", uuid];
     let answer = succeed(runner, &nmcli_line(&line, BUS))?;
-    Ok(answer.stdout.trim() == "yes")
+    let mut lines = answer.stdout.lines().map(str::trim);
+    let mut next = || lines.next().unwrap_or_default().to_owned();
+    Ok(Settings {
+        automatic: next() == "yes",
+        device: next(),
+        controller: next(),
+    })
+}
+
+/// Returns true if the device is a port of Open vSwitch by another connection: the node's own scripts make such a bridge
+/// of the device's connection at the boot, and an activation would take the device out of it. Without a name, any such port counts.
+fn is_in_ovs_bridge(runner: &dyn CommandRunner, device: &str) -> Result<bool, CommandError> {
+    let line = ["-t", "-f", "UUID,DEVICE", "connection", "show", "--active"];
+    let answer = succeed(runner, &nmcli_line(&line, BUS))?;
+    for line in answer.stdout.lines() {
+        let Some((uuid, name)) = line.split_once(':') else {
+            continue;
+        };
+        let is_it = device.is_empty() || name == device;
+        if is_it && query_settings(runner, uuid)?.controller == "ovs-port" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A connection that NetworkManager has read.
@@ -406,6 +442,49 @@ mod tests {
             assert!(roll_back_checkpoint(&Never, &all).is_err());
             assert!(extend_checkpoint(&Never, &all, 10).is_err());
         }
+    }
+
+    /// STUB of nmcli: the answers of a node whose device is in a bridge of Open vSwitch.
+    struct Bridged(std::cell::RefCell<Vec<String>>);
+
+    impl CommandRunner for Bridged {
+        fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+            let said = command.args.join(" ");
+            let answer = match said.as_str() {
+                "connection reload" => "",
+                "-t -f UUID,ACTIVE,FILENAME connection show" => {
+                    "a:no:/etc/a\nb:yes:/run/b\nc:no:/etc/c\nd:no:/etc/d\n"
+                }
+                "-t -f UUID,DEVICE connection show --active" => "x:br-ex\nb:ens3\n",
+                said if said.ends_with("uuid a") => "yes\nens3\n\n",
+                said if said.ends_with("uuid b") => "yes\nens3\novs-port\n",
+                said if said.ends_with("uuid c") && said.starts_with("-g") => "yes\nens4\n\n",
+                said if said.ends_with("uuid d") => "yes\n\n\n",
+                said if said.ends_with("uuid x") => "yes\nbr-ex\novs-port\n",
+                _ => {
+                    self.0.borrow_mut().push(said.clone());
+                    ""
+                }
+            };
+            Ok(CommandOutput {
+                status: Some(0),
+                stdout: answer.to_owned(),
+                stderr: String::new(),
+            })
+        }
+    }
+
+    #[test]
+    fn a_device_is_not_taken_out_of_a_bridge_of_open_vswitch() {
+        let node = Bridged(std::cell::RefCell::default());
+        for path in ["/etc/a", "/etc/d"] {
+            assert_eq!(activate_file(&node, path), Ok(false), "{path}");
+        }
+        assert_eq!(node.0.borrow().len(), 0);
+        assert_eq!(activate_file(&node, "/etc/c"), Ok(true));
+        assert_eq!(node.0.take(), ["--wait 60 connection up uuid c"]);
+        // The port itself is active: its own file has changed.
+        assert_eq!(activate_file(&node, "/run/b"), Ok(true));
     }
 
     #[test]

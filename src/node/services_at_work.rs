@@ -11,6 +11,8 @@ use super::neighbours;
 
 /// Longest value of a kernel setting that is kept.
 const LONGEST_VALUE: usize = 4096;
+/// Largest number of settings that are kept; a pattern can stand for those of many devices.
+const MOST_SETTINGS: usize = 4096;
 
 /// Services, units and kernel settings before a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub enum ServicesError {
 }
 
 impl ServicesAtWork {
-    /// Reads them. `settings` are names of kernel settings, such as `net/ipv4/ip_forward`.
+    /// Reads them. `settings` are names of kernel settings, such as `net/ipv4/ip_forward` or `net/ipv4/conf/*/rp_filter`.
     ///
     /// # Errors
     /// systemctl gives no answer, or a path cannot be read.
@@ -85,13 +87,154 @@ impl ServicesAtWork {
 
 /// One that cannot be read, such as the setting of a missing module, has no value to go back to.
 fn read_settings(root: &Root, names: &[String]) -> Vec<String> {
-    let value = |name: &String| {
-        let path = RootPath::parse(&format!("/proc/sys/{name}")).ok()?;
-        let bytes = root.read_within(&path, 1 << 16).ok().flatten()?;
+    let value = |path: &RootPath| {
+        let name = path.relative().strip_prefix("proc/sys/")?;
+        let bytes = root.read_within(path, 1 << 16).ok().flatten()?;
         let text = String::from_utf8(bytes).ok()?;
         let text = text.trim_end();
         let plain = !text.contains('\n') && text.len() <= LONGEST_VALUE;
         plain.then(|| format!("{name}={text}"))
     };
-    names.iter().filter_map(value).collect()
+    let names = names.iter().flat_map(|name| find_settings(root, name));
+    let paths: BTreeSet<RootPath> = names.take(MOST_SETTINGS).collect();
+    paths.iter().filter_map(value).collect()
+}
+
+/// Returns the paths of a setting, or of all those that a pattern stands for.
+fn find_settings(root: &Root, name: &str) -> Vec<RootPath> {
+    let mut found = vec![RootPath::fixed("proc/sys")];
+    for part in name.split('/') {
+        let below = |folder: &RootPath| -> Vec<RootPath> {
+            let names = match part.contains(['*', '?']) {
+                true => root.list(folder).unwrap_or_default(),
+                false => vec![part.to_owned()],
+            };
+            let names = names
+                .iter()
+                .filter(|name| fits(part.as_bytes(), name.as_bytes()));
+            names.filter_map(|name| folder.join(name).ok()).collect()
+        };
+        found = found.iter().flat_map(below).take(MOST_SETTINGS).collect();
+    }
+    found
+}
+
+/// Compares with `*` for any letters and `?` for one. After a mismatch the last `*` takes one letter more.
+fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut here, mut at) = (0, 0);
+    let mut last_star: Option<(usize, usize)> = None;
+    while at < name.len() {
+        match (pattern.get(here), name.get(at)) {
+            (Some(b'*'), _) => {
+                last_star = Some((here, at));
+                here += 1;
+            }
+            (Some(wanted), Some(letter)) if *wanted == b'?' || wanted == letter => {
+                here += 1;
+                at += 1;
+            }
+            _ => match last_star {
+                None => return false,
+                Some((star, taken)) => {
+                    last_star = Some((star, taken + 1));
+                    here = star + 1;
+                    at = taken + 1;
+                }
+            },
+        }
+    }
+    pattern.iter().skip(here).all(|letter| *letter == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{CommandLine, CommandOutput};
+    use std::fs;
+
+    /// STUB of systemctl.
+    struct Manager;
+
+    impl CommandRunner for Manager {
+        fn run(&self, _: &CommandLine) -> Result<CommandOutput, CommandError> {
+            let lines = "sshd.service loaded active running OpenSSH\nsite.service loaded failed failed A site\n";
+            Ok(CommandOutput {
+                status: Some(0),
+                stdout: lines.to_owned(),
+                stderr: String::new(),
+            })
+        }
+    }
+
+    #[test]
+    fn patterns_fit_as_those_of_a_shell() {
+        for (pattern, name, wanted) in [
+            ("*", "eth0", true),
+            ("eth*", "eth0.5", true),
+            ("e?h*5", "eth0.5", true),
+            ("eth?", "eth", false),
+            ("", "", true),
+            ("", "a", false),
+            ("*a*b", "xaxbxb", true),
+            ("*a*b", "xaxbx", false),
+        ] {
+            assert_eq!(
+                fits(pattern.as_bytes(), name.as_bytes()),
+                wanted,
+                "{pattern} {name}"
+            );
+        }
+        // A hostile one takes no longer than the product of the lengths.
+        let (pattern, name) = ("*a".repeat(200) + "b", "a".repeat(2000));
+        assert!(!fits(pattern.as_bytes(), name.as_bytes()));
+    }
+
+    #[test]
+    fn units_links_and_settings_of_before_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("proc/sys/net/ipv4/conf/eth0/rp_filter", "1\n"),
+            ("proc/sys/net/ipv4/conf/eth1.5/rp_filter", "2\n"),
+            ("proc/sys/net/ipv4/conf/eth1.5/other", "3\n"),
+            ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+            ("proc/sys/kernel/lines", "one\ntwo\n"),
+            ("usr/lib/systemd/system/site.service", ""),
+            ("etc/systemd/system/own.service", ""),
+            (
+                "etc/systemd/system/multi-user.target.wants/site.service",
+                "",
+            ),
+            (
+                "usr/lib/systemd/system/basic.target.wants/other.service",
+                "",
+            ),
+        ] {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let root = Root::open(dir.path()).unwrap();
+        let names = [
+            "net/ipv4/conf/*/rp_filter",
+            "net/ipv4/conf/eth?/rp_filter",
+            "net/ipv4/tcp_rmem",
+            "kernel/lines",
+            "no/such",
+        ];
+        let names = names.map(str::to_owned);
+        let all = ServicesAtWork::observe(&root, &Manager, &names).unwrap();
+        assert_eq!(
+            all.settings,
+            [
+                "net/ipv4/conf/eth0/rp_filter=1",
+                "net/ipv4/conf/eth1.5/rp_filter=2",
+                "net/ipv4/tcp_rmem=4096\t131072\t6291456"
+            ]
+        );
+        assert!(all.unit("sshd.service").unwrap().is_running());
+        assert!(!all.unit("site.service").unwrap().is_running());
+        assert!(all.shipped.contains("site.service") && !all.shipped.contains("own.service"));
+        assert_eq!(all.links.len(), 2);
+        assert!(!all.fencing);
+    }
 }

@@ -8,6 +8,10 @@ use std::process::Command;
 
 use mco_rescue::command::HostRunner;
 use mco_rescue::command::job::{self, Done, Job};
+use mco_rescue::daemon::actions::default_policies;
+use mco_rescue::node::services_at_work::ServicesAtWork;
+use mco_rescue::plan::activation::{ChangedPath, activation_jobs};
+use mco_rescue::root::{Root, RootPath};
 
 use crate::support::services::{ServiceNode, command, wait_until, with_services};
 
@@ -35,7 +39,7 @@ fn stub_systemctl(node: &mut ServiceNode, reload: &str, restart: &str) {
             "echo \"{line}\" >/run/asked; read -r status </run/answered; cat /run/said >&2; exit $status"
         )
     };
-    let show = "# STUB\nif [ \"$1\" = show ]; then echo Id=\"$4\"\n\
+    let show = "# STUB\nif [ \"$1\" = list-units ]; then exit; fi\nif [ \"$1\" = show ]; then echo Id=\"$4\"\n\
                 if kill -0 $(cat /run/unit.pid) 2>/dev/null; then echo ActiveState=active; echo SubState=running\n\
                 else echo ActiveState=failed; echo SubState=failed; fi; exit; fi\n";
     node.program("systemctl", &format!("{show}{}", ask("$*")));
@@ -212,7 +216,20 @@ fn a_setting_of_the_kernel_goes_back_though_its_file_is_gone() {
         // The unit reads all files; those of this machine are none of the test's.
         let restart = format!("if [ -e {file} ]; then /usr/lib/systemd/systemd-sysctl {file}; fi");
         stub_systemctl(node, "exit 1", &restart);
-        let job = Job::Sysctls(format!("net/ipv4/ip_forward={}", before.trim()));
+        let root = Root::open(Path::new("/")).unwrap();
+        let names = ["net/ipv4/ip_forward".to_owned()];
+        let facts = ServicesAtWork::observe(&root, &HostRunner, &names).unwrap();
+        let path = RootPath::parse(file).unwrap();
+        let changed = ChangedPath {
+            path,
+            before: false,
+            after: true,
+            masks: false,
+            port: false,
+        };
+        let mut jobs = activation_jobs(&[changed], &facts, &default_policies()).jobs;
+        let job = jobs.pop().unwrap();
+        assert!(matches!(job, Job::Sysctls(_)) && jobs.is_empty());
         fs::write(file, format!("net.ipv4.ip_forward = {new}\n")).unwrap();
         assert_eq!(job::carry_out(&HostRunner, &job), Ok(Done::Done));
         assert_eq!(setting().trim(), new);

@@ -142,7 +142,7 @@ pub fn changed_paths(plan: &Plan, read: ReadNow<'_>) -> Vec<ChangedPath> {
 }
 
 /// Returns the names of the kernel settings that a plan changes, as paths below `/proc/sys`, for
-/// [`ServicesAtWork::observe`]. Patterns are left out: what they set stays until the next boot.
+/// [`ServicesAtWork::observe`]. A pattern stands for several.
 pub fn changed_settings(plan: &Plan, read: ReadNow<'_>) -> Vec<String> {
     let steps = changing_steps(plan)
         .filter(|planned| table::reader(planned.step.path().relative()) == Some(Reader::Sysctl));
@@ -150,7 +150,7 @@ pub fn changed_settings(plan: &Plan, read: ReadNow<'_>) -> Vec<String> {
         let old = read(planned.step.path());
         old.into_iter().chain(new_text(plan, planned, read))
     });
-    let names = texts.flat_map(|text| sysctl::read_names(&String::from_utf8_lossy(&text)).0);
+    let names = texts.flat_map(|text| sysctl::read_names(&String::from_utf8_lossy(&text)));
     names.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
@@ -413,11 +413,12 @@ impl Gathered<'_> {
     /// Restarts a unit whose file has changed, if it works: one that did its work at the boot does not do it twice.
     fn restart_unit(&mut self, one: &ChangedPath, unit: &UnitActivity) {
         let kinds = [".service", ".timer", ".path"];
-        let waits = matches!(&*unit.sub, "running" | "waiting" | "reload" | "start");
+        let works =
+            matches!(&*unit.sub, "running" | "waiting" | "reload") || unit.sub.starts_with("start");
         if unit.sub.starts_with("auto-restart") {
             return;
         }
-        if kinds.iter().any(|kind| unit.name.ends_with(kind)) && waits {
+        if kinds.iter().any(|kind| unit.name.ends_with(kind)) && works {
             self.restart(one, &unit.name);
         } else {
             self.leave(one, Why::Kept(unit.name.clone()));

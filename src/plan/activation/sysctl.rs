@@ -1,7 +1,7 @@
 //! Lines of `sysctl.d`.
 
-/// Returns the settings of a file as paths below `/proc/sys`, and the patterns among them, which stand for several.
-pub(super) fn read_names(text: &str) -> (Vec<String>, Vec<String>) {
+/// Returns the settings of a file as paths below `/proc/sys`. A pattern stands for several.
+pub(super) fn read_names(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim);
     let lines = lines.filter(|line| !line.starts_with(['#', ';']));
     let names = lines.filter_map(|line| {
@@ -12,7 +12,7 @@ pub(super) fn read_names(text: &str) -> (Vec<String>, Vec<String>) {
             !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | ".."));
         inside.then_some(path)
     });
-    names.partition(|name| !name.contains(['*', '?', '[']))
+    names.collect()
 }
 
 /// The first separator tells which of the two it is; with dots, a slash stands for a dot.
@@ -39,16 +39,15 @@ mod tests {
         let text = "# a comment\n; another\nnet.ipv4.ip_forward = 1\n-net/ipv4/conf/eth0.5/rp_filter=2\n\
                     net.ipv4.conf.eth0/5.forwarding=0\n-net.ipv4.conf.all.x\nnet.ipv4.conf.*.rp_filter=2\n\
                     ../../etc/passwd=1\n=3\nvm.swappiness=10\n";
-        let (names, patterns) = read_names(text);
         assert_eq!(
-            names,
+            read_names(text),
             [
                 "net/ipv4/ip_forward",
                 "net/ipv4/conf/eth0.5/rp_filter",
                 "net/ipv4/conf/eth0.5/forwarding",
+                "net/ipv4/conf/*/rp_filter",
                 "vm/swappiness"
             ]
         );
-        assert_eq!(patterns, ["net/ipv4/conf/*/rp_filter"]);
     }
 }

@@ -614,10 +614,15 @@ fn a_plan_names_its_paths_ports_and_kernel_settings() {
     };
     let read = |at: &RootPath| match at.relative() {
         "etc/sysctl.d/old.conf" => Some(b"net.ipv4.ip_forward=1\n".to_vec()),
-        "kept" => Some(b"kernel.panic=0\n".to_vec()),
+        "kept" => Some(b"kernel.panic=0\nnet.ipv4.conf.*.rp_filter=1\n".to_vec()),
         _ => None,
     };
-    let settings = ["kernel/panic", "net/ipv4/ip_forward", "vm/swappiness"];
+    let settings = [
+        "kernel/panic",
+        "net/ipv4/conf/*/rp_filter",
+        "net/ipv4/ip_forward",
+        "vm/swappiness",
+    ];
     assert_eq!(changed_settings(&plan, &read), settings);
     let all = changed_paths(&plan, &read);
     let seen: Vec<(bool, bool, bool)> = all
