@@ -52,8 +52,9 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
             format!("confirmed from {login}")
         }
     };
-    let result = confirm_trial(&root, &lock, &trial, by)?;
+    // First: NetworkManager must never take a confirmed change back. The guard still would.
     end_checkpoint(ui.runner, &trial);
+    let result = confirm_trial(&root, &lock, &trial, by)?;
     drop(lock);
     stop_guard(ui.runner);
     let text = match ui.output {

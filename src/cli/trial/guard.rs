@@ -187,8 +187,9 @@ impl Guard<'_> {
         if read_trial(self.root)?.as_ref() == Some(trial) {
             let names: Vec<String> = results.into_iter().map(|result| result.name).collect();
             let by = format!("confirmed by probes ({})", names.join(", "));
-            let result = confirm_trial(self.root, &lock, trial, by)?;
+            // First: NetworkManager must never take a confirmed change back. This guard still would.
             end_checkpoint(self.ui.runner, trial);
+            let result = confirm_trial(self.root, &lock, trial, by)?;
             log::warn!("{}", result.words());
         }
         Ok(())

@@ -64,8 +64,6 @@ pub(super) const LATER: [Capability; 10] = [
 ];
 /// Pause between two looks at a trial.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// Directory of the connections of NetworkManager.
-const CONNECTIONS: &str = "etc/NetworkManager/system-connections";
 /// Seconds after the guard at which NetworkManager goes back by itself.
 const MARGIN: u32 = 60;
 /// Least size of the space that is kept for the way back, in bytes.
@@ -460,7 +458,7 @@ fn all_probes(root: &Root, args: &TryArgs) -> Result<Vec<Probe>> {
 
 /// Returns true for a step that changes a connection of NetworkManager.
 fn is_of_the_network(planned: &PlannedStep) -> bool {
-    planned.step.path().is_in(CONNECTIONS)
+    activation::is_connection(planned.step.path())
 }
 
 /// NetworkManager goes back by itself a little later than the guard: a second owner of the way back.

@@ -167,6 +167,11 @@ fn new_text(plan: &Plan, planned: &PlannedStep, read: ReadNow<'_>) -> Option<Vec
     }
 }
 
+/// Returns true for a file with a connection of NetworkManager.
+pub fn is_connection(path: &RootPath) -> bool {
+    table::reader(path.relative()) == Some(Reader::Connection)
+}
+
 /// Returns the jobs after which the running services use the changed files. Only a service that runs is told.
 pub fn activation_jobs(
     changed: &[ChangedPath],
