@@ -78,12 +78,6 @@ pub enum ProbeError {
     /// No name of a file in the directory.
     #[error("{0:?} is no name of a file in /{PROBES_D}")]
     BadName(String),
-    /// All files of the directory were asked for, and it has no executable one.
-    #[error("/{PROBES_D} has no executable file; put a probe there, or name another one")]
-    NoFiles,
-    /// The directory cannot be read; the reason.
-    #[error("{0}")]
-    Unreadable(String),
     /// A NUL byte or a line break, which no argument and no message can hold.
     #[error("a command is one line without NUL bytes")]
     BadCommand,
@@ -123,32 +117,6 @@ pub fn parse_probe(text: &str) -> Result<Probe, ProbeError> {
         }),
         false => Ok(Probe::Command(text.to_owned())),
     }
-}
-
-/// Returns the probes that are asked for, each once, in their order. `probes.d` stands for all files of the directory.
-///
-/// # Errors
-/// One of the texts is no probe, or the directory has none or cannot be read.
-pub fn choose_probes(root: &Root, texts: &[String]) -> Result<Vec<Probe>, ProbeError> {
-    let mut chosen: Vec<Probe> = Vec::new();
-    for text in texts {
-        let probes = match text.trim().trim_end_matches('/') {
-            "probes.d" => {
-                let found = list_probes(root);
-                found.map_err(|error| ProbeError::Unreadable(error.to_string()))?
-            }
-            _ => vec![parse_probe(text)?],
-        };
-        if probes.is_empty() {
-            return Err(ProbeError::NoFiles);
-        }
-        for probe in probes {
-            if !chosen.contains(&probe) {
-                chosen.push(probe);
-            }
-        }
-    }
-    Ok(chosen)
 }
 
 /// The result of a probe.

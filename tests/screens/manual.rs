@@ -283,7 +283,7 @@ fn named_options(prose: &str) -> BTreeSet<String> {
         .collect()
 }
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "apply",
     "pivot",
     "plan",
@@ -295,6 +295,7 @@ const COMMANDS: [&str; 16] = [
     "cache",
     "render",
     "report",
+    "confirm",
     "recover",
     "complete",
     "firstboot",

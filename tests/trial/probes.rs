@@ -10,8 +10,7 @@ use mco_rescue::command::HostRunner;
 use mco_rescue::net::Names;
 use mco_rescue::node::login_session::milliseconds_since_boot;
 use mco_rescue::probes::{
-    Probe, ProbeContext, ProbeError, ProbeResult, choose_probes, list_probes, parse_probe,
-    run_probe, run_round,
+    Probe, ProbeContext, ProbeResult, list_probes, parse_probe, run_probe, run_round,
 };
 use mco_rescue::root::Root;
 use simple_dns::RCODE;
@@ -382,9 +381,6 @@ fn files_of_the_directory_are_probes_in_the_order_of_their_names() {
         all.map(|probe| probe.to_string()).collect::<Vec<_>>()
     };
     assert!(list(&root).is_empty());
-    let none = ["probes.d".to_owned()];
-    let none = asked.with_context(|context| choose_probes(context.root, &none));
-    assert_eq!(none, Err(ProbeError::NoFiles));
     write_script(
         &root,
         "20-bad",
@@ -400,14 +396,6 @@ fn files_of_the_directory_are_probes_in_the_order_of_their_names() {
         list(&root),
         ["probes.d/10-good", "probes.d/20-bad", "probes.d/30-late"]
     );
-    let choose = |texts: &[&str]| {
-        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-        asked.with_context(|context| choose_probes(context.root, &texts))
-    };
-    let all = choose(&["kubelet", "probes.d/", "probes.d/20-bad", "kubelet"]).unwrap();
-    let all: Vec<String> = all.iter().map(Probe::to_string).collect();
-    let files = ["probes.d/10-good", "probes.d/20-bad", "probes.d/30-late"];
-    assert_eq!(all, [&["kubelet"], &files[..]].concat());
     asked.is_good("probes.d/10-good", "all well");
     asked.is_bad("probes.d/20-bad", "exit status 3: no disk");
     asked.is_bad("probes.d/README", "is not executable: chmod u+x");
