@@ -26,6 +26,8 @@ use crate::trial::{GuardScene, GuardStep, Phase, Place, Trial, judge_guard};
 
 /// Pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The same while the node boots: each look asks the service manager, which has enough to do.
+const LOOK_AGAIN_AT_BOOT: Duration = Duration::from_secs(3);
 /// Pause after a way back that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// The second guard acts this many milliseconds after the first one should have.
@@ -38,6 +40,8 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
         ui,
         root: &root,
         once,
+        here: None,
+        pause: LOOK_AGAIN,
         has_warned: false,
         rounds: ProbeRounds::default(),
         failed: None,
@@ -54,7 +58,7 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
                 return Ok(ExitCode::Done);
             }
             Ok(Look::Wait) if once => return Ok(ExitCode::Done),
-            Ok(Look::Wait) => thread::sleep(LOOK_AGAIN),
+            Ok(Look::Wait) => thread::sleep(guard.pause),
             Err(error) if once => return Err(error),
             Err(error) => {
                 log::error!("{error:#}");
@@ -75,6 +79,10 @@ struct Guard<'a> {
     ui: &'a Ui<'a>,
     root: &'a Root,
     once: bool,
+    /// This boot and its deployment: neither changes as long as the process runs, and asking for them costs a process.
+    here: Option<BootIdentity>,
+    /// Pause until the next look.
+    pause: Duration,
     /// The terminals got their warning.
     has_warned: bool,
     /// The rounds of the probes so far.
@@ -84,22 +92,33 @@ struct Guard<'a> {
 }
 
 impl Guard<'_> {
+    /// The boot that runs, observed once.
+    fn observe_here(&mut self) -> Result<BootIdentity> {
+        if self.here.is_none() {
+            let deployment = Host::observe(self.root)?.deployment;
+            self.here = BootIdentity::observe(self.root, deployment, self.ui.runner);
+        }
+        let here = self.here.clone();
+        here.ok_or_else(|| anyhow!("the kernel tells no boot id"))
+    }
+
     /// Looks at the trial once, and does what is due.
     fn look(&mut self) -> Result<Look> {
         let (ui, root) = (self.ui, self.root);
         let Some(trial) = read_trial(root)? else {
             return Ok(Look::Ended);
         };
-        let deployment = Host::observe(root)?.deployment;
-        let Some(now) = BootIdentity::observe(root, deployment.clone(), ui.runner) else {
-            return Err(anyhow!("the kernel tells no boot id"));
-        };
-        if !now.is_same(&trial.boot) {
+        let here = self.observe_here()?;
+        if !here.is_same(&trial.boot) {
             // The unit that recovers could not do it.
             boot::judge(ui, root, false)?;
             return Ok(Look::Wait);
         }
-        let place = trial.place(deployment.as_deref());
+        let place = trial.place(here.boot_deployment.as_deref());
+        self.pause = match trial.phase {
+            Phase::TrialBoot { .. } => LOOK_AGAIN_AT_BOOT,
+            _ => LOOK_AGAIN,
+        };
         let mut scene = GuardScene {
             now: milliseconds_since_boot(),
             is_applying: trial.phase == Phase::Applying && transaction::is_held(root),

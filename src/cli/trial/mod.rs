@@ -323,8 +323,8 @@ impl<'a> RunningTrial<'a> {
             Counting::Possible { .. } => {
                 let entry = boot_counter::find_entry_id(&self.root, &system.from)?
                     .context("no boot entry leads to the deployment that runs")?;
-                mounts::make_writable(Path::new("/boot"))?;
-                Ok(transaction::arm_boot_counter(&self.root, lock, &entry)?)
+                let root = open_with_writable_boot(&self.root)?;
+                Ok(transaction::arm_boot_counter(&root, lock, &entry)?)
             }
         }
     }
@@ -539,9 +539,17 @@ fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<()> {
     if boot_counter::read_counter_state(root)? == CounterState::Missing {
         return Ok(());
     }
-    mounts::make_writable(Path::new("/boot"))?;
-    transaction::disarm_boot_counter(root, lock)?;
+    transaction::disarm_boot_counter(&open_with_writable_boot(root)?, lock)?;
     Ok(())
+}
+
+/// Opens the root again, with a `/boot` that this program can write. What was opened before keeps the read-only mount.
+fn open_with_writable_boot(root: &Root) -> Result<Root> {
+    if !root.is_live() {
+        return Ok(root.again()?);
+    }
+    mounts::make_writable(Path::new("/boot"))?;
+    Ok(Root::open(Path::new("/"))?)
 }
 
 /// Copies the running program to where the change cannot reach it. Returns its path.
