@@ -2,6 +2,7 @@
 
 mod actions;
 mod boot_counter;
+mod boot_trials;
 mod boxed_os;
 mod configs;
 mod crash_images;

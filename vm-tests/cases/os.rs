@@ -36,7 +36,7 @@ pub const STATEROOT: &str = "ostree/deploy/rhcos";
 const AWAITED: &str = "/var/lib/mco-rescue/awaited.json";
 
 /// An image as the table of the stand-in has it.
-fn image(letter: &str) -> String {
+pub fn image(letter: &str) -> String {
     format!("quay.example/okd/os@sha256:{}", letter.repeat(64))
 }
 
@@ -310,6 +310,11 @@ impl<'a> Story<'a> {
         story
     }
 
+    /// The disk that is its `/boot`, a file system without partitions.
+    pub fn boot_disk(&self) -> &Path {
+        &self.boot_disk
+    }
+
     /// As its image is: nothing but the program was put on it.
     pub fn of_nobody(case: &'a Case) -> Self {
         let disks = images::with_two_systems();
@@ -422,6 +427,7 @@ impl<'a> Story<'a> {
                 .arg(&self.boot_disk));
         }
         let mut machine = Machine::of(&kernel, &[initrd])
+            .with_v2()
             .append(value("options "))
             .disk(self.node.disk())
             .disk(&self.boot_disk);

@@ -30,6 +30,9 @@ image() { echo "quay.example/okd/os@sha256:$(repeated "$1")"; }
 } >"$tree/usr/lib/stand-in/images"
 # ostree runs it in every new deployment that has a policy; the real one takes minutes under emulation.
 printf '#!/bin/sh\n# stand-in\nexit 0\n' >"$tree/usr/sbin/semodule"
+# The runtime that CRI-O takes if no file of its configuration names one.
+printf '#!/bin/sh\n# stand-in\nexit 0\n' >"$tree/usr/bin/crun"
+chmod 0755 "$tree/usr/bin/crun" "$tree/usr/sbin/semodule"
 # As on CoreOS: a partition of its own, read-only.
 echo 'LABEL=boot /boot ext4 ro,nodev,nosuid 0 0' >"$tree/usr/etc/fstab"
 mkdir -p "$tree/usr/lib/systemd/system/multi-user.target.wants"

@@ -34,16 +34,22 @@ impl<'a> Node<'a> {
 
     /// The same with another disk.
     pub fn of(case: &'a Case, layout: Layout, image: &Path) -> Self {
-        let (disk, key) = (case.path("node.disk"), case.path("key"));
-        disk::copy(image, &disk);
+        let key = case.path("key");
         let mut keygen = Command::new("ssh-keygen");
         keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "core@bastion", "-f"]);
         run(keygen.arg(&key));
+        Self::opened_by(case, layout, image, &key)
+    }
+
+    /// The same with a disk that knows this key.
+    pub fn opened_by(case: &'a Case, layout: Layout, image: &Path, key: &Path) -> Self {
+        let disk = case.path("node.disk");
+        disk::copy(image, &disk);
         Self {
             case,
             layout,
             disk,
-            key,
+            key: key.to_owned(),
             boots: 0,
         }
     }

@@ -27,10 +27,19 @@ pub enum End {
     Broke,
 }
 
+/// What came first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// The index of a text.
+    Text(usize),
+    End(End),
+}
+
 /// A machine that has not been started.
 #[derive(Clone)]
 pub struct Machine {
-    kernel: PathBuf,
+    /// None: the first disk has a boot loader.
+    kernel: Option<PathBuf>,
     initrd: Vec<PathBuf>,
     files: Vec<(String, Vec<u8>)>,
     append: String,
@@ -49,10 +58,20 @@ impl Machine {
     /// A kernel and the archives of its initramfs, which it unpacks one after another.
     pub fn of(kernel: &Path, initrd: &[PathBuf]) -> Self {
         Self {
-            kernel: kernel.to_owned(),
+            kernel: Some(kernel.to_owned()),
             initrd: initrd.to_vec(),
-            files: Vec::new(),
             append: "console=ttyS0 panic=-1 no_timer_check quiet".to_owned(),
+            ..Self::with_boot_loader()
+        }
+    }
+
+    /// Its firmware starts the boot loader of its first disk.
+    pub fn with_boot_loader() -> Self {
+        Self {
+            kernel: None,
+            initrd: Vec::new(),
+            files: Vec::new(),
+            append: String::new(),
             memory: 1024,
             accelerator: None,
             devices: Vec::new(),
@@ -64,6 +83,12 @@ impl Machine {
     pub fn memory(mut self, mebibytes: u32) -> Self {
         self.memory = mebibytes;
         self
+    }
+
+    /// With a processor that images of RHEL 9 run on: QEMU's own model is older.
+    pub fn with_v2(self) -> Self {
+        let host = self.accelerator.unwrap_or_else(accel::accelerator) == "kvm";
+        self.device(if host { &[] } else { &["-cpu", "Nehalem"] })
     }
 
     /// Without the question which.
@@ -194,12 +219,15 @@ impl Machine {
         command
             .arg("-qmp")
             .arg(format!("unix:{},server=on,wait=off", control.display()));
-        command
-            .arg("-kernel")
-            .arg(&self.kernel)
-            .arg("-initrd")
-            .arg(initrd);
-        command.args(["-append", &self.append]).args(&self.devices);
+        if let Some(kernel) = &self.kernel {
+            command
+                .arg("-kernel")
+                .arg(kernel)
+                .arg("-initrd")
+                .arg(initrd);
+            command.args(["-append", &self.append]);
+        }
+        command.args(&self.devices);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let complaints = fs::File::create(console.with_extension("qemu")).unwrap();
         command.stderr(complaints);
@@ -350,6 +378,25 @@ impl Guest {
             Some("guest-shutdown") => End::PoweredOff,
             Some("guest-reset") if !self.console().contains("Kernel panic") => End::Rebooted,
             _ => End::Broke,
+        }
+    }
+
+    /// Waits until the console shows one of these texts, or the guest ends. `None`: neither happened in time.
+    pub fn shows_or_ends(&mut self, texts: &[&str], limit: Duration) -> Option<Shown> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let runs = self.runs();
+            let console = self.console();
+            if let Some(found) = texts.iter().position(|text| console.contains(text)) {
+                return Some(Shown::Text(found));
+            }
+            if !runs {
+                return Some(Shown::End(self.ended()));
+            }
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
