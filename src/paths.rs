@@ -246,6 +246,11 @@ pub const GUARD_PROGRAM: &str = "run/mco-rescue/trial/mco-rescue";
 pub const GUARD_PROGRAM_KEPT: &str = "var/lib/mco-rescue/trial-guard";
 /// Guards a trial after a reboot.
 pub const TRIAL_UNIT: &str = "etc/systemd/system/mco-rescue-trial.service";
+/// The trial unit, of an image that brings it along.
+pub const IMAGE_TRIAL_UNIT: &str = "usr/lib/systemd/system/mco-rescue-trial.service";
+/// Link that enables it.
+pub const IMAGE_TRIAL_LINK: &str =
+    "usr/lib/systemd/system/sysinit.target.wants/mco-rescue-trial.service";
 /// Link that enables the trial unit.
 pub const TRIAL_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-trial.service";
 /// The directories that `install` created.
@@ -461,6 +466,8 @@ mod tests {
             GUARD_PROGRAM_KEPT,
             TRIAL_UNIT,
             TRIAL_LINK,
+            IMAGE_TRIAL_UNIT,
+            IMAGE_TRIAL_LINK,
             ASKED,
             INSTALL,
             PROGRAM,

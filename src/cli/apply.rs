@@ -460,8 +460,11 @@ fn verify(
     let text = match ui.output {
         Output::Json => report::verify::to_json(&session.heading(), findings)?,
         Output::Text if drifts.is_empty() => {
-            let by_hand = args.guards.complete_by_hand;
-            done(session, plan, told, daemon.as_ref(), by_hand)
+            let ending = Ending {
+                by_hand: args.guards.complete_by_hand,
+                is_tried: args.trial.window.is_some(),
+            };
+            done(session, plan, told, daemon.as_ref(), ending)
         }
         Output::Text => {
             let said = daemon.as_ref().map(Forecast::text_with_next);
@@ -480,13 +483,22 @@ fn verify(
     })
 }
 
+/// What follows the run.
+#[derive(Debug, Clone, Copy)]
+struct Ending {
+    /// `complete` is run by hand.
+    by_hand: bool,
+    /// The run is a trial.
+    is_tried: bool,
+}
+
 /// What was done, what the daemon will make of it, and what is next: of the run first, else for the daemon's sake.
 fn done(
     session: &Session<'_>,
     plan: &Plan,
     told: &JobsDone,
     daemon: Option<&Forecast>,
-    by_hand: bool,
+    ending: Ending,
 ) -> String {
     if plan.is_empty() {
         return daemon.map(Forecast::text_with_next).unwrap_or_default();
@@ -495,7 +507,10 @@ fn done(
     remember_soft_reboot(is_soft_prepared(&session.root));
     let next = format!("Next: {}\n", reboot());
     let after = match &plan.after {
-        _ if plan.os.needs_reboot() && by_hand => {
+        // The trial says what comes next.
+        _ if ending.is_tried && plan.os.needs_reboot() => String::new(),
+        Some(after) if ending.is_tried => report::after::tried(after, told),
+        _ if plan.os.needs_reboot() && ending.by_hand => {
             "The operating system is staged. No unit completes the run: after the reboot run mco-rescue\n\
              complete by hand, before the kubelet starts.\n"
                 .to_owned()

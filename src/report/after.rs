@@ -86,8 +86,8 @@ fn item(text: &str) -> String {
     format!("  - {}", wrap(text, 4).trim_start())
 }
 
-/// Returns the results and the next step, at the end of `apply`.
-pub fn done(after: &After, told: &JobsDone) -> String {
+/// Returns the results of the actions; empty without any.
+fn results(told: &JobsDone) -> String {
     let mut out = String::new();
     for (job, done) in &told.done {
         out.push_str(&item(&format!("{job}: {}", words(*done))));
@@ -95,6 +95,24 @@ pub fn done(after: &After, told: &JobsDone) -> String {
     if !out.is_empty() {
         out.insert_str(0, "Actions on the running system:\n");
     }
+    out
+}
+
+/// Returns the results at the beginning of a trial; its confirmation is the next step, and a reboot comes after that.
+pub fn tried(after: &After, told: &JobsDone) -> String {
+    let mut out = results(told);
+    if after.reboots() {
+        let cause = after.queue.iter().map(|queued| queued.cause.to_string());
+        let cause = cause.collect::<Vec<_>>().join(", ");
+        let words = format!("Once it is confirmed, the daemon still asks for a reboot: {cause}.");
+        out.push_str(&wrap(&words, 0));
+    }
+    out
+}
+
+/// Returns the results and the next step, at the end of `apply`.
+pub fn done(after: &After, told: &JobsDone) -> String {
+    let mut out = results(told);
     if after.reboots() {
         let cause = after.queue.iter().map(|queued| queued.cause.to_string());
         let cause = cause.collect::<Vec<_>>().join(", ");

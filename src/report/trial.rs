@@ -73,19 +73,13 @@ impl TrialReport {
     }
 }
 
-/// The accidents that the node survives by itself, and the others, for the plan.
-pub fn accidents(all: &[Accident]) -> String {
-    let lines = |covered: bool| -> Vec<String> {
-        let some = all.iter().filter(|one| one.covered == covered);
-        some.map(|one| format!("{} ({})", one.what, one.by))
-            .collect()
+/// Returns a line for each accident: if the node comes back from it by itself, and by which part.
+pub fn accidents(all: &[Accident]) -> Vec<String> {
+    let line = |one: &Accident| match one.covered {
+        true => format!("{}: comes back by itself ({})", one.what, one.by),
+        false => format!("{}: does NOT come back by itself. {}", one.what, one.by),
     };
-    let (yes, no) = (lines(true), lines(false));
-    let mut text = format!("comes back by itself after: {}", yes.join("; "));
-    if !no.is_empty() {
-        text += &format!(". NOT by itself after: {}", no.join("; "));
-    }
-    text
+    all.iter().map(line).collect()
 }
 
 /// Returns the text that follows a change which waits for its confirmation.

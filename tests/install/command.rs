@@ -107,6 +107,7 @@ fn a_node_gets_the_program_the_units_and_the_links_that_enable_them() {
     for unit in [
         "mco-rescue-recover.service",
         "mco-rescue-complete.service",
+        "mco-rescue-trial.service",
         "mco-rescue-record.service",
         "mco-rescue-fetch.service",
         "mco-rescue-fetch.timer",
@@ -147,6 +148,7 @@ fn the_real_systemctl_takes_the_units_for_enabled() {
     for (unit, state) in [
         ("mco-rescue-recover.service", "enabled"),
         ("mco-rescue-complete.service", "enabled"),
+        ("mco-rescue-trial.service", "enabled"),
         ("mco-rescue-record.service", "enabled"),
         ("mco-rescue-fetch.timer", "enabled"),
         ("mco-rescue-fetch.service", "static"),
@@ -177,7 +179,9 @@ fn a_first_boot_leaves_the_units_enabled() {
     };
     assert!(output.status.success(), "{output:?}");
     let complete = "etc/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
-    assert!(root.exists(RECOVER_LINK) && root.exists(TIMER_LINK) && root.exists(complete));
+    let trial = "etc/systemd/system/sysinit.target.wants/mco-rescue-trial.service";
+    assert!(root.exists(RECOVER_LINK) && root.exists(TIMER_LINK));
+    assert!(root.exists(complete) && root.exists(trial));
     let preset = "etc/systemd/system-preset/30-mco-rescue.preset";
     assert!(root.exists(preset));
     run(&root, &["install", "--remove", "--yes"]).ok();

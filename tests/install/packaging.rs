@@ -105,6 +105,7 @@ fn expected(prefix: &str) -> BTreeMap<String, u32> {
         "lib/systemd/system/mco-rescue-fetch.timer",
         "lib/systemd/system/mco-rescue-record.service",
         "lib/systemd/system/mco-rescue-recover.service",
+        "lib/systemd/system/mco-rescue-trial.service",
         "share/bash-completion/completions/mco-rescue",
         "share/doc/mco-rescue/README.md",
         "share/doc/mco-rescue/examples/Containerfile",
@@ -187,6 +188,7 @@ fn installed_units_start_the_installed_program_and_can_be_enabled() {
         "mco-rescue-complete.service",
         "mco-rescue-fetch.service",
         "mco-rescue-recover.service",
+        "mco-rescue-trial.service",
     ] {
         let text = root.read(&format!("package/usr/lib/systemd/system/{unit}"));
         assert!(text.contains("ExecStart=/usr/bin/mco-rescue "), "{text}");

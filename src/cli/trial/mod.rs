@@ -155,6 +155,7 @@ impl<'a> RunningTrial<'a> {
         let Some(window) = request.args.window else {
             return Ok(None);
         };
+        require_units(root)?;
         let deployment = Host::observe(root)?.deployment;
         let boot = BootIdentity::observe(root, deployment, ui.runner)
             .context("the kernel tells no boot id")?;
@@ -415,6 +416,38 @@ pub(super) fn is_guarded(runner: &dyn CommandRunner) -> bool {
     let units = [guard_unit::UNITS[0], guard_unit::UNITS[1], install::TRIAL];
     let known = systemctl::query_activity(runner, &units).unwrap_or_default();
     known.iter().any(systemctl::UnitActivity::is_running)
+}
+
+/// Refuses where no unit would take the change back at a boot.
+fn require_units(root: &Root) -> Result<()> {
+    let places = [
+        [paths::TRIAL_UNIT, paths::TRIAL_LINK],
+        [paths::IMAGE_TRIAL_UNIT, paths::IMAGE_TRIAL_LINK],
+    ];
+    let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
+    let mut is_enabled = false;
+    for [unit, link] in places {
+        is_enabled |= exists(unit)? && exists(link)?;
+    }
+    // A unit of an older version knows no trials.
+    let recover = match exists(paths::RECOVER_UNIT)? {
+        true => paths::RECOVER_UNIT,
+        false => paths::IMAGE_RECOVER_UNIT,
+    };
+    let text = root
+        .read_small(&RootPath::fixed(recover))?
+        .unwrap_or_default();
+    let knows = String::from_utf8_lossy(&text).contains(paths::TRIAL);
+    if is_enabled && knows {
+        return Ok(());
+    }
+    bail!(
+        "no unit would take the change back after a reboot or a power cut: {} is missing, not enabled, or {} is of an \
+         older version. Nothing was changed. Next: {}",
+        install::TRIAL,
+        install::RECOVER,
+        mco_rescue("install")
+    )
 }
 
 /// Starts the guard, outside of this login, with a copy of the program; and the timer that looks after it.
