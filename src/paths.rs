@@ -98,6 +98,8 @@ pub const PHYSICAL_COMPOSEFS: &str = "composefs/images";
 pub const PHYSICAL_COMPOSEFS_STATE: &str = "state/deploy";
 /// Boot loader entries.
 pub const BOOT_ENTRIES: &str = "boot/loader/entries";
+/// A link to the directory that ostree makes anew whenever it changes the boot entries.
+pub const BOOT_LOADER: &str = "boot/loader";
 /// Kernels of the deployments, one directory for each that differs.
 pub const BOOT_OSTREE: &str = "boot/ostree";
 /// Directories of GRUB's files; the first that has some counts.

@@ -70,8 +70,12 @@ fn show(root: &Root) -> Result<String> {
         CounterState::Armed { entry } => format!("armed, back to {entry}"),
         CounterState::Fired { entry } => format!("fired, back to {entry}"),
     };
+    let mark = match found.has_mark {
+        true => "there",
+        false => "missing",
+    };
     Ok(format!(
-        "counting: {counting}\nstate: {state}\nentries: {}\n",
+        "counting: {counting}\nstate: {state}\nmark: {mark}\nentries: {}\n",
         found.order.join(" ")
     ))
 }

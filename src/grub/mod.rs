@@ -24,6 +24,10 @@ pub const FIRED: &str = "fired";
 /// of its letters with theirs is none of them.
 pub const ENDED: &str = "ended";
 
+/// A file in the directory of the boot entries while the counter is armed or has fired. ostree numbers its entries anew in a new
+/// directory, which does not have the file: then the id is that of another entry.
+pub const ENTRIES_MARK: &str = "mco-rescue-trial";
+
 /// State of the counter, as the environment block tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CounterState {

@@ -14,18 +14,21 @@ const END: &str = "# END mco-rescue trial";
 /// The decision at a start of GRUB.
 ///
 /// `armed` becomes `fired` on the disk before a kernel is started. If GRUB cannot write that, the old entry is taken at once:
-/// the same entry would be tried for ever. The last value is in memory alone: a configuration may run the file twice.
+/// the same entry would be tried for ever. The last value is in memory alone: a configuration may run the file twice. Nothing is
+/// done once the entries are others than those of the arming: the first one is what was made the default since.
 const LINES: &str = r#"# The next start takes the old boot entry, unless the trial is confirmed.
-if [ "${mco_rescue_trial}" = "armed" ]; then
-  set mco_rescue_trial="fired"
-  if save_env mco_rescue_trial; then
-    set fallback="${mco_rescue_trial_entry}"
-  else
+if [ -f ${prefix}/../loader/mco-rescue-trial ]; then
+  if [ "${mco_rescue_trial}" = "armed" ]; then
+    set mco_rescue_trial="fired"
+    if save_env mco_rescue_trial; then
+      set fallback="${mco_rescue_trial_entry}"
+    else
+      set default="${mco_rescue_trial_entry}"
+    fi
+    set mco_rescue_trial="started"
+  elif [ "${mco_rescue_trial}" = "fired" ]; then
     set default="${mco_rescue_trial_entry}"
   fi
-  set mco_rescue_trial="started"
-elif [ "${mco_rescue_trial}" = "fired" ]; then
-  set default="${mco_rescue_trial_entry}"
 fi
 "#;
 
@@ -199,7 +202,8 @@ mod tests {
 
     #[test]
     fn the_names_in_the_lines_are_those_of_the_environment() {
-        use super::super::{ARMED, ENTRY_VARIABLE, FIRED, STATE_VARIABLE};
+        use super::super::{ARMED, ENTRIES_MARK, ENTRY_VARIABLE, FIRED, STATE_VARIABLE};
+        assert!(LINES.contains(&format!("[ -f ${{prefix}}/../loader/{ENTRIES_MARK} ]")));
         assert!(LINES.contains(&format!("[ \"${{{STATE_VARIABLE}}}\" = \"{ARMED}\" ]")));
         assert!(LINES.contains(&format!("[ \"${{{STATE_VARIABLE}}}\" = \"{FIRED}\" ]")));
         assert!(LINES.contains(&format!("save_env {STATE_VARIABLE};")));

@@ -11,7 +11,7 @@ use super::bootloader::{self, BootEntry};
 use super::platform::{Mounted, layers_below, read_mounts};
 use crate::grub::config::{self, GrubConfig, ScriptFile};
 use crate::grub::environment::{Environment, SIZE};
-use crate::grub::{CounterState, order, script};
+use crate::grub::{CounterState, ENTRIES_MARK, order, script};
 use crate::paths;
 use crate::root::{Place, Root, RootError, RootPath};
 
@@ -29,6 +29,8 @@ pub struct BootCounter {
     pub counting: Counting,
     /// Its state; missing if it cannot be read.
     pub state: CounterState,
+    /// The boot entries are those of the arming. Else GRUB takes the first one, whatever the state is.
+    pub has_mark: bool,
     /// Ids of the boot entries as GRUB shows them: the first one is the default.
     pub order: Vec<String>,
     /// All variables of the environment block; empty if it cannot be read.
@@ -67,6 +69,10 @@ pub fn observe_boot_counter(root: &Root) -> Result<BootCounter, RootError> {
     let known = environment.as_ref().ok().and_then(Option::as_ref);
     Ok(BootCounter {
         state: known.map_or(CounterState::Missing, CounterState::of),
+        has_mark: root
+            .list(&RootPath::fixed(paths::BOOT_LOADER))?
+            .iter()
+            .any(|name| name == ENTRIES_MARK),
         order: order::menu_order(shown.map(|entry| entry.file).collect()),
         variables: known.map(Environment::variables).unwrap_or_default(),
         counting: match find_script(root, environment) {
@@ -254,6 +260,12 @@ fn find_script(
             "/{} is still there: the first boot of this node has not ended",
             paths::FIRST_BOOT_STAMP
         )));
+    }
+    if root
+        .directory(&RootPath::fixed(paths::BOOT_LOADER))?
+        .is_none()
+    {
+        return Err(unusable(format!("/{} is missing", paths::BOOT_LOADER)));
     }
     check_mount(root)?;
     Ok((directory, file))

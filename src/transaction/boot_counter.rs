@@ -13,11 +13,12 @@ use super::lock::{Lock, LockError};
 use crate::grub::config::ScriptFile;
 use crate::grub::environment::Environment;
 use crate::grub::script::{self, Remainder};
-use crate::grub::{self, ARMED, ENDED, FIRED, STATE_VARIABLE};
+use crate::grub::{self, ARMED, ENDED, ENTRIES_MARK, FIRED, STATE_VARIABLE};
 use crate::node::boot_counter::{
     ENVIRONMENT_FILE, GrubError, find_directory, find_script_file, read_environment, read_script,
 };
 use crate::object::{Kind, Object};
+use crate::paths;
 use crate::reason::Reason;
 use crate::root::{Place, Root, RootPath};
 
@@ -61,8 +62,11 @@ pub fn arm_boot_counter(root: &Root, lock: &Lock, entry_id: &str) -> Result<(), 
         .ok_or_else(|| unusable(&path, ENVIRONMENT_FILE, "it is missing".to_owned()))?;
     grub::arm(&mut environment, entry_id)
         .map_err(|error| unusable(&path, ENVIRONMENT_FILE, error.to_string()))?;
-    let directory = GrubDirectory::open(root, path)?;
+    let directory = BootDirectory::open_grub(root, path)?;
+    let entries = BootDirectory::open(root, RootPath::fixed(paths::BOOT_LOADER))?;
     let armed = directory.write_changed(file.name(), old_script.as_deref(), &new_script);
+    let armed =
+        armed.and_then(|()| entries.write(ENTRIES_MARK, format!("{entry_id}\n").as_bytes()));
     let armed = armed.and_then(|()| directory.write(ENVIRONMENT_FILE, &environment.to_bytes()));
     if armed.is_err()
         && let Err(error) = disarm(root)
@@ -85,11 +89,14 @@ fn disarm(root: &Root) -> Result<bool, BootCounterError> {
     let Some(path) = find_directory(root).map_err(GrubError::from)? else {
         return Ok(false);
     };
-    let directory = GrubDirectory::open(root, path)?;
+    let directory = BootDirectory::open_grub(root, path)?;
     let had_variables = match read_environment(root)? {
         Some(environment) => directory.clear(environment)?,
         None => false,
     };
+    if let Err(error) = take_mark_out(root) {
+        log::warn!("the mark of mco-rescue among the boot entries stays: {error}");
+    }
     for file in SCRIPTS {
         if let Err(error) = directory.take_lines_out(file) {
             log::warn!(
@@ -102,35 +109,57 @@ fn disarm(root: &Root) -> Result<bool, BootCounterError> {
     Ok(had_variables)
 }
 
+fn take_mark_out(root: &Root) -> Result<(), BootCounterError> {
+    let path = RootPath::fixed(paths::BOOT_LOADER);
+    let names = root.list(&path).map_err(GrubError::from)?;
+    if !names.iter().any(|name| name.contains(ENTRIES_MARK)) {
+        return Ok(());
+    }
+    let entries = BootDirectory::open(root, path)?;
+    entries.sweep(ENTRIES_MARK);
+    entries.remove(ENTRIES_MARK)
+}
+
 fn unusable(directory: &RootPath, name: &str, why: String) -> GrubError {
     GrubError::Unusable(format!("{directory}/{name} cannot be used: {why}"))
 }
 
-/// The directory of GRUB's files, open.
-struct GrubDirectory<'a> {
+/// A directory of the boot loader, open.
+struct BootDirectory<'a> {
     root: &'a Root,
     path: RootPath,
     dir: File,
 }
 
-impl<'a> GrubDirectory<'a> {
-    /// Opens it, and removes what a run that was cut off left of a file.
+impl<'a> BootDirectory<'a> {
     fn open(root: &'a Root, path: RootPath) -> Result<Self, BootCounterError> {
         let failed = |reason: Reason| BootCounterError::System(path.to_string(), reason);
         let dir = root.directory(&path).map_err(GrubError::from)?;
         let dir = dir.ok_or_else(|| failed("it is missing".to_owned().into()))?;
         let dir = disk::open_directory(dir.as_fd(), ".").map_err(|errno| failed(errno.into()))?;
-        for name in SCRIPTS
-            .map(ScriptFile::name)
-            .into_iter()
-            .chain([ENVIRONMENT_FILE])
-        {
-            let temporary = disk::temporary_name(name);
-            if let Err(errno) = disk::remove_file(dir.as_fd(), &temporary) {
-                log::info!("removing {path}/{temporary}: {}", Reason::from(errno));
-            }
-        }
         Ok(Self { root, path, dir })
+    }
+
+    /// Opens that of GRUB's files, and removes what a run that was cut off left of one.
+    fn open_grub(root: &'a Root, path: RootPath) -> Result<Self, BootCounterError> {
+        let directory = Self::open(root, path)?;
+        let names = SCRIPTS.map(ScriptFile::name).into_iter();
+        for name in names.chain([ENVIRONMENT_FILE]) {
+            directory.sweep(name);
+        }
+        Ok(directory)
+    }
+
+    /// Removes what a run that was cut off left of a file.
+    fn sweep(&self, name: &str) {
+        let temporary = disk::temporary_name(name);
+        if let Err(errno) = disk::remove_file(self.dir.as_fd(), &temporary) {
+            log::info!(
+                "removing {}/{temporary}: {}",
+                self.path,
+                Reason::from(errno)
+            );
+        }
     }
 
     /// Takes the variables out of the environment block. On a full disk the state is overwritten in its place.
@@ -174,13 +203,15 @@ impl<'a> GrubDirectory<'a> {
         match rest {
             Remainder::Unchanged => Ok(()),
             Remainder::Bytes(bytes) => self.write(file.name(), &bytes),
-            Remainder::Nothing => {
-                let failed = |errno: nix::errno::Errno| self.error(file.name(), errno.into());
-                disk::remove_file(self.dir.as_fd(), file.name()).map_err(failed)?;
-                disk::sync_directory(&self.dir).map_err(failed)?;
-                self.settle()
-            }
+            Remainder::Nothing => self.remove(file.name()),
         }
+    }
+
+    fn remove(&self, name: &str) -> Result<(), BootCounterError> {
+        let failed = |errno: nix::errno::Errno| self.error(name, errno.into());
+        disk::remove_file(self.dir.as_fd(), name).map_err(failed)?;
+        disk::sync_directory(&self.dir).map_err(failed)?;
+        self.settle()
     }
 
     fn write_changed(

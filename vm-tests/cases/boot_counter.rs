@@ -83,20 +83,27 @@ impl<'a> BootDisk<'a> {
         fs::create_dir(root.path("boot")).unwrap();
         disk.mount(&root.path("boot"), "");
         root.write("boot/grub2/grub.cfg", config);
+        root.write("boot/loader.1/entries/x.conf", "title x\n");
+        root.link("boot/loader", "loader.1");
         let mut command = Command::new("grub-editenv");
         run(command.arg(root.path("boot/grub2/grubenv")).arg("create"));
         if let Some((name, text)) = script {
             root.write(&format!("boot/grub2/{name}"), text);
         }
-        // All of this is on the disk, and not in the journal.
-        unmount(&root.path("boot"));
-        disk.mount(&root.path("boot"), "");
-        Some(Self {
+        let boot = Self {
             case,
             loader,
             root,
             disk,
-        })
+        };
+        boot.settle();
+        Some(boot)
+    }
+
+    /// Everything is on the disk, and not in its journal.
+    fn settle(&self) {
+        unmount(&self.root.path("boot"));
+        self.disk.mount(&self.root.path("boot"), "");
     }
 
     fn counter(&self, args: &[&str]) -> String {
@@ -266,5 +273,39 @@ fn grub_takes_the_old_entry_at_once_where_it_cannot_write() {
             format!("armed, back to {OLD}")
         );
         assert_eq!(boot.start(&disk, ""), NEW);
+    });
+}
+
+/// As ostree does for another default: the id of the arming is that of another entry then.
+#[test]
+fn other_boot_entries_since_the_arming_end_the_counting() {
+    let Some(case) = Case::begin_as_root("24 boot counter, other entries") else {
+        return;
+    };
+    with_mounts(|| {
+        let Some(boot) = BootDisk::new(&case, EXT4, &config(["", CUSTOM]), None) else {
+            return;
+        };
+        case.prepared();
+        boot.counter(&["arm", OLD]);
+        let mut command = Command::new("grub-editenv");
+        let block = boot.root.path("boot/grub2/grubenv");
+        run(command.arg(block).args(["set", "mco_rescue_trial=fired"]));
+        boot.settle();
+        assert_eq!(boot.start(&boot.cut(), ""), OLD);
+        boot.root.write("boot/loader.0/entries/x.conf", "title x\n");
+        boot.root.link("boot/loader.new", "loader.0");
+        fs::rename(
+            boot.root.path("boot/loader.new"),
+            boot.root.path("boot/loader"),
+        )
+        .unwrap();
+        boot.settle();
+        let disk = boot.cut();
+        assert_eq!(boot.start(&disk, ""), NEW);
+        assert_eq!(
+            BootDisk::state_on(&disk, ""),
+            format!("fired, back to {OLD}")
+        );
     });
 }
