@@ -99,7 +99,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         }
         let config = &session.chosen.config.name;
         let request = TrialRequest::of_plan(&args.trial, config, &plan, reboots);
-        let request = request.with_jobs(activated.clone());
+        let request = request.with_jobs(all_jobs(apply, &session, &plan, &activated).0);
         tried = RunningTrial::begin(ui, &session.root, &lock, request)?;
         let work = Change {
             apply,
@@ -239,9 +239,7 @@ fn change(
         activated,
         started,
     } = *change;
-    let (mut jobs, left) = jobs(apply, session, plan);
-    let others = jobs.into_iter().filter(|job| !activated.contains(job));
-    jobs = activated.iter().cloned().chain(others).collect();
+    let (mut jobs, left) = all_jobs(apply, session, plan, activated);
     let stopped = stop_workloads(apply, session, plan)?;
     let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
     jobs.extend(restarts.then(Stopped::job));
@@ -299,6 +297,18 @@ fn jobs(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> (Vec<Job>, Vec
     } else {
         (all, Vec::new())
     }
+}
+
+/// The jobs of a trial, and those that the policies ask for beside them.
+fn all_jobs(
+    apply: &ApplyArgs,
+    session: &Session<'_>,
+    plan: &Plan,
+    activated: &[Job],
+) -> (Vec<Job>, Vec<Job>) {
+    let (jobs, left) = jobs(apply, session, plan);
+    let others = jobs.into_iter().filter(|job| !activated.contains(job));
+    (activated.iter().cloned().chain(others).collect(), left)
 }
 
 /// Stops the kubelet and its pods, if asked to, where the daemon would have drained the node.

@@ -653,7 +653,7 @@ pub struct ApplyArgs {
     /// Change nothing else: add the one public SSH key in FILE for core, such as
     /// ~/.ssh/id_ed25519.pub, when no login works; `-` for standard input. verify
     /// reports it as a difference, the next apply takes it away, and so does rollback
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "latest", "reboot", "stop_workloads"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "latest", "reboot", "stop_workloads", "window"])]
     pub key: Option<String>,
 }
 

@@ -56,6 +56,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     access::expect_access(&root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(&root)?;
     if read_trial(&root)?.is_some() {
+        if args.if_done {
+            return Ok(ExitCode::Done);
+        }
         if args.trial.window.is_some() || args.forget || args.to.is_some() {
             trial::refuse_during_trial(&root)?;
         }

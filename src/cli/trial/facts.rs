@@ -91,7 +91,7 @@ pub(in crate::cli) fn add_to_plan(
     if args.window.is_none() || plan.is_empty() {
         return Ok(());
     }
-    let system = !plan.os.steps.is_empty();
+    let system = plan.os.needs_reboot();
     let against = against(root, plan, system, reboots)?;
     let blockers = against.into_iter().map(|message| Notice {
         subject: "trial".to_owned(),

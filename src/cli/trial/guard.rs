@@ -25,7 +25,7 @@ use crate::trial::store::{read_trial, store_trial};
 use crate::trial::{GuardScene, GuardStep, Phase, Place, Trial, judge_guard};
 
 /// Pause between two looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The same while the node boots: each look asks the service manager, which has enough to do.
 const LOOK_AGAIN_AT_BOOT: Duration = Duration::from_secs(3);
 /// Pause after a way back that failed.

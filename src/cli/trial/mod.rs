@@ -109,7 +109,7 @@ pub(super) struct TrialRequest<'a> {
 impl<'a> TrialRequest<'a> {
     /// The trial of a plan.
     pub(super) fn of_plan(args: &'a TryArgs, what: &str, plan: &Plan, reboots: bool) -> Self {
-        let system = !plan.os.steps.is_empty();
+        let system = plan.os.needs_reboot();
         Self {
             args,
             what: what.to_owned(),
@@ -156,6 +156,8 @@ impl<'a> RunningTrial<'a> {
             return Ok(None);
         };
         require_units(root)?;
+        // One that is left over would take the new files of this trial for its own.
+        stop_guard(ui.runner);
         let deployment = Host::observe(root)?.deployment;
         let boot = BootIdentity::observe(root, deployment, ui.runner)
             .context("the kernel tells no boot id")?;
@@ -390,6 +392,7 @@ pub(super) fn take_back_now(ui: &Ui<'_>, root: &Root, lock: Lock) -> Result<Opti
         detach: false,
     };
     if !is_guarded(ui.runner) {
+        stop_guard(ui.runner);
         start_guard(root, ui.runner, &lock)?;
     }
     let result = running.give_back(lock, "rollback was asked for")?;
@@ -453,8 +456,6 @@ fn require_units(root: &Root) -> Result<()> {
 /// Starts the guard, outside of this login, with a copy of the program; and the timer that looks after it.
 fn start_guard(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
     let program = copy_program(root, lock)?;
-    // Left over from a trial before.
-    stop_guard(runner);
     for line in [
         guard_unit::start_guard(&program),
         guard_unit::start_second_guard(&program),

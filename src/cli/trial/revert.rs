@@ -133,6 +133,15 @@ fn runs_of(root: &Root, trial: &Trial) -> Result<Vec<FinishedRun>> {
     Ok(all)
 }
 
+/// What could not be taken back.
+#[derive(Debug, Default)]
+struct LeftOver {
+    /// Files that are not as before.
+    files: Vec<String>,
+    /// Jobs that failed with the files of before.
+    jobs: Vec<String>,
+}
+
 /// Takes the runs of the trial back, and makes the services read the old files. Returns what could not be done.
 fn take_files_back(
     ui: &Ui<'_>,
@@ -140,13 +149,13 @@ fn take_files_back(
     lock: &Lock,
     trial: &Trial,
     tells: bool,
-) -> Result<Vec<String>> {
+) -> Result<LeftOver> {
     // NetworkManager first: it writes connections anew, and the bytes of before come after it.
     if tells {
         roll_network_back(ui, trial);
     }
     undo_interrupted(root, ui.runner, lock)?;
-    let mut left = Vec::new();
+    let mut left = LeftOver::default();
     let mut paths: Vec<RootPath> = Vec::new();
     let mut jobs: Vec<Job> = Vec::new();
     for run in runs_of(root, trial)? {
@@ -175,13 +184,14 @@ fn take_files_back(
         for notice in &back.plan.notices {
             log::warn!("{}: {}", notice.subject, notice.message);
             if notice.message.contains("left as it is") {
-                left.push(format!("{}: {}", notice.subject, notice.message));
+                left.files
+                    .push(format!("{}: {}", notice.subject, notice.message));
             }
         }
         back.carry_out(root, ui.runner, lock, now(), &[])?;
     }
     if tells {
-        left.extend(tell_services(ui, trial, &paths, jobs));
+        left.jobs = tell_services(ui, trial, &paths, jobs);
     }
     Ok(left)
 }
@@ -236,7 +246,7 @@ fn finish(
     lock: &Lock,
     trial: &Trial,
     why: &str,
-    left: &[String],
+    left: &LeftOver,
 ) -> Result<()> {
     if trial.system.is_some() {
         super::disarm_boot_counter(root, lock)?;
@@ -251,14 +261,19 @@ fn finish(
         }
     }
     end_boot_guards(trial);
-    let outcome = match left.is_empty() {
+    let outcome = match left.files.is_empty() {
         true => TrialOutcome::Reverted,
         false => TrialOutcome::PartlyReverted,
     };
-    let why = match left {
-        [] => why.to_owned(),
-        left => format!("{why}. Not restored: {}", left.join("; ")),
-    };
+    let mut why = why.to_owned();
+    for (words, all) in [
+        ("Not restored", &left.files),
+        ("Failed with the old files", &left.jobs),
+    ] {
+        if !all.is_empty() {
+            why += &format!(". {words}: {}", all.join("; "));
+        }
+    }
     let result = TrialResult {
         version: VERSION,
         id: trial.id.clone(),
