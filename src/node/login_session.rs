@@ -416,6 +416,7 @@ pub fn judge_confirmation(
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of a test, not of a node")]
 mod tests {
     use super::*;
 
