@@ -154,7 +154,15 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         state::forget_failure(&session.root)?;
         deployments::settle_awaited(&session.root, session.runner);
     }
-    let is_inhibited = session.judge_staged(&plan, args)?;
+    let is_inhibited = match session.judge_staged(&plan, args) {
+        Ok(is_inhibited) => is_inhibited,
+        Err(error) => {
+            return Err(match tried {
+                Some(tried) => tried.refuse(lock, &format!("{error:#}")),
+                None => error,
+            });
+        }
+    };
     if let Some(tried) = tried {
         return if is_inhibited {
             Err(tried.refuse(lock, "preflight found an inhibitor in the staged image"))

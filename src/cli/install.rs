@@ -14,7 +14,7 @@ use flate2::write::GzEncoder;
 use super::access::{self, AccessNeed};
 use super::session::{Session, open_root};
 
-use super::{InstallArgs, Output, machine};
+use super::{InstallArgs, Output, machine, trial};
 use crate::command::CommandRunner;
 use crate::command::systemctl::{self, StartResult};
 use crate::document::{self, Desired};
@@ -477,6 +477,7 @@ fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
     access::expect_access(root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(root)?;
+    trial::refuse_during_trial(root)?;
     let pending = transaction::find_pending(root)?;
     if let (word, Some(config)) = report::status::pending_words(&pending) {
         bail!(

@@ -119,9 +119,22 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             deployments::settle_awaited(&root, ui.runner);
         }
     }
-    let risks = args.risks.accepted()?;
-    let is_inhibited =
-        plan.os.changes_image() && preflight::judge_staged(&root, &image, &crossing, None, risks)?;
+    let judged = match plan.os.changes_image() {
+        true => args
+            .risks
+            .accepted()
+            .and_then(|risks| preflight::judge_staged(&root, &image, &crossing, None, risks)),
+        false => Ok(false),
+    };
+    let is_inhibited = match judged {
+        Ok(is_inhibited) => is_inhibited,
+        Err(error) => {
+            return Err(match tried {
+                Some(tried) => tried.refuse(lock, &format!("{error:#}")),
+                None => error,
+            });
+        }
+    };
     if let Some(tried) = tried {
         return match is_inhibited {
             true => Err(tried.refuse(lock, "preflight found an inhibitor in the staged image")),

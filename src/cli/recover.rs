@@ -75,6 +75,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
         Output::Text => report::recover::to_text(&recovered, units.as_ref()),
     };
     report::print_result(text.as_bytes());
+    trial::name_unconfirmed(&root);
     Ok(match recovered {
         // Files from before may stand beside those of the run.
         Recovered::GivenUp(..) => ExitCode::Drift,

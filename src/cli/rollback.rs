@@ -65,6 +65,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         let end = trial::take_back_now(ui, &root, lock)?;
         return Ok(end.unwrap_or(ExitCode::Done));
     }
+    trial::sweep_leftovers(&root);
     recover_first(&root, ui.runner, &lock)?;
     if args.forget {
         return forget(ui, &root, args.if_done);

@@ -156,9 +156,15 @@ fn trial(
         log::warn!("{error}");
         None
     });
-    let Some(trial) = read_trial(root)? else {
+    let trial = read_trial(root).unwrap_or_else(|error| {
+        log::warn!("{error}");
+        None
+    });
+    let Some(trial) = trial else {
         return Ok((None, last));
     };
+    // A result that was written, while the trial still runs, does not count.
+    let last = last.filter(|last| last.id != trial.id);
     let boot = match root.is_live() {
         true => BootIdentity::observe(root, Host::observe(root)?.deployment, runner),
         false => None,

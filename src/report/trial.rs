@@ -25,6 +25,9 @@ pub struct TrialReport {
     pub probes: Vec<String>,
     /// A guard is at work.
     pub guarded: bool,
+    /// Its times belong to another boot than the one that runs, if one runs.
+    #[serde(skip)]
+    pub elsewhere: bool,
 }
 
 impl TrialReport {
@@ -41,6 +44,7 @@ impl TrialReport {
             },
             probes: trial.probes.iter().map(ToString::to_string).collect(),
             guarded,
+            elsewhere: now.is_none(),
         }
     }
 
@@ -54,6 +58,18 @@ impl TrialReport {
         };
         let next = mco_rescue("confirm");
         let back = mco_rescue("rollback");
+        if self.elsewhere {
+            let when = match self.guarded {
+                true => "the guard takes it back now",
+                false => "the next boot takes it back",
+            };
+            return match self.phase {
+                "awaiting-boot" => format!(
+                    "{what} is staged, and its trial begins at the next boot. Or take it back now: {back}"
+                ),
+                _ => format!("{what} was not confirmed, and {when}; or now: {back}"),
+            };
+        }
         match self.phase {
             "applying" => format!("{what} is being applied{guard}"),
             "waiting" => format!(
@@ -115,6 +131,16 @@ pub fn rebooting(trial: &Trial) -> String {
             trial.window_words(),
             mco_rescue("confirm")
         ),
+        0,
+    )
+}
+
+/// Returns the text after the way back of a trial with an operating system was asked for on the disk of a node that does
+/// not run.
+pub fn goes_back_at_boot() -> String {
+    wrap(
+        "The trial goes back at the next boot of this disk, files and operating system together. If the new system does not \
+         start, choose the old entry in the boot menu.",
         0,
     )
 }

@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::{Trial, TrialResult, VERSION};
+use crate::invocation::mco_rescue;
 use crate::paths;
 use crate::root::{Root, RootPath};
 use crate::sealed;
@@ -13,10 +14,16 @@ use crate::transaction::{StateDirectoryError, open_store, store_value};
 pub enum TrialFileError {
     /// The file is damaged, or of another version.
     #[error(
-        "/{0}: {1}. It is left as it is, and no change goes back by it. Take the last run back by hand: mco-rescue rollback; \
-         then remove the file: rm /{0}"
+        "/{file}: {why}. It is left as it is, and no change goes back by it. Next: mv /{file} /{file}.damaged; then take the \
+         last run back, if it is not to stay: {back}",
+        back = mco_rescue("rollback")
     )]
-    Damaged(&'static str, String),
+    Damaged {
+        /// The file.
+        file: &'static str,
+        /// The reason.
+        why: String,
+    },
     /// The file cannot be read.
     #[error(transparent)]
     Root(#[from] crate::root::RootError),
@@ -68,7 +75,7 @@ fn read_file<T: DeserializeOwned>(
     let Some(bytes) = root.read(&RootPath::fixed(file))? else {
         return Ok(None);
     };
-    let damaged = |why: String| TrialFileError::Damaged(file, why);
+    let damaged = |why: String| TrialFileError::Damaged { file, why };
     sealed::check(&bytes).map_err(|broken| damaged(broken.to_string()))?;
     let value: T = serde_json::from_slice(&bytes)
         .map_err(|error| damaged(format!("cannot be read: {error}")))?;

@@ -127,10 +127,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
             None => error,
         });
     }
-    let code = looking.tell_result(&found, finding, plan.steps.len())?;
-    match tried {
-        Some(tried) => tried.wait_for_confirmation(lock, code),
-        None => Ok(code),
+    let told = looking.tell_result(&found, finding, plan.steps.len());
+    match (tried, told) {
+        (Some(tried), Ok(code)) => tried.wait_for_confirmation(lock, code),
+        (Some(tried), Err(error)) => Err(tried.refuse(lock, &format!("{error:#}"))),
+        (None, told) => told,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::revert;
+use super::{has_leftovers, revert, sweep_leftovers};
 use crate::cli::ui::Ui;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
@@ -17,11 +17,12 @@ use crate::trial::{BootStep, Phase, Trial, judge_boot};
 /// # Errors
 /// The trial cannot be read, or its files cannot be taken back; the guard tries again.
 pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()> {
-    if !root.is_live() || read_trial(root)?.is_none() {
+    if !root.is_live() || read_trial(root)?.is_none() && !has_leftovers(root) {
         return Ok(());
     }
     let lock = transaction::acquire_lock(root)?;
     let Some(trial) = read_trial(root)? else {
+        sweep_leftovers(root);
         return Ok(());
     };
     let deployment = Host::observe(root)?.deployment;

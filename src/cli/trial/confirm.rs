@@ -25,6 +25,12 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     let login = observe_session();
     let root = open_root(ui)?;
     access::expect_access(&root, AccessNeed::Write)?;
+    if !root.is_live() {
+        bail!(
+            "a trial is confirmed on the node that runs; with --root it can be taken back: {}",
+            mco_rescue("rollback")
+        );
+    }
     if read_trial(&root)?.is_none() {
         return Err(no_trial(&root)?);
     }
@@ -55,8 +61,9 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     // First: NetworkManager must never take a confirmed change back. The guard still would.
     end_checkpoint(ui.runner, &trial);
     let result = confirm_trial(&root, &lock, &trial, by)?;
-    drop(lock);
+    // With the lock: the guard of a trial that begins now must not be stopped.
     stop_guard(ui.runner);
+    drop(lock);
     let text = match ui.output {
         Output::Json => report::trial::result_json(&result)?,
         Output::Text => report::trial::ended(&result),

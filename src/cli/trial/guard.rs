@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 
 use super::confirm::confirm_trial;
 use super::{announce_waiting, boot, end_checkpoint, end_guards, remove_reserve, revert, way_back};
@@ -36,6 +36,9 @@ const LATER: u64 = 10_000;
 /// Runs the guard until no trial is left; `once`: the second guard, which looks once.
 pub(in crate::cli) fn run(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
     let root = open_root(ui)?;
+    if !root.is_live() {
+        bail!("a guard is for the node that runs");
+    }
     let mut guard = Guard {
         ui,
         root: &root,
@@ -53,6 +56,13 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
         }
         match guard.look() {
             Ok(Look::Ended) => {
+                // With the lock: another trial may begin now.
+                let held = transaction::acquire_lock(&root);
+                let is_next = !matches!(read_trial(&root), Ok(None));
+                if is_next || matches!(held, Err(LockError::Held(_))) {
+                    thread::sleep(LOOK_AGAIN);
+                    continue;
+                }
                 remove_reserve(&root);
                 end_guards(&root, ui.runner, once);
                 return Ok(ExitCode::Done);

@@ -39,13 +39,13 @@ use crate::progress::{self, Work};
 use crate::report;
 use crate::report::trial_notice::{self, WayBack};
 use crate::root::{Root, RootPath};
-use crate::staging::deployments;
+use crate::staging::{deployments, state};
 use crate::sys::privileges::Capability;
 use crate::sys::runtime;
 use crate::sys::signals::{self, SignalAnswer};
 use crate::time::now;
 use crate::transaction::place::{self, Placement};
-use crate::transaction::{self, Lock, open_store};
+use crate::transaction::{self, Lock, Pending, open_store};
 use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::trial::{Phase, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION};
 
@@ -66,17 +66,31 @@ pub(super) const LATER: [Capability; 10] = [
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Seconds after the guard at which NetworkManager goes back by itself.
 const MARGIN: u32 = 60;
+/// Files that belong to a trial that runs, and to nothing else.
+const LEFTOVERS: [&str; 2] = [paths::TRIAL_RESERVE, paths::GUARD_PROGRAM_KEPT];
+/// Reason of a way back that `rollback` began.
+const ASKED: &str = "rollback was asked for";
 /// Least size of the space that is kept for the way back, in bytes.
 const RESERVE: u64 = 4 << 20;
 
-/// Refuses a command that changes the node while a trial runs.
+/// Refuses a command that changes the node while a trial runs. Without a trial, what one has left is removed; so the lock
+/// has to be held.
 ///
 /// # Errors
 /// A trial runs, or its file is damaged.
 pub(super) fn refuse_during_trial(root: &Root) -> Result<()> {
     let Some(trial) = read_trial(root)? else {
+        sweep_leftovers(root);
         return Ok(());
     };
+    if !root.is_live() {
+        bail!(
+            "the trial of {} was not confirmed, and a second change would stand in its way back. Take it back first: {}. \
+             Nothing was changed",
+            trial.what,
+            mco_rescue("rollback")
+        );
+    }
     bail!(
         "a trial of {} runs, and a second change would stand in its way back. Confirm it from a new login: {}; or take it \
          back now: {}. Nothing was changed",
@@ -84,6 +98,19 @@ pub(super) fn refuse_during_trial(root: &Root) -> Result<()> {
         mco_rescue("confirm"),
         mco_rescue("rollback")
     )
+}
+
+/// Names a trial on the disk of a node that does not run. A file that cannot be read is named, too.
+pub(super) fn name_unconfirmed(root: &Root) {
+    match read_trial(root) {
+        Ok(Some(trial)) if !root.is_live() => log::warn!(
+            "the trial of {} was not confirmed: the next boot takes it back; or take it back now: {}",
+            trial.what,
+            mco_rescue("rollback")
+        ),
+        Ok(_) => {}
+        Err(error) => log::warn!("{error}"),
+    }
 }
 
 /// What is tried.
@@ -218,27 +245,40 @@ impl<'a> RunningTrial<'a> {
     /// The command failed, and nothing of the change is left: no trial is left either.
     fn forget(&self) {
         end_checkpoint(self.ui.runner, &self.trial);
-        if let Err(error) = end_trial(&self.root, None) {
-            log::warn!("{error}. The guard ends the trial");
-        }
         remove_reserve(&self.root);
+        if let Err(error) = end_trial(&self.root, None) {
+            log::warn!(
+                "{error}. The guard ends the trial; or end it now: {}",
+                mco_rescue("rollback")
+            );
+            return;
+        }
         stop_guard(self.ui.runner);
     }
 
     /// The change failed. If it left something behind, the guard takes that back, and this waits for it.
     pub(super) fn fail(self, lock: Lock, error: anyhow::Error) -> anyhow::Error {
-        let is_left = matches!(
+        let is_incomplete = matches!(
             error.downcast_ref::<RunError>(),
             Some(RunError::Incomplete(_))
         );
-        if !is_left {
+        // What cannot be read may be there.
+        if !is_incomplete && !self.has_left_something().unwrap_or(true) {
             self.forget();
             return error;
         }
         match self.give_back(lock, &format!("{error:#}")) {
-            Ok(_) => RunError::RolledBack(format!("{error:#}")).into(),
+            Ok(result) => gone_back(&result, &format!("{error:#}")),
             Err(second) => error.context(format!("{second:#}")),
         }
+    }
+
+    /// Returns true if something of the change is on the node: an unfinished run, a finished one, or a staged system.
+    fn has_left_something(&self) -> Result<bool> {
+        let (root, trial) = (&self.root, &self.trial);
+        Ok(transaction::find_pending(root)? != Pending::Nothing
+            || !revert::runs_of(root, trial)?.is_empty()
+            || trial.system.is_some() && state::read_awaited(root)?.is_some())
     }
 
     /// Lets the guard take the change back, and waits for it.
@@ -250,7 +290,13 @@ impl<'a> RunningTrial<'a> {
             phase,
             ..self.trial.clone()
         };
-        store_trial(&self.root, &trial)?;
+        if let Err(error) = store_trial(&self.root, &trial) {
+            // The guard takes a change back whose command has ended; one that waits would wait on.
+            if self.trial.phase != Phase::Applying {
+                return Err(error.into());
+            }
+            log::warn!("{error}");
+        }
         drop(lock);
         self.watch()
     }
@@ -258,7 +304,7 @@ impl<'a> RunningTrial<'a> {
     /// The change must not stay, for a reason that was found after it was made.
     pub(super) fn refuse(self, lock: Lock, why: &str) -> anyhow::Error {
         match self.give_back(lock, why) {
-            Ok(_) => RunError::RolledBack(why.to_owned()).into(),
+            Ok(result) => gone_back(&result, why),
             Err(error) => error,
         }
     }
@@ -266,11 +312,18 @@ impl<'a> RunningTrial<'a> {
     /// The change is in place: the time for a confirmation begins.
     pub(super) fn wait_for_confirmation(mut self, lock: Lock, code: ExitCode) -> Result<ExitCode> {
         let since = milliseconds_since_boot();
-        self.trial.phase = Phase::Waiting {
+        let phase = Phase::Waiting {
             since,
             until: since + self.trial.window * 1000,
         };
-        store_trial(&self.root, &self.trial)?;
+        let waiting = Trial {
+            phase,
+            ..self.trial.clone()
+        };
+        if let Err(error) = store_trial(&self.root, &waiting) {
+            return Err(self.refuse(lock, &error.to_string()));
+        }
+        self.trial = waiting;
         if let Some(checkpoint) = &self.trial.checkpoint {
             let seconds = u32::try_from(self.trial.window)
                 .unwrap_or(u32::MAX)
@@ -295,21 +348,25 @@ impl<'a> RunningTrial<'a> {
 
     /// The change is staged: the boot loader is prepared, and the node reboots.
     pub(super) fn reboot(mut self, lock: Lock, ignore_quorum: bool) -> Result<ExitCode> {
-        self.trial.phase = Phase::AwaitingBoot {
+        let phase = Phase::AwaitingBoot {
             until: milliseconds_since_boot()
                 + u64::try_from(REBOOT_LIMIT.as_millis()).unwrap_or_default(),
         };
-        store_trial(&self.root, &self.trial)?;
+        let awaiting = Trial {
+            phase,
+            ..self.trial.clone()
+        };
+        if let Err(error) = store_trial(&self.root, &awaiting) {
+            return Err(self.refuse(lock, &error.to_string()));
+        }
+        self.trial = awaiting;
         if let Err(error) = self.prepare_boot(&lock) {
             let why = format!("the trial boot cannot be prepared: {error:#}");
-            self.give_back(lock, &why)?;
-            return Err(RunError::RolledBack(why).into());
+            return Err(self.refuse(lock, &why));
         }
         self.say(&report::trial::rebooting(&self.trial));
         if let Err(error) = deployments::reboot_node(&self.root, self.ui.runner, ignore_quorum) {
-            let why = format!("{error:#}");
-            self.give_back(lock, &why)?;
-            return Err(RunError::RolledBack(why).into());
+            return Err(self.refuse(lock, &format!("{error:#}")));
         }
         Ok(ExitCode::Done)
     }
@@ -381,21 +438,47 @@ pub(super) fn take_back_now(ui: &Ui<'_>, root: &Root, lock: Lock) -> Result<Opti
     let Some(trial) = read_trial(root)? else {
         return Ok(None);
     };
-    ui.confirm(&format!(
-        "A trial of {} runs. Take it back now?",
-        trial.what
-    ))?;
+    let question = match root.is_live() {
+        true => format!("A trial of {} runs. Take it back now?", trial.what),
+        false => format!(
+            "The trial of {} was not confirmed. Take it back now?",
+            trial.what
+        ),
+    };
+    ui.confirm(&question)?;
+    if !root.is_live() {
+        let Some(result) = revert::revert_on_disk(ui, root, &lock, trial, ASKED)? else {
+            report::print_result(report::trial::goes_back_at_boot().as_bytes());
+            return Ok(Some(ExitCode::Done));
+        };
+        running_end(ui, &result)?;
+        return Ok(Some(ExitCode::Done));
+    }
     let running = RunningTrial {
         ui,
         root: root.again()?,
         trial,
         detach: false,
     };
-    if !is_guarded(ui.runner) {
-        stop_guard(ui.runner);
-        start_guard(root, ui.runner, &lock)?;
-    }
-    let result = running.give_back(lock, "rollback was asked for")?;
+    let guarded = match is_guarded(ui.runner) {
+        true => Ok(()),
+        false => {
+            stop_guard(ui.runner);
+            start_guard(root, ui.runner, &lock)
+        }
+    };
+    let result = match guarded {
+        Ok(()) => running.give_back(lock, ASKED)?,
+        // Then nothing is left but this command.
+        Err(error) => {
+            log::warn!(
+                "no guard can be started: {error:#}. This command takes the trial back itself"
+            );
+            revert::revert(ui, root, &lock, running.trial, ASKED)?;
+            let result = read_result(root)?;
+            result.context("the end of the trial was not kept")?
+        }
+    };
     running_end(ui, &result)?;
     Ok(Some(ExitCode::Done))
 }
@@ -616,6 +699,34 @@ fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
     };
     place::put_file(root, lock, &placement)?;
     Ok(path.to_string())
+}
+
+/// Removes what a trial has left that has ended: a power cut may have come before it could.
+pub(super) fn sweep_leftovers(root: &Root) {
+    for path in LEFTOVERS.map(RootPath::fixed) {
+        if root.exists(&path).unwrap_or_default()
+            && let Err(error) =
+                open_store(root, paths::STATE).and_then(|store| store.remove_file(path.name()))
+        {
+            log::warn!("{error}");
+        }
+    }
+}
+
+/// Returns true if a trial has left something.
+fn has_leftovers(root: &Root) -> bool {
+    let mut all = LEFTOVERS.map(RootPath::fixed).into_iter();
+    all.any(|path| root.exists(&path).unwrap_or_default())
+}
+
+/// The error of a command whose change went back.
+fn gone_back(result: &TrialResult, why: &str) -> anyhow::Error {
+    match result.outcome {
+        TrialOutcome::PartlyReverted => RunError::Incomplete(result.why.clone()).into(),
+        TrialOutcome::Reverted | TrialOutcome::Confirmed => {
+            RunError::RolledBack(why.to_owned()).into()
+        }
+    }
 }
 
 /// Gives the space back that was kept for the way back.

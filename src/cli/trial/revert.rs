@@ -25,7 +25,7 @@ use crate::sys::{kernel, runtime};
 use crate::systemd::changed::is_read_by_manager;
 use crate::time::now;
 use crate::transaction::{self, Lock, id_order};
-use crate::trial::store::{end_trial, store_trial};
+use crate::trial::store::{end_trial, read_result, store_trial};
 use crate::trial::{Phase, Place, Trial, TrialOutcome, TrialResult, VERSION};
 
 /// Seconds after which a panic reboots, in the boot of a trial.
@@ -109,6 +109,24 @@ pub(super) fn revert_files_at_boot(
     finish(ui, root, lock, &trial, why, &left)
 }
 
+/// Takes the files back on the disk of a node that does not run. Returns `None` if an operating system is part of the trial:
+/// then the next boot takes it back.
+pub(super) fn revert_on_disk(
+    ui: &Ui<'_>,
+    root: &Root,
+    lock: &Lock,
+    trial: Trial,
+    why: &str,
+) -> Result<Option<TrialResult>> {
+    let trial = begin_reverting(root, trial, why)?;
+    if trial.system.is_some() {
+        return Ok(None);
+    }
+    let left = take_files_back(ui, root, lock, &trial, false)?;
+    finish(ui, root, lock, &trial, why, &left)?;
+    read_result(root).map_err(Into::into)
+}
+
 fn begin_reverting(root: &Root, trial: Trial, why: &str) -> Result<Trial> {
     let phase = Phase::Reverting {
         why: why.to_owned(),
@@ -127,7 +145,7 @@ fn from(trial: &Trial) -> Result<&str> {
 }
 
 /// The runs of the trial, the newest first.
-fn runs_of(root: &Root, trial: &Trial) -> Result<Vec<FinishedRun>> {
+pub(super) fn runs_of(root: &Root, trial: &Trial) -> Result<Vec<FinishedRun>> {
     let mut all = transaction::read_history(root)?;
     all.retain(|run| trial.head.is_empty() || id_order(&run.id) > id_order(&trial.head));
     Ok(all)
@@ -260,7 +278,10 @@ fn finish(
             log::warn!("{error:#}");
         }
     }
-    end_boot_guards(trial);
+    // The kernel and the logins of another system are none of its matter.
+    if root.is_live() {
+        end_boot_guards(trial);
+    }
     let outcome = match left.files.is_empty() {
         true => TrialOutcome::Reverted,
         false => TrialOutcome::PartlyReverted,
@@ -285,7 +306,9 @@ fn finish(
     };
     end_trial(root, Some(&result))?;
     log::warn!("{}", result.words());
-    announce_end(ui, &result);
+    if root.is_live() {
+        announce_end(ui, &result);
+    }
     Ok(())
 }
 
