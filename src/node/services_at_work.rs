@@ -147,6 +147,7 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of a test, not of a node")]
 mod tests {
     use super::*;
     use crate::command::{CommandLine, CommandOutput};
