@@ -1,7 +1,9 @@
 //! Trials: who confirms, probes, and what people see.
 
+mod matrix;
 mod network_manager;
 mod notices;
 mod probes;
+mod sequences;
 mod services;
 mod sessions;

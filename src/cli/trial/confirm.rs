@@ -17,7 +17,7 @@ use crate::root::Root;
 use crate::sys::runtime;
 use crate::time::now;
 use crate::transaction::{self, Lock};
-use crate::trial::store::{end_trial, read_result, read_trial};
+use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, VERSION};
 
 /// Runs `confirm`.
@@ -92,7 +92,13 @@ pub(in crate::cli) fn confirm_trial(
         began: trial.began,
         ended: now(),
     };
-    end_trial(root, Some(&result))?;
+    if let Err(error) = end_trial(root, Some(&result)) {
+        // Gone from the directory, and not surely from the disk: what a power cut could undo is no confirmation.
+        if matches!(read_trial(root), Ok(None)) {
+            store_trial(root, trial)?;
+        }
+        return Err(anyhow!("{error}. Nothing is confirmed; the trial goes on"));
+    }
     // From here on it is confirmed: what fails is said, and changes nothing.
     revert::end_boot_guards(trial);
     remove_reserve(root);
