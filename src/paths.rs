@@ -133,6 +133,8 @@ pub const PULL_SECRETS: [&str; 3] = [
     "var/lib/kubelet/config.json",
 ];
 
+/// The socket of the system's bus; exists once the bus can be asked.
+pub const SYSTEM_BUS: &str = "run/dbus/system_bus_socket";
 /// Exists while a shutdown is scheduled.
 pub const SCHEDULED_SHUTDOWN: &str = "run/systemd/shutdown/scheduled";
 
@@ -424,6 +426,7 @@ mod tests {
             PHYSICAL_COMPOSEFS,
             PHYSICAL_COMPOSEFS_STATE,
             OSTREE_BOOTED,
+            SYSTEM_BUS,
             SCHEDULED_SHUTDOWN,
             BOOT,
             SYSROOT,

@@ -45,6 +45,8 @@ fn removal(time: Duration) -> CommandLine {
             &unit,
             &after,
             "--timer-property=AccuracySec=1min",
+            // Else systemd-run waits for a boot that waits for it.
+            "--timer-property=DefaultDependencies=no",
             "rm",
             "-f",
             &path,

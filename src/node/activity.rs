@@ -174,10 +174,14 @@ impl Activity {
         if !root.is_live() {
             return Ok(Self::default());
         }
-        let transaction = rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
-            log::info!("querying rpm-ostree: {error}");
-            None
-        });
+        // Early in a boot there is no bus. rpm-ostree would wait for it, and without it no transaction can run.
+        let transaction = match root.exists(&RootPath::fixed(paths::SYSTEM_BUS))? {
+            true => rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
+                log::info!("querying rpm-ostree: {error}");
+                None
+            }),
+            false => None,
+        };
         let units = systemctl::query_activity(runner, &UNITS).unwrap_or_else(|error| {
             log::info!("querying systemd: {error}");
             Vec::new()
