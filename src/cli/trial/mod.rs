@@ -226,7 +226,7 @@ impl<'a> RunningTrial<'a> {
             .and_then(|()| Ok(store_trial(root, &running.trial)?))
             .and_then(|()| start_guard(root, ui.runner, lock));
         if let Err(error) = begun {
-            running.forget();
+            running.forget(None);
             bail!("the trial cannot be guarded: {error:#}. Nothing was changed");
         }
         Ok(Some(running))
@@ -243,10 +243,10 @@ impl<'a> RunningTrial<'a> {
     }
 
     /// The command failed, and nothing of the change is left: no trial is left either.
-    fn forget(&self) {
+    fn forget(&self, result: Option<&TrialResult>) {
         end_checkpoint(self.ui.runner, &self.trial);
         remove_reserve(&self.root);
-        if let Err(error) = end_trial(&self.root, None) {
+        if let Err(error) = end_trial(&self.root, result) {
             log::warn!(
                 "{error}. The guard ends the trial; or end it now: {}",
                 mco_rescue("rollback")
@@ -264,7 +264,16 @@ impl<'a> RunningTrial<'a> {
         );
         // What cannot be read may be there.
         if !is_incomplete && !self.has_left_something().unwrap_or(true) {
-            self.forget();
+            // A login that was lost meanwhile does not see the error.
+            let result = matches!(
+                error.downcast_ref::<RunError>(),
+                Some(RunError::RolledBack(_))
+            )
+            .then(|| self.result(TrialOutcome::Reverted, format!("{error:#}")));
+            self.forget(result.as_ref());
+            if let Some(result) = &result {
+                revert::announce_end(self.ui, result);
+            }
             return error;
         }
         match self.give_back(lock, &format!("{error:#}")) {
@@ -279,6 +288,18 @@ impl<'a> RunningTrial<'a> {
         Ok(transaction::find_pending(root)? != Pending::Nothing
             || !revert::runs_of(root, trial)?.is_empty()
             || trial.system.is_some() && state::read_awaited(root)?.is_some())
+    }
+
+    fn result(&self, outcome: TrialOutcome, why: String) -> TrialResult {
+        TrialResult {
+            version: VERSION,
+            id: self.trial.id.clone(),
+            what: self.trial.what.clone(),
+            outcome,
+            why,
+            began: self.trial.began,
+            ended: now(),
+        }
     }
 
     /// Lets the guard take the change back, and waits for it.

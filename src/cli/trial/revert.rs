@@ -68,11 +68,16 @@ pub(super) fn revert(ui: &Ui<'_>, root: &Root, lock: &Lock, trial: Trial, why: &
     match trial.place(deployment.as_deref()) {
         Place::Same => {
             let left = take_files_back(ui, root, lock, &trial, !trial.booted)?;
-            finish(ui, root, lock, &trial, why, &left)?;
-            if trial.booted {
-                reboot(ui, root)?;
+            if !trial.booted {
+                return finish(ui, root, lock, &trial, why, &left);
             }
-            Ok(())
+            // The next boot ends the trial, so that its logins show that.
+            let rest = Trial {
+                booted: false,
+                ..trial
+            };
+            store_trial(root, &rest)?;
+            reboot(ui, root)
         }
         Place::Old => {
             wait_for_completion(root, &trial)?;
@@ -313,7 +318,7 @@ fn finish(
 }
 
 /// Terminals and later logins show that the change is gone.
-fn announce_end(ui: &Ui<'_>, result: &TrialResult) {
+pub(super) fn announce_end(ui: &Ui<'_>, result: &TrialResult) {
     let text = match result.outcome {
         TrialOutcome::PartlyReverted => trial_notice::announce_stuck(result.ended, &result.why),
         _ => trial_notice::announce_taken_back(result.ended, &result.why),
