@@ -195,10 +195,11 @@ pub fn announcement_path() -> String {
     reason = "/run of the running system, never the node's root"
 )]
 fn announce_in(directory: &Path, text: &str) -> io::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(directory)?;
+    if !directory.is_dir() {
+        fs::create_dir_all(directory)?;
+        // Whatever the mask of this process is: logins read it as their own users.
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+    }
     // Written at its place: there it gets the label that sshd may read, and half a text harms no login.
     let mut file = fs::OpenOptions::new()
         .write(true)
