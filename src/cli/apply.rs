@@ -67,12 +67,18 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let beforehand = Beforehand::of(&session);
     let mut plan = planned(apply, &mut session, beforehand.as_ref())?;
     let reboots = apply.reboot && plan.reboots();
-    let activated = match reboots || apply.no_actions {
+    let concerned = match apply.no_actions {
         true => Vec::new(),
         false => {
             let policies = &session.cluster(None)?.policies;
-            trial::facts::activate(ui, &session.root, &args.trial, policies, &mut plan)?
+            let root = &session.root;
+            trial::facts::activate(ui, root, &args.trial, policies, &mut plan, reboots)?
         }
+    };
+    // After a reboot the services have the new files; on the way back they may have started with these.
+    let activated = match reboots {
+        true => Vec::new(),
+        false => concerned.clone(),
     };
     show_plan(ui, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
@@ -99,7 +105,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         }
         let config = &session.chosen.config.name;
         let request = TrialRequest::of_plan(&args.trial, config, &plan, reboots);
-        let request = request.with_jobs(all_jobs(apply, &session, &plan, &activated).0);
+        let request = request.with_jobs(all_jobs(apply, &session, &plan, &concerned).0);
         tried = RunningTrial::begin(ui, &session.root, &lock, request)?;
         let work = Change {
             apply,

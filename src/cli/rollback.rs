@@ -163,7 +163,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         let policies = policies::cluster(&root, None)?.policies;
         let activated = match args.no_actions {
             true => Vec::new(),
-            false => trial::facts::activate(ui, &root, &args.trial, &policies, &mut back.plan)?,
+            false => {
+                trial::facts::activate(ui, &root, &args.trial, &policies, &mut back.plan, false)?
+            }
         };
         let others = jobs.into_iter().filter(|job| !activated.contains(job));
         jobs = activated.iter().cloned().chain(others).collect();

@@ -87,7 +87,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
     };
     let mut plan = cure.plan(work)?;
     let policies = policies::cluster(&root, None)?.policies;
-    let jobs = trial::facts::activate(ui, &root, &args.cure.trial, &policies, &mut plan)?;
+    let jobs = trial::facts::activate(ui, &root, &args.cure.trial, &policies, &mut plan, false)?;
     trial::facts::add_to_plan(&root, &args.cure.trial, &mut plan, false)?;
     cure.show(&plan)?;
     if !plan.blockers.is_empty() {

@@ -36,7 +36,7 @@ const OTHERS: [(&str, &str); 3] = [
 ];
 
 /// Returns the jobs after which the services use the new files of a plan in this boot; none without a trial. The plan gets a
-/// notice on them.
+/// notice on them, unless the trial reboots.
 ///
 /// # Errors
 /// The node cannot be read.
@@ -46,6 +46,7 @@ pub(in crate::cli) fn activate(
     args: &TryArgs,
     policies: &ClusterPolicies,
     plan: &mut Plan,
+    reboots: bool,
 ) -> Result<Vec<Job>> {
     if args.window.is_none() || !systemd_runs(root) {
         return Ok(Vec::new());
@@ -55,6 +56,9 @@ pub(in crate::cli) fn activate(
     let settings = activation::changed_settings(plan, &read);
     let services = ServicesAtWork::observe(root, ui.runner, &settings)?;
     let Activation { jobs, left } = activation::activation_jobs(&changed, &services, policies);
+    if reboots {
+        return Ok(jobs);
+    }
     let mut add = |message: String| {
         plan.notices.push(Notice {
             subject: "trial".to_owned(),
