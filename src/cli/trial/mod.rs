@@ -62,6 +62,20 @@ pub(super) const LATER: [Capability; 10] = [
     Capability::CAP_FSETID,
     Capability::CAP_KILL,
 ];
+/// Services that run after the way back if they ran before the trial.
+const KEPT_RUNNING: [&str; 11] = [
+    "NetworkManager.service",
+    "systemd-networkd.service",
+    "systemd-resolved.service",
+    "firewalld.service",
+    "nftables.service",
+    "iptables.service",
+    "sshd.service",
+    "sshd.socket",
+    "chronyd.service",
+    "crio.service",
+    "kubelet.service",
+];
 /// Pause between two looks at a trial.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Seconds after the guard at which NetworkManager goes back by itself.
@@ -189,6 +203,7 @@ impl<'a> RunningTrial<'a> {
         let boot = BootIdentity::observe(root, deployment, ui.runner)
             .context("the kernel tells no boot id")?;
         let history = transaction::read_history(root)?;
+        let jobs_back = list_jobs_back(ui.runner, &request);
         let trial = Trial {
             version: VERSION,
             id: format!("{}-{}", now(), std::process::id()),
@@ -208,7 +223,7 @@ impl<'a> RunningTrial<'a> {
             login: observe_session(),
             probes: all_probes(root, request.args)?,
             checkpoint: None,
-            jobs_back: activation::revert_jobs(&request.jobs),
+            jobs_back,
             forgets: request.forgets,
             panic: None,
         };
@@ -449,6 +464,24 @@ impl<'a> RunningTrial<'a> {
             report::print_result(text.as_bytes());
         }
     }
+}
+
+/// Returns the jobs after which the services use the old files. A unit of the change may have stopped one of the services by
+/// which the node is reached and used: those that run now are started then.
+fn list_jobs_back(runner: &dyn CommandRunner, request: &TrialRequest<'_>) -> Vec<Job> {
+    let mut jobs = activation::revert_jobs(&request.jobs);
+    if request.reboots {
+        return jobs;
+    }
+    let known = systemctl::query_activity(runner, &KEPT_RUNNING).unwrap_or_else(|error| {
+        log::info!("querying systemd: {error}");
+        Vec::new()
+    });
+    let running = known
+        .into_iter()
+        .filter(systemctl::UnitActivity::is_running);
+    jobs.extend(running.map(|one| Job::Start(one.name)));
+    jobs
 }
 
 /// Takes the trial that runs back at once, as `rollback` was asked for. Returns nothing if none runs.
