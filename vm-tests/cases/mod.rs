@@ -20,3 +20,4 @@ mod other_machine;
 mod power_cut;
 mod rescue_shell;
 mod selinux;
+mod trials;

@@ -7,16 +7,14 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, setns};
-
 use super::images::{self, kept_in, name_of, script, text_of};
+use super::lan::{Lan, within};
 use super::{Case, Shell, checkout, disk, run};
 use crate::support::http::{Response, Routes, Server};
 use crate::support::{self, Run, oci, say};
@@ -221,6 +219,8 @@ pub struct BoxNode<'a> {
     boots: usize,
     /// While it holds the other end of its standard input it is kept up.
     up: Option<Child>,
+    /// Where it is reached from outside, if it is.
+    lan: Option<Lan>,
 }
 
 impl<'a> BoxNode<'a> {
@@ -243,7 +243,34 @@ impl<'a> BoxNode<'a> {
             dir,
             boots: 0,
             up: None,
+            lan: None,
         }
+    }
+
+    /// A node that an administrator reaches by ssh as `core`: with sshd, NetworkManager and the rules of nftables.
+    pub fn on_lan(case: &'a Case) -> Self {
+        let mut node = Self::new(case);
+        let lan = Lan::new(&node.dir);
+        disk::mounted(&node.dir.join("root"), |top| {
+            let stateroot = top.join("ostree/deploy/rhcos");
+            let deployments = fs::read_dir(stateroot.join("deploy")).unwrap();
+            let mut paths = deployments.map(|entry| entry.unwrap().path());
+            let root = paths.find(|path| path.is_dir()).unwrap();
+            put_on_lan(&root.join("etc"));
+        });
+        node.lan = Some(lan);
+        node
+    }
+
+    /// The administrator's side of its network.
+    pub fn lan(&self) -> &Lan {
+        self.lan.as_ref().expect("it is not on a network")
+    }
+
+    /// A path of the running node, from outside.
+    pub fn seen(&self, path: &str) -> Option<PathBuf> {
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid()?));
+        Some(root.join(path.trim_start_matches('/')))
     }
 
     /// What is `/run/media` inside.
@@ -253,6 +280,19 @@ impl<'a> BoxNode<'a> {
 
     /// Boots it, until systemd has started everything.
     pub fn boot(&mut self) {
+        let begun = Instant::now();
+        self.start();
+        while !self.is_started() {
+            assert!(self.runs(), "it does not come up: {}", self.tail());
+            assert!(begun.elapsed() < PATIENCE, "it hangs: {}", self.tail());
+            thread::sleep(Duration::from_millis(20));
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        self.case.tell(&format!("boot: {seconds:.1} s"));
+    }
+
+    /// Boots it, until its first process runs and its cable is plugged in.
+    pub fn start(&mut self) {
         assert!(self.up.is_none(), "it runs already");
         self.boots += 1;
         let console = File::create(self.console()).unwrap();
@@ -264,20 +304,27 @@ impl<'a> BoxNode<'a> {
             .stdin(Stdio::piped())
             .stderr(console.try_clone().unwrap());
         let begun = Instant::now();
+        // Of the boot before, if that was cut.
+        let _ = fs::remove_file(self.dir.join("pid"));
         self.up = Some(command.stdout(console).spawn().unwrap());
-        while !self.is_started() {
-            assert!(self.runs(), "it does not come up: {}", self.tail());
-            assert!(begun.elapsed() < PATIENCE, "it hangs: {}", self.tail());
+        let pid = loop {
+            if let Some(pid) = self.pid() {
+                break pid;
+            }
+            assert!(self.runs(), "it does not start: {}", self.tail());
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "it does not start: {}",
+                self.tail()
+            );
             thread::sleep(Duration::from_millis(20));
+        };
+        if let Some(lan) = &self.lan {
+            lan.plug_in(pid);
         }
-        let seconds = begun.elapsed().as_secs_f64();
-        self.case.tell(&format!("boot: {seconds:.1} s"));
     }
 
     fn is_started(&self) -> bool {
-        if self.pid().is_none() {
-            return false;
-        }
         let state = self.run("systemctl is-system-running --wait").out();
         matches!(state.trim(), "running" | "degraded")
     }
@@ -292,6 +339,12 @@ impl<'a> BoxNode<'a> {
     pub fn reboot(&mut self) {
         // It may be gone before systemctl has its answer.
         self.run("systemctl --no-block reboot");
+        self.is_down();
+        self.boot();
+    }
+
+    /// Waits until it has ended, as it was asked to by something inside, and can be booted again.
+    pub fn is_down(&mut self) {
         let begun = Instant::now();
         while self.runs() {
             assert!(
@@ -304,7 +357,6 @@ impl<'a> BoxNode<'a> {
         self.up = None;
         let seconds = begun.elapsed().as_secs_f64();
         self.case.tell(&format!("shutdown: {seconds:.1} s"));
-        self.boot();
     }
 
     /// `systemctl soft-reboot`, until the new user space has started everything. (In a box logind does not see `/run/nextroot`,
@@ -371,6 +423,25 @@ impl<'a> BoxNode<'a> {
             drop(up.stdin.take());
             let _ = up.wait();
         }
+    }
+
+    /// The journal of all of its boots; read from its disk if it does not run.
+    pub fn journal(&mut self) -> String {
+        if self.runs() && self.pid().is_some() {
+            return self.run("journalctl --no-pager -o short-precise").out();
+        }
+        let mut text = String::new();
+        disk::mounted(&self.dir.join("root"), |top| {
+            let journal = top.join("ostree/deploy/rhcos/var/log/journal");
+            let mut journalctl = Command::new("journalctl");
+            journalctl.args(["--no-pager", "-o", "short-precise", "-D"]);
+            let output = journalctl.arg(journal).output();
+            text = output.map_or_else(
+                |error| error.to_string(),
+                |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+            );
+        });
+        text
     }
 
     /// A file inside.
@@ -447,6 +518,44 @@ impl Drop for BoxNode<'_> {
     }
 }
 
+/// What is in `/etc` of a node that is reached from outside. The key of `core` comes with its config.
+fn put_on_lan(etc: &Path) {
+    let write = |path: PathBuf, mode: &str, text: &str| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        run(Command::new("chmod").arg(mode).arg(path));
+    };
+    let connections = etc.join("NetworkManager/system-connections");
+    write(
+        connections.join("lan.nmconnection"),
+        "0600",
+        &Lan::keyfile(),
+    );
+    // As the package of the distribution of CoreOS has it.
+    let nftables = "[Unit]\nDescription=Netfilter Tables\nWants=network-pre.target\nBefore=network-pre.target\n\
+        [Service]\nType=oneshot\nExecStart=/sbin/nft -f /etc/sysconfig/nftables.conf\n\
+        ExecReload=/sbin/nft 'flush ruleset; include \"/etc/sysconfig/nftables.conf\";'\nExecStop=/sbin/nft flush ruleset\n\
+        RemainAfterExit=yes\n[Install]\nWantedBy=multi-user.target\n";
+    write(
+        etc.join("systemd/system/nftables.service"),
+        "0644",
+        nftables,
+    );
+    write(etc.join("sysconfig/nftables.conf"), "0600", "# none\n");
+    let wants = etc.join("systemd/system/multi-user.target.wants");
+    for unit in ["ssh", "NetworkManager", "nftables"] {
+        let of_the_image = format!("/usr/lib/systemd/system/{unit}.service");
+        let of_the_node = format!("/etc/systemd/system/{unit}.service");
+        let target = if unit == "nftables" {
+            of_the_node
+        } else {
+            of_the_image
+        };
+        fs::create_dir_all(&wants).unwrap();
+        std::os::unix::fs::symlink(target, wants.join(format!("{unit}.service"))).unwrap();
+    }
+}
+
 /// A server in a box's network. It ends with this value.
 pub struct Registry {
     server: Option<Server>,
@@ -459,17 +568,6 @@ impl Drop for Registry {
         let server = self.server.take();
         within(&self.network, || drop(server));
     }
-}
-
-/// Runs something in a network namespace; threads that it starts stay there.
-fn within<T: Send>(network: &File, work: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            setns(network.as_fd(), CloneFlags::CLONE_NEWNET).unwrap();
-            work()
-        });
-        thread.join().unwrap()
-    })
 }
 
 /// A registry that has one image, under any name.

@@ -6,6 +6,7 @@ pub mod boxes;
 pub mod disk;
 pub mod grub;
 pub mod images;
+pub mod lan;
 pub mod loaded;
 pub mod node;
 pub mod qemu;

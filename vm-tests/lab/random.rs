@@ -24,6 +24,11 @@ impl Random {
 
     fn told(case: &Case, seed: u64) -> Self {
         case.tell(&format!("VM_SEED={seed}"));
+        Self::of(seed)
+    }
+
+    /// The numbers of this seed.
+    pub fn of(seed: u64) -> Self {
         Self(seed)
     }
 
