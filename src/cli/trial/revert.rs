@@ -13,7 +13,9 @@ use crate::cli::ui::Ui;
 use crate::command::job::{self, Job};
 use crate::command::network_manager::{self, RolledBack};
 use crate::command::{motd, systemctl, wall};
+use crate::grub::CounterState;
 use crate::node::Host;
+use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::plan::{Allowed, ChangedSince, FinishedRun};
 use crate::report::trial_notice;
@@ -88,12 +90,26 @@ pub(super) fn revert(ui: &Ui<'_>, root: &Root, lock: &Lock, trial: Trial, why: &
         }
         Place::New => {
             if let Err(error) = go_back(ui, root, &trial) {
-                // The boot loader still leads to the old deployment, if it counts.
                 log::error!("{error:#}");
-                deployments::enter_without_daemon(ui.runner, from(&trial)?)?;
+                enter_old(ui, root, &trial)?;
             }
             reboot(ui, root)
         }
+    }
+}
+
+/// Makes the deployment from before the next one without rpm-ostree, which an emergency target does not start. An OSTree that
+/// is too old for that is no obstacle where GRUB has counted: its next start takes the old entry.
+fn enter_old(ui: &Ui<'_>, root: &Root, trial: &Trial) -> Result<()> {
+    let Err(error) = deployments::enter_without_daemon(ui.runner, from(trial)?) else {
+        return Ok(());
+    };
+    match boot_counter::read_counter_state(root)? {
+        CounterState::Fired { entry } => {
+            log::error!("{error:#}. The boot loader starts {entry} next");
+            Ok(())
+        }
+        CounterState::Missing | CounterState::Armed { .. } => Err(error),
     }
 }
 
