@@ -315,13 +315,14 @@ fn a_good_image_stays_once_it_is_confirmed() {
 
 /// Seeded accidents: a death, a file system, and perhaps a power cut on the way back. `MCO_RESCUE_TRIALS` is their number.
 #[test]
+#[ignore = "big guests: make vm-test runs it"]
 fn seeded_deaths_at_boot_end_in_the_old_system() {
     let Some(case) = Case::begin_as_root("8 boot trial, seeds") else {
         return;
     };
     let count = std::env::var("MCO_RESCUE_TRIALS").ok();
     let count: usize = count.and_then(|count| count.parse().ok()).unwrap_or(2);
-    let mut random = Random::seeded_with(&case, 24);
+    let mut random = Random::seeded_with(&case, 59);
     for number in 0..count {
         let file_system = [FileSystem::Ext4, FileSystem::Xfs][random.below(2)];
         let kind = random.below(DEATHS.len() + 2);
