@@ -19,7 +19,7 @@ use crate::text::{inline, one_line};
 use crate::time::{ago, utc};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{LastRun, Pending, RunOutcome};
-use crate::trial::TrialResult;
+use crate::trial::{TrialOutcome, TrialResult};
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]
@@ -199,6 +199,16 @@ pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
     }
 }
 
+/// Returns true for the end of a trial that is worth a line: nothing was changed since, and a confirmed one is of this day.
+fn is_news(report: &StatusReport, last: &TrialResult) -> bool {
+    const DAY: u64 = 24 * 60 * 60;
+    // The run that takes a change back ends a little before the trial.
+    let run = report.last_run.as_ref();
+    let is_last = run.is_none_or(|run| run.finished <= last.ended);
+    let is_fresh = report.now < last.ended.saturating_add(DAY);
+    is_last && (is_fresh || last.outcome != TrialOutcome::Confirmed)
+}
+
 /// Returns the state as text.
 pub fn to_text(report: &StatusReport) -> String {
     let mut out = String::new();
@@ -211,7 +221,11 @@ pub fn to_text(report: &StatusReport) -> String {
     out.extend(report.os.as_ref().map(deployments));
     if let Some(trial) = &report.trial {
         out.push_str(&wrapped("Trial", &trial.words()));
-    } else if let Some(last) = &report.last_trial {
+    } else if let Some(last) = report
+        .last_trial
+        .as_ref()
+        .filter(|last| is_news(report, last))
+    {
         out.push_str(&wrapped("Trial", &last.words()));
     }
     if let (Some(awaited), Some(verdict)) = (&report.awaited, &report.verdict) {

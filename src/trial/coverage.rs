@@ -42,7 +42,7 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
     ];
     if !facts.reboots {
         all.push(covered(
-            "power cut or reboot",
+            "power cut, or a reboot by a person or the daemon",
             "the next boot, before the network starts",
         ));
         all.push(by_reset(
