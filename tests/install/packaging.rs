@@ -284,7 +284,7 @@ fn option(line: &str) -> Option<&str> {
     let line = line.trim_start().strip_prefix('-')?;
     let at = line.find("--").map_or(0, |at| at + 1);
     let name = line.get(at..)?.strip_prefix('-')?;
-    name.split([' ', '.']).next()
+    name.split([' ', '.', '[']).next()
 }
 
 #[test]
