@@ -4,8 +4,10 @@ use anyhow::{Context, Result};
 
 use super::{has_leftovers, revert, sweep_leftovers};
 use crate::cli::ui::Ui;
+use crate::grub::CounterState;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
+use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::root::Root;
 use crate::transaction;
@@ -35,6 +37,11 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
             let phase = Phase::TrialBoot {
                 until: milliseconds_since_boot() + trial.boot_limit * 1000,
             };
+            if let Ok(CounterState::Armed { .. }) = boot_counter::read_counter_state(root) {
+                log::warn!(
+                    "GRUB did not count this boot: should it die, the old entry has to be chosen in the boot menu by hand"
+                );
+            }
             let panic = revert::begin_boot_guards();
             store_trial(
                 root,

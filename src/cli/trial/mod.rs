@@ -707,7 +707,9 @@ fn end_guards(root: &Root, runner: &dyn CommandRunner, is_second: bool) {
 /// # Errors
 /// GRUB's environment cannot be written.
 fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<()> {
-    if boot_counter::read_counter_state(root)? == CounterState::Missing {
+    let counter = boot_counter::observe_boot_counter(root)?;
+    // Lines alone do nothing; a mark is left over from a disarming that was cut off.
+    if counter.state == CounterState::Missing && !counter.has_mark {
         return Ok(());
     }
     transaction::disarm_boot_counter(&open_with_writable_boot(root)?, lock)?;
