@@ -116,10 +116,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         told = match change(ui, &work, &session, &plan) {
             Ok(told) => told,
             Err(error) => {
-                return Err(match tried {
-                    Some(tried) => tried.fail(lock, error),
-                    None => error,
-                });
+                return Err(trial::fail(tried, lock, error));
             }
         };
         force(&session, &plan);
@@ -507,7 +504,7 @@ fn verify(
     })
 }
 
-/// What follows the run.
+/// The options that decide what is printed at the end.
 #[derive(Debug, Clone, Copy)]
 struct Ending {
     /// `complete` is run by hand.

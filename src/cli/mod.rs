@@ -327,7 +327,7 @@ pub enum TrialCommand {
     BootCounter(BootCounterCommand),
 }
 
-/// What to do with GRUB's counter.
+/// An operation on the counter of GRUB.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BootCounterCommand {
     /// Print if GRUB can count here, its state, and the boot entries in its order

@@ -110,10 +110,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         let request = TrialRequest::of_plan(&args.trial, &image, &plan, reboots);
         tried = RunningTrial::begin(ui, &root, &lock, request)?;
         if let Err(error) = staging.stage_all(facts) {
-            return Err(match tried {
-                Some(tried) => tried.fail(lock, error),
-                None => error,
-            });
+            return Err(trial::fail(tried, lock, error));
         }
         if !plan.os.needs_reboot() {
             deployments::settle_awaited(&root, ui.runner);

@@ -220,7 +220,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     if let Some(tried) = tried {
         return match done {
             Ok(()) => tried.wait_for_confirmation(lock, ExitCode::Done),
-            Err(error) => Err(tried.fail(lock, error)),
+            Err(error) => Err(trial::fail(Some(tried), lock, error)),
         };
     }
     done?;

@@ -27,7 +27,7 @@ pub fn start_guard(program: &str) -> CommandLine {
         // The guard ends with 0 only once no trial is left.
         "--property=RestartPreventExitStatus=0",
         "--property=NotifyAccess=main",
-        "--property=WatchdogSec=10min",
+        "--property=WatchdogSec=30min",
         "--property=OOMScoreAdjust=-1000",
         "--property=KillMode=mixed",
         "--property=TimeoutStopSec=5min",

@@ -122,10 +122,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
     let request = request.with_jobs(jobs.clone());
     let tried = RunningTrial::begin(ui, &root, &lock, request)?;
     if let Err(error) = run.transact() {
-        return Err(match tried {
-            Some(tried) => tried.fail(lock, error),
-            None => error,
-        });
+        return Err(trial::fail(tried, lock, error));
     }
     let told = looking.tell_result(&found, finding, plan.steps.len());
     match (tried, told) {

@@ -1,4 +1,4 @@
-//! What stands for and against a trial on this node; said in the plan, before anything is changed.
+//! The facts for and against a trial on this node, for the plan.
 
 use anyhow::Result;
 
@@ -124,7 +124,7 @@ pub(in crate::cli) fn add_to_plan(
     Ok(())
 }
 
-/// What stands against a trial.
+/// Returns the reasons against a trial.
 fn against(root: &Root, plan: &Plan, system: bool, reboots: bool) -> Result<Vec<String>> {
     let mut all = Vec::new();
     if !systemd_runs(root) {

@@ -174,6 +174,18 @@ impl<'a> TrialRequest<'a> {
     }
 }
 
+/// The change failed: what is left of a trial goes back first. Returns the error of the command.
+pub(super) fn fail(
+    tried: Option<RunningTrial<'_>>,
+    lock: Lock,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    match tried {
+        Some(tried) => tried.fail(lock, error),
+        None => error,
+    }
+}
+
 /// A trial that this command has begun.
 pub(super) struct RunningTrial<'a> {
     ui: &'a Ui<'a>,
@@ -272,7 +284,7 @@ impl<'a> RunningTrial<'a> {
     }
 
     /// The change failed. If it left something behind, the guard takes that back, and this waits for it.
-    pub(super) fn fail(self, lock: Lock, error: anyhow::Error) -> anyhow::Error {
+    fn fail(self, lock: Lock, error: anyhow::Error) -> anyhow::Error {
         let is_incomplete = matches!(
             error.downcast_ref::<RunError>(),
             Some(RunError::Incomplete(_))
