@@ -587,7 +587,10 @@ impl<'a> Trial<'a> {
         let mut booted = self.node.start();
         booted.comes_up();
         os::is_all_of_b(&booted, &self.b);
-        assert_eq!(self.node.entries_of(&booted), [self.new.id.clone()]);
+        assert_eq!(
+            self.node.entries_of(&booted),
+            std::slice::from_ref(&self.new.id)
+        );
         booted.power_off();
     }
 
