@@ -90,6 +90,8 @@ impl Lan {
     pub fn start_ssh(&self, options: &[&str], seconds: u32, command: &str) -> Child {
         let mut ssh = Command::new("timeout");
         ssh.args(["--signal=KILL", &seconds.to_string()]);
+        // It ends with the one that is killed.
+        ssh.args(["setpriv", "--pdeathsig", "KILL"]);
         ssh.args(["ssh", "-F", "/dev/null", "-q", "-i"])
             .arg(&self.key);
         let timeout = format!("ConnectTimeout={LOGIN}");

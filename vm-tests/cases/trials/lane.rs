@@ -1,6 +1,7 @@
 //! A node in a box, and one trial after the other on it.
 
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +31,30 @@ pub struct Held {
     pub reason: String,
     /// From the end of the time for a confirmation until a login was possible and everything was as before.
     pub seconds: Option<f64>,
+}
+
+/// An ssh that ends with this value.
+struct Client(Child);
+
+impl Deref for Client {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A node, and the config that it is in.
@@ -138,8 +163,7 @@ impl<'a> Lane<'a> {
         self.disturb(trial, deadline)?;
         let said = self.comes_back(trial, &before)?;
         let seconds = seconds_since(deadline.unwrap_or(begun));
-        let _ = apply.kill();
-        let _ = apply.wait();
+        drop(apply);
         if matches!(trial.twist, Twist::ConfirmCut(_)) && said.result() == "confirmed" {
             self.site = tried;
             self.is_in_config("after the confirmation")?;
@@ -318,8 +342,7 @@ impl<'a> Lane<'a> {
                 format!("confirm: {}: {}{}", run.code(), run.out(), run.err())
             })?;
         }
-        let _ = apply.kill();
-        let _ = apply.wait();
+        drop(apply);
         self.site = tried;
         self.is_in_config("after the confirmation")?;
         let confirmed = State::of(&self.node, true);
@@ -359,10 +382,11 @@ impl<'a> Lane<'a> {
                 tried.block_the_boot();
                 ("blocked".to_owned(), Effect::Unseen)
             }
-            (false, _) => match tried.spoil(trial.part, &mut random) {
+            (false, _) => {
                 // Only a boot shows what a unit does, and what sshd does not take.
-                (name, _) => (name, Effect::CutsOff),
-            },
+                let (name, _) = tried.spoil(trial.part, &mut random);
+                (name, Effect::CutsOff)
+            }
         };
         if matches!(boot, Boot::Image | Boot::Blocked | Boot::Cut(_)) {
             let (a, b) = (golden().a(), golden().b());
@@ -510,7 +534,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    fn begin(&self, trial: &Trial, tried: &Site) -> Child {
+    fn begin(&self, trial: &Trial, tried: &Site) -> Client {
         let probe = match (trial.twist, trial.good) {
             (Twist::Probe, true) => " --probe 'systemctl is-active sshd.service'",
             (Twist::Probe, false) => " --probe 'systemctl is-active site-never.service'",
@@ -546,7 +570,7 @@ impl<'a> Lane<'a> {
         } else {
             &[]
         };
-        self.node.lan().start_ssh(options, 150, &command)
+        Client(self.node.lan().start_ssh(options, 150, &command))
     }
 
     /// Waits until the change is in place; gives the deadline, or nothing if there is no such moment.

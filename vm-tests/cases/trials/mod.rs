@@ -193,7 +193,11 @@ fn table(results: &[(&Trial, Result<Held, String>)], seed: u64) -> String {
         };
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for held in &held {
-            *reasons.entry(held.reason.as_str()).or_default() += 1;
+            let end = held
+                .reason
+                .find([':', ';', '\n'])
+                .unwrap_or(held.reason.len());
+            *reasons.entry(&held.reason[..end]).or_default() += 1;
         }
         let reasons: Vec<String> = reasons
             .iter()
