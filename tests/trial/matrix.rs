@@ -393,15 +393,6 @@ enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 6] = [
-        Self::Begin,
-        Self::Guard,
-        Self::Confirm,
-        Self::Rollback,
-        Self::Boot,
-        Self::BootAfterCut,
-    ];
-
     fn args(self) -> &'static [&'static str] {
         match self {
             Self::Begin => BEGIN,

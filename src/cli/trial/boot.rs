@@ -10,9 +10,10 @@ use crate::node::boot::BootIdentity;
 use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::root::Root;
+use crate::staging::state;
 use crate::transaction;
 use crate::trial::store::{read_trial, store_trial};
-use crate::trial::{BootStep, Phase, Trial, judge_boot};
+use crate::trial::{BootStep, Phase, Place, Trial, judge_boot};
 
 /// Judges the boot, if a trial runs, and does what is due now. `early`: no service runs yet.
 ///
@@ -58,6 +59,14 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
             log::warn!("the trial of {} goes back: {why}", trial.what);
             let trial = Trial { boot, ..trial };
             revert::revert_files_at_boot(ui, root, &lock, trial, &why, early)?;
+        }
+        // `complete` has nothing to do in this boot: the files of the old deployment are those of the change.
+        BootStep::Revert(why)
+            if early && place == Place::Old && state::read_awaited(root)?.is_none() =>
+        {
+            log::warn!("the trial of {} goes back: {why}", trial.what);
+            let trial = Trial { boot, ..trial };
+            revert::revert_files_before_guard(ui, root, &lock, trial, &why)?;
         }
         BootStep::Revert(why) => {
             log::warn!("the trial of {} goes back: {why}", trial.what);

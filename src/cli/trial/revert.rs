@@ -130,6 +130,25 @@ pub(super) fn revert_files_at_boot(
     finish(ui, root, lock, &trial, why, &left)
 }
 
+/// Takes the files of the old deployment back at a boot into it, before anything reads them; the guard does the rest.
+pub(super) fn revert_files_before_guard(
+    ui: &Ui<'_>,
+    root: &Root,
+    lock: &Lock,
+    trial: Trial,
+    why: &str,
+) -> Result<()> {
+    let trial = begin_reverting(root, trial, why)?;
+    let left = take_files_back(ui, root, lock, &trial, false)?;
+    for words in &left.files {
+        log::warn!("not restored: {words}");
+    }
+    if let Err(error) = systemctl::daemon_reload(ui.runner) {
+        log::warn!("{error}. Next: systemctl daemon-reload");
+    }
+    Ok(())
+}
+
 /// Takes the files back on the disk of a node that does not run. Returns `None` if an operating system is part of the trial:
 /// then the next boot takes it back.
 pub(super) fn revert_on_disk(
