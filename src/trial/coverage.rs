@@ -78,9 +78,9 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
                 "power cut in the boot",
                 "GRUB starts the old deployment",
             ));
-            all.push(covered(
+            all.push(not_covered(
                 "a kernel that GRUB cannot load",
-                "GRUB starts the old deployment",
+                "older versions of GRUB wait in the menu: choose the old entry, or a power cycle starts it",
             ));
             all.push(by_reset(
                 facts,
