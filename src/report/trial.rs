@@ -93,7 +93,7 @@ impl TrialReport {
 pub fn accidents(all: &[Accident]) -> Vec<String> {
     let line = |one: &Accident| match one.covered {
         true => format!("{}: comes back by itself ({})", one.what, one.by),
-        false => format!("{}: does NOT come back by itself. {}", one.what, one.by),
+        false => format!("{}: does NOT come back by itself: {}", one.what, one.by),
     };
     all.iter().map(line).collect()
 }
