@@ -14,6 +14,7 @@ use crate::command::{CommandRunner, bootc, rpm_ostree, systemctl};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
+use super::host::systemd_runs;
 use super::system::staged_file;
 
 /// The service that pulls the operator's image at a first boot, and retries for ever.
@@ -175,12 +176,13 @@ impl Activity {
             return Ok(Self::default());
         }
         // Early in a boot there is no bus. rpm-ostree would wait for it, and without it no transaction can run.
-        let transaction = match root.exists(&RootPath::fixed(paths::SYSTEM_BUS))? {
-            true => rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
+        let is_early = systemd_runs(root) && !root.exists(&RootPath::fixed(paths::SYSTEM_BUS))?;
+        let transaction = match is_early {
+            true => None,
+            false => rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
                 log::info!("querying rpm-ostree: {error}");
                 None
             }),
-            false => None,
         };
         let units = systemctl::query_activity(runner, &UNITS).unwrap_or_else(|error| {
             log::info!("querying systemd: {error}");

@@ -74,6 +74,7 @@ impl Live {
             fs::create_dir_all(root.path(dir)).unwrap();
         }
         root.write("dev/null", "");
+        root.write("run/dbus/system_bus_socket", "");
         mount(&["-t", "proc", "proc", root.path("proc").to_str().unwrap()]);
         let link = "ostree=/ostree/boot.1/rhcos/b00c/0";
         root.write("cmdline", &format!("{link} rw audit=0\n"));
