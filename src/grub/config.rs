@@ -1,4 +1,4 @@
-//! What a node's `grub.cfg` does with files of ours: three generations of it are in the field, and none is replaced by an update
+//! The use that a node's `grub.cfg` makes of files of ours: three generations of it are in the field, and none is replaced by an update
 //! of the operating system (docs/boot-counter.md).
 
 use super::commands;

@@ -35,7 +35,7 @@ fi
 /// A file in which our lines cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// What is behind its end belongs to its last command.
+    /// Text behind its end belongs to its last command.
     #[error("it ends within quotes, a block or a command that goes on")]
     Open,
     /// The end of our lines is missing.

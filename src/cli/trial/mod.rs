@@ -49,7 +49,7 @@ use crate::transaction::{self, Lock, Pending, open_store};
 use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::trial::{Phase, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION};
 
-/// What a trial needs after the files are in place: the boot loader, services, the reboot.
+/// Capabilities that a trial needs after the files are in place: for the boot loader, services, the reboot.
 pub(super) const LATER: [Capability; 10] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_PTRACE,
@@ -127,7 +127,7 @@ pub(super) fn name_unconfirmed(root: &Root) {
     }
 }
 
-/// What is tried.
+/// The input of a trial.
 pub(super) struct TrialRequest<'a> {
     /// The options.
     pub args: &'a TryArgs,
@@ -419,7 +419,7 @@ impl<'a> RunningTrial<'a> {
         Ok(ExitCode::Done)
     }
 
-    /// What is staged is finalized now, so that the boot entries are those of the next boot, and the boot loader is told
+    /// Finalizes the staged deployment, so that the boot entries are those of the next boot, and tells the boot loader
     /// which one is the old.
     fn prepare_boot(&self, lock: &Lock) -> Result<()> {
         let Some(system) = &self.trial.system else {

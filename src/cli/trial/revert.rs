@@ -191,7 +191,7 @@ pub(super) fn runs_of(root: &Root, trial: &Trial) -> Result<Vec<FinishedRun>> {
     Ok(all)
 }
 
-/// What could not be taken back.
+/// The parts that could not be taken back.
 #[derive(Debug, Default)]
 struct LeftOver {
     /// Files that are not as before.
