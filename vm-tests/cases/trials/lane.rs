@@ -490,11 +490,14 @@ impl<'a> Lane<'a> {
             is(trial || !ended || self.phase().is_some(), || {
                 format!("no trial: {}", output_of(apply))
             })?;
-            let said = if trial && self.phase().is_none() && self.lets_in() {
-                Said::by(&self.node)?.parts()
-            } else {
-                String::new()
-            };
+            let mut said = String::new();
+            if trial && self.phase().is_none() && self.lets_in() {
+                // In the middle of a boot the file is not in sight yet.
+                let now = Said::by(&self.node)?;
+                if !now.runs() {
+                    said = now.parts();
+                }
+            }
             is(said.is_empty() || is_true(self), || {
                 format!("it ended: {said}")
             })?;
