@@ -143,10 +143,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let code = match verify(ui, args, &session, &plan, &told) {
         Ok(code) => code,
         Err(error) => {
-            return Err(match tried {
-                Some(tried) => tried.refuse(lock, &format!("{error:#}")),
-                None => error,
-            });
+            return Err(trial::refuse(tried, lock, error));
         }
     };
     if !plan.is_empty() {
@@ -160,10 +157,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let is_inhibited = match session.judge_staged(&plan, args) {
         Ok(is_inhibited) => is_inhibited,
         Err(error) => {
-            return Err(match tried {
-                Some(tried) => tried.refuse(lock, &format!("{error:#}")),
-                None => error,
-            });
+            return Err(trial::refuse(tried, lock, error));
         }
     };
     if let Some(tried) = tried {

@@ -126,10 +126,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     let is_inhibited = match judged {
         Ok(is_inhibited) => is_inhibited,
         Err(error) => {
-            return Err(match tried {
-                Some(tried) => tried.refuse(lock, &format!("{error:#}")),
-                None => error,
-            });
+            return Err(trial::refuse(tried, lock, error));
         }
     };
     if let Some(tried) = tried {

@@ -1,6 +1,6 @@
 //! GRUB's half of a trial: if GRUB can count a start on this node, and its state (docs/boot-counter.md).
 //!
-//! GRUB writes one variable before it starts a kernel. What keeps it from that is told in words: a trial with a reboot is then
+//! GRUB writes one variable before it starts a kernel. The reason why it cannot is given in words: a trial with a reboot is then
 //! not protected against a kernel that does not start.
 
 use nix::errno::Errno;

@@ -15,7 +15,7 @@ pub fn warning_time(limit: Duration) -> Duration {
     WARNING.min(limit / 4)
 }
 
-/// What happens at the end of a trial that is not confirmed.
+/// The way back of a trial that is not confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WayBack {
     /// Files go back, and services read them again.

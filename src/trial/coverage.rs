@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What decides about the accidents that a trial survives.
+/// The facts that decide about the accidents that a trial survives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CoverageFacts {
     /// A reboot is part of the trial.

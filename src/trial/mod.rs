@@ -199,7 +199,7 @@ impl Trial {
     }
 }
 
-/// What the early unit does at a boot.
+/// The step of the early unit at a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BootStep {
     /// Nothing: the boot is known.
@@ -247,7 +247,7 @@ pub struct GuardScene {
     pub is_booted: bool,
 }
 
-/// What the guard does.
+/// The next step of the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardStep {
     /// Nothing now.

@@ -186,6 +186,18 @@ pub(super) fn fail(
     }
 }
 
+/// An error came after the change was made: a trial goes back for it. Returns the error of the command.
+pub(super) fn refuse(
+    tried: Option<RunningTrial<'_>>,
+    lock: Lock,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    match tried {
+        Some(tried) => tried.refuse(lock, &format!("{error:#}")),
+        None => error,
+    }
+}
+
 /// A trial that this command has begun.
 pub(super) struct RunningTrial<'a> {
     ui: &'a Ui<'a>,

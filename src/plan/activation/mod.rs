@@ -172,7 +172,7 @@ pub fn is_connection(path: &RootPath) -> bool {
     table::reader(path.relative()) == Some(Reader::Connection)
 }
 
-/// Returns the jobs after which the running services use the changed files. Only a service that runs is told.
+/// Returns the jobs after which the running services use the changed files. Only a service that runs gets a job.
 pub fn activation_jobs(
     changed: &[ChangedPath],
     facts: &ServicesAtWork,
