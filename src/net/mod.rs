@@ -41,7 +41,7 @@ pub use proxy::ProxySettings;
 pub use reach::{Knock, read_greeting};
 pub use rustls::pki_types::CertificateDer;
 pub use tls::{BundleError, ClientIdentity, key_matches, parse_bundle, system_certificates};
-pub use url::redact_url;
+pub use url::{find_host, redact_url};
 
 use attempts::FetchSession;
 

@@ -204,6 +204,17 @@ pub fn redact_url(url: &str) -> String {
     }
 }
 
+/// Returns the host of a URL in lower case, an IPv6 address without its brackets; `None` if there is none.
+pub fn find_host(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let place = rest.split(['/', '?', '#']).next()?;
+    let host = match place.strip_prefix('[') {
+        Some(address) => address.split(']').next()?,
+        None => place.split(':').next()?,
+    };
+    (!host.is_empty()).then(|| host.to_lowercase())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::ProbeContext;
 use crate::command::ip::{self, DefaultHop};
 use crate::daemon::annotations;
+use crate::net::find_host;
 use crate::net::{
     CertificateDer, FetchCause, FetchRequest, FetchSettings, Knock, NameAnswer, TlsProblem,
     fetch_url, parse_bundle, read_greeting,
@@ -170,7 +171,7 @@ fn is_recent(confirmed: Option<u64>, in_place_since: Option<u64>) -> bool {
 /// Asks the name servers of resolv.conf; one answer is enough.
 fn ask_name_servers(context: &ProbeContext<'_>) -> Result<String, String> {
     let api = annotations::read_server(context.root).ok();
-    let host = api.and_then(|api| host_of(&api.server));
+    let host = api.and_then(|api| find_host(&api.server));
     let name = host.filter(|host| host.parse::<IpAddr>().is_err());
     let name = name.unwrap_or_else(|| ANY_NAME.to_owned());
     let end = context.until;
@@ -185,17 +186,6 @@ fn ask_name_servers(context: &ProbeContext<'_>) -> Result<String, String> {
             Err(answers.join(", "))
         }
     }
-}
-
-/// Returns the host of a URL, an IPv6 address without brackets.
-fn host_of(url: &str) -> Option<String> {
-    let (_, rest) = url.split_once("://")?;
-    let place = rest.split(['/', '?', '#']).next()?;
-    let host = match place.strip_prefix('[') {
-        Some(address) => address.split(']').next()?,
-        None => place.split(':').next()?,
-    };
-    (!host.is_empty()).then(|| host.to_owned())
 }
 
 /// Asks the API server of the kubelet; without its kubeconfig, the Machine Config Server that answered last.
@@ -353,7 +343,7 @@ mod tests {
             ("nonsense", None),
             ("https://:1", None),
         ] {
-            assert_eq!(host_of(url).as_deref(), host, "{url}");
+            assert_eq!(find_host(url).as_deref(), host, "{url}");
         }
     }
 }

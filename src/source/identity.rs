@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::daemon::{annotations, pod_log};
 use crate::document::{self, Desired, MachineConfig, pointer, yaml};
 use crate::net;
+use crate::net::find_host;
 use crate::node::authorities;
 use crate::node::{Recorded, Records};
 use crate::paths;
@@ -170,7 +171,7 @@ impl NodeIdentity {
                     self.provisioned.push(Witness::new(pool, &place));
                 }
                 self.hosts
-                    .extend(host_of(&source).map(|host| Witness::new(host, &place)));
+                    .extend(find_host(&source).map(|host| Witness::new(host, &place)));
             }
         }
         let unit = text_of(root, &format!("{}/{KUBELET}", paths::UNITS));
@@ -310,18 +311,7 @@ fn hosts_in(kubeconfig: &str) -> Vec<String> {
     let servers = clusters.into_iter().flatten();
     let servers = servers.filter_map(|one| one.pointer("/cluster/server")?.as_str());
     let own = |host: &String| !["localhost", "127.0.0.1", "::1"].contains(&host.as_str());
-    servers.filter_map(host_of).filter(own).collect()
-}
-
-/// Returns the host of a URL, in lower case, an IPv6 address without brackets.
-fn host_of(url: &str) -> Option<String> {
-    let (_, rest) = url.split_once("://")?;
-    let place = rest.split(['/', '?', '#']).next()?;
-    let host = match place.strip_prefix('[') {
-        Some(address) => address.split(']').next()?,
-        None => place.split(':').next()?,
-    };
-    (!host.is_empty()).then(|| host.to_lowercase())
+    servers.filter_map(find_host).filter(own).collect()
 }
 
 /// Returns `master`, `arbiter` or `worker`, from the labels that the kubelet sets on its Node.
@@ -357,7 +347,7 @@ mod tests {
             ("data:,x", None),
             ("https://", None),
         ] {
-            assert_eq!(host_of(url).as_deref(), host, "{url}");
+            assert_eq!(find_host(url).as_deref(), host, "{url}");
         }
         let kubeconfig = "clusters:\n- cluster: {server: 'https://localhost:6443'}\n- cluster: {server: 'https://a.b:6443'}\n";
         assert_eq!(hosts_in(kubeconfig), ["a.b"]);
