@@ -24,6 +24,8 @@ pub mod kargs;
 
 pub mod go_quote;
 
+pub mod go_yaml;
+
 pub mod ssh_key;
 
 pub mod age;
@@ -59,6 +61,10 @@ pub mod document;
 pub mod checkpoint;
 
 pub mod render;
+
+pub mod butane;
+
+pub mod controllers;
 
 pub mod etcd_data;
 

@@ -32,14 +32,36 @@ const DISPUTED: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 /// # Errors
 /// Text that is not YAML, has a value unknown to JSON, or is read differently by two readers.
 pub fn parse(text: &str) -> Result<Value, YamlError> {
-    if let Some(at) = text.find(DISPUTED) {
-        let before = text.get(..at).unwrap_or_default();
-        return Err(YamlError {
-            line: 1 + before.matches('\n').count(),
-            message: "a line separator of Unicode, which not every reader takes as one; give JSON instead (`oc get -o json`)".to_owned(),
-        });
-    }
+    refuse_disputed(text)?;
     Reader::new(text).read_document()
+}
+
+/// Reads every YAML document of a text, each with the line of its first value, from 1. Documents without a value are
+/// left out.
+///
+/// # Errors
+/// As [`parse`], of the first document that cannot be read.
+pub fn parse_all(text: &str) -> Result<Vec<(usize, Value)>, YamlError> {
+    refuse_disputed(text)?;
+    let mut reader = Reader::new(text);
+    let mut documents = Vec::new();
+    while let Some((line, value)) = reader.read_next_document()? {
+        if !value.is_null() {
+            documents.push((line, value));
+        }
+    }
+    Ok(documents)
+}
+
+fn refuse_disputed(text: &str) -> Result<(), YamlError> {
+    let Some(at) = text.find(DISPUTED) else {
+        return Ok(());
+    };
+    let before = text.get(..at).unwrap_or_default();
+    Err(YamlError {
+        line: 1 + before.matches('\n').count(),
+        message: "a line separator of Unicode, which not every reader takes as one; give JSON instead (`oc get -o json`)".to_owned(),
+    })
 }
 
 struct Reader<'a> {
@@ -66,23 +88,30 @@ impl<'a> Reader<'a> {
     }
 
     fn read_document(&mut self) -> Result<Value, YamlError> {
-        loop {
-            match self.next_event()? {
-                Event::DocumentStart(_) => break,
-                Event::StreamEnd => return Err(self.error("the document is empty")),
-                _ => {}
-            }
+        let Some((_, value)) = self.read_next_document()? else {
+            return Err(self.error("the document is empty"));
+        };
+        if self.read_start()?.is_some() {
+            return Err(self.error("more than one YAML document; give one config at a time"));
         }
-        let first = self.next_event()?;
-        let value = self.read_value(first)?;
+        Ok(value)
+    }
+
+    /// Reads the next document and the line of its first value; `None` at the end of the text.
+    fn read_next_document(&mut self) -> Result<Option<(usize, Value)>, YamlError> {
+        let Some(first) = self.read_start()? else {
+            return Ok(None);
+        };
+        let line = self.line;
+        Ok(Some((line, self.read_value(first)?)))
+    }
+
+    /// Goes on to the first event of the next document's value.
+    fn read_start(&mut self) -> Result<Option<Event<'a>>, YamlError> {
         loop {
             match self.next_event()? {
-                Event::StreamEnd => return Ok(value),
-                Event::DocumentStart(_) => {
-                    return Err(
-                        self.error("more than one YAML document; give one config at a time")
-                    );
-                }
+                Event::DocumentStart(_) => return self.next_event().map(Some),
+                Event::StreamEnd => return Ok(None),
                 _ => {}
             }
         }
@@ -259,13 +288,21 @@ fn parse_float(text: &str) -> Option<Number> {
 /// Adds to the path of each finding, such as `spec.config.storage.files[3].mode`, the line of its value,
 /// if the text has one there. All are looked for at once: a document may have thousands of errors.
 pub fn add_lines(text: &str, findings: &mut [Finding]) {
+    add_lines_of(text, 0, findings);
+}
+
+/// As [`add_lines`], for a text of several documents: of the document with this index, without those without a value.
+pub fn add_lines_of(text: &str, index: usize, findings: &mut [Finding]) {
     let mut reader = Reader::new(text);
+    for _ in 0..index {
+        while let Ok(Some((_, Value::Null))) = reader.read_next_document() {}
+    }
     let trails = findings
         .iter()
         .map(|finding| (split_path(&finding.path), None));
     reader.wanted = trails.collect();
     // A later error does not matter: the lines may have been met before it.
-    let _ = reader.read_document();
+    while let Ok(Some((_, Value::Null))) = reader.read_next_document() {}
     for finding in findings.iter_mut().filter(|f| !f.path.is_empty()) {
         if let Some(Some(line)) = reader.wanted.get(&split_path(&finding.path)) {
             finding.path = format!("{} (line {line})", finding.path);

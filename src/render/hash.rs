@@ -7,9 +7,8 @@ use std::borrow::Cow;
 use md5::{Digest, Md5};
 use serde_json::Value;
 
-use super::go_yaml;
-use super::node::YamlNode;
 use crate::document::Finding;
+use crate::go_yaml::{self, YamlNode};
 use crate::root::hex;
 
 /// The salt before the text (`pkg/controller/render/hash.go`).

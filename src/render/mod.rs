@@ -3,10 +3,7 @@
 //!
 //! Documents in, a document out; no I/O. Ignition's part of the merge is in `document::merge`.
 
-mod go_yaml;
 mod hash;
-mod node;
-mod resolve;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -4,12 +4,16 @@
 //! Blocks only, two blanks per level, lists level with their key, keys in natural
 //! order, text folded beyond column 80 (docs/agreement.md: Rendering).
 
+mod node;
+mod resolve;
+
 use std::cmp::Ordering;
 
 use serde_json::Number;
 
-use super::node::YamlNode;
-use super::resolve::is_text;
+pub use node::YamlNode;
+
+use resolve::is_text;
 
 /// Text is folded at the first single blank after this column.
 const BEST_WIDTH: usize = 80;
@@ -22,7 +26,7 @@ const LONGEST_KEY: usize = 128;
 const PIECE: usize = 16 << 10;
 
 /// Writes an object with these entries as a YAML document, piece by piece.
-pub(super) fn write_yaml<'n, 't: 'n>(
+pub fn write_yaml<'n, 't: 'n>(
     entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
     sink: &mut dyn FnMut(&str),
 ) {

@@ -9,7 +9,7 @@ use serde_json::{Number, Value};
 
 /// A value. Of a key that is given twice the last one counts, as everywhere.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum YamlNode<'t> {
+pub enum YamlNode<'t> {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -26,7 +26,7 @@ pub(super) enum YamlNode<'t> {
 
 impl<'t> YamlNode<'t> {
     /// The value of a key.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(entries) = self else {
             return None;
         };
@@ -35,7 +35,7 @@ impl<'t> YamlNode<'t> {
     }
 
     /// The text, of a string.
-    pub(super) fn as_str(&self) -> Option<&str> {
+    pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,

@@ -1,0 +1,1 @@
+//! Butane's variant `openshift`, translated to a MachineConfig (docs/controllers.md: Butane).

@@ -1,0 +1,178 @@
+//! The facts of a cluster that its controllers start from, as far as files and a node's config tell them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::generated::{GENERATED_BY, ROLE};
+use super::objects::ApiObject;
+use crate::document::data_url;
+
+/// A MachineConfigPool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfigPool {
+    /// Its name, such as `worker`.
+    pub name: String,
+    /// Its labels, which the selectors of KubeletConfigs and ContainerRuntimeConfigs look at.
+    pub labels: BTreeMap<String, String>,
+    /// `spec.nodeSelector`; `null` if it is missing.
+    pub node_selector: Value,
+}
+
+impl ConfigPool {
+    /// One of the pools that every cluster has, with the labels that it has there.
+    pub fn built_in(name: &str) -> Option<Self> {
+        if !["master", "worker", "arbiter"].contains(&name) {
+            return None;
+        }
+        let operator_label = format!("pools.operator.machineconfiguration.openshift.io/{name}");
+        let built_in = "machineconfiguration.openshift.io/mco-built-in".to_owned();
+        let role = format!("node-role.kubernetes.io/{name}");
+        Some(Self {
+            name: name.to_owned(),
+            labels: BTreeMap::from([(built_in, String::new()), (operator_label, String::new())]),
+            node_selector: serde_json::json!({"matchLabels": { role: "" }}),
+        })
+    }
+
+    /// Returns true for a pool that an admin made; it inherits the MachineConfigs of the pool `worker`.
+    pub fn is_custom(&self) -> bool {
+        Self::built_in(&self.name).is_none()
+    }
+}
+
+/// What the generated MachineConfigs are put upon.
+#[derive(Debug, Clone)]
+pub enum Base {
+    /// The MachineConfigs of the cluster, by name: the rendered name is exact.
+    Parts(BTreeMap<String, Value>),
+    /// The rendered config of a node; its parts are unknown.
+    Rendered(Value),
+}
+
+impl Base {
+    /// The bytes of a file as the templates and the base of the kubelet's configuration have it, for this pool: with parts,
+    /// the last of 00, 01, 97 and 98 that has it; without, that of the rendered config, which a generated part may have
+    /// replaced.
+    pub fn file(&self, pool: &str, path: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::Rendered(config) => file_of(config, path),
+            Self::Parts(parts) => {
+                let role = if ConfigPool::built_in(pool).is_some() {
+                    pool
+                } else {
+                    "worker"
+                };
+                let names = parts.iter().filter(|(name, part)| {
+                    let role = if name.starts_with("97-") || name.starts_with("98-") {
+                        pool
+                    } else {
+                        role
+                    };
+                    ["00-", "01-", "97-", "98-"]
+                        .iter()
+                        .any(|start| name.starts_with(start))
+                        && role_of(part) == Some(role)
+                });
+                names
+                    .filter_map(|(_, part)| file_of(part, path))
+                    .next_back()
+            }
+        }
+    }
+
+    /// A MachineConfig of the cluster; `None` where the parts are unknown.
+    pub fn part(&self, name: &str) -> Option<&Value> {
+        match self {
+            Self::Parts(parts) => parts.get(name),
+            Self::Rendered(_) => None,
+        }
+    }
+
+    /// The version (git hash) of the operator that made the base.
+    pub fn operator<'a>(&'a self) -> Option<&'a str> {
+        let annotation = |config: &'a Value| -> Option<&'a str> {
+            let annotations = config.get("metadata")?.get("annotations")?;
+            let version = annotations.get(GENERATED_BY)?.as_str()?;
+            Some(version).filter(|version| !version.is_empty())
+        };
+        match self {
+            Self::Rendered(config) => annotation(config),
+            Self::Parts(parts) => parts.values().find_map(annotation),
+        }
+    }
+}
+
+/// The role that a MachineConfig's label names.
+pub fn role_of(config: &Value) -> Option<&str> {
+    config.get("metadata")?.get("labels")?.get(ROLE)?.as_str()
+}
+
+/// The decoded bytes of a file of a MachineConfig; the last one with the path. `None` if it is missing or undecodable.
+pub fn file_of(config: &Value, path: &str) -> Option<Vec<u8>> {
+    let files = config.pointer("/spec/config/storage/files")?.as_array()?;
+    let mut files = files.iter().rev();
+    let file = files.find(|file| file.get("path").and_then(Value::as_str) == Some(path))?;
+    let contents = file.get("contents");
+    let text = |key: &str| contents?.get(key)?.as_str();
+    let bytes = data_url(text("source").unwrap_or("data:,")).ok()?;
+    match text("compression") {
+        Some("gzip") => crate::document::gunzip_within(&bytes, 1 << 26).ok(),
+        _ => Some(bytes),
+    }
+}
+
+/// The objects and facts that the controllers read.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// The pools: those given as objects, else the built-in ones that the base shows.
+    pub pools: Vec<ConfigPool>,
+    /// Every object that was given, in the order in which it was given, MachineConfigs left out. A later object replaces
+    /// an earlier one with the same kind, namespace and name.
+    pub objects: Vec<ApiObject>,
+    /// The feature gates of the version that runs; `None` if they are unknown.
+    pub gates: Option<BTreeMap<String, bool>>,
+    /// Image of the release that runs, `REPOSITORY@sha256:…`; `None` if it is unknown.
+    pub release_image: Option<String>,
+    /// What the generated MachineConfigs are put upon.
+    pub base: Base,
+}
+
+impl Cluster {
+    /// The objects of a kind, in their order.
+    pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a ApiObject> {
+        self.objects
+            .iter()
+            .filter(move |object| object.kind == kind)
+    }
+
+    /// The object of a kind of which a cluster has one, such as `Image cluster`.
+    pub fn single(&self, kind: &str, name: &str) -> Option<&ApiObject> {
+        let found = |object: &&ApiObject| object.kind == kind && object.name == name;
+        self.objects.iter().find(found)
+    }
+
+    /// Returns true if a feature gate is on; `None` if it is unknown.
+    pub fn has_gate(&self, name: &str) -> Option<bool> {
+        self.gates
+            .as_ref()
+            .map(|gates| gates.get(name) == Some(&true))
+    }
+}
+
+/// The feature gates of a FeatureGate object, all of them, for this version of the cluster (`None`: its only or first
+/// one).
+pub fn feature_gates(object: &ApiObject, version: Option<&str>) -> Option<BTreeMap<String, bool>> {
+    let all = object.get("/status/featureGates")?.as_array()?;
+    let of_version = |entry: &&Value| entry.get("version").and_then(Value::as_str) == version;
+    let entry = all.iter().find(of_version).or_else(|| all.first())?;
+    let names = |key: &str, on: bool| {
+        let list = entry.get(key).and_then(Value::as_array);
+        let names = list.into_iter().flatten();
+        let names = names.filter_map(|item| item.get("name")?.as_str());
+        names.map(|name| (name.to_owned(), on)).collect::<Vec<_>>()
+    };
+    let mut gates = BTreeMap::from_iter(names("disabled", false));
+    gates.extend(names("enabled", true));
+    Some(gates)
+}

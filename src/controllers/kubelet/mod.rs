@@ -1,0 +1,6 @@
+//! The KubeletConfig controller: `99-POOL-generated-kubelet`.
+
+use super::{Cluster, Generation};
+
+/// Adds the MachineConfigs, refusals and notes of this controller.
+pub(super) fn sync(_cluster: &Cluster, _generation: &mut Generation) {}

@@ -1,0 +1,103 @@
+//! The operator's other controllers, offline: the MachineConfigs that they make of objects of the cluster's API
+//! (docs/controllers.md).
+//!
+//! Objects in, MachineConfigs out; no I/O. [`generate`] is the entry. Each controller is a room of its own:
+//! `registries` (mirrors, blocked registries, image policies), `kubelet` (KubeletConfig), `runtime`
+//! (ContainerRuntimeConfig), `node_config` (latency profile, cgroups).
+
+pub mod cluster;
+pub mod generated;
+pub mod kubelet;
+pub mod node_config;
+pub mod objects;
+pub mod registries;
+pub mod runtime;
+
+use serde_json::Value;
+
+pub use cluster::{Base, Cluster, ConfigPool};
+pub use generated::{GeneratedConfig, GeneratedFile};
+pub use objects::{ApiObject, read_objects};
+
+/// An object that a controller does not take.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// Kind and name of the object, such as `KubeletConfig small`.
+    pub object: String,
+    /// File and place of the defect, such as `limits.yaml: spec.logLevel (line 9)`.
+    pub place: String,
+    /// The controller's own words, without `Error: ` before them.
+    pub message: String,
+    /// The next step, in our words.
+    pub advice: String,
+}
+
+/// A fact that the admin has to know, and that stops nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Kind and name of the object; empty for a note on all.
+    pub object: String,
+    /// One or two sentences.
+    pub text: String,
+    /// The name of the rendered config, or its contents, may differ from the cluster's because of it.
+    pub inexact: bool,
+}
+
+/// The result of the controllers.
+#[derive(Debug, Clone, Default)]
+pub struct Generation {
+    /// The MachineConfigs that are new, or replace the one with the same name.
+    pub configs: Vec<GeneratedConfig>,
+    /// Names of MachineConfigs that the controllers delete.
+    pub deleted: Vec<String>,
+    /// MachineConfigs of the templates that change (`01-ROLE-kubelet` with a TLS profile), whole objects.
+    pub changed_parts: Vec<Value>,
+    /// The objects that are refused. What a refused object would make is not among the configs.
+    pub refusals: Vec<Refusal>,
+    /// Notes.
+    pub notes: Vec<Note>,
+}
+
+/// Runs every controller on the objects of a cluster, in the order of the operator: registries, runtime, kubelet, node.
+pub fn generate(cluster: &Cluster) -> Generation {
+    let mut generation = Generation::default();
+    registries::sync(cluster, &mut generation);
+    runtime::sync(cluster, &mut generation);
+    kubelet::sync(cluster, &mut generation);
+    node_config::sync(cluster, &mut generation);
+    generation
+}
+
+/// Returns true if a label selector of the API (`matchLabels`, `matchExpressions`) selects these labels. One that is
+/// missing or empty selects nothing here, as in the operator's controllers.
+pub fn selects(
+    selector: Option<&Value>,
+    labels: &std::collections::BTreeMap<String, String>,
+) -> bool {
+    let Some(selector) = selector else {
+        return false;
+    };
+    let equal = selector.get("matchLabels").and_then(Value::as_object);
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    if equal.is_none_or(|all| all.is_empty()) && expressions.is_none_or(Vec::is_empty) {
+        return false;
+    }
+    let has_equal =
+        |(key, value): (&String, &Value)| labels.get(key).map(String::as_str) == value.as_str();
+    let meets = |expression: &Value| {
+        let text = |key: &str| expression.get(key).and_then(Value::as_str);
+        let found = text("key").and_then(|key| labels.get(key));
+        let values = expression.get("values").and_then(Value::as_array);
+        let listed = found.is_some_and(|found| {
+            values.is_some_and(|all| all.iter().any(|value| value.as_str() == Some(found)))
+        });
+        match text("operator") {
+            Some("In") => listed,
+            Some("NotIn") => !listed,
+            Some("Exists") => found.is_some(),
+            Some("DoesNotExist") => found.is_none(),
+            _ => false,
+        }
+    };
+    equal.into_iter().flatten().all(has_equal) && expressions.into_iter().flatten().all(meets)
+}
