@@ -3,6 +3,8 @@
 use crate::cli::ui::Ui;
 use crate::staging::state;
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::access::{self, AccessNeed};
@@ -45,6 +47,9 @@ use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Lock};
 use crate::trial::store::read_trial;
 
+/// As long is waited for a command that begins a trial; NetworkManager alone may take a minute for a connection.
+const LET_APPLY_END: Duration = Duration::from_secs(90);
+
 /// Runs `rollback`.
 pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
@@ -54,7 +59,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
     access::expect_access(&root, AccessNeed::Write)?;
-    let lock = transaction::acquire_lock(&root)?;
+    // A trial goes back at once, also while its command still makes services read the new files.
+    let lock = match read_trial(&root)? {
+        Some(_) => trial::wait_for_lock(&root, LET_APPLY_END)?,
+        None => transaction::acquire_lock(&root)?,
+    };
     if read_trial(&root)?.is_some() {
         if args.if_done {
             return Ok(ExitCode::Done);

@@ -163,6 +163,18 @@ pub fn start_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandE
     run_systemctl(runner, &systemctl_line(&["start"], &[unit], BUSY)).map(drop)
 }
 
+/// Adds to the jobs of a boot what the unit files of now want of it, and waits for nothing.
+///
+/// The manager computes the jobs of a boot once, from the unit files at its beginning: a unit that stood in conflict with
+/// one of those has no job.
+///
+/// # Errors
+/// systemctl is missing, or reports an error.
+pub fn add_jobs_of_boot(runner: &dyn CommandRunner) -> Result<(), CommandError> {
+    let line = systemctl_line(&["start", "--no-block"], &["default.target"], BUSY);
+    run_systemctl(runner, &line).map(drop)
+}
+
 /// Stops units and waits for them.
 ///
 /// # Errors

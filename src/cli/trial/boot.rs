@@ -10,7 +10,6 @@ use crate::node::boot::BootIdentity;
 use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::root::Root;
-use crate::staging::state;
 use crate::transaction;
 use crate::trial::store::{read_trial, store_trial};
 use crate::trial::{BootStep, Phase, Place, Trial, judge_boot};
@@ -60,10 +59,8 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
             let trial = Trial { boot, ..trial };
             revert::revert_files_at_boot(ui, root, &lock, trial, &why, early)?;
         }
-        // `complete` has nothing to do in this boot: the files of the old deployment are those of the change.
-        BootStep::Revert(why)
-            if early && place == Place::Old && state::read_awaited(root)?.is_none() =>
-        {
+        // The files of the old deployment are those of the change.
+        BootStep::Revert(why) if early && place == Place::Old => {
             log::warn!("the trial of {} goes back: {why}", trial.what);
             let trial = Trial { boot, ..trial };
             revert::revert_files_before_guard(ui, root, &lock, trial, &why)?;

@@ -1,11 +1,10 @@
 //! `confirm`: the change stays.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::{end_checkpoint, remove_reserve, revert, stop_guard};
+use super::{end_checkpoint, remove_reserve, revert, stop_guard, wait_for_lock};
 use crate::cli::access::{self, AccessNeed};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
@@ -19,14 +18,12 @@ use crate::report;
 use crate::root::Root;
 use crate::sys::runtime;
 use crate::time::now;
-use crate::transaction::{self, Lock, LockError};
+use crate::transaction::{self, Lock};
 use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, VERSION};
 
 /// Time for another holder of the lock.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause between two attempts.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Runs `confirm`.
 pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
@@ -42,7 +39,7 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     if read_trial(&root)?.is_none() {
         return Err(no_trial(&root)?);
     }
-    let lock = wait_for_lock(&root)?;
+    let lock = wait_for_lock(&root, PATIENCE)?;
     let Some(trial) = read_trial(&root)? else {
         return Err(no_trial(&root)?);
     };
@@ -119,17 +116,6 @@ pub(in crate::cli) fn confirm_trial(
         log::info!("{error}");
     }
     Ok(result)
-}
-
-/// Takes the lock. The guard has it for a moment now and then, and the confirmation must not be lost for that.
-fn wait_for_lock(root: &Root) -> Result<Lock> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match transaction::acquire_lock(root) {
-            Err(LockError::Held(_)) if Instant::now() < until => thread::sleep(LOOK_AGAIN),
-            other => return Ok(other?),
-        }
-    }
 }
 
 fn no_trial(root: &Root) -> Result<anyhow::Error> {

@@ -11,7 +11,7 @@ mod revert;
 
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -45,7 +45,7 @@ use crate::sys::runtime;
 use crate::sys::signals::{self, SignalAnswer};
 use crate::time::now;
 use crate::transaction::place::{self, Placement};
-use crate::transaction::{self, Lock, Pending, open_store};
+use crate::transaction::{self, Lock, LockError, Pending, open_store};
 use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::trial::{Phase, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION};
 
@@ -86,6 +86,20 @@ const LEFTOVERS: [&str; 2] = [paths::TRIAL_RESERVE, paths::GUARD_PROGRAM_KEPT];
 const ASKED: &str = "rollback was asked for";
 /// Least size of the space that is kept for the way back, in bytes.
 const RESERVE: u64 = 4 << 20;
+
+/// Pause between two attempts.
+const ASK_LOCK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Takes the lock. The command that makes a trial and the guard have it for some time; to end a trial must not fail for that.
+pub(super) fn wait_for_lock(root: &Root, patience: Duration) -> Result<Lock> {
+    let until = Instant::now() + patience;
+    loop {
+        match transaction::acquire_lock(root) {
+            Err(LockError::Held(_)) if Instant::now() < until => thread::sleep(ASK_LOCK_AGAIN),
+            other => return Ok(other?),
+        }
+    }
+}
 
 /// Refuses a command that changes the node while a trial runs. Without a trial, what one has left is removed; so the lock
 /// has to be held.

@@ -124,8 +124,8 @@ pub(super) fn revert_files_at_boot(
 ) -> Result<()> {
     let trial = begin_reverting(root, trial, why)?;
     let left = take_files_back(ui, root, lock, &trial, !early)?;
-    if early && let Err(error) = systemctl::daemon_reload(ui.runner) {
-        log::warn!("{error}. Next: systemctl daemon-reload");
+    if early {
+        boot_with_old_units(ui);
     }
     finish(ui, root, lock, &trial, why, &left)
 }
@@ -143,10 +143,19 @@ pub(super) fn revert_files_before_guard(
     for words in &left.files {
         log::warn!("not restored: {words}");
     }
-    if let Err(error) = systemctl::daemon_reload(ui.runner) {
-        log::warn!("{error}. Next: systemctl daemon-reload");
-    }
+    // The files are those from before: the command that completes a boot has nothing to bring back.
+    state::forget_awaited(root)?;
+    boot_with_old_units(ui);
     Ok(())
+}
+
+/// Makes the boot go on with the unit files that were taken back. The manager made its jobs of those of the change: a unit
+/// that they kept from starting, such as sshd, gets its job now.
+fn boot_with_old_units(ui: &Ui<'_>) {
+    let read = systemctl::daemon_reload(ui.runner);
+    if let Err(error) = read.and_then(|()| systemctl::add_jobs_of_boot(ui.runner)) {
+        log::warn!("{error}. Next: systemctl daemon-reload && systemctl start default.target");
+    }
 }
 
 /// Takes the files back on the disk of a node that does not run. Returns `None` if an operating system is part of the trial:
