@@ -17,6 +17,7 @@ mod kept;
 mod keys;
 mod machine;
 mod names;
+mod objects;
 mod pages;
 mod pivot;
 mod plan;
@@ -953,10 +954,23 @@ pub struct RenderArgs {
     #[arg(value_name = "POOL")]
     pub pool: String,
 
-    /// Every MachineConfig of the pool, JSON or YAML, single or as lists, in any order;
-    /// `-` for standard input
-    #[arg(value_name = "FILE", required = true)]
+    /// Every MachineConfig of the pool, JSON or YAML, single or as lists, in any order; and
+    /// objects that become MachineConfigs, such as a KubeletConfig; `-` for standard input
+    #[arg(value_name = "FILE", required_unless_present = "parts")]
     pub files: Vec<String>,
+
+    /// File or directory with the MachineConfigs of the cluster, and the objects that made
+    /// them: a must-gather, or `oc get -o yaml`; of other pools' nothing is taken
+    #[arg(long, value_name = "PATH")]
+    pub parts: Vec<String>,
+
+    /// Rendered config of the node, where its parts are not at hand: FILE goes on top of it
+    #[arg(long, value_name = "CONFIG", conflicts_with = "parts")]
+    pub base: Option<String>,
+
+    /// Print the MachineConfigs that the objects become, in place of the rendered one
+    #[arg(long)]
+    pub generated: bool,
 
     /// OS image of the release, which a MachineConfig may override; without either, the
     /// name is not the cluster's

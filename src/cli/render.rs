@@ -1,30 +1,98 @@
 //! `render`: the MachineConfigs of a pool become the config that the operator would render.
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
 use super::RenderArgs;
+use super::objects;
+use crate::controllers::derive::{Derived, Request, derive};
+use crate::controllers::{ApiObject, read_objects};
 use crate::error::ExitCode;
 use crate::render::{self, Input, Pool};
 use crate::report;
 use crate::source;
 
-/// Pools to which no MachineConfig of role worker belongs.
-const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
-
 /// Runs `render`. What is printed is a document in any case, so there is one form of it.
 pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
-    let mut inputs = Vec::new();
-    for file in &args.files {
-        inputs.extend(render::read_inputs(&source::read_named(file)?, file)?);
-    }
     let pool = Pool {
         name: args.pool.clone(),
         os_image: args.os_image.clone(),
         extensions_image: args.extensions_image.clone(),
         controller_version: args.controller_version.clone(),
     };
-    warn(&inputs, &pool.name);
-    let rendered = render::render_pool(inputs, &pool)?;
+    let mut files = Vec::new();
+    for file in &args.files {
+        files.push((file.as_str(), source::read_named(file)?));
+    }
+    let derived = if args.parts.is_empty() && args.base.is_none() && !has_objects(&files) {
+        let mut inputs = Vec::new();
+        for (file, bytes) in &files {
+            inputs.extend(render::read_inputs(bytes, file)?);
+        }
+        warn(&inputs, &pool.name);
+        Derived {
+            rendered: render::render_pool(inputs, &pool)?,
+            generated: Vec::new(),
+            notes: Vec::new(),
+        }
+    } else {
+        derive(gather(args, &files, pool)?)?
+    };
+    for note in &derived.notes {
+        log::warn!("{}", note.text);
+    }
+    warn_of_images(&derived.rendered);
+    let shown = match args.generated {
+        true => json!({"apiVersion": "v1", "kind": "List", "items": derived.generated}),
+        false => derived.rendered,
+    };
+    let text = format!("{}\n", serde_json::to_string_pretty(&shown)?);
+    report::print_bytes(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// Returns true if a file has an object that a controller reads.
+fn has_objects(files: &[(&str, Vec<u8>)]) -> bool {
+    files.iter().any(|(file, bytes)| {
+        read_objects(bytes, file).is_ok_and(|all| all.iter().any(ApiObject::is_read))
+    })
+}
+
+/// Gathers the objects and MachineConfigs of files, parts and base.
+fn gather(args: &RenderArgs, files: &[(&str, Vec<u8>)], pool: Pool) -> Result<Request> {
+    let mut given = Vec::new();
+    for (file, bytes) in files {
+        given.extend(objects::read_given(bytes, file)?);
+    }
+    let mut known = Vec::new();
+    for parts in &args.parts {
+        known.extend(objects::read_parts(parts)?);
+    }
+    let base = args.base.as_deref().map(objects::read_base).transpose()?;
+    let mut configs = Vec::new();
+    let in_pool = |object: &ApiObject| objects::has_role_of(object, &pool.name);
+    let parts = known.extract_if(.., |object| object.is_machine_config());
+    let all: Vec<ApiObject> = parts.filter(in_pool).collect();
+    for object in all
+        .into_iter()
+        .chain(given.extract_if(.., |object| object.is_machine_config()))
+    {
+        let input = objects::read_config(&object)?;
+        configs.push((object, input));
+    }
+    for (_, input) in &configs {
+        warn_of(input, &pool.name);
+    }
+    Ok(Request {
+        pool,
+        configs,
+        known,
+        given,
+        base,
+    })
+}
+
+fn warn_of_images(rendered: &Value) {
     for (key, option) in [
         ("osImageURL", "--os-image"),
         ("baseOSExtensionsContainerImage", "--extensions-image"),
@@ -36,25 +104,26 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
             log::warn!("spec.{key} is empty, so the name is not the cluster's; give {option}");
         }
     }
-    let text = format!("{}\n", serde_json::to_string_pretty(&rendered)?);
-    report::print_bytes(text.as_bytes())?;
-    Ok(ExitCode::Done)
 }
 
-/// What was found in the documents, and documents that look like another pool's.
 fn warn(inputs: &[Input], pool: &str) {
     for input in inputs {
-        let (origin, name) = (&input.config.origin, &input.config.name);
-        for finding in &input.config.warnings {
-            log::warn!("{origin}: {name}: {finding}");
-        }
-        if ![pool, "worker"].contains(&input.role.as_str())
-            || HAS_NO_WORKERS.contains(&pool) && input.role != pool
-        {
-            log::warn!(
-                "{origin}: {name} has the role {}; is it one of pool {pool}?",
-                input.role
-            );
-        }
+        warn_of(input, pool);
+    }
+}
+
+/// What was found in a MachineConfig, and one that looks like another pool's.
+fn warn_of(input: &Input, pool: &str) {
+    let (origin, name) = (&input.config.origin, &input.config.name);
+    for finding in &input.config.warnings {
+        log::warn!("{origin}: {name}: {finding}");
+    }
+    if ![pool, "worker"].contains(&input.role.as_str())
+        || objects::HAS_NO_WORKERS.contains(&pool) && input.role != pool
+    {
+        log::warn!(
+            "{origin}: {name} has the role {}; is it one of pool {pool}?",
+            input.role
+        );
     }
 }

@@ -35,6 +35,32 @@ impl ConfigPool {
         })
     }
 
+    /// A custom pool whose object is missing: its labels and nodes are unknown, and it has the usual label.
+    fn assumed(name: &str) -> Self {
+        let label = format!("pools.operator.machineconfiguration.openshift.io/{name}");
+        Self {
+            name: name.to_owned(),
+            labels: BTreeMap::from([(label, String::new())]),
+            node_selector: Value::Null,
+        }
+    }
+
+    /// The pool of a MachineConfigPool object.
+    fn from_object(object: &ApiObject) -> Self {
+        let labels = object.get("/metadata/labels").and_then(Value::as_object);
+        let label = |(key, value): (&String, &Value)| {
+            (key.clone(), value.as_str().unwrap_or_default().to_owned())
+        };
+        Self {
+            name: object.name.clone(),
+            labels: labels.into_iter().flatten().map(label).collect(),
+            node_selector: object
+                .get("/spec/nodeSelector")
+                .cloned()
+                .unwrap_or_default(),
+        }
+    }
+
     /// Returns true for a pool that an admin made; it inherits the MachineConfigs of the pool `worker`.
     pub fn is_custom(&self) -> bool {
         Self::built_in(&self.name).is_none()
@@ -139,6 +165,35 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Gathers the facts from objects, in their order. Of `Node`, which may be refused by what it was before, and of
+    /// MachineConfigs none is replaced.
+    ///
+    /// `pool` is the pool of the node or of the command. If no object describes it and it is a custom one, its labels are
+    /// unknown, and it has the one that the console gives.
+    pub fn new(objects: Vec<ApiObject>, base: Base, pool: &str) -> Self {
+        let mut kept: Vec<ApiObject> = Vec::new();
+        for object in objects
+            .into_iter()
+            .filter(|one| one.kind != "MachineConfig")
+        {
+            match kept.iter_mut().find(|other| replaces(&object, other)) {
+                Some(other) => *other = object,
+                None => kept.push(object),
+            }
+        }
+        let found = |kind: &str| kept.iter().rev().find(|object| object.kind == kind);
+        let release = found("ClusterVersion");
+        let text = |pointer: &str| release?.get(pointer)?.as_str();
+        let version = text("/status/desired/version");
+        Self {
+            pools: pools_of(&kept, pool),
+            gates: found("FeatureGate").and_then(|object| feature_gates(object, version)),
+            release_image: text("/status/desired/image").map(str::to_owned),
+            objects: kept,
+            base,
+        }
+    }
+
     /// The objects of a kind, in their order.
     pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a ApiObject> {
         self.objects
@@ -158,6 +213,36 @@ impl Cluster {
             .as_ref()
             .map(|gates| gates.get(name) == Some(&true))
     }
+}
+
+fn replaces(new: &ApiObject, old: &ApiObject) -> bool {
+    let key = |object: &ApiObject| {
+        (
+            object.kind.clone(),
+            object.namespace.clone(),
+            object.name.clone(),
+        )
+    };
+    new.kind != "Node" && key(new) == key(old)
+}
+
+/// The pools of the objects, else the built-in ones; `own` is among them.
+fn pools_of(objects: &[ApiObject], own: &str) -> Vec<ConfigPool> {
+    let given = objects
+        .iter()
+        .filter(|object| object.kind == "MachineConfigPool");
+    let mut pools: Vec<ConfigPool> = given.map(ConfigPool::from_object).collect();
+    if pools.is_empty() {
+        pools.extend(
+            ["master", "worker"]
+                .into_iter()
+                .filter_map(ConfigPool::built_in),
+        );
+    }
+    if !pools.iter().any(|pool| pool.name == own) {
+        pools.push(ConfigPool::built_in(own).unwrap_or_else(|| ConfigPool::assumed(own)));
+    }
+    pools
 }
 
 /// The feature gates of a FeatureGate object, all of them, for this version of the cluster (`None`: its only or first

@@ -6,6 +6,7 @@
 //! (ContainerRuntimeConfig), `node_config` (latency profile, cgroups).
 
 pub mod cluster;
+pub mod derive;
 pub mod generated;
 pub mod kubelet;
 pub mod node_config;

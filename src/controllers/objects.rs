@@ -66,6 +66,45 @@ impl ApiObject {
     }
 }
 
+/// Kinds that the controllers read, beside MachineConfig.
+pub const KINDS: [&str; 13] = [
+    "APIServer",
+    "ClusterImagePolicy",
+    "ClusterVersion",
+    "ContainerRuntimeConfig",
+    "FeatureGate",
+    "Image",
+    "ImageContentSourcePolicy",
+    "ImageDigestMirrorSet",
+    "ImagePolicy",
+    "ImageTagMirrorSet",
+    "KubeletConfig",
+    "MachineConfigPool",
+    "Node",
+];
+
+/// Groups of the API whose kinds are read; a `Node` of the group `v1` is another one.
+const GROUPS: [&str; 3] = [
+    "config.openshift.io/",
+    "machineconfiguration.openshift.io/",
+    "operator.openshift.io/",
+];
+
+impl ApiObject {
+    /// Returns true for an object that a controller reads.
+    pub fn is_read(&self) -> bool {
+        KINDS.contains(&self.kind.as_str())
+            && GROUPS
+                .iter()
+                .any(|group| self.api_version.starts_with(group))
+    }
+
+    /// Returns true for a MachineConfig.
+    pub fn is_machine_config(&self) -> bool {
+        self.kind == "MachineConfig"
+    }
+}
+
 /// Reads the objects of a file: JSON or YAML, single, lists (`kind: List` and typed ones), several YAML documents.
 /// `origin` is the name of the file in messages.
 ///

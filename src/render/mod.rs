@@ -258,9 +258,77 @@ fn set_version(config: &mut ConfigSection) {
 /// Renders the MachineConfigs of a pool, in whatever order they are given.
 pub fn render_pool(mut inputs: Vec<Input>, pool: &Pool) -> Result<Value, DocumentError> {
     in_merge_order(&mut inputs)?;
-    let controller = controller_version(&inputs, pool.controller_version.as_deref())?;
+    render_inputs(&inputs, pool)
+}
+
+/// A change of a rendered config whose parts are unknown.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// MachineConfigs that are merged over the rendered config, in this order.
+    pub parts: Vec<Input>,
+    /// Paths of files that the rendered config loses before the merge.
+    pub removed_files: Vec<String>,
+    /// Kernel arguments that the rendered config loses before the merge.
+    pub removed_arguments: Vec<String>,
+}
+
+/// Renders a config on top of a rendered one.
+///
+/// The result has the name that the cluster would give it if its merge puts new files at the same places, which is so
+/// unless a later MachineConfig adds files, too.
+///
+/// # Errors
+/// A `base` that is no rendered config, and as [`render_pool`].
+pub fn render_on_top(
+    base: &Value,
+    changes: Changes,
+    origin: &str,
+    pool: &Pool,
+) -> Result<Value, DocumentError> {
+    let mut object = base.clone();
+    if let Some(files) = object.pointer_mut("/spec/config/storage/files")
+        && let Some(files) = files.as_array_mut()
+    {
+        let path = |file: &Value| file.get("path").and_then(Value::as_str).map(str::to_owned);
+        files.retain(|file| path(file).is_none_or(|path| !changes.removed_files.contains(&path)));
+    }
+    if let Some(arguments) = object.pointer_mut("/spec/kernelArguments")
+        && let Some(arguments) = arguments.as_array_mut()
+    {
+        let removed = |argument: &Value| {
+            let argument = argument.as_str().unwrap_or_default();
+            changes.removed_arguments.iter().any(|one| one == argument)
+        };
+        arguments.retain(|argument| !removed(argument));
+    }
+    let config = document::parse(object.to_string().into_bytes(), origin)?;
+    let ignition = object.pointer("/spec/config").filter(|one| !one.is_null());
+    let ignition = ignition.map(to_v3_5).transpose();
+    let generated = object.pointer("/metadata/annotations");
+    let version = generated.and_then(|all| all.get(GENERATED_BY)?.as_str());
+    let mut pool = pool.clone();
+    if pool.controller_version.is_none() {
+        pool.controller_version = version.map(str::to_owned);
+    }
+    let overridden = generated.is_some_and(|all| all.get(OVERRIDDEN).is_some());
+    if pool.os_image.is_none() && !overridden {
+        pool.os_image = Some(config.os_image_url.clone());
+    }
+    let below = Input {
+        config,
+        role: pool.name.clone(),
+        generated_by: None,
+        ignition: ignition.map_err(|finding| document_error(origin, finding))?,
+    };
+    let mut inputs = vec![below];
+    inputs.extend(changes.parts);
+    render_inputs(&inputs, &pool)
+}
+
+fn render_inputs(inputs: &[Input], pool: &Pool) -> Result<Value, DocumentError> {
+    let controller = controller_version(inputs, pool.controller_version.as_deref())?;
     let origin = format!("the rendered config of pool {}", pool.name);
-    let spec = rendered_spec(&inputs, pool).map_err(|finding| document_error(&origin, finding))?;
+    let spec = rendered_spec(inputs, pool).map_err(|finding| document_error(&origin, finding))?;
     let hash = name_hash(&spec).map_err(|finding| document_error(&origin, finding))?;
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",

@@ -1,0 +1,184 @@
+//! Objects of the cluster's API from files and directories, for `render` and `change`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::controllers::cluster::role_of;
+use crate::controllers::objects::KINDS;
+use crate::controllers::{ApiObject, read_objects};
+use crate::document::DocumentError;
+use crate::render::{self, Input};
+use crate::root::{EntryType, Root, RootPath};
+use crate::source;
+
+/// Largest file of a directory that is read; a list of all MachineConfigs of a cluster is below 20 MB.
+const MAX_FILE: u64 = 64 << 20;
+/// Most files that are looked at; a must-gather has some 10,000.
+const MAX_FILES: usize = 100_000;
+/// Deepest directory; a must-gather has ten levels.
+const MAX_DEPTH: usize = 16;
+
+/// Pools to which no MachineConfig of role worker belongs.
+pub(super) const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
+
+/// Reads the objects of a file that was named. Every one has to be of a kind that is read.
+pub(super) fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
+    let all = read_objects(bytes, file)?;
+    if let Some(other) = all
+        .iter()
+        .find(|one| !one.is_read() && !one.is_machine_config())
+    {
+        let message = format!(
+            "{:?} of {} is no kind that makes a MachineConfig; those are MachineConfig, {}",
+            other.kind,
+            other.api_version,
+            KINDS.join(", ")
+        );
+        return Err(other.refuse("kind", message).into());
+    }
+    Ok(all)
+}
+
+/// Reads a rendered config that changes go on top of, with its name in messages.
+pub(super) fn read_base(file: &str) -> Result<(String, Value)> {
+    let all = read_objects(&source::read_named(file)?, file)?;
+    let [object] = all.as_slice() else {
+        bail!(
+            "{file} has {} objects; a base is one rendered MachineConfig",
+            all.len()
+        );
+    };
+    if !object.is_machine_config() || !object.name.starts_with("rendered-") {
+        let message =
+            "is no rendered MachineConfig; the node's is printed by `mco-rescue cache export NAME`";
+        return Err(object.refuse("metadata.name", message).into());
+    }
+    Ok((file.to_owned(), object.value.clone()))
+}
+
+/// Returns true for a MachineConfig whose role belongs to the pool.
+pub(super) fn has_role_of(object: &ApiObject, pool: &str) -> bool {
+    let role = role_of(&object.value);
+    role == Some(pool) || role == Some("worker") && !HAS_NO_WORKERS.contains(&pool)
+}
+
+/// Reads the objects of a file, or of every YAML and JSON file below a directory, such as a must-gather. Other files and
+/// objects there are left out, and rendered configs.
+pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
+    let mut objects = if source::is_directory(name) {
+        let root = Root::open(Path::new(name)).with_context(|| format!("opening {name}"))?;
+        let mut walk = Walk {
+            name,
+            files: 0,
+            objects: Vec::new(),
+        };
+        walk.directory(&root, &RootPath::fixed("."), &[])?;
+        walk.objects
+    } else {
+        read_objects(&source::read_named(name)?, name)?
+    };
+    objects.retain(|object| {
+        object.is_read() || object.is_machine_config() && !object.name.starts_with("rendered-")
+    });
+    if objects.is_empty() {
+        bail!(
+            "{name} has no object that makes a MachineConfig; give a must-gather, or a directory with \
+             `oc get machineconfigs -o yaml`"
+        );
+    }
+    Ok(objects)
+}
+
+struct Walk<'a> {
+    name: &'a str,
+    files: usize,
+    objects: Vec<ApiObject>,
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, root: &Root, path: &RootPath, names: &[String]) -> Result<()> {
+        let mut entries = root.list_types(path)?;
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, kind) in entries {
+            let names: Vec<String> = names.iter().cloned().chain([name.clone()]).collect();
+            let below = format!("/{}", names.join("/"));
+            let Ok(path) = RootPath::parse(&below) else {
+                continue;
+            };
+            if kind == EntryType::Directory {
+                if names.len() >= MAX_DEPTH {
+                    bail!(
+                        "{}{below} is too deep; give a directory nearer to the objects",
+                        self.name
+                    );
+                }
+                self.directory(root, &path, &names)?;
+            } else if [".yaml", ".yml", ".json"]
+                .iter()
+                .any(|end| name.ends_with(end))
+            {
+                self.files += 1;
+                if self.files > MAX_FILES {
+                    bail!(
+                        "{} has more than {MAX_FILES} files; give a directory nearer to the objects",
+                        self.name
+                    );
+                }
+                self.file(root, &path, &below)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, root: &Root, path: &RootPath, below: &str) -> Result<()> {
+        let shown = format!("{}{below}", self.name.trim_end_matches('/'));
+        let bytes = root
+            .read_within(path, MAX_FILE)
+            .with_context(|| format!("reading {shown}"))?;
+        let Some(bytes) = bytes.filter(|bytes| may_have_objects(bytes)) else {
+            return Ok(());
+        };
+        match read_objects(&bytes, &shown) {
+            Ok(objects) => self.objects.extend(objects),
+            // Of an object that is read, a part of it would be missing.
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+/// Returns true for a text that names a kind which is read; the other files of a must-gather are not parsed.
+fn may_have_objects(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let mut words = text.split("kind").skip(1).filter_map(|rest| {
+        let rest = rest.strip_prefix('"').unwrap_or(rest).trim_start();
+        let value = rest
+            .strip_prefix(':')?
+            .trim_start()
+            .trim_start_matches(['"', '\'']);
+        value.split(|c: char| !c.is_ascii_alphanumeric()).next()
+    });
+    words.any(|word| word == "MachineConfig" || KINDS.contains(&word))
+}
+
+/// Reads a MachineConfig for the merge; errors have their place in the object's file.
+pub(super) fn read_config(object: &ApiObject) -> Result<Input, DocumentError> {
+    let text = object.value.to_string();
+    let inputs = render::read_inputs(text.as_bytes(), &object.origin);
+    let located = |error: DocumentError| DocumentError {
+        origin: error.origin,
+        findings: error
+            .findings
+            .into_iter()
+            .map(|one| object.locate(one))
+            .collect(),
+    };
+    let mut inputs = inputs.map_err(located)?;
+    inputs
+        .pop()
+        .ok_or_else(|| object.refuse("", "is no MachineConfig"))
+}

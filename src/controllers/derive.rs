@@ -1,0 +1,294 @@
+//! From objects to a new rendered config: the controllers run, and their MachineConfigs take their places in the merge.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::generated::GeneratedConfig;
+use super::{ApiObject, Base, Cluster, Generation, Note, Refusal, generate};
+use crate::document::DocumentError;
+use crate::render::{self, Changes, Input, Pool};
+
+/// Objects, and the configs that they are to change.
+#[derive(Debug)]
+pub struct Request {
+    /// The pool, with the images and the operator's version as far as the caller knows them.
+    pub pool: Pool,
+    /// MachineConfigs: every part of the pool, or those that go on top of the `base`.
+    pub configs: Vec<(ApiObject, Input)>,
+    /// Objects of the cluster that made the parts as they are.
+    pub known: Vec<ApiObject>,
+    /// Objects that are new or changed.
+    pub given: Vec<ApiObject>,
+    /// A rendered config, with its name in messages; where it is given, `configs` are not all parts.
+    pub base: Option<(String, Value)>,
+}
+
+/// A new rendered config.
+#[derive(Debug)]
+pub struct Derived {
+    /// The rendered MachineConfig.
+    pub rendered: Value,
+    /// The MachineConfigs that the controllers make of the objects, new or changed.
+    pub generated: Vec<Value>,
+    /// Notes; one that is `inexact` says why the name may differ from the cluster's.
+    pub notes: Vec<Note>,
+}
+
+impl Derived {
+    /// The name of the rendered MachineConfig.
+    pub fn name(&self) -> &str {
+        let name = self.rendered.pointer("/metadata/name");
+        name.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Returns true if the cluster gives the same name to the same objects.
+    pub fn is_exact(&self) -> bool {
+        !self.notes.iter().any(|note| note.inexact)
+    }
+}
+
+/// A reason why no config can be derived.
+#[derive(Debug, thiserror::Error)]
+pub enum DeriveError {
+    /// A controller refuses objects.
+    #[error("{}", refusals_text(.0))]
+    Refused(Vec<Refusal>),
+    /// A MachineConfig, or the rendered result, is refused.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// The parts hold a generated MachineConfig that the known objects do not make.
+    #[error(
+        "{0} holds more than the objects that are known make. Objects of the cluster are missing: {1}. Give them with \
+         --parts, or give the node's rendered config with --base in place of the parts"
+    )]
+    ObjectsMissing(String, &'static str),
+}
+
+fn refusals_text(refusals: &[Refusal]) -> String {
+    let line = |refusal: &Refusal| {
+        let advice = match refusal.advice.as_str() {
+            "" => String::new(),
+            advice => format!("\n  Next: {advice}"),
+        };
+        format!(
+            "{}: {}: {}{advice}",
+            refusal.place, refusal.object, refusal.message
+        )
+    };
+    let lines: Vec<String> = refusals.iter().map(line).collect();
+    lines.join("\n")
+}
+
+/// The controller that a generated MachineConfig belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Family {
+    Registries,
+    Runtime,
+    Kubelet,
+}
+
+impl Family {
+    const ALL: [Self; 3] = [Self::Registries, Self::Runtime, Self::Kubelet];
+
+    fn of_config(name: &str) -> Option<Self> {
+        let (_, rest) = name.split_once("-generated-")?;
+        match rest {
+            "registries" => Some(Self::Registries),
+            rest if rest.starts_with("containerruntime") => Some(Self::Runtime),
+            rest if rest.starts_with("kubelet") => Some(Self::Kubelet),
+            _ => None,
+        }
+    }
+
+    /// The controllers that read this kind.
+    fn of_kind(kind: &str) -> &'static [Self] {
+        match kind {
+            "KubeletConfig" | "Node" | "APIServer" => &[Self::Kubelet],
+            "ContainerRuntimeConfig" => &[Self::Runtime],
+            "FeatureGate" | "MachineConfigPool" => &Self::ALL,
+            _ => &[Self::Registries],
+        }
+    }
+
+    /// The objects that it reads, as `oc get` names them.
+    fn objects(self) -> &'static str {
+        match self {
+            Self::Registries => {
+                "imagedigestmirrorsets, imagetagmirrorsets, imagecontentsourcepolicies, images.config, clusterimagepolicies, \
+                 imagepolicies"
+            }
+            Self::Runtime => "containerruntimeconfigs",
+            Self::Kubelet => "kubeletconfigs",
+        }
+    }
+}
+
+/// Derives the rendered config of the request's pool.
+///
+/// # Errors
+/// What a controller or the render controller refuses, and parts without the objects that made them.
+pub fn derive(request: Request) -> Result<Derived, DeriveError> {
+    match request.base {
+        Some(_) => derive_on_top(request),
+        None => derive_of_parts(request),
+    }
+}
+
+fn run_controllers(
+    objects: Vec<ApiObject>,
+    base: Base,
+    pool: &str,
+) -> Result<(Cluster, Generation), DeriveError> {
+    let cluster = Cluster::new(objects, base, pool);
+    let generation = generate(&cluster);
+    if generation.refusals.is_empty() {
+        return Ok((cluster, generation));
+    }
+    Err(DeriveError::Refused(generation.refusals))
+}
+
+/// The roles whose MachineConfigs belong to a pool.
+fn roles_of(cluster: &Cluster, pool: &str) -> Vec<String> {
+    let custom = cluster
+        .pools
+        .iter()
+        .any(|one| one.name == pool && one.is_custom());
+    let inherited = custom.then(|| "worker".to_owned());
+    inherited.into_iter().chain([pool.to_owned()]).collect()
+}
+
+fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
+    let pool = request.pool.name.clone();
+    let parts = |configs: &[(ApiObject, Input)]| {
+        let part = |(object, _): &(ApiObject, Input)| (object.name.clone(), object.value.clone());
+        Base::Parts(configs.iter().map(part).collect())
+    };
+    let families: BTreeSet<Family> = request
+        .given
+        .iter()
+        .flat_map(|object| Family::of_kind(&object.kind))
+        .copied()
+        .collect();
+    let (_, before) = run_controllers(request.known.clone(), parts(&request.configs), &pool)?;
+    let mut all = request.known;
+    all.extend(request.given);
+    let (cluster, after) = run_controllers(all, parts(&request.configs), &pool)?;
+    let roles = roles_of(&cluster, &pool);
+    let operator = operator_of(&request.pool, &cluster);
+
+    let mut configs: BTreeMap<String, (Value, Input)> = BTreeMap::new();
+    for (object, input) in request.configs {
+        configs.insert(object.name.clone(), (object.value, input));
+    }
+    for (name, (value, _)) in &configs {
+        if let Some(family) = Family::of_config(name)
+            && families.contains(&family)
+            && name.starts_with("99-")
+            && super::cluster::role_of(value)
+                .is_some_and(|role| roles.iter().any(|one| one == role))
+            && !makes_same(&before, name, value)
+        {
+            return Err(DeriveError::ObjectsMissing(name.clone(), family.objects()));
+        }
+    }
+    let touched = |name: &str| Family::of_config(name).is_some_and(|one| families.contains(&one));
+    let ours = |config: &&GeneratedConfig| roles.contains(&config.pool) && touched(&config.name);
+    let mut generated = Vec::new();
+    for config in after.configs.iter().filter(ours) {
+        let object = config.object(operator.as_deref());
+        if configs
+            .get(&config.name)
+            .is_none_or(|(old, _)| old.get("spec") != object.get("spec"))
+        {
+            generated.push(object);
+        }
+    }
+    generated.extend(
+        after
+            .changed_parts
+            .iter()
+            .filter(|part| {
+                super::cluster::role_of(part)
+                    .is_some_and(|role| roles.iter().any(|one| one == role))
+            })
+            .cloned(),
+    );
+    for name in after.deleted.iter().filter(|name| touched(name)) {
+        configs.remove(name);
+    }
+    let mut inputs: Vec<Input> = Vec::new();
+    for object in &generated {
+        configs.remove(name_of(object));
+        inputs.extend(render::read_inputs(
+            object.to_string().as_bytes(),
+            name_of(object),
+        )?);
+    }
+    inputs.extend(configs.into_values().map(|(_, input)| input));
+    let rendered = render::render_pool(inputs, &request.pool)?;
+    Ok(Derived {
+        rendered,
+        generated,
+        notes: after.notes,
+    })
+}
+
+fn name_of(object: &Value) -> &str {
+    let name = object.pointer("/metadata/name");
+    name.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns true if the objects make this MachineConfig as it is.
+fn makes_same(generation: &Generation, name: &str, existing: &Value) -> bool {
+    let made = generation.configs.iter().find(|config| config.name == name);
+    made.is_some_and(|config| config.object(None).get("spec") == existing.get("spec"))
+}
+
+/// The version of the operator: given, or that of the base.
+fn operator_of(pool: &Pool, cluster: &Cluster) -> Option<String> {
+    let given = pool.controller_version.clone();
+    given.or_else(|| cluster.base.operator().map(str::to_owned))
+}
+
+fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
+    let pool = request.pool.name.clone();
+    let Some((origin, base)) = request.base else {
+        return derive_of_parts(request);
+    };
+    let mut all = request.known;
+    all.extend(request.given);
+    let families: BTreeSet<Family> = all
+        .iter()
+        .flat_map(|object| Family::of_kind(&object.kind))
+        .copied()
+        .collect();
+    let (cluster, after) = run_controllers(all, Base::Rendered(base.clone()), &pool)?;
+    let roles = roles_of(&cluster, &pool);
+    let operator = operator_of(&request.pool, &cluster);
+    let ours = |config: &&GeneratedConfig| {
+        let family = Family::of_config(&config.name);
+        roles.contains(&config.pool) && family.is_some_and(|one| families.contains(&one))
+    };
+    let mut generated: Vec<Value> = Vec::new();
+    let mut changes = Changes::default();
+    for config in after.configs.iter().filter(ours) {
+        generated.push(config.object(operator.as_deref()));
+    }
+    generated.sort_by(|a, b| name_of(a).cmp(name_of(b)));
+    for object in &generated {
+        let inputs = render::read_inputs(object.to_string().as_bytes(), name_of(object))?;
+        changes.parts.extend(inputs);
+    }
+    let mut own: Vec<(ApiObject, Input)> = request.configs;
+    own.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    changes
+        .parts
+        .extend(own.into_iter().map(|(_, input)| input));
+    let rendered = render::render_on_top(&base, changes, &origin, &request.pool)?;
+    Ok(Derived {
+        rendered,
+        generated,
+        notes: after.notes,
+    })
+}
