@@ -13,6 +13,7 @@ mod support;
 
 mod apply;
 mod config;
+mod controllers;
 mod crossing;
 mod daemon;
 mod doctor;

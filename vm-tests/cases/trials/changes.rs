@@ -343,7 +343,12 @@ impl Site {
                     self.put(ACCESS, 0o644, "-:core:ALL\n");
                 }
             },
-            Part::Sysctl => self.put(SYSCTL, 0o644, "-net.site.unknown = 1\n"),
+            // Another value than before, also where an earlier bad one was confirmed.
+            Part::Sysctl => {
+                let before = self.files[SYSCTL].0.ends_with("= 1\n");
+                let value = if before { 2 } else { 1 };
+                self.put(SYSCTL, 0o644, &format!("-net.site.unknown = {value}\n"));
+            }
             Part::UnitOfSshd => self.unit("ssh.service", broken(name)),
             Part::UnitOfNetwork => self.unit("NetworkManager.service", broken(name)),
             Part::UnitInConflict => {
@@ -503,6 +508,6 @@ fn broken(name: &str) -> Value {
 }
 
 fn nice(number: usize) -> Value {
-    let contents = format!("[Service]\nNice=-{}\n", 1 + number % 9);
+    let contents = format!("# {number}\n[Service]\nNice=-{}\n", 1 + number % 9);
     json!({"enabled": true, "dropins": [{"name": "50-site.conf", "contents": contents}]})
 }

@@ -1,0 +1,4 @@
+//! The operator's other controllers, offline.
+
+mod pairs;
+mod render;

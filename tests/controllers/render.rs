@@ -1,0 +1,1 @@
+//! `render` with objects of the API: forms of input, and refusals.
