@@ -168,7 +168,11 @@ pub fn carry_out(runner: &dyn CommandRunner, job: &Job) -> Result<Done, CommandE
             restarted => restarted?,
         },
         Job::Start(unit) | Job::StartEnabled(unit) => systemctl::start_unit(runner, unit)?,
-        Job::Stop(unit) => systemctl::stop_units(runner, &[unit])?,
+        Job::Stop(unit) => match systemctl::stop_units(runner, &[unit]) {
+            // Its file is gone, and with it the unit.
+            Err(_) if is_idle(runner, unit) => return Ok(Done::NotRunning),
+            stopped => stopped?,
+        },
         Job::ReloadOrRestart(unit) => reload_or_restart(runner, unit)?,
         Job::Sshd(unit) => {
             match run_program(runner, &sshd_test_line(), true) {
@@ -378,6 +382,20 @@ mod tests {
             Ok(Done::Done)
         );
         let error = done(&job, &[(SHOW, 1, ""), (reload, 1, "no")]).unwrap_err();
+        assert_eq!(error.to_string(), "running systemctl: no");
+    }
+
+    #[test]
+    fn a_unit_that_is_gone_needs_no_stop() {
+        let job = Job::Stop("crio.service".into());
+        let stop = "systemctl stop -- crio.service";
+        let gone = "Unit crio.service not loaded.";
+        let idle = "Id=crio.service\nActiveState=inactive\nSubState=dead\n";
+        assert_eq!(done(&job, &[(stop, 0, "")]), Ok(Done::Done));
+        let stopped = done(&job, &[(stop, 5, gone), (SHOW, 0, idle)]);
+        assert_eq!(stopped, Ok(Done::NotRunning));
+        let running = "Id=crio.service\nActiveState=active\nSubState=running\n";
+        let error = done(&job, &[(stop, 1, "no"), (SHOW, 0, running)]).unwrap_err();
         assert_eq!(error.to_string(), "running systemctl: no");
     }
 
