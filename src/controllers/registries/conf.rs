@@ -1,0 +1,315 @@
+//! registries.conf: its entries as the controller builds them, and its bytes as the controller's TOML writer puts them.
+
+use std::fmt::Write;
+
+use serde::Deserialize;
+
+use super::scopes::is_nested;
+use super::sets::MirroredSource;
+use crate::go_quote::quoted;
+
+/// The search list of the template.
+pub(super) const SEARCH: [&str; 2] = ["registry.access.redhat.com", "docker.io"];
+/// `pull-from-mirror` of mirrors for digests.
+pub(super) const DIGEST_ONLY: &str = "digest-only";
+/// `pull-from-mirror` of mirrors for tags.
+pub(super) const TAG_ONLY: &str = "tag-only";
+
+/// The file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Conf {
+    /// `unqualified-search-registries`.
+    pub(super) unqualified_search_registries: Option<Vec<String>>,
+    /// `short-name-mode`.
+    #[serde(default)]
+    pub(super) short_name_mode: String,
+    /// `additional-layer-store-auth-helper`.
+    #[serde(default)]
+    pub(super) additional_layer_store_auth_helper: String,
+    /// The tables `[[registry]]`.
+    #[serde(default)]
+    pub(super) registry: Vec<Entry>,
+}
+
+/// One table `[[registry]]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Entry {
+    /// `prefix`: only of wildcards.
+    #[serde(default)]
+    pub(super) prefix: String,
+    /// `location`.
+    #[serde(default)]
+    pub(super) location: String,
+    /// `insecure`.
+    #[serde(default)]
+    pub(super) insecure: bool,
+    /// `blocked`.
+    #[serde(default)]
+    pub(super) blocked: bool,
+    /// `mirror-by-digest-only`, which older operators wrote.
+    #[serde(default)]
+    pub(super) mirror_by_digest_only: bool,
+    /// The tables `[[registry.mirror]]`.
+    #[serde(default)]
+    pub(super) mirror: Vec<Endpoint>,
+}
+
+/// One table `[[registry.mirror]]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Endpoint {
+    /// `location`.
+    #[serde(default)]
+    pub(super) location: String,
+    /// `insecure`.
+    #[serde(default)]
+    pub(super) insecure: bool,
+    /// `pull-from-mirror`.
+    #[serde(default)]
+    pub(super) pull_from_mirror: String,
+}
+
+impl Entry {
+    /// An entry for this scope alone.
+    pub(super) fn new(scope: &str) -> Self {
+        let scope = scope.to_owned();
+        if scope.starts_with("*.") {
+            return Self {
+                prefix: scope,
+                ..Self::default()
+            };
+        }
+        Self {
+            location: scope,
+            ..Self::default()
+        }
+    }
+
+    /// The names that the entry is for.
+    pub(super) fn scope(&self) -> &str {
+        if self.prefix.is_empty() {
+            &self.location
+        } else {
+            &self.prefix
+        }
+    }
+}
+
+impl Conf {
+    /// The template's file.
+    pub(super) fn template() -> Self {
+        Self {
+            unqualified_search_registries: Some(SEARCH.map(str::to_owned).to_vec()),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// The words of the TOML reader.
+    pub(super) fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    /// The entry of a scope, made if it is missing.
+    fn entry(&mut self, scope: &str) -> &mut Entry {
+        let found = self
+            .registry
+            .iter()
+            .position(|entry| entry.scope() == scope);
+        let index = found.unwrap_or_else(|| {
+            self.registry.push(Entry::new(scope));
+            self.registry.len() - 1
+        });
+        &mut self.registry[index]
+    }
+
+    /// Puts mirrors, blocked and insecure scopes into the file, in the controller's order.
+    ///
+    /// # Errors
+    /// A mirrored wildcard with an entry inside, in the controller's words.
+    pub(super) fn edit(
+        &mut self,
+        insecure: &[String],
+        blocked: &[String],
+        digests: &[MirroredSource],
+        tags: &[MirroredSource],
+    ) -> Result<(), String> {
+        self.add_mirrors(digests, DIGEST_ONLY);
+        self.add_mirrors(tags, TAG_ONLY);
+        for scope in blocked {
+            self.entry(scope);
+        }
+        for scope in insecure {
+            self.entry(scope).insecure = true;
+            for entry in &mut self.registry {
+                entry.insecure |= is_nested(entry.scope(), scope);
+                for mirror in &mut entry.mirror {
+                    mirror.insecure |= is_nested(&mirror.location, scope);
+                }
+            }
+        }
+        for scope in blocked {
+            self.entry(scope).blocked = true;
+            for entry in &mut self.registry {
+                entry.blocked |= is_nested(entry.scope(), scope);
+            }
+        }
+        for mirrored in digests.iter().chain(tags) {
+            self.copy_mirrors(&mirrored.source)?;
+        }
+        Ok(())
+    }
+
+    fn add_mirrors(&mut self, sources: &[MirroredSource], pull: &str) {
+        for mirrored in sources {
+            let entry = self.entry(&mirrored.source);
+            entry.blocked |= mirrored.is_never_asked;
+            let mirrors = mirrored.mirrors.iter().map(|location| Endpoint {
+                location: location.clone(),
+                insecure: false,
+                pull_from_mirror: pull.to_owned(),
+            });
+            entry.mirror.extend(mirrors);
+        }
+    }
+
+    /// Gives the mirrors of a source to the entries in it that have none.
+    fn copy_mirrors(&mut self, source: &str) -> Result<(), String> {
+        let mirrors = self.entry(source).mirror.clone();
+        let inside = self.registry.iter_mut().filter(|entry| {
+            entry.scope() != source && entry.mirror.is_empty() && is_nested(entry.scope(), source)
+        });
+        for entry in inside {
+            let rest = entry.scope().strip_prefix(source);
+            let Some(rest) = rest.filter(|_| !source.starts_with("*.")) else {
+                let source = quoted(source);
+                return Err(format!(
+                    "internal error: mirrorsAdjustedForNestedScope for a wildcard scope {source}"
+                ));
+            };
+            let adjusted = mirrors.iter().map(|mirror| Endpoint {
+                location: format!("{}{rest}", mirror.location),
+                ..mirror.clone()
+            });
+            entry.mirror = adjusted.collect();
+        }
+        Ok(())
+    }
+
+    /// The bytes of the file.
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        if let Some(search) = &self.unqualified_search_registries {
+            let names: Vec<String> = search.iter().map(|name| toml_text(name)).collect();
+            let _ = writeln!(
+                out,
+                "unqualified-search-registries = [{}]",
+                names.join(", ")
+            );
+        }
+        let mode = toml_text(&self.short_name_mode);
+        let helper = toml_text(&self.additional_layer_store_auth_helper);
+        let _ = writeln!(out, "short-name-mode = {mode}");
+        let _ = writeln!(out, "additional-layer-store-auth-helper = {helper}");
+        for entry in &self.registry {
+            entry.write(&mut out);
+        }
+        out
+    }
+}
+
+impl Entry {
+    fn write(&self, out: &mut String) {
+        let _ = writeln!(out, "\n[[registry]]");
+        let _ = writeln!(out, "  prefix = {}", toml_text(&self.prefix));
+        if !self.location.is_empty() {
+            let _ = writeln!(out, "  location = {}", toml_text(&self.location));
+        }
+        if self.insecure {
+            out.push_str("  insecure = true\n");
+        }
+        if self.blocked {
+            out.push_str("  blocked = true\n");
+        }
+        if self.mirror_by_digest_only {
+            out.push_str("  mirror-by-digest-only = true\n");
+        }
+        for mirror in &self.mirror {
+            let _ = writeln!(out, "\n  [[registry.mirror]]");
+            if !mirror.location.is_empty() {
+                let _ = writeln!(out, "    location = {}", toml_text(&mirror.location));
+            }
+            if mirror.insecure {
+                out.push_str("    insecure = true\n");
+            }
+            if !mirror.pull_from_mirror.is_empty() {
+                let pull = toml_text(&mirror.pull_from_mirror);
+                let _ = writeln!(out, "    pull-from-mirror = {pull}");
+            }
+        }
+    }
+}
+
+/// A text of TOML as the controller's writer quotes it.
+fn toml_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\x08' => out.push_str("\\b"),
+            '\t' => out.push_str("\\t"),
+            '\n' => out.push_str("\\n"),
+            '\x0c' => out.push_str("\\f"),
+            '\r' => out.push_str("\\r"),
+            c if c < ' ' || c == '\x7f' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_quoted_as_the_controller_quotes_them() {
+        let rows = [
+            ("quay.io", r#""quay.io""#),
+            ("a<b>&c.test", r#""a<b>&c.test""#),
+            ("q'uote", r#""q'uote""#),
+            ("x\"y\\z", r#""x\"y\\z""#),
+            ("\t\n\r\x08\x0c", r#""\t\n\r\b\f""#),
+            ("\x01\x1f\x7f", r#""\u0001\u001f\u007f""#),
+            ("ü\u{2028}", "\"ü\u{2028}\""),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(toml_text(text), expected);
+        }
+    }
+
+    #[test]
+    fn an_entry_inside_of_two_mirrored_sources_gets_the_mirrors_of_the_first() {
+        let source = |source: &str, mirror: &str| MirroredSource {
+            source: source.to_owned(),
+            mirrors: vec![mirror.to_owned()],
+            is_never_asked: false,
+        };
+        let mut conf = Conf::default();
+        let digests = [source("q.io", "m.test"), source("q.io/team", "n.test")];
+        let blocked = ["q.io/team/x".to_owned()];
+        conf.edit(&[], &blocked, &digests, &[]).unwrap();
+        let mirrors = &conf.registry.last().unwrap().mirror;
+        let locations: Vec<&str> = mirrors.iter().map(|m| &*m.location).collect();
+        assert_eq!(locations, ["m.test/team/x"]);
+    }
+}
