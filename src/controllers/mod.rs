@@ -11,8 +11,10 @@ pub mod generated;
 pub mod kubelet;
 pub mod node_config;
 pub mod objects;
+pub mod quantity;
 pub mod registries;
 pub mod runtime;
+mod suffix;
 
 use serde_json::Value;
 
