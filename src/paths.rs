@@ -308,6 +308,8 @@ pub const SYSTEMD_RUNS: &str = "run/systemd/system";
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// Deployments that we pinned.
 pub const PINS: &str = "var/lib/mco-rescue/pins.json";
+/// Changes that were made in place of the cluster's controllers, with their objects.
+pub const CHANGES: &str = "var/lib/mco-rescue/changes.json";
 /// Address and authority of the Machine Config Server, as last known.
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
 /// Time of its clock at its last answer, beside that of the node.
@@ -501,6 +503,7 @@ mod tests {
             RELEASE_REGISTRY,
             AUTO_ROLLBACK,
             CACHE,
+            CHANGES,
             SERVER,
             SERVER_CLOCK,
             ANNOTATIONS,

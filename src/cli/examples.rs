@@ -77,6 +77,12 @@ pub(super) const RENDER: &str = "Examples:
   mco-rescue render worker w.yaml > rendered.json
   mco-rescue plan rendered.json";
 
+pub(super) const CHANGE: &str = "Examples:
+  mco-rescue change mirror quay.io/team mirror.lab.example:5000/team
+  mco-rescue change kubelet maxPods=300
+  mco-rescue change with mirrors.yaml
+  mco-rescue apply cached:rendered-worker-NAME";
+
 pub(super) const REPORT: &str = "Examples:
   ssh core@worker-0 sudo mco-rescue status -o json > nodes/worker-0.status.json
   ssh core@worker-0 sudo mco-rescue doctor -o json > nodes/worker-0.doctor.json

@@ -8,15 +8,17 @@ use anyhow::{Context, Result, bail};
 use super::predict::{self, ForecastMoment};
 use super::{DaemonArgs, Output, StatusArgs};
 use crate::daemon::forecast::Forecast;
-use crate::daemon::handover::{Given, make_handover, object};
+use crate::daemon::handover::{Given, OfflineChange, make_handover, object};
 use crate::document::MachineConfig;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::node::{Recorded, Records};
 use crate::render;
 use crate::report;
+use crate::report::change::to_yaml;
 use crate::root::Root;
 use crate::source::cache;
+use crate::source::changes::{Change, Changes, title_of};
 
 /// Runs `status --for-cluster`.
 pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCode> {
@@ -24,6 +26,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCod
     let kept = kept(root, &records)?;
     let text = match &args.object {
         Some(name) => one(&kept, name)?,
+        None if args.changes => changed_objects(root, &records)?,
         None => all(ui, args, root, &kept)?,
     };
     report::print(text.as_bytes())?;
@@ -91,6 +94,8 @@ fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> R
         .find(|kept| kept.name == config)
         .and_then(cache::pool_of);
     let pool = pool.or_else(|| pool_in(&config));
+    let change = Changes::read(root).context("reading the changes")?;
+    let change = change.of(&config).map(to_offline);
     let handover = make_handover(&Given {
         node: &then.node,
         pool: pool.as_deref(),
@@ -98,11 +103,39 @@ fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> R
         current: then.current.as_deref(),
         prediction: &branch.prediction,
         at_hand: &names,
+        change: change.as_ref(),
     });
     Ok(match ui.output {
         Output::Json => report::handover::to_json(&handover)?,
         Output::Text => report::handover::to_text(&handover),
     })
+}
+
+fn to_offline(change: &Change) -> OfflineChange {
+    OfflineChange {
+        what: change.what.clone(),
+        exact: change.exact,
+        reasons: change.reasons.clone(),
+        objects: change.objects.iter().map(title_of).collect(),
+        export: mco_rescue("status --for-cluster --changes"),
+    }
+}
+
+/// The objects of the change that made the recorded config, or of the last one, as YAML for `oc apply`.
+fn changed_objects(root: &Root, records: &Records) -> Result<String> {
+    let changes = Changes::read(root).context("reading the changes")?;
+    let recorded = records.name();
+    let applied = recorded.as_deref().and_then(|name| changes.of(name));
+    let Some(change) = applied.or(changes.changes.last()) else {
+        bail!("no change was made on this node in place of the cluster's controllers");
+    };
+    if applied.is_none() {
+        log::warn!(
+            "{} was made on this node and not applied; these are its objects",
+            change.config
+        );
+    }
+    Ok(change.objects.iter().map(to_yaml).collect())
 }
 
 /// What was asked for; else what the cluster wants, unless the node was brought elsewhere since; else its record.

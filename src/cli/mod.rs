@@ -3,6 +3,7 @@
 mod access;
 mod apply;
 mod cache;
+mod change;
 mod cluster;
 mod complete;
 mod doctor;
@@ -235,6 +236,15 @@ pub enum Command {
     /// the operator would give it, for plan and apply.
     #[command(after_long_help = examples::RENDER)]
     Render(RenderArgs),
+
+    /// Make what the cluster's controllers would make of a changed object: a mirror, a
+    /// kubelet limit, a runtime option
+    ///
+    /// Changes nothing but the cache: the new rendered config goes there, and the plan is
+    /// shown. Take it with `mco-rescue apply cached:NAME`. The object for the API is
+    /// printed; status --for-cluster has it until the API is back.
+    #[command(subcommand, after_long_help = examples::CHANGE)]
+    Change(ChangeCommand),
 
     /// Make one page about many nodes, from gathered status and doctor documents
     ///
@@ -616,6 +626,10 @@ pub struct StatusArgs {
     #[arg(long, value_name = "NAME", requires = "for_cluster")]
     pub object: Option<String>,
 
+    /// Print the objects of the change that was made on this node, as YAML for `oc apply -f -`
+    #[arg(long, requires = "for_cluster", conflicts_with = "object")]
+    pub changes: bool,
+
     /// The daemon that starts next.
     #[command(flatten)]
     pub daemon: DaemonArgs,
@@ -968,6 +982,11 @@ pub struct RenderArgs {
     #[arg(long, value_name = "CONFIG", conflicts_with = "parts")]
     pub base: Option<String>,
 
+    /// Image of the release that runs, for blocked and allowed registries, where no
+    /// ClusterVersion is among the objects
+    #[arg(long, value_name = "IMAGE")]
+    pub release_image: Option<String>,
+
     /// Print the MachineConfigs that the objects become, in place of the rendered one
     #[arg(long)]
     pub generated: bool,
@@ -986,6 +1005,46 @@ pub struct RenderArgs {
     /// [default: that of the MachineConfigs which a controller made]
     #[arg(long, value_name = "VERSION")]
     pub controller_version: Option<String>,
+}
+
+/// What to change.
+#[derive(Debug, Subcommand)]
+pub enum ChangeCommand {
+    /// Take objects from files: MachineConfigs, and what the controllers read
+    With(WithArgs),
+}
+
+/// Files with objects.
+#[derive(Debug, Args)]
+pub struct WithArgs {
+    /// Objects, YAML or JSON; `-` for standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<String>,
+
+    /// What it is made from.
+    #[command(flatten)]
+    pub from: ChangeArgs,
+}
+
+/// The config that a change is made from.
+#[derive(Debug, Args)]
+pub struct ChangeArgs {
+    /// A rendered MachineConfig [default: the config the node is recorded to be in]
+    #[arg(long, value_name = "CONFIG")]
+    pub from: Option<String>,
+
+    /// File or directory with the MachineConfigs of the cluster, and the objects that made
+    /// them, such as a must-gather: then the name is that of the cluster
+    #[arg(long, value_name = "PATH")]
+    pub parts: Vec<String>,
+
+    /// Image of the release that runs, for blocked and allowed registries
+    #[arg(long, value_name = "IMAGE")]
+    pub release_image: Option<String>,
+
+    /// Show the change and its objects, and keep nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
 }
 
 /// How to recover.
@@ -1280,6 +1339,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Fetch(args) => fetch::run(ui, args),
         Command::Cache(command) => cache::run(ui, command),
         Command::Render(args) => render::run(args),
+        Command::Change(command) => change::run(ui, command),
         Command::Report(args) => fleet::run(ui, args),
         Command::Rollback(args) => rollback::run(ui, args),
         Command::Recover(args) => recover::run(ui, args),

@@ -89,6 +89,7 @@ fn gather(args: &RenderArgs, files: &[(&str, Vec<u8>)], pool: Pool) -> Result<Re
         known,
         given,
         base,
+        release_image: args.release_image.clone(),
     })
 }
 

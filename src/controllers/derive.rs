@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::cluster::file_of;
 use super::generated::GeneratedConfig;
+use super::registries::owned_files;
 use super::{ApiObject, Base, Cluster, Generation, Note, Refusal, generate};
 use crate::document::DocumentError;
 use crate::render::{self, Changes, Input, Pool};
@@ -22,6 +24,8 @@ pub struct Request {
     pub given: Vec<ApiObject>,
     /// A rendered config, with its name in messages; where it is given, `configs` are not all parts.
     pub base: Option<(String, Value)>,
+    /// Image of the release that runs, where no ClusterVersion names it.
+    pub release_image: Option<String>,
 }
 
 /// A new rendered config.
@@ -139,8 +143,12 @@ fn run_controllers(
     objects: Vec<ApiObject>,
     base: Base,
     pool: &str,
+    release_image: Option<&str>,
 ) -> Result<(Cluster, Generation), DeriveError> {
-    let cluster = Cluster::new(objects, base, pool);
+    let mut cluster = Cluster::new(objects, base, pool);
+    if let Some(image) = release_image {
+        cluster.release_image = Some(image.to_owned());
+    }
     let generation = generate(&cluster);
     if generation.refusals.is_empty() {
         return Ok((cluster, generation));
@@ -160,6 +168,7 @@ fn roles_of(cluster: &Cluster, pool: &str) -> Vec<String> {
 
 fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
     let pool = request.pool.name.clone();
+    let release = request.release_image.clone();
     let parts = |configs: &[(ApiObject, Input)]| {
         let part = |(object, _): &(ApiObject, Input)| (object.name.clone(), object.value.clone());
         Base::Parts(configs.iter().map(part).collect())
@@ -170,10 +179,16 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
         .flat_map(|object| Family::of_kind(&object.kind))
         .copied()
         .collect();
-    let (_, before) = run_controllers(request.known.clone(), parts(&request.configs), &pool)?;
+    let (_, before) = run_controllers(
+        request.known.clone(),
+        parts(&request.configs),
+        &pool,
+        release.as_deref(),
+    )?;
     let mut all = request.known;
     all.extend(request.given);
-    let (cluster, after) = run_controllers(all, parts(&request.configs), &pool)?;
+    let (cluster, after) =
+        run_controllers(all, parts(&request.configs), &pool, release.as_deref())?;
     let roles = roles_of(&cluster, &pool);
     let operator = operator_of(&request.pool, &cluster);
 
@@ -263,7 +278,12 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         .flat_map(|object| Family::of_kind(&object.kind))
         .copied()
         .collect();
-    let (cluster, after) = run_controllers(all, Base::Rendered(base.clone()), &pool)?;
+    let (cluster, after) = run_controllers(
+        all,
+        Base::Rendered(base.clone()),
+        &pool,
+        request.release_image.as_deref(),
+    )?;
     let roles = roles_of(&cluster, &pool);
     let operator = operator_of(&request.pool, &cluster);
     let ours = |config: &&GeneratedConfig| {
@@ -276,6 +296,9 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         generated.push(config.object(operator.as_deref()));
     }
     generated.sort_by(|a, b| name_of(a).cmp(name_of(b)));
+    if families.contains(&Family::Registries) {
+        restore_registries(&base, &generated, &mut changes);
+    }
     for object in &generated {
         let inputs = render::read_inputs(object.to_string().as_bytes(), name_of(object))?;
         changes.parts.extend(inputs);
@@ -291,4 +314,27 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         generated,
         notes: after.notes,
     })
+}
+
+/// Gives the files that the registries controller no longer writes back to the template.
+fn restore_registries(base: &Value, generated: &[Value], changes: &mut Changes) {
+    let writes = |path: &str| generated.iter().any(|part| file_of(part, path).is_some());
+    for owned in owned_files(base) {
+        if writes(&owned.path) || !is_generated(base, &owned.path) {
+            continue;
+        }
+        match owned.template {
+            Some(entry) => changes.replaced_files.push(entry),
+            None => changes.removed_files.push(owned.path),
+        }
+    }
+}
+
+/// Returns true if a file of a rendered config has the form that the controllers write; that of the templates differs.
+fn is_generated(base: &Value, path: &str) -> bool {
+    let files = base.pointer("/spec/config/storage/files");
+    let mut files = files.and_then(Value::as_array).into_iter().flatten();
+    let file = files.find(|file| file.get("path").and_then(Value::as_str) == Some(path));
+    let source = file.and_then(|file| file.pointer("/contents/source")?.as_str());
+    source.is_some_and(|source| source.starts_with("data:text/plain;charset=utf-8;base64,"))
 }

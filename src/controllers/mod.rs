@@ -71,6 +71,27 @@ pub fn generate(cluster: &Cluster) -> Generation {
     generation
 }
 
+/// The effect on the node if the API never gets an object that was taken on the node, by the object's kind.
+pub fn if_forgotten(kind: &str) -> &'static str {
+    match kind {
+        "MachineConfig" => {
+            "the cluster's next rendered config lacks this MachineConfig, and the node goes back to the files from before"
+        }
+        "KubeletConfig" => {
+            "the KubeletConfig controller writes kubelet.conf without it, and the node reboots into the old limits"
+        }
+        "ContainerRuntimeConfig" => {
+            "the ContainerRuntimeConfig controller makes no file of it, and the node reboots into the old options"
+        }
+        "Node" | "APIServer" | "FeatureGate" => {
+            "the controllers write kubelet.conf by the object in the API, and the node reboots into it"
+        }
+        _ => {
+            "the controllers write registries.conf and policy.json without it, and the node's pods pull from the old places"
+        }
+    }
+}
+
 /// Returns true if a label selector of the API (`matchLabels`, `matchExpressions`) selects these labels. One that is
 /// missing or empty selects nothing here, as in the operator's controllers.
 pub fn selects(

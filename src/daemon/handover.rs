@@ -27,6 +27,8 @@ pub struct Given<'a> {
     pub prediction: &'a Prediction,
     /// Names of the configs whose contents are on the node.
     pub at_hand: &'a [String],
+    /// The change that made the config, if it was made on the node.
+    pub change: Option<&'a OfflineChange>,
 }
 
 /// The steps back into the cluster.
@@ -42,10 +44,27 @@ pub struct Handover {
     pub warning: Option<String>,
     /// The change of the Node object, as a merge patch.
     pub patch: Value,
+    /// A change that was made on the node in place of the cluster's controllers; the config is made of it.
+    pub change: Option<OfflineChange>,
     /// Objects that the API must have.
     pub objects: Vec<Lost>,
     /// The steps in order.
     pub steps: Vec<HandoverStep>,
+}
+
+/// A change of objects that the API does not have yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OfflineChange {
+    /// The change in words.
+    pub what: String,
+    /// The cluster gives the same name to the config.
+    pub exact: bool,
+    /// Reasons why the name may differ.
+    pub reasons: Vec<String>,
+    /// Kinds and names of the objects.
+    pub objects: Vec<String>,
+    /// The command that writes them on the node.
+    pub export: String,
 }
 
 /// An object that the API may have lost.
@@ -88,11 +107,12 @@ pub fn make_handover(given: &Given<'_>) -> Handover {
     let patch =
         json!({"metadata": {"annotations": {format!("{PREFIX}desiredConfig"): given.config}}});
     let objects = objects(given);
-    let mut steps = vec![
+    let mut steps: Vec<HandoverStep> = given.change.into_iter().map(give_objects).collect();
+    steps.extend([
         given.pool_wants(),
         given.api_has(&objects),
         given.told(&patch),
-    ];
+    ]);
     if given.prediction.drain != Some(false) {
         steps.push(given.drained());
     }
@@ -105,8 +125,40 @@ pub fn make_handover(given: &Given<'_>) -> Handover {
         config: given.config.to_owned(),
         warning: warning(given.prediction),
         patch,
+        change: given.change.cloned(),
         objects,
         steps,
+    }
+}
+
+/// The objects come first: without them the pool has another config, and the node goes back to it.
+fn give_objects(change: &OfflineChange) -> HandoverStep {
+    let objects: Vec<String> = change
+        .objects
+        .iter()
+        .map(|title| word(&title.replacen(' ', "/", 1)))
+        .collect();
+    let name = match change.exact {
+        true => String::new(),
+        false => format!(
+            ". The cluster may give the pool's config another name than this node has; then the node changes to that one. \
+             Reasons: {}",
+            change.reasons.join("; ")
+        ),
+    };
+    HandoverStep {
+        what: format!(
+            "give the API the objects of the change that was made on this node ({}); without them the controllers make the \
+             files from before, and the node goes back to them{name}",
+            change.what
+        ),
+        check: format!("oc get {} --ignore-not-found", objects.join(" ")),
+        expect: None,
+        commands: vec![
+            format!("{} > changes.yaml", change.export),
+            "oc apply -f changes.yaml".to_owned(),
+        ],
+        instead: None,
     }
 }
 

@@ -268,6 +268,8 @@ pub struct Changes {
     pub parts: Vec<Input>,
     /// Paths of files that the rendered config loses before the merge.
     pub removed_files: Vec<String>,
+    /// Entries of `storage.files` that take the place of those with the same path before the merge.
+    pub replaced_files: Vec<Value>,
     /// Kernel arguments that the rendered config loses before the merge.
     pub removed_arguments: Vec<String>,
 }
@@ -291,6 +293,12 @@ pub fn render_on_top(
     {
         let path = |file: &Value| file.get("path").and_then(Value::as_str).map(str::to_owned);
         files.retain(|file| path(file).is_none_or(|path| !changes.removed_files.contains(&path)));
+        for file in files {
+            let mut new = changes.replaced_files.iter();
+            if let Some(new) = new.find(|new| path(new) == path(file)) {
+                *file = new.clone();
+            }
+        }
     }
     if let Some(arguments) = object.pointer_mut("/spec/kernelArguments")
         && let Some(arguments) = arguments.as_array_mut()

@@ -35,7 +35,8 @@ pub fn to_text(handover: &Handover) -> String {
     }
     for (index, step) in handover.steps.iter().enumerate() {
         out.push_str(&format!("\n{}", one(index + 1, step)));
-        if index == 1 {
+        // After the step on the objects that the API must have.
+        if index == 1 + usize::from(handover.change.is_some()) {
             out.push_str(&exports(handover));
         }
     }

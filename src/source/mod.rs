@@ -2,6 +2,7 @@
 //! [`by_itself`] chooses: the cluster's last desired config if the cache has it intact, else the recorded one.
 
 pub mod cache;
+pub mod changes;
 mod choice;
 mod http;
 pub mod identity;
