@@ -13,7 +13,6 @@ use crate::controllers::{ApiObject, if_forgotten};
 use crate::document;
 use crate::document::MachineConfig;
 use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
 use crate::node::Records;
 use crate::paths;
 use crate::render::Pool;
@@ -78,18 +77,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
     };
     match ui.output {
         Output::Json => report::print(report::change::to_json(&change)?.as_bytes())?,
-        Output::Text => {
-            report::print(report::change::to_text(&change).as_bytes())?;
-            if change.kept {
-                let next = format!("cached:{}", change.config);
-                let words = format!(
-                    "\nNext: {}, then {}\n",
-                    mco_rescue(&format!("plan {next}")),
-                    mco_rescue(&format!("apply {next}"))
-                );
-                report::print(words.as_bytes())?;
-            }
-        }
+        Output::Text => report::print(report::change::to_text(&change).as_bytes())?,
     }
     Ok(ExitCode::Done)
 }

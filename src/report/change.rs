@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::wrap;
 use crate::go_yaml::{self, YamlNode};
 use crate::invocation::mco_rescue;
-use crate::source::changes::title_of;
 
 /// A change that was derived.
 #[derive(Debug, Serialize)]
@@ -54,39 +53,47 @@ pub fn to_json(change: &DerivedChange) -> serde_json::Result<String> {
 /// Returns the change as text.
 pub fn to_text(change: &DerivedChange) -> String {
     let mut out = String::new();
-    let mut field = |name: &str, text: &str| out.push_str(&wrap(&format!("{name:<10}{text}"), 10));
-    field("Change", &format!("{}\n", change.what));
-    field("From", &format!("{}\n", change.from));
-    field("Config", &format!("{}\n", change.config));
-    let name = match change.exact {
-        true => "exact: the cluster gives the same name to the same objects",
-        false => "the cluster may give another one",
-    };
-    field("Name", &format!("{name}\n"));
-    for reason in change.reasons.iter().chain(&change.notes) {
-        out.push_str(&(wrap(&format!("  - {reason}"), 4) + "\n"));
+    for (name, text) in [
+        ("Change", change.what.as_str()),
+        ("From", &change.from),
+        ("Config", &change.config),
+        ("Name", name_words(change)),
+    ] {
+        out.push_str(&format!("{name:<8}{}", wrap(text, 8).trim_start()));
+    }
+    for words in change.reasons.iter().chain(&change.notes) {
+        out.push_str(&format!("  - {}", wrap(words, 4).trim_start()));
     }
     if change.unchanged {
-        out.push_str("\nNothing changes: the config has it already.\n");
-        return out;
+        return out + "\nNothing changes: the config has it already.\n";
     }
-    let titles: Vec<String> = change.objects.iter().map(title_of).collect();
-    let words = format!(
-        "When the API is back, give it {}: oc apply -f. Until then `{}` has it.",
-        titles.join(", "),
-        mco_rescue("status --for-cluster --changes")
-    );
-    out.push_str(&format!("\n{}\n", wrap(&words, 0)));
-    for words in &change.if_forgotten {
-        out.push_str(&(wrap(&format!("  If that is forgotten: {words}"), 2) + "\n"));
-    }
+    out.push_str("\nFor the API, when it is back (oc apply -f FILE):\n\n");
     for object in &change.objects {
-        out.push('\n');
         for line in to_yaml(object).lines() {
             out.push_str(&format!("  {line}\n"));
         }
     }
+    out.push('\n');
+    for words in &change.if_forgotten {
+        out.push_str(&wrap(&format!("If that is forgotten: {words}."), 0));
+    }
+    if change.kept {
+        out.push_str(&format!(
+            "\nNext:\n  {}\n  {}\n  {}\n",
+            mco_rescue(&format!("plan cached:{}", change.config)),
+            mco_rescue(&format!("apply cached:{}", change.config)),
+            mco_rescue("status --for-cluster --changes > changes.yaml")
+        ));
+    }
     out
+}
+
+fn name_words(change: &DerivedChange) -> &'static str {
+    match (change.unchanged, change.exact) {
+        (true, _) => "as before",
+        (_, true) => "exact: the cluster gives the same one to the same objects",
+        (_, false) => "not sure: the cluster may give another one to the same contents, because:",
+    }
 }
 
 /// An object as a YAML document for `oc apply`, with its line of dashes.
