@@ -1,5 +1,6 @@
 //! Objects of the cluster's API from files and directories, for `render` and `change`.
 
+use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -9,6 +10,8 @@ use crate::controllers::cluster::role_of;
 use crate::controllers::objects::KINDS;
 use crate::controllers::{ApiObject, read_objects};
 use crate::document::DocumentError;
+use crate::etcd_data::bolt::{Database, is_database};
+use crate::etcd_data::keys::read_keys;
 use crate::render::{self, Input};
 use crate::root::{EntryType, Root, RootPath};
 use crate::source;
@@ -64,10 +67,12 @@ pub(super) fn has_role_of(object: &ApiObject, pool: &str) -> bool {
     role == Some(pool) || role == Some("worker") && !HAS_NO_WORKERS.contains(&pool)
 }
 
-/// Reads the objects of a file, or of every YAML and JSON file below a directory, such as a must-gather. Other files and
-/// objects there are left out, and rendered configs.
+/// Reads the objects of a file, of every YAML and JSON file below a directory, such as a must-gather, or of a snapshot of
+/// etcd. Other files and objects there are left out, and rendered configs.
 pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
-    let mut objects = if source::is_directory(name) {
+    let mut objects = if let Some(database) = open_database(name)? {
+        read_database(name, &database)?
+    } else if source::is_directory(name) {
         let root = Root::open(Path::new(name)).with_context(|| format!("opening {name}"))?;
         let mut walk = Walk {
             name,
@@ -87,6 +92,73 @@ pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
             "{name} has no object that makes a MachineConfig; give a must-gather, or a directory with \
              `oc get machineconfigs -o yaml`"
         );
+    }
+    Ok(objects)
+}
+
+/// Places of the objects in the database of the cluster, behind the prefix of the API server.
+const STORED: [(&str, &str); 3] = [
+    (
+        "config.openshift.io",
+        "apiservers clusterimagepolicies clusterversions featuregates imagedigestmirrorsets \
+        imagepolicies images imagetagmirrorsets nodes",
+    ),
+    (
+        "machineconfiguration.openshift.io",
+        "containerruntimeconfigs kubeletconfigs machineconfigpools machineconfigs",
+    ),
+    ("operator.openshift.io", "imagecontentsourcepolicies"),
+];
+
+/// Opens a snapshot or the database of etcd; `None` for another file, or none.
+fn open_database(name: &str) -> Result<Option<Database<File>>> {
+    let path = Path::new(name);
+    let (Some(file), false) = (path.file_name().and_then(|file| file.to_str()), name == "-") else {
+        return Ok(None);
+    };
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let Ok(root) = Root::open(parent.unwrap_or(Path::new("."))) else {
+        return Ok(None);
+    };
+    let Ok(inside) = RootPath::parse(&format!("/{file}")) else {
+        return Ok(None);
+    };
+    let Some(file) = root.open_followed(&inside).ok().flatten() else {
+        return Ok(None);
+    };
+    let length = file
+        .metadata()
+        .with_context(|| format!("reading {name}"))?
+        .len();
+    if !is_database(&file) {
+        return Ok(None);
+    }
+    let database = Database::open(file, length);
+    Ok(Some(database.with_context(|| {
+        format!("reading {name} as a database of etcd")
+    })?))
+}
+
+/// Reads the objects of a database of etcd. The API server stores those of these kinds as JSON, and never encrypted by
+/// default.
+fn read_database(name: &str, database: &Database<File>) -> Result<Vec<ApiObject>> {
+    let is_wanted = |key: &str| {
+        let mut parts = key.trim_start_matches('/').splitn(4, '/').skip(1);
+        let (group, kind) = (parts.next(), parts.next().unwrap_or_default());
+        let kinds = STORED.iter().find(|(stored, _)| Some(*stored) == group);
+        kinds.is_some_and(|(_, kinds)| kinds.split_whitespace().any(|one| one == kind))
+    };
+    let values = read_keys(database, &is_wanted);
+    let values = values.with_context(|| format!("reading {name} as a database of etcd"))?;
+    let mut objects = Vec::new();
+    for (key, value) in values {
+        let origin = format!("{name}:{key}");
+        if value.starts_with(b"k8s:enc:") {
+            bail!(
+                "{origin} is encrypted; give a must-gather, or the objects from `oc get -o yaml`"
+            );
+        }
+        objects.extend(read_objects(&value, &origin)?);
     }
     Ok(objects)
 }

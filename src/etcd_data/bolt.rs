@@ -49,6 +49,12 @@ impl Bytes for &[u8] {
     }
 }
 
+/// Returns true if the first page is a meta page: the file is a database, sound or not.
+pub fn is_database(bytes: &impl Bytes) -> bool {
+    let mut page = [0; HEADER + 8];
+    bytes.read_at(0, &mut page).is_ok() && short(&page, HEADER) == Some(MAGIC)
+}
+
 /// A fault of a database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BoltFault {
@@ -359,8 +365,34 @@ impl<B: Bytes> Database<B> {
         Err(damaged(number, PageFault::Twice))
     }
 
+    /// Calls `each` with the keys and values of a bucket at the top, in no order. Nothing is called without that bucket.
+    ///
+    /// # Errors
+    /// A page is damaged, or cannot be read.
+    pub fn each_leaf(
+        &self,
+        name: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), BoltError> {
+        match self.bucket(name)? {
+            Some(bucket) => self.leaves_within(&bucket, self.pages_at_most(), each),
+            None => Ok(()),
+        }
+    }
+
     /// All keys and values of a small bucket.
     fn leaves(&self, bucket: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BoltError> {
+        self.leaves_within(bucket, PAGES, each)
+    }
+
+    /// The keys and values of at most this many pages.
+    fn leaves_within(
+        &self,
+        bucket: &[u8],
+        pages: u64,
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), BoltError> {
+        let mut left = pages;
         let mut pages = match Bucket::parse(bucket) {
             Some(Bucket::Inline(page)) => {
                 page.leaves(each);
@@ -369,8 +401,7 @@ impl<B: Bytes> Database<B> {
             Some(Bucket::Tree(root)) => vec![root],
             None => return Ok(()),
         };
-        let mut left = PAGES;
-        while let (Some(number), Some(rest)) = (pages.pop(), usize::checked_sub(left, 1)) {
+        while let (Some(number), Some(rest)) = (pages.pop(), u64::checked_sub(left, 1)) {
             left = rest;
             let page = self.node(number)?;
             if page.flags & BRANCH == 0 {
@@ -388,7 +419,7 @@ impl<B: Bytes> Database<B> {
 /// Alarms that are listed: one for each member and kind.
 const ALARMS: usize = 64;
 /// Pages of a small bucket.
-const PAGES: usize = 64;
+const PAGES: u64 = 64;
 /// Length of all keys and values of a page, in lengths of the page. Those of a sound page fit into it once; more is followed, as
 /// etcd does not look for overlaps, but not without end.
 const OVERLAPS: usize = 16;

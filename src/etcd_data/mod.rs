@@ -3,6 +3,7 @@
 
 pub mod bolt;
 mod crc;
+pub mod keys;
 mod proto;
 pub mod snap;
 pub mod start;
