@@ -34,6 +34,28 @@ struct Place {
 }
 
 impl ApiObject {
+    /// An object that is in no file; `origin` names its source in messages.
+    pub fn new(value: Value, origin: &str) -> Self {
+        let place = Place {
+            at: String::new(),
+            text: None,
+        };
+        Self::placed(value, origin, place)
+    }
+
+    fn placed(value: Value, origin: &str, place: Place) -> Self {
+        let namespace = text_at(&value, "/metadata/namespace");
+        Self {
+            api_version: text_at(&value, "/apiVersion"),
+            kind: text_at(&value, "/kind"),
+            name: text_at(&value, "/metadata/name"),
+            namespace: Some(namespace).filter(|name| !name.is_empty()),
+            origin: origin.to_owned(),
+            place,
+            value,
+        }
+    }
+
     /// The error that this object is refused for: `path` is a place in the object, such as `spec.logLevel`. The message
     /// names the file, and the line where the file is YAML.
     pub fn refuse(&self, path: &str, message: impl Into<String>) -> DocumentError {
@@ -161,15 +183,7 @@ fn add_objects(
         }
         return Ok(());
     }
-    let object = ApiObject {
-        api_version: text_at(&value, "/apiVersion"),
-        name: text_at(&value, "/metadata/name"),
-        namespace: Some(text_at(&value, "/metadata/namespace")).filter(|name| !name.is_empty()),
-        kind,
-        origin: origin.to_owned(),
-        place,
-        value,
-    };
+    let object = ApiObject::placed(value, origin, place);
     if object.kind.is_empty() || object.api_version.is_empty() {
         let missing = if object.kind.is_empty() {
             "kind"

@@ -1,6 +1,6 @@
 //! The template's files, on which the controller puts its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -71,17 +71,14 @@ fn conf_of_rendered(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Conf {
         );
         return Conf::template();
     };
-    let template = Conf {
-        unqualified_search_registries: conf.unqualified_search_registries.clone(),
-        ..Conf::default()
-    };
-    if conf.text() != text && text != template_text(&template) {
+    let template = template_of(&conf, &text);
+    if conf.text() != text && template_text(&conf) != text {
         note(
             "The registries.conf of the rendered config is not in the form of the controller: another MachineConfig has \
              the file, and that file stays in force in the cluster.",
         );
     }
-    if template != Conf::template() {
+    if template.unqualified_search_registries != Conf::template().unqualified_search_registries {
         note(
             "The list unqualified-search-registries of the rendered config is not the usual one; it is taken for the \
              template's.",
@@ -90,14 +87,39 @@ fn conf_of_rendered(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Conf {
     template
 }
 
-/// The text of the template, for a file without registries.
-fn template_text(conf: &Conf) -> String {
+/// The file on which the controller put its entries. A file of an older operator keeps its form.
+pub(super) fn template_of(conf: &Conf, text: &str) -> Conf {
+    if conf.text() == text && template_text(conf) != text {
+        return conf.header();
+    }
+    Conf::new(conf.unqualified_search_registries.clone())
+}
+
+/// The text of the template, with the list of a file.
+pub(super) fn template_text(conf: &Conf) -> String {
     let list = conf.unqualified_search_registries.iter().flatten();
     let names: Vec<String> = list.map(|name| format!("'{name}'")).collect();
     format!("unqualified-search-registries = [{}]\n", names.join(", "))
 }
 
-/// A file of a rendered config that the generated part may own.
+/// The files of a rendered config at the paths of the controller's files, whoever wrote them.
+pub fn files_in_force(rendered: &Value) -> BTreeMap<String, Vec<u8>> {
+    let files = rendered.pointer("/spec/config/storage/files");
+    let files = files.and_then(Value::as_array).into_iter().flatten();
+    let paths = files.filter_map(|file| file.get("path")?.as_str());
+    let files = paths.filter(|path| is_own_path(path)).filter_map(|path| {
+        let bytes = file_of(rendered, path)?;
+        Some((path.to_owned(), bytes))
+    });
+    files.collect()
+}
+
+fn is_own_path(path: &str) -> bool {
+    let is_namespace = path.starts_with(NAMESPACE_POLICIES) && path.ends_with(".json");
+    [REGISTRIES_CONF, POLICY_JSON, SIGSTORE, SEARCH_DROP_IN].contains(&path) || is_namespace
+}
+
+/// A file of a rendered config that the generated part owns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnedFile {
     /// Its path.
@@ -106,29 +128,30 @@ pub struct OwnedFile {
     pub template: Option<Value>,
 }
 
-/// The files of a rendered config that `99-POOL-generated-registries` may own. One that the controller no longer writes
-/// gets the template's entry back, or is removed.
+/// The files of a rendered config that `99-POOL-generated-registries` owns. One that the controller no longer writes gets
+/// the template's entry back, or is removed. The template's own files, and those in another form, are left out.
 pub fn owned_files(rendered: &Value) -> Vec<OwnedFile> {
-    let files = rendered.pointer("/spec/config/storage/files");
-    let files = files.and_then(Value::as_array).into_iter().flatten();
-    let paths = files.filter_map(|file| file.get("path")?.as_str());
-    let owned = paths.filter_map(|path| {
-        let template = match path {
-            REGISTRIES_CONF => {
-                let conf =
-                    conf_of_rendered(&Base::Rendered(rendered.clone()), "worker", &mut Vec::new());
-                Some(template_entry(path, &template_text(&conf)))
-            }
-            POLICY_JSON => Some(template_entry(path, TEMPLATE)),
-            SIGSTORE | SEARCH_DROP_IN => None,
-            _ if path.starts_with(NAMESPACE_POLICIES) && path.ends_with(".json") => None,
-            _ => return None,
-        };
-        Some(OwnedFile {
-            path: path.to_owned(),
-            template,
-        })
-    });
+    let owned = files_in_force(rendered)
+        .into_iter()
+        .filter_map(|(path, bytes)| {
+            let text = String::from_utf8(bytes).ok();
+            let template = match path.as_str() {
+                REGISTRIES_CONF => {
+                    let text = text?;
+                    let conf = Conf::parse(&text).ok()?;
+                    let template = template_text(&conf);
+                    let is_written = conf.text() == text && template != text;
+                    Some(template_entry(&path, is_written.then_some(&template)?))
+                }
+                POLICY_JSON => {
+                    let is_written = text != Some(TEMPLATE.to_owned());
+                    Policy::parse_written(text.as_deref().filter(|_| is_written)?)?;
+                    Some(template_entry(&path, TEMPLATE))
+                }
+                _ => None,
+            };
+            Some(OwnedFile { path, template })
+        });
     owned.collect()
 }
 

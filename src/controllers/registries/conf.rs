@@ -21,12 +21,10 @@ pub(super) const TAG_ONLY: &str = "tag-only";
 pub(super) struct Conf {
     /// `unqualified-search-registries`.
     pub(super) unqualified_search_registries: Option<Vec<String>>,
-    /// `short-name-mode`.
-    #[serde(default)]
-    pub(super) short_name_mode: String,
-    /// `additional-layer-store-auth-helper`.
-    #[serde(default)]
-    pub(super) additional_layer_store_auth_helper: String,
+    /// `short-name-mode`; older operators do not write it.
+    pub(super) short_name_mode: Option<String>,
+    /// `additional-layer-store-auth-helper`; older operators do not write it.
+    pub(super) additional_layer_store_auth_helper: Option<String>,
     /// The tables `[[registry]]`.
     #[serde(default)]
     pub(super) registry: Vec<Entry>,
@@ -100,9 +98,24 @@ impl Entry {
 impl Conf {
     /// The template's file.
     pub(super) fn template() -> Self {
+        Self::new(Some(SEARCH.map(str::to_owned).to_vec()))
+    }
+
+    /// A file without registries, as the operator of today writes it.
+    pub(super) fn new(search: Option<Vec<String>>) -> Self {
         Self {
-            unqualified_search_registries: Some(SEARCH.map(str::to_owned).to_vec()),
-            ..Self::default()
+            unqualified_search_registries: search,
+            short_name_mode: Some(String::new()),
+            additional_layer_store_auth_helper: Some(String::new()),
+            registry: Vec::new(),
+        }
+    }
+
+    /// The same file without registries.
+    pub(super) fn header(&self) -> Self {
+        Self {
+            registry: Vec::new(),
+            ..self.clone()
         }
     }
 
@@ -211,10 +224,18 @@ impl Conf {
                 names.join(", ")
             );
         }
-        let mode = toml_text(&self.short_name_mode);
-        let helper = toml_text(&self.additional_layer_store_auth_helper);
-        let _ = writeln!(out, "short-name-mode = {mode}");
-        let _ = writeln!(out, "additional-layer-store-auth-helper = {helper}");
+        let others = [
+            ("short-name-mode", &self.short_name_mode),
+            (
+                "additional-layer-store-auth-helper",
+                &self.additional_layer_store_auth_helper,
+            ),
+        ];
+        for (key, value) in others {
+            if let Some(value) = value {
+                let _ = writeln!(out, "{key} = {}", toml_text(value));
+            }
+        }
         for entry in &self.registry {
             entry.write(&mut out);
         }

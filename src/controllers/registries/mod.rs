@@ -9,8 +9,11 @@ mod base;
 mod conf;
 mod image_policies;
 mod inputs;
+mod invert;
+mod mirror;
 mod payload;
 mod policy_json;
+mod policy_objects;
 mod pulls;
 mod scopes;
 mod sets;
@@ -28,7 +31,9 @@ use conf::Conf;
 use inputs::Inputs;
 use payload::CountingLists;
 
-pub use base::{OwnedFile, owned_files};
+pub use base::{OwnedFile, files_in_force, owned_files};
+pub use invert::{Inexpressible, Inverted, invert};
+pub use mirror::{MirrorChange, MirrorError, add_mirror, remove_mirror};
 
 /// registries.conf.
 pub(super) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
@@ -125,7 +130,7 @@ fn write_files(inputs: &Inputs<'_>, template: &Template) -> Result<Vec<Generated
     if let Some(search) = &inputs.sources.search {
         let drop_in = Conf {
             unqualified_search_registries: Some(search.clone()),
-            ..Conf::default()
+            ..template.conf.header()
         };
         files.push(GeneratedFile::new(SEARCH_DROP_IN, drop_in.text()));
     }

@@ -73,6 +73,12 @@ impl Policy {
         })
     }
 
+    /// Reads a file that the controller wrote, or the template; `None` for the file of another.
+    pub(super) fn parse_written(text: &str) -> Option<Self> {
+        let policy = Self::parse(text.as_bytes())?;
+        (text == TEMPLATE || policy.text() == text).then_some(policy)
+    }
+
     /// Puts rejected and allowed scopes and the policies of scopes into it.
     pub(super) fn edit(&mut self, rejected: &[String], allowed: &[String], policies: &Scopes) {
         let mut scopes = Scopes::new();
