@@ -139,7 +139,9 @@ pub fn read_objects(bytes: &[u8], origin: &str) -> Result<Vec<ApiObject>, Docume
     };
     let text =
         std::str::from_utf8(bytes).map_err(|e| refused(Finding::error("", not_text(bytes, e))))?;
-    let documents = if text.trim_start().starts_with('{') {
+    // Several documents of JSON are YAML.
+    let is_json = text.trim_start().starts_with('{') && !text.contains("\n---");
+    let documents = if is_json {
         let value = serde_json::from_str(text)
             .map_err(|e| refused(Finding::error("", format!("not valid JSON: {e}"))))?;
         vec![(value, None)]

@@ -2,3 +2,4 @@
 
 mod pairs;
 mod render;
+mod scene;

@@ -44,7 +44,7 @@ pub(super) enum Did {
     Refused,
 }
 
-pub(super) struct Etcd(Child);
+pub(crate) struct Etcd(Child);
 
 impl Drop for Etcd {
     fn drop(&mut self) {
@@ -54,7 +54,7 @@ impl Drop for Etcd {
 }
 
 /// Starts a member on a directory; it has finished its start when its output says so. Returns its output until then.
-pub(super) fn start(data: &Path, state: &str, more: &[&str]) -> (Etcd, bool, String) {
+pub(crate) fn start(data: &Path, state: &str, more: &[&str]) -> (Etcd, bool, String) {
     let mut etcd = Command::new("etcd");
     let (client, peer) = ("http://127.0.0.1:2379", "http://127.0.0.1:2380");
     etcd.args(["--name", "m0", "--data-dir"]).arg(data);
@@ -120,7 +120,7 @@ pub(super) fn try_start(data: &Path) -> (Did, String) {
 }
 
 /// Asks the member by its JSON gateway; it has to agree.
-pub(super) fn ask(path: &str, body: &str) -> Vec<u8> {
+pub(crate) fn ask(path: &str, body: &str) -> Vec<u8> {
     let answer = try_ask(path, body);
     assert!(
         answer.starts_with(b"HTTP/1.0 200"),
@@ -143,7 +143,7 @@ pub(super) fn try_ask(path: &str, body: &str) -> Vec<u8> {
     answer
 }
 
-fn put(key: &str, value: &[u8]) {
+pub(crate) fn put(key: &str, value: &[u8]) {
     ask(
         "/v3/kv/put",
         &format!(
@@ -177,7 +177,7 @@ pub(super) fn bases() -> &'static Bases {
 }
 
 /// Runs a test that starts etcd, in a network of its own.
-pub(super) fn with_etcd(test: impl FnOnce() + Send) {
+pub(crate) fn with_etcd(test: impl FnOnce() + Send) {
     match Command::new("etcd").arg("--version").output() {
         Ok(_) => with_network(test),
         Err(_) => say("SKIP: etcd is not installed"),

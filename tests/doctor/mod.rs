@@ -4,7 +4,7 @@
 mod bundle;
 mod command;
 mod doors;
-mod etcd_data;
+pub(crate) mod etcd_data;
 mod fix;
 mod fp_01;
 mod fp_02;
