@@ -1,0 +1,97 @@
+//! Signs that a rendered config has a KubeletConfig in it already: then the base of what it set is gone.
+
+use serde_json::Value;
+
+use super::base::KUBELET_CONF;
+use super::fields::KUBELET;
+use super::files::{LOG_LEVEL, NODE_SIZING};
+use crate::controllers::cluster::file_of;
+use crate::document::yaml;
+
+/// The beginning of a file that a controller wrote; the templates write another form.
+const WRITTEN: &str = "data:text/plain;charset=utf-8;base64,";
+
+/// Values that the templates of all versions set.
+const USUAL: [(&str, &[&str]); 7] = [
+    ("maxPods", &["250"]),
+    ("podPidsLimit", &["4096"]),
+    ("containerLogMaxSize", &["50Mi"]),
+    ("kubeAPIQPS", &["50"]),
+    ("kubeAPIBurst", &["100"]),
+    ("serializeImagePulls", &["false"]),
+    ("nodeStatusReportFrequency", &["5m0s"]),
+];
+
+/// Fields that the templates set, beside those with a usual value and those that are in every file.
+const OF_TEMPLATES: [&str; 20] = [
+    "apiVersion",
+    "cgroupDriver",
+    "cgroupRoot",
+    "clusterDNS",
+    "clusterDomain",
+    "enableSystemLogQuery",
+    "enforceNodeAllocatable",
+    "failSwapOn",
+    "featureGates",
+    "kind",
+    "nodeStatusUpdateFrequency",
+    "protectKernelDefaults",
+    "rotateCertificates",
+    "serverTLSBootstrap",
+    "staticPodPath",
+    "systemCgroups",
+    "systemReservedCgroup",
+    "tlsCipherSuites",
+    "tlsMinVersion",
+    "volumePluginDir",
+];
+
+/// The signs, as words for a sentence; none if the rendered config looks like the base.
+pub(super) fn find_signs(config: &Value) -> Vec<String> {
+    let files = config
+        .pointer("/spec/config/storage/files")
+        .and_then(Value::as_array);
+    let written = |path: &str| {
+        let mut all = files.into_iter().flatten();
+        let file = all.find(|file| file.get("path").and_then(Value::as_str) == Some(path));
+        let source = file.and_then(|file| file.pointer("/contents/source")?.as_str());
+        source.is_some_and(|source| source.starts_with(WRITTEN))
+    };
+    let paths = [NODE_SIZING, LOG_LEVEL]
+        .into_iter()
+        .filter(|path| written(path));
+    let mut signs: Vec<String> = paths
+        .map(|path| format!("a controller wrote {path}"))
+        .collect();
+    let text = file_of(config, KUBELET_CONF).and_then(|bytes| String::from_utf8(bytes).ok());
+    let Some(Value::Object(fields)) = text.and_then(|text| yaml::parse(&text).ok()) else {
+        return signs;
+    };
+    for (name, value) in &fields {
+        let shown = match value {
+            Value::String(text) => text.clone(),
+            _ => value.to_string(),
+        };
+        let usual = USUAL.iter().find(|(known, _)| known == name);
+        let is_usual = match usual {
+            Some((_, values)) => values.contains(&shown.as_str()),
+            None => OF_TEMPLATES.contains(&name.as_str()) || is_untouched(name, value),
+        };
+        if !is_usual {
+            signs.push(match value {
+                Value::Array(_) | Value::Object(_) => format!("{name} is set"),
+                _ => format!("{name} is {shown}"),
+            });
+        }
+    }
+    signs
+}
+
+/// Returns true for a field that is in every file, and empty.
+fn is_untouched(name: &str, value: &Value) -> bool {
+    let is_always = KUBELET
+        .field(name)
+        .is_some_and(super::fields::Field::is_always);
+    // Structs hold values of the templates, such as the CA of the clients.
+    is_always && (value.is_object() || [Value::from("0s"), Value::from("")].contains(value))
+}
