@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::{ApiObject, Base, Cluster, ConfigPool, Generation, selects};
 
 /// The annotation with the suffix; empty for the name without one.
@@ -20,6 +22,11 @@ pub(super) struct Names<'a> {
     ending: &'static str,
     /// The suffixes that were given in this run, by the object's name.
     given: BTreeMap<&'a str, String>,
+    /// The suffixes of MachineConfigs that are there, by the name of the object that owns them: a file for `oc apply` has
+    /// no annotation.
+    owned: BTreeMap<&'a str, &'a str>,
+    /// Owners that are not among the objects: pool, name, suffix.
+    strangers: Vec<(&'a str, &'a str, &'a str)>,
     /// The controller's words for the eleventh object.
     too_many: &'static str,
 }
@@ -32,12 +39,50 @@ impl<'a> Names<'a> {
         ending: &'static str,
         too_many: &'static str,
     ) -> Self {
-        Self {
+        let mut names = Self {
             objects: cluster.of_kind(kind).collect(),
             ending,
             given: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            strangers: Vec::new(),
             too_many,
+        };
+        if let Base::Parts(parts) = &cluster.base {
+            for (name, part) in parts {
+                names.read_owner(name, part, kind);
+            }
         }
+        names
+    }
+
+    fn read_owner(&mut self, name: &'a str, part: &'a Value, kind: &str) {
+        let owner = part.pointer("/metadata/ownerReferences/0");
+        let text = |key: &str| owner?.get(key)?.as_str();
+        let generated = name
+            .strip_prefix("99-")
+            .and_then(|name| name.split_once("-generated-"));
+        let (Some((pool, rest)), Some(owner)) = (generated, text("name")) else {
+            return;
+        };
+        let suffix = match rest.strip_prefix(self.ending) {
+            Some("") => "",
+            Some(rest) => rest.trim_start_matches('-'),
+            None => return,
+        };
+        if text("kind") != Some(kind) || !suffix.bytes().all(|byte| byte.is_ascii_digit()) {
+            return;
+        }
+        if self.objects.iter().any(|object| object.name == owner) {
+            self.owned.insert(owner, suffix);
+        } else {
+            self.strangers.push((pool, owner, suffix));
+        }
+    }
+
+    /// The objects that are not given, but own a MachineConfig of this kind in a pool.
+    pub(super) fn strangers(&self, pool: &str) -> impl Iterator<Item = &'a str> {
+        let of_pool = self.strangers.iter().filter(move |(of, ..)| *of == pool);
+        of_pool.map(|(_, owner, _)| *owner)
     }
 
     /// The name of an object's MachineConfig in a pool, and the annotation that the object gets.
@@ -64,6 +109,11 @@ impl<'a> Names<'a> {
         Ok(name)
     }
 
+    /// Forgets the suffix of an object that is refused: it gets no annotation.
+    pub(super) fn forget(&mut self, object: &ApiObject) {
+        self.given.remove(object.name.as_str());
+    }
+
     fn choose(
         &self,
         object: &ApiObject,
@@ -78,7 +128,7 @@ impl<'a> Names<'a> {
             None => {}
         }
         let siblings = self.siblings(object, pool);
-        if siblings.len() == 1 {
+        if siblings.len() == 1 && self.strangers(&pool.name).next().is_none() {
             return Ok(plain.to_owned());
         }
         let born = created(object);
@@ -88,7 +138,9 @@ impl<'a> Names<'a> {
             return Ok(name);
         }
         let mut greatest = 0;
-        for suffix in siblings.iter().filter_map(|other| self.suffix(other)) {
+        let known = siblings.iter().filter_map(|other| self.suffix(other));
+        let strangers = self.strangers.iter().filter(|(of, ..)| *of == pool.name);
+        for suffix in known.chain(strangers.map(|(.., suffix)| *suffix)) {
             if suffix.is_empty() {
                 continue;
             }
@@ -109,7 +161,11 @@ impl<'a> Names<'a> {
     fn suffix<'b>(&'b self, object: &'b ApiObject) -> Option<&'b str> {
         let annotations = object.get("/metadata/annotations");
         let written = annotations.and_then(|all| all.get(SUFFIX)?.as_str());
-        written.or_else(|| self.given.get(object.name.as_str()).map(String::as_str))
+        let given = self.given.get(object.name.as_str()).map(String::as_str);
+        let owned = self.owned.get(object.name.as_str()).copied();
+        written
+            .or(given)
+            .or(owned.filter(|_| created(object).is_none()))
     }
 
     /// The objects that select the pool when this one is synced: those that the cluster has, and the new ones until this
@@ -121,7 +177,9 @@ impl<'a> Names<'a> {
             .position(|other| other.name == object.name)
             .unwrap_or(self.objects.len());
         let is_known = |other: &ApiObject| {
-            created(other).is_some() || other.get("/metadata/annotations").is_some()
+            created(other).is_some()
+                || other.get("/metadata/annotations").is_some()
+                || self.owned.contains_key(other.name.as_str())
         };
         let present = self.objects.iter().enumerate().filter(|(index, other)| {
             (*index <= at || is_known(other))
@@ -144,7 +202,7 @@ fn name_of_finalizers(
 ) -> Option<String> {
     let finalizers = object.get("/metadata/finalizers")?.as_array()?;
     let mut best: Option<(u32, &str)> = None;
-    for name in finalizers.iter().filter_map(serde_json::Value::as_str) {
+    for name in finalizers.iter().filter_map(Value::as_str) {
         let exists = matches!(cluster.base, Base::Rendered(_))
             || cluster.base.part(name).is_some()
             || generation.configs.iter().any(|config| config.name == name);

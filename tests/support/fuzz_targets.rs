@@ -12,6 +12,8 @@ use mco_rescue::command::ostree::StagedFile;
 use mco_rescue::command::rpm_ostree::arguments::Version;
 use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::command::rpm_ostree::status::{self, Deployments, StatusText};
+use mco_rescue::controllers::kubelet::from_settings;
+use mco_rescue::controllers::{Base, Cluster, ConfigPool, generate, read_objects};
 use mco_rescue::daemon;
 use mco_rescue::daemon::actions::Changed;
 use mco_rescue::daemon::policies;
@@ -53,7 +55,7 @@ use serde_json::{Map, Value, json};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("document", document),
     ("data_url", data_url),
     ("gunzip", gunzip),
@@ -72,6 +74,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("recorder", recorded),
     ("recipients", recipients),
     ("fleet", fleet_documents),
+    ("kubelet_configs", kubelet_configs),
 ];
 
 /// A document of any kind: it is refused with at least one error, or it can be planned on a node.
@@ -858,4 +861,37 @@ pub fn fleet_documents(data: &[u8]) {
     let number = nodes.len();
     let fleet = Fleet::new(nodes, Vec::new());
     assert_eq!(fleet.nodes.len(), number);
+}
+
+/// A kubelet.conf, then objects of the API, then settings, with lines of dashes between them: each object is refused with
+/// its place, or becomes a kubelet.conf that can be read.
+pub fn kubelet_configs(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut pieces = text.splitn(3, "\n---\n---\n");
+    let conf = pieces.next().unwrap_or_default();
+    let contents: String = conf.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let part = json!({
+        "metadata": {"name": "98-worker-generated-kubelet", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+            {"path": "/etc/kubernetes/kubelet.conf", "contents": {"source": format!("data:,{contents}")}},
+        ]}}},
+    });
+    let objects = pieces.next().unwrap_or_default();
+    let objects = read_objects(objects.as_bytes(), "fuzz").unwrap_or_default();
+    let parts = [("98-worker-generated-kubelet".to_owned(), part.clone())].into();
+    for base in [Base::Parts(parts), Base::Rendered(part)] {
+        let generation = generate(&Cluster::new(objects.clone(), base, "worker"));
+        for refusal in &generation.refusals {
+            assert!(!refusal.message.is_empty() && refusal.place.starts_with("fuzz"));
+        }
+        let files = generation.configs.iter().flat_map(|config| &config.files);
+        for file in files.filter(|file| file.path == "/etc/kubernetes/kubelet.conf") {
+            let written = String::from_utf8(file.contents.clone()).unwrap();
+            let read = yaml::parse(&written);
+            assert!(read.is_ok_and(|value| value.is_object()), "{written}");
+        }
+    }
+    let settings: Vec<&str> = pieces.next().unwrap_or_default().lines().collect();
+    let pool = ConfigPool::built_in("worker").unwrap();
+    let _ = from_settings(&pool, &settings);
 }

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Number, Value};
 
+use super::duration;
 use super::fields::{Field, KUBELET, Kind, Struct, Width};
-use super::{duration, quantity};
+use crate::controllers::quantity::Quantity;
 
 /// Reads the configuration of a KubeletConfig. The result has the known fields that are given, under their exact names:
 /// durations as Go writes them, quantities in canonical form, `null` left out.
@@ -180,12 +181,10 @@ impl Reader {
 }
 
 fn read_quantity(value: &Value) -> Result<Value, String> {
-    let text = match value {
-        Value::Null => "0".to_owned(),
-        Value::String(text) => text.trim().to_owned(),
-        _ => value.to_string(),
-    };
-    Ok(quantity::canonical(&text)?.into())
+    if value.is_null() {
+        return Ok("0".into());
+    }
+    Ok(Quantity::from_value(value)?.to_string().into())
 }
 
 /// The empty value of a type.

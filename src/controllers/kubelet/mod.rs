@@ -7,9 +7,7 @@ mod fields;
 mod files;
 mod in_force;
 mod merge;
-mod names;
 mod nearest;
-mod quantity;
 mod settings;
 mod tls;
 mod unknown;
@@ -20,30 +18,35 @@ use serde_json::{Map, Value, json};
 pub use settings::{SettingError, from_settings};
 
 use self::base::Fields;
-use self::names::Register;
 use self::validate::{Invalid, Spec};
+use super::suffix::Names;
 use super::{
     ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, Refusal, selects,
 };
 use crate::document::Finding;
 
+const KIND: &str = "KubeletConfig";
+const TOO_MANY: &str = "max number of supported kubelet config (10) has been reached. Please delete old kubelet configs before retrying";
+
 /// Adds the MachineConfigs, refusals and notes of this controller.
 pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     base::sync_features(cluster, generation);
-    let mut register = Register::new(cluster);
+    let mut names = Names::new(cluster, KIND, "kubelet", TOO_MANY);
     let mut is_any_done = false;
-    for object in cluster.of_kind("KubeletConfig") {
+    for object in cluster.of_kind(KIND) {
         if object.get("/metadata/deletionTimestamp").is_some() {
             delete(object, cluster, generation);
             continue;
         }
-        register.create(&object.name);
-        match sync_object(object, cluster, &mut register, generation) {
+        match sync_object(object, cluster, &mut names, generation) {
             Ok(configs) => {
                 is_any_done |= !configs.is_empty();
                 generation.configs.extend(configs);
             }
-            Err(invalid) => generation.refusals.push(refusal(object, invalid)),
+            Err(invalid) => {
+                names.forget(object);
+                generation.refusals.push(refusal(object, invalid));
+            }
         }
     }
     if is_any_done {
@@ -71,10 +74,10 @@ fn delete(object: &ApiObject, cluster: &Cluster, generation: &mut Generation) {
 }
 
 /// Makes the MachineConfigs of one KubeletConfig.
-fn sync_object(
-    object: &ApiObject,
-    cluster: &Cluster,
-    register: &mut Register<'_>,
+fn sync_object<'a>(
+    object: &'a ApiObject,
+    cluster: &'a Cluster,
+    names: &mut Names<'a>,
     generation: &mut Generation,
 ) -> Result<Vec<GeneratedConfig>, Invalid> {
     let spec = validate::read_spec(object)?;
@@ -91,7 +94,7 @@ fn sync_object(
     let mut configs = Vec::new();
     for pool in base::pools(cluster).filter(selected) {
         validate::refuse_static_pods(&spec, pool)?;
-        let name = register.name_of(object, pool, cluster, generation);
+        let name = names.give(object, pool, cluster, generation);
         let name = name.map_err(|message| {
             Invalid::new(
                 "metadata.name",
@@ -107,9 +110,8 @@ fn sync_object(
             )
         })?;
         let (files, merged) = files::make(&spec, base)?;
-        register.annotate(&object.name, &name);
         note_object(object, &spec, pool, &merged, cluster, generation);
-        for owner in register.unknown(&pool.name) {
+        for owner in names.strangers(&pool.name) {
             generation.notes.push(note(object, format!(
                 "The pool {} also has a MachineConfig of the KubeletConfig {owner}, which was not given. It stays as it is.",
                 pool.name
@@ -134,7 +136,7 @@ fn owner(object: &ApiObject) -> Value {
         "apiVersion".to_owned(),
         "machineconfiguration.openshift.io/v1".into(),
     );
-    owner.insert("kind".to_owned(), "KubeletConfig".into());
+    owner.insert("kind".to_owned(), KIND.into());
     owner.insert("name".to_owned(), object.name.as_str().into());
     if let Some(uid) = object.get("/metadata/uid") {
         owner.insert("uid".to_owned(), uid.clone());

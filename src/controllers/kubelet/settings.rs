@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::duration;
 use super::fields::{Field, KUBELET, Kind, Struct};
 use super::nearest::hint;
-use super::{duration, quantity};
 use crate::controllers::ConfigPool;
+use crate::controllers::quantity::Quantity;
 
 /// Labels of pools that a KubeletConfig selects by.
 const POOL_LABEL: &str = "pools.operator.machineconfiguration.openshift.io/";
@@ -234,7 +235,7 @@ fn read(
             .and_then(|number| serde_json::Number::from_f64(number).map(Value::Number)),
         Kind::Text(_) => Some(text.into()),
         Kind::Duration | Kind::TimeOrDuration => duration::parse(text).ok().map(|_| text.into()),
-        Kind::Quantity => quantity::canonical(text).ok().map(|_| text.into()),
+        Kind::Quantity => Quantity::parse(text).ok().map(|_| text.into()),
         Kind::List(Kind::Struct(_), _) | Kind::Struct(_) | Kind::Map(..) => {
             serde_json::from_str(text).ok().filter(Value::is_array)
         }
