@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{ApiObject, Base, Cluster, ConfigPool, Generation, selects};
 
 /// The annotation with the suffix; empty for the name without one.
-const SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
+pub(super) const SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
 /// The greatest suffix.
 const MOST: u32 = 9;
 

@@ -43,7 +43,7 @@ pub(super) fn own_pool(base: &Base) -> Option<String> {
 /// # Errors
 /// A sentence on what is missing.
 pub(in crate::controllers) fn of_pool(cluster: &Cluster, pool: &str) -> Result<Fields, String> {
-    let bytes = cluster.base.file(pool, KUBELET_CONF).ok_or_else(|| {
+    let bytes = file_of_pool(cluster, pool).ok_or_else(|| {
         format!("the configs that are given have no {KUBELET_CONF} for the pool {pool}")
     })?;
     let mut fields = read(&bytes)
@@ -63,6 +63,18 @@ pub(in crate::controllers) fn of_pool(cluster: &Cluster, pool: &str) -> Result<F
         node_config::set_latency(&mut fields, template.as_ref(), cluster);
     }
     Ok(fields)
+}
+
+/// The base as the operator wrote it into 98 or 97, else the template's file, or that of the rendered config.
+fn file_of_pool(cluster: &Cluster, pool: &str) -> Option<Vec<u8>> {
+    let written = |number: u8| {
+        let part = cluster
+            .base
+            .part(&format!("{number}-{pool}-generated-kubelet"))?;
+        file_of(part, KUBELET_CONF)
+    };
+    let written = written(98).or_else(|| written(97));
+    written.or_else(|| cluster.base.file(pool, KUBELET_CONF))
 }
 
 fn read(bytes: &[u8]) -> Result<Fields, String> {
@@ -196,7 +208,7 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
     };
     let bases: Vec<Fields> = pools(cluster)
         .filter_map(|pool| {
-            let bytes = cluster.base.file(&pool.name, KUBELET_CONF)?;
+            let bytes = file_of_pool(cluster, &pool.name)?;
             read(&bytes).ok()
         })
         .collect();

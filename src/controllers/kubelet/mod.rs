@@ -110,6 +110,7 @@ fn sync_object<'a>(
             )
         })?;
         let (files, merged) = files::make(&spec, base)?;
+        note_suffix(object, &name, pool, generation);
         note_object(object, &spec, pool, &merged, cluster, generation);
         for owner in names.strangers(&pool.name) {
             generation.notes.push(note(object, format!(
@@ -201,6 +202,22 @@ fn note_object(
             generation.notes.push(note);
         }
     }
+}
+
+/// Notes a name with a number that the object does not have yet: the cluster counts by what it has then.
+fn note_suffix(object: &ApiObject, name: &str, pool: &ConfigPool, generation: &mut Generation) {
+    let has_annotation = object
+        .get("/metadata/annotations")
+        .is_some_and(|all| all.get(super::suffix::SUFFIX).is_some());
+    if has_annotation || name.ends_with("-generated-kubelet") {
+        return;
+    }
+    let text = format!(
+        "It is not the first KubeletConfig of the pool {}: the operator writes it as {name}, and keeps the number in its annotation {}.",
+        pool.name,
+        super::suffix::SUFFIX
+    );
+    generation.notes.push(note(object, text));
 }
 
 /// Returns true for a scalar that is empty, and that the merge did not take.
