@@ -6,10 +6,15 @@ use serde_json::Value;
 use super::access::{self, AccessNeed};
 use super::session::{Unnamed, choose_config, open_root};
 use super::ui::Ui;
-use super::{ChangeArgs, ChangeCommand, Output, WithArgs, fetch, machine, objects};
+use super::{
+    ChangeArgs, ChangeCommand, MirrorArgs, Output, SettingArgs, WithArgs, fetch, machine, objects,
+};
 use crate::controllers::derive::{Derived, Request, derive};
 use crate::controllers::generated::GENERATED_BY;
-use crate::controllers::{ApiObject, if_forgotten};
+use crate::controllers::registries::{Inverted, add_mirror, files_in_force, invert, remove_mirror};
+use crate::controllers::{
+    ApiObject, Base, Cluster, if_forgotten, is_of_registries, kubelet, read_objects, runtime,
+};
 use crate::document;
 use crate::document::MachineConfig;
 use crate::error::ExitCode;
@@ -33,13 +38,22 @@ struct Wanted {
     known: Vec<ApiObject>,
     /// The objects that are new or changed.
     given: Vec<ApiObject>,
+    /// The objects for the API.
+    apply: Vec<Value>,
+    /// Image of the release, or one that stands in for it; nothing where an object names it.
+    release_image: Option<String>,
     /// Notes on them.
     notes: Vec<String>,
 }
 
 /// Runs `change`.
 pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
-    let ChangeCommand::With(WithArgs { from: args, .. }) = command;
+    let args = match command {
+        ChangeCommand::Mirror(MirrorArgs { from, .. })
+        | ChangeCommand::Kubelet(SettingArgs { from, .. })
+        | ChangeCommand::Runtime(SettingArgs { from, .. })
+        | ChangeCommand::With(WithArgs { from, .. }) => from,
+    };
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     let need = if args.dry_run {
@@ -58,15 +72,13 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
     };
     let rendered: Value = serde_json::from_str(&base.record).context("reading the config")?;
     let wanted = match command {
-        ChangeCommand::With(args) => with(args)?,
+        ChangeCommand::Mirror(args) => change_mirror(args, &rendered)?,
+        ChangeCommand::Kubelet(args) => set_fields("kubelet", args, &pool, &rendered)?,
+        ChangeCommand::Runtime(args) => set_fields("runtime", args, &pool, &rendered)?,
+        ChangeCommand::With(args) => take_objects(args, &rendered)?,
     };
-    let objects: Vec<Value> = wanted
-        .given
-        .iter()
-        .map(|object| object.value.clone())
-        .collect();
     let derived = derive_change(args, &base, &pool, rendered, &wanted)?;
-    let change = describe(&base, &pool, &wanted, &derived, objects);
+    let change = describe(&base, &pool, &wanted, &derived);
     let text = serde_json::to_string(&derived.rendered)?;
     if !change.unchanged && !args.dry_run {
         keep(&root, &records, &change, text)?;
@@ -82,19 +94,121 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// The objects of files.
-fn with(args: &WithArgs) -> Result<Wanted> {
+/// Objects as they would stand in a file.
+fn to_objects(values: &[Value], origin: &str) -> Result<Vec<ApiObject>> {
+    let mut objects = Vec::new();
+    for value in values {
+        objects.extend(read_objects(value.to_string().as_bytes(), origin)?);
+    }
+    Ok(objects)
+}
+
+/// The objects behind the node's registries.conf and policy.json.
+fn invert_registries(rendered: &Value) -> Result<Inverted> {
+    invert(&files_in_force(rendered)).context(
+        "the node's files of registries cannot be turned back into objects; give the cluster's objects with --parts, or \
+         change the file by a MachineConfig",
+    )
+}
+
+/// A mirror is added to those of the node, or removed.
+fn change_mirror(args: &MirrorArgs, rendered: &Value) -> Result<Wanted> {
+    let inverted = invert_registries(rendered)?;
+    let (source, mirrors) = (&args.source, &args.mirrors);
+    let kind = if args.tags { "by tag" } else { "by digest" };
+    if !args.remove {
+        let change = add_mirror(
+            &inverted,
+            source,
+            mirrors,
+            args.tags,
+            args.never_contact_source,
+        )?;
+        let apply: Vec<Value> = change.apply.into_iter().collect();
+        return Ok(Wanted {
+            what: format!(
+                "mirror of {source} for images {kind}: {}",
+                mirrors.join(", ")
+            ),
+            known: to_objects(&inverted.objects, "the node's registries.conf")?,
+            given: to_objects(&apply, "the new object")?,
+            apply,
+            release_image: Some(inverted.release_image),
+            notes: change.notes,
+        });
+    }
+    if !args.from.parts.is_empty() {
+        bail!(
+            "with --parts, take the mirror out of its object and give that: change with FILE --parts PATH"
+        );
+    }
+    let change = remove_mirror(&inverted, source, mirrors, args.tags)?;
+    Ok(Wanted {
+        what: format!(
+            "no mirror of {source} for images {kind}: {}",
+            mirrors.join(", ")
+        ),
+        known: Vec::new(),
+        given: to_objects(&change.objects, "the node's registries.conf")?,
+        apply: Vec::new(),
+        release_image: Some(inverted.release_image),
+        notes: change.notes,
+    })
+}
+
+/// Fields of the kubelet or of the runtime are set by one object.
+fn set_fields(what: &str, args: &SettingArgs, pool: &str, rendered: &Value) -> Result<Wanted> {
+    let known = Cluster::new(Vec::new(), Base::Rendered(rendered.clone()), pool);
+    let own = known.pools.iter().find(|one| one.name == pool);
+    let own = own.context("the pool is not known")?;
+    let settings: Vec<&str> = args.settings.iter().map(String::as_str).collect();
+    let object = match what {
+        "kubelet" => kubelet::from_settings(own, &settings)?,
+        _ => runtime::from_settings(own, &settings).map_err(anyhow::Error::msg)?,
+    };
+    Ok(Wanted {
+        what: format!("{what}: {}", settings.join(" ")),
+        known: Vec::new(),
+        given: to_objects(std::slice::from_ref(&object), "the settings")?,
+        apply: vec![object],
+        release_image: None,
+        notes: Vec::new(),
+    })
+}
+
+/// The objects of files go beside those of the node.
+fn take_objects(args: &WithArgs, rendered: &Value) -> Result<Wanted> {
     let mut given = Vec::new();
     for file in &args.files {
         given.extend(objects::read_given(&source::read_named(file)?, file)?);
     }
-    let titles: Vec<String> = given.iter().map(ApiObject::title).collect();
-    Ok(Wanted {
-        what: titles.join(", "),
+    let mut wanted = Wanted {
+        what: given
+            .iter()
+            .map(ApiObject::title)
+            .collect::<Vec<_>>()
+            .join(", "),
         known: Vec::new(),
-        given,
+        apply: given.iter().map(|object| object.value.clone()).collect(),
+        release_image: None,
         notes: Vec::new(),
-    })
+        given,
+    };
+    if wanted
+        .given
+        .iter()
+        .any(|object| is_of_registries(&object.kind))
+        && args.from.parts.is_empty()
+    {
+        let inverted = invert_registries(rendered)?;
+        wanted.known = to_objects(&inverted.objects, "the node's registries.conf")?;
+        wanted.release_image = Some(inverted.release_image);
+        let known = inverted.ambiguities.iter();
+        wanted
+            .notes
+            .extend(known.map(|words| format!("The node's files do not tell {words}.")));
+    }
+    Ok(wanted)
 }
 
 /// Derives the new config: of the cluster's parts where they are given, else on top of the node's config.
@@ -119,7 +233,10 @@ fn derive_change(
         known: Vec::new(),
         given: Vec::new(),
         base: None,
-        release_image: args.release_image.clone(),
+        release_image: args
+            .release_image
+            .clone()
+            .or_else(|| wanted.release_image.clone()),
     };
     let mut configs = Vec::new();
     for object in &wanted.given {
@@ -151,13 +268,7 @@ fn derive_change(
     Ok(derive(request)?)
 }
 
-fn describe(
-    base: &MachineConfig,
-    pool: &str,
-    wanted: &Wanted,
-    derived: &Derived,
-    objects: Vec<Value>,
-) -> DerivedChange {
+fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived) -> DerivedChange {
     let texts = |inexact: bool| {
         let notes = derived
             .notes
@@ -181,7 +292,7 @@ fn describe(
         reasons: texts(true).collect(),
         notes: wanted.notes.iter().cloned().chain(texts(false)).collect(),
         if_forgotten,
-        objects,
+        objects: wanted.apply.clone(),
         kept: false,
     }
 }
@@ -196,6 +307,7 @@ fn keep(root: &Root, records: &Records, change: &DerivedChange, text: String) ->
         made: now(),
         exact: change.exact,
         reasons: change.reasons.clone(),
+        notes: change.notes.clone(),
         objects: change.objects.clone(),
     });
     // First the objects: a config without them would be one that the cluster never gets.

@@ -15,7 +15,6 @@ use crate::invocation::mco_rescue;
 use crate::node::{Recorded, Records};
 use crate::render;
 use crate::report;
-use crate::report::change::to_yaml;
 use crate::root::Root;
 use crate::source::cache;
 use crate::source::changes::{Change, Changes, title_of};
@@ -135,7 +134,7 @@ fn changed_objects(root: &Root, records: &Records) -> Result<String> {
             change.config
         );
     }
-    Ok(change.objects.iter().map(to_yaml).collect())
+    Ok(report::change::objects_text(change))
 }
 
 /// What was asked for; else what the cluster wants, unless the node was brought elsewhere since; else its record.

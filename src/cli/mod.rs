@@ -1010,8 +1010,57 @@ pub struct RenderArgs {
 /// What to change.
 #[derive(Debug, Subcommand)]
 pub enum ChangeCommand {
+    /// Pull the images of SOURCE from MIRROR
+    Mirror(MirrorArgs),
+
+    /// Set fields of the kubelet's configuration, such as maxPods=300
+    Kubelet(SettingArgs),
+
+    /// Set fields of the container runtime, such as pidsLimit=4096
+    Runtime(SettingArgs),
+
     /// Take objects from files: MachineConfigs, and what the controllers read
     With(WithArgs),
+}
+
+/// A mirror.
+#[derive(Debug, Args)]
+pub struct MirrorArgs {
+    /// Registry or repository that images name, such as quay.io/team or *.example.com
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
+
+    /// Where to pull them from, in order
+    #[arg(value_name = "MIRROR", required = true)]
+    pub mirrors: Vec<String>,
+
+    /// For images that are named by tag; without it, for those named by digest
+    #[arg(long)]
+    pub tags: bool,
+
+    /// Never pull from SOURCE itself
+    #[arg(long)]
+    pub never_contact_source: bool,
+
+    /// Remove these mirrors of SOURCE
+    #[arg(long, conflicts_with = "never_contact_source")]
+    pub remove: bool,
+
+    /// What it is made from.
+    #[command(flatten)]
+    pub from: ChangeArgs,
+}
+
+/// Fields and values.
+#[derive(Debug, Args)]
+pub struct SettingArgs {
+    /// Name of a field, and its value
+    #[arg(value_name = "FIELD=VALUE", required = true)]
+    pub settings: Vec<String>,
+
+    /// What it is made from.
+    #[command(flatten)]
+    pub from: ChangeArgs,
 }
 
 /// Files with objects.

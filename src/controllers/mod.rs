@@ -71,6 +71,18 @@ pub fn generate(cluster: &Cluster) -> Generation {
     generation
 }
 
+/// Returns true for the kinds that the registries controller reads.
+pub fn is_of_registries(kind: &str) -> bool {
+    [
+        "Image",
+        "ImageContentSourcePolicy",
+        "ImageDigestMirrorSet",
+        "ImageTagMirrorSet",
+    ]
+    .contains(&kind)
+        || ["ClusterImagePolicy", "ImagePolicy"].contains(&kind)
+}
+
 /// The effect on the node if the API never gets an object that was taken on the node, by the object's kind.
 pub fn if_forgotten(kind: &str) -> &'static str {
     match kind {

@@ -6,6 +6,8 @@ use serde_json::Value;
 use super::wrap;
 use crate::go_yaml::{self, YamlNode};
 use crate::invocation::mco_rescue;
+use crate::source::changes::Change;
+use crate::text::inline;
 
 /// A change that was derived.
 #[derive(Debug, Serialize)]
@@ -67,7 +69,9 @@ pub fn to_text(change: &DerivedChange) -> String {
     if change.unchanged {
         return out + "\nNothing changes: the config has it already.\n";
     }
-    out.push_str("\nFor the API, when it is back (oc apply -f FILE):\n\n");
+    if !change.objects.is_empty() {
+        out.push_str("\nFor the API, when it is back (oc apply -f FILE):\n\n");
+    }
     for object in &change.objects {
         for line in to_yaml(object).lines() {
             out.push_str(&format!("  {line}\n"));
@@ -94,6 +98,17 @@ fn name_words(change: &DerivedChange) -> &'static str {
         (_, true) => "exact: the cluster gives the same one to the same objects",
         (_, false) => "not sure: the cluster may give another one to the same contents, because:",
     }
+}
+
+/// The objects of a change that is kept, with its notes as comments.
+pub fn objects_text(change: &Change) -> String {
+    let mut out = format!("# {}\n", inline(&change.what));
+    for note in &change.notes {
+        for line in wrap(note, 0).lines() {
+            out.push_str(&format!("# {line}\n"));
+        }
+    }
+    out + &change.objects.iter().map(to_yaml).collect::<String>()
 }
 
 /// An object as a YAML document for `oc apply`, with its line of dashes.

@@ -36,6 +36,8 @@ pub struct Change {
     pub exact: bool,
     /// Reasons why the name may differ.
     pub reasons: Vec<String>,
+    /// Other notes, such as an object that has to lose an entry.
+    pub notes: Vec<String>,
     /// The objects for the API, whole. After a change of a changed config, those of both.
     pub objects: Vec<Value>,
 }
@@ -71,6 +73,9 @@ impl Changes {
             let mut reasons = before.reasons.clone();
             reasons.retain(|one| !change.reasons.contains(one));
             change.reasons.extend(reasons);
+            let mut notes = before.notes.clone();
+            notes.retain(|one| !change.notes.contains(one));
+            change.notes.extend(notes);
         }
         self.changes.retain(|one| one.config != change.config);
         self.changes.push(change);
@@ -101,6 +106,7 @@ mod tests {
             made: 0,
             exact: config != "b",
             reasons: Vec::new(),
+            notes: Vec::new(),
             objects: vec![json!({"kind": kind, "metadata": {"name": name}, "in": config})],
         }
     }

@@ -1,5 +1,6 @@
 //! The operator's other controllers, offline.
 
+mod change;
 mod pairs;
 mod render;
 mod scene;

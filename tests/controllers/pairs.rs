@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::{PROGRAM, TestRoot, say, shared_data};
+use mco_rescue::controllers::derive::{Derived, Request, derive};
 use mco_rescue::controllers::{ApiObject, Base, Cluster, Generation, generate, read_objects};
+use mco_rescue::render::{Pool, read_inputs};
 use serde_json::Value;
 
 /// One captured case.
@@ -154,6 +156,37 @@ impl Pair {
         });
         (wanted.len() != made.len() || !words)
             .then(|| format!("refused here: {made:?}; by the operator: {wanted:?}"))
+    }
+
+    /// Derives the config of a pool on top of the base's rendered one; `None` where a controller refuses that.
+    fn derive_on_top(&self, pool: &str) -> Option<Derived> {
+        let base = read_json(&self.base.join(format!("rendered-{pool}.json")));
+        let mut given = self.given();
+        let configs: Vec<ApiObject> = given
+            .extract_if(.., |object| object.is_machine_config())
+            .collect();
+        let configs = configs.into_iter().filter(|object| {
+            let role = mco_rescue::controllers::cluster::role_of(&object.value);
+            role == Some(pool) || role == Some("worker") && pool != "master"
+        });
+        let configs = configs.map(|object| {
+            let input = read_inputs(object.value.to_string().as_bytes(), "input")
+                .unwrap()
+                .pop();
+            (object, input.unwrap())
+        });
+        let request = Request {
+            pool: Pool {
+                name: pool.to_owned(),
+                ..Pool::default()
+            },
+            configs: configs.collect(),
+            known: Vec::new(),
+            given: self.known().into_iter().chain(given).collect(),
+            base: Some(("base".to_owned(), base)),
+            release_image: None,
+        };
+        derive(request).ok()
     }
 
     /// Runs `render` for a pool, with the base's parts beside the input.
@@ -345,4 +378,42 @@ fn the_program_gives_the_names_of_the_operator() {
     for area in ["registries", "kubelet", "runtime", "node", "rendered"] {
         compare_names(area);
     }
+}
+
+/// On top of the node's rendered config, without the parts: the name is the cluster's wherever no note says that it may
+/// differ.
+#[test]
+fn on_top_of_a_rendered_config_an_exact_name_is_the_clusters() {
+    let (mut exact, mut equal, mut all, mut wrong) = (0, 0, 0, Vec::new());
+    for area in ["registries", "kubelet", "runtime", "node", "rendered"] {
+        for pair in read_pairs(area).into_iter().flatten() {
+            if !pair.expected["errors"].as_array().unwrap().is_empty() {
+                continue;
+            }
+            for (pool, name) in pair.expected["rendered_names"]
+                .as_object()
+                .into_iter()
+                .flatten()
+            {
+                let Some(derived) = pair.derive_on_top(pool) else {
+                    continue;
+                };
+                all += 1;
+                let is_equal = Some(derived.name()) == name.as_str();
+                exact += usize::from(derived.is_exact());
+                equal += usize::from(is_equal);
+                if derived.is_exact() && !is_equal {
+                    wrong.push(format!(
+                        "{area}/{} {pool}: {}, wanted {name}",
+                        pair.name,
+                        derived.name()
+                    ));
+                }
+            }
+        }
+    }
+    say(&format!(
+        "on top of the rendered config: {equal} of {all} names equal, {exact} said to be exact"
+    ));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,0 +1,300 @@
+//! `change` on a node: a mirror, limits and objects become a new config, and wait for the API.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::scene::MIRROR;
+use crate::support::mounts::{mount, with_mounts};
+use crate::support::{
+    Run, TestRoot, file, flat, is_root, kubelet_unit, machine_config, name_anew, say,
+};
+
+const REGISTRIES_CONF: &str = "etc/containers/registries.conf";
+const TEMPLATE: &str =
+    "unqualified-search-registries = ['registry.access.redhat.com', 'docker.io']\n";
+const SOURCE: &str = "quay.example/team";
+const AT: &str = "mirror.example:5000/team";
+
+/// A small kubelet.conf, in the form of the controller.
+const KUBELET: &str = "\
+apiVersion: kubelet.config.k8s.io/v1beta1
+authentication:
+  x509:
+    clientCAFile: /etc/kubernetes/kubelet-ca.crt
+cgroupDriver: systemd
+featureGates:
+  SigstoreImageVerification: false
+kind: KubeletConfiguration
+maxPods: 250
+";
+
+/// A node in a rendered config of the workers.
+fn node() -> TestRoot {
+    let root = TestRoot::new();
+    let mut config = machine_config(
+        "rendered-worker-0",
+        json!({
+            "storage": {"files": [
+                file("/etc/containers/registries.conf", 0o644, TEMPLATE),
+                file("/etc/kubernetes/kubelet.conf", 0o644, KUBELET),
+            ]},
+            "systemd": {"units": [kubelet_unit()]},
+        }),
+    );
+    name_anew(&mut config);
+    root.apply(&config).ok();
+    root
+}
+
+fn recorded(root: &TestRoot) -> String {
+    let record: Value =
+        serde_json::from_str(&root.read("etc/machine-config-daemon/currentconfig")).unwrap();
+    record["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+/// Runs `change`, and returns the name of the new config.
+fn change(root: &TestRoot, args: &[&str]) -> String {
+    let args: Vec<&str> = ["change"]
+        .iter()
+        .chain(args)
+        .chain(&["-o", "json"])
+        .copied()
+        .collect();
+    let document = root.run(&args).ok().json();
+    assert_eq!(document["schema"], "mco-rescue/change/v1");
+    assert_eq!(document["kept"], true, "{document}");
+    document["config"].as_str().unwrap().to_owned()
+}
+
+fn apply(root: &TestRoot, config: &str) {
+    root.run(&["apply", "--yes", &format!("cached:{config}")])
+        .ok();
+    assert_eq!(recorded(root), config);
+}
+
+fn objects(root: &TestRoot) -> Run {
+    root.run(&["status", "--for-cluster", "--changes"])
+}
+
+#[test]
+fn a_mirror_is_added_applied_and_removed_again() {
+    let root = node();
+    let (first, before) = (recorded(&root), root.read(REGISTRIES_CONF));
+    let said = root.run(&["change", "mirror", SOURCE, AT]).ok().out();
+    for wanted in [
+        "kind: ImageDigestMirrorSet",
+        "If that is forgotten",
+        "apply cached:rendered-worker-",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(
+        said.lines()
+            .filter(|line| !line.contains("cached:"))
+            .all(|line| line.chars().count() <= 80),
+        "{said}"
+    );
+    assert_eq!(
+        root.read(REGISTRIES_CONF),
+        before,
+        "nothing but the cache is changed"
+    );
+    let with = change(&root, &["mirror", SOURCE, AT]);
+    assert_ne!(with, first);
+    apply(&root, &with);
+    let text = root.read(REGISTRIES_CONF);
+    assert!(text.contains(&format!("location = \"{AT}\"")), "{text}");
+
+    let without = change(&root, &["mirror", "--remove", SOURCE, AT]);
+    apply(&root, &without);
+    assert_eq!(without, first, "the config of before");
+    assert_eq!(root.read(REGISTRIES_CONF), before);
+}
+
+#[test]
+fn the_same_change_again_changes_nothing() {
+    let root = node();
+    let with = change(&root, &["mirror", "--tags", SOURCE, AT]);
+    apply(&root, &with);
+    let before = root.everything();
+    let document = root
+        .run(&["change", "mirror", "--tags", SOURCE, AT, "-o", "json"])
+        .ok()
+        .json();
+    assert_eq!(
+        (&document["unchanged"], &document["kept"]),
+        (&json!(true), &json!(false))
+    );
+    assert_eq!(document["config"], with.as_str());
+    assert_eq!(root.everything(), before);
+}
+
+#[test]
+fn a_dry_run_keeps_nothing() {
+    let root = node();
+    let before = root.everything();
+    let document = root
+        .run(&["change", "kubelet", "maxPods=300", "-n", "-o", "json"])
+        .ok()
+        .json();
+    assert_eq!(document["kept"], false);
+    assert_eq!(
+        document["objects"][0]["spec"]["kubeletConfig"]["maxPods"],
+        300
+    );
+    assert_eq!(root.everything(), before);
+}
+
+#[test]
+fn changes_add_up_and_the_cluster_gets_the_objects_of_all() {
+    let root = node();
+    objects(&root).exits(1);
+    let limits = change(&root, &["kubelet", "maxPods=300"]);
+    // Not applied yet: the objects are there, with a warning.
+    let run = objects(&root).ok();
+    assert!(run.err().contains("not applied"), "{}", run.err());
+    apply(&root, &limits);
+    assert!(
+        root.read("etc/kubernetes/kubelet.conf")
+            .contains("maxPods: 300\n")
+    );
+    root.write("mirror.yaml", MIRROR);
+    let file = root.path("mirror.yaml");
+    let both = change(&root, &["with", file.to_str().unwrap()]);
+    apply(&root, &both);
+    assert!(
+        root.read("etc/kubernetes/kubelet.conf")
+            .contains("maxPods: 300\n")
+    );
+    assert!(root.read(REGISTRIES_CONF).contains(AT));
+    let said = objects(&root).ok().out();
+    for kind in ["kind: KubeletConfig\n", "kind: ImageDigestMirrorSet\n"] {
+        assert!(said.contains(kind), "{kind}: {said}");
+    }
+    // They read back as they were given.
+    let again = node();
+    again.write("changes.yaml", &said);
+    let file = again.path("changes.yaml");
+    let config = change(&again, &["with", file.to_str().unwrap()]);
+    assert_eq!(config, both);
+
+    let steps = root
+        .run(&["status", "--for-cluster", "-o", "json"])
+        .ok()
+        .json();
+    let first = &steps["steps"][0];
+    assert_eq!(first["commands"][1], "oc apply -f changes.yaml");
+    assert_eq!(steps["change"]["objects"].as_array().unwrap().len(), 2);
+    // The steps for a config of the cluster have none of it.
+    let other = root.run(&[
+        "status",
+        "--for-cluster",
+        "--desired",
+        "rendered-worker-1",
+        "-o",
+        "json",
+    ]);
+    assert_eq!(other.ok().json()["change"], Value::Null);
+}
+
+#[test]
+fn a_machine_config_of_an_admin_goes_on_top() {
+    let root = node();
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "99-worker-site", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [file("/etc/site.conf", 0o600, "a\n")]}}},
+    });
+    let given = root.config(&config);
+    let name = change(&root, &["with", given.path()]);
+    apply(&root, &name);
+    assert_eq!(root.read("etc/site.conf"), "a\n");
+    assert_eq!(root.mode("etc/site.conf") & 0o777, 0o600);
+}
+
+#[test]
+fn what_cannot_be_changed_is_said_and_nothing_is_kept() {
+    let root = node();
+    root.write("bad.yaml", "kind: KubeletConfig\napiVersion: machineconfiguration.openshift.io/v1\nmetadata:\n  name: a\n\
+        spec:\n  machineConfigPoolSelector:\n    matchLabels:\n      pools.operator.machineconfiguration.openshift.io/worker: \"\"\n\
+        \u{20}\u{20}logLevel: 11\n");
+    let bad = root.path("bad.yaml");
+    let before = root.everything();
+    let cases: [(&[&str], &str); 8] = [
+        (&["mirror", "https://quay.example/team", AT], "has a scheme"),
+        (&["mirror", SOURCE, "mirror.example/team:v1"], "has a tag"),
+        (&["mirror", SOURCE, SOURCE], "is the source itself"),
+        (&["mirror", "--remove", SOURCE, AT], "no mirror of"),
+        (&["kubelet", "maxpods"], "maxpods"),
+        (&["kubelet", "maxPodz=3"], "maxPods"),
+        (&["runtime", "pidsLimit=3"], "invalid PidsLimit 3"),
+        (
+            &["with", bad.to_str().unwrap()],
+            "KubeletConfig's LogLevel is not valid [0,10]: 11",
+        ),
+    ];
+    for (args, wanted) in cases {
+        let all: Vec<&str> = ["change"].iter().chain(args).copied().collect();
+        let run = root.run(&all).exits(1);
+        assert!(flat(&run.err()).contains(wanted), "{args:?}: {}", run.err());
+        assert_eq!(root.everything(), before, "{args:?}");
+    }
+}
+
+#[test]
+fn a_root_without_a_record_is_told_what_to_give() {
+    let root = TestRoot::new();
+    let before = root.everything();
+    let run = root.run(&["change", "kubelet", "maxPods=300"]).exits(1);
+    assert!(
+        run.err().contains("--from") || run.err().contains("config"),
+        "{}",
+        run.err()
+    );
+    assert_eq!(root.everything(), before);
+}
+
+#[test]
+fn a_full_disk_keeps_neither_config_nor_objects() {
+    if !is_root() {
+        return say("SKIP: mounts need root");
+    }
+    with_mounts(|| {
+        let root = node();
+        root.run(&["cache", "list"]).ok();
+        let state = root.path("var/lib/mco-rescue");
+        let copy = tempfile::tempdir().unwrap();
+        let cp = |from: &std::path::Path, to: &std::path::Path| {
+            let status = Command::new("cp")
+                .arg("-a")
+                .arg(from.join("."))
+                .arg(to)
+                .status();
+            assert!(status.unwrap().success());
+        };
+        cp(&state, copy.path());
+        mount(&[
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=1m",
+            "tmpfs",
+            state.to_str().unwrap(),
+        ]);
+        cp(copy.path(), &state);
+        let full = Command::new("sh")
+            .arg("-c")
+            .arg("cat /dev/zero > full 2>/dev/null; true")
+            .current_dir(&state)
+            .status();
+        assert!(full.unwrap().success());
+        let before = root.everything();
+        let run = root.run(&["change", "mirror", SOURCE, AT]).exits(1);
+        assert!(run.err().contains("No space left"), "{}", run.err());
+        assert_eq!(root.everything(), before);
+        // Once there is room, the same command does it.
+        std::fs::remove_file(state.join("full")).unwrap();
+        change(&root, &["mirror", SOURCE, AT]);
+    });
+}
