@@ -118,6 +118,8 @@ pub mod doctor;
 
 pub mod fleet;
 
+pub mod keep;
+
 pub mod report;
 
 pub mod cli;

@@ -83,6 +83,12 @@ pub(super) const CHANGE: &str = "Examples:
   mco-rescue change with mirrors.yaml
   mco-rescue apply cached:rendered-worker-NAME";
 
+pub(super) const KEEP: &str = "Examples:
+  mco-rescue keep > kept.yaml
+  mco-rescue keep /etc/chrony.conf /etc/sysctl.d --to kept.yaml
+  mco-rescue keep --argument nosmt --name 99-worker-zz-night --to kept.yaml
+  oc apply -f kept.yaml";
+
 pub(super) const REPORT: &str = "Examples:
   ssh core@worker-0 sudo mco-rescue status -o json > nodes/worker-0.status.json
   ssh core@worker-0 sudo mco-rescue doctor -o json > nodes/worker-0.doctor.json

@@ -14,6 +14,7 @@ mod firstboot;
 mod fleet;
 mod handover;
 mod install;
+mod keep;
 mod kept;
 mod keys;
 mod machine;
@@ -245,6 +246,16 @@ pub enum Command {
     /// printed; status --for-cluster has it until the API is back.
     #[command(subcommand, after_long_help = examples::CHANGE)]
     Change(ChangeCommand),
+
+    /// Print what was changed on this node by hand, as one MachineConfig
+    ///
+    /// Changes nothing. What differs from the recorded config becomes a MachineConfig that gives this node again
+    /// when it is merged over that config; this is tried before it is printed. With PATH, only that file or directory,
+    /// and files that no config has, too. What no MachineConfig can hold is listed with the reason. Contents that may be
+    /// secret are left out, unless the question is answered or --with-secrets is given. Ends with exit code 3 when
+    /// something differs that it does not hold.
+    #[command(after_long_help = examples::KEEP)]
+    Keep(KeepArgs),
 
     /// Make one page about many nodes, from gathered status and doctor documents
     ///
@@ -1096,6 +1107,31 @@ pub struct ChangeArgs {
     pub dry_run: bool,
 }
 
+/// What is kept, and where it is written.
+#[derive(Debug, Args)]
+pub struct KeepArgs {
+    /// Files and directories of the node [default: everything that verify finds]
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<String>,
+
+    /// Name of the MachineConfig; of two with one path the later name wins
+    /// [default: 99-POOL-zz-kept]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Write it to this new file, which only its owner can read [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
+
+    /// Keep a kernel argument that the node has, too; may be given more than once
+    #[arg(long, value_name = "ARGUMENT")]
+    pub argument: Vec<String>,
+
+    /// Take contents that may be secret, too: who may read MachineConfigs can read them then
+    #[arg(long)]
+    pub with_secrets: bool,
+}
+
 /// How to recover.
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
@@ -1389,6 +1425,8 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Cache(command) => cache::run(ui, command),
         Command::Render(args) => render::run(args),
         Command::Change(command) => change::run(ui, command),
+
+        Command::Keep(args) => keep::run(ui, args),
         Command::Report(args) => fleet::run(ui, args),
         Command::Rollback(args) => rollback::run(ui, args),
         Command::Recover(args) => recover::run(ui, args),

@@ -250,6 +250,21 @@ impl<'a> Session<'a> {
         Self::of(root, runner, records, chosen)
     }
 
+    /// Looks at the node for a config that was made of the recorded one.
+    pub(super) fn of_config(
+        root: Root,
+        runner: &'a dyn CommandRunner,
+        records: Records,
+        config: MachineConfig,
+    ) -> Result<Self> {
+        let chosen = Chosen {
+            config,
+            why: String::new(),
+            others: Vec::new(),
+        };
+        Self::of(root, runner, records, chosen)
+    }
+
     fn of(
         root: Root,
         runner: &'a dyn CommandRunner,

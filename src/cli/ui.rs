@@ -52,23 +52,23 @@ impl Ui<'_> {
                 "standard input is not a terminal, so there is no prompt; add --yes to carry out this plan. Nothing was changed"
             );
         }
-        progress::clear();
-        let mut error = std::io::stderr();
-        let asked = report::wrap(&format!("{question} [y/N]"), 0);
-        write!(error, "{} ", asked.trim_end())
-            .and_then(|()| error.flush())
-            .context("asking")?;
-        let mut answer = String::new();
-        std::io::stdin()
-            .lock()
-            .read_line(&mut answer)
-            .context("reading the answer")?;
-        if matches!(answer.trim(), "y" | "Y" | "yes") {
+        if ask(question)? {
             signals::answer(signals::SignalAnswer::SeeStatus);
             Ok(())
         } else {
             bail!("not confirmed; nothing was changed")
         }
+    }
+
+    /// Asks a question that `--yes` does not answer. Without a terminal the answer is no.
+    ///
+    /// # Errors
+    /// The terminal cannot be read or written.
+    pub(super) fn ask(&self, question: &str) -> Result<bool> {
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Ok(false);
+        }
+        ask(question)
     }
 
     /// Prints a line on the progress of a run; JSON output has no such lines.
@@ -77,4 +77,19 @@ impl Ui<'_> {
             report::print_result(line.as_bytes());
         }
     }
+}
+
+fn ask(question: &str) -> Result<bool> {
+    progress::clear();
+    let mut error = std::io::stderr();
+    let asked = report::wrap(&format!("{question} [y/N]"), 0);
+    write!(error, "{} ", asked.trim_end())
+        .and_then(|()| error.flush())
+        .context("asking")?;
+    let mut answer = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .context("reading the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -17,6 +17,7 @@ pub mod handover;
 pub mod history;
 pub mod html;
 pub mod install;
+pub mod keep;
 pub mod kept;
 pub mod key;
 pub mod outlook;
@@ -79,6 +80,17 @@ pub fn print_result(text: &[u8]) {
     if let Err(error) = print(text) {
         log::warn!("{error}");
     }
+}
+
+/// Writes a report to standard error, where standard output has a document.
+pub fn print_aside(text: &str) {
+    let _held = progress::hold();
+    let text = match text.contains(is_invisible) {
+        true => spelled_out(text),
+        false => text.to_owned(),
+    };
+    // There is no other place for it.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole.

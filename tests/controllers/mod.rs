@@ -1,6 +1,7 @@
 //! The operator's other controllers, offline.
 
 mod change;
+mod keep;
 mod pairs;
 mod render;
 mod scene;

@@ -184,6 +184,7 @@ fn of_a_directory(all: &mut Collected) {
     root.write("gathered/worker-0.json", &status.out());
     all.run(&root, &[&["report", gathered.to_str().unwrap()]]);
     root.write("etc/two", "edited\n");
+    all.run(&root, &[&["keep"]]);
     root.chmod("etc/both", 0o600);
     root.remove("etc/systemd/system/a.service");
     all.run(&root, &[&["verify"], &["doctor"], &["plan", second.path()]]);
@@ -301,6 +302,7 @@ fn a_validator_accepts_what_the_program_prints() {
         "complete/v1",
         "status/v1",
         "fleet/v1",
+        "keep/v1",
     ]);
     with_mounts(|| {
         of_a_system(&mut all);

@@ -283,7 +283,7 @@ fn named_options(prose: &str) -> BTreeSet<String> {
         .collect()
 }
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "apply",
     "pivot",
     "plan",
@@ -294,6 +294,7 @@ const COMMANDS: [&str; 17] = [
     "fetch",
     "cache",
     "render",
+    "keep",
     "report",
     "confirm",
     "recover",

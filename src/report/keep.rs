@@ -1,0 +1,143 @@
+//! The result of `keep`: the MachineConfig, what it holds, and what it does not (`mco-rescue/keep/v1`).
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::wrap;
+use crate::drift::Drift;
+use crate::go_yaml::{YamlNode, write_yaml};
+use crate::keep::{Keeping, Kept, Unkept};
+use crate::text::{count, inline};
+
+/// What was kept of a node.
+#[derive(Debug)]
+pub struct KeepReport<'a> {
+    /// Name of the MachineConfig.
+    pub name: &'a str,
+    /// Name of the recorded config.
+    pub recorded: &'a str,
+    /// The file that was written.
+    pub to: Option<&'a str>,
+    /// The MachineConfig, and what it holds.
+    pub kept: &'a Kept,
+    /// What still differs from the recorded config with it.
+    pub left: &'a [Drift],
+}
+
+#[derive(Serialize)]
+struct KeepDocument<'a> {
+    schema: &'static str,
+    name: &'a str,
+    recorded: &'a str,
+    to: Option<&'a str>,
+    exact: bool,
+    machine_config: Option<&'a Value>,
+    kept: &'a [Keeping],
+    not_kept: &'a [Unkept],
+    left: Vec<LeftEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct LeftEntry<'a> {
+    subject: &'a str,
+    detail: &'a str,
+}
+
+/// Returns the MachineConfig as YAML.
+pub fn to_yaml(config: &Value) -> String {
+    let mut text = String::new();
+    if let YamlNode::Object(entries) = YamlNode::from(config) {
+        let entries = entries.iter().map(|(key, value)| (key.as_ref(), value));
+        write_yaml(entries, &mut |piece| text.push_str(piece));
+    }
+    text
+}
+
+/// Returns the result as JSON. What was written to a file is not in it.
+///
+/// # Errors
+/// The serializer's error.
+pub fn to_json(report: &KeepReport<'_>) -> serde_json::Result<String> {
+    let left = report.left.iter().map(|drift| LeftEntry {
+        subject: &drift.subject,
+        detail: &drift.detail,
+    });
+    let document = KeepDocument {
+        schema: "mco-rescue/keep/v1",
+        name: report.name,
+        recorded: report.recorded,
+        to: report.to,
+        exact: report.kept.unkept.is_empty() && report.left.is_empty(),
+        machine_config: report.kept.config.as_ref().filter(|_| report.to.is_none()),
+        kept: &report.kept.kept,
+        not_kept: &report.kept.unkept,
+        left: left.collect(),
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// Returns the result as text.
+pub fn to_text(report: &KeepReport<'_>) -> String {
+    let kept = report.kept;
+    let recorded = inline(report.recorded);
+    if kept.kept.is_empty() && kept.unkept.is_empty() {
+        return wrap(
+            &format!("Nothing differs from {recorded}, so there is nothing to keep."),
+            0,
+        );
+    }
+    let mut out = match &kept.config {
+        Some(_) => {
+            let number = count(kept.kept.len(), "difference");
+            wrap(
+                &format!("{} holds {number} from {recorded}:", report.name),
+                0,
+            )
+        }
+        None => wrap(
+            &format!("No MachineConfig can hold what differs from {recorded}."),
+            0,
+        ),
+    };
+    for one in &kept.kept {
+        out.push_str(&wrap(&format!("{}: {}", inline(&one.subject), one.what), 2));
+    }
+    if !kept.unkept.is_empty() {
+        out.push_str("\nNot kept:\n");
+    }
+    for one in &kept.unkept {
+        let text = format!(
+            "{}: {}. Next: {}",
+            inline(&one.subject),
+            inline(&one.reason),
+            one.next
+        );
+        out.push_str(&wrap(&text, 2));
+    }
+    if !report.left.is_empty() {
+        out.push_str("\nStill different with it:\n");
+    }
+    for drift in report.left {
+        let text = format!("{}: {}", inline(&drift.subject), inline(&drift.detail));
+        out.push_str(&wrap(&text, 2));
+    }
+    if kept.config.is_some() {
+        out.push('\n');
+        out.push_str(&wrap(&conclusion(report), 0));
+    }
+    out
+}
+
+fn conclusion(report: &KeepReport<'_>) -> String {
+    let recorded = inline(report.recorded);
+    let proof = if report.kept.unkept.is_empty() && report.left.is_empty() {
+        format!("Merged over {recorded}, it gives this node as it is.")
+    } else {
+        format!("Merged over {recorded}, it gives this node but for that.")
+    };
+    let file = report.to.map_or_else(|| "FILE".to_owned(), inline);
+    format!(
+        "{proof} Next: mco-rescue change with {file}, which makes it the config of this node without the API; oc apply -f \
+         {file} when the API is back, and all nodes of the pool get it."
+    )
+}
