@@ -46,12 +46,9 @@ pub(in crate::controllers) fn of_pool(cluster: &Cluster, pool: &str) -> Result<F
     let bytes = file_of_pool(cluster, pool).ok_or_else(|| {
         format!("the configs that are given have no {KUBELET_CONF} for the pool {pool}")
     })?;
-    let mut fields = read(&bytes)
+    let fields = read(&bytes).and_then(complete_template);
+    let mut fields = fields
         .map_err(|error| format!("{KUBELET_CONF} of the pool {pool} cannot be read: {error}"))?;
-    if !fields.contains_key("volumeStatsAggPeriod") {
-        // A template's file: the operator has not written it yet.
-        fields = decode(&Value::Object(fields)).map(|fields| complete(fields, &KUBELET))?;
-    }
     let template = template(cluster, pool);
     set_gates(&mut fields, template.as_ref(), cluster);
     if let Some(settings) = tls_of_cluster(cluster)
@@ -63,6 +60,24 @@ pub(in crate::controllers) fn of_pool(cluster: &Cluster, pool: &str) -> Result<F
         node_config::set_latency(&mut fields, template.as_ref(), cluster);
     }
     Ok(fields)
+}
+
+/// A template's file is completed: the controller has not written it yet.
+fn complete_template(fields: Fields) -> Result<Fields, String> {
+    if is_written(&fields) {
+        return Ok(fields);
+    }
+    decode(&Value::Object(fields)).map(|fields| complete(fields, &KUBELET))
+}
+
+/// Returns true for a file that the controller wrote; it has fields that no template has.
+fn is_written(fields: &Fields) -> bool {
+    fields.contains_key("volumeStatsAggPeriod")
+}
+
+/// The fields of a rendered config's file, completed if the controller did not write it.
+pub(super) fn of_rendered(config: &Value) -> Option<Fields> {
+    complete_template(read(&file_of(config, KUBELET_CONF)?).ok()?).ok()
 }
 
 /// The base as the operator wrote it into 98 or 97, else the template's file, or that of the rendered config.
@@ -164,6 +179,24 @@ pub(in crate::controllers) fn write(fields: &Fields) -> Vec<u8> {
         bytes.extend_from_slice(piece.as_bytes());
     });
     bytes
+}
+
+/// Notes a rendered config whose file is not one of the controller.
+pub(super) fn note_foreign(cluster: &Cluster, generation: &mut Generation) {
+    let Base::Rendered(config) = &cluster.base else {
+        return;
+    };
+    let fields = file_of(config, KUBELET_CONF).and_then(|bytes| read(&bytes).ok());
+    if fields.is_some_and(|fields| !is_written(&fields)) {
+        generation.notes.push(Note {
+            object: String::new(),
+            text: format!(
+                "{KUBELET_CONF} of the rendered config is not one that the controller wrote: it is a template's or your own. It is taken \
+                 as the base, and completed; feature gates may be missing."
+            ),
+            inexact: true,
+        });
+    }
 }
 
 /// Adds `98-POOL-generated-kubelet`, which holds the base, where it changes; and the templates that a TLS profile changes.

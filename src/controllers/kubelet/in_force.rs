@@ -2,17 +2,15 @@
 
 use serde_json::Value;
 
-use super::base::KUBELET_CONF;
+use super::base;
 use super::fields::KUBELET;
 use super::files::{LOG_LEVEL, NODE_SIZING};
-use crate::controllers::cluster::file_of;
-use crate::document::yaml;
 
 /// The beginning of a file that a controller wrote; the templates write another form.
 const WRITTEN: &str = "data:text/plain;charset=utf-8;base64,";
 
-/// Values that the templates of all versions set.
-const USUAL: [(&str, &[&str]); 7] = [
+/// Values that the templates of all versions and platforms set.
+const USUAL: [(&str, &[&str]); 10] = [
     ("maxPods", &["250"]),
     ("podPidsLimit", &["4096"]),
     ("containerLogMaxSize", &["50Mi"]),
@@ -20,6 +18,10 @@ const USUAL: [(&str, &[&str]); 7] = [
     ("kubeAPIBurst", &["100"]),
     ("serializeImagePulls", &["false"]),
     ("nodeStatusReportFrequency", &["5m0s"]),
+    // Two nodes with fencing.
+    ("shutdownGracePeriod", &["0s", "1m30s"]),
+    ("shutdownGracePeriodCriticalPods", &["0s", "1m0s"]),
+    ("systemReserved", &["{\"ephemeral-storage\":\"1Gi\"}"]),
 ];
 
 /// Fields that the templates set, beside those with a usual value and those that are in every file.
@@ -63,8 +65,7 @@ pub(super) fn find_signs(config: &Value) -> Vec<String> {
     let mut signs: Vec<String> = paths
         .map(|path| format!("a controller wrote {path}"))
         .collect();
-    let text = file_of(config, KUBELET_CONF).and_then(|bytes| String::from_utf8(bytes).ok());
-    let Some(Value::Object(fields)) = text.and_then(|text| yaml::parse(&text).ok()) else {
+    let Some(fields) = base::of_rendered(config) else {
         return signs;
     };
     for (name, value) in &fields {

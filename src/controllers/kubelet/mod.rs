@@ -31,6 +31,9 @@ const TOO_MANY: &str = "max number of supported kubelet config (10) has been rea
 /// Adds the MachineConfigs, refusals and notes of this controller.
 pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     base::sync_features(cluster, generation);
+    if cluster.of_kind(KIND).next().is_some() {
+        base::note_foreign(cluster, generation);
+    }
     let mut names = Names::new(cluster, KIND, "kubelet", TOO_MANY);
     let mut is_any_done = false;
     for object in cluster.of_kind(KIND) {
