@@ -2,6 +2,7 @@
 
 mod change;
 mod keep;
+mod kubelet;
 mod pairs;
 mod render;
 mod scene;
