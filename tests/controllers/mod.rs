@@ -4,5 +4,6 @@ mod change;
 mod keep;
 mod kubelet;
 mod pairs;
+mod registries;
 mod render;
 mod scene;

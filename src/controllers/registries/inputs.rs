@@ -328,10 +328,9 @@ fn sort_lists(
             "give it whole, with its registry and digest: {} is no name of an image",
             quoted(release_image)
         );
+        let version = version.filter(|_| of_version() == Some(release_image));
         return Err(match (version, image) {
-            (Some(version), _) if cluster.release_image.is_none() => {
-                refuse(version, "status.desired.image", message, advice)
-            }
+            (Some(version), _) => refuse(version, "status.desired.image", message, advice),
             (_, Some(image)) => refuse(image, at, message, advice),
             _ => Refusal {
                 object: "ClusterVersion version".to_owned(),

@@ -263,7 +263,7 @@ impl Found {
         ] {
             let rules: Vec<Value> = rules
                 .iter()
-                .filter_map(|entry| self.rule(entry, pull))
+                .filter_map(|entry| self.rule(entry, pull, cut))
                 .collect();
             if !rules.is_empty() {
                 objects.push(json!({
@@ -292,11 +292,11 @@ impl Found {
         Inverted {
             objects,
             ambiguities,
-            release_image: self.release_image(),
+            release_image: self.release_image(cut),
         }
     }
 
-    fn rule(&self, entry: &Entry, pull: &str) -> Option<Value> {
+    fn rule(&self, entry: &Entry, pull: &str, cut: usize) -> Option<Value> {
         let other = if pull == DIGEST_ONLY {
             TAG_ONLY
         } else {
@@ -311,29 +311,64 @@ impl Found {
             return None;
         }
         let mut rule = json!({ "source": entry.scope(), "mirrors": mirrors });
-        if self.is_never_asked(entry) {
+        if self.is_never_asked(entry, cut) {
             rule["mirrorSourcePolicy"] = NEVER.into();
         }
         Some(rule)
     }
 
+    /// The repository of the release image, if it is a blocked scope itself: policy.json allows it then.
+    fn blocked_payload(&self, cut: usize) -> Option<&str> {
+        if self.policy.default == [policy_json::accept()] {
+            let scope = self
+                .accepted
+                .first()
+                .filter(|_| !self.rejected.is_empty())?;
+            let mut rejected = self.rejected.iter();
+            let is_inside = rejected.any(|outer| is_nested(scope, outer));
+            return (!is_inside).then_some(scope);
+        }
+        let behind = self.conf.registry.get(cut..).unwrap_or_default();
+        let mut blocked = behind
+            .iter()
+            .filter(|entry| entry.blocked)
+            .map(Entry::scope);
+        let has_all = |outer: &&str| self.policy_scopes().all(|scope| is_nested(scope, outer));
+        blocked.find(has_all)
+    }
+
+    /// Every scope of a policy.
+    fn policy_scopes(&self) -> impl Iterator<Item = &str> {
+        let docker = self.policy.transports.get("docker").into_iter().flatten();
+        let own = self.namespaces.values().flat_map(BTreeMap::keys);
+        docker
+            .map(|(scope, _)| scope)
+            .chain(own)
+            .map(String::as_str)
+    }
+
+    /// The scopes of blockedRegistries.
+    fn blocked(&self, cut: usize) -> BTreeSet<&str> {
+        let rejected = self.rejected.iter().map(String::as_str);
+        rejected.chain(self.blocked_payload(cut)).collect()
+    }
+
     /// A source that is blocked, but not by a list: by the policy of its mirrors.
-    fn is_never_asked(&self, entry: &Entry) -> bool {
-        let mut rejected = self.rejected.iter();
-        entry.blocked && !rejected.any(|outer| is_nested(entry.scope(), outer))
+    fn is_never_asked(&self, entry: &Entry, cut: usize) -> bool {
+        let mut blocked = self.blocked(cut).into_iter();
+        entry.blocked && !blocked.any(|outer| is_nested(entry.scope(), outer))
     }
 
     fn image(&self, cut: usize, ambiguities: &mut Vec<String>) -> Value {
         let entries = &self.conf.registry;
-        let blocked = entries
-            .iter()
-            .filter(|entry| self.rejected.contains(entry.scope()));
-        let blocked: Vec<&str> = blocked.map(Entry::scope).collect();
+        let listed = self.blocked(cut);
+        let blocked = entries.iter().map(Entry::scope);
+        let blocked: Vec<&str> = blocked.filter(|scope| listed.contains(scope)).collect();
         let appended = |entry: &Entry| {
             let index = entries
                 .iter()
                 .position(|other| other.scope() == entry.scope());
-            index.is_some_and(|index| index >= cut) && !self.rejected.contains(entry.scope())
+            index.is_some_and(|index| index >= cut) && !listed.contains(entry.scope())
         };
         let (behind, outer): (Vec<&Entry>, Vec<&Entry>) = entries
             .iter()
@@ -345,7 +380,7 @@ impl Found {
             .map(|entry| entry.scope())
             .collect();
         self.note_order(cut, &blocked, &insecure, ambiguities);
-        let allowed = self.allowed();
+        let allowed = self.allowed(cut);
         let mut sources = json!({});
         let is_empty_file = self.has_conf && entries.is_empty();
         if !insecure.is_empty() || is_empty_file {
@@ -376,19 +411,13 @@ impl Found {
     }
 
     /// The allowed scopes: those that are accepted, and those of policies that lie in none of them.
-    fn allowed(&self) -> Vec<&str> {
-        if self.policy.default != [policy_json::reject()] {
+    fn allowed(&self, cut: usize) -> Vec<&str> {
+        let is_allowed = self.policy.default == [policy_json::reject()];
+        if !is_allowed || self.blocked_payload(cut).is_some() {
             return Vec::new();
         }
         let mut allowed: Vec<&str> = self.accepted.iter().map(String::as_str).collect();
-        let docker = self.policy.transports.get("docker").into_iter().flatten();
-        let own = self.namespaces.values().flat_map(|scopes| scopes.keys());
-        let others: Vec<&str> = docker
-            .map(|(scope, _)| scope)
-            .chain(own)
-            .map(String::as_str)
-            .collect();
-        for scope in others {
+        for scope in self.policy_scopes() {
             if !allowed.iter().any(|outer| is_nested(scope, outer)) {
                 allowed.push(scope);
             }
@@ -397,11 +426,12 @@ impl Found {
     }
 
     /// Where only rejected scopes are listed, an accepted one is the repository of the release image.
-    fn release_image(&self) -> String {
+    fn release_image(&self, cut: usize) -> String {
         let is_payload =
             self.policy.default == [policy_json::accept()] && !self.rejected.is_empty();
-        let repository = self.accepted.first().filter(|_| is_payload);
-        let repository = repository.map_or("release-image.invalid/unknown", String::as_str);
+        let accepted = self.accepted.first().filter(|_| is_payload);
+        let repository = accepted.map(String::as_str).or(self.blocked_payload(cut));
+        let repository = repository.unwrap_or("release-image.invalid/unknown");
         format!("{repository}@sha256:{}", "0".repeat(64))
     }
 
@@ -451,7 +481,9 @@ impl Found {
         }
         let never: Vec<&str> = rules
             .iter()
-            .filter(|entry| self.is_never_asked(entry) && self.accepted.contains(entry.scope()))
+            .filter(|entry| {
+                self.is_never_asked(entry, cut) && self.accepted.contains(entry.scope())
+            })
             .map(Entry::scope)
             .collect();
         if !never.is_empty() {

@@ -224,7 +224,9 @@ fn check_order(
     }
     let mut merged = sets::in_one_order(source, &[&known, mirrors]);
     merged.retain(|mirror| known.contains(mirror));
-    if merged == known {
+    let again = mirrors.iter().filter(|mirror| known.contains(mirror));
+    let in_their_order = known.iter().filter(|mirror| mirrors.contains(mirror));
+    if merged == known && again.eq(in_their_order) {
         return Ok(());
     }
     Err(MirrorError(format!(

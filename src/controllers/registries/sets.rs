@@ -131,12 +131,14 @@ fn check_rule<'a>(
             quoted(source)
         );
         let advice = "give all rules of this source the same mirrorSourcePolicy; without one a rule has AllowContactingSource";
-        return Err(refuse(
-            rule.object,
-            &at("mirrorSourcePolicy"),
-            message,
-            advice,
-        ));
+        // A rule without the key is shown as a whole.
+        let is_written = super::text_at(rule.object, &at("mirrorSourcePolicy")).is_some();
+        let place = if is_written {
+            at("mirrorSourcePolicy")
+        } else {
+            rule.path.clone()
+        };
+        return Err(refuse(rule.object, &place, message, advice));
     }
     for (index, mirror) in rule.mirrors.iter().enumerate() {
         let at = at(&format!("mirrors[{index}]"));
