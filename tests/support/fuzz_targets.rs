@@ -13,7 +13,8 @@ use mco_rescue::command::rpm_ostree::arguments::Version;
 use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::command::rpm_ostree::status::{self, Deployments, StatusText};
 use mco_rescue::controllers::kubelet::from_settings;
-use mco_rescue::controllers::{Base, Cluster, ConfigPool, generate, read_objects};
+use mco_rescue::controllers::registries as mirror_files;
+use mco_rescue::controllers::{Base, Cluster, ConfigPool, GeneratedFile, generate, read_objects};
 use mco_rescue::daemon;
 use mco_rescue::daemon::actions::Changed;
 use mco_rescue::daemon::policies;
@@ -55,7 +56,7 @@ use serde_json::{Map, Value, json};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("document", document),
     ("data_url", data_url),
     ("gunzip", gunzip),
@@ -75,6 +76,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("recipients", recipients),
     ("fleet", fleet_documents),
     ("kubelet_configs", kubelet_configs),
+    ("registries", registry_objects),
 ];
 
 /// A document of any kind: it is refused with at least one error, or it can be planned on a node.
@@ -894,4 +896,47 @@ pub fn kubelet_configs(data: &[u8]) {
     let settings: Vec<&str> = pieces.next().unwrap_or_default().lines().collect();
     let pool = ConfigPool::built_in("worker").unwrap();
     let _ = from_settings(&pool, &settings);
+}
+
+/// Objects of mirrors and policies, then a registries.conf, then a policy.json, between lines `---8<---`.
+pub fn registry_objects(data: &[u8]) {
+    const CONF: &str = "/etc/containers/registries.conf";
+    let text = String::from_utf8_lossy(data);
+    let mut parts = text.split("\n---8<---\n");
+    let mut next = || parts.next().unwrap_or_default();
+    let (objects, conf, policy) = (next(), next(), next());
+    let files = [(CONF, conf), ("/etc/containers/policy.json", policy)]
+        .map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
+    let entries = files
+        .iter()
+        .map(|(path, bytes)| GeneratedFile::new(path.as_str(), bytes.as_slice()).entry());
+    let entries: Vec<Value> = entries.collect();
+    let config = json!({ "spec": { "config": { "storage": { "files": entries } } } });
+    for file in mirror_files::owned_files(&config) {
+        assert!(file.path.starts_with("/etc/"));
+    }
+    let files = mirror_files::files_in_force(&config);
+    if let Ok(inverted) = mirror_files::invert(&files) {
+        let mirrors: Vec<String> = objects.lines().take(3).map(str::to_owned).collect();
+        let source = conf.lines().last().unwrap_or_default();
+        if let Ok(change) =
+            mirror_files::add_mirror(&inverted, source, &mirrors, mirrors.len() > 2, false)
+        {
+            assert_eq!(change.objects.len(), inverted.objects.len() + 1);
+        }
+    }
+    let Ok(objects) = read_objects(objects.as_bytes(), "objects.yaml") else {
+        return;
+    };
+    let mut cluster = Cluster::new(objects, Base::Rendered(config), "worker");
+    cluster.gates = Some([("SigstoreImageVerification".to_owned(), true)].into());
+    let made = generate(&cluster);
+    for refusal in made.refusals {
+        assert!(!refusal.message.is_empty() && !refusal.advice.is_empty());
+    }
+    let mut made = made.configs.iter();
+    let registries = made.find(|config| config.name == "99-worker-generated-registries");
+    let made = registries.into_iter().flat_map(|config| &config.files);
+    let made = made.map(|file| (file.path.clone(), file.contents.clone()));
+    let _ = mirror_files::invert(&made.collect());
 }
