@@ -254,10 +254,12 @@ fn name_of(object: &Value) -> &str {
     name.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns true if the objects make this MachineConfig as it is.
+/// Returns true if the objects make this MachineConfig as it is, or if it has nothing to lose.
 fn makes_same(generation: &Generation, name: &str, existing: &Value) -> bool {
+    let files = existing.pointer("/spec/config/storage/files");
+    let is_empty = files.and_then(Value::as_array).is_none_or(Vec::is_empty);
     let made = generation.configs.iter().find(|config| config.name == name);
-    made.is_some_and(|config| config.object(None).get("spec") == existing.get("spec"))
+    is_empty || made.is_some_and(|config| config.object(None).get("spec") == existing.get("spec"))
 }
 
 /// The version of the operator: given, or that of the base.
@@ -290,30 +292,94 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         let family = Family::of_config(&config.name);
         roles.contains(&config.pool) && family.is_some_and(|one| families.contains(&one))
     };
-    let mut generated: Vec<Value> = Vec::new();
     let mut changes = Changes::default();
-    for config in after.configs.iter().filter(ours) {
-        generated.push(config.object(operator.as_deref()));
-    }
+    let mut generated: Vec<Value> = after
+        .configs
+        .iter()
+        .filter(ours)
+        .map(|config| config.object(operator.as_deref()))
+        .collect();
     generated.sort_by(|a, b| name_of(a).cmp(name_of(b)));
     if families.contains(&Family::Registries) {
         restore_registries(&base, &generated, &mut changes);
     }
+    let mut notes = after.notes;
+    notes.extend(doubts(
+        &base,
+        &generated,
+        &request.configs,
+        &cluster.objects,
+    ));
+    let mut parts: Vec<(String, Input)> = Vec::new();
     for object in &generated {
         let inputs = render::read_inputs(object.to_string().as_bytes(), name_of(object))?;
-        changes.parts.extend(inputs);
+        parts.extend(
+            inputs
+                .into_iter()
+                .map(|input| (name_of(object).to_owned(), input)),
+        );
     }
-    let mut own: Vec<(ApiObject, Input)> = request.configs;
-    own.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
-    changes
-        .parts
-        .extend(own.into_iter().map(|(_, input)| input));
+    parts.extend(
+        request
+            .configs
+            .into_iter()
+            .map(|(object, input)| (object.name, input)),
+    );
+    // As the merge has them; a custom pool inherits those of the workers first.
+    parts.sort_by_key(|(name, input)| (input.role != "worker", name.clone()));
+    changes.parts = parts.into_iter().map(|(_, input)| input).collect();
     let rendered = render::render_on_top(&base, changes, &origin, &request.pool)?;
     Ok(Derived {
         rendered,
         generated,
-        notes: after.notes,
+        notes,
     })
+}
+
+/// Reasons why the cluster's merge may give another name than a merge on top of the rendered config.
+fn doubts(
+    base: &Value,
+    generated: &[Value],
+    configs: &[(ApiObject, Input)],
+    objects: &[ApiObject],
+) -> Vec<Note> {
+    let files = generated
+        .iter()
+        .filter_map(|part| part.pointer("/spec/config/storage/files")?.as_array());
+    let paths = files
+        .flatten()
+        .filter_map(|file| file.get("path")?.as_str());
+    let new: BTreeSet<&str> = paths.filter(|path| file_of(base, path).is_none()).collect();
+    let mut texts = Vec::new();
+    if !new.is_empty() {
+        let new: Vec<&str> = new.into_iter().collect();
+        texts.push(format!(
+            "{} is new, and stands last in the list of files here. If a later MachineConfig of the cluster adds files, it \
+             stands before those there.",
+            new.join(", ")
+        ));
+    }
+    if !configs.is_empty() {
+        let names: Vec<&str> = configs
+            .iter()
+            .map(|(object, _)| object.name.as_str())
+            .collect();
+        texts.push(format!(
+            "{} goes over everything here. In the cluster a MachineConfig with a later name goes over it.",
+            names.join(", ")
+        ));
+    }
+    if objects.iter().any(|object| object.kind == "FeatureGate") {
+        texts.push(
+            "The feature gates in kubelet.conf stay those of the rendered config.".to_owned(),
+        );
+    }
+    let note = |text| Note {
+        object: String::new(),
+        text,
+        inexact: true,
+    };
+    texts.into_iter().map(note).collect()
 }
 
 /// Gives the files that the registries controller no longer writes back to the template.

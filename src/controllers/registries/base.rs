@@ -45,7 +45,9 @@ impl Template {
 fn conf_of_parts(base: &Base, pool: &str) -> Conf {
     let text = base.file(pool, REGISTRIES_CONF).map(String::from_utf8);
     let conf = text.and_then(|text| Conf::parse(&text.ok()?).ok());
-    conf.unwrap_or_else(Conf::template)
+    conf.map_or_else(Conf::template, |conf| {
+        Conf::new(conf.unqualified_search_registries)
+    })
 }
 
 /// The list for short names is the template's, as long as no other MachineConfig has the file.
