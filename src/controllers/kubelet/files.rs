@@ -23,7 +23,7 @@ const RESERVED: [(&str, &str, &str); 3] = [
 /// The files of a KubeletConfig for a pool, and the merged configuration.
 ///
 /// # Errors
-/// What the operator refuses after the merge.
+/// A refusal of the operator after the merge.
 pub(super) fn make(
     spec: &Spec<'_>,
     mut base: Fields,

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What becomes of a base with a KubeletConfig over it.
+    /// A base with a KubeletConfig over it.
     fn merged(base: Value, over: &Value) -> Value {
         let Value::Object(mut base) = base else {
             panic!("no object");

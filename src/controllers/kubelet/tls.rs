@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What a TLS profile means for the kubelet.
+/// The settings of the kubelet that a TLS profile stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::controllers) struct TlsSettings {
     /// Such as `VersionTLS12`.

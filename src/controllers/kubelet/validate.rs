@@ -1,4 +1,4 @@
-//! What the operator refuses in a KubeletConfig before it looks at pools, and per pool.
+//! Refusals of a KubeletConfig: before the pools are looked at, and per pool.
 
 use serde_json::{Map, Value};
 
