@@ -6,6 +6,9 @@ use crate::root::RootPath;
 /// The largest file that is read; a whole rendered config is smaller than 1.5 MiB.
 pub const MAX_FILE: u64 = 1 << 20;
 
+/// Static pods of the kubelet.
+pub(super) const STATIC_PODS: &str = "etc/kubernetes/manifests";
+
 /// A reason with its next step.
 pub(super) type Limit = (&'static str, &'static str);
 
@@ -36,7 +39,7 @@ const DIRECTORIES: [(&str, Limit); 13] = [
         ("an operator writes it by itself", LEAVE),
     ),
     (
-        "etc/kubernetes/manifests",
+        STATIC_PODS,
         (
             "an operator writes the static pods of a control plane",
             LEAVE,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use crate::support::faults::{can_trace, duplicate, traced};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{Run, Snapshot, TestRoot, file, flat_run, is_root, machine_config, say};
 use serde_json::{Value, json};
@@ -423,6 +424,16 @@ fn a_node_without_a_whole_state_is_refused_with_the_next_command() {
     let run = root.run(&["keep"]).exits(1);
     assert!(run.err().contains("is damaged"), "{}", run.err());
     let root = node();
+    let trial = json!({"version": 1, "id": "1-1", "what": "rendered-worker-1", "began": 1, "window": 60, "boot_limit": 60,
+        "phase": "applying", "boot": {"boot": "b"}, "head": "", "reboots": false, "login": {"boot": "b"}});
+    root.write("var/lib/mco-rescue/trial.json", &trial.to_string());
+    let run = root.run(&["keep"]).exits(1);
+    let said = flat_run(&run);
+    assert!(
+        said.contains("a trial runs") && said.contains("mco-rescue confirm"),
+        "{said}"
+    );
+    let root = node();
     for (args, words) in [
         (["keep", "/etc/none"], "no such file"),
         (["keep", "etc/a.conf"], "from / on"),
@@ -439,6 +450,46 @@ fn a_node_without_a_whole_state_is_refused_with_the_next_command() {
             flat_run(&run)
         );
     }
+}
+
+#[test]
+fn an_interrupted_run_is_recovered_first() {
+    if !can_trace() {
+        return;
+    }
+    let root = node();
+    let mut next = config();
+    let files = next["spec"]["config"]["storage"]["files"]
+        .as_array_mut()
+        .unwrap();
+    files.extend((0..6).map(|n| file(&format!("/etc/next/{n}"), 0o644, "n\n")));
+    let next = root.config(&next);
+    let args = ["apply", "--yes", "--edited-config", next.path()];
+    let mut was_half_way = false;
+    for nth in (2..40).step_by(2) {
+        let copy = duplicate(root.dir());
+        let run = traced(
+            &copy,
+            "renameat,renameat2",
+            &[
+                format!("renameat2:signal=KILL:when={nth}"),
+                format!("renameat:signal=KILL:when={nth}"),
+            ],
+            &args,
+        );
+        drop(run);
+        if copy.exists("var/lib/mco-rescue/journal.json") {
+            let run = copy.run(&["keep"]).exits(1);
+            let said = flat_run(&run);
+            assert!(
+                said.contains("was interrupted") && said.contains("mco-rescue recover"),
+                "{said}"
+            );
+            was_half_way = true;
+            break;
+        }
+    }
+    assert!(was_half_way, "no run was killed half-way");
 }
 
 #[test]

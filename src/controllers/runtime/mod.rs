@@ -80,7 +80,8 @@ fn sync_object<'a>(
             "spec.machineConfigPoolSelector",
             message,
             "the selector looks at the labels of pools, not of nodes; \
-             `pools.operator.machineconfiguration.openshift.io/worker: \"\"` selects the pool worker",
+             `pools.operator.machineconfiguration.openshift.io/worker: \"\"` selects the pool worker. Of a pool of your own, \
+             give the MachineConfigPool, too",
         ));
     }
     note_gate(object, &settings, cluster, generation);
