@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::limits::{MAX_FILE, STATIC_PODS, better_as_object, limit_of};
 use super::{KeepRequest, Keeping, Kept, Unkept};
-use crate::drift::kind_noun;
+use crate::drift::{self, kind_noun};
 use crate::object::{Kind, Object};
 use crate::root::RootPath;
 
@@ -145,9 +145,10 @@ impl<'a> Builder<'a> {
     /// The reason why a path is not kept; one that was named may be kept though an object says it better.
     fn limit(&self, path: &RootPath) -> Option<(&'static str, &'static str)> {
         let is_named = self.request.within.contains(path);
-        // The templates bring some static pods; those of operators are in no config.
+        // The templates bring some static pods and their files; those of operators are in no config.
         let mut files = self.request.desired.files.iter();
-        if path.is_in(STATIC_PODS) && files.any(|file| file.path == *path) {
+        let is_of_pods = STATIC_PODS.iter().any(|directory| path.is_in(directory));
+        if is_of_pods && !drift::is_exempt(path) && files.any(|file| file.path == *path) {
             return None;
         }
         limit_of(path).or_else(|| better_as_object(path).filter(|_| !is_named))

@@ -6,8 +6,11 @@ use crate::root::RootPath;
 /// The largest file that is read; a whole rendered config is smaller than 1.5 MiB.
 pub const MAX_FILE: u64 = 1 << 20;
 
-/// Static pods of the kubelet.
-pub(super) const STATIC_PODS: &str = "etc/kubernetes/manifests";
+/// Static pods of the kubelet, and the files that they mount.
+pub(super) const STATIC_PODS: [&str; 2] = [
+    "etc/kubernetes/manifests",
+    "etc/kubernetes/static-pod-resources",
+];
 
 /// A reason with its next step.
 pub(super) type Limit = (&'static str, &'static str);
@@ -34,12 +37,9 @@ const DIRECTORIES: [(&str, Limit); 13] = [
         "var/lib/mco-rescue",
         ("it belongs to mco-rescue on this node", LEAVE),
     ),
+    (STATIC_PODS[1], ("an operator writes it by itself", LEAVE)),
     (
-        "etc/kubernetes/static-pod-resources",
-        ("an operator writes it by itself", LEAVE),
-    ),
-    (
-        STATIC_PODS,
+        STATIC_PODS[0],
         (
             "an operator writes the static pods of a control plane",
             LEAVE,
