@@ -433,6 +433,22 @@ fn without_objects_of_this_controller_nothing_changes() {
 }
 
 #[test]
+fn the_parts_give_the_same_files_as_the_rendered_config() {
+    let documents = [image("{insecureRegistries: [x.test]}")];
+    let mut cluster = cluster(objects(&documents), &Files::new());
+    let of_rendered = files_of(&generate(&cluster));
+    let mut part = rendered(&Files::new());
+    part["metadata"] = json!({
+        "name": "00-worker",
+        "labels": { "machineconfiguration.openshift.io/role": "worker" },
+    });
+    cluster.base = Base::Parts(BTreeMap::from([("00-worker".to_owned(), part)]));
+    let of_parts = files_of(&generate(&cluster));
+    assert!(text(&of_parts, CONF).starts_with(HEADER));
+    assert_eq!(of_parts, of_rendered);
+}
+
+#[test]
 fn a_custom_pool_inherits_the_files_of_worker() {
     let mut cluster = cluster(
         objects(&[image("{insecureRegistries: [x.test]}")]),
