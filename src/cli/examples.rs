@@ -72,6 +72,11 @@ pub(super) const CACHE: &str = "Examples:
   mco-rescue cache list
   mco-rescue cache export rendered-worker-24cc > worker.json";
 
+pub(super) const BUTANE: &str = "Examples:
+  mco-rescue butane chrony.bu > chrony.yaml
+  mco-rescue butane chrony.bu -d files --strict
+  mco-rescue butane - < chrony.bu";
+
 pub(super) const RENDER: &str = "Examples:
   oc get mc -l machineconfiguration.openshift.io/role=worker -o yaml > w.yaml
   mco-rescue render worker w.yaml > rendered.json

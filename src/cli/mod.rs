@@ -2,6 +2,7 @@
 
 mod access;
 mod apply;
+mod butane;
 mod cache;
 mod change;
 mod cluster;
@@ -237,6 +238,14 @@ pub enum Command {
     /// the operator would give it, for plan and apply.
     #[command(after_long_help = examples::RENDER)]
     Render(RenderArgs),
+
+    /// Translate a Butane config of variant openshift into a MachineConfig
+    ///
+    /// Changes nothing. Prints the MachineConfig as Butane does, byte for byte, and what it
+    /// warns of on standard error. The versions are 4.8.0 to 4.22.0, and 4.23.0-experimental.
+    /// Ends with exit code 1 when the config is refused.
+    #[command(after_long_help = examples::BUTANE)]
+    Butane(ButaneArgs),
 
     /// Make what the cluster's controllers would make of a changed object: a mirror, a
     /// kubelet limit, a runtime option
@@ -972,6 +981,27 @@ pub struct ReportArgs {
     pub out: Option<PathBuf>,
 }
 
+/// What to translate.
+#[derive(Debug, Args)]
+pub struct ButaneArgs {
+    /// The Butane config, a path of this machine; `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
+
+    /// The directory with the files that the config names: `local`, `contents_local`,
+    /// `ssh_authorized_keys_local` and `trees`; nothing outside of it is read
+    #[arg(short = 'd', long, value_name = "DIR")]
+    pub files_dir: Option<PathBuf>,
+
+    /// Print the Ignition config alone, as JSON
+    #[arg(long)]
+    pub raw: bool,
+
+    /// Refuse a config with warnings
+    #[arg(long)]
+    pub strict: bool,
+}
+
 /// What to render.
 #[derive(Debug, Args)]
 pub struct RenderArgs {
@@ -1423,6 +1453,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(ui, args),
         Command::Fetch(args) => fetch::run(ui, args),
         Command::Cache(command) => cache::run(ui, command),
+        Command::Butane(args) => butane::run(ui, args),
         Command::Render(args) => render::run(args),
         Command::Change(command) => change::run(ui, command),
 

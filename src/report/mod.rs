@@ -3,6 +3,7 @@
 //! Values in, strings out; printing is in one function, [`print()`], alone.
 
 pub mod after;
+pub mod butane;
 pub mod change;
 pub mod complete;
 pub mod console;

@@ -1,5 +1,6 @@
 //! The operator's other controllers, offline.
 
+mod butane;
 mod change;
 mod keep;
 mod kubelet;

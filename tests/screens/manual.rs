@@ -283,7 +283,8 @@ fn named_options(prose: &str) -> BTreeSet<String> {
         .collect()
 }
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
+    "butane",
     "apply",
     "pivot",
     "plan",

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use mco_rescue::age::{self, Recipient};
+use mco_rescue::butane;
 use mco_rescue::checkpoint;
 use mco_rescue::command::HostRunner;
 use mco_rescue::command::bootc::BootcStatus;
@@ -56,7 +57,7 @@ use serde_json::{Map, Value, json};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("document", document),
     ("data_url", data_url),
     ("gunzip", gunzip),
@@ -77,6 +78,7 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("fleet", fleet_documents),
     ("kubelet_configs", kubelet_configs),
     ("registries", registry_objects),
+    ("butane", butane_configs),
 ];
 
 /// A document of any kind: it is refused with at least one error, or it can be planned on a node.
@@ -939,4 +941,28 @@ pub fn registry_objects(data: &[u8]) {
     let made = registries.into_iter().flat_map(|config| &config.files);
     let made = made.map(|file| (file.path.clone(), file.contents.clone()));
     let _ = mirror_files::invert(&made.collect());
+}
+
+/// A Butane config: it is refused with a reason, or its MachineConfig is text that is read back as the same object.
+pub fn butane_configs(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let _ = butane::is_butane(&text);
+    for raw in [false, true] {
+        let translation = butane::translate(&text, None, butane::Options { raw });
+        assert_eq!(translation.output.is_some(), translation.error.is_none());
+        assert!(
+            translation
+                .report
+                .iter()
+                .all(|entry| entry.line > 0 && entry.column > 0)
+        );
+        if let (Some(output), Some(object)) = (&translation.output, &translation.machine_config) {
+            // Go's large numbers are read as floats, and a few line ends differ between readers.
+            if let Ok(read) = yaml::parse(output)
+                && !output.contains("e+")
+            {
+                assert_eq!(&read, object);
+            }
+        }
+    }
 }

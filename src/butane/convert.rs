@@ -1,0 +1,162 @@
+//! From the values of the input to those of Ignition, one to one but for contents.
+
+use serde_json::Value;
+
+use super::data_url::make_data_url;
+use super::out::{Out, camel};
+use super::report::{Path, Report};
+use super::schema::{CONFIG, Kind, Record};
+use super::version::Version;
+use super::{FilesDir, files};
+
+/// The translation of one input while it goes on.
+pub(super) struct Translator<'a> {
+    /// The version of the input.
+    pub(super) version: Version,
+    /// The files that the input names.
+    pub(super) files: Option<&'a dyn FilesDir>,
+    /// What was found.
+    pub(super) report: Report,
+    /// True if contents were packed.
+    pub(super) packed: bool,
+}
+
+impl Translator<'_> {
+    /// Converts the part of the input that is Ignition's.
+    pub(super) fn convert(&mut self, input: &Value) -> Out {
+        let top = Path::default();
+        let mut config = self.record(&CONFIG, input, &top);
+        let version = Out::leaf(&Path::of(&["version"]), self.version.ignition);
+        let at = Path::of(&["ignition"]);
+        let mut ignition = config.get("ignition").cloned();
+        let ignition = ignition.get_or_insert_with(|| Out::map(&at, Vec::new()));
+        ignition.set("version", version);
+        config.set("ignition", ignition.clone());
+        config
+    }
+
+    /// Converts a mapping.
+    fn record(&mut self, record: &Record, value: &Value, at: &Path) -> Out {
+        let mut out = Out::map(at, Vec::new());
+        for field in record.fields_at(self.version.level) {
+            if let Some(value) = value.get(field.name).filter(|_| field.is_output) {
+                let at = at.key(field.name);
+                if let Some(new) = self.field(field.name, field.kind, value, &at) {
+                    out.set(&camel(field.name), new);
+                }
+            }
+        }
+        match record.name {
+            "Resource" => self.add_contents(&mut out, value, at),
+            "PasswdUser" => self.add_local_keys(&mut out, value, at),
+            "Unit" | "Dropin" => self.add_local_text(&mut out, value, at),
+            _ => {}
+        }
+        out
+    }
+
+    fn field(&mut self, name: &str, kind: Kind, value: &Value, at: &Path) -> Option<Out> {
+        match kind {
+            Kind::Record(record) => Some(self.record(record, value, at)),
+            Kind::Records(record) => {
+                let items = value.as_array().into_iter().flatten().enumerate();
+                let items = items.map(|(index, item)| self.record(record, item, &at.index(index)));
+                Some(Out::list(at, items.collect()))
+            }
+            Kind::Texts(_) => {
+                let items = value.as_array().into_iter().flatten().enumerate();
+                let items = items.map(|(index, item)| Out::leaf(&at.index(index), item.clone()));
+                Some(Out::list(at, items.collect()))
+            }
+            // Go leaves out a number that is 0 and cannot be missing.
+            Kind::Number if name == "number" && value == 0 => None,
+            _ => Some(Out::leaf(at, value.clone())),
+        }
+    }
+
+    /// Reads a file that the input names.
+    ///
+    /// # Errors
+    /// Butane's words.
+    pub(super) fn read_local(&self, local: &str) -> Result<Vec<u8>, String> {
+        let dir = self.files.ok_or(files::NO_FILES_DIR)?;
+        let path = files::path_within(local).ok_or(files::ESCAPE)?;
+        dir.read(&path)
+    }
+
+    /// `inline` and `local` of a resource.
+    fn add_contents(&mut self, out: &mut Out, value: &Value, at: &Path) {
+        if let Some(local) = value.get("local").and_then(Value::as_str) {
+            let at = at.key("local");
+            match self.read_local(local) {
+                Ok(contents) => self.set_contents(out, &contents, &at),
+                Err(message) => return self.report.error(at, message),
+            }
+        }
+        if let Some(inline) = value.get("inline").and_then(Value::as_str) {
+            self.set_contents(out, inline.as_bytes(), &at.key("inline"));
+        }
+    }
+
+    /// Sets the source of a resource, and its compression unless the user gave one.
+    pub(super) fn set_contents(&mut self, out: &mut Out, contents: &[u8], from: &Path) {
+        let own = out.text("compression").is_some_and(|text| !text.is_empty());
+        let url = make_data_url(contents, !own && self.version.packs());
+        self.packed |= url.packed;
+        out.set("source", Out::leaf(from, url.url));
+        if !own {
+            let compression = if url.packed { "gzip" } else { "" };
+            out.set("compression", Out::leaf(from, compression));
+        }
+    }
+
+    /// `ssh_authorized_keys_local` of a user: one key a line.
+    fn add_local_keys(&mut self, out: &mut Out, value: &Value, at: &Path) {
+        let list = value.get("ssh_authorized_keys_local");
+        let list = list
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        if list.is_empty() {
+            return;
+        }
+        let at = at.key("ssh_authorized_keys_local");
+        if self.files.is_none() {
+            return self.report.error(at, files::NO_FILES_DIR);
+        }
+        for (index, file) in list.iter().enumerate() {
+            let at = at.index(index);
+            let text = match self.read_local(file.as_str().unwrap_or_default()) {
+                Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                Err(message) => {
+                    self.report.error(at, message);
+                    continue;
+                }
+            };
+            let lines = text
+                .split('\n')
+                .map(|line| line.strip_suffix('\r').unwrap_or(line));
+            let keys = lines.filter(|line| !line.is_empty());
+            let keys: Vec<Out> = keys.map(|line| Out::leaf(&at, line)).collect();
+            if let Some(all) = out.list_mut("sshAuthorizedKeys", &at) {
+                all.extend(keys);
+            }
+        }
+    }
+
+    /// `contents_local` of a unit or a drop-in.
+    fn add_local_text(&mut self, out: &mut Out, value: &Value, at: &Path) {
+        let local = value.get("contents_local").and_then(Value::as_str);
+        let Some(local) = local.filter(|local| !local.is_empty()) else {
+            return;
+        };
+        let at = at.key("contents_local");
+        match self.read_local(local) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                out.set("contents", Out::leaf(&at, text));
+            }
+            Err(message) => self.report.error(at, message),
+        }
+    }
+}

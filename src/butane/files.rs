@@ -1,0 +1,298 @@
+//! Files and trees of files that an input names.
+
+use super::convert::Translator;
+use super::out::Out;
+use super::report::Path;
+use serde_json::Value;
+
+/// Butane's words where there is no directory.
+pub(super) const NO_FILES_DIR: &str =
+    "local file paths are relative to a files directory that must be specified with -d/--files-dir";
+/// Butane's words on a path that leads out.
+pub(super) const ESCAPE: &str = "local file path traverses outside the files directory";
+const NODE_EXISTS: &str = "matching filesystem node has existing contents or different type";
+const FILE_TYPE: &str = "trees may only contain files, directories, and symlinks";
+
+/// The directory with the files that an input may name. Paths have no `..`, and no slash at their begin; the empty path
+/// is the directory itself.
+pub trait FilesDir {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A message that names the file.
+    fn read(&self, path: &str) -> Result<Vec<u8>, String>;
+
+    /// Lists what is below a directory: the names of each directory sorted by their bytes, and what is in a directory
+    /// at its place.
+    ///
+    /// # Errors
+    /// A message that names the directory; `root of tree must be a directory` if it is something else.
+    fn walk(&self, path: &str) -> Result<Vec<TreeEntry>, String>;
+}
+
+/// An entry of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// Its path from the top of the tree; empty for the top itself.
+    pub path: String,
+    /// Its type.
+    pub kind: TreeEntryKind,
+}
+
+/// The type of an entry of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TreeEntryKind {
+    /// A directory.
+    Directory,
+    /// A file; true if it has any bit for execution.
+    File(bool),
+    /// A symbolic link, with its target.
+    Link(String),
+    /// A device, pipe or socket.
+    Other,
+    /// An entry that cannot be read, with the message.
+    Unreadable(String),
+}
+
+/// Returns a path below the directory without `.`, `..` and doubled slashes; `None` if it leads out.
+pub(super) fn path_within(local: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in local.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Joins two paths as Go's `path.Join` does.
+fn join_paths(base: &str, below: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    let absolute = base.starts_with('/');
+    for part in base.split('/').chain(below.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            ".." if absolute => {}
+            part => parts.push(part),
+        }
+    }
+    match (absolute, parts.is_empty()) {
+        (true, _) => format!("/{}", parts.join("/")),
+        (false, true) => ".".to_owned(),
+        (false, false) => parts.join("/"),
+    }
+}
+
+/// A tree of the input, and the attributes that its files get.
+struct Tree<'t> {
+    at: Path,
+    local: String,
+    target: &'t str,
+    settings: &'t Value,
+}
+
+impl Translator<'_> {
+    /// Adds the files of all trees.
+    pub(super) fn add_trees(&mut self, config: &mut Out, input: &Value) {
+        let trees = input.pointer("/storage/trees").and_then(Value::as_array);
+        for (index, tree) in trees.into_iter().flatten().enumerate() {
+            let at = Path::of(&["storage", "trees"]).index(index);
+            let Some(dir) = self.files else {
+                return self.report.error(at, NO_FILES_DIR);
+            };
+            let text = |key| tree.get(key).and_then(Value::as_str).unwrap_or_default();
+            let Some(local) = path_within(text("local")) else {
+                self.report.error(at, ESCAPE);
+                continue;
+            };
+            let entries = match dir.walk(&local) {
+                Ok(entries) => entries,
+                Err(message) => {
+                    self.report.error(at, message);
+                    continue;
+                }
+            };
+            let target = Some(text("path")).filter(|path| !path.is_empty());
+            let tree = Tree {
+                at,
+                local,
+                target: target.unwrap_or("/"),
+                settings: tree,
+            };
+            for entry in entries {
+                if let Err(message) = self.add_entry(config, &tree, &entry) {
+                    self.report.error(tree.at.clone(), message);
+                }
+            }
+        }
+    }
+
+    fn add_entry(
+        &mut self,
+        config: &mut Out,
+        tree: &Tree<'_>,
+        entry: &TreeEntry,
+    ) -> Result<(), String> {
+        let path = join_paths(tree.target, &entry.path);
+        match &entry.kind {
+            TreeEntryKind::Directory => add_directory(config, tree, &path),
+            TreeEntryKind::File(executable) => {
+                let local = join_paths(&tree.local, &entry.path);
+                self.add_tree_file(config, tree, &path, &local, *executable)
+            }
+            TreeEntryKind::Link(target) => add_link(config, tree, &path, target),
+            TreeEntryKind::Other => Err(FILE_TYPE.to_owned()),
+            TreeEntryKind::Unreadable(message) => Err(message.clone()),
+        }
+    }
+
+    fn add_tree_file(
+        &mut self,
+        config: &mut Out,
+        tree: &Tree<'_>,
+        path: &str,
+        local: &str,
+        executable: bool,
+    ) -> Result<(), String> {
+        let at = &tree.at;
+        let listed = position(config, "files", path);
+        if listed.is_none() && exists(config, path) {
+            return Err(NODE_EXISTS.to_owned());
+        }
+        let mut file = match listed
+            .and_then(|index| config.at(&["storage"])?.items("files").get(index).cloned())
+        {
+            Some(file) => file,
+            None => new_node(tree, path),
+        };
+        let contents = file.get("contents").cloned();
+        let mut contents = contents.unwrap_or_else(|| Out::map(at, Vec::new()));
+        if contents
+            .text("source")
+            .is_some_and(|source| !source.is_empty())
+        {
+            return Err(NODE_EXISTS.to_owned());
+        }
+        let bytes = self.read_local(local)?;
+        self.set_contents(&mut contents, &bytes, at);
+        contents.from = at.clone();
+        file.set("contents", contents);
+        if file.get("mode").is_none() {
+            let given = tree.settings.get("file_mode").and_then(Value::as_i64);
+            let usual = if executable { 0o755 } else { 0o644 };
+            file.set("mode", Out::leaf(at, given.unwrap_or(usual)));
+        }
+        put_node(config, "files", listed, file);
+        Ok(())
+    }
+}
+
+/// A file, directory or link that a tree brings.
+fn new_node(tree: &Tree<'_>, path: &str) -> Out {
+    let at = &tree.at;
+    let mut node = Out::map(at, vec![("path", Out::leaf(at, path))]);
+    for key in ["group", "user"] {
+        if let Some(owner) = tree.settings.get(key) {
+            node.set(key, Out::of(at, owner));
+        }
+    }
+    node
+}
+
+/// A directory is only made where the tree gives it a mode or an owner.
+fn add_directory(config: &mut Out, tree: &Tree<'_>, path: &str) -> Result<(), String> {
+    let settings = tree.settings;
+    if ["dir_mode", "user", "group"]
+        .iter()
+        .all(|key| settings.get(key).is_none())
+    {
+        return Ok(());
+    }
+    if exists(config, path) {
+        return Err(NODE_EXISTS.to_owned());
+    }
+    let mut directory = new_node(tree, path);
+    let mode = settings.get("dir_mode").and_then(Value::as_i64);
+    directory.set("mode", Out::leaf(&tree.at, mode.unwrap_or(0o755)));
+    put_node(config, "directories", None, directory);
+    Ok(())
+}
+
+fn add_link(config: &mut Out, tree: &Tree<'_>, path: &str, target: &str) -> Result<(), String> {
+    let listed = position(config, "links", path);
+    let known =
+        listed.and_then(|index| config.at(&["storage"])?.items("links").get(index).cloned());
+    let mut link = match known {
+        Some(link) if link.text("target").is_some_and(|target| !target.is_empty()) => {
+            return Err(NODE_EXISTS.to_owned());
+        }
+        Some(link) => link,
+        None if exists(config, path) => return Err(NODE_EXISTS.to_owned()),
+        None => new_node(tree, path),
+    };
+    link.set("target", Out::leaf(&tree.at, target));
+    put_node(config, "links", listed, link);
+    Ok(())
+}
+
+fn position(config: &Out, list: &str, path: &str) -> Option<usize> {
+    let nodes = config.at(&["storage"])?.items(list);
+    nodes
+        .iter()
+        .rposition(|node| node.text("path") == Some(path))
+}
+
+/// Returns true if a path is listed already.
+pub(super) fn exists(config: &Out, path: &str) -> bool {
+    let lists = ["files", "directories", "links"];
+    lists
+        .iter()
+        .any(|list| position(config, list, path).is_some())
+}
+
+/// Puts an entry in the place of a listed one, or at the end.
+pub(super) fn put_node(config: &mut Out, list: &str, listed: Option<usize>, node: Out) {
+    if config.get("storage").is_none() {
+        config.set("storage", Out::map(&node.from, Vec::new()));
+    }
+    let from = node.from.clone();
+    let nodes = config
+        .get_mut("storage")
+        .and_then(|storage| storage.list_mut(list, &from));
+    let Some(nodes) = nodes else { return };
+    match listed.and_then(|index| nodes.get_mut(index)) {
+        Some(old) => *old = node,
+        None => nodes.push(node),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_within_the_directory() {
+        assert_eq!(path_within("a//b/./c").as_deref(), Some("a/b/c"));
+        assert_eq!(path_within("/a/../b").as_deref(), Some("b"));
+        assert_eq!(path_within(".").as_deref(), Some(""));
+        for out in ["..", "../a", "a/../../b", "/.."] {
+            assert_eq!(path_within(out), None, "{out:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_joined_as_go_joins_them() {
+        assert_eq!(join_paths("/", "a/b"), "/a/b");
+        assert_eq!(join_paths("/etc/x/", ""), "/etc/x");
+        assert_eq!(join_paths("etc", "a"), "etc/a");
+        assert_eq!(join_paths("", ""), ".");
+        assert_eq!(join_paths("/../etc", "a"), "/etc/a");
+    }
+}

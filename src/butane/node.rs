@@ -1,0 +1,345 @@
+//! The YAML of an input, with the line and column of each node as Go's yaml.v3 counts them.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
+
+/// Deeper nesting than this is no Butane config.
+const MAX_DEPTH: usize = 64;
+
+/// A place in the text, both numbers from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Mark {
+    /// Number of the line.
+    pub(super) line: usize,
+    /// Number of the character on it.
+    pub(super) column: usize,
+}
+
+/// One node of the text.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// The place where it begins.
+    pub(super) mark: Mark,
+    /// Its value.
+    pub(super) value: NodeValue,
+}
+
+/// The value of a node.
+#[derive(Debug)]
+pub(super) enum NodeValue {
+    /// A scalar, not resolved.
+    Scalar(Scalar),
+    /// A list.
+    List(Vec<Rc<Node>>),
+    /// A mapping, in the order of the text.
+    Map(Vec<(Key, Rc<Node>)>),
+    /// The node that an alias stands for; its own place is that of the alias.
+    Alias(Rc<Node>),
+}
+
+/// The text of a scalar, and how it was written.
+#[derive(Debug)]
+pub(super) struct Scalar {
+    /// The text.
+    pub(super) text: String,
+    /// False for quotes and blocks, which are always text.
+    pub(super) is_plain: bool,
+    /// The tag without its prefix, such as `str`.
+    pub(super) tag: Option<String>,
+}
+
+/// The key of a mapping.
+#[derive(Debug)]
+pub(super) struct Key {
+    /// The text; that of a key which is no scalar is empty.
+    pub(super) text: String,
+    /// The place where it begins.
+    pub(super) mark: Mark,
+    /// True if it is a plain scalar.
+    pub(super) is_plain: bool,
+}
+
+impl Node {
+    /// The node itself, or the one that an alias stands for.
+    pub(super) fn target(&self) -> &Self {
+        match &self.value {
+            NodeValue::Alias(target) => target.target(),
+            _ => self,
+        }
+    }
+}
+
+/// Reads the first document of a text; `None` if there is none.
+///
+/// # Errors
+/// The words of Go's yaml.v3, such as `yaml: line 3: did not find expected node content`.
+pub(super) fn parse_first(text: &str) -> Result<Option<Rc<Node>>, String> {
+    let mut reader = Reader {
+        parser: Parser::new_from_str(text),
+        lines: text.lines().collect(),
+        anchors: BTreeMap::new(),
+        depth: 0,
+    };
+    loop {
+        match reader.next_event()? {
+            (Event::DocumentStart(_), _) => break,
+            (Event::StreamEnd, _) => return Ok(None),
+            _ => {}
+        }
+    }
+    let (event, mark) = reader.next_event()?;
+    let node = reader.read_node(event, mark, None)?;
+    // A broken end of the document is an error as well.
+    reader.next_event()?;
+    Ok(Some(node))
+}
+
+struct Reader<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    lines: Vec<&'a str>,
+    anchors: BTreeMap<usize, Rc<Node>>,
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next_event(&mut self) -> Result<(Event<'a>, Mark), String> {
+        let next: Option<Result<(Event<'a>, Span), ScanError>> = self.parser.next_event();
+        match next {
+            Some(Ok((event, span))) => {
+                let mark = Mark {
+                    line: span.start.line(),
+                    column: span.start.col() + 1,
+                };
+                Ok((event, mark))
+            }
+            Some(Err(error)) => Err(self.syntax_error(&error)),
+            None => Ok((Event::StreamEnd, Mark::default())),
+        }
+    }
+
+    /// Reads the node that begins with an event; `key` is the place of the key whose value it is.
+    fn read_node(
+        &mut self,
+        event: Event<'a>,
+        mark: Mark,
+        key: Option<Mark>,
+    ) -> Result<Rc<Node>, String> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(format!("yaml: line {}: exceeded max depth", mark.line));
+        }
+        let (mark, anchor, value) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                let mark = if is_block { self.header_of(mark) } else { mark };
+                let scalar = Scalar {
+                    text: text.into_owned(),
+                    is_plain: style == ScalarStyle::Plain,
+                    tag: tag.map(|tag| tag.suffix.clone()),
+                };
+                (mark, anchor, NodeValue::Scalar(scalar))
+            }
+            Event::SequenceStart(anchor, _) => {
+                let mark = self.dash_of(mark, key);
+                (mark, anchor, NodeValue::List(self.read_items()?))
+            }
+            Event::MappingStart(anchor, _) => (mark, anchor, NodeValue::Map(self.read_entries()?)),
+            Event::Alias(id) => {
+                let target = self.anchors.get(&id).cloned();
+                let target = target.ok_or("yaml: anchor contains itself")?;
+                (mark, 0, NodeValue::Alias(target))
+            }
+            other => return Err(format!("yaml: line {}: unexpected {other:?}", mark.line)),
+        };
+        self.depth -= 1;
+        let node = Rc::new(Node { mark, value });
+        if anchor != 0 {
+            self.anchors.insert(anchor, Rc::clone(&node));
+        }
+        Ok(node)
+    }
+
+    fn read_items(&mut self) -> Result<Vec<Rc<Node>>, String> {
+        let mut items = Vec::new();
+        loop {
+            match self.next_event()? {
+                (Event::SequenceEnd, _) => return Ok(items),
+                (event, mark) => items.push(self.read_node(event, mark, None)?),
+            }
+        }
+    }
+
+    fn read_entries(&mut self) -> Result<Vec<(Key, Rc<Node>)>, String> {
+        let mut entries = Vec::new();
+        loop {
+            let (event, mark) = self.next_event()?;
+            if event == Event::MappingEnd {
+                return Ok(entries);
+            }
+            let node = self.read_node(event, mark, None)?;
+            let (text, is_plain) = match &node.target().value {
+                NodeValue::Scalar(scalar) => (scalar.text.clone(), scalar.is_plain),
+                _ => (String::new(), false),
+            };
+            let key = Key {
+                text,
+                mark: node.mark,
+                is_plain,
+            };
+            let (event, mark) = self.next_event()?;
+            let value = self.read_node(event, mark, Some(key.mark))?;
+            entries.push((key, value));
+        }
+    }
+
+    fn char_at(&self, line: usize, column: usize) -> Option<char> {
+        let line = self.lines.get(line.checked_sub(1)?)?;
+        line.chars().nth(column.checked_sub(1)?)
+    }
+
+    /// The place of the first dash of a list. Of a list whose dashes stand below its key, the parser gives the first item.
+    fn dash_of(&self, mark: Mark, key: Option<Mark>) -> Mark {
+        let Some(key) = key else { return mark };
+        let below = key.line < mark.line && key.column < mark.column;
+        if below && self.char_at(mark.line, key.column) == Some('-') {
+            let column = key.column;
+            return Mark { column, ..mark };
+        }
+        mark
+    }
+
+    /// The place of the `|` or `>` above the text of a block, or of the tag or anchor before it.
+    fn header_of(&self, mark: Mark) -> Mark {
+        for number in (1..=mark.line).rev() {
+            let Some(line) = self.lines.get(number - 1) else {
+                continue;
+            };
+            if let Some(start) = block_header(line) {
+                let column = 1 + line.get(..start).unwrap_or_default().chars().count();
+                return Mark {
+                    line: number,
+                    column,
+                };
+            }
+            if number < mark.line && !line.trim().is_empty() {
+                break;
+            }
+        }
+        mark
+    }
+
+    /// The words of yaml.v3 for an error of our parser.
+    fn syntax_error(&self, error: &ScanError) -> String {
+        let line = error.marker().line();
+        let known = SYNTAX.iter().find(|row| error.info().contains(row.0));
+        let (text, is_scanners) = known.map_or((error.info(), true), |row| (row.1, row.2));
+        // The parser of yaml.v3 counts its lines from 0, and its scanner mends that.
+        let line = if is_scanners {
+            line
+        } else {
+            line.saturating_sub(1)
+        };
+        match line {
+            0 => format!("yaml: {text}"),
+            _ => format!("yaml: line {line}: {text}"),
+        }
+    }
+}
+
+/// A part of our parser's message, yaml.v3's own, and true if its scanner says it.
+const SYNTAX: [(&str, &str, bool); 14] = [
+    (
+        "did not find expected node content",
+        "did not find expected node content",
+        false,
+    ),
+    (
+        "did not find expected key",
+        "did not find expected key",
+        false,
+    ),
+    (
+        "did not find expected '-' indicator",
+        "did not find expected '-' indicator",
+        false,
+    ),
+    (
+        "did not find expected ',' or '}'",
+        "did not find expected ',' or '}'",
+        false,
+    ),
+    (
+        "expected ',' or ']'",
+        "did not find expected ',' or ']'",
+        false,
+    ),
+    (
+        "mapping values are not allowed",
+        "mapping values are not allowed in this context",
+        true,
+    ),
+    ("tabs disallowed", TOKEN, true),
+    ("unexpected character", TOKEN, true),
+    (
+        "found unexpected end of stream",
+        "found unexpected end of stream",
+        true,
+    ),
+    (
+        "unknown escape character",
+        "found unknown escape character",
+        true,
+    ),
+    ("simple key expect ':'", "could not find expected ':'", true),
+    (
+        "block sequence entries are not allowed",
+        "block sequence entries are not allowed in this context",
+        true,
+    ),
+    (
+        "did not find expected <document start>",
+        "did not find expected <document start>",
+        false,
+    ),
+    ("found unknown anchor", "unknown anchor referenced", true),
+];
+
+const TOKEN: &str = "found character that cannot start any token";
+
+/// The number of the byte at which the header of a block begins, with its tag and anchor, if a line ends with one.
+fn block_header(line: &str) -> Option<usize> {
+    let code = match line.rfind(" #") {
+        Some(at) if line.get(..at).is_some_and(ends_with_header) => line.get(..at)?,
+        _ => line,
+    };
+    if !ends_with_header(code) {
+        return None;
+    }
+    let mut start = last_word(code.trim_end())?;
+    loop {
+        let before = code.get(..start)?.trim_end();
+        match last_word(before) {
+            Some(at)
+                if before
+                    .get(at..)
+                    .is_some_and(|word| word.starts_with(['!', '&'])) =>
+            {
+                start = at;
+            }
+            _ => return Some(start),
+        }
+    }
+}
+
+fn last_word(text: &str) -> Option<usize> {
+    (!text.is_empty()).then(|| text.rfind([' ', '\t']).map_or(0, |at| at + 1))
+}
+
+fn ends_with_header(text: &str) -> bool {
+    let text = text.trim_end();
+    let word = last_word(text).and_then(|at| text.get(at..));
+    let rest = word.and_then(|word| word.strip_prefix(['|', '>']));
+    rest.is_some_and(|rest| rest.chars().all(|c| matches!(c, '+' | '-' | '0'..='9')))
+}

@@ -1,0 +1,316 @@
+//! The output while it is made: each value with the place of the input that it comes from.
+
+use serde_json::{Map, Value};
+
+use super::report::Path;
+
+/// A value of the output.
+#[derive(Debug, Clone)]
+pub(super) struct Out {
+    /// The place of the input that it comes from.
+    pub(super) from: Path,
+    /// The value.
+    pub(super) value: OutValue,
+}
+
+/// The forms of a value.
+#[derive(Debug, Clone)]
+pub(super) enum OutValue {
+    /// Text, a number or a boolean.
+    Leaf(Value),
+    /// A list.
+    List(Vec<Out>),
+    /// A mapping, in Ignition's own order of the keys.
+    Map(Vec<(String, Out)>),
+}
+
+impl Out {
+    /// A value that is no list and no mapping.
+    pub(super) fn leaf(from: &Path, value: impl Into<Value>) -> Self {
+        Self {
+            from: from.clone(),
+            value: OutValue::Leaf(value.into()),
+        }
+    }
+
+    /// A list.
+    pub(super) fn list(from: &Path, items: Vec<Self>) -> Self {
+        Self {
+            from: from.clone(),
+            value: OutValue::List(items),
+        }
+    }
+
+    /// A mapping.
+    pub(super) fn map(from: &Path, entries: Vec<(&str, Self)>) -> Self {
+        let entries = entries
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value));
+        Self {
+            from: from.clone(),
+            value: OutValue::Map(entries.collect()),
+        }
+    }
+
+    /// All of a JSON value, from one place.
+    pub(super) fn of(from: &Path, value: &Value) -> Self {
+        let value = match value {
+            Value::Array(items) => {
+                OutValue::List(items.iter().map(|item| Self::of(from, item)).collect())
+            }
+            Value::Object(entries) => {
+                let entries = entries
+                    .iter()
+                    .map(|(key, value)| (key.clone(), Self::of(from, value)));
+                OutValue::Map(entries.collect())
+            }
+            other => OutValue::Leaf(other.clone()),
+        };
+        Self {
+            from: from.clone(),
+            value,
+        }
+    }
+
+    /// The value at a key.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        match &self.value {
+            OutValue::Map(entries) => entries
+                .iter()
+                .find(|entry| entry.0 == key)
+                .map(|entry| &entry.1),
+            _ => None,
+        }
+    }
+
+    /// The value at a key, to be changed.
+    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
+        match &mut self.value {
+            OutValue::Map(entries) => {
+                let entry = entries.iter_mut().find(|entry| entry.0 == key);
+                entry.map(|entry| &mut entry.1)
+            }
+            _ => None,
+        }
+    }
+
+    /// The value at the end of a path of keys.
+    pub(super) fn at(&self, keys: &[&str]) -> Option<&Self> {
+        keys.iter().try_fold(self, |value, key| value.get(key))
+    }
+
+    /// The text at a key.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.get(key)?.as_text()
+    }
+
+    /// The value, if it is text.
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            OutValue::Leaf(value) => value.as_str(),
+            _ => None,
+        }
+    }
+
+    /// The number at a key.
+    pub(super) fn number(&self, key: &str) -> Option<i64> {
+        match &self.get(key)?.value {
+            OutValue::Leaf(value) => value.as_i64(),
+            _ => None,
+        }
+    }
+
+    /// True if the boolean at a key is true.
+    pub(super) fn is_true(&self, key: &str) -> bool {
+        matches!(
+            self.get(key).map(|flag| &flag.value),
+            Some(OutValue::Leaf(Value::Bool(true)))
+        )
+    }
+
+    /// The items of the list at a key.
+    pub(super) fn items(&self, key: &str) -> &[Self] {
+        match self.get(key).map(|list| &list.value) {
+            Some(OutValue::List(items)) => items,
+            _ => &[],
+        }
+    }
+
+    /// The place of a value that is missing: that of the nearest value above it, and its own keys as the input names them.
+    pub(super) fn place_of(&self, keys: &[&str]) -> Path {
+        let mut value = self;
+        let mut rest = keys.iter();
+        let mut last = None;
+        for key in rest.by_ref() {
+            match value.get(key) {
+                Some(next) => value = next,
+                None => {
+                    last = Some(key);
+                    break;
+                }
+            }
+        }
+        let missing = last.into_iter().chain(rest);
+        missing.fold(value.from.clone(), |path, key| path.key(&snake(key)))
+    }
+
+    /// Sets a value. A new key is put where Ignition has it: in a file by the order of its type, elsewhere by the alphabet.
+    pub(super) fn set(&mut self, key: &str, new: Self) {
+        let OutValue::Map(entries) = &mut self.value else {
+            return;
+        };
+        if let Some(entry) = entries.iter_mut().find(|entry| entry.0 == key) {
+            entry.1 = new;
+            return;
+        }
+        let is_node = entries.iter().any(|entry| entry.0 == "path");
+        let own = rank(key, is_node);
+        let at = entries
+            .iter()
+            .position(|entry| rank(&entry.0, is_node) > own);
+        entries.insert(at.unwrap_or(entries.len()), (key.to_owned(), new));
+    }
+
+    /// The list at a key, which is made if it is missing.
+    pub(super) fn list_mut(&mut self, key: &str, from: &Path) -> Option<&mut Vec<Self>> {
+        if self.items(key).is_empty() {
+            self.set(key, Self::list(from, Vec::new()));
+        }
+        match &mut self.get_mut(key)?.value {
+            OutValue::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The value without places, and without empty lists and mappings.
+    pub(super) fn to_json(&self) -> Value {
+        self.pruned().unwrap_or_else(|| Value::Object(Map::new()))
+    }
+
+    fn pruned(&self) -> Option<Value> {
+        match &self.value {
+            OutValue::Leaf(value) => Some(value.clone()),
+            OutValue::List(items) if items.is_empty() => None,
+            OutValue::List(items) => {
+                let items = items.iter().map(Self::to_json);
+                Some(Value::Array(items.collect()))
+            }
+            OutValue::Map(entries) => {
+                let kept = entries
+                    .iter()
+                    .filter_map(|(key, value)| Some((key.clone(), value.pruned()?)));
+                let kept: Map<String, Value> = kept.collect();
+                (!kept.is_empty()).then_some(Value::Object(kept))
+            }
+        }
+    }
+}
+
+/// The order of a key. What a file, a directory and a link share stands before what is their own.
+fn rank(key: &str, is_node: bool) -> (bool, &str) {
+    let own = ["append", "contents", "mode", "hard", "target"];
+    (is_node && own.contains(&key), key)
+}
+
+/// The key of Ignition for a key of the input: `size_mib` is `sizeMiB`.
+pub(super) fn camel(key: &str) -> String {
+    let (key, end) = match key.strip_suffix("_mib") {
+        Some(key) => (key, "MiB"),
+        None => (key, ""),
+    };
+    let mut out = String::with_capacity(key.len());
+    let mut upper = false;
+    for c in key.chars() {
+        match c {
+            '_' => upper = true,
+            c if upper => {
+                out.extend(c.to_uppercase());
+                upper = false;
+            }
+            c => out.push(c),
+        }
+    }
+    out + end
+}
+
+/// The key of the input for a key of Ignition.
+pub(super) fn snake(key: &str) -> String {
+    let mut out = String::with_capacity(key.len() + 2);
+    for c in key.replace("MiB", "_mib").chars() {
+        if c.is_ascii_uppercase() {
+            out.push('_');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out
+}
+
+/// Merges what sugar made under the user's own values, as Ignition merges a child into its parent.
+pub(super) fn merge(parent: Out, child: Out) -> Out {
+    let (parent_entries, child_entries) = match (parent.value, child.value) {
+        (OutValue::Map(parent), OutValue::Map(child)) => (parent, child),
+        (_, value) => {
+            return Out {
+                from: child.from,
+                value,
+            };
+        }
+    };
+    let mut merged = Out {
+        from: child.from,
+        value: OutValue::Map(child_entries),
+    };
+    for (key, below) in parent_entries {
+        let value = match merged.get(&key).cloned() {
+            None => below,
+            Some(above) => match (&below.value, &above.value) {
+                (OutValue::List(_), OutValue::List(_)) => merge_lists(&key, below, above),
+                (OutValue::Map(_), OutValue::Map(_)) => merge(below, above),
+                _ => above,
+            },
+        };
+        merged.set(&key, value);
+    }
+    merged
+}
+
+fn merge_lists(key: &str, parent: Out, child: Out) -> Out {
+    let (OutValue::List(parents), OutValue::List(children)) = (parent.value, child.value) else {
+        return Out::list(&child.from, Vec::new());
+    };
+    let appended = ["options", "openOptions", "mountOptions", "append"].contains(&key);
+    let mut items = parents;
+    for item in children {
+        let own = key_of(key, &item);
+        let twin = items
+            .iter()
+            .position(|other| !appended && key_of(key, other) == own);
+        match twin {
+            Some(at) => {
+                let below = items.remove(at);
+                items.insert(at, merge(below, item));
+            }
+            None => items.push(item),
+        }
+    }
+    Out::list(&child.from, items)
+}
+
+/// The key by which two items of a list are the same to Ignition.
+pub(super) fn key_of(list: &str, item: &Out) -> String {
+    if let Some(text) = item.as_text() {
+        return text.to_owned();
+    }
+    let field = match list {
+        "files" | "directories" | "links" => "path",
+        "disks" | "filesystems" => "device",
+        "partitions" => match item.number("number") {
+            Some(number) if number != 0 => return format!("number:{number}"),
+            _ => return format!("label:{}", item.text("label").unwrap_or_default()),
+        },
+        "tang" => "url",
+        "merge" | "append" | "certificateAuthorities" => "source",
+        _ => "name",
+    };
+    item.text(field).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,173 @@
+//! Entries of a report, with their place in the input.
+
+use std::fmt;
+
+use super::node::{Mark, Node, NodeValue};
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A key of a mapping.
+    Key(String),
+    /// The key itself, not its value.
+    KeyItself(String),
+    /// An item of a list, from 0.
+    Index(usize),
+}
+
+/// The path of a value of the input, from the top.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Path(Vec<Step>);
+
+impl Path {
+    /// The path of a list of keys.
+    pub(super) fn of(keys: &[&str]) -> Self {
+        Self(
+            keys.iter()
+                .map(|key| Step::Key((*key).to_owned()))
+                .collect(),
+        )
+    }
+
+    /// The path of a key below this one.
+    pub(super) fn key(&self, key: &str) -> Self {
+        self.with(Step::Key(key.to_owned()))
+    }
+
+    /// The path of an item below this one.
+    pub(super) fn index(&self, index: usize) -> Self {
+        self.with(Step::Index(index))
+    }
+
+    /// The same with one more step.
+    pub(super) fn with(&self, step: Step) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Self(steps)
+    }
+
+    /// The place of the deepest node on this path.
+    pub(super) fn mark_in(&self, root: &Node) -> Mark {
+        let mut node = root;
+        for step in &self.0 {
+            let next = match (step, &node.value) {
+                (Step::Key(key), NodeValue::Map(entries)) => {
+                    let mut all = entries.iter().rev();
+                    all.find(|entry| entry.0.text == *key).map(|entry| &entry.1)
+                }
+                (Step::KeyItself(key), NodeValue::Map(entries)) => {
+                    let entry = entries.iter().find(|entry| entry.0.text == *key);
+                    return entry.map_or(node.mark, |entry| entry.0.mark);
+                }
+                (Step::Index(index), NodeValue::List(items)) => items.get(*index),
+                _ => None,
+            };
+            let Some(next) = next else { break };
+            node = next;
+        }
+        node.mark
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("$")?;
+        self.0.iter().try_for_each(|step| match step {
+            Step::Key(key) | Step::KeyItself(key) => write!(f, ".{key}"),
+            Step::Index(index) => write!(f, ".{index}"),
+        })
+    }
+}
+
+/// Severity of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// Nothing is translated.
+    Error,
+    /// The output is there; the user should know.
+    Warning,
+}
+
+impl EntryKind {
+    /// Its word in the text of an entry.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One entry of the report on an input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportEntry {
+    /// Error or warning.
+    pub kind: EntryKind,
+    /// The path of the value, such as `$.storage.files.0.mode`.
+    pub path: String,
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// Number of the character on it, from 1.
+    pub column: usize,
+    /// Butane's own words.
+    pub message: String,
+}
+
+impl fmt::Display for ReportEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, line, column) = (self.kind.as_str(), self.line, self.column);
+        let place = match self.path.as_str() {
+            "$" => String::new(),
+            path => format!("{path}, "),
+        };
+        write!(
+            f,
+            "{kind} at {place}line {line} col {column}: {}",
+            self.message
+        )
+    }
+}
+
+/// Entries that have no place in the text yet.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    entries: Vec<(EntryKind, Path, String)>,
+}
+
+impl Report {
+    /// Adds an error.
+    pub(super) fn error(&mut self, path: Path, message: impl Into<String>) {
+        self.entries.push((EntryKind::Error, path, message.into()));
+    }
+
+    /// Adds a warning.
+    pub(super) fn warning(&mut self, path: Path, message: impl Into<String>) {
+        self.entries
+            .push((EntryKind::Warning, path, message.into()));
+    }
+
+    /// Adds the entries of another report.
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.entries.append(&mut other.entries);
+    }
+
+    /// Returns true if there is an error among the entries.
+    pub(super) fn is_fatal(&self) -> bool {
+        self.entries.iter().any(|entry| entry.0 == EntryKind::Error)
+    }
+
+    /// The entries with their places.
+    pub(super) fn located_in(self, root: &Node) -> Vec<ReportEntry> {
+        let entries = self.entries.into_iter().map(|(kind, path, message)| {
+            let mark = path.mark_in(root);
+            ReportEntry {
+                kind,
+                path: path.to_string(),
+                line: mark.line,
+                column: mark.column,
+                message,
+            }
+        });
+        entries.collect()
+    }
+}

@@ -1,0 +1,143 @@
+//! What the operator does not take, in the words of Butane.
+
+use super::out::{Out, OutValue};
+use super::report::Report;
+use super::version::{Level, Version};
+
+const USER_FIELD: &str = "fields other than \"name\", \"ssh_authorized_keys\", and \"password_hash\" (4.13.0+) are not supported \
+     in this spec version";
+
+/// Fields of a user that a MachineConfig may not have.
+const USER_FIELDS: [&str; 12] = [
+    "gecos",
+    "groups",
+    "homeDir",
+    "noCreateHome",
+    "noLogInit",
+    "noUserGroup",
+    "passwordHash",
+    "primaryGroup",
+    "shell",
+    "shouldExist",
+    "system",
+    "uid",
+];
+
+/// Checks the values of a config.
+pub(super) fn check_support(config: &Out, version: Version, report: &mut Report) {
+    let storage = config.get("storage");
+    let filesystems = storage
+        .map(|storage| storage.items("filesystems"))
+        .unwrap_or_default();
+    for filesystem in filesystems {
+        if filesystem.text("format") == Some("btrfs") {
+            let message = "btrfs is not supported in this spec version";
+            report.error(filesystem.place_of(&["format"]), message);
+        }
+    }
+    for filesystem in filesystems {
+        if version.level >= Level::V5 && filesystem.text("format") == Some("none") {
+            let message = "format \"none\" is not supported in this spec version";
+            report.error(filesystem.place_of(&["format"]), message);
+        }
+    }
+    for file in storage
+        .map(|storage| storage.items("files"))
+        .unwrap_or_default()
+    {
+        let source = file
+            .get("contents")
+            .and_then(|contents| contents.text("source"));
+        if source.is_some_and(is_foreign) {
+            let message = "file contents source must be data URL in this spec version";
+            report.error(file.place_of(&["contents", "source"]), message);
+        }
+        let mode = file.number("mode").unwrap_or_default();
+        if version.minor >= 10 && mode & !0o777 != 0 {
+            let message = "special mode bits are not supported in this spec version";
+            report.error(file.place_of(&["mode"]), message);
+        }
+    }
+    let users = config.get("passwd").map(|passwd| passwd.items("users"));
+    for user in users.unwrap_or_default() {
+        if user.text("name") != Some("core") {
+            let message = "users other than \"core\" are not supported in this spec version";
+            report.error(user.place_of(&["name"]), message);
+        }
+    }
+}
+
+/// Returns true if a source is a URL of another scheme than `data`. What is no URL is found later.
+fn is_foreign(source: &str) -> bool {
+    let unreadable = source.starts_with(':') || source.chars().any(|c| c.is_ascii_control());
+    !unreadable && !source.to_ascii_lowercase().starts_with("data:")
+}
+
+/// Checks that no field is given that the operator refuses as a whole. The report is empty for raw output.
+pub(super) fn check_fields(config: &Out, version: Version) -> Report {
+    let mut report = Report::default();
+    let mut refuse = |value: Option<&Out>, message: &str| {
+        if let Some(value) = value.filter(|value| !is_empty(value)) {
+            report.error(value.from.clone(), message);
+        }
+    };
+    refuse(
+        config.get("kernelArguments"),
+        "this section cannot be used for kernel arguments in this spec version; use openshift.kernel_arguments instead",
+    );
+    let passwd = config.get("passwd");
+    refuse(
+        passwd.and_then(|passwd| passwd.get("groups")),
+        "groups are not supported in this spec version",
+    );
+    for user in passwd
+        .map(|passwd| passwd.items("users"))
+        .unwrap_or_default()
+    {
+        for key in USER_FIELDS {
+            if key != "passwordHash" || version.minor < 13 {
+                refuse(user.get(key), USER_FIELD);
+            }
+        }
+    }
+    let Some(storage) = config.get("storage") else {
+        return report;
+    };
+    refuse(
+        storage.get("directories"),
+        "directories are not supported in this spec version",
+    );
+    for file in storage.items("files") {
+        refuse(
+            file.get("append"),
+            "appending to files is not supported in this spec version",
+        );
+        let Some(contents) = file.get("contents") else {
+            continue;
+        };
+        if version.minor < 10 && contents.text("compression") != Some("") {
+            refuse(
+                contents.get("compression"),
+                "file compression is not supported in this spec version",
+            );
+        }
+        refuse(
+            contents.get("httpHeaders"),
+            "file HTTP headers are not supported in this spec version",
+        );
+    }
+    refuse(
+        storage.get("links"),
+        "links are not supported in this spec version",
+    );
+    report
+}
+
+/// Returns true for a list without items, and for a mapping of such lists. An empty text is a value.
+fn is_empty(value: &Out) -> bool {
+    match &value.value {
+        OutValue::Leaf(_) => false,
+        OutValue::List(items) => items.is_empty(),
+        OutValue::Map(entries) => entries.iter().all(|entry| is_empty(&entry.1)),
+    }
+}

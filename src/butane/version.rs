@@ -1,0 +1,141 @@
+//! The versions of the variant `openshift`, and how they differ.
+
+/// One version of the variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    /// The number after `4.`.
+    pub(super) minor: u32,
+    /// Butane's version as text, such as `4.22.0`.
+    pub(super) text: &'static str,
+    /// The schema that it is based on.
+    pub(super) level: Level,
+    /// The version of the Ignition config in the output.
+    pub(super) ignition: &'static str,
+}
+
+/// The schema of Fedora CoreOS that a version is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// fcos 1.3
+    V3,
+    /// fcos 1.5
+    V5,
+    /// fcos 1.6
+    V6,
+    /// fcos 1.8-experimental
+    V8,
+}
+
+const fn version(minor: u32, text: &'static str, level: Level, ignition: &'static str) -> Version {
+    Version {
+        minor,
+        text,
+        level,
+        ignition,
+    }
+}
+
+/// Every version with a translator.
+pub(super) const VERSIONS: [Version; 16] = [
+    version(8, "4.8.0", Level::V3, "3.2.0"),
+    version(9, "4.9.0", Level::V3, "3.2.0"),
+    version(10, "4.10.0", Level::V3, "3.2.0"),
+    version(11, "4.11.0", Level::V3, "3.2.0"),
+    version(12, "4.12.0", Level::V3, "3.2.0"),
+    version(13, "4.13.0", Level::V3, "3.2.0"),
+    version(14, "4.14.0", Level::V5, "3.4.0"),
+    version(15, "4.15.0", Level::V5, "3.4.0"),
+    version(16, "4.16.0", Level::V5, "3.4.0"),
+    version(17, "4.17.0", Level::V5, "3.4.0"),
+    version(18, "4.18.0", Level::V5, "3.4.0"),
+    version(19, "4.19.0", Level::V6, "3.5.0"),
+    version(20, "4.20.0", Level::V6, "3.5.0"),
+    version(21, "4.21.0", Level::V6, "3.5.0"),
+    version(22, "4.22.0", Level::V6, "3.5.0"),
+    version(23, "4.23.0-experimental", Level::V8, "3.7.0-experimental"),
+];
+
+impl Version {
+    /// Finds the translator of a version, which is given as a semantic version.
+    pub(super) fn find(text: &str) -> Option<Self> {
+        VERSIONS.into_iter().find(|version| version.text == text)
+    }
+
+    /// Returns true if contents may be packed.
+    pub(super) fn packs(self) -> bool {
+        self.minor >= 10
+    }
+
+    /// Returns true if FIPS mode chooses the cipher of LUKS.
+    pub(super) fn has_fips_cipher(self) -> bool {
+        self.minor <= 19
+    }
+
+    /// Returns true if it is not stable: the operator cannot read what is made of it.
+    pub(super) fn is_experimental(self) -> bool {
+        self.level == Level::V8
+    }
+
+    /// The Go package of a type, which the reader's errors name.
+    pub(super) fn package(self, origin: Origin) -> String {
+        let (base, fcos) = match self.level {
+            Level::V3 => ("v0_3", "v1_3"),
+            Level::V5 => ("v0_5", "v1_5"),
+            Level::V6 => ("v0_6", "v1_6"),
+            Level::V8 => ("v0_8_exp", "v1_8_exp"),
+        };
+        match origin {
+            Origin::Base => base.to_owned(),
+            Origin::Fcos => fcos.to_owned(),
+            Origin::OpenShift if self.is_experimental() => format!("v4_{}_exp", self.minor),
+            Origin::OpenShift => format!("v4_{}", self.minor),
+        }
+    }
+}
+
+/// The layer of Butane that defines a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// What all variants share.
+    Base,
+    /// Fedora CoreOS.
+    Fcos,
+    /// This variant.
+    OpenShift,
+}
+
+/// Returns the canonical text of a semantic version; `None` if it is none.
+pub(super) fn semantic(text: &str) -> Option<String> {
+    let (rest, metadata) = match text.split_once('+') {
+        Some((rest, metadata)) => (rest, Some(metadata)),
+        None => (text, None),
+    };
+    let (numbers, pre_release) = match rest.split_once('-') {
+        Some((numbers, pre_release)) => (numbers, Some(pre_release)),
+        None => (rest, None),
+    };
+    let identifier = |text: &str| {
+        let mut parts = text.split('.');
+        parts.all(|part| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        })
+    };
+    if !pre_release.is_none_or(identifier) || !metadata.is_none_or(identifier) {
+        return None;
+    }
+    let parts: Vec<&str> = numbers.splitn(3, '.').collect();
+    let parsed: Option<Vec<i64>> = parts.iter().map(|part| part.parse().ok()).collect();
+    let parsed = parsed.filter(|parsed| parsed.len() == 3)?;
+    let mut canonical = parsed
+        .iter()
+        .map(i64::to_string)
+        .collect::<Vec<_>>()
+        .join(".");
+    if let Some(pre_release) = pre_release {
+        canonical = format!("{canonical}-{pre_release}");
+    }
+    if let Some(metadata) = metadata {
+        canonical = format!("{canonical}+{metadata}");
+    }
+    Some(canonical)
+}

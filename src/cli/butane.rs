@@ -1,0 +1,246 @@
+//! `butane`: a Butane config of variant `openshift` becomes a MachineConfig.
+
+use std::cell::Cell;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+
+use super::ui::Ui;
+use super::{ButaneArgs, Output};
+use crate::butane::{self, FilesDir, Options, Translation, TreeEntry, TreeEntryKind};
+use crate::error::ExitCode;
+use crate::report;
+use crate::root::{EntryType, ResolveError, Root, RootError, RootPath};
+use crate::source;
+
+/// Largest file that is read; a MachineConfig holds far less.
+const MAX_FILE: u64 = 16 << 20;
+/// Most bytes that are read of all files together.
+const MAX_FILES: u64 = 64 << 20;
+/// Most entries of a tree.
+const MAX_ENTRIES: usize = 20_000;
+/// Deepest directory of a tree.
+const MAX_DEPTH: usize = 64;
+
+/// Runs `butane`.
+pub(super) fn run(ui: &Ui<'_>, args: &ButaneArgs) -> Result<ExitCode> {
+    let bytes = source::read_named(&args.file)?;
+    let name = match args.file.as_str() {
+        "-" => "standard input",
+        file => file,
+    };
+    let text = String::from_utf8(bytes)
+        .with_context(|| format!("{name} is not UTF-8 text; give a Butane config"))?;
+    let files = args.files_dir.as_deref().map(NamedDir::open).transpose()?;
+    let files = files.as_ref().map(|dir| dir as &dyn FilesDir);
+    let mut translation = butane::translate(&text, files, Options { raw: args.raw });
+    if args.strict && translation.error.is_none() && !translation.report.is_empty() {
+        translation.error = Some("Config produced warnings and --strict was specified".to_owned());
+        translation.advice =
+            Some("mend what the report warns of, or leave --strict out".to_owned());
+        translation.output = None;
+        translation.machine_config = None;
+    }
+    if ui.output == Output::Json {
+        report::print(report::butane::to_json(&translation)?.as_bytes())?;
+        return Ok(match translation.error {
+            Some(_) => ExitCode::Error,
+            None => ExitCode::Done,
+        });
+    }
+    print_text(&translation, name)
+}
+
+fn print_text(translation: &Translation, name: &str) -> Result<ExitCode> {
+    let mut error = std::io::stderr();
+    for entry in &translation.report {
+        writeln!(error, "{entry}").context("printing the report")?;
+    }
+    let Some(output) = &translation.output else {
+        let message = translation.error.as_deref().unwrap_or("nothing was made");
+        match &translation.advice {
+            Some(advice) => bail!("{name}: {message}; {advice}"),
+            None => bail!("{name}: {message}"),
+        }
+    };
+    if translation.experimental {
+        log::warn!(
+            "version {} is not stable: the operator cannot read this MachineConfig",
+            translation.version.unwrap_or_default()
+        );
+    }
+    report::print_bytes(format!("{output}\n").as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// The directory of `--files-dir`.
+struct NamedDir {
+    root: Root,
+    shown: String,
+    /// Number of bytes that may still be read.
+    left: Cell<u64>,
+}
+
+impl NamedDir {
+    fn open(path: &Path) -> Result<Self> {
+        let root = Root::open(path).context("opening the directory of --files-dir")?;
+        Ok(Self {
+            root,
+            shown: path.display().to_string(),
+            left: Cell::new(MAX_FILES),
+        })
+    }
+
+    /// The path as the user would write it.
+    fn shown(&self, path: &str) -> String {
+        match path {
+            "" => self.shown.clone(),
+            path => format!("{}/{path}", self.shown.trim_end_matches('/')),
+        }
+    }
+
+    fn add_entries(&self, top: &str, below: &str, found: &mut Vec<TreeEntry>) {
+        let names: Vec<&str> = [top, below]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect();
+        let mut add = |path: String, kind| found.push(TreeEntry { path, kind });
+        let full = names.join("/");
+        if found_too_much(below, full.matches('/').count()) {
+            let message = format!(
+                "{}: nested deeper than {MAX_DEPTH} directories",
+                self.shown(&full)
+            );
+            return add(below.to_owned(), TreeEntryKind::Unreadable(message));
+        }
+        add(below.to_owned(), TreeEntryKind::Directory);
+        let listed = match place(&full) {
+            Some(path) => self.root.list_types(&path),
+            None => self.root.list_types(&RootPath::fixed(".")),
+        };
+        let mut entries = match listed {
+            Ok(entries) => entries,
+            Err(error) => {
+                let message = format!("open {}: {}", self.shown(&full), cause(&error));
+                return add(below.to_owned(), TreeEntryKind::Unreadable(message));
+            }
+        };
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, kind) in entries {
+            let path = match below {
+                "" => name,
+                below => format!("{below}/{name}"),
+            };
+            if found.len() >= MAX_ENTRIES {
+                let message = format!("{}: more than {MAX_ENTRIES} entries", self.shown(top));
+                found.push(TreeEntry {
+                    path,
+                    kind: TreeEntryKind::Unreadable(message),
+                });
+                return;
+            }
+            match kind {
+                EntryType::Directory => self.add_entries(top, &path, found),
+                kind => {
+                    let names: Vec<&str> = [top, &path]
+                        .into_iter()
+                        .filter(|part| !part.is_empty())
+                        .collect();
+                    let kind = self.kind_of(&names.join("/"), kind);
+                    found.push(TreeEntry { path, kind });
+                }
+            }
+        }
+    }
+
+    fn kind_of(&self, path: &str, kind: EntryType) -> TreeEntryKind {
+        let unreadable =
+            |error: &str| TreeEntryKind::Unreadable(format!("lstat {}: {error}", self.shown(path)));
+        let Some(place) = place(path) else {
+            return TreeEntryKind::Other;
+        };
+        match kind {
+            EntryType::File => match self.root.place(&place) {
+                Ok(Some(found)) => match found.stat() {
+                    Ok(Some(stat)) => TreeEntryKind::File(stat.st_mode & 0o111 != 0),
+                    _ => unreadable("it is gone"),
+                },
+                _ => unreadable("it is gone"),
+            },
+            EntryType::Link => match self.root.read_link(&place) {
+                Ok(Some(target)) => TreeEntryKind::Link(target),
+                _ => unreadable("the link cannot be read"),
+            },
+            _ => TreeEntryKind::Other,
+        }
+    }
+}
+
+fn found_too_much(below: &str, depth: usize) -> bool {
+    !below.is_empty() && depth > MAX_DEPTH
+}
+
+/// The path below the directory; `None` for the directory itself.
+fn place(path: &str) -> Option<RootPath> {
+    RootPath::parse(&format!("/{path}")).ok()
+}
+
+/// The system's words, as Butane has them.
+fn cause(error: &RootError) -> String {
+    error.cause.to_string()
+}
+
+impl FilesDir for NamedDir {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        let shown = self.shown(path);
+        let missing = || {
+            let link = place(path).and_then(|place| self.root.read_link(&place).ok().flatten());
+            match link {
+                Some(_) => {
+                    format!("open {shown}: the link leads to no file in the files directory")
+                }
+                None => format!("open {shown}: no such file or directory"),
+            }
+        };
+        let place = place(path).ok_or_else(|| format!("read {shown}: is a directory"))?;
+        let limit = MAX_FILE.min(self.left.get());
+        match self.root.read_within(&place, limit) {
+            Ok(Some(bytes)) => {
+                self.left
+                    .set(self.left.get().saturating_sub(bytes.len() as u64));
+                Ok(bytes)
+            }
+            Ok(None) => Err(missing()),
+            Err(error) if error.cause == Errno::EFBIG.into() => Err(format!(
+                "read {shown}: larger than {} MiB, or all files together than {} MiB",
+                MAX_FILE >> 20,
+                MAX_FILES >> 20
+            )),
+            Err(error) => Err(format!("open {shown}: {}", cause(&error))),
+        }
+    }
+
+    fn walk(&self, path: &str) -> Result<Vec<TreeEntry>, String> {
+        let shown = self.shown(path);
+        if let Some(place) = place(path) {
+            match self.root.directory(&place) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(format!("stat {shown}: no such file or directory")),
+                Err(error)
+                    if matches!(
+                        error.cause,
+                        ResolveError::NoDirectory(_) | ResolveError::System(Errno::ENOTDIR)
+                    ) =>
+                {
+                    return Err("root of tree must be a directory".to_owned());
+                }
+                Err(error) => return Err(format!("stat {shown}: {}", cause(&error))),
+            }
+        }
+        let mut found = Vec::new();
+        self.add_entries(path, "", &mut found);
+        Ok(found)
+    }
+}
