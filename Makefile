@@ -24,6 +24,8 @@ licensedir ?= $(PREFIX)/share/licenses/mco-rescue
 bashdir ?= $(PREFIX)/share/bash-completion/completions
 zshdir ?= $(PREFIX)/share/zsh/site-functions
 fishdir ?= $(PREFIX)/share/fish/vendor_completions.d
+catalogdir ?= $(PREFIX)/lib/systemd/catalog
+extrasdir ?= $(PREFIX)/share/mco-rescue
 # dracut looks in one place only; who installs into a home has none.
 dracutdir ?= $(if $(filter /usr /usr/local,$(PREFIX)),/usr,$(PREFIX))/lib/dracut
 module = $(dracutdir)/modules.d/50mco-rescue
@@ -139,6 +141,10 @@ install: $(BINARY) ## what a package has, below DESTDIR, with PREFIX=/usr/local
 	put 0644 "$$work/bash" '$(bashdir)/mco-rescue'; \
 	put 0644 "$$work/zsh" '$(zshdir)/_mco-rescue'; \
 	put 0644 "$$work/fish" '$(fishdir)/mco-rescue.fish'; \
+	put 0644 systemd/mco-rescue.catalog '$(catalogdir)/mco-rescue.catalog'; \
+	put 0644 packaging/sos/mco_rescue.py '$(extrasdir)/sos/mco_rescue.py'; \
+	put 0755 packaging/greenboot/50_mco_rescue.sh '$(extrasdir)/greenboot/50_mco_rescue.sh'; \
+	put 0755 packaging/kubectl/kubectl-mco_rescue '$(extrasdir)/kubectl/kubectl-mco_rescue'; \
 	put 0644 LICENSE '$(licensedir)/LICENSE'; \
 	put 0644 README.md '$(docdir)/README.md'; \
 	for example in $(examples); do put 0644 "examples/$$example" "$(docdir)/examples/$$example"; done; \
@@ -152,9 +158,11 @@ uninstall: ## takes exactly that away again
 	    "$$at$(dracutdir)/dracut.conf.d/50-mco-rescue.conf" \
 	    "$$at$(mandir)/man8/mco-rescue.8" "$$at$(mandir)"/man8/mco-rescue-*.8 \
 	    "$$at$(bashdir)/mco-rescue" "$$at$(zshdir)/_mco-rescue" "$$at$(fishdir)/mco-rescue.fish" \
+	    "$$at$(catalogdir)/mco-rescue.catalog" "$$at$(extrasdir)/sos/mco_rescue.py" \
+	    "$$at$(extrasdir)/greenboot/50_mco_rescue.sh" "$$at$(extrasdir)/kubectl/kubectl-mco_rescue" \
 	    "$$at$(licensedir)/LICENSE" "$$at$(docdir)/README.md" $(examples:%="$$at$(docdir)/examples/%") \
 	    $(manual:%="$$at$(docdir)/%"); \
-	for directory in '$(module)' '$(licensedir)' '$(docdir)/examples' $(patsubst %/,'$(docdir)/%',$(sort $(filter-out docs/,$(dir $(manual))))) \
+	for directory in '$(extrasdir)/sos' '$(extrasdir)/greenboot' '$(extrasdir)/kubectl' '$(extrasdir)' '$(module)' '$(licensedir)' '$(docdir)/examples' $(patsubst %/,'$(docdir)/%',$(sort $(filter-out docs/,$(dir $(manual))))) \
 	    '$(docdir)/docs' '$(docdir)'; do \
 	    if [[ -d $$at$$directory ]]; then rmdir --ignore-fail-on-non-empty -- "$$at$$directory"; fi; \
 	done

@@ -17,6 +17,19 @@ pub fn remember_root(root: &Path) {
     }
 }
 
+/// The command of this process. It is set once.
+static COMMAND: OnceLock<&'static str> = OnceLock::new();
+
+/// Keeps the name of the command that runs.
+pub fn remember_command(name: &'static str) {
+    let _ = COMMAND.set(name);
+}
+
+/// Returns the name of the command that runs, such as `apply`; empty in a test of the library.
+pub fn command() -> &'static str {
+    COMMAND.get().copied().unwrap_or_default()
+}
+
 /// `mco-rescue ARGUMENTS`, leading to the root of this run.
 pub fn mco_rescue(arguments: &str) -> String {
     let root = ROOT.get().map_or("", String::as_str);

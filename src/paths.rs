@@ -295,6 +295,8 @@ pub const FETCH_TIMER: &str = "etc/systemd/system/mco-rescue-fetch.timer";
 pub const TIMER_LINK: &str = "etc/systemd/system/timers.target.wants/mco-rescue-fetch.timer";
 /// Keeps the first boot's preset run from switching these units off.
 pub const PRESET: &str = "etc/systemd/system-preset/30-mco-rescue.preset";
+/// Explains entries of the journal in `journalctl -x`.
+pub const CATALOGUE: &str = "usr/local/lib/systemd/catalog/mco-rescue.catalog";
 /// Time at which systemd last started the timer; written by systemd.
 pub const TIMER_STAMP: &str = "var/lib/systemd/timers/stamp-mco-rescue-fetch.timer";
 /// State of one boot.
@@ -493,6 +495,7 @@ mod tests {
             FETCH_TIMER,
             TIMER_LINK,
             PRESET,
+            CATALOGUE,
             TIMER_STAMP,
             RUNTIME,
             CHECK,

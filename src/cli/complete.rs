@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Output;
 use super::access::{self, AccessNeed};
+use super::events;
 use super::recover::{at_boot, recover_first};
 use super::rollback::{TakeBack, TakingBack};
 use super::session::{Session, Unnamed, open_root};
@@ -21,6 +22,7 @@ use crate::node::boot::BootIdentity;
 use crate::plan::{ChangedSince, FinishedRun, Options, PlanRequest, Step};
 use crate::report;
 use crate::report::complete::{self, Completed};
+use crate::report::events::NodeEvent;
 use crate::report::recover::Started;
 use crate::report::status::awaited_words;
 use crate::root::{Root, RootPath};
@@ -57,7 +59,19 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
         }
         (Arrival::Elsewhere(what), _) => boot.not_taken(awaited, what)?,
     };
+    tell_journal(&root, &completed);
     say(ui, &completed)
+}
+
+/// The journal gets the result of an awaited boot.
+fn tell_journal(root: &Root, completed: &Completed) {
+    let event = match (completed.outcome, &completed.failed) {
+        ("arrived" | "back", None) => NodeEvent::BootCompleted(completed.way),
+        ("not-yet", _) => return,
+        _ => NodeEvent::BootFailed(completed.way),
+    };
+    let config = completed.config.as_deref().unwrap_or_default();
+    events::send(root, &event, config);
 }
 
 /// Nothing is done before the boot; what stands in its way is said.

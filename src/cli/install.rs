@@ -16,6 +16,7 @@ use super::session::{Session, open_root};
 
 use super::{InstallArgs, Output, machine, trial};
 use crate::command::CommandRunner;
+use crate::command::journalctl;
 use crate::command::systemctl::{self, StartResult};
 use crate::document::{self, Desired};
 use crate::drift::text_object;
@@ -153,6 +154,10 @@ fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
     }
     if let Err(error) = systemctl::daemon_reload(runner) {
         return Ok(UnitCheck::Unknown(error.to_string()));
+    }
+    let mut items = due.found.iter();
+    if items.any(|found| found.item.path == RootPath::fixed(paths::CATALOGUE) && found.is_due()) {
+        journalctl::update_catalogue(runner);
     }
     if due.has(FETCH[1])
         && let Err(error) = systemctl::start_unit(runner, FETCH[1])
@@ -566,6 +571,9 @@ fn take_away(
     let removed = remove_files(root, lock, ours)?;
     if live && let Err(error) = systemctl::daemon_reload(runner) {
         log::warn!("{error}. Next: systemctl daemon-reload");
+    }
+    if live && removed.contains(&RootPath::fixed(paths::CATALOGUE)) {
+        journalctl::update_catalogue(runner);
     }
     Ok(removed)
 }

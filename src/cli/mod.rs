@@ -8,6 +8,7 @@ mod change;
 mod cluster;
 mod complete;
 mod doctor;
+mod events;
 mod evidence;
 mod examples;
 mod fetch;
@@ -103,7 +104,8 @@ pub struct Cli {
     pub verbose: u8,
 
     /// Show no progress on standard error; with fetch, say nothing when the cache had it
-    /// already, as timers want it. Results, warnings and errors stay
+    /// already, as timers want it; with doctor, print no report, as its exit code says all.
+    /// Other results, warnings and errors stay
     #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub quiet: bool,
 
@@ -649,6 +651,12 @@ pub struct StatusArgs {
     /// Print the objects of the change that was made on this node, as YAML for `oc apply -f -`
     #[arg(long, requires = "for_cluster", conflicts_with = "object")]
     pub changes: bool,
+
+    /// Write the state as metrics for Prometheus instead, for the textfile collector of
+    /// node_exporter: whole, in one rename, readable by all. Only a file of this option is
+    /// replaced
+    #[arg(long, value_name = "FILE", conflicts_with = "for_cluster")]
+    pub metrics: Option<PathBuf>,
 
     /// The daemon that starts next.
     #[command(flatten)]
@@ -1424,6 +1432,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // Before a byte of a document is read.
     privileges::keep_possible();
     invocation::remember_root(&cli.root);
+    events::remember_command(&cli.command);
     let ui = Ui {
         root: cli.root.clone(),
         output: cli.output,
@@ -1432,7 +1441,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         yes: cli.yes,
         runner: &HostRunner,
     };
-    run_command(&ui, &cli.command).map_err(access::explain)
+    let result = run_command(&ui, &cli.command).map_err(access::explain);
+    events::update_logins(cli);
+    result
 }
 
 fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {

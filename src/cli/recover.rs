@@ -4,6 +4,7 @@ use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
 use super::access::{self, AccessNeed};
+use super::events;
 use super::session::open_root;
 use super::workloads;
 use super::{Output, RecoverArgs, machine, trial};
@@ -16,6 +17,7 @@ use crate::notice::Notice;
 use crate::paths;
 use crate::progress::{self, Work};
 use crate::report;
+use crate::report::events::{NodeEvent, RunEnd};
 use crate::report::recover::Started;
 use crate::root::{Root, RootPath};
 use crate::staging::lease::Lease;
@@ -206,12 +208,27 @@ fn recover(
         leave,
         deployment: deployment.as_deref(),
     };
-    transaction::recover_interrupted(root, lock, &wanted, &running).map_err(
-        |error| match half_way {
-            true => failed(&error).into(),
-            false => anyhow::anyhow!("looking for an interrupted run: {error}"),
-        },
-    )
+    let pending = transaction::find_pending(root).unwrap_or(Pending::Nothing);
+    let result = transaction::recover_interrupted(root, lock, &wanted, &running);
+    tell_journal(root, &pending, &result);
+    result.map_err(|error| match half_way {
+        true => failed(&error).into(),
+        false => anyhow::anyhow!("looking for an interrupted run: {error}"),
+    })
+}
+
+/// The journal gets the end of a run that was interrupted.
+fn tell_journal(root: &Root, pending: &Pending, result: &Result<Recovered, RecoverError>) {
+    let (config, end) = match (result, pending) {
+        (Ok(Recovered::Finished(config, _)), _) => (config, RunEnd::Recovered),
+        (Ok(Recovered::Undone(config, _)), _)
+        | (Err(RecoverError::Undone(..)), Pending::Unfinished(config, _)) => {
+            (config, RunEnd::Undone)
+        }
+        (Err(_), Pending::Unfinished(config, _)) => (config, RunEnd::HalfWay),
+        _ => return,
+    };
+    events::send(root, &NodeEvent::RunEnded(end), &config.name);
 }
 
 /// Undoes an interrupted run, whatever was changed since; a run that is committed is finished.

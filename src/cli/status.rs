@@ -3,7 +3,8 @@
 use crate::cli::ui::Ui;
 use crate::staging::pins;
 use crate::staging::state;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use std::path::Path;
 
 use super::access::{self, AccessNeed};
 use super::handover;
@@ -26,6 +27,7 @@ use crate::plan;
 use crate::plan::staged::{enter_command, name_stager};
 use crate::report;
 use crate::report::fetch::ClusterReport;
+use crate::report::metrics::{is_metrics, to_metrics};
 use crate::report::status::{
     CacheCounts, Half, OsReport, StagedReport, StatusReport, pending_words,
 };
@@ -50,12 +52,29 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
         return handover::run(ui, args, &root);
     }
     let report = document(&root, ui.runner, &args.daemon)?;
+    if let Some(path) = &args.metrics {
+        write_metrics(&root, &report, path)?;
+        return Ok(ExitCode::Done);
+    }
     let text = match ui.output {
         Output::Json => report::status::to_json(&report)?,
         Output::Text => report::status::to_text(&report),
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
+}
+
+/// Writes the metrics; another file is not replaced.
+fn write_metrics(root: &Root, report: &StatusReport, path: &Path) -> Result<()> {
+    let cached = cache::read(root).context("reading the cache")?;
+    let times: Vec<u64> = cache::whole(&cached).map(|entry| entry.fetched).collect();
+    let text = to_metrics(report, &times);
+    transaction::write_readable_output(path, text.as_bytes(), is_metrics).map_err(|why| {
+        anyhow!(
+            "writing {}: {why}; give another file with --metrics. Only metrics of mco-rescue are replaced",
+            path.display()
+        )
+    })
 }
 
 /// Everything that `status` tells.

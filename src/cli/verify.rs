@@ -4,12 +4,14 @@ use crate::cli::ui::Ui;
 use anyhow::Result;
 
 use super::access::{self, AccessNeed};
+use super::events;
 use super::session::{Session, Unnamed, open_root};
 use super::{ConfigArgs, Output, machine};
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::plan::Options;
 use crate::report;
+use crate::report::events::NodeEvent;
 use crate::report::verify::VerifyFindings;
 
 /// Runs `verify`.
@@ -47,6 +49,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
                 )
         }
     };
+    if !drifts.is_empty() {
+        let config = &session.chosen.config.name;
+        events::send(&session.root, &NodeEvent::Drift(drifts.len()), config);
+    }
     report::print(text.as_bytes())?;
     // The kernel takes the memory of a large config back faster than it can be put in order.
     std::mem::forget(session);

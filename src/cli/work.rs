@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 
+use super::events;
 use super::recorder::is_set_up;
 use crate::command::CommandRunner;
 use crate::command::job::Job;
@@ -13,6 +14,7 @@ use crate::node::boot::BootIdentity;
 use crate::plan::{self, Plan, restorecon_command};
 use crate::reason::Reason;
 use crate::report;
+use crate::report::events::{NodeEvent, RunEnd};
 use crate::root::{Root, RootPath};
 use crate::sys::privileges::{self, Capability};
 use crate::text::count;
@@ -71,7 +73,18 @@ impl RunWork<'_> {
             },
         };
         self.limit();
-        match transaction::run_transaction(&request, |result| self.last_run(result)) {
+        let config = &self.config.name;
+        events::send(self.root, &NodeEvent::RunBegan, config);
+        let result = transaction::run_transaction(&request, |result| self.last_run(result));
+        let end = match &result {
+            Ok(_) => RunEnd::Finished,
+            Err(TransactionFailure::NothingChanged(_) | TransactionFailure::RolledBack(_)) => {
+                RunEnd::PutBack
+            }
+            Err(TransactionFailure::Incomplete(_)) => RunEnd::HalfWay,
+        };
+        events::send(self.root, &NodeEvent::RunEnded(end), config);
+        match result {
             Ok(finished) => {
                 if !finished.unlabelled.is_empty() {
                     log::warn!("SELinux: {}", not_all_labelled(&finished.unlabelled));

@@ -12,6 +12,7 @@ mod host;
 pub mod ignition;
 pub mod ip;
 pub mod job;
+pub mod journalctl;
 pub mod motd;
 pub mod network_manager;
 pub mod origin;

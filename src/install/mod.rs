@@ -31,6 +31,8 @@ const TRIAL_TEXT: &str = include_str!("../../systemd/mco-rescue-trial.service");
 const FETCH_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.service");
 const TIMER_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.timer");
 
+const CATALOGUE_TEXT: &str = include_str!("../../systemd/mco-rescue.catalog");
+
 /// For a root whose first boot would disable units without a preset.
 const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-trial.service\nenable mco-rescue-record.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
 
@@ -133,6 +135,7 @@ pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
                 Some(service),
             ),
             Item::new(paths::FETCH_TIMER, Content::Text(TIMER_TEXT), Some(timer)),
+            Item::new(paths::CATALOGUE, Content::Text(CATALOGUE_TEXT), None),
         ]);
     }
     if never_booted {

@@ -16,7 +16,8 @@ pub struct Completed {
     pub config: Option<String>,
     /// The reason if the node is not as awaited.
     pub failed: Option<String>,
-    way: Option<Way>,
+    /// The way of the boot, where one was awaited.
+    pub way: Option<Way>,
     /// The operating system and the files are of different configs.
     half: bool,
     /// The reason why no boot is awaited any more.

@@ -1,10 +1,11 @@
-//! Texts of a trial for people who did not begin it: on the terminals of all logins, and at each new login.
+//! Texts for people who did not begin a change: of a trial, on the terminals of all logins and at each new login; of a node
+//! that needs a person, at each new login.
 
 use std::time::Duration;
 
 use super::wrap;
 use crate::invocation::mco_rescue;
-use crate::text::count;
+use crate::text::{count, one_line};
 use crate::time::utc;
 
 /// Time before the end of a trial at which the terminals get a warning, at most.
@@ -87,6 +88,31 @@ pub fn announce_stuck(at: u64, reason: &str) -> String {
     )
 }
 
+/// Returns the text for logins while a run is half-way.
+pub fn announce_half_way(config: &str) -> String {
+    wrap(
+        &format!(
+            "mco-rescue: the run for {} is HALF-WAY: some files of this node are new, others are old. Next: `{}`, which finishes \
+             or undoes it",
+            one_line(config),
+            mco_rescue("recover")
+        ),
+        0,
+    )
+}
+
+/// Returns the text for logins after a boot that did not bring what was staged.
+pub fn announce_failed_boot(config: &str) -> String {
+    wrap(
+        &format!(
+            "mco-rescue: the last boot did not bring {} as a whole. The reason and the next command: `{}`",
+            one_line(config),
+            mco_rescue("status")
+        ),
+        0,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +138,8 @@ mod tests {
                 "mco-rescue status",
             ),
             (announce_stuck(0, "the disk is full"), "mco-rescue recover"),
+            (announce_half_way("rendered-x"), "mco-rescue recover"),
+            (announce_failed_boot("rendered-x"), "mco-rescue status"),
         ];
         for (text, words) in all {
             assert!(text.replace('\n', " ").contains(words), "{text}");

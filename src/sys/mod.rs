@@ -1,5 +1,6 @@
-//! The process and the kernel: signals, privileges, memory, threads, limits, messages to the manager, and files below `/run`.
+//! The process and the kernel: signals, privileges, memory, threads, limits, messages to the manager and the journal, and files below `/run`.
 
+pub mod journal;
 pub mod kernel;
 pub mod limits;
 pub mod locks;

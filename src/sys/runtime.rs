@@ -166,15 +166,28 @@ pub fn take_back(path: &str) -> io::Result<bool> {
 
 /// Directory of texts that `pam_motd` shows at each login.
 const MOTD: &str = "/run/motd.d";
-/// Our text in it.
+/// Our text in it on a trial.
 const ANNOUNCEMENT: &str = "60-mco-rescue";
+/// Our text in it on a node that needs a person. A trial has its own, which comes and goes at other times.
+const TROUBLE: &str = "61-mco-rescue";
 
 /// Makes every later login show a text, until [`withdraw_announcement`] or the next boot. A text from before is replaced.
 ///
 /// # Errors
 /// The system's error.
 pub fn announce_at_login(text: &str) -> io::Result<()> {
-    announce_in(MOTD.as_ref(), text)
+    announce_in(MOTD.as_ref(), ANNOUNCEMENT, text)
+}
+
+/// Makes every later login show that the node needs a person, or takes that text away.
+///
+/// # Errors
+/// The system's error.
+pub fn show_trouble_at_login(text: Option<&str>) -> io::Result<()> {
+    match text {
+        Some(text) => announce_in(MOTD.as_ref(), TROUBLE, text),
+        None => take_back(&format!("{MOTD}/{TROUBLE}")).map(drop),
+    }
 }
 
 /// Takes the text away. Returns true if there was one.
@@ -194,7 +207,7 @@ pub fn announcement_path() -> String {
     clippy::disallowed_methods,
     reason = "/run of the running system, never the node's root"
 )]
-fn announce_in(directory: &Path, text: &str) -> io::Result<()> {
+fn announce_in(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     if !directory.is_dir() {
         fs::create_dir_all(directory)?;
         // Whatever the mask of this process is: logins read it as their own users.
@@ -207,7 +220,7 @@ fn announce_in(directory: &Path, text: &str) -> io::Result<()> {
         .truncate(true)
         .mode(0o644)
         .custom_flags(libc::O_NOFOLLOW)
-        .open(directory.join(ANNOUNCEMENT))?;
+        .open(directory.join(name))?;
     // Whatever the mask of this process is.
     file.set_permissions(fs::Permissions::from_mode(0o644))?;
     file.write_all(text.as_bytes())
@@ -223,7 +236,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let motd = dir.path().join("run/motd.d");
         for text in ["a long text\nof two lines\n", "short\n"] {
-            announce_in(&motd, text).unwrap();
+            announce_in(&motd, ANNOUNCEMENT, text).unwrap();
             let path = motd.join(ANNOUNCEMENT);
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
             let mode = fs::metadata(&path).unwrap().permissions().mode();
@@ -232,7 +245,7 @@ mod tests {
         let elsewhere = dir.path().join("elsewhere");
         fs::remove_file(motd.join(ANNOUNCEMENT)).unwrap();
         std::os::unix::fs::symlink(&elsewhere, motd.join(ANNOUNCEMENT)).unwrap();
-        assert!(announce_in(&motd, "text").is_err());
+        assert!(announce_in(&motd, ANNOUNCEMENT, "text").is_err());
         assert!(!elsewhere.exists());
     }
 }

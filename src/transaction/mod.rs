@@ -70,7 +70,7 @@ pub use force::{request_force, withdraw_force};
 pub use jobs::RunningSystem;
 pub use last_run::{LastRun, RunOutcome, RunPhase};
 pub use lock::{Lock, LockError, acquire_lock, is_held, lock_directory};
-pub use output::{OutputError, write_output};
+pub use output::{OutputError, write_output, write_readable_output};
 pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{
     Changes, Pending, RecoverError, RecoverRequest, Recovered, find_frozen, find_pending,

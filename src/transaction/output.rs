@@ -42,6 +42,27 @@ pub fn write_output(
     bytes: &[u8],
     is_ours: fn(&[u8]) -> bool,
 ) -> Result<(), OutputError> {
+    write_with_mode(path, bytes, is_ours, 0o600)
+}
+
+/// The same for a file that all users can read, as other programs do.
+///
+/// # Errors
+/// The reason; nothing of the new file is left.
+pub fn write_readable_output(
+    path: &Path,
+    bytes: &[u8],
+    is_ours: fn(&[u8]) -> bool,
+) -> Result<(), OutputError> {
+    write_with_mode(path, bytes, is_ours, 0o644)
+}
+
+fn write_with_mode(
+    path: &Path,
+    bytes: &[u8],
+    is_ours: fn(&[u8]) -> bool,
+    mode: u32,
+) -> Result<(), OutputError> {
     let failed = |error: std::io::Error| OutputError::Io(error.into());
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -54,8 +75,8 @@ pub fn write_output(
     let place = root.place(&inside)?.ok_or(OutputError::NoName)?;
     let replaces = may_replace(&place, is_ours)?;
     let temporary = disk::temporary_name(name);
-    let result =
-        write_beside(&place, &temporary, bytes).and_then(|()| put(&place, &temporary, replaces));
+    let result = write_beside(&place, &temporary, bytes, mode)
+        .and_then(|()| put(&place, &temporary, replaces));
     if result.is_err() {
         // The first error is the one that matters.
         let _ = disk::remove_file(place.dir.as_fd(), &temporary);
@@ -85,10 +106,10 @@ fn may_replace(place: &Place, is_ours: fn(&[u8]) -> bool) -> Result<bool, Output
     }
 }
 
-fn write_beside(place: &Place, temporary: &str, bytes: &[u8]) -> std::io::Result<()> {
+fn write_beside(place: &Place, temporary: &str, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let object = Object {
         kind: Kind::Directory,
-        mode: 0o600,
+        mode,
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
     };

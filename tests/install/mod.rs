@@ -2,4 +2,7 @@
 
 mod command;
 mod fleet;
+mod journal;
+mod monitoring;
 mod packaging;
+mod plugins;

@@ -100,6 +100,7 @@ fn files(directory: &Path) -> BTreeMap<String, u32> {
 /// What is to be there, by prefix; dracut's part is where dracut looks.
 fn expected(prefix: &str) -> BTreeMap<String, u32> {
     let fixed = [
+        "lib/systemd/catalog/mco-rescue.catalog",
         "lib/systemd/system/mco-rescue-complete.service",
         "lib/systemd/system/mco-rescue-fetch.service",
         "lib/systemd/system/mco-rescue-fetch.timer",
@@ -114,6 +115,7 @@ fn expected(prefix: &str) -> BTreeMap<String, u32> {
         "share/fish/vendor_completions.d/mco-rescue.fish",
         "share/licenses/mco-rescue/LICENSE",
         "share/man/man8/mco-rescue.8",
+        "share/mco-rescue/sos/mco_rescue.py",
         "share/zsh/site-functions/_mco-rescue",
     ];
     let pages = commands().into_iter();
@@ -125,6 +127,9 @@ fn expected(prefix: &str) -> BTreeMap<String, u32> {
         .map(|name| (format!("{prefix}/{name}"), 0o644))
         .collect();
     all.insert(format!("{prefix}/bin/mco-rescue"), 0o755);
+    for script in ["greenboot/50_mco_rescue.sh", "kubectl/kubectl-mco_rescue"] {
+        all.insert(format!("{prefix}/share/mco-rescue/{script}"), 0o755);
+    }
     // The whole manual, so that the links of the README lead somewhere.
     let manual = files(Path::new("docs")).into_keys();
     all.extend(manual.map(|page| (format!("{prefix}/share/doc/mco-rescue/docs/{page}"), 0o644)));
@@ -174,6 +179,7 @@ fn uninstall_takes_exactly_that_away() {
     for gone in [
         MODULE,
         "usr/share/licenses/mco-rescue",
+        "usr/share/mco-rescue",
         "usr/share/doc/mco-rescue/docs",
     ] {
         assert!(!root.exists(&format!("package/{gone}")), "{gone}");

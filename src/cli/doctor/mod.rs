@@ -20,6 +20,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::access;
+use super::events;
 use super::recorder::since::since_good;
 use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
@@ -29,6 +30,8 @@ use crate::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
 use crate::error::ExitCode;
 use crate::report;
 use crate::report::doctor::Style;
+use crate::report::events::NodeEvent;
+use crate::root::Root;
 use crate::text::inline;
 
 /// Runs `doctor`.
@@ -50,6 +53,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(since) = again.ok().and_then(|root| since_good(&root, ui.runner)) {
         diagnosis.put_since(since);
     }
+    if let Ok(root) = Root::open(&ui.root) {
+        tell_journal(&root, &diagnosis);
+    }
     if let Some(path) = &args.bundle {
         return bundled(ui, args, (path, &recipients), &evidence.root, &diagnosis);
     }
@@ -57,11 +63,24 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         Output::Json => report::doctor::to_json(&evidence.root, &diagnosis)?,
         Output::Text => report::doctor::to_text(&evidence.root, &diagnosis, style()),
     };
-    report::print(text.as_bytes())?;
+    if !ui.quiet || ui.output == Output::Json {
+        report::print(text.as_bytes())?;
+    }
     if is_denied(&diagnosis) {
         log::warn!("some files can be read by root alone, as listed. Run it with sudo");
     }
     Ok(code(&diagnosis))
+}
+
+/// The journal gets the checks that found something critical.
+fn tell_journal(root: &Root, diagnosis: &Diagnosis) {
+    let findings = diagnosis.findings.iter();
+    let critical = findings.filter(|one| one.severity == CheckSeverity::Critical);
+    let mut checks: Vec<&str> = critical.map(|one| one.id).collect();
+    checks.dedup();
+    if !checks.is_empty() {
+        events::send(root, &NodeEvent::Critical(&checks), "");
+    }
 }
 
 /// Returns the exit code; evidence that could not be read counts as an error where nothing worse was found.

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::{end_checkpoint, remove_reserve, revert, stop_guard, wait_for_lock};
 use crate::cli::access::{self, AccessNeed};
+use crate::cli::events;
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::cli::{ConfirmArgs, Output};
@@ -15,6 +16,7 @@ use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::login_session::{judge_confirmation, observe_session};
 use crate::report;
+use crate::report::events::NodeEvent;
 use crate::root::Root;
 use crate::sys::runtime;
 use crate::time::now;
@@ -105,6 +107,7 @@ pub(in crate::cli) fn confirm_trial(
         return Err(anyhow!("{error}. Nothing is confirmed; the trial goes on"));
     }
     // From here on it is confirmed: what fails is said, and changes nothing.
+    events::send(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
     revert::end_boot_guards(trial);
     remove_reserve(root);
     for run in &trial.forgets {

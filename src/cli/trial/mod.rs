@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::{Output, TryArgs};
+use crate::cli::events;
 use crate::cli::ui::Ui;
 use crate::command::job::Job;
 use crate::command::network_manager::{self, Begun, Checkpoint};
@@ -37,6 +38,7 @@ use crate::plan::{Plan, PlannedStep, activation};
 use crate::probes::{Probe, list_probes};
 use crate::progress::{self, Work};
 use crate::report;
+use crate::report::events::NodeEvent;
 use crate::report::trial_notice::{self, WayBack};
 use crate::root::{Root, RootPath};
 use crate::staging::{deployments, state};
@@ -282,6 +284,8 @@ impl<'a> RunningTrial<'a> {
             running.forget(None);
             bail!("the trial cannot be guarded: {error:#}. Nothing was changed");
         }
+        let begun = NodeEvent::TrialBegan(running.trial.window);
+        events::send(root, &begun, &running.trial.what);
         Ok(Some(running))
     }
 
@@ -325,6 +329,8 @@ impl<'a> RunningTrial<'a> {
             .then(|| self.result(TrialOutcome::Reverted, format!("{error:#}")));
             self.forget(result.as_ref());
             if let Some(result) = &result {
+                let ended = NodeEvent::TrialEnded(result.outcome);
+                events::send(&self.root, &ended, &result.what);
                 revert::announce_end(self.ui, result);
             }
             return error;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{LATER, remove_reserve};
+use crate::cli::events;
 use crate::cli::recover::undo_interrupted;
 use crate::cli::rollback::{TakeBack, TakingBack};
 use crate::cli::ui::Ui;
@@ -18,6 +19,7 @@ use crate::node::Host;
 use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::plan::{Allowed, ChangedSince, FinishedRun};
+use crate::report::events::NodeEvent;
 use crate::report::trial_notice;
 use crate::root::{Root, RootPath};
 use crate::staging::awaited::Leaving;
@@ -354,6 +356,7 @@ fn finish(
         ended: now(),
     };
     end_trial(root, Some(&result))?;
+    events::send(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
     log::warn!("{}", result.words());
     if root.is_live() {
         announce_end(ui, &result);

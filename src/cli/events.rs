@@ -1,0 +1,92 @@
+//! What a running node shows without being asked: entries in its journal, and a text at logins while it needs a person.
+
+use super::{Cli, Command, TrialCommand};
+use crate::invocation;
+use crate::report::events::NodeEvent;
+use crate::report::trial_notice;
+use crate::root::Root;
+use crate::staging::state;
+use crate::sys::journal;
+use crate::sys::runtime;
+use crate::transaction::{self, Pending};
+
+/// Sends an event to the journal, if the root is that of the running system. It is only a help, so a failure is logged.
+pub(super) fn send(root: &Root, event: &NodeEvent<'_>, config: &str) {
+    if !root.is_live() {
+        return;
+    }
+    match journal::send_entry(&event.to_entry(invocation::command(), config)) {
+        Ok(true) => {}
+        Ok(false) => log::debug!("there is no journal here"),
+        Err(error) => log::info!("the journal: {error}"),
+    }
+}
+
+/// Keeps the name of the command for [`send`].
+pub(super) fn remember_command(command: &Command) {
+    invocation::remember_command(name(command));
+}
+
+/// After a command that may have changed the node: logins show that it needs a person, or no longer do.
+pub(super) fn update_logins(cli: &Cli) {
+    if !changes_nodes(&cli.command) {
+        return;
+    }
+    let Ok(root) = Root::open(&cli.root) else {
+        return;
+    };
+    // Only root writes there.
+    if !root.is_live() || !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let text = trouble(&root);
+    if let Err(error) = runtime::show_trouble_at_login(text.as_deref()) {
+        log::info!("the text at logins: {error}");
+    }
+}
+
+/// The text while a run is half-way or a boot has failed.
+fn trouble(root: &Root) -> Option<String> {
+    if let Ok(Pending::Unfinished(config, ..)) = transaction::find_pending(root)
+        && !transaction::is_held(root)
+    {
+        return Some(trial_notice::announce_half_way(&config.name));
+    }
+    let awaited = state::read_awaited(root).ok().flatten()?;
+    awaited
+        .failed
+        .is_some()
+        .then(|| trial_notice::announce_failed_boot(&awaited.config.name))
+}
+
+fn changes_nodes(command: &Command) -> bool {
+    match command {
+        Command::Apply(_)
+        | Command::Pivot(_)
+        | Command::Rollback(_)
+        | Command::Recover(_)
+        | Command::Confirm(_)
+        | Command::Complete
+        | Command::Trial(TrialCommand::Guard { .. }) => true,
+        Command::Doctor(args) => args.cure.fix.is_some(),
+        _ => false,
+    }
+}
+
+/// The word of a command on the command line.
+fn name(command: &Command) -> &'static str {
+    match command {
+        Command::Apply(_) => "apply",
+        Command::Plan(_) => "plan",
+        Command::Verify(_) => "verify",
+        Command::Pivot(_) => "pivot",
+        Command::Doctor(_) => "doctor",
+        Command::Rollback(_) => "rollback",
+        Command::Confirm(_) => "confirm",
+        Command::Recover(_) => "recover",
+        Command::Complete => "complete",
+        Command::Firstboot(_) => "firstboot",
+        Command::Trial(_) => "trial",
+        _ => "",
+    }
+}

@@ -1,0 +1,207 @@
+//! `status --metrics`: the state of the node in the text format of Prometheus, for the textfile collector of node_exporter.
+//!
+//! Names and units follow the conventions of Prometheus: a prefix, base units, times as seconds since 1970. A value that is not
+//! known is left out, and its help says so.
+
+use super::status::StatusReport;
+use crate::transaction::RunOutcome;
+use crate::trial::TrialOutcome;
+
+/// The first line of every file: by it a file of before is known.
+const BEGINNING: &str = "# HELP mco_rescue_info ";
+
+/// Returns true for the beginning of a file that [`to_metrics`] made.
+pub fn is_metrics(bytes: &[u8]) -> bool {
+    bytes.starts_with(BEGINNING.as_bytes())
+}
+
+/// Returns the metrics of a node. `cached`: the times at which the configs of its cache were fetched.
+pub fn to_metrics(report: &StatusReport, cached: &[u64]) -> String {
+    let mut page = MetricsPage::default();
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let desired = report.seen.annotations.as_ref();
+    let desired = desired.and_then(|seen| seen.desired.clone());
+    page.begin("info", "Version of mco-rescue, and the configs by name: recorded on the node, and wanted by the cluster when it was last seen.");
+    page.add(
+        &[
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("recorded", &text(&report.recorded)),
+            ("desired", &text(&desired)),
+        ],
+        1,
+    );
+    page.one(
+        "record_usable",
+        "1 if the daemon's record of the node's config can be used, else 0.",
+        Some((report.recorded.is_some() && report.record_note.is_none()).into()),
+    );
+    let match_of = desired.map(|wanted| report.recorded.as_ref() == Some(&wanted));
+    page.one("config_recorded_is_desired", "1 if the recorded config is the one that the cluster wanted when it was last seen, else 0. Missing if the cluster was never seen.",
+        match_of.map(u64::from));
+    page.one(
+        "os_is_recorded",
+        "1 if the running operating system is the recorded one, else 0.",
+        Some(report.half.is_none().into()),
+    );
+    page.one(
+        "run_unfinished",
+        "1 while a run is half-way and needs mco-rescue recover, else 0.",
+        Some((report.pending == "unfinished").into()),
+    );
+    add_awaited(&mut page, report);
+    add_trial(&mut page, report);
+    add_last_run(&mut page, report);
+    page.one(
+        "cache_configs",
+        "Number of whole configs in the node's cache.",
+        u64::try_from(cached.len()).ok(),
+    );
+    page.one("cache_newest_timestamp_seconds", "Time at which the newest config of the cache was fetched, in seconds since 1970. Missing with an empty cache.",
+        cached.iter().max().copied());
+    page.one(
+        "status_timestamp_seconds",
+        "Time at which these metrics were made, in seconds since 1970.",
+        Some(report.now),
+    );
+    page.text
+}
+
+fn add_awaited(page: &mut MetricsPage, report: &StatusReport) {
+    let awaited = report.awaited.as_ref();
+    let failed = awaited.is_some_and(|awaited| awaited.failed.is_some());
+    page.one(
+        "boot_awaited",
+        "1 while a run waits for the next boot, else 0.",
+        Some((awaited.is_some() && !failed).into()),
+    );
+    page.one(
+        "boot_failed",
+        "1 if the last awaited boot did not bring what was staged, else 0.",
+        Some(failed.into()),
+    );
+}
+
+fn add_trial(page: &mut MetricsPage, report: &StatusReport) {
+    let trial = report.trial.as_ref();
+    page.one(
+        "trial_running",
+        "1 while a change is on trial, else 0.",
+        Some(trial.is_some().into()),
+    );
+    page.one(
+        "trial_guarded",
+        "1 if a guard takes the trial back in time, else 0. Missing without a trial.",
+        trial.map(|trial| trial.guarded.into()),
+    );
+    page.one("trial_remaining_seconds", "Seconds until the present phase of the trial ends. Missing without a trial, and where it has no end.",
+        trial.and_then(|trial| trial.remaining));
+    let Some(last) = &report.last_trial else {
+        return;
+    };
+    page.begin(
+        "last_trial_result",
+        "1 for the result of the last trial, 0 for the others. Missing without a trial.",
+    );
+    for (word, outcome) in [
+        ("confirmed", TrialOutcome::Confirmed),
+        ("reverted", TrialOutcome::Reverted),
+        ("partly-reverted", TrialOutcome::PartlyReverted),
+    ] {
+        page.add(&[("result", word)], (last.outcome == outcome).into());
+    }
+    page.one(
+        "last_trial_finished_timestamp_seconds",
+        "Time at which the last trial ended, in seconds since 1970.",
+        Some(last.ended),
+    );
+}
+
+fn add_last_run(page: &mut MetricsPage, report: &StatusReport) {
+    let Some(run) = &report.last_run else { return };
+    page.begin(
+        "last_run_result",
+        "1 for the result of the last run, 0 for the others. Missing without a run.",
+    );
+    for (word, outcome) in [
+        ("done", RunOutcome::Done),
+        ("rolled-back", RunOutcome::RolledBack),
+        ("incomplete", RunOutcome::Incomplete),
+        ("recovered", RunOutcome::Recovered),
+        ("undone", RunOutcome::Undone),
+    ] {
+        page.add(&[("result", word)], (run.outcome == outcome).into());
+    }
+    page.one(
+        "last_run_finished_timestamp_seconds",
+        "Time at which the last run ended, in seconds since 1970.",
+        Some(run.finished),
+    );
+}
+
+/// The text that grows; every metric is a gauge.
+#[derive(Default)]
+struct MetricsPage {
+    text: String,
+    name: &'static str,
+}
+
+impl MetricsPage {
+    /// Begins a metric; its samples follow.
+    fn begin(&mut self, name: &'static str, help: &str) {
+        self.name = name;
+        self.text += &format!("# HELP mco_rescue_{name} {help}\n# TYPE mco_rescue_{name} gauge\n");
+    }
+
+    /// Adds a sample to the metric that was begun.
+    fn add(&mut self, labels: &[(&str, &str)], value: u64) {
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+            .collect();
+        let labels = match labels.is_empty() {
+            true => String::new(),
+            false => format!("{{{}}}", labels.join(",")),
+        };
+        self.text += &format!("mco_rescue_{}{labels} {value}\n", self.name);
+    }
+
+    /// Adds a metric with one sample; one that is not known is left out.
+    fn one(&mut self, name: &'static str, help: &str, value: Option<u64>) {
+        if let Some(value) = value {
+            self.begin(name, help);
+            self.add(&[], value);
+        }
+    }
+}
+
+/// A value of a label, as the format quotes it.
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_quoted_as_the_format_wants() {
+        let mut page = MetricsPage::default();
+        page.begin("x", "Help.");
+        page.add(&[("a", "one \"two\"\\\n")], 3);
+        page.one("y", "Nothing.", None);
+        assert_eq!(
+            page.text,
+            "# HELP mco_rescue_x Help.\n# TYPE mco_rescue_x gauge\nmco_rescue_x{a=\"one \\\"two\\\"\\\\\\n\"} 3\n"
+        );
+    }
+
+    #[test]
+    fn only_a_file_of_this_option_is_known() {
+        assert!(is_metrics(b"# HELP mco_rescue_info Version\n"));
+        assert!(!is_metrics(b"# HELP node_info Version\n"));
+        assert!(!is_metrics(b""));
+    }
+}
