@@ -123,8 +123,11 @@ fn add_key(root: &TestRoot) {
     fs::write(root.path(KEYS), text).unwrap();
 }
 
+/// A change of a node.
+type Edit = fn(&TestRoot);
+
 /// Changes that an admin makes by hand, each with its name.
-const EDITS: [(&str, fn(&TestRoot)); 17] = [
+const EDITS: [(&str, Edit); 17] = [
     ("contents", |root| root.write("etc/a.conf", "x: 1 # y\n")),
     ("empty", |root| root.write("etc/a.conf", "")),
     ("bytes", |root| {
@@ -228,7 +231,7 @@ fn generated_changes_come_out_the_same_elsewhere() {
 #[test]
 fn what_no_machine_config_holds_is_named_with_the_reason() {
     let root = node();
-    let table: [(&str, fn(&TestRoot), &str); 8] = [
+    let table: [(&str, Edit, &str); 8] = [
         (
             "/etc/a.conf",
             |root| root.remove("etc/a.conf"),
