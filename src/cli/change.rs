@@ -230,6 +230,7 @@ fn derive_change(
             controller_version: version.map(str::to_owned),
         },
         configs: Vec::new(),
+        others: Vec::new(),
         known: Vec::new(),
         given: Vec::new(),
         base: None,
@@ -255,9 +256,9 @@ fn derive_change(
         let parts = request
             .known
             .extract_if(.., |object| object.is_machine_config());
-        let mut parts: Vec<ApiObject> = parts
-            .filter(|one| objects::has_role_of(one, pool))
-            .collect();
+        let in_pool = |one: &ApiObject| objects::has_role_of(one, pool);
+        let (mut parts, others): (Vec<ApiObject>, Vec<ApiObject>) = parts.partition(in_pool);
+        request.others = others;
         parts.retain(|part| !configs.iter().any(|new| new.name == part.name));
         configs.extend(parts);
     }

@@ -72,7 +72,7 @@ fn gather(args: &RenderArgs, files: &[(&str, Vec<u8>)], pool: Pool) -> Result<Re
     let mut configs = Vec::new();
     let in_pool = |object: &ApiObject| objects::has_role_of(object, &pool.name);
     let parts = known.extract_if(.., |object| object.is_machine_config());
-    let all: Vec<ApiObject> = parts.filter(in_pool).collect();
+    let (all, others): (Vec<ApiObject>, Vec<ApiObject>) = parts.partition(in_pool);
     for object in all
         .into_iter()
         .chain(given.extract_if(.., |object| object.is_machine_config()))
@@ -86,6 +86,7 @@ fn gather(args: &RenderArgs, files: &[(&str, Vec<u8>)], pool: Pool) -> Result<Re
     Ok(Request {
         pool,
         configs,
+        others,
         known,
         given,
         base,

@@ -18,6 +18,8 @@ pub struct Request {
     pub pool: Pool,
     /// MachineConfigs: every part of the pool, or those that go on top of the `base`.
     pub configs: Vec<(ApiObject, Input)>,
+    /// MachineConfigs of other pools, which some controllers read.
+    pub others: Vec<ApiObject>,
     /// Objects of the cluster that made the parts as they are.
     pub known: Vec<ApiObject>,
     /// Objects that are new or changed.
@@ -169,9 +171,11 @@ fn roles_of(cluster: &Cluster, pool: &str) -> Vec<String> {
 fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
     let pool = request.pool.name.clone();
     let release = request.release_image.clone();
+    let others = request.others;
     let parts = |configs: &[(ApiObject, Input)]| {
-        let part = |(object, _): &(ApiObject, Input)| (object.name.clone(), object.value.clone());
-        Base::Parts(configs.iter().map(part).collect())
+        let own = configs.iter().map(|(object, _)| object);
+        let part = |object: &ApiObject| (object.name.clone(), object.value.clone());
+        Base::Parts(others.iter().chain(own).map(part).collect())
     };
     let families: BTreeSet<Family> = request
         .given
@@ -185,6 +189,7 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
         &pool,
         release.as_deref(),
     )?;
+    let claimed = claimed_by(&request.given);
     let mut all = request.known;
     all.extend(request.given);
     let (cluster, after) =
@@ -203,6 +208,8 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
             && super::cluster::role_of(value)
                 .is_some_and(|role| roles.iter().any(|one| one == role))
             && !makes_same(&before, name, value)
+            && !claimed.contains(name)
+            && after.configs.iter().any(|config| config.name == *name)
         {
             return Err(DeriveError::ObjectsMissing(name.clone(), family.objects()));
         }
@@ -247,6 +254,15 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
         generated,
         notes: after.notes,
     })
+}
+
+/// The MachineConfigs that the objects made before: their finalizers name them.
+fn claimed_by(objects: &[ApiObject]) -> BTreeSet<String> {
+    let lists = objects
+        .iter()
+        .filter_map(|object| object.get("/metadata/finalizers")?.as_array());
+    let names = lists.flatten().filter_map(Value::as_str);
+    names.map(str::to_owned).collect()
 }
 
 fn name_of(object: &Value) -> &str {

@@ -29,6 +29,17 @@ kind: KubeletConfiguration
 maxPods: 250
 ";
 
+/// A file in the form in which the templates write it.
+fn of_template(path: &str, text: &str) -> Value {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        _ if b"-_.!~*'()".contains(&byte) => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    let text: String = text.bytes().map(escape).collect();
+    json!({"path": path, "mode": 0o644, "overwrite": true, "contents": {"source": format!("data:,{text}")}})
+}
+
 /// A node in a rendered config of the workers.
 fn node() -> TestRoot {
     let root = TestRoot::new();
@@ -36,7 +47,7 @@ fn node() -> TestRoot {
         "rendered-worker-0",
         json!({
             "storage": {"files": [
-                file("/etc/containers/registries.conf", 0o644, TEMPLATE),
+                of_template("/etc/containers/registries.conf", TEMPLATE),
                 file("/etc/kubernetes/kubelet.conf", 0o644, KUBELET),
             ]},
             "systemd": {"units": [kubelet_unit()]},

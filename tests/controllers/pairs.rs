@@ -182,6 +182,7 @@ impl Pair {
                 ..Pool::default()
             },
             configs: configs.collect(),
+            others: Vec::new(),
             known: Vec::new(),
             given: self.known().into_iter().chain(given).collect(),
             base: Some(("base".to_owned(), base)),
