@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::butane::{self, Options};
 use crate::controllers::cluster::role_of;
 use crate::controllers::objects::KINDS;
 use crate::controllers::{ApiObject, read_objects};
@@ -28,6 +29,9 @@ pub(super) const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
 
 /// Reads the objects of a file that was named. Every one has to be of a kind that is read.
 pub(super) fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
+    if let Some(text) = butane_text(bytes) {
+        return translate_butane(text, file);
+    }
     let all = read_objects(bytes, file)?;
     if let Some(other) = all
         .iter()
@@ -42,6 +46,27 @@ pub(super) fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
         return Err(other.refuse("kind", message).into());
     }
     Ok(all)
+}
+
+/// The text of a Butane config; `None` for another document.
+pub(super) fn butane_text(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    butane::is_butane(text).then_some(text)
+}
+
+/// The MachineConfig of a Butane config that needs no other files.
+fn translate_butane(text: &str, file: &str) -> Result<Vec<ApiObject>> {
+    let translation = butane::translate(text, None, Options::default());
+    for entry in &translation.report {
+        log::warn!("{file}: {entry}");
+    }
+    let Some(config) = &translation.machine_config else {
+        let message = translation.error.as_deref().unwrap_or("nothing was made");
+        bail!(
+            "{file}: {message}; `mco-rescue butane {file}` shows the whole report, and takes a directory of files with -d"
+        );
+    };
+    Ok(read_objects(config.to_string().as_bytes(), file)?)
 }
 
 /// Reads a rendered config that changes go on top of, with its name in messages.

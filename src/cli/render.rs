@@ -54,7 +54,8 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
 /// Returns true if a file has an object that a controller reads.
 fn has_objects(files: &[(&str, Vec<u8>)]) -> bool {
     files.iter().any(|(file, bytes)| {
-        read_objects(bytes, file).is_ok_and(|all| all.iter().any(ApiObject::is_read))
+        objects::butane_text(bytes).is_some()
+            || read_objects(bytes, file).is_ok_and(|all| all.iter().any(ApiObject::is_read))
     })
 }
 

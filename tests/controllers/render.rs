@@ -377,3 +377,37 @@ fn a_must_gather_that_cannot_be_read_to_its_end_is_refused() {
     );
     assert!(Path::new(&root.path("gather/all.json")).exists());
 }
+
+#[test]
+fn a_butane_config_goes_in_beside_the_parts() {
+    let root = TestRoot::empty();
+    write_parts(&root, "all.json");
+    let butane = "variant: openshift\nversion: 4.18.0\nmetadata:\n  name: 99-worker-motd\n  labels:\n    \
+        machineconfiguration.openshift.io/role: worker\nstorage:\n  files:\n  - path: /etc/motd\n    mode: 0644\n    \
+        contents:\n      inline: hello\n";
+    root.write("motd.bu", butane);
+    let rendered = render(&root, &["--parts", "all.json", "motd.bu"])
+        .ok()
+        .json();
+    assert_eq!(text_of(&rendered, "/etc/motd"), "hello");
+    // One that needs files, and one that is wrong, are refused with the way to the report.
+    for (name, text) in [
+        (
+            "local.bu",
+            butane.replace("inline: hello", "local: hello.txt"),
+        ),
+        (
+            "wrong.bu",
+            butane.replace("path: /etc/motd", "path: etc/motd"),
+        ),
+    ] {
+        root.write(name, &text);
+        let run = render(&root, &["--parts", "all.json", name]).exits(1);
+        assert!(
+            run.err().contains(&format!("mco-rescue butane {name}")),
+            "{}",
+            run.err()
+        );
+        assert_eq!(run.out(), "");
+    }
+}
