@@ -154,11 +154,16 @@ fn of_a_directory(all: &mut Collected) {
     let key = root.path("key.pub");
     let line = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me@desk\n";
     root.write("key.pub", line);
+    let butane = root.path("one.bu");
+    let head = "variant: openshift\nversion: 4.18.0\nmetadata:\n  name: a\n  labels:\n";
+    let role = "    machineconfiguration.openshift.io/role: worker\nunknown: 1\n";
+    root.write("one.bu", &format!("{head}{role}"));
     root.write("etc/two", "by hand\n");
     root.link("etc/both", "one");
     all.run(
         &root,
         &[
+            &["butane", butane.to_str().unwrap()],
             &["show", first.path()],
             &["plan", first.path()],
             &["fetch", first.path()],
@@ -293,6 +298,7 @@ fn a_validator_accepts_what_the_program_prints() {
         "install/v1",
         "fetch/v1",
         "cache/v1",
+        "butane/v1",
         "key/v1",
         "record/v1",
         "history/v1",
