@@ -41,6 +41,7 @@ mod trial_counter;
 mod trial_session;
 mod ui;
 mod verify;
+mod version;
 mod work;
 mod workloads;
 
@@ -99,7 +100,8 @@ pub struct Cli {
         hide_possible_values = true, help_heading = EVERYWHERE)]
     pub output: Output,
 
-    /// Say more on standard error; given twice, every step
+    /// Say more on standard error; given twice, every step. With --version: commit, target
+    /// and compiler of the build
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = EVERYWHERE)]
     pub verbose: u8,
 

@@ -5,7 +5,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Error, Parser};
 
 use super::Cli;
-use crate::report::wrap;
+use super::version::{describe_build, is_verbose};
+use crate::report::{self, wrap};
 
 /// Columns before the words of a tip.
 const INDENT: usize = "  tip: ".len();
@@ -164,8 +165,17 @@ pub fn parse() -> Cli {
             .skip(1)
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
+        if error.kind() == ErrorKind::DisplayVersion && is_verbose(&words) {
+            print_build();
+        }
         advised(error, &words).exit()
     })
+}
+
+/// Prints the facts of the build, and ends the program.
+fn print_build() -> ! {
+    let printed = report::print(describe_build().as_bytes());
+    std::process::exit(i32::from(printed.is_err()))
 }
 
 /// The error with the tip for a name that is typed by habit.

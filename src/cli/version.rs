@@ -1,0 +1,51 @@
+//! `--version --verbose`: the facts of the build, for a report of a fault and for a bill of materials.
+
+use std::fmt::Write;
+
+/// What stands in the place of a commit where the build had none.
+const UNRECORDED: &str = "not recorded";
+
+/// Returns the facts, one a line.
+pub(super) fn describe_build() -> String {
+    let facts = [
+        ("Commit", env!("MCO_RESCUE_COMMIT")),
+        ("Target", env!("MCO_RESCUE_TARGET")),
+        ("Features", env!("MCO_RESCUE_FEATURES")),
+        ("Profile", env!("MCO_RESCUE_PROFILE")),
+        ("Compiler", env!("MCO_RESCUE_COMPILER")),
+    ];
+    let mut text = concat!("mco-rescue ", env!("CARGO_PKG_VERSION"), "\n").to_owned();
+    for (name, value) in facts {
+        let value = if value.is_empty() { UNRECORDED } else { value };
+        // A string takes every write.
+        let _ = writeln!(text, "{name:<10}{value}");
+    }
+    text
+}
+
+/// Returns `true` if words that ask for the version ask for more of it.
+pub(super) fn is_verbose(words: &[String]) -> bool {
+    words.iter().any(|word| match word.strip_prefix("--") {
+        Some(long) => long == "verbose",
+        None => word.starts_with('-') && word.contains('v'),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_long_form_is_asked_for_in_any_order() {
+        let asks = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            is_verbose(&words)
+        };
+        for line in ["-V -v", "-vV", "-Vv", "--verbose --version", "--version -v"] {
+            assert!(asks(line), "{line}");
+        }
+        for line in ["-V", "--version", "--version --output json"] {
+            assert!(!asks(line), "{line}");
+        }
+    }
+}
