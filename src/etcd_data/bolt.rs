@@ -1,7 +1,8 @@
 //! The database (`db`, bbolt): two meta pages with a sum, and a tree of pages.
 //!
 //! etcd does not store the list of free pages. At its start it walks over all pages in use and counts the others as free, so one
-//! wrong page keeps it from starting. Numbers are little-endian, as on every machine but s390x.
+//! wrong page keeps it from starting. Numbers are as the machine has them, as bbolt maps the file: big-endian on s390x. A database of
+//! another machine is not valid for etcd either.
 
 use std::fmt;
 use std::io;
@@ -472,7 +473,7 @@ struct Leaf<'a> {
 
 impl Page {
     fn parse(header: &[u8]) -> Self {
-        let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         Self {
             id: long(header, 0).unwrap_or_default(),
             flags: half(8),
@@ -675,11 +676,11 @@ fn kind_of_alarm(key: &[u8]) -> Result<u64, BoltError> {
 }
 
 fn short(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// FNV-1a of 64 bits.
@@ -694,22 +695,22 @@ mod tests {
 
     const SIZE: usize = 4096;
 
-    /// Puts a number into a page, little-endian.
+    /// Puts a number into a page.
     fn put(page: &mut [u8], at: usize, bytes: &[u8]) {
         page[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     fn page(id: u64, flags: u16, count: u16) -> Vec<u8> {
-        let mut page = id.to_le_bytes().to_vec();
-        page.extend(flags.to_le_bytes());
-        page.extend(count.to_le_bytes());
+        let mut page = id.to_ne_bytes().to_vec();
+        page.extend(flags.to_ne_bytes());
+        page.extend(count.to_ne_bytes());
         page.extend([0; 4]);
         page
     }
 
     fn element(flags: u32, position: u32, key: u32, value: usize) -> Vec<u8> {
         let value = u32::try_from(value).unwrap();
-        let all = [flags, position, key, value].map(u32::to_le_bytes);
+        let all = [flags, position, key, value].map(u32::to_ne_bytes);
         all.concat()
     }
 
@@ -720,14 +721,14 @@ mod tests {
             let at = if number == 0 { 0 } else { SIZE };
             put(&mut all, at, &page(number, 4, 0));
             let meta = at + HEADER;
-            put(&mut all, meta, &MAGIC.to_le_bytes());
-            put(&mut all, meta + 4, &VERSION.to_le_bytes());
-            put(&mut all, meta + 8, &4096_u32.to_le_bytes());
-            put(&mut all, meta + 16, &2_u64.to_le_bytes());
-            put(&mut all, meta + 32, &NOT_STORED.to_le_bytes());
-            put(&mut all, meta + 40, &3_u64.to_le_bytes());
-            put(&mut all, meta + 48, &number.to_le_bytes());
-            let sum = fnv1a(&all[meta..meta + 56]).to_le_bytes();
+            put(&mut all, meta, &MAGIC.to_ne_bytes());
+            put(&mut all, meta + 4, &VERSION.to_ne_bytes());
+            put(&mut all, meta + 8, &4096_u32.to_ne_bytes());
+            put(&mut all, meta + 16, &2_u64.to_ne_bytes());
+            put(&mut all, meta + 32, &NOT_STORED.to_ne_bytes());
+            put(&mut all, meta + 40, &3_u64.to_ne_bytes());
+            put(&mut all, meta + 48, &number.to_ne_bytes());
+            let sum = fnv1a(&all[meta..meta + 56]).to_ne_bytes();
             put(&mut all, meta + 56, &sum);
         }
         let length = u32::try_from(key.len()).unwrap();
