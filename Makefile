@@ -14,6 +14,9 @@ binary = $(or $(CARGO_TARGET_DIR),target)/$(host)/release/mco-rescue
 # What `make install` puts there: one that is built already, as root often has no compiler, or BINARY=FILE.
 BINARY ?= $(firstword $(wildcard $(binary) $(or $(CARGO_TARGET_DIR),target)/*/release/mco-rescue) $(binary))
 
+# A binary of the same sources that prints the manual, where BINARY is for another machine.
+RUN ?= $(BINARY)
+
 # Where it goes. Below DESTDIR, which a package is made of, in the places where what reads it looks.
 PREFIX ?= /usr/local
 bindir ?= $(PREFIX)/bin
@@ -122,14 +125,34 @@ static: ## the release binary, its size, and proof that it is static
 	cargo build --release --locked
 	@$(MAKE) prove-static
 
+# Where `make dist` and `make release` put what they make; it has to be empty.
+OUT ?= target/release-files
+
+.PHONY: dist
+dist: ## a tarball of the commit for each architecture that can be built here, not signed
+	@RELEASE_KEY= packaging/release.sh '$(OUT)'
+
+.PHONY: release
+release: ## the same, signed: RELEASE_KEY=FILE is the ssh key (docs/release.md)
+	@if [[ -z '$(RELEASE_KEY)' ]]; then echo 'make release signs: name the ssh key with RELEASE_KEY=FILE, or use make dist.' >&2; exit 1; fi
+	@RELEASE_KEY='$(RELEASE_KEY)' packaging/release.sh '$(OUT)'
+
+.PHONY: reproducible
+reproducible: ## two builds in two places, of two users and clocks, and that they are equal (minutes)
+	@tests/release/reproducible.sh
+
+.PHONY: cross-test
+cross-test: ## the library's tests for other architectures, under qemu-user (minutes); TARGETS="..."
+	@TARGETS='$(TARGETS)' tests/release/cross.sh
+
 .PHONY: install
 install: $(BINARY) ## what a package has, below DESTDIR, with PREFIX=/usr/local
 	@umask 022; \
 	work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
-	program=$$(realpath '$(BINARY)'); \
+	program=$$(realpath '$(BINARY)'); run=$$(realpath '$(RUN)'); \
 	mkdir "$$work/man" "$$work/units"; \
-	"$$program" man "$$work/man"; \
-	for shell in bash zsh fish; do "$$program" completions "$$shell" >"$$work/$$shell"; done; \
+	"$$run" man "$$work/man"; \
+	for shell in bash zsh fish; do "$$run" completions "$$shell" >"$$work/$$shell"; done; \
 	for unit in $(units); do sed 's|/usr/local/bin|$(bindir)|g' "systemd/$$unit" >"$$work/units/$$unit"; done; \
 	put() { install -D -m "$$1" -- "$$2" '$(DESTDIR)'"$$3"; }; \
 	put 0755 "$$program" '$(bindir)/mco-rescue'; \
@@ -149,7 +172,7 @@ install: $(BINARY) ## what a package has, below DESTDIR, with PREFIX=/usr/local
 	put 0644 README.md '$(docdir)/README.md'; \
 	for example in $(examples); do put 0644 "examples/$$example" "$(docdir)/examples/$$example"; done; \
 	for page in $(manual); do put 0644 "$$page" "$(docdir)/$$page"; done; \
-	echo "make install: $$("$$program" --version) is at $(DESTDIR)$(bindir)/mco-rescue"
+	echo "make install: $$("$$run" --version) is at $(DESTDIR)$(bindir)/mco-rescue"
 
 .PHONY: uninstall
 uninstall: ## takes exactly that away again

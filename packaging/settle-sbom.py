@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Makes a bill of materials from standard input the same wherever and whenever it was made.
+
+    cargo sbom ... | packaging/settle-sbom.py TARGET
+
+The time becomes that of the commit (SOURCE_DATE_EPOCH), a random number one of the contents, and a path of this machine the name of
+the project. The target is added as a property or an annotation of the document.
+"""
+
+import json
+import os
+import re
+import sys
+import uuid
+from datetime import datetime, timezone
+
+
+def replace_paths(value):
+    """Returns a document in which a path of this machine is the project."""
+    if isinstance(value, dict):
+        return {key: replace_paths(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [replace_paths(one) for one in value]
+    if isinstance(value, str):
+        return re.sub(r"(path\+)?file://[^#\s\"]*", "project:mco-rescue", value)
+    return value
+
+
+def main():
+    """Prints the document."""
+    target = sys.argv[1]
+    document = replace_paths(json.load(sys.stdin))
+    epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+    created = datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    is_spdx = "spdxVersion" in document
+    if is_spdx:
+        document["creationInfo"]["created"] = created
+        document["documentNamespace"] = ""
+        document["comment"] = f"target: {target}"
+    else:
+        document["serialNumber"] = ""
+        document.setdefault("metadata", {})["timestamp"] = created
+        properties = document["metadata"].setdefault("properties", [])
+        properties.append({"name": "cargo:target", "value": target})
+    text = json.dumps(document, sort_keys=True)
+    number = uuid.uuid5(uuid.NAMESPACE_URL, text)
+    if is_spdx:
+        document["documentNamespace"] = f"https://spdx.org/spdxdocs/mco-rescue-{number}"
+    else:
+        document["serialNumber"] = f"urn:uuid:{number}"
+    json.dump(document, sys.stdout, indent=1, sort_keys=True)
+    print()
+
+
+if __name__ == "__main__":
+    main()
