@@ -64,13 +64,16 @@ grub-mkimage       -                                             grub-common
 boot.img           /usr/lib/grub/i386-pc                         grub-pc-bin
 '
 
-# What tests/install/packaging.rs lets read what is installed; likewise.
+# What tests/install makes packages with, and lets read what is installed; likewise.
 for_packages='
 groff              -                                             groff-base
 mandoc             -                                             mandoc
 zsh                -                                             zsh
 fish               -                                             fish
 dracut             -                                             dracut-core
+rpmbuild           -                                             rpm
+rpmlint            -                                             rpmlint
+mksquashfs         -                                             squashfs-tools
 '
 
 # What benches/ calls. The tests do not, so `tests/setup.sh bench` alone looks for these, and for nothing else.

@@ -40,7 +40,7 @@ const CHANGING: [&str; 12] = [
 ];
 
 /// The program without what only a debugger needs: it is copied many times here.
-fn program() -> &'static Path {
+pub(super) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mco-rescue");

@@ -1,8 +1,10 @@
-//! `install`, packages, and the playbook for many nodes.
+//! `install`, packages, a release, and the playbook for many nodes.
 
 mod command;
 mod fleet;
 mod journal;
 mod monitoring;
+mod packages;
 mod packaging;
 mod plugins;
+mod release;

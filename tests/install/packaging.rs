@@ -91,7 +91,7 @@ fn listed(directory: &Path) -> BTreeMap<String, u32> {
     found
 }
 
-fn files(directory: &Path) -> BTreeMap<String, u32> {
+pub(super) fn files(directory: &Path) -> BTreeMap<String, u32> {
     let mut all = listed(directory);
     all.retain(|name, _| !name.ends_with('/'));
     all
