@@ -49,6 +49,9 @@ prefix=$(tools_for "$target")
 name=${target//-/_}
 cargo_home=$(realpath "${CARGO_HOME:-$HOME/.cargo}")
 sources=$(pwd -P)
+# Where the sources of Rust's library are installed, the compiler names that place instead of the one of its own build.
+sysroot=$(rustc --print sysroot)
+library=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')
 
 # These would replace what is said below.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET CFLAGS
@@ -63,7 +66,9 @@ export "CFLAGS_$name=-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$sou
 if [[ -n $prefix ]]; then
     export "CC_$name=${prefix}gcc" "AR_$name=${prefix}ar" "CARGO_TARGET_${name^^}_LINKER=${prefix}gcc"
 fi
-# Joined with the flags of .cargo/config.toml, which ask for static linking.
-flags="target.$target.rustflags=['--remap-path-prefix=$cargo_home=/cargo', '--remap-path-prefix=$sources=/mco-rescue']"
+# The last prefix that fits is taken. Joined with the flags of .cargo/config.toml, which ask for static linking.
+remap="'--remap-path-prefix=$cargo_home=/cargo', '--remap-path-prefix=$sources=/mco-rescue'"
+remap+=", '--remap-path-prefix=$sysroot/lib/rustlib/src/rust=$library'"
+flags="target.$target.rustflags=[$remap]"
 cargo build --release --locked --bin mco-rescue --target "$target" --config "$flags" >&2
 echo "$CARGO_TARGET_DIR/$target/release/mco-rescue"

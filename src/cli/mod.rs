@@ -100,8 +100,8 @@ pub struct Cli {
         hide_possible_values = true, help_heading = EVERYWHERE)]
     pub output: Output,
 
-    /// Say more on standard error; given twice, every step. With --version: commit, target
-    /// and compiler of the build
+    /// Say more on standard error; given twice, every step. Of the version: commit, target and
+    /// compiler
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = EVERYWHERE)]
     pub verbose: u8,
 
