@@ -3,7 +3,7 @@
 
     cargo sbom ... | packaging/settle-sbom.py TARGET
 
-The time becomes that of the commit (SOURCE_DATE_EPOCH), a random number one of the contents, and a path of this machine the name of
+Lists, whose order is chance, are sorted. The time becomes that of the commit (SOURCE_DATE_EPOCH), a random number one of the contents, and a path of this machine the name of
 the project. The target is added as a property or an annotation of the document.
 """
 
@@ -15,12 +15,12 @@ import uuid
 from datetime import datetime, timezone
 
 
-def replace_paths(value):
-    """Returns a document in which a path of this machine is the project."""
+def settle(value):
+    """Returns a document in which lists are sorted, and a path of this machine is the project."""
     if isinstance(value, dict):
-        return {key: replace_paths(one) for key, one in value.items()}
+        return {key: settle(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [replace_paths(one) for one in value]
+        return sorted((settle(one) for one in value), key=lambda one: json.dumps(one, sort_keys=True))
     if isinstance(value, str):
         return re.sub(r"(path\+)?file://[^#\s\"]*", "project:mco-rescue", value)
     return value
@@ -29,17 +29,20 @@ def replace_paths(value):
 def main():
     """Prints the document."""
     target = sys.argv[1]
-    document = replace_paths(json.load(sys.stdin))
+    document = settle(json.load(sys.stdin))
     epoch = int(os.environ["SOURCE_DATE_EPOCH"])
     created = datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     is_spdx = "spdxVersion" in document
     if is_spdx:
         document["creationInfo"]["created"] = created
         document["documentNamespace"] = ""
+        document["name"] = "mco-rescue"
         document["comment"] = f"target: {target}"
     else:
         document["serialNumber"] = ""
         document.setdefault("metadata", {})["timestamp"] = created
+        # cargo-sbom gives it the name of the directory.
+        document["metadata"].setdefault("component", {})["name"] = "mco-rescue"
         properties = document["metadata"].setdefault("properties", [])
         properties.append({"name": "cargo:target", "value": target})
     text = json.dumps(document, sort_keys=True)
