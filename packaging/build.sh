@@ -66,9 +66,11 @@ export "CFLAGS_$name=-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$sou
 if [[ -n $prefix ]]; then
     export "CC_$name=${prefix}gcc" "AR_$name=${prefix}ar" "CARGO_TARGET_${name^^}_LINKER=${prefix}gcc"
 fi
-# The last prefix that fits is taken. Joined with the flags of .cargo/config.toml, which ask for static linking.
-remap="'--remap-path-prefix=$cargo_home=/cargo', '--remap-path-prefix=$sources=/mco-rescue'"
-remap+=", '--remap-path-prefix=$sysroot/lib/rustlib/src/rust=$library'"
-flags="target.$target.rustflags=[$remap]"
-cargo build --release --locked --bin mco-rescue --target "$target" --config "$flags" >&2
+# Through a wrapper: flags of .cargo/config.toml stay, and macros, which are of this machine, are compiled with these too.
+export RUSTC_WRAPPER=$sources/packaging/rustc.sh
+REMAP=--remap-path-prefix=$cargo_home=/cargo
+REMAP+=$'\n'--remap-path-prefix=$sources=/mco-rescue
+REMAP+=$'\n'--remap-path-prefix=$sysroot/lib/rustlib/src/rust=$library
+export REMAP
+cargo build --release --locked --bin mco-rescue --target "$target" >&2
 echo "$CARGO_TARGET_DIR/$target/release/mco-rescue"
