@@ -72,12 +72,23 @@ fn gather(args: &RenderArgs, files: &[(&str, Vec<u8>)], pool: Pool) -> Result<Re
     let base = args.base.as_deref().map(objects::read_base).transpose()?;
     let mut configs = Vec::new();
     let in_pool = |object: &ApiObject| objects::has_role_of(object, &pool.name);
-    let parts = known.extract_if(.., |object| object.is_machine_config());
-    let (all, others): (Vec<ApiObject>, Vec<ApiObject>) = parts.partition(in_pool);
-    for object in all
-        .into_iter()
-        .chain(given.extract_if(.., |object| object.is_machine_config()))
-    {
+    let parts: Vec<ApiObject> = known
+        .extract_if(.., |object| object.is_machine_config())
+        .collect();
+    let own: Vec<ApiObject> = given
+        .extract_if(.., |object| object.is_machine_config())
+        .collect();
+    for object in own.iter().filter(|object| !in_pool(object)) {
+        log::warn!(
+            "{}: {} is of another pool than {}, and is left out",
+            object.origin,
+            object.name,
+            pool.name
+        );
+    }
+    let (all, others): (Vec<ApiObject>, Vec<ApiObject>) =
+        parts.into_iter().chain(own).partition(in_pool);
+    for object in all {
         let input = objects::read_config(&object)?;
         configs.push((object, input));
     }

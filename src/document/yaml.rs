@@ -91,10 +91,17 @@ impl<'a> Reader<'a> {
         let Some((_, value)) = self.read_next_document()? else {
             return Err(self.error("the document is empty"));
         };
-        if self.read_start()?.is_some() {
-            return Err(self.error("more than one YAML document; give one config at a time"));
+        loop {
+            match self.next_event()? {
+                Event::StreamEnd => return Ok(value),
+                Event::DocumentStart(_) => {
+                    return Err(
+                        self.error("more than one YAML document; give one config at a time")
+                    );
+                }
+                _ => {}
+            }
         }
-        Ok(value)
     }
 
     /// Reads the next document and the line of its first value; `None` at the end of the text.

@@ -248,6 +248,7 @@ fn of_a_system(all: &mut Collected) {
     run(&["apply", "--yes", "/config"]);
     run(&["plan", "/next"]);
     run(&["status", "--for-cluster"]);
+    run(&["change", "runtime", "pidsLimit=4096"]);
     run(&["apply", "--yes", "/next"]);
     run(&["status"]);
     run(&["doctor"]);
@@ -312,7 +313,7 @@ fn a_validator_accepts_what_the_program_prints() {
     ]);
     with_mounts(|| {
         of_a_system(&mut all);
-        kinds.extend(["pivot/v1", "forget/v1", "for-cluster/v1"]);
+        kinds.extend(["pivot/v1", "forget/v1", "for-cluster/v1", "change/v1"]);
     });
     let kinds: BTreeSet<String> = kinds.into_iter().map(str::to_owned).collect();
     assert_eq!(all.kinds(), kinds);

@@ -315,6 +315,9 @@ fn every_option_that_the_manual_names_exists() {
     for command in COMMANDS {
         help += &output(&[command, "--help"]);
     }
+    for what in ["mirror", "kubelet", "runtime", "with"] {
+        help += &output(&["change", what, "--help"]);
+    }
     let known: BTreeSet<&str> = help
         .split(|letter: char| letter.is_whitespace() || "=,[].`'()".contains(letter))
         .filter(|word| word.starts_with("--"))

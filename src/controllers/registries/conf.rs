@@ -28,6 +28,9 @@ pub(super) struct Conf {
     /// The tables `[[registry]]`.
     #[serde(default)]
     pub(super) registry: Vec<Entry>,
+    /// Mirrors for digests are marked at the registry, as older operators write it.
+    #[serde(skip)]
+    pub(super) marks_registries: bool,
 }
 
 /// One table `[[registry]]`.
@@ -108,6 +111,7 @@ impl Conf {
             short_name_mode: Some(String::new()),
             additional_layer_store_auth_helper: Some(String::new()),
             registry: Vec::new(),
+            marks_registries: false,
         }
     }
 
@@ -124,7 +128,15 @@ impl Conf {
     /// # Errors
     /// The words of the TOML reader.
     pub(super) fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
+        let mut conf: Self = toml::from_str(text)?;
+        for entry in conf.registry.iter_mut().filter(|entry| entry.is_marked()) {
+            conf.marks_registries = true;
+            entry.mirror_by_digest_only = false;
+            for mirror in &mut entry.mirror {
+                DIGEST_ONLY.clone_into(&mut mirror.pull_from_mirror);
+            }
+        }
+        Ok(conf)
     }
 
     /// The entry of a scope, made if it is missing.
@@ -237,13 +249,40 @@ impl Conf {
             }
         }
         for entry in &self.registry {
-            entry.write(&mut out);
+            match self.marks_registries && entry.has_digests_alone() {
+                true => entry.marked().write(&mut out),
+                false => entry.write(&mut out),
+            }
         }
         out
     }
 }
 
 impl Entry {
+    /// Returns true if the registry says that its mirrors are for digests, and no mirror says anything.
+    fn is_marked(&self) -> bool {
+        let silent = self
+            .mirror
+            .iter()
+            .all(|mirror| mirror.pull_from_mirror.is_empty());
+        self.mirror_by_digest_only && silent && !self.mirror.is_empty()
+    }
+
+    fn has_digests_alone(&self) -> bool {
+        let is_digest = |mirror: &Endpoint| mirror.pull_from_mirror == DIGEST_ONLY;
+        !self.mirror.is_empty() && self.mirror.iter().all(is_digest)
+    }
+
+    /// The same entry with its mark at the registry.
+    fn marked(&self) -> Self {
+        let mut entry = self.clone();
+        entry.mirror_by_digest_only = true;
+        for mirror in &mut entry.mirror {
+            mirror.pull_from_mirror.clear();
+        }
+        entry
+    }
+
     fn write(&self, out: &mut String) {
         let _ = writeln!(out, "\n[[registry]]");
         let _ = writeln!(out, "  prefix = {}", toml_text(&self.prefix));
