@@ -1,23 +1,27 @@
 //! `change`: an object of the cluster is changed on the node, and becomes a new rendered config in the cache.
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use serde_json::Value;
 
 use super::access::{self, AccessNeed};
 use super::session::{Unnamed, choose_config, open_root};
 use super::ui::Ui;
 use super::{
-    ChangeArgs, ChangeCommand, MirrorArgs, Output, SettingArgs, WithArgs, fetch, machine, objects,
+    ChangeArgs, ChangeCommand, Cli, Command, MirrorArgs, Output, SettingArgs, WithArgs, fetch,
+    machine, objects, plan,
 };
 use crate::controllers::derive::{Derived, Request, derive};
 use crate::controllers::generated::GENERATED_BY;
 use crate::controllers::registries::{Inverted, add_mirror, files_in_force, invert, remove_mirror};
 use crate::controllers::{
     ApiObject, Base, Cluster, if_forgotten, is_of_registries, kubelet, read_objects, runtime,
+    with_fields,
 };
 use crate::document;
 use crate::document::MachineConfig;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::Records;
 use crate::paths;
 use crate::render::Pool;
@@ -26,7 +30,7 @@ use crate::report::change::DerivedChange;
 use crate::root::Root;
 use crate::source;
 use crate::source::cache;
-use crate::source::changes::{Change, Changes};
+use crate::source::changes::{Change, Changes, title_of};
 use crate::time::now;
 use crate::transaction::store_value;
 
@@ -71,10 +75,13 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
         );
     };
     let rendered: Value = serde_json::from_str(&base.record).context("reading the config")?;
+    let changes = Changes::read(&root).context("reading the changes")?;
+    let before = changes.of(&base.name).map(|change| change.objects.clone());
+    let before = before.unwrap_or_default();
     let wanted = match command {
         ChangeCommand::Mirror(args) => change_mirror(args, &rendered)?,
-        ChangeCommand::Kubelet(args) => set_fields("kubelet", args, &pool, &rendered)?,
-        ChangeCommand::Runtime(args) => set_fields("runtime", args, &pool, &rendered)?,
+        ChangeCommand::Kubelet(args) => set_fields("kubelet", args, &pool, &rendered, &before)?,
+        ChangeCommand::Runtime(args) => set_fields("runtime", args, &pool, &rendered, &before)?,
         ChangeCommand::With(args) => take_objects(args, &rendered)?,
     };
     let derived = derive_change(args, &base, &pool, rendered, &wanted)?;
@@ -89,9 +96,28 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
     };
     match ui.output {
         Output::Json => report::print(report::change::to_json(&change)?.as_bytes())?,
-        Output::Text => report::print(report::change::to_text(&change).as_bytes())?,
+        Output::Text => {
+            report::print(report::change::to_text(&change).as_bytes())?;
+            if change.kept {
+                show_plan(ui, &change.config)?;
+            }
+        }
     }
     Ok(ExitCode::Done)
+}
+
+/// Prints what `apply` would do with the new config: its diffs, and reload, drain or reboot.
+fn show_plan(ui: &Ui<'_>, config: &str) -> Result<()> {
+    let name = format!("cached:{config}");
+    let line = Cli::try_parse_from(["mco-rescue", "plan", &name])?;
+    report::print(b"\n")?;
+    if let Command::Plan(args) = line.command
+        && let Err(error) = plan::run(ui, &args)
+    {
+        let next = mco_rescue(&format!("plan {name}"));
+        log::warn!("the plan cannot be shown: {error:#}. Next: {next}");
+    }
+    Ok(())
 }
 
 /// Objects as they would stand in a file.
@@ -157,7 +183,13 @@ fn change_mirror(args: &MirrorArgs, rendered: &Value) -> Result<Wanted> {
 }
 
 /// Fields of the kubelet or of the runtime are set by one object.
-fn set_fields(what: &str, args: &SettingArgs, pool: &str, rendered: &Value) -> Result<Wanted> {
+fn set_fields(
+    what: &str,
+    args: &SettingArgs,
+    pool: &str,
+    rendered: &Value,
+    before: &[Value],
+) -> Result<Wanted> {
     let known = Cluster::new(Vec::new(), Base::Rendered(rendered.clone()), pool);
     let own = known.pools.iter().find(|one| one.name == pool);
     let own = own.context("the pool is not known")?;
@@ -165,6 +197,11 @@ fn set_fields(what: &str, args: &SettingArgs, pool: &str, rendered: &Value) -> R
     let object = match what {
         "kubelet" => kubelet::from_settings(own, &settings)?,
         _ => runtime::from_settings(own, &settings).map_err(anyhow::Error::msg)?,
+    };
+    // The object of an earlier change has the same name: its fields stay.
+    let object = match before.iter().find(|one| title_of(one) == title_of(&object)) {
+        Some(earlier) => with_fields(earlier, &object),
+        None => object,
     };
     Ok(Wanted {
         what: format!("{what}: {}", settings.join(" ")),

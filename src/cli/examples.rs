@@ -142,6 +142,7 @@ mod tests {
         for line in ours {
             let from = line.find("mco-rescue ").unwrap();
             let command = line[from..].split(" > ").next().unwrap();
+            let command = command.split(" < ").next().unwrap();
             let parsed = Cli::try_parse_from(command.split(' '));
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
             count += 1;

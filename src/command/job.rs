@@ -559,6 +559,11 @@ mod tests {
     fn the_way_back_goes_on_after_a_failure_and_starts_what_failed_too_often() {
         let runner = Scripted(RefCell::new(vec![
             ("systemctl stop -- new.service", 1, "no"),
+            (
+                "systemctl show --property=Id,ActiveState,SubState -- new.service",
+                1,
+                "no",
+            ),
             ("systemctl reset-failed -- new.service", 1, "no"),
             (
                 "systemctl restart -- a.service",

@@ -370,9 +370,24 @@ fn doubts(
     if !new.is_empty() {
         let new: Vec<&str> = new.into_iter().collect();
         texts.push(format!(
-            "{} is new, and stands last in the list of files here. If a later MachineConfig of the cluster adds files, it \
-             stands before those there.",
+            "New in the list of files, and last there: {}. In the cluster they stand before the files that a later \
+             MachineConfig adds, if one does.",
             new.join(", ")
+        ));
+    }
+    let files = generated
+        .iter()
+        .filter_map(|part| part.pointer("/spec/config/storage/files")?.as_array());
+    let paths = files
+        .flatten()
+        .filter_map(|file| file.get("path")?.as_str());
+    let foreign: BTreeSet<&str> = paths.filter(|path| is_foreign(base, path)).collect();
+    if !foreign.is_empty() {
+        let foreign: Vec<&str> = foreign.into_iter().collect();
+        texts.push(format!(
+            "{}: the rendered config has the file in a form that today's operator does not write. Another operator made it, or \
+             a MachineConfig of an admin.",
+            foreign.join(", ")
         ));
     }
     if !configs.is_empty() {
@@ -412,11 +427,26 @@ fn restore_registries(base: &Value, generated: &[Value], changes: &mut Changes) 
     }
 }
 
-/// Returns true if a file of a rendered config has the form that the controllers write; that of the templates differs.
+/// The text before the data of a file that the controllers write.
+const OF_CONTROLLERS: &str = "data:text/plain;charset=utf-8;base64,";
+/// The same of the templates.
+const OF_TEMPLATES: &str = "data:,";
+
+/// Returns true if a file of a rendered config has the form that the controllers write.
 fn is_generated(base: &Value, path: &str) -> bool {
+    source_of(base, path).is_some_and(|source| source.starts_with(OF_CONTROLLERS))
+}
+
+/// Returns true if a file of a rendered config has neither the form of the controllers nor that of the templates.
+fn is_foreign(base: &Value, path: &str) -> bool {
+    let known =
+        |source: &str| source.starts_with(OF_CONTROLLERS) || source.starts_with(OF_TEMPLATES);
+    source_of(base, path).is_some_and(|source| !known(source))
+}
+
+fn source_of<'a>(base: &'a Value, path: &str) -> Option<&'a str> {
     let files = base.pointer("/spec/config/storage/files");
     let mut files = files.and_then(Value::as_array).into_iter().flatten();
-    let file = files.find(|file| file.get("path").and_then(Value::as_str) == Some(path));
-    let source = file.and_then(|file| file.pointer("/contents/source")?.as_str());
-    source.is_some_and(|source| source.starts_with("data:text/plain;charset=utf-8;base64,"))
+    let file = files.find(|file| file.get("path").and_then(Value::as_str) == Some(path))?;
+    file.pointer("/contents/source")?.as_str()
 }

@@ -71,6 +71,22 @@ pub fn generate(cluster: &Cluster) -> Generation {
     generation
 }
 
+/// An object with the fields of a newer one over its own, field by field; lists are replaced.
+pub fn with_fields(object: &Value, newer: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (object, newer) else {
+        return newer.clone();
+    };
+    let mut merged = old.clone();
+    for (name, value) in new {
+        let value = match old.get(name) {
+            Some(before) => with_fields(before, value),
+            None => value.clone(),
+        };
+        merged.insert(name.clone(), value);
+    }
+    merged.into()
+}
+
 /// Returns true for the kinds that the registries controller reads.
 pub fn is_of_registries(kind: &str) -> bool {
     [

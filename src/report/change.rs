@@ -83,10 +83,9 @@ pub fn to_text(change: &DerivedChange) -> String {
     }
     if change.kept {
         out.push_str(&format!(
-            "\nNext:\n  {}\n  {}\n  {}\n",
-            mco_rescue(&format!("plan cached:{}", change.config)),
+            "\nNext:\n  {}\n  {} > changes.yaml\n",
             mco_rescue(&format!("apply cached:{}", change.config)),
-            mco_rescue("status --for-cluster --changes > changes.yaml")
+            mco_rescue("status --for-cluster --changes")
         ));
     }
     out

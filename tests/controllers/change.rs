@@ -97,11 +97,15 @@ fn a_mirror_is_added_applied_and_removed_again() {
         "kind: ImageDigestMirrorSet",
         "If that is forgotten",
         "apply cached:rendered-worker-",
+        // The plan: the file, and the effect on the node.
+        "+    location = \"mirror.example:5000/team\"",
+        "crio",
     ] {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
     assert!(
         said.lines()
+            .take_while(|line| !line.starts_with("Node"))
             .filter(|line| !line.starts_with("  mco-rescue"))
             .all(|line| line.chars().count() <= 80),
         "{said}"
@@ -207,6 +211,24 @@ fn changes_add_up_and_the_cluster_gets_the_objects_of_all() {
         "json",
     ]);
     assert_eq!(other.ok().json()["change"], Value::Null);
+}
+
+#[test]
+fn a_later_limit_keeps_the_earlier_one_in_the_object() {
+    let root = node();
+    let first = change(&root, &["kubelet", "maxPods=300", "systemReserved.pid=100"]);
+    apply(&root, &first);
+    let second = change(&root, &["kubelet", "podPidsLimit=8192", "maxPods=400"]);
+    apply(&root, &second);
+    let text = root.read("etc/kubernetes/kubelet.conf");
+    for wanted in ["maxPods: 400\n", "podPidsLimit: 8192\n", "  pid: \"100\"\n"] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    let said = objects(&root).ok().out();
+    for wanted in ["maxPods: 400\n", "podPidsLimit: 8192\n", "pid: \"100\"\n"] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert_eq!(said.matches("kind: KubeletConfig").count(), 1);
 }
 
 #[test]

@@ -260,6 +260,7 @@ mod tests {
             text,
             format!("unqualified-search-registries = ['{first}', '{second}']\n")
         );
-        assert_eq!(Conf::parse(&text).unwrap(), Conf::template());
+        let list = Conf::parse(&text).unwrap().unqualified_search_registries;
+        assert_eq!(Conf::new(list), Conf::template());
     }
 }

@@ -15,7 +15,7 @@ const FIELDS: [&str; 8] = [
     "additionalArtifactStores",
 ];
 
-/// Makes the object of settings such as `pidsLimit=4096`, for one pool. Its name is `change-POOL-runtime`. The values are
+/// Makes the object of settings such as `pidsLimit=4096`, for one pool. Its name is `mco-rescue-POOL`. The values are
 /// not judged here: the controller does that.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Stri
     Ok(json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": super::KIND,
-        "metadata": { "name": format!("change-{}-runtime", pool.name) },
+        "metadata": { "name": format!("mco-rescue-{}", pool.name) },
         "spec": {
             "machineConfigPoolSelector": { "matchLabels": label_of(pool)? },
             "containerRuntimeConfig": config,
