@@ -11,6 +11,7 @@ use super::{
     ChangeArgs, ChangeCommand, Cli, Command, MirrorArgs, Output, SettingArgs, WithArgs, fetch,
     machine, objects, plan,
 };
+use crate::controllers::cluster::role_of;
 use crate::controllers::derive::{Derived, Request, derive};
 use crate::controllers::generated::GENERATED_BY;
 use crate::controllers::registries::{Inverted, add_mirror, files_in_force, invert, remove_mirror};
@@ -48,6 +49,8 @@ struct Wanted {
     release_image: Option<String>,
     /// Notes on them.
     notes: Vec<String>,
+    /// Kinds and names of objects of earlier changes that the API is not to get any more.
+    dropped: Vec<String>,
 }
 
 /// Runs `change`.
@@ -79,7 +82,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
     let before = changes.of(&base.name).map(|change| change.objects.clone());
     let before = before.unwrap_or_default();
     let wanted = match command {
-        ChangeCommand::Mirror(args) => change_mirror(args, &rendered)?,
+        ChangeCommand::Mirror(args) => change_mirror(args, &rendered, &before)?,
         ChangeCommand::Kubelet(args) => set_fields("kubelet", args, &pool, &rendered, &before)?,
         ChangeCommand::Runtime(args) => set_fields("runtime", args, &pool, &rendered, &before)?,
         ChangeCommand::With(args) => take_objects(args, &rendered)?,
@@ -88,7 +91,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
     let change = describe(&base, &pool, &wanted, &derived);
     let text = serde_json::to_string(&derived.rendered)?;
     if !change.unchanged && !args.dry_run {
-        keep(&root, &records, &change, text)?;
+        keep(&root, &records, &change, &wanted.dropped, text)?;
     }
     let change = DerivedChange {
         kept: !change.unchanged && !args.dry_run,
@@ -138,7 +141,7 @@ fn invert_registries(rendered: &Value) -> Result<Inverted> {
 }
 
 /// A mirror is added to those of the node, or removed.
-fn change_mirror(args: &MirrorArgs, rendered: &Value) -> Result<Wanted> {
+fn change_mirror(args: &MirrorArgs, rendered: &Value, before: &[Value]) -> Result<Wanted> {
     let inverted = invert_registries(rendered)?;
     let (source, mirrors) = (&args.source, &args.mirrors);
     let kind = if args.tags { "by tag" } else { "by digest" };
@@ -161,6 +164,7 @@ fn change_mirror(args: &MirrorArgs, rendered: &Value) -> Result<Wanted> {
             apply,
             release_image: Some(inverted.release_image),
             notes: change.notes,
+            dropped: Vec::new(),
         });
     }
     if !args.from.parts.is_empty() {
@@ -179,7 +183,27 @@ fn change_mirror(args: &MirrorArgs, rendered: &Value) -> Result<Wanted> {
         apply: Vec::new(),
         release_image: Some(inverted.release_image),
         notes: change.notes,
+        dropped: sets_of(before, source, mirrors),
     })
+}
+
+/// Kinds and names of the mirror sets whose mirrors are all among these of the source.
+fn sets_of(objects: &[Value], source: &str, mirrors: &[String]) -> Vec<String> {
+    let is_gone = |object: &&Value| {
+        let lists = ["/spec/imageDigestMirrors", "/spec/imageTagMirrors"];
+        let mut lists = lists
+            .iter()
+            .filter_map(|list| object.pointer(list)?.as_array());
+        lists.any(|rules| {
+            rules.iter().all(|rule| {
+                let all = rule.get("mirrors").and_then(Value::as_array);
+                let mut all = all.into_iter().flatten().filter_map(Value::as_str);
+                rule.get("source").and_then(Value::as_str) == Some(source)
+                    && all.all(|one| mirrors.iter().any(|mirror| mirror == one))
+            })
+        })
+    };
+    objects.iter().filter(is_gone).map(title_of).collect()
 }
 
 /// Fields of the kubelet or of the runtime are set by one object.
@@ -210,6 +234,7 @@ fn set_fields(
         apply: vec![object],
         release_image: None,
         notes: Vec::new(),
+        dropped: Vec::new(),
     })
 }
 
@@ -229,6 +254,7 @@ fn take_objects(args: &WithArgs, rendered: &Value) -> Result<Wanted> {
         apply: given.iter().map(|object| object.value.clone()).collect(),
         release_image: None,
         notes: Vec::new(),
+        dropped: Vec::new(),
         given,
     };
     if wanted
@@ -277,6 +303,15 @@ fn derive_change(
             .or_else(|| wanted.release_image.clone()),
     };
     let mut configs = Vec::new();
+    let stranger = wanted
+        .given
+        .iter()
+        .find(|object| object.is_machine_config() && !objects::has_role_of(object, pool));
+    if let Some(stranger) = stranger {
+        let role = role_of(&stranger.value).unwrap_or("no pool");
+        let message = format!("is of {role}, and this node is of {pool}; give those of {pool}");
+        return Err(stranger.refuse("metadata.labels", message).into());
+    }
     for object in &wanted.given {
         match object.is_machine_config() {
             true => configs.push(object.clone()),
@@ -336,9 +371,15 @@ fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived
 }
 
 /// The new config goes into the cache, and its objects beside it.
-fn keep(root: &Root, records: &Records, change: &DerivedChange, text: String) -> Result<()> {
+fn keep(
+    root: &Root,
+    records: &Records,
+    change: &DerivedChange,
+    dropped: &[String],
+    text: String,
+) -> Result<()> {
     let mut changes = Changes::read(root).context("reading the changes")?;
-    changes.add(Change {
+    let new = Change {
         config: change.config.clone(),
         from: change.from.clone(),
         what: change.what.clone(),
@@ -347,7 +388,8 @@ fn keep(root: &Root, records: &Records, change: &DerivedChange, text: String) ->
         reasons: change.reasons.clone(),
         notes: change.notes.clone(),
         objects: change.objects.clone(),
-    });
+    };
+    changes.add(new, dropped);
     // First the objects: a config without them would be one that the cluster never gets.
     store_value(root, paths::CHANGES, &changes)?;
     let config = document::parse(text.as_bytes(), &change.config)?;

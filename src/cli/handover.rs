@@ -115,6 +115,7 @@ fn to_offline(change: &Change) -> OfflineChange {
         what: change.what.clone(),
         exact: change.exact,
         reasons: change.reasons.clone(),
+        notes: change.notes.clone(),
         objects: change.objects.iter().map(title_of).collect(),
         export: mco_rescue("status --for-cluster --changes"),
     }

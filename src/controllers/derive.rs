@@ -8,7 +8,7 @@ use super::cluster::file_of;
 use super::generated::GeneratedConfig;
 use super::registries::owned_files;
 use super::{ApiObject, Base, Cluster, Generation, Note, Refusal, generate};
-use crate::document::DocumentError;
+use crate::document::{DocumentError, yaml};
 use crate::render::{self, Changes, Input, Pool};
 
 /// Objects, and the configs that they are to change.
@@ -324,7 +324,7 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         &base,
         &generated,
         &request.configs,
-        &cluster.objects,
+        cluster.gates.as_ref(),
     ));
     let mut parts: Vec<(String, Input)> = Vec::new();
     for object in &generated {
@@ -357,7 +357,7 @@ fn doubts(
     base: &Value,
     generated: &[Value],
     configs: &[(ApiObject, Input)],
-    objects: &[ApiObject],
+    gates: Option<&BTreeMap<String, bool>>,
 ) -> Vec<Note> {
     let files = generated
         .iter()
@@ -400,7 +400,7 @@ fn doubts(
             names.join(", ")
         ));
     }
-    if objects.iter().any(|object| object.kind == "FeatureGate") {
+    if gates.is_some_and(|gates| has_other_gates(base, gates)) {
         texts.push(
             "The feature gates in kubelet.conf stay those of the rendered config.".to_owned(),
         );
@@ -411,6 +411,19 @@ fn doubts(
         inexact: true,
     };
     texts.into_iter().map(note).collect()
+}
+
+/// Returns true if kubelet.conf of the rendered config has other feature gates than these.
+fn has_other_gates(base: &Value, gates: &BTreeMap<String, bool>) -> bool {
+    let text = file_of(base, KUBELET_CONF).and_then(|bytes| String::from_utf8(bytes).ok());
+    let conf = text.and_then(|text| yaml::parse(&text).ok());
+    let known = conf
+        .as_ref()
+        .and_then(|conf| conf.get("featureGates")?.as_object());
+    let has = |(name, on): (&String, &bool)| {
+        known.and_then(|known| known.get(name)) == Some(&Value::Bool(*on))
+    };
+    !gates.iter().all(has)
 }
 
 /// Gives the files that the registries controller no longer writes back to the template.
@@ -427,6 +440,8 @@ fn restore_registries(base: &Value, generated: &[Value], changes: &mut Changes) 
     }
 }
 
+/// The kubelet's configuration, with the feature gates.
+const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 /// The text before the data of a file that the controllers write.
 const OF_CONTROLLERS: &str = "data:text/plain;charset=utf-8;base64,";
 /// The same of the templates.

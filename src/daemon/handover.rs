@@ -61,6 +61,8 @@ pub struct OfflineChange {
     pub exact: bool,
     /// Reasons why the name may differ.
     pub reasons: Vec<String>,
+    /// Other notes, such as an object that has to lose an entry.
+    pub notes: Vec<String>,
     /// Kinds and names of the objects.
     pub objects: Vec<String>,
     /// The command that writes them on the node.
@@ -146,18 +148,32 @@ fn give_objects(change: &OfflineChange) -> HandoverStep {
             change.reasons.join("; ")
         ),
     };
+    let notes: String = change
+        .notes
+        .iter()
+        .map(|note| format!(". {}", note.trim_end_matches('.')))
+        .collect();
+    let kinds =
+        "imagedigestmirrorsets,imagetagmirrorsets,imagecontentsourcepolicies -o yaml".to_owned();
+    let (checked, commands) = match objects.is_empty() {
+        true => (kinds, Vec::new()),
+        false => (
+            format!("{} --ignore-not-found", objects.join(" ")),
+            vec![
+                format!("{} > changes.yaml", change.export),
+                "oc apply -f changes.yaml".to_owned(),
+            ],
+        ),
+    };
     HandoverStep {
         what: format!(
             "give the API the objects of the change that was made on this node ({}); without them the controllers make the \
-             files from before, and the node goes back to them{name}",
+             files from before, and the node goes back to them{name}{notes}",
             change.what
         ),
-        check: format!("oc get {} --ignore-not-found", objects.join(" ")),
+        check: format!("oc get {checked}"),
         expect: None,
-        commands: vec![
-            format!("{} > changes.yaml", change.export),
-            "oc apply -f changes.yaml".to_owned(),
-        ],
+        commands,
         instead: None,
     }
 }

@@ -61,12 +61,20 @@ impl Changes {
         self.changes.iter().rev().find(|one| one.config == config)
     }
 
-    /// Adds a change, with the objects of the change that it builds on. An object of the same kind and name is replaced.
-    pub fn add(&mut self, mut change: Change) {
+    /// Adds a change, with the objects of the change that it builds on. An object of the same kind and name is replaced;
+    /// one with a title among `dropped` is left out. A change that leads back to the cluster's own config is none.
+    pub fn add(&mut self, mut change: Change, dropped: &[String]) {
+        let is_start = self.changes.iter().any(|one| one.from == change.config);
+        if is_start && self.of(&change.config).is_none() {
+            return;
+        }
         if let Some(before) = self.of(&change.from) {
             let new = change.objects;
             let mut objects = before.objects.clone();
-            objects.retain(|old| !new.iter().any(|one| title_of(one) == title_of(old)));
+            objects.retain(|old| {
+                let title = title_of(old);
+                !dropped.contains(&title) && !new.iter().any(|one| title_of(one) == title)
+            });
             objects.extend(new);
             change.objects = objects;
             change.exact &= before.exact;
@@ -114,9 +122,9 @@ mod tests {
     #[test]
     fn a_change_of_a_changed_config_has_the_objects_of_both() {
         let mut all = Changes::default();
-        all.add(change("a", "b", "KubeletConfig", "limits"));
-        all.add(change("b", "c", "ImageTagMirrorSet", "tags"));
-        all.add(change("c", "d", "KubeletConfig", "limits"));
+        all.add(change("a", "b", "KubeletConfig", "limits"), &[]);
+        all.add(change("b", "c", "ImageTagMirrorSet", "tags"), &[]);
+        all.add(change("c", "d", "KubeletConfig", "limits"), &[]);
         let titles = |config| -> Vec<String> {
             all.of(config)
                 .unwrap()
@@ -136,15 +144,38 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_mirror_and_the_way_back_leave_nothing_for_the_api() {
+        let mut all = Changes::default();
+        all.add(change("a", "b", "ImageTagMirrorSet", "tags"), &[]);
+        all.add(change("b", "c", "KubeletConfig", "limits"), &[]);
+        let dropped = ["ImageTagMirrorSet tags".to_owned()];
+        let mut without = change("c", "d", "", "");
+        without.objects.clear();
+        all.add(without, &dropped);
+        let objects = &all.of("d").unwrap().objects;
+        assert_eq!(
+            objects.iter().map(title_of).collect::<Vec<_>>(),
+            ["KubeletConfig limits"]
+        );
+        let mut back = change("b", "a", "", "");
+        back.objects.clear();
+        all.add(back, &dropped);
+        assert_eq!(all.of("a"), None, "it is the cluster's own config");
+    }
+
+    #[test]
     fn the_oldest_are_dropped() {
         let mut all = Changes::default();
         for number in 0..30 {
-            all.add(change(
-                "a",
-                &format!("rendered-{number}"),
-                "KubeletConfig",
-                "limits",
-            ));
+            all.add(
+                change(
+                    "a",
+                    &format!("rendered-{number}"),
+                    "KubeletConfig",
+                    "limits",
+                ),
+                &[],
+            );
         }
         assert_eq!(all.changes.len(), MOST);
         assert_eq!(all.of("rendered-9"), None);

@@ -97,9 +97,8 @@ fn a_mirror_is_added_applied_and_removed_again() {
         "kind: ImageDigestMirrorSet",
         "If that is forgotten",
         "apply cached:rendered-worker-",
-        // The plan: the file, and the effect on the node.
+        // The plan.
         "+    location = \"mirror.example:5000/team\"",
-        "crio",
     ] {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
@@ -253,8 +252,14 @@ fn what_cannot_be_changed_is_said_and_nothing_is_kept() {
         spec:\n  machineConfigPoolSelector:\n    matchLabels:\n      pools.operator.machineconfiguration.openshift.io/worker: \"\"\n\
         \u{20}\u{20}logLevel: 11\n");
     let bad = root.path("bad.yaml");
+    root.write(
+        "master.yaml",
+        "kind: MachineConfig\napiVersion: machineconfiguration.openshift.io/v1\nmetadata:\n  name: 99-master-a\n  labels:\n    \
+         machineconfiguration.openshift.io/role: master\nspec: {}\n",
+    );
+    let master = root.path("master.yaml");
     let before = root.everything();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["mirror", "https://quay.example/team", AT], "has a scheme"),
         (&["mirror", SOURCE, "mirror.example/team:v1"], "has a tag"),
         (&["mirror", SOURCE, SOURCE], "is the source itself"),
@@ -262,6 +267,10 @@ fn what_cannot_be_changed_is_said_and_nothing_is_kept() {
         (&["kubelet", "maxpods"], "maxpods"),
         (&["kubelet", "maxPodz=3"], "maxPods"),
         (&["runtime", "pidsLimit=3"], "invalid PidsLimit 3"),
+        (
+            &["with", master.to_str().unwrap()],
+            "is of master, and this node is of worker",
+        ),
         (
             &["with", bad.to_str().unwrap()],
             "KubeletConfig's LogLevel is not valid [0,10]: 11",

@@ -418,4 +418,8 @@ fn on_top_of_a_rendered_config_an_exact_name_is_the_clusters() {
         "on top of the rendered config: {equal} of {all} names equal, {exact} said to be exact"
     ));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(
+        2 * exact >= all,
+        "{exact} of {all}: a doubt about everything says nothing"
+    );
 }

@@ -531,7 +531,7 @@ fn a_file_of_an_older_operator_keeps_its_form() {
     for conf in [
         format!("{header}{entry}"),
         format!("{header}{mirrored}"),
-        format!("{header}{entry}{mirrored}"),
+        format!("{header}{mirrored}{entry}"),
     ] {
         let inverted = invert_conf(&conf).unwrap();
         let files = Files::from([(CONF.to_owned(), conf.into_bytes())]);
