@@ -39,7 +39,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the program is made of: a change of any makes it another one.
+/// The inputs of the program: a change of any makes it another one.
 const INPUTS: [&str; 7] = [
     "src",
     "systemd",
@@ -102,7 +102,7 @@ fn find_commit() -> String {
     }
 }
 
-/// What a program prints, if it is here and succeeds.
+/// Returns the output of a program, if it is here and succeeds.
 fn said_by(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -15,7 +15,7 @@ pub(super) struct Translator<'a> {
     pub(super) version: Version,
     /// The files that the input names.
     pub(super) files: Option<&'a dyn FilesDir>,
-    /// What was found.
+    /// The findings.
     pub(super) report: Report,
     /// True if contents were packed.
     pub(super) packed: bool,

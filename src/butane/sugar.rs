@@ -1,4 +1,4 @@
-//! What the input says in short, and Ignition at length: mount units, the disk that the node boots from, GRUB users,
+//! Short forms of the input that are long in Ignition: mount units, the disk that the node boots from, GRUB users,
 //! quadlets, and the cipher of FIPS mode.
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the operator does not take, in the words of Butane.
+//! Sections that the operator does not take, in the words of Butane.
 
 use super::out::{Out, OutValue};
 use super::report::Report;

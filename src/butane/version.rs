@@ -96,7 +96,7 @@ impl Version {
 /// The layer of Butane that defines a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// What all variants share.
+    /// The parts that all variants share.
     Base,
     /// Fedora CoreOS.
     Fcos,

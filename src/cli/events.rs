@@ -1,4 +1,4 @@
-//! What a running node shows without being asked: entries in its journal, and a text at logins while it needs a person.
+//! Output of a running node that no command asks for: entries in its journal, and a text at logins while it needs a person.
 
 use super::{Cli, Command, TrialCommand};
 use crate::invocation;

@@ -104,7 +104,7 @@ pub(super) fn template_text(conf: &Conf) -> String {
     format!("unqualified-search-registries = [{}]\n", names.join(", "))
 }
 
-/// The files of a rendered config at the paths of the controller's files, whoever wrote them.
+/// The files of a rendered config at the paths of the controller's files, of any origin.
 pub fn files_in_force(rendered: &Value) -> BTreeMap<String, Vec<u8>> {
     let files = rendered.pointer("/spec/config/storage/files");
     let files = files.and_then(Value::as_array).into_iter().flatten();
