@@ -105,7 +105,7 @@ fn expect_whole(root: &Root) -> Result<()> {
     match transaction::find_pending(root)? {
         Pending::Nothing | Pending::Staged(_) => {}
         Pending::Unfinished(config, _) | Pending::Committed(config) => bail!(
-            "a run to {} was interrupted, so what differs is not what somebody changed. Next: {}, then {}",
+            "a run to {} was interrupted, so not every difference was made by hand. Next: {}, then {}",
             config.name,
             mco_rescue("recover"),
             mco_rescue("keep")
