@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash
 # A check for greenboot, in /etc/greenboot/check/required.d or wanted.d: fails while this node
 # needs a person. greenboot runs it at the end of a boot.
 #
