@@ -15,6 +15,7 @@ pub mod quantity;
 pub mod registries;
 pub mod runtime;
 mod suffix;
+mod toml_text;
 
 use serde_json::Value;
 

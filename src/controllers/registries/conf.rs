@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::scopes::is_nested;
 use super::sets::MirroredSource;
+use crate::controllers::toml_text::quote_toml;
 use crate::go_quote::quoted;
 
 /// The search list of the template.
@@ -229,7 +230,7 @@ impl Conf {
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         if let Some(search) = &self.unqualified_search_registries {
-            let names: Vec<String> = search.iter().map(|name| toml_text(name)).collect();
+            let names: Vec<String> = search.iter().map(|name| quote_toml(name)).collect();
             let _ = writeln!(
                 out,
                 "unqualified-search-registries = [{}]",
@@ -245,7 +246,7 @@ impl Conf {
         ];
         for (key, value) in others {
             if let Some(value) = value {
-                let _ = writeln!(out, "{key} = {}", toml_text(value));
+                let _ = writeln!(out, "{key} = {}", quote_toml(value));
             }
         }
         for entry in &self.registry {
@@ -285,9 +286,9 @@ impl Entry {
 
     fn write(&self, out: &mut String) {
         let _ = writeln!(out, "\n[[registry]]");
-        let _ = writeln!(out, "  prefix = {}", toml_text(&self.prefix));
+        let _ = writeln!(out, "  prefix = {}", quote_toml(&self.prefix));
         if !self.location.is_empty() {
-            let _ = writeln!(out, "  location = {}", toml_text(&self.location));
+            let _ = writeln!(out, "  location = {}", quote_toml(&self.location));
         }
         if self.insecure {
             out.push_str("  insecure = true\n");
@@ -301,40 +302,17 @@ impl Entry {
         for mirror in &self.mirror {
             let _ = writeln!(out, "\n  [[registry.mirror]]");
             if !mirror.location.is_empty() {
-                let _ = writeln!(out, "    location = {}", toml_text(&mirror.location));
+                let _ = writeln!(out, "    location = {}", quote_toml(&mirror.location));
             }
             if mirror.insecure {
                 out.push_str("    insecure = true\n");
             }
             if !mirror.pull_from_mirror.is_empty() {
-                let pull = toml_text(&mirror.pull_from_mirror);
+                let pull = quote_toml(&mirror.pull_from_mirror);
                 let _ = writeln!(out, "    pull-from-mirror = {pull}");
             }
         }
     }
-}
-
-/// A text of TOML as the controller's writer quotes it.
-fn toml_text(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\x08' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\n' => out.push_str("\\n"),
-            '\x0c' => out.push_str("\\f"),
-            '\r' => out.push_str("\\r"),
-            c if c < ' ' || c == '\x7f' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]
@@ -353,7 +331,7 @@ mod tests {
             ("ü\u{2028}", "\"ü\u{2028}\""),
         ];
         for (text, expected) in rows {
-            assert_eq!(toml_text(text), expected);
+            assert_eq!(quote_toml(text), expected);
         }
     }
 

@@ -14,6 +14,7 @@ use super::{
     Refusal, selects,
 };
 
+use crate::controllers::toml_text::quote_toml;
 use crate::document::Finding;
 pub use settings::from_settings;
 use validate::Settings;
@@ -225,7 +226,7 @@ fn write_files(
         }
         files.push(GeneratedFile::new(STORAGE, rewritten.text));
     }
-    let quoted = storage::quoted;
+    let quoted = quote_toml;
     if !settings.log_level.is_empty() {
         files.push(drop_in(
             "logLevel",

@@ -2,6 +2,8 @@
 
 use toml::{Table, Value};
 
+use crate::controllers::toml_text::quote_toml;
+
 /// A key of `[storage.options]`, in the order in which the controller writes them.
 #[derive(Clone, Copy)]
 enum Key {
@@ -114,7 +116,7 @@ fn write(storage: &Table, options: &Table, overlay: &Table) -> Result<String, St
     let mut out = String::from("[storage]\n");
     for key in STORAGE {
         let value = text_of(storage, key)?;
-        out.push_str(&format!("  {key} = {}\n", quoted(value)));
+        out.push_str(&format!("  {key} = {}\n", quote_toml(value)));
     }
     out.push_str("  [storage.options]\n");
     for key in OPTIONS {
@@ -137,7 +139,7 @@ fn write(storage: &Table, options: &Table, overlay: &Table) -> Result<String, St
             out.push_str(&format!(
                 "      {} = {}\n",
                 bare_or_quoted(key),
-                quoted(value)
+                quote_toml(value)
             ));
         }
     }
@@ -159,7 +161,7 @@ fn write_texts<'a>(
     for key in OVERLAY.iter().filter(|key| entries.contains_key(**key)) {
         out.push_str(&format!(
             "      {key} = {}\n",
-            quoted(text_of(&entries, key)?)
+            quote_toml(text_of(&entries, key)?)
         ));
     }
     Ok(())
@@ -185,7 +187,7 @@ fn write_option(out: &mut String, options: &Table, key: Key) -> Result<(), Strin
         Key::Text(name) => {
             let value = text_of(options, name)?;
             if !value.is_empty() {
-                out.push_str(&format!("    {name} = {}\n", quoted(value)));
+                out.push_str(&format!("    {name} = {}\n", quote_toml(value)));
             }
         }
         Key::Number(name) => {
@@ -248,7 +250,7 @@ fn text_of<'a>(table: &'a Table, key: &str) -> Result<&'a str, String> {
 
 /// A list of texts.
 pub(super) fn list(items: &[String]) -> String {
-    let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
+    let items: Vec<String> = items.iter().map(|item| quote_toml(item)).collect();
     format!("[{}]", items.join(", "))
 }
 
@@ -257,25 +259,5 @@ fn bare_or_quoted(key: &str) -> String {
     if !key.is_empty() && key.chars().all(is_bare) {
         return key.to_owned();
     }
-    quoted(key)
-}
-
-/// A text in double quotes, with the escapes of the controller's encoder.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\x08' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\n' => out.push_str("\\n"),
-            '\x0c' => out.push_str("\\f"),
-            '\r' => out.push_str("\\r"),
-            c if c < ' ' || c == '\x7f' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+    quote_toml(key)
 }
