@@ -24,7 +24,11 @@ pub mod kargs;
 
 pub mod go_quote;
 
+pub mod go_json;
+
 pub mod go_yaml;
+
+pub mod secret_text;
 
 pub mod ssh_key;
 

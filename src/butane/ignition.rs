@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::document::data_url;
 use crate::go_quote::quoted;
 use crate::systemd::unit_file::{UnitOption, parse_options};
+use crate::systemd::unit_name::has_ignition_suffix;
 
 use super::out::{Out, OutValue, key_of};
 use super::report::Report;
@@ -21,21 +22,6 @@ const SHARED: [(&str, &str); 5] = [
     ("links", "nodes"),
     ("shouldExist", "arguments"),
     ("shouldNotExist", "arguments"),
-];
-
-const UNIT_SUFFIXES: [&str; 12] = [
-    ".service",
-    ".socket",
-    ".device",
-    ".mount",
-    ".automount",
-    ".swap",
-    ".target",
-    ".path",
-    ".timer",
-    ".snapshot",
-    ".slice",
-    ".scope",
 ];
 
 /// Finds items of lists that are there twice.
@@ -379,7 +365,7 @@ impl Checker<'_> {
         }
         for unit in units {
             let name = unit.text("name").unwrap_or_default();
-            if !UNIT_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+            if !has_ignition_suffix(name) {
                 self.error(unit, &["name"], "invalid systemd unit extension");
             }
             let contents = unit.text("contents").unwrap_or_default();

@@ -1,5 +1,7 @@
 //! The meaning of a plain scalar to Go's yaml.v3.
 
+use crate::go_yaml::is_base_60;
+
 /// A resolved scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Resolved {
@@ -126,24 +128,6 @@ fn is_old_flag(text: &str) -> bool {
         "OFF",
     ];
     WORDS.contains(&text)
-}
-
-/// `12:30:45` and the like.
-fn is_base_60(text: &str) -> bool {
-    let body = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let mut parts = body.split(':');
-    let first = parts.next().unwrap_or_default();
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || b == b'_');
-    if !first.starts_with(|c: char| c.is_ascii_digit()) || !digits(first) {
-        return false;
-    }
-    let rest: Vec<&str> = parts.collect();
-    let Some((last, middle)) = rest.split_last() else {
-        return false;
-    };
-    let (last, fraction) = last.split_once('.').unwrap_or((last, ""));
-    let sixty = |part: &str| matches!(part.as_bytes(), [b'0'..=b'9'] | [b'0'..=b'5', b'0'..=b'9']);
-    middle.iter().all(|part| sixty(part)) && sixty(last) && digits(fraction)
 }
 
 /// A date, or a date with a time after `T`, `t` (then with a zone) or one blank.

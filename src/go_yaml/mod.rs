@@ -4,6 +4,7 @@
 //! Blocks only, two blanks per level, lists level with their key, keys in natural
 //! order, text folded beyond column 80 (docs/agreement.md: Rendering).
 
+mod base_60;
 mod node;
 mod resolve;
 
@@ -11,6 +12,7 @@ use std::cmp::Ordering;
 
 use serde_json::Number;
 
+pub use base_60::is_base_60;
 pub use node::YamlNode;
 
 use resolve::is_text;

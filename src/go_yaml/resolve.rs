@@ -1,5 +1,7 @@
 //! The meaning of plain text to yaml.v2: text, or something that has to be quoted to stay text.
 
+use super::base_60::is_base_60;
+
 /// Words that are booleans, nothing, or no finite number. `<<` and `=` stay plain in yaml.v2.
 const WORDS: [&str; 39] = [
     "", "~", "null", "Null", "NULL", "y", "Y", "yes", "Yes", "YES", "n", "N", "no", "No", "NO",
@@ -61,24 +63,6 @@ fn is_decimal(plain: &str) -> bool {
     body.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && body.chars().all(legal)
         && body.parse::<f64>().is_ok_and(f64::is_finite)
-}
-
-/// `12:30:45` and the like. yaml.v2 reads them as text but quotes them for other readers.
-fn is_base_60(text: &str) -> bool {
-    let body = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let mut parts = body.split(':');
-    let first = parts.next().unwrap_or_default();
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || b == b'_');
-    if !first.starts_with(|c: char| c.is_ascii_digit()) || !digits(first) {
-        return false;
-    }
-    let rest: Vec<&str> = parts.collect();
-    let Some((last, middle)) = rest.split_last() else {
-        return false;
-    };
-    let (last, fraction) = last.split_once('.').unwrap_or((last, ""));
-    let sixty = |part: &str| matches!(part.as_bytes(), [b'0'..=b'9'] | [b'0'..=b'5', b'0'..=b'9']);
-    middle.iter().all(|part| sixty(part)) && sixty(last) && digits(fraction)
 }
 
 /// The four forms of yaml.v2: a date, or a date with a time after `T`, `t` (then with a zone) or blanks.

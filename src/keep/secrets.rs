@@ -3,18 +3,8 @@
 use crate::object::Object;
 use crate::paths;
 use crate::root::RootPath;
+use crate::secret_text::{KEY_FILE_ENDINGS, has_password_hash, has_private_key, logins_of_urls};
 
-/// Endings of files with keys and passwords.
-const ENDINGS: [&str; 8] = [
-    ".key",
-    ".p12",
-    ".pfx",
-    ".jks",
-    ".kubeconfig",
-    ".keytab",
-    ".nmconnection",
-    ".psk",
-];
 /// Parts of the names of settings whose value is a secret.
 const WORDS: [&str; 9] = [
     "passw",
@@ -29,7 +19,6 @@ const WORDS: [&str; 9] = [
 ];
 /// Values that are no secret, whatever their name.
 const HARMLESS: [&str; 8] = ["yes", "no", "true", "false", "on", "off", "none", "null"];
-const HASHES: [&str; 7] = ["$1$", "$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$"];
 
 /// The reason why a file may hold a secret.
 pub(super) fn reason(
@@ -41,7 +30,10 @@ pub(super) fn reason(
     if paths::SECRETS.contains(&relative) || paths::PULL_SECRETS.contains(&relative) {
         return Some("it is a file with credentials");
     }
-    if ENDINGS.iter().any(|ending| relative.ends_with(ending)) {
+    if KEY_FILE_ENDINGS
+        .iter()
+        .any(|ending| relative.ends_with(ending))
+    {
         return Some("files of this name hold keys or passwords");
     }
     if object.is_some_and(|object| object.mode & 0o004 == 0) {
@@ -53,21 +45,16 @@ pub(super) fn reason(
 /// The reason why a text may hold a secret.
 pub(super) fn reason_of_text(text: &str) -> Option<&'static str> {
     let small = text.to_ascii_lowercase();
-    if small.contains("private key") && small.contains("-----begin") {
+    if has_private_key(&small) {
         return Some("it has a private key");
     }
     if small.contains("\"auths\"") || small.contains("client-key-data") {
         return Some("it has credentials of registries or of the cluster");
     }
-    if HASHES.iter().any(|hash| small.contains(hash)) {
+    if has_password_hash(&small) {
         return Some("it has the hash of a password");
     }
-    let has_login = small.split_whitespace().any(|word| {
-        let rest = word.split_once("://").map(|(_, rest)| rest);
-        let login = rest.and_then(|rest| rest.split('/').next()?.split_once('@'));
-        login.is_some_and(|(login, _)| login.contains(':'))
-    });
-    if has_login {
+    if logins_of_urls(&small).any(|login| login.contains(':')) {
         return Some("it has a URL with a password");
     }
     small

@@ -9,22 +9,8 @@ use crate::drift::enablement::DEV_NULL;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
+use crate::systemd::unit_name::has_unit_suffix;
 use crate::systemd::{UnitEntry, UnitFileState, unit_file_state};
-
-/// Endings of the names of units.
-const ENDINGS: [&str; 11] = [
-    ".service",
-    ".socket",
-    ".device",
-    ".mount",
-    ".automount",
-    ".swap",
-    ".target",
-    ".path",
-    ".timer",
-    ".slice",
-    ".scope",
-];
 
 /// A file of a unit in the directory of the config's units.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,16 +28,15 @@ impl UnitPart {
             .relative()
             .strip_prefix(paths::UNITS)?
             .strip_prefix('/')?;
-        let is_unit = |name: &str| ENDINGS.iter().any(|ending| name.ends_with(ending));
         match below.split_once('/') {
-            None => is_unit(below).then(|| Self {
+            None => has_unit_suffix(below).then(|| Self {
                 unit: below.to_owned(),
                 dropin: None,
             }),
             Some((directory, dropin)) => {
                 let unit = directory.strip_suffix(".d")?;
                 let is_dropin = dropin.ends_with(".conf") && !dropin.contains('/');
-                (is_unit(unit) && is_dropin).then(|| Self {
+                (has_unit_suffix(unit) && is_dropin).then(|| Self {
                     unit: unit.to_owned(),
                     dropin: Some(dropin.to_owned()),
                 })

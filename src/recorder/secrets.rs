@@ -1,4 +1,6 @@
-//! What is never kept, however it was asked for: contents and arguments that look like a secret.
+//! Contents and arguments that look like a secret: the recorder never keeps them, even where an option asks for them.
+
+use crate::secret_text::{KEY_FILE_ENDINGS, has_password_hash, logins_of_urls};
 
 /// Parts of a name that stand for a secret.
 const WORDS: [&str; 14] = [
@@ -16,18 +18,6 @@ const WORDS: [&str; 14] = [
     "bearer",
     "shadow",
     "keyfile",
-];
-
-/// Endings of files with keys.
-const ENDINGS: [&str; 8] = [
-    ".key",
-    ".pem",
-    ".p12",
-    ".pfx",
-    ".jks",
-    ".kubeconfig",
-    ".keytab",
-    ".nmconnection",
 ];
 
 /// Directories that hold keys or passwords.
@@ -49,7 +39,8 @@ pub fn refuse_path(path: &str) -> Option<&'static str> {
         || DIRECTORIES
             .iter()
             .any(|directory| path.starts_with(directory))
-        || ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || KEY_FILE_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || name.ends_with(".pem")
         || name.contains("kubeconfig")
         || name
             .rsplit('/')
@@ -67,15 +58,9 @@ pub fn refuse_text(text: &str) -> Option<&'static str> {
         let assigned = line.contains(['=', ':']) || line.split_whitespace().nth(1).is_some();
         assigned && WORDS.iter().any(|word| line.contains(word))
     });
-    // A word with `user:password@`.
-    let has_login = small.split_whitespace().any(|word| {
-        word.split_once("://")
-            .is_some_and(|(_, rest)| rest.contains('@'))
-    });
-    let has_hash = ["$1$", "$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$"]
-        .iter()
-        .any(|mark| small.contains(mark));
-    (has_key || has_word || has_login || has_hash).then_some("may hold a secret, by its text")
+    let has_login = logins_of_urls(&small).next().is_some();
+    (has_key || has_word || has_login || has_password_hash(&small))
+        .then_some("may hold a secret, by its text")
 }
 
 /// Returns true for the name of a kernel argument or setting whose value is kept as a digest.

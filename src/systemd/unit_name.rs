@@ -55,6 +55,17 @@ pub enum SpecifierError {
     TooLong,
 }
 
+/// Returns true if a name ends in a dot and a type that systemd knows. The rest of the name is not looked at.
+pub fn has_unit_suffix(name: &str) -> bool {
+    name.rsplit_once('.')
+        .is_some_and(|(_, suffix)| SUFFIXES.contains(&suffix))
+}
+
+/// Returns true if Ignition takes a name for a unit's: it still knows the type `snapshot`, which systemd dropped.
+pub fn has_ignition_suffix(name: &str) -> bool {
+    has_unit_suffix(name) || name.ends_with(".snapshot")
+}
+
 impl<'n> UnitName<'n> {
     /// Takes a name apart; `None` if it is not a valid unit name.
     pub fn parse(full: &'n str) -> Option<Self> {

@@ -347,6 +347,20 @@ fn raw_output_is_the_ignition_config_alone() {
 }
 
 #[test]
+fn raw_output_keeps_backslashes() {
+    let input = format!(
+        "{HEAD}systemd:\n  units:\n  - name: x.service\n    contents: |\n      [Service]\n      ExecStart=/bin/grep '\\bword\\b' C:\\fonts\n"
+    );
+    let output = run(&input, &["--raw"]).ok().out();
+    let config: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(
+        config["systemd"]["units"][0]["contents"],
+        "[Service]\nExecStart=/bin/grep '\\bword\\b' C:\\fonts\n",
+        "{output}"
+    );
+}
+
+#[test]
 fn trees_and_local_files_stay_within_their_directory() {
     let dir = TempDir::new().unwrap();
     let files = dir.path().join("files");

@@ -15,6 +15,7 @@ use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::command::rpm_ostree::status::{self, Deployments, StatusText};
 use mco_rescue::controllers::kubelet::from_settings;
 use mco_rescue::controllers::registries as mirror_files;
+use mco_rescue::controllers::runtime;
 use mco_rescue::controllers::{Base, Cluster, ConfigPool, GeneratedFile, generate, read_objects};
 use mco_rescue::daemon;
 use mco_rescue::daemon::actions::Changed;
@@ -57,7 +58,7 @@ use serde_json::{Map, Value, json};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 22] = [
     ("document", document),
     ("data_url", data_url),
     ("gunzip", gunzip),
@@ -77,6 +78,7 @@ pub const TARGETS: [(&str, Target); 21] = [
     ("recipients", recipients),
     ("fleet", fleet_documents),
     ("kubelet_configs", kubelet_configs),
+    ("runtime_configs", runtime_configs),
     ("registries", registry_objects),
     ("butane", butane_configs),
 ];
@@ -898,6 +900,42 @@ pub fn kubelet_configs(data: &[u8]) {
     let settings: Vec<&str> = pieces.next().unwrap_or_default().lines().collect();
     let pool = ConfigPool::built_in("worker").unwrap();
     let _ = from_settings(&pool, &settings);
+}
+
+/// A storage.conf, then objects of the API, then settings, with lines of dashes between them: each object is refused with its
+/// place, or becomes files below `/etc` that are valid TOML.
+pub fn runtime_configs(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut pieces = text.splitn(3, "\n---\n---\n");
+    let storage = pieces.next().unwrap_or_default();
+    let entry = GeneratedFile::new("/etc/containers/storage.conf", storage.as_bytes()).entry();
+    let part = json!({
+        "metadata": {"name": "00-worker", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [entry]}}},
+    });
+    let objects = pieces.next().unwrap_or_default();
+    let objects = read_objects(objects.as_bytes(), "fuzz").unwrap_or_default();
+    let is_sound = toml::from_str::<toml::Table>(storage).is_ok();
+    let parts = [("00-worker".to_owned(), part.clone())].into();
+    for base in [Base::Parts(parts), Base::Rendered(part)] {
+        let generation = generate(&Cluster::new(objects.clone(), base, "worker"));
+        for refusal in &generation.refusals {
+            assert!(!refusal.message.is_empty() && refusal.place.starts_with("fuzz"));
+        }
+        for file in generation.configs.iter().flat_map(|config| &config.files) {
+            let written = String::from_utf8_lossy(&file.contents);
+            let is_toml = file.path.starts_with("/etc/crio/crio.conf.d/")
+                || is_sound && file.path == "/etc/containers/storage.conf";
+            assert!(file.path.starts_with("/etc/"), "{}", file.path);
+            assert!(
+                !is_toml || toml::from_str::<toml::Table>(&written).is_ok(),
+                "{written}"
+            );
+        }
+    }
+    let settings: Vec<&str> = pieces.next().unwrap_or_default().lines().collect();
+    let pool = ConfigPool::built_in("worker").unwrap();
+    let _ = runtime::from_settings(&pool, &settings);
 }
 
 /// Objects of mirrors and policies, then a registries.conf, then a policy.json, between lines `---8<---`.

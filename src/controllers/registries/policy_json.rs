@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::scopes::is_nested;
+use crate::go_json;
 
 /// The template's file.
 pub(super) const TEMPLATE: &str = r#"{
@@ -125,10 +126,7 @@ impl Policy {
             (name.clone(), Value::Object(scopes.collect()))
         });
         let transports: Map<String, Value> = transports.collect();
-        let mut out = String::new();
-        let policy = json!({"default": self.default, "transports": transports});
-        write_value(&policy, 0, &mut out);
-        out
+        go_json::indented(&json!({"default": self.default, "transports": transports}))
     }
 }
 
@@ -158,69 +156,6 @@ pub(super) fn forbidden<'a>(
     }
     let scope = scopes.find(|scope| lies_in(scope, rejected))?;
     Some((scope, "is nested inside blockedRegistries"))
-}
-
-/// Writes JSON as Go does, with two blanks a level.
-fn write_value(value: &Value, level: usize, out: &mut String) {
-    let (open, close, count) = match value {
-        Value::Object(entries) => ('{', '}', entries.len()),
-        Value::Array(items) => ('[', ']', items.len()),
-        Value::String(text) => return write_text(text, out),
-        other => return out.push_str(&other.to_string()),
-    };
-    out.push(open);
-    let line = |level: usize, out: &mut String| {
-        out.push('\n');
-        out.push_str(&"  ".repeat(level));
-    };
-    let begin = |index: usize, out: &mut String| {
-        if index > 0 {
-            out.push(',');
-        }
-        line(level + 1, out);
-    };
-    match value {
-        Value::Object(entries) => {
-            for (index, (key, item)) in entries.iter().enumerate() {
-                begin(index, out);
-                write_text(key, out);
-                out.push_str(": ");
-                write_value(item, level + 1, out);
-            }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                begin(index, out);
-                write_value(item, level + 1, out);
-            }
-        }
-        _ => {}
-    }
-    if count > 0 {
-        line(level, out);
-    }
-    out.push(close);
-}
-
-fn write_text(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                out.push_str(&format!("\\u{:04x}", u32::from(c)));
-            }
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]
@@ -261,15 +196,5 @@ mod tests {
         blocked.edit(&scopes, &[], &own);
         let both = [reject(), json!({"type": "x"})];
         assert_eq!(blocked.transports["atomic"]["a.test"], both);
-    }
-
-    #[test]
-    fn json_is_escaped_as_go_does() {
-        let mut out = String::new();
-        write_text("a<b>&\"\\\n\x01\x7f\u{2028}ü", &mut out);
-        assert_eq!(
-            out,
-            "\"a\\u003cb\\u003e\\u0026\\\"\\\\\\n\\u0001\x7f\\u2028ü\""
-        );
     }
 }

@@ -3,22 +3,7 @@
 use super::Checker;
 use crate::document::ignition::{Dropin, Unit};
 use crate::systemd::unit_file;
-use crate::systemd::unit_name::template_of;
-
-const UNIT_SUFFIXES: [&str; 12] = [
-    ".service",
-    ".socket",
-    ".device",
-    ".mount",
-    ".automount",
-    ".swap",
-    ".target",
-    ".path",
-    ".timer",
-    ".snapshot",
-    ".slice",
-    ".scope",
-];
+use crate::systemd::unit_name::{has_ignition_suffix, template_of};
 
 impl Checker<'_> {
     pub(super) fn check_units(&mut self, units: &[Unit]) {
@@ -36,7 +21,7 @@ impl Checker<'_> {
         let name = &unit.name;
         let name_at = format!("{at}.name");
         self.check_file_name(&name_at, name);
-        if !UNIT_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+        if !has_ignition_suffix(name) {
             self.error(
                 &name_at,
                 format!("{name:?} has no known unit suffix such as .service; add it"),

@@ -1,4 +1,4 @@
-//! The output as text: YAML as Go's yaml.v3 writes it, or JSON as Go's encoder does.
+//! The output as YAML, as Go's yaml.v3 writes it.
 
 use std::cmp::Ordering;
 
@@ -342,21 +342,6 @@ fn compare_numbers(a: &[char], b: &[char], index: usize) -> Ordering {
     };
     let ((x, x_end), (y, y_end)) = (number(a), number(b));
     x.cmp(&y).then(x_end.cmp(&y_end)).then(at(a).cmp(&at(b)))
-}
-
-/// Returns a value as compact JSON, with the escapes of Go's encoder.
-pub(super) fn to_json(value: &Value) -> String {
-    let mut out = String::new();
-    // These characters stand only within texts.
-    for c in value.to_string().chars() {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                out.push_str(&format!("\\u{:04x}", u32::from(c)));
-            }
-            c => out.push(c),
-        }
-    }
-    out.replace("\\b", "\\u0008").replace("\\f", "\\u000c")
 }
 
 #[cfg(test)]
