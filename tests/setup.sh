@@ -62,6 +62,9 @@ losetup            -                                             mount
 xz                 -                                             xz-utils
 grub-mkimage       -                                             grub-common
 boot.img           /usr/lib/grub/i386-pc                         grub-pc-bin
+kernel.img         /usr/lib/grub/x86_64-efi                      grub-efi-amd64-bin
+OVMF_CODE_4M.fd    /usr/share/OVMF                               ovmf
+sfdisk             -                                             fdisk
 '
 
 # What tests/install makes packages with, and lets read what is installed; likewise.

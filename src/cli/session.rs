@@ -2,6 +2,7 @@
 
 use crate::cli::ui::Ui;
 use crate::staging::deployments;
+use crate::sys::parallel;
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
@@ -119,10 +120,22 @@ pub(super) fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
     }
 }
 
+/// A config of this size (64 KiB) is worth a thread that computes its hash while this one looks at the node.
+const LARGE: usize = 1 << 16;
+
 /// Compares the hash in the name of a config with its contents; all of them are read for that.
 fn check_name_hash(root: &Root, config: &MachineConfig, desired: &Desired) -> NameHash {
     let _phase = progress::begin(Work::new("Checking the hash of the config"));
-    let found = render::name_hash_of(&config.record);
+    judge_name_hash(render::name_hash_of(&config.record), root, config, desired)
+}
+
+/// A hash that differs says nothing where the contents are known to change on their way to the node.
+fn judge_name_hash(
+    found: NameHash,
+    root: &Root,
+    config: &MachineConfig,
+    desired: &Desired,
+) -> NameHash {
     let image = || identity::layered_image(desired).or_else(|| identity::layered_image_kept(root));
     let rewritten = || {
         let host = Host::observe(root).ok()?;
@@ -280,12 +293,19 @@ impl<'a> Session<'a> {
                 Desired::from_config(old).into()
             }
         });
-        // Everything is read for it: as long as little else is in memory.
-        let name_hash = OnceCell::new();
-        if !desired.bare {
-            name_hash.get_or_init(|| check_name_hash(&root, &chosen.config, &desired));
-        }
-        let seen = look(&root, runner, &chosen.config, &desired, old.as_deref());
+        // The whole config is read for its hash: now, as long as little else is in memory.
+        let look = || look(&root, runner, &chosen.config, &desired, old.as_deref());
+        let record = &chosen.config.record;
+        let (name_hash, seen) = if desired.bare {
+            (OnceCell::new(), look())
+        } else if record.len() < LARGE {
+            let hash = check_name_hash(&root, &chosen.config, &desired);
+            (OnceCell::from(hash), look())
+        } else {
+            let (found, seen) = parallel::both(|| render::name_hash_of(record), look);
+            let hash = judge_name_hash(found, &root, &chosen.config, &desired);
+            (OnceCell::from(hash), seen)
+        };
         let (node, accounts) = seen.context("looking at the node")?;
         access::expect_read(&node)?;
         Ok(Self {

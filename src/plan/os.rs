@@ -3,6 +3,8 @@
 //! Nothing where it is so already; else the shortest sequence. What runs is pinned first, so that there is a way back
 //! whatever is cleaned up later.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Builder, crossing};
@@ -315,13 +317,27 @@ impl OsPlan {
         wanted.cured_by(&self.cures)
     }
 
-    /// Arguments of the config before that are to go, where `present` is what the next boot has.
+    /// Returns the arguments that have to be on the command line of the next boot: the config's, and those that cure what
+    /// was found about the image.
+    pub fn awaited_arguments(&self) -> Kargs {
+        self.arguments.cured_by(&self.cures)
+    }
+
+    /// Returns the arguments that must not be on the command line of the next boot, where staging leaves `present`: those of
+    /// the config before, and those that a cure deletes.
     pub fn gone_arguments(&self, present: &Kargs) -> Vec<String> {
-        let stays = |word: &&String| {
-            self.arguments.tokens().contains(word) || present.tokens().contains(word)
-        };
-        let old = self.old_arguments.tokens().iter();
-        old.filter(|word| !stays(word)).cloned().collect()
+        let awaited = self.awaited_arguments();
+        let stays =
+            |word: &&String| awaited.tokens().contains(word) || present.tokens().contains(word);
+        let deleted = self.cures.iter().filter_map(|cure| match cure {
+            KargsChange::Delete(word) => Some(word),
+            KargsChange::Append(_) => None,
+        });
+        let old = self.old_arguments.tokens().iter().chain(deleted);
+        let mut gone: Vec<String> = old.filter(|word| !stays(word)).cloned().collect();
+        let mut seen = BTreeSet::new();
+        gone.retain(|word| seen.insert(word.clone()));
+        gone
     }
 }
 

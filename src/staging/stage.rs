@@ -258,7 +258,7 @@ impl Staging<'_> {
             way_back: self.over.inherited.way_back.clone(),
             staged: self.staged.borrow().clone(),
             image: self.plan.image.clone(),
-            kernel_arguments: self.plan.arguments.tokens().to_vec(),
+            kernel_arguments: self.plan.awaited_arguments().tokens().to_vec(),
             gone_arguments: match self.expected.borrow().as_ref() {
                 Some(expected) => self.plan.gone_arguments(expected),
                 None => Vec::new(),
@@ -394,7 +394,11 @@ impl Staging<'_> {
             Some(expected) => present.changes_to(expected),
             None => Vec::new(),
         };
-        let missing = self.plan.arguments.missing_from(&present).join(" ");
+        let missing = self
+            .plan
+            .awaited_arguments()
+            .missing_from(&present)
+            .join(" ");
         let disordered = self.plan.arguments.out_of_order(&present).join(" ");
         expected.get_or_insert(present);
         if !missing.is_empty() {

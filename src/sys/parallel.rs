@@ -19,6 +19,24 @@ fn processors() -> usize {
     *PROCESSORS.get_or_init(|| count().min(MOST))
 }
 
+/// Calls `work` on a thread of its own and `here` on this one, and gives both results. With one processor, or where the
+/// system gives no thread, `work` comes first, on this one.
+pub fn both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -> (A, B) {
+    if processors() < 2 {
+        return (work(), here());
+    }
+    thread::scope(|scope| {
+        let Ok(other) = thread::Builder::new().spawn_scoped(scope, &work) else {
+            return (work(), here());
+        };
+        let here = here();
+        match other.join() {
+            Ok(done) => (done, here),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
 /// Calls `work` for parts of `items`, each of about `least` items or more, and gives what came of them, in order.
 pub fn in_parts<'t, T: Sync, R: Send>(
     items: &'t [T],

@@ -173,6 +173,36 @@ fn a_pin_that_does_not_hold_is_a_finding() {
 }
 
 #[test]
+fn a_drop_in_counts_with_its_file() {
+    let by_mac = "[Match]\nMACAddress=52:54:00:aa:bb:01\n[Link]\nName=lan0\n";
+    let name = "[Link]\nName=eno1\n";
+    // It gives another file's interface the name.
+    let lab = lab_with_name();
+    link(&lab, "10-lan.link", by_mac);
+    assert_eq!(lab.short(), ["interface-names inhibitor eno1"]);
+    link(&lab, "10-lan.link.d/50-name.conf", name);
+    assert_eq!(lab.short(), [""; 0]);
+    // An empty one of the same name in /etc takes the image's away.
+    let lab = lab_with_name();
+    lab.target
+        .write("usr/lib/systemd/network/10-lan.link", by_mac);
+    let of_image = "usr/lib/systemd/network/10-lan.link.d/50-name.conf";
+    lab.target.write(of_image, name);
+    assert_eq!(lab.short(), [""; 0]);
+    link(&lab, "10-lan.link.d/50-name.conf", "");
+    assert_eq!(lab.short(), ["interface-names inhibitor eno1"]);
+    // It narrows the conditions of a file that pinned the name.
+    let lab = lab_with_name();
+    link(&lab, "10-lan.link", &by_mac.replace("lan0", "eno1"));
+    link(
+        &lab,
+        "10-lan.link.d/50-driver.conf",
+        "[Match]\nDriver=e1000e\n",
+    );
+    assert_eq!(lab.short(), [PINNED]);
+}
+
+#[test]
 fn a_stamp_without_files_pins_nothing() {
     let lab = lab_with_name();
     link(&lab, ".nmstate-persist.stamp", "");

@@ -7,6 +7,7 @@ mod boxed_os;
 mod configs;
 mod crash_images;
 mod crossing;
+mod crossing_boot_loader;
 mod crossing_names;
 mod fetched;
 mod first_boot;

@@ -18,6 +18,10 @@ use super::qmp::Qmp;
 /// How long anything may take that takes seconds: emulation on a busy machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(400);
 
+/// OVMF without Secure Boot, and its empty variables.
+const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
+const OVMF_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
+
 /// How a guest ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -63,6 +67,16 @@ impl Machine {
             append: "console=ttyS0 panic=-1 no_timer_check quiet".to_owned(),
             ..Self::with_boot_loader()
         }
+    }
+
+    /// Its firmware is OVMF with `variables`, a copy of its own: it starts `EFI/BOOT/BOOTX64.EFI` of a disk.
+    pub fn with_efi(variables: &Path) -> Self {
+        fs::copy(OVMF_VARIABLES, variables).unwrap();
+        let code = format!("if=pflash,format=raw,unit=0,readonly=on,file={OVMF_CODE}");
+        let own = format!("if=pflash,format=raw,unit=1,file={}", variables.display());
+        Self::with_boot_loader()
+            .memory(512)
+            .device(&["-drive", &code, "-drive", &own])
     }
 
     /// Its firmware starts the boot loader of its first disk.
@@ -186,17 +200,7 @@ impl Machine {
 
     fn initrd(&self, dir: &Path, name: &str) -> PathBuf {
         let path = dir.join(format!("{name}.initrd"));
-        let mut all = fs::File::create(&path).unwrap();
-        for archive in &self.initrd {
-            let length = std::io::copy(&mut fs::File::open(archive).unwrap(), &mut all).unwrap();
-            // The kernel wants the next one aligned.
-            let padding = length.next_multiple_of(4) - length;
-            all.write_all(&[0; 3][..usize::try_from(padding).unwrap()])
-                .unwrap();
-        }
-        if !self.files.is_empty() {
-            all.write_all(&archive(&self.files)).unwrap();
-        }
+        join_archives(&self.initrd, &self.files, &path);
         path
     }
 
@@ -232,6 +236,21 @@ impl Machine {
         let complaints = fs::File::create(console.with_extension("qemu")).unwrap();
         command.stderr(complaints);
         command
+    }
+}
+
+/// Writes one initramfs of archives, with `files` at its top.
+pub fn join_archives(archives: &[PathBuf], files: &[(String, Vec<u8>)], out: &Path) {
+    let mut all = fs::File::create(out).unwrap();
+    for archive in archives {
+        let length = std::io::copy(&mut fs::File::open(archive).unwrap(), &mut all).unwrap();
+        // The kernel wants the next one aligned.
+        let padding = length.next_multiple_of(4) - length;
+        all.write_all(&[0; 3][..usize::try_from(padding).unwrap()])
+            .unwrap();
+    }
+    if !files.is_empty() {
+        all.write_all(&archive(files)).unwrap();
     }
 }
 

@@ -6,7 +6,8 @@
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Evidence, Target};
 use crate::kargs::Kargs;
 use crate::node::platform::{
-    Applies, Interface, LinkFile, Mac, NameUse, PERSIST_STAMP, Platform, pinned_by_arguments,
+    Applies, Interface, LinkDropIn, LinkFile, Mac, NameUse, PERSIST_STAMP, Platform, add_drop_in,
+    pinned_by_arguments,
 };
 use crate::root::RootPath;
 use crate::systemd::glob_matches;
@@ -30,7 +31,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         return Vec::new();
     }
     let (arguments, uses) = node.used_names();
-    let links = links_after(target, &node.interface_names.link_files);
+    let links = links_after(target, node);
     let place = Place {
         target,
         node,
@@ -392,20 +393,30 @@ impl Place<'_> {
     }
 }
 
-/// Returns the `.link` files that the next system reads, in its order.
-fn links_after(target: &Target, of_node: &[LinkFile]) -> Vec<LinkFile> {
-    let mut all = of_node.to_vec();
+/// Returns the `.link` files that the next system reads, in its order, with their drop-ins.
+fn links_after(target: &Target, node: &Platform) -> Vec<LinkFile> {
+    let mut all = node.interface_names.link_files.clone();
+    let mut drop_ins = node.interface_names.link_drop_ins.clone();
     for directory in OF_IMAGE {
         for path in target.tree.below(directory) {
+            let text = || target.tree.text(path).unwrap_or_default();
+            if path.ends_with(".conf") {
+                if let Some(drop_in) = LinkDropIn::parse(path, &text()) {
+                    add_drop_in(&mut drop_ins, drop_in);
+                }
+                continue;
+            }
             let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
             let is_known = all.iter().any(|file| file.name == name);
             if !path.ends_with(".link") || is_known {
                 continue;
             }
-            let text = target.tree.text(path).unwrap_or_default();
             let shown = format!("/{}", path.replacen("usr/etc/", "etc/", 1));
-            all.push(LinkFile::parse(&shown, &text));
+            all.push(LinkFile::parse(&shown, &text()));
         }
+    }
+    for file in all.iter_mut().filter(|file| !file.masked) {
+        file.add_drop_ins(&drop_ins);
     }
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all

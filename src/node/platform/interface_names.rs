@@ -1,7 +1,7 @@
 //! The places in which the configuration of a node names an interface.
 
 use super::interfaces::{Interface, parse_mac};
-use super::link_files::{self, LinkFile};
+use super::link_files::{self, LinkDropIn, LinkFile};
 use super::node_files::NodeFiles;
 use super::sections::assignments;
 use crate::kargs::Kargs;
@@ -54,6 +54,8 @@ pub struct InterfaceNames {
     pub uses: Vec<NameUse>,
     /// The `.link` files of the node that the next system reads.
     pub link_files: Vec<LinkFile>,
+    /// Their drop-ins, which also add to the files of the image.
+    pub link_drop_ins: Vec<LinkDropIn>,
     /// Names that rules of udev give by address: name and address.
     pub rules: Vec<(String, String)>,
     /// The daemon's helper has run.
@@ -68,9 +70,12 @@ impl InterfaceNames {
         let known: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
         let mut unseen = Vec::new();
         let stamp = files.exists(&RootPath::fixed(PERSIST_STAMP));
+        let uses = read(files, &known, &mut unseen);
+        let (link_files, link_drop_ins) = link_files::read(files, &mut unseen);
         Self {
-            uses: read(files, &known, &mut unseen),
-            link_files: link_files::read(files, &mut unseen),
+            uses,
+            link_files,
+            link_drop_ins,
             rules: pinned_by_rules(files),
             stamp: stamp.unwrap_or(false),
             unseen,

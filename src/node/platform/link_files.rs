@@ -30,6 +30,31 @@ pub struct LinkFile {
     conditions: Vec<(String, Vec<String>)>,
 }
 
+/// A file of `NAME.link.d`, which adds to the `.link` file of that name in any directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkDropIn {
+    /// Name of the `.link` file.
+    pub link: String,
+    /// File name, which orders the drop-ins of all directories.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+impl LinkDropIn {
+    /// Takes a path apart: `10-a.link.d/20-b.conf`, below any directory; `None` for other paths.
+    pub fn parse(path: &str, text: &str) -> Option<Self> {
+        let (directory, name) = path.rsplit_once('/')?;
+        let (_, directory) = directory.rsplit_once('/').unwrap_or(("", directory));
+        let link = directory.strip_suffix(".d")?;
+        (link.ends_with(".link") && name.ends_with(".conf")).then(|| Self {
+            link: link.to_owned(),
+            name: name.to_owned(),
+            text: text.to_owned(),
+        })
+    }
+}
+
 /// The answer to the question if a file applies to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applies {
@@ -52,16 +77,29 @@ impl LinkFile {
             masked: text.trim().is_empty(),
             ..Self::default()
         };
+        file.add_text(text);
+        file
+    }
+
+    /// Adds the drop-ins of the file, in the order of their names.
+    pub fn add_drop_ins(&mut self, all: &[LinkDropIn]) {
+        let mut own: Vec<&LinkDropIn> = all.iter().filter(|one| one.link == self.name).collect();
+        own.sort_by(|one, other| one.name.cmp(&other.name));
+        for drop_in in own {
+            self.add_text(&drop_in.text);
+        }
+    }
+
+    fn add_text(&mut self, text: &str) {
         for one in assignments(text) {
             match one.section {
-                "Match" => file.add_condition(one.key, one.value),
+                "Match" => self.add_condition(one.key, one.value),
                 "Link" if one.key == "Name" => {
-                    file.new_name = Some(one.value.to_owned()).filter(|name| !name.is_empty());
+                    self.new_name = Some(one.value.to_owned()).filter(|name| !name.is_empty());
                 }
                 _ => {}
             }
         }
-        file
     }
 
     fn add_condition(&mut self, key: &str, value: &str) {
@@ -124,37 +162,94 @@ fn globs_match(patterns: &[String], text: &str) -> bool {
     patterns.any(|pattern| glob_matches(pattern, text)) != negated
 }
 
-/// Reads the files of the node. Of two of the same name the first one counts.
-pub(super) fn read(files: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<LinkFile> {
-    let mut all: Vec<LinkFile> = Vec::new();
-    for directory in DIRECTORIES.map(RootPath::fixed) {
-        let names = files.list(&directory).unwrap_or_else(|error| {
+/// Reads the files of the node, and their drop-ins. Of two of the same name the first one counts.
+pub(super) fn read(
+    files: &NodeFiles<'_>,
+    unseen: &mut Vec<String>,
+) -> (Vec<LinkFile>, Vec<LinkDropIn>) {
+    let (mut all, mut drop_ins): (Vec<LinkFile>, Vec<LinkDropIn>) = Default::default();
+    let mut list = |directory: &RootPath| {
+        files.list(directory).unwrap_or_else(|error| {
             unseen.push(error.to_string());
             Vec::new()
-        });
-        for name in names.iter().filter(|name| name.ends_with(".link")) {
-            let Ok(path) = directory.join(name) else {
+        })
+    };
+    let mut paths = Vec::new();
+    for directory in DIRECTORIES.map(RootPath::fixed) {
+        for name in list(&directory) {
+            let Ok(path) = directory.join(&name) else {
                 continue;
             };
-            if all.iter().any(|known| known.name == *name) {
-                continue;
-            }
-            match files.read_small(&path) {
-                // A link to /dev/null is no file.
-                Ok(bytes) => {
-                    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-                    all.push(LinkFile::parse(&path.to_string(), &text));
-                }
-                Err(error) => unseen.push(error.to_string()),
+            if name.ends_with(".link.d") {
+                let below = list(&path).into_iter();
+                paths.extend(below.filter_map(|name| path.join(&name).ok()));
+            } else if name.ends_with(".link") {
+                paths.push(path);
             }
         }
     }
-    all
+    for path in paths {
+        // A link to /dev/null is no file.
+        let text = match files.read_small(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned(),
+            Err(error) => {
+                unseen.push(error.to_string());
+                continue;
+            }
+        };
+        let path = path.to_string();
+        if let Some(drop_in) = LinkDropIn::parse(&path, &text) {
+            add_drop_in(&mut drop_ins, drop_in);
+        } else if path.ends_with(".link") {
+            let file = LinkFile::parse(&path, &text);
+            if !all.iter().any(|known| known.name == file.name) {
+                all.push(file);
+            }
+        }
+    }
+    (all, drop_ins)
+}
+
+/// Adds a drop-in, unless one of its name is known from a directory that counts before.
+pub fn add_drop_in(all: &mut Vec<LinkDropIn>, one: LinkDropIn) {
+    let same = |known: &LinkDropIn| (&known.link, &known.name) == (&one.link, &one.name);
+    if !all.iter().any(same) {
+        all.push(one);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drop_ins_add_to_the_file_of_their_directory() {
+        let mut all = Vec::new();
+        for (path, text) in [
+            ("/etc/x/99-a.link.d/20-b.conf", "[Link]\nName=b\n"),
+            (
+                "/etc/x/99-a.link.d/10-a.conf",
+                "[Match]\nDriver=igb\n[Link]\nName=a\n",
+            ),
+            // Counts nowhere: /etc has one of this name.
+            ("/usr/x/99-a.link.d/20-b.conf", "[Link]\nName=c\n"),
+            ("/usr/x/99-b.link.d/20-b.conf", "[Link]\nName=d\n"),
+        ] {
+            add_drop_in(&mut all, LinkDropIn::parse(path, text).unwrap());
+        }
+        let mut file = LinkFile::parse("/usr/x/99-a.link", "[Match]\nOriginalName=*\n");
+        file.add_drop_ins(&all);
+        assert_eq!(file.new_name.as_deref(), Some("b"));
+        let (igb, other) = (Some("igb"), Some("ice"));
+        assert_eq!(file.applies(&Interface::default(), None, igb), Applies::Yes);
+        assert_eq!(
+            file.applies(&Interface::default(), None, other),
+            Applies::No
+        );
+        for path in ["/x/99-a.link", "/x/a.d/b.conf", "/x/a.link.d/b"] {
+            assert_eq!(LinkDropIn::parse(path, ""), None, "{path}");
+        }
+    }
 
     #[test]
     fn a_file_applies_by_its_conditions() {

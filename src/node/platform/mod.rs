@@ -38,7 +38,7 @@ pub use interface_names::{
 };
 pub use interfaces::{Interface, Mac, read as read_interfaces};
 pub use legacy_network::{LegacyConnection, LegacyNetwork};
-pub use link_files::{Applies, LinkFile};
+pub use link_files::{Applies, LinkDropIn, LinkFile, add_drop_in};
 pub use luks::{LuksFault, LuksHeader, Pin, parse_luks};
 pub use origin::Origin;
 pub use own_modules::OwnModules;
