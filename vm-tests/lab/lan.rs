@@ -61,6 +61,16 @@ impl Lan {
         )
     }
 
+    /// The file with the key that opens the box.
+    pub fn key(&self) -> &Path {
+        &self.key
+    }
+
+    /// Runs something on the administrator's machine, as far as the network goes.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        within(&self.network, work)
+    }
+
     /// Plugs the cable into the network of this process, as the host has its number.
     pub fn plug_in(&self, pid: u32) {
         let script = format!(

@@ -95,6 +95,21 @@ impl<'a> Lane<'a> {
         lane
     }
 
+    /// The node.
+    pub fn node(&self) -> &BoxNode<'a> {
+        &self.node
+    }
+
+    /// The config that it is in.
+    pub fn site(&self) -> Site {
+        self.site.clone()
+    }
+
+    /// What it says of its trials.
+    pub fn said(&self) -> Said {
+        Said::by(&self.node).unwrap()
+    }
+
     /// The journal of all of its boots.
     pub fn journal(&mut self) -> String {
         self.node.journal()

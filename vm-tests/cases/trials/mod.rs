@@ -15,6 +15,7 @@ mod changes;
 mod judge;
 mod lane;
 mod plan;
+mod playbook;
 
 use std::any::Any;
 use std::collections::BTreeMap;
