@@ -375,12 +375,7 @@ fn disks() -> PathBuf {
     images::kept("tried", &made_of, |out| {
         let case = Case::begin_as_root("8 boot trial, apply").unwrap();
         let mut node = Loaded::of(&case, &in_a);
-        node.with_stateroot(|stateroot| {
-            // It may have come with another build of the program.
-            let program = stateroot.join("var/usrlocal/bin/mco-rescue");
-            fs::remove_file(&program).unwrap();
-            fs::copy(images::program(), &program).unwrap();
-        });
+        node.has_this_program();
         let key = public_key(&in_a);
         let mut booted = node.start();
         booted.comes_up();
@@ -419,6 +414,7 @@ fn is_armed(node: &Loaded<'_>) -> (Entry, Entry) {
     let (new, old) = (entries.remove(0), entries.remove(0));
     assert!(new.options.contains("site.is=b"), "{new:?}");
     assert_ne!(new.linux, old.linux);
+    assert_ne!(new.system(), old.system());
     let variables = node.boot.environment();
     assert_eq!(variables["mco_rescue_trial"], "armed", "{variables:?}");
     assert_eq!(variables["mco_rescue_trial_entry"], old.id);
@@ -480,12 +476,12 @@ impl<'a> Trial<'a> {
             let Some(ended) = ended else {
                 break booted;
             };
-            let entries = self.node.entries_of(&booted);
+            let systems = self.node.started_in(&booted);
             self.case.tell(&format!(
-                "{entries:?}: {ended:?} after {:.0} s",
+                "{systems:?}: {ended:?} after {:.0} s",
                 booted.guest.seconds()
             ));
-            runs.push((entries, ended, booted.guest.seconds() as u64));
+            runs.push((systems, ended, booted.guest.seconds() as u64));
         };
         self.case.tell(&format!(
             "TABLE | {} | {} | {} | {runs:?} | {:.0} s to the login |",
@@ -494,8 +490,10 @@ impl<'a> Trial<'a> {
             death.notices,
             begun.elapsed().as_secs_f64()
         ));
-        let started: Vec<&String> = runs.iter().flat_map(|(entries, ..)| entries).collect();
-        let of_new = started.iter().filter(|id| ***id == self.new.id).count();
+        let started = runs.iter().flat_map(|(systems, ..)| systems);
+        let of_new = started
+            .filter(|system| *system == self.new.system())
+            .count();
         assert!(of_new <= 1, "the bad entry was started again: {runs:?}");
         let cycled = runs.iter().any(|(_, ended, _)| *ended == Ended::PowerCycle);
         assert_eq!(cycled, death.stuck.is_some(), "{runs:?}");
@@ -509,7 +507,10 @@ impl<'a> Trial<'a> {
         stuck: Option<&str>,
         cut: Option<Duration>,
     ) -> Option<Ended> {
-        let of_old = format!("Booting `{} ", self.old.id);
+        // Another default gives both entries other ids.
+        let of_old = [&self.old, &self.new]
+            .map(|entry| format!("Booting `{} {}", entry.id, self.old.system()));
+        let [first, second] = &of_old;
         if let Some(cut) = cut {
             booted.guest.wait_for("Booting `");
             if let Some(shown) = booted.guest.shows_or_ends(&[], cut) {
@@ -518,14 +519,14 @@ impl<'a> Trial<'a> {
             booted.guest.cut();
             return Some(Ended::PowerCut);
         }
-        let texts: Vec<&str> = std::iter::once(of_old.as_str()).chain(stuck).collect();
+        let texts: Vec<&str> = [first.as_str(), second].into_iter().chain(stuck).collect();
         match booted.guest.shows_or_ends(&texts, LONGEST) {
-            Some(Shown::Text(0)) => {
+            Some(Shown::Text(0 | 1)) => {
                 booted.comes_up();
                 None
             }
             Some(Shown::Text(_)) => {
-                let more = booted.guest.shows_or_ends(&[&of_old], WATCHED);
+                let more = booted.guest.shows_or_ends(&[first, second], WATCHED);
                 assert_eq!(more, None, "it goes on by itself: {}", booted.guest.tail());
                 booted.guest.cut();
                 Some(Ended::PowerCycle)
@@ -537,6 +538,7 @@ impl<'a> Trial<'a> {
 
     /// Everything is as in A, and `status` says why.
     fn is_as_before(&mut self, mut booted: Booted, why: &str) {
+        booted.shares_a_connection();
         booted.comes_to(&format!(
             "sudo {PROGRAM} status -o json | grep -q '\"outcome\": *\"reverted\"'"
         ));
@@ -544,8 +546,8 @@ impl<'a> Trial<'a> {
         self.case.tell(&last.to_string());
         let said = last["why"].as_str().unwrap();
         assert!(said.contains(why), "{why}: {said}");
-        let started = self.node.entries_of(&booted);
-        assert_eq!(started.last(), Some(&self.old.id));
+        let started = self.node.started_in(&booted);
+        assert_eq!(started.last().map(String::as_str), Some(self.old.system()));
         os::is_all_of_a(&booted, &self.a);
         // The command that completes a boot reports in that way that another one was awaited.
         let failed = booted.ask(
@@ -591,10 +593,7 @@ impl<'a> Trial<'a> {
         let mut booted = self.node.start();
         booted.comes_up();
         os::is_all_of_b(&booted, &self.b);
-        assert_eq!(
-            self.node.entries_of(&booted),
-            std::slice::from_ref(&self.new.id)
-        );
+        assert_eq!(self.node.started_in(&booted), [self.new.system()]);
         booted.power_off();
     }
 
@@ -640,11 +639,14 @@ impl<'a> Trial<'a> {
                 let unit = etc.join("systemd/system/ssh.service");
                 symlink("/dev/null", unit).unwrap();
             }),
-            Harm::KernelHeader
-            | Harm::KernelMiddle
-            | Harm::KernelGone
-            | Harm::InitramfsHangs
-            | Harm::InitramfsTorn => self.harms_boot(harm),
+            // What unpacks it speaks on no console of the later kernel.
+            Harm::KernelMiddle => {
+                self.adds_arguments("earlyprintk=serial,ttyS0,115200");
+                self.harms_boot(harm);
+            }
+            Harm::KernelHeader | Harm::KernelGone | Harm::InitramfsHangs | Harm::InitramfsTorn => {
+                self.harms_boot(harm);
+            }
         }
     }
 

@@ -92,6 +92,11 @@ impl Entry {
         }
     }
 
+    /// Its system, as [`started`] names it.
+    pub fn system(&self) -> &str {
+        system(&self.title)
+    }
+
     /// The number that ostree gave it: the highest is the default.
     fn number(&self) -> u32 {
         let number = self.id.strip_prefix("ostree-").unwrap_or(&self.id);
@@ -304,11 +309,17 @@ pub fn block(variables: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// The ids of the entries that GRUB started, as it says them on the console.
+/// The titles of the entries that GRUB started, as it says them on the console, without the number of the deployment: that
+/// and the ids change when another deployment becomes the default.
 pub fn started(console: &str) -> Vec<String> {
     let lines = console.split("Booting `").skip(1);
     lines
-        .filter_map(|rest| rest.split_whitespace().next())
-        .map(|id| id.trim_end_matches('\'').to_owned())
+        .filter_map(|rest| rest.split_once(' '))
+        .map(|(_, title)| system(title).to_owned())
         .collect()
+}
+
+/// The part of a title that stays.
+fn system(title: &str) -> &str {
+    title.split(['(', '\'']).next().unwrap().trim()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::grub::{self, BootDisk, Entry, FileSystem, START};
-use super::images::Layout;
+use super::images::{self, Layout};
 use super::node::{Booted, Node};
 use super::qemu::Machine;
 use super::{Case, disk, run};
@@ -79,9 +79,18 @@ impl<'a> Loaded<'a> {
     }
 
     /// Works on the stateroot, while no guest runs.
-    pub fn with_stateroot(&self, work: impl FnOnce(&Path) + Send) {
+    fn with_stateroot(&self, work: impl FnOnce(&Path) + Send) {
         disk::mounted(self.node.disk(), |top| {
             work(&top.join("ostree/deploy/rhcos"))
+        });
+    }
+
+    /// Puts the program under test on it: it may have come with another build.
+    pub fn has_this_program(&self) {
+        self.with_stateroot(|stateroot| {
+            let program = stateroot.join("var/usrlocal/bin/mco-rescue");
+            fs::remove_file(&program).unwrap();
+            fs::copy(images::program(), &program).unwrap();
         });
     }
 
@@ -101,8 +110,8 @@ impl<'a> Loaded<'a> {
         self.node.boot(&machine)
     }
 
-    /// The entries that GRUB started in this run of the machine.
-    pub fn entries_of(&self, booted: &Booted) -> Vec<String> {
+    /// The systems that GRUB started in this run of the machine.
+    pub fn started_in(&self, booted: &Booted) -> Vec<String> {
         grub::started(&booted.guest.console())
     }
 

@@ -112,6 +112,7 @@ impl<'a> Node<'a> {
             guest: self.start(&machine),
             port,
             key: self.key.clone(),
+            shares: false,
         }
     }
 
@@ -138,6 +139,7 @@ pub struct Booted {
     pub guest: Guest,
     port: u16,
     key: PathBuf,
+    shares: bool,
 }
 
 impl Booted {
@@ -164,8 +166,19 @@ impl Booted {
         ] {
             ssh.args(["-o", option]);
         }
+        if self.shares {
+            let socket = format!("ControlPath={}", self.guest.socket("ssh").display());
+            let options = ["ControlMaster=auto", "ControlPersist=600", &socket];
+            ssh.args(options.map(|option| ["-o", option]).as_flattened());
+        }
         ssh.args(["core@127.0.0.1", command]).stdin(Stdio::null());
         ssh
+    }
+
+    /// From now on all commands go over one connection: emulation takes seconds for a login. Such a login confirms no later
+    /// change.
+    pub fn shares_a_connection(&mut self) {
+        self.shares = true;
     }
 
     /// Waits until `core` can log in, which must come true, and until systemd has started everything.

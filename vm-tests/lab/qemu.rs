@@ -99,10 +99,12 @@ impl Machine {
         self
     }
 
-    /// With a processor that images of RHEL 9 run on: QEMU's own model is older.
+    /// With a processor that images of RHEL 9 run on: QEMU's own model is older. To the kernel it is one of AMD, which has no
+    /// need of page tables of its own: with them emulation loses its translated addresses at each system call.
     pub fn with_v2(self) -> Self {
         let host = self.accelerator.unwrap_or_else(accel::accelerator) == "kvm";
-        self.device(if host { &[] } else { &["-cpu", "Nehalem"] })
+        let emulated = ["-cpu", "Nehalem,vendor=AuthenticAMD"];
+        self.device(if host { &[] } else { &emulated })
     }
 
     /// Without the question which.
@@ -354,6 +356,11 @@ impl Guest {
         let mut values = self.values(prefix);
         assert_eq!(values.len(), 1, "`{prefix}` in {}", self.tail());
         values.remove(0)
+    }
+
+    /// A path for a socket of this guest, short enough for one.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.sockets.path().join(name)
     }
 
     /// Types on the serial console.
