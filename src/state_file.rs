@@ -1,11 +1,13 @@
 //! JSON files that the program keeps below its state directory, and reads again.
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
 
-/// Reads a stored JSON file; None if it is missing or damaged, which is logged.
+/// Reads a stored JSON file whose contents can be had again; None if it is missing, damaged or of another version, which is
+/// logged.
 pub fn remembered<T: DeserializeOwned>(
     root: &Root,
     file: &'static str,
@@ -16,6 +18,12 @@ pub fn remembered<T: DeserializeOwned>(
     let Some(bytes) = root.read(&path)? else {
         return Ok(None);
     };
+    if let Some(other) = other_version(&bytes, known) {
+        log::warn!(
+            "{path} is of version {other}, this program knows {known}; it is skipped until it is written again"
+        );
+        return Ok(None);
+    }
     if let Err(broken) = sealed::check(&bytes) {
         log::warn!("{path} is damaged and is skipped: {broken}");
         return Ok(None);
@@ -29,6 +37,37 @@ pub fn remembered<T: DeserializeOwned>(
         Err(error) => {
             log::warn!("{path} cannot be read and is skipped: {error}");
             Ok(None)
+        }
+    }
+}
+
+/// Returns the version in a JSON object if it is another than `known`. The checksum is not looked at: another version may
+/// seal in another way.
+pub fn other_version(bytes: &[u8], known: u32) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: Option<u64>,
+    }
+    let found = serde_json::from_slice::<Versioned>(bytes).ok()?.version?;
+    (found != u64::from(known)).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_version_that_is_there_and_differs_is_another_one() {
+        for (text, other) in [
+            (r#"{"version": 2, "steps": [{"version": 1}]}"#, Some(2)),
+            (r#"{"checksum": "0", "version": 0}"#, Some(0)),
+            (r#"{"version": 1, "new": {}}"#, None),
+            (r#"{"id": "1-1"}"#, None),
+            (r#"{"version": "2"}"#, None),
+            (r#"{"version": 2"#, None),
+            ("", None),
+        ] {
+            assert_eq!(other_version(text.as_bytes(), 1), other, "{text}");
         }
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::Output;
 use super::access::{self, AccessNeed};
 use super::events;
+use super::own_state::expect_known_state;
 use super::recover::{at_boot, recover_first};
 use super::rollback::{TakeBack, TakingBack};
 use super::session::{Session, Unnamed, open_root};
@@ -36,6 +37,7 @@ use crate::transaction::{self, Lock};
 pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     let root = open_root(ui)?;
     access::expect_access(&root, AccessNeed::Write)?;
+    expect_known_state(&root)?;
     let Some(awaited) = state::read_awaited(&root)? else {
         return say(ui, &Completed::nothing());
     };

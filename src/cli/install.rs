@@ -12,6 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::access::{self, AccessNeed};
+use super::own_state::expect_known_state;
 use super::session::{Session, open_root};
 
 use super::{InstallArgs, Output, machine, trial};
@@ -481,6 +482,7 @@ fn image_recovers(root: &Root) -> bool {
 fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
     access::expect_access(root, AccessNeed::Write)?;
+    expect_known_state(root)?;
     let lock = transaction::acquire_lock(root)?;
     trial::refuse_during_trial(root)?;
     let pending = transaction::find_pending(root)?;

@@ -22,6 +22,7 @@ mod keys;
 mod machine;
 mod names;
 mod objects;
+mod own_state;
 mod pages;
 mod pivot;
 mod plan;

@@ -5,6 +5,7 @@ use anyhow::Result;
 
 use super::access::{self, AccessNeed};
 use super::install::Beforehand;
+use super::own_state::expect_known_state;
 use super::predict;
 use super::session::{Session, Unnamed, open_root};
 use super::{Output, PlanArgs, machine, trial};
@@ -27,6 +28,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
         return refuse(ui, &machine, against);
     }
     access::expect_access(&root, AccessNeed::Write)?;
+    expect_known_state(&root)?;
     let pending = transaction::find_pending(&root)?;
     let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 
 use super::access::{self, AccessNeed};
 use super::events;
+use super::own_state::expect_known_state;
 use super::session::open_root;
 use super::workloads;
 use super::{Output, RecoverArgs, machine, trial};
@@ -40,6 +41,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
         let nothing = transaction::find_pending(&root)? == Pending::Nothing;
         Ok(nothing && transaction::find_strays(&root).is_empty())
     };
+    if !args.give_up {
+        expect_known_state(&root)?;
+    }
     if args.at_boot {
         // What is half-way comes first: a trial goes back from a whole run.
         let tried = trial::boot::judge(ui, &root, true);
@@ -258,6 +262,7 @@ fn failed(error: &RecoverError) -> RunError {
 
 /// An unfinished transaction comes first, always; what became of it is said.
 pub(super) fn recover_first(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
+    expect_known_state(root)?;
     let recovered = recover(root, runner, lock, Direction::Forward, &Leave::default())?;
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));

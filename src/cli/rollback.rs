@@ -11,6 +11,7 @@ use super::access::{self, AccessNeed};
 use super::evidence::NodeEvidence;
 use super::install::refuse_without_completion;
 use super::kept;
+use super::own_state::expect_known_state;
 use super::recorder::record_run;
 use super::recover::recover_first;
 use super::session::open_root;
@@ -59,6 +60,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
     access::expect_access(&root, AccessNeed::Write)?;
+    expect_known_state(&root)?;
     // A trial goes back at once, also while its command still makes services read the new files.
     let lock = match read_trial(&root)? {
         Some(_) => trial::wait_for_lock(&root, LET_APPLY_END)?,

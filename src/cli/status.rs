@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::access::{self, AccessNeed};
 use super::handover;
+use super::own_state::expect_known_state;
 use super::predict::{self, ForecastMoment};
 use super::session::open_root;
 use super::trial::is_guarded;
@@ -48,6 +49,12 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
+    match expect_known_state(&root) {
+        // Without the run nothing is certain; without the rest the record and the last run are.
+        Err(error) if transaction::find_pending(&root).is_err() => return Err(error),
+        Err(error) => log::warn!("{error:#}"),
+        Ok(()) => {}
+    }
     if args.for_cluster {
         return handover::run(ui, args, &root);
     }

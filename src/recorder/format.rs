@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Area, Facts, Part, Record, Snapshot};
 use crate::root::sha256;
 use crate::sealed;
+use crate::state_file::other_version;
 
 /// Longest text of a part that is unpacked.
 const MAX_TEXT: u64 = 8 << 20;
@@ -128,17 +129,14 @@ pub fn record_bytes(record: &Record) -> io::Result<Vec<u8>> {
 pub fn parse_record(bytes: &[u8]) -> Result<Record, FormatError> {
     let value: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|_| FormatError::Damaged)?;
-    let version = value.get("version").and_then(serde_json::Value::as_u64);
+    // Before the seal: another version may seal in another way.
+    if let Some(other) = other_version(bytes, Record::VERSION) {
+        return Err(FormatError::Version(other));
+    }
     if !sealed::is_sealed(bytes) {
         return Err(FormatError::Damaged);
     }
-    match version {
-        Some(version) if version == u64::from(Record::VERSION) => {
-            serde_json::from_value(value).map_err(|_| FormatError::Damaged)
-        }
-        Some(other) => Err(FormatError::Version(other)),
-        None => Err(FormatError::Damaged),
-    }
+    serde_json::from_value(value).map_err(|_| FormatError::Damaged)
 }
 
 /// Returns the file name of a part.

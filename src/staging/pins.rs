@@ -17,7 +17,8 @@ use crate::root::{Root, RootError, RootPath};
 use crate::state_file;
 use crate::transaction::{open_store, store_value};
 
-const VERSION: u32 = 1;
+/// Version of the file.
+pub const VERSION: u32 = 1;
 
 /// Kept in `/var/lib/mco-rescue/pins.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -105,9 +105,9 @@ pub enum RecoverError {
         "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: {recover}", recover = mco_rescue("recover")
     )]
     NotItsPath(RootPath),
-    /// No journal is damaged, so nothing can be given up.
+    /// No journal is damaged or of another version, so nothing can be given up.
     #[error(
-        "--give-up is for an interrupted run whose journal is damaged; here none is. Nothing was changed. \
+        "--give-up is for an interrupted run whose journal is damaged, or of another version; here none is. Nothing was changed. \
          Next: {recover}", recover = mco_rescue("recover")
     )]
     Whole,
@@ -385,11 +385,12 @@ fn recover_run(
 
 /// Removes the status of an interrupted run if its bytes are lost: its name may be durable without them.
 fn drop_torn_status(root: &Root, state: &StateDirectory) -> Result<(), StateError> {
-    let (_, is_torn) = or_damaged(state.read_file::<LastRun>(root, paths::STATUS))?;
-    if is_torn {
-        state.unlink_file(paths::STATUS)?;
+    match or_damaged(state.read_file::<LastRun>(root, paths::STATUS)) {
+        Ok((_, true)) => state.unlink_file(paths::STATUS),
+        // Of another version it tells of another run.
+        Ok((_, false)) | Err(StateError::Version(..)) => Ok(()),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 /// Flushes the file system of the state. A run that was killed before its last flush has left a mark that a power cut
@@ -398,22 +399,34 @@ fn flush_mark(state: &StateDirectory) -> Result<(), RecoverError> {
     disk::sync_file_system(state.dir()).map_err(|errno| RecoverError::Sync(errno.into()))
 }
 
-/// Gives up a run whose journal is damaged: the tree stays as it is, with files from before and of the run. Its backup
-/// copies stay in the history, and the journal as `journal.damaged`.
+/// Gives up a run whose journal is damaged, or a file of which is of another version: the tree stays as it is, with files
+/// from before and of the run. Its backup copies stay in the history, and the files as `NAME.damaged`.
 pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError> {
     let Some(state) = StateDirectory::open(root)? else {
         return Ok(Recovered::Nothing);
     };
     let _signals = DeferredSignals::new();
-    match state.read_file::<Journal>(root, paths::JOURNAL) {
-        Err(StateError::Damaged(..)) => {}
-        Ok(_) => return Err(RecoverError::Whole),
-        Err(error) => return Err(error.into()),
+    let intent = or_damaged(state.read_file::<Intent>(root, paths::INTENT));
+    let mut lost = match state.read_file::<Journal>(root, paths::JOURNAL) {
+        Err(StateError::Damaged(..)) => true,
+        other => is_of_other_version(other)?,
+    };
+    lost |= is_of_other_version(state.read_prepared_journal(root))?;
+    lost |= is_of_other_version(or_damaged(state.read_file::<Mark>(root, paths::COMMITTED)))?;
+    if !lost && !matches!(intent, Err(StateError::Version(..))) {
+        return Err(RecoverError::Whole);
     }
-    let (intent, _) = or_damaged(state.read_file::<Intent>(root, paths::INTENT))?;
+    let intent = match intent {
+        Err(StateError::Version(..)) => {
+            state.set_aside(paths::INTENT)?;
+            None
+        }
+        other => other?.0,
+    };
     // The journal would have named them.
     freeze::thaw_cgroups(&activity::daemon_containers(root));
     state.set_aside(paths::JOURNAL)?;
+    state.set_aside(paths::PREPARED_JOURNAL)?;
     let stages = intent.iter().flat_map(|intent| intent.stages.clone());
     let swept = sweep_all(root, &stages.collect::<Vec<_>>());
     state.unlink_file(paths::COMMITTED)?;
@@ -425,6 +438,15 @@ pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError>
     let kept = id.map(|id| history_path(&id));
     let kept = kept.filter(|path| mark_given_up(root, path));
     Ok(Recovered::GivenUp(config, kept))
+}
+
+/// Returns true for a file of another version.
+fn is_of_other_version<T>(read: Result<T, StateError>) -> Result<bool, StateError> {
+    match read {
+        Ok(_) => Ok(false),
+        Err(StateError::Version(..)) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Name of the file that marks the backup copies of a run that was given up: they have no journal, and stay.
@@ -839,7 +861,8 @@ fn finished_run(root: &Root, all: &RootPath, id: &str) -> Result<Option<Finished
     let Some(bytes) = root.read(&path).map_err(failed)? else {
         return Ok(None);
     };
-    let journal: Journal = state::parse_file(&bytes).map_err(|why| damaged(&why))?;
+    let journal: Journal =
+        state::parse_file(&bytes).map_err(|error| error.of_file(&format!("history/{id}")))?;
     Ok(journal
         .undoes
         .is_none()

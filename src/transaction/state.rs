@@ -17,6 +17,7 @@ use crate::paths;
 use crate::reason::Reason;
 use crate::root::{Place, Root, RootPath};
 use crate::sealed;
+use crate::state_file::other_version;
 
 /// A file of ours is made in pieces of this size.
 const BUFFER: usize = 16 << 10;
@@ -42,9 +43,16 @@ pub enum StateError {
         "/var of the root is empty here: the real one is not mounted yet. Mount it below the root first"
     )]
     NotMounted,
-    /// One of our files is damaged or from another version.
+    /// One of our files is damaged.
     #[error("/{dir}/{0}: {1}. It is left as it is. {next}", dir = paths::STATE, next = way_out(.0))]
     Damaged(String, String),
+    /// One of our files is of another version. Unlike a damaged one it is never removed or replaced by recovery.
+    #[error(
+        "/{dir}/{0} is of version {1}, this program knows {VERSION}. It is left as it is, for the version of mco-rescue that \
+         wrote it. {next}",
+        dir = paths::STATE, next = way_out(.0)
+    )]
+    Version(String, u64),
     /// The kernel reported an error for a path.
     #[error("{0}: {1}")]
     System(String, Reason),
@@ -128,8 +136,9 @@ impl StateDirectory {
         let Some(bytes) = root.read(&path).map_err(|e| system_error(&path, e))? else {
             return Ok(None);
         };
-        let damaged = |why| StateError::Damaged(path.name().to_owned(), why);
-        parse_file(&bytes).map(Some).map_err(damaged)
+        parse_file(&bytes)
+            .map(Some)
+            .map_err(|error| error.of_file(path.name()))
     }
 
     /// Writes one of our JSON files, durably.
@@ -173,6 +182,9 @@ impl StateDirectory {
     pub(super) fn read_prepared_journal(&self, root: &Root) -> Result<Option<Journal>, StateError> {
         let path = RootPath::fixed(paths::PREPARED_JOURNAL);
         let bytes = root.read(&path).map_err(|e| system_error(&path, e))?;
+        if let Some(other) = bytes.as_ref().and_then(|b| other_version(b, VERSION)) {
+            return Err(StateError::Version(path.name().to_owned(), other));
+        }
         let whole = bytes.filter(|bytes| sealed::is_sealed(bytes));
         Ok(whole.and_then(|bytes| parse_file(&bytes).ok()))
     }
@@ -216,11 +228,14 @@ impl StateDirectory {
         }
     }
 
-    /// Renames one of our files to `NAME.damaged`, for a person to read; durable with the next flush.
+    /// Renames one of our files to `NAME.damaged`, for a person to read; durable with the next flush. A missing one is none.
     pub(super) fn set_aside(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         let (dir, aside) = (self.dir.as_fd(), format!("{}.damaged", path.name()));
-        disk::rename_across(dir, path.name(), dir, &aside).map_err(|e| system_error(&path, e))
+        match disk::rename_across(dir, path.name(), dir, &aside) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(system_error(&path, errno)),
+        }
     }
 
     /// Removes one of our files, durably.
@@ -252,27 +267,51 @@ fn is_unwritten(marker: &[u8]) -> bool {
     })
 }
 
+/// The reason why a file of ours cannot be used.
+#[derive(Debug)]
+pub(super) enum ParseError {
+    /// It is damaged, in words.
+    Damaged(String),
+    /// It is of this other version.
+    Version(u64),
+}
+
+impl ParseError {
+    /// Returns the error of a file of the state directory.
+    pub(super) fn of_file(self, name: &str) -> StateError {
+        match self {
+            Self::Damaged(why) => StateError::Damaged(name.to_owned(), why),
+            Self::Version(version) => StateError::Version(name.to_owned(), version),
+        }
+    }
+}
+
 /// Parses one of our JSON files, and checks its seal and version.
 ///
 /// # Errors
-/// The damage, in words.
-pub(super) fn parse_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    let unreadable = |e: serde_json::Error| format!("cannot be read: {e}");
+/// It is damaged, or of another version.
+pub(super) fn parse_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
+    let unreadable = |e: serde_json::Error| ParseError::Damaged(format!("cannot be read: {e}"));
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(unreadable)?;
     let version = value.get("version").and_then(serde_json::Value::as_u64);
+    // Before the seal: another version may seal in another way.
     if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
-        return Err(format!(
-            "is of version {version}, this program knows {VERSION}"
-        ));
+        return Err(ParseError::Version(version));
     }
-    sealed::check(bytes).map_err(|broken| broken.to_string())?;
+    sealed::check(bytes).map_err(|broken| ParseError::Damaged(broken.to_string()))?;
     serde_json::from_value(value).map_err(unreadable)
 }
 
 /// Returns the next step for a file that cannot be used.
 fn way_out(file: &str) -> String {
     let named = |path| RootPath::fixed(path).name() == file;
-    if [paths::JOURNAL, paths::INTENT].into_iter().any(named) {
+    let of_a_run = [
+        paths::JOURNAL,
+        paths::PREPARED_JOURNAL,
+        paths::INTENT,
+        paths::COMMITTED,
+    ];
+    if of_a_run.into_iter().any(named) {
         return format!(
             "Without it the interrupted run can be neither finished nor undone. Next: {}",
             mco_rescue("recover --give-up")

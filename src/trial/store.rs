@@ -7,6 +7,7 @@ use crate::invocation::mco_rescue;
 use crate::paths;
 use crate::root::{Root, RootPath};
 use crate::sealed;
+use crate::state_file::other_version;
 use crate::transaction::{StateDirectoryError, open_store, store_value};
 
 /// A file of a trial that cannot be used.
@@ -34,7 +35,7 @@ pub enum TrialFileError {
 /// # Errors
 /// The file is damaged or cannot be read.
 pub fn read_trial(root: &Root) -> Result<Option<Trial>, TrialFileError> {
-    read_file(root, paths::TRIAL, |trial: &Trial| trial.version)
+    read_file(root, paths::TRIAL)
 }
 
 /// Reads the result of the last trial; `None` if there was none.
@@ -42,9 +43,7 @@ pub fn read_trial(root: &Root) -> Result<Option<Trial>, TrialFileError> {
 /// # Errors
 /// The file is damaged or cannot be read.
 pub fn read_result(root: &Root) -> Result<Option<TrialResult>, TrialFileError> {
-    read_file(root, paths::TRIAL_RESULT, |result: &TrialResult| {
-        result.version
-    })
+    read_file(root, paths::TRIAL_RESULT)
 }
 
 /// Writes the trial, durably.
@@ -70,19 +69,18 @@ pub fn end_trial(root: &Root, result: Option<&TrialResult>) -> Result<(), StateD
 fn read_file<T: DeserializeOwned>(
     root: &Root,
     file: &'static str,
-    version: fn(&T) -> u32,
 ) -> Result<Option<T>, TrialFileError> {
     let Some(bytes) = root.read(&RootPath::fixed(file))? else {
         return Ok(None);
     };
     let damaged = |why: String| TrialFileError::Damaged { file, why };
-    sealed::check(&bytes).map_err(|broken| damaged(broken.to_string()))?;
-    let value: T = serde_json::from_slice(&bytes)
-        .map_err(|error| damaged(format!("cannot be read: {error}")))?;
-    match version(&value) {
-        VERSION => Ok(Some(value)),
-        other => Err(damaged(format!(
-            "is of version {other}, this program knows {VERSION}"
-        ))),
+    // Before the seal and the keys: another version may have others.
+    if let Some(other) = other_version(&bytes, VERSION) {
+        let why = format!("is of version {other}, this program knows {VERSION}");
+        return Err(damaged(why));
     }
+    sealed::check(&bytes).map_err(|broken| damaged(broken.to_string()))?;
+    let value = serde_json::from_slice(&bytes);
+    let value = value.map_err(|error| damaged(format!("cannot be read: {error}")))?;
+    Ok(Some(value))
 }

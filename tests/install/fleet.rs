@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::ansible::Fleet;
+use crate::support::ansible::{self, Fleet};
 use crate::support::{PROGRAM, TestRoot, by_operator, file, machine_config, unused_port};
 use serde_json::{Value, json};
 
@@ -330,4 +330,79 @@ fn options_are_passed_on_and_a_wrong_one_changes_nothing() {
     given["mco_rescue_options"] = json!(["--files-only"]);
     let play = pair.fleet.play(&given, &[]).ok();
     assert_eq!(play.count("second", "changed"), Some(1), "{}", play.said());
+}
+
+// The playbook of a fleet.
+
+/// The number of workers: a few, or as many as `MCO_RESCUE_FLEET` says.
+fn workers() -> usize {
+    let asked = std::env::var("MCO_RESCUE_FLEET").ok();
+    asked.map_or(3, |number| number.parse().unwrap())
+}
+
+#[test]
+fn a_fleet_is_brought_to_its_config_stops_at_a_bad_node_and_goes_on_where_it_stopped() {
+    let Some(mut fleet) = Fleet::new() else {
+        return;
+    };
+    let mut roots = vec![("master-0".to_owned(), TestRoot::new())];
+    roots.extend((0..workers()).map(|n| (format!("worker-{n:03}"), TestRoot::new())));
+    for (name, root) in &roots {
+        fleet.host(name, root.dir());
+    }
+    let config = fleet.write("the config.json", &config().to_string());
+    // A directory in the place of a file stops the last worker.
+    let (bad, root) = roots.last().unwrap();
+    fs::create_dir_all(root.path("etc/pool.conf")).unwrap();
+    let given = json!({
+        "mco_rescue_config": config,
+        "mco_rescue_max_unavailable": workers(),
+        "mco_rescue_report_program": PROGRAM,
+    });
+    let play = fleet.play_fleet(&given, &["--forks", "4"]).fails();
+    assert!(play.said().contains("/etc/pool.conf"), "{}", play.said());
+    for (name, root) in &roots {
+        let done = root.exists("etc/secret");
+        assert_eq!(done, name != bad, "{name}: {}", play.said());
+    }
+    let page = fleet.path("reports/fleet.html");
+    assert!(page.exists(), "no page after a failure: {}", play.said());
+
+    fs::remove_dir(root.path("etc/pool.conf")).unwrap();
+    let mut again = given;
+    again["mco_rescue_resume"] = json!(true);
+    let before: Vec<_> = roots.iter().map(|(_, root)| root.everything()).collect();
+    let play = fleet.play_fleet(&again, &["--forks", "4"]).ok();
+    for ((name, root), before) in roots.iter().zip(before) {
+        if name == bad {
+            root.run(&["verify"]).ok();
+        } else {
+            assert!(root.everything() == before, "{name}: {}", play.said());
+        }
+    }
+    let page = fs::read_to_string(page).unwrap();
+    assert!(roots.iter().all(|(name, _)| page.contains(name.as_str())));
+    assert_eq!(fleet.left_behind(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn ansible_lint_finds_nothing_in_the_collection() {
+    let Some(mut lint) = ansible::lint() else {
+        return;
+    };
+    let scratch = TestRoot::empty();
+    // It writes beside what it reads.
+    let status = Command::new("cp")
+        .args(["-r", "examples/ansible"])
+        .arg(scratch.path("collection"))
+        .status();
+    assert!(status.unwrap().success());
+    lint.args(["--offline", "--nocolor", "--profile", "production"]);
+    lint.env("HOME", scratch.dir());
+    let output = lint.current_dir(scratch.path("collection")).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("0 failure(s), 0 warning(s)"), "{said}");
+    assert!(!said.contains("in 0 files"), "{said}");
 }

@@ -255,3 +255,12 @@ fn logins_show_a_run_that_is_half_way_until_it_is_recovered() {
         assert!(!node.root.exists(TROUBLE));
     });
 }
+
+#[test]
+fn every_line_of_the_catalogue_fits_80_columns_behind_its_mark() {
+    let text = fs::read_to_string("systemd/mco-rescue.catalog").unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    // journalctl puts a mark of two columns and a blank before each.
+    let wide: Vec<&str> = lines.filter(|line| line.chars().count() > 77).collect();
+    assert_eq!(wide, [""; 0]);
+}

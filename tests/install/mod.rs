@@ -2,6 +2,7 @@
 
 mod command;
 mod fleet;
+mod image_mode;
 mod journal;
 mod monitoring;
 mod packages;

@@ -10,10 +10,10 @@ use super::release::{TARGET, pack, succeed};
 use crate::support::{TestRoot, is_root, say};
 use serde_json::Value;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Returns `false`, and says it, where a program is missing.
-fn has(program: &str) -> bool {
+pub(super) fn has(program: &str) -> bool {
     let found = Command::new("sh")
         .args(["-c", "PATH=$PATH:/usr/sbin:/sbin; command -v \"$1\"", "sh"])
         .arg(program)
@@ -26,7 +26,7 @@ fn has(program: &str) -> bool {
 }
 
 /// A packed release with a program that runs alone, so that another root can start it.
-fn packed() -> (TestRoot, PathBuf) {
+pub(super) fn packed() -> (TestRoot, PathBuf) {
     let root = TestRoot::empty();
     let small = pack(&root, "small", "022", "UTC");
     let name = small.file_name().unwrap().to_str().unwrap().to_owned();
@@ -47,7 +47,7 @@ fn packed() -> (TestRoot, PathBuf) {
 }
 
 /// Makes packages of a release with one of the scripts, and returns the paths that it prints.
-fn make(script: &str, root: &TestRoot, tarball: &Path) -> Vec<PathBuf> {
+pub(super) fn make(script: &str, root: &TestRoot, tarball: &Path) -> Vec<PathBuf> {
     let mut command = Command::new(format!("packaging/{script}"));
     let output = succeed(command.arg(tarball).arg(root.path("out")));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -55,7 +55,7 @@ fn make(script: &str, root: &TestRoot, tarball: &Path) -> Vec<PathBuf> {
 }
 
 /// The version that the program names when it is started below another root.
-fn version_below(root: &Path) -> String {
+pub(super) fn version_below(root: &Path) -> String {
     let mut chroot = Command::new("chroot");
     let output = succeed(chroot.arg(root).args(["/usr/bin/mco-rescue", "--version"]));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()

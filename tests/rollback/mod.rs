@@ -2,3 +2,4 @@
 
 mod recover;
 mod runs;
+mod versions;

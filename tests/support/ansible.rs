@@ -10,10 +10,28 @@ use tempfile::TempDir;
 
 use crate::support::{PROGRAM, Run, say};
 
+/// What tests/ansible.sh made.
+fn made() -> PathBuf {
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    checkout().join(target).join("ansible")
+}
+
+/// The lint of collections; `None`, said aloud, where it is missing.
+pub fn lint() -> Option<Command> {
+    let program = made().join("bin/ansible-lint");
+    if !program.exists() {
+        say("SKIP: no ansible-lint here (tests/setup.sh makes one)");
+        return None;
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(&program);
+    command.env("PATH", format!("{}:{path}", made().join("bin").display()));
+    Some(command)
+}
+
 /// What tests/ansible.sh made, else one of the system; `None`, said aloud, where there is neither.
 fn program() -> Option<PathBuf> {
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    let made = checkout().join(target).join("ansible");
+    let made = made();
     if made.join("done").exists() {
         return Some(made.join("bin/ansible-playbook"));
     }
@@ -83,7 +101,29 @@ impl Fleet {
     /// The playbook with these variables.
     pub fn play(&self, variables: &Value, options: &[&str]) -> Play {
         let hosts: serde_json::Map<String, Value> = self.hosts.iter().cloned().collect();
-        let inventory = json!({"nodes": {"hosts": hosts}}).to_string();
+        let inventory = json!({"nodes": {"hosts": hosts}});
+        self.play_book("playbook.yml", &inventory, variables, options)
+    }
+
+    /// The playbook of a fleet: hosts whose name begins with `master` are control planes, all others workers.
+    pub fn play_fleet(&self, variables: &Value, options: &[&str]) -> Play {
+        let (masters, workers): (serde_json::Map<_, _>, serde_json::Map<_, _>) = self
+            .hosts
+            .iter()
+            .cloned()
+            .partition(|(name, _)| name.starts_with("master"));
+        let inventory =
+            json!({"control_planes": {"hosts": masters}, "workers": {"hosts": workers}});
+        self.play_book("playbooks/fleet.yml", &inventory, variables, options)
+    }
+
+    fn play_book(
+        &self,
+        book: &str,
+        inventory: &Value,
+        variables: &Value,
+        options: &[&str],
+    ) -> Play {
         let mut all = json!({
             "mco_rescue_become": false,
             "mco_rescue_binary": stripped(),
@@ -93,9 +133,11 @@ impl Fleet {
         let given = variables.as_object().unwrap().clone();
         all.as_object_mut().unwrap().extend(given);
         let mut command = Command::new(&self.ansible);
-        command.arg("-i").arg(self.write("hosts.json", &inventory));
+        command
+            .arg("-i")
+            .arg(self.write("hosts.json", &inventory.to_string()));
         command.args(["-e", &all.to_string()]).args(options);
-        command.arg(checkout().join("examples/ansible/playbook.yml"));
+        command.arg(checkout().join("examples/ansible").join(book));
         // Nobody's own settings; the rest of the environment stays, as of a person who calls it.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ANSIBLE")) {
             command.env_remove(name);

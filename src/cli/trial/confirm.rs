@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::{end_checkpoint, remove_reserve, revert, stop_guard, wait_for_lock};
 use crate::cli::access::{self, AccessNeed};
 use crate::cli::events;
+use crate::cli::own_state::expect_known_state;
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::cli::{ConfirmArgs, Output};
@@ -32,6 +33,7 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     let login = observe_session();
     let root = open_root(ui)?;
     access::expect_access(&root, AccessNeed::Write)?;
+    expect_known_state(&root)?;
     if !root.is_live() {
         bail!(
             "a trial is confirmed on the node that runs; with --root it can be taken back: {}",
