@@ -56,13 +56,14 @@ library=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')
 # These would replace what is said below.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET CFLAGS
 export CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC0
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target/dist}
+CARGO_TARGET_DIR=$(realpath -m -- "${CARGO_TARGET_DIR:-target/dist}")
+export CARGO_TARGET_DIR
 if [[ -z ${MCO_RESCUE_COMMIT-} && -e .git ]]; then
     MCO_RESCUE_COMMIT=$(git rev-parse HEAD)
     export MCO_RESCUE_COMMIT
 fi
 # ring has C and assembly: no path of this machine in those objects either.
-export "CFLAGS_$name=-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$sources=/mco-rescue"
+export "CFLAGS_$name=-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$sources=/mco-rescue -ffile-prefix-map=$CARGO_TARGET_DIR=/target"
 if [[ -n $prefix ]]; then
     export "CC_$name=${prefix}gcc" "AR_$name=${prefix}ar" "CARGO_TARGET_${name^^}_LINKER=${prefix}gcc"
 fi
@@ -70,6 +71,8 @@ fi
 export RUSTC_WRAPPER=$sources/packaging/rustc.sh
 REMAP=--remap-path-prefix=$cargo_home=/cargo
 REMAP+=$'\n'--remap-path-prefix=$sources=/mco-rescue
+# Sources that a build script writes are below it. Of two that fit, the last one counts.
+REMAP+=$'\n'--remap-path-prefix=$CARGO_TARGET_DIR=/target
 REMAP+=$'\n'--remap-path-prefix=$sysroot/lib/rustlib/src/rust=$library
 export REMAP
 cargo build --release --locked --bin mco-rescue --target "$target" >&2
