@@ -32,6 +32,18 @@ def said_by(*command):
         return ""
 
 
+def compilers_for(names):
+    """Returns the compiler for C of each architecture that a packed program is for."""
+    own = os.uname().machine
+    compilers = {}
+    for name in names:
+        arch = name.removesuffix(".tar.gz").rpartition("-")[2]
+        if name.endswith(".tar.gz") and not arch[:1].isdigit():
+            tools = "" if arch == own else arch.replace("ppc64le", "powerpc64le") + "-linux-gnu-"
+            compilers[arch] = said_by(tools + "gcc", "--version").partition("\n")[0]
+    return compilers
+
+
 def main():
     """Prints the statement."""
     commit = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -53,7 +65,7 @@ def main():
                 "internalParameters": {
                     "rustc": said_by("rustc", "--version"),
                     "cargo": said_by("cargo", "--version"),
-                    "cc": said_by("cc", "--version").partition("\n")[0],
+                    "cc": compilers_for(names),
                 },
                 "resolvedDependencies": sources,
             },

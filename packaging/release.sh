@@ -18,6 +18,17 @@ if [[ -n $(ls -A "$out") ]]; then
     echo "packaging/release.sh: $out is not empty; remove it first" >&2
     exit 1
 fi
+# Before the minutes of the builds.
+missing=()
+if [[ -n ${RELEASE_KEY-} ]]; then
+    command -v cargo-sbom >/dev/null || missing+=('cargo-sbom, for the bill of materials: cargo install cargo-sbom --locked')
+    command -v ssh-keygen >/dev/null || missing+=('ssh-keygen, for the signature; on Debian: apt-get install openssh-client')
+    [[ -r $RELEASE_KEY ]] || missing+=("the key $RELEASE_KEY: ssh-keygen -t ed25519 -f '$RELEASE_KEY' -C release@mco-rescue")
+fi
+if ((${#missing[@]} > 0)); then
+    printf 'packaging/release.sh: a signed release needs %s\n' "${missing[@]}" >&2
+    exit 1
+fi
 if [[ -n $(git status --porcelain --untracked-files=no) ]]; then
     echo 'packaging/release.sh: local changes are left out; this is a release of the commit' >&2
 fi
