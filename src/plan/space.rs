@@ -8,11 +8,8 @@ use crate::root::RootPath;
 
 /// Journal and history cost about this much per step.
 const JOURNAL_BYTES: u64 = 1024;
-/// Directories, markers and the status file.
-const OVERHEAD_BYTES: u64 = 64 << 10;
-/// The same in inodes: each file has a new version beside it for a moment.
+/// Directories, markers and the status file, a block each: a file has a new version beside it for a moment.
 const OVERHEAD_INODES: u64 = 16;
-const BLOCK: u64 = 4096;
 
 #[derive(Default, Clone, Copy)]
 struct SpaceNeed {
@@ -38,38 +35,45 @@ impl Builder<'_> {
         let mut needs: BTreeMap<u64, SpaceNeed> = BTreeMap::new();
         for planned in &self.plan.steps {
             let mount = node.mount_for(planned.step.path());
+            let block = self.block_of(mount);
             let need = needs.entry(mount).or_default();
             if let Step::MakeDirectory { .. } = planned.step {
-                need.bytes += BLOCK;
+                need.bytes += block;
                 need.inodes += 1;
             }
             if let Step::Put { new, .. } = &planned.step {
-                need.bytes += blocks(new.size());
+                need.bytes += new.size().next_multiple_of(block);
                 need.inodes += u64::from(!matches!(planned.payload, Payload::None)) + 1;
             }
             let own = needs.entry(state).or_default();
             own.bytes += JOURNAL_BYTES;
             if mount != state {
-                own.add(self.kept_of(&planned.step));
+                own.add(self.kept_of(&planned.step, self.block_of(state)));
             }
         }
         let own = needs.entry(state).or_default();
-        own.bytes += OVERHEAD_BYTES;
+        own.bytes += OVERHEAD_INODES * self.block_of(state);
         own.inodes += OVERHEAD_INODES;
         for (id, need) in needs {
             self.check_mount(id, need);
         }
     }
 
+    /// The smallest room that a file takes on a mount.
+    fn block_of(&self, mount: u64) -> u64 {
+        self.node().mounts.get(&mount).map_or(1, |one| one.block)
+    }
+
     /// The room of what the history keeps of a step. Across mounts it is a copy, of a directory with all that is in it.
-    fn kept_of(&self, step: &Step) -> SpaceNeed {
+    fn kept_of(&self, step: &Step, block: u64) -> SpaceNeed {
         let (Step::Put { old: Some(old), .. } | Step::Remove { old, .. }) = step else {
             return SpaceNeed::default();
         };
         let tree = self.node().trees.get(step.path());
         let tree = tree.filter(|_| old.is_directory()).into_iter().flatten();
         let sizes = tree.copied().chain([old.size()]);
-        let room = |size: u64| blocks(size).max(if old.is_directory() { BLOCK } else { 0 });
+        let least = if old.is_directory() { block } else { 0 };
+        let room = |size: u64| size.next_multiple_of(block).max(least);
         sizes.fold(SpaceNeed::default(), |need, size| SpaceNeed {
             bytes: need.bytes + room(size),
             inodes: need.inodes + 1,
@@ -112,8 +116,4 @@ impl Builder<'_> {
             self.block(&shown, message);
         }
     }
-}
-
-fn blocks(size: u64) -> u64 {
-    size.div_ceil(BLOCK) * BLOCK
 }

@@ -15,6 +15,9 @@ use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::object::Flags;
 
+/// The smallest and the largest block of a local file system.
+const BLOCKS: (u64, u64) = (4 << 10, 64 << 10);
+
 /// One mount, as far as writing to it is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mount {
@@ -26,6 +29,8 @@ pub struct Mount {
     pub free_bytes: u64,
     /// Inodes left; `None` where the file system does not count them.
     pub free_inodes: Option<u64>,
+    /// Bytes that a file takes at least: 4 KiB, or what the file system has, which is up to 64 KiB on machines with such pages.
+    pub block: u64,
     /// Mounted read-only.
     pub read_only: bool,
 }
@@ -33,11 +38,14 @@ pub struct Mount {
 /// The mount that a directory is on.
 pub fn mount_of(dir: impl AsFd) -> Result<Mount, Errno> {
     let space = fstatvfs(&dir)?;
+    let block = space.fragment_size();
     Ok(Mount {
         id: mount_id(&dir)?,
         dev: fstat(&dir)?.st_dev,
-        free_bytes: space.blocks_available() * space.fragment_size(),
+        free_bytes: space.blocks_available() * block,
         free_inodes: (space.files() > 0).then(|| space.files_available()),
+        // A file system of a network names the size of its messages, which is larger.
+        block: block.clamp(BLOCKS.0, BLOCKS.1),
         read_only: space.flags().contains(FsFlags::ST_RDONLY),
     })
 }
