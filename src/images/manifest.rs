@@ -153,7 +153,11 @@ mod tests {
         for (rust, uname, go) in [
             ("x86_64", "x86_64", "amd64"),
             ("aarch64", "aarch64", "arm64"),
+            #[cfg(target_endian = "little")]
             ("powerpc64", "ppc64le", "ppc64le"),
+            #[cfg(target_endian = "big")]
+            ("powerpc64", "ppc64", "ppc64"),
+            ("ppc64le", "ppc64le", "ppc64le"),
             ("s390x", "s390x", "s390x"),
             ("riscv64", "riscv64", "riscv64"),
             ("loongarch64", "loongarch64", "loong64"),

@@ -152,4 +152,10 @@ fn without_proc_the_processor_is_not_known() {
     let lab = Lab::healthy();
     lab.node.remove("proc/cpuinfo");
     assert_eq!(lab.short(), ["cpu-level unknown processor"]);
+    let command = match std::env::consts::ARCH {
+        "x86_64" => "/lib64/ld-linux-x86-64.so.2 --help | grep x86-64-v",
+        "powerpc64" | "s390x" => "LD_SHOW_AUXV=1 /usr/bin/true | grep AT_PLATFORM",
+        _ => return,
+    };
+    assert!(lab.findings()[0].text.contains(command));
 }

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use mco_rescue::images::Digest;
+use mco_rescue::images::manifest::go_architecture;
 use mco_rescue::images::medium::Medium;
 use mco_rescue::images::tree::{ImageTree, read_directory, read_image, read_stored};
 use mco_rescue::root::Root;
@@ -82,12 +83,8 @@ fn pack(bytes: &[u8], packing: Packing) -> Vec<u8> {
 
 /// Makes an OCI directory of these layers.
 pub fn oci(dir: &Path, layers: &[Vec<u8>]) {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    oci_with(dir, layers, &[("containers.bootc", "1")], architecture);
+    let own = go_architecture(std::env::consts::ARCH);
+    oci_with(dir, layers, &[("containers.bootc", "1")], own);
 }
 
 /// Makes an OCI directory of these layers, labels, and this architecture.

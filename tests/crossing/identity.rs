@@ -2,6 +2,12 @@
 
 use super::forms::{Entry, oci_with, tar_of};
 use super::{Lab, short_of};
+use mco_rescue::images::manifest::go_architecture;
+
+/// The architecture of this machine, as images name it.
+fn own() -> &'static str {
+    go_architecture(std::env::consts::ARCH)
+}
 
 /// The layer of an image with the parts that the node has, except one.
 fn image(lab: &Lab, labels: &[(&str, &str)], architecture: &str) -> String {
@@ -32,27 +38,38 @@ fn found(lab: &Lab, labels: &[(&str, &str)], architecture: &str) -> Vec<String> 
 fn an_image_of_another_kind_is_an_inhibitor() {
     let lab = Lab::healthy();
     let nothing = Vec::<String>::new();
-    assert_eq!(found(&lab, &[("containers.bootc", "1")], "amd64"), nothing);
+    assert_eq!(found(&lab, &[("containers.bootc", "1")], own()), nothing);
     assert_eq!(
-        found(&lab, &[("io.openshift.release", "4.18.3")], "amd64"),
+        found(&lab, &[("io.openshift.release", "4.18.3")], own()),
         ["node-image inhibitor the image"]
     );
     assert_eq!(
-        found(&lab, &[("io.openshift.os.extensions", "true")], "amd64"),
+        found(&lab, &[("io.openshift.os.extensions", "true")], own()),
         ["node-image inhibitor the image"]
     );
     assert_eq!(
-        found(&lab, &[("io.openshift.os.streamclass", "rhel-9")], "amd64"),
+        found(&lab, &[("io.openshift.os.streamclass", "rhel-9")], own()),
         ["release warning stream"]
     );
     assert_eq!(
-        found(&lab, &[("io.openshift.os.streamclass", "rhel-10")], "amd64"),
+        found(&lab, &[("io.openshift.os.streamclass", "rhel-10")], own()),
         nothing
     );
-    assert_eq!(
-        found(&lab, &[], "s390x"),
-        ["architecture inhibitor architecture"]
-    );
+}
+
+#[test]
+fn only_an_image_with_the_name_of_this_architecture_is_for_this_machine() {
+    let lab = Lab::healthy();
+    let of_image = ["amd64", "arm64", "ppc64le", "s390x"];
+    assert!(of_image.contains(&own()), "{}", own());
+    for name in of_image {
+        let findings = found(&lab, &[], name);
+        let of_this = findings
+            .iter()
+            .filter(|one| one.starts_with("architecture "));
+        let expected = usize::from(name != own());
+        assert_eq!(of_this.count(), expected, "{name}: {findings:?}");
+    }
 }
 
 #[test]

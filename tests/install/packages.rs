@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use super::command::program;
 use super::packaging::files;
-use super::release::{TARGET, pack, succeed};
+use super::release::{pack, succeed};
 use crate::support::{TestRoot, is_root, say};
 use serde_json::Value;
 
@@ -197,6 +197,50 @@ fn the_system_extension_is_merged_run_and_unmerged() {
     assert!(!text.contains("dracut"), "{text}");
 }
 
+// Names of architectures.
+
+/// The names that systemd and images have for an architecture, which `uname -m` calls otherwise.
+const ARCHITECTURES: [(&str, &str, &str); 4] = [
+    ("x86_64", "x86-64", "amd64"),
+    ("aarch64", "arm64", "arm64"),
+    ("ppc64le", "ppc64-le", "ppc64le"),
+    ("s390x", "s390x", "s390x"),
+];
+
+#[test]
+fn each_package_names_the_architecture_as_its_reader_does() {
+    for (arch, of_systemd, of_images) in ARCHITECTURES {
+        let root = TestRoot::empty();
+        let top = format!("mco-rescue-{VERSION}-{arch}");
+        root.write(&format!("{top}/usr/bin/mco-rescue"), "a program");
+        root.write("out/.keep", "");
+        let tarball = root.path(&format!("{top}.tar.gz"));
+        let mut tar = Command::new("tar");
+        tar.arg("-czf").arg(&tarball).arg("-C").arg(root.dir());
+        succeed(tar.arg(&top));
+        let layout = &make("oci.py", &root, &tarball)[0];
+        let json = |digest: &str| -> Value {
+            let blob = digest.trim_start_matches("sha256:");
+            let bytes = fs::read(layout.join("blobs/sha256").join(blob)).unwrap();
+            serde_json::from_slice(&bytes).unwrap()
+        };
+        let index: Value =
+            serde_json::from_slice(&fs::read(layout.join("index.json")).unwrap()).unwrap();
+        let manifest = json(index["manifests"][0]["digest"].as_str().unwrap());
+        let config = json(manifest["config"]["digest"].as_str().unwrap());
+        assert_eq!(config["architecture"], of_images);
+        if !has("mksquashfs") {
+            continue;
+        }
+        let image = &make("sysext.sh", &root, &tarball)[0];
+        let release = "usr/lib/extension-release.d/extension-release.mco-rescue";
+        let mut unsquashfs = Command::new("unsquashfs");
+        let output = succeed(unsquashfs.arg("-cat").arg(image).arg(release));
+        let expected = format!("ID=_any\nARCHITECTURE={of_systemd}\n");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    }
+}
+
 // An image.
 
 #[test]
@@ -214,12 +258,7 @@ fn the_image_is_read_by_skopeo_and_its_program_runs_alone() {
     let output = succeed(skopeo.arg(format!("oci:{}", layouts[0].display())));
     let config: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(config["config"]["Entrypoint"][0], "/usr/bin/mco-rescue");
-    let architecture = if TARGET.starts_with("x86_64") {
-        "amd64"
-    } else {
-        ""
-    };
-    assert_eq!(config["architecture"], architecture);
+    assert_eq!(config["architecture"], "amd64");
     // skopeo checks each digest when it copies.
     let plain = root.path("plain");
     let mut skopeo = Command::new("skopeo");

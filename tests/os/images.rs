@@ -11,6 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::command::{CommandLine, CommandRunner, HostRunner};
+use mco_rescue::images::manifest::go_architecture;
 use mco_rescue::images::medium::{AddressError, BlobRole, BlobState, BlobVerdict, Report};
 use mco_rescue::images::policy::SignaturePolicy;
 use mco_rescue::images::pull::Trace;
@@ -78,20 +79,25 @@ impl Image {
     }
 
     /// Puts a list for two machines on top, as a release has it.
-    fn with_list(mut self) -> (Self, Digest) {
-        let arm = self.make("arm64");
-        let both = [
-            self.descriptor(&self.manifest.clone(), MANIFEST, "amd64"),
-            self.descriptor(&arm, MANIFEST, "arm64"),
-        ];
+    fn with_list(self) -> (Self, Digest) {
+        let (image, list, _) = self.with_list_for(&["arm64"]);
+        (image, list)
+    }
+
+    /// The same for these machines too; also returns their manifests.
+    fn with_list_for(mut self, machines: &[&str]) -> (Self, Digest, Vec<Digest>) {
+        let others: Vec<Digest> = machines.iter().map(|one| self.make(one)).collect();
+        let mut all = vec![self.descriptor(&self.manifest.clone(), MANIFEST, "amd64")];
+        let pairs = others.iter().zip(machines);
+        all.extend(pairs.map(|(digest, machine)| self.descriptor(digest, MANIFEST, machine)));
         let list = self.put(
-            json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": both})
+            json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": all})
                 .to_string()
                 .as_bytes(),
         );
         let size = fs::metadata(self.blob(&list)).unwrap().len();
         self.write_index(&[json!({"mediaType": INDEX, "digest": list.to_string(), "size": size})]);
-        (self, list)
+        (self, list, others)
     }
 
     fn descriptor(&self, digest: &Digest, kind: &str, machine: &str) -> serde_json::Value {
@@ -320,6 +326,32 @@ fn a_list_gives_the_image_of_this_machine_by_name() {
         other.verdict,
         BlobVerdict::NoPlatform(vec!["linux/amd64".into(), "linux/arm64".into()])
     );
+}
+
+#[test]
+fn each_architecture_finds_its_own_image_by_the_name_that_the_kernel_has_for_it() {
+    let (image, list, others) = Image::new().with_list_for(&["arm64", "ppc64le", "s390x"]);
+    let mut manifests = vec![image.manifest.clone()];
+    manifests.extend(others);
+    let medium = Medium::open(&image.path("os")).unwrap();
+    let examine = |machine: &str| {
+        let report = medium.examine(&list, go_architecture(machine), &mut MediumCheck::Sizes);
+        report.unwrap()
+    };
+    for (machine, manifest) in ["x86_64", "aarch64", "ppc64le", "s390x"]
+        .iter()
+        .zip(&manifests)
+    {
+        let verdict = examine(machine).verdict;
+        assert_eq!(verdict, BlobVerdict::Exact(Some(manifest.clone())));
+        let named = image.architecture(manifest);
+        assert_eq!(named.as_deref(), Some(go_architecture(machine)));
+    }
+    let report = examine("riscv64");
+    let name = ImageName::parse(&format!("quay.io/os@{list}")).unwrap();
+    let words = report.words(&name, &medium);
+    let found = "a list of images for linux/amd64, linux/arm64, linux/ppc64le, linux/s390x, but none for this machine";
+    assert!(words.contains(found), "{words}");
 }
 
 #[test]

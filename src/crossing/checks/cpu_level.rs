@@ -75,11 +75,25 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             )
             .seen("/proc/cpuinfo", reason)
             .next("Run the same command on the node while it runs.")
-            .next("/lib64/ld-linux-x86-64.so.2 --help | grep x86-64-v"),
+            .next(level_command(
+                target
+                    .tree
+                    .architecture
+                    .as_deref()
+                    .or(node.architecture.as_deref().ok()),
+            )),
         ),
         Err(_) => None,
     };
     finding.into_iter().collect()
+}
+
+/// The command with which the C library of a running node tells the level of its processor; `architecture` as Go names it.
+fn level_command(architecture: Option<&str>) -> &'static str {
+    match architecture {
+        Some("ppc64le" | "s390x") => "LD_SHOW_AUXV=1 /usr/bin/true | grep AT_PLATFORM",
+        _ => "/lib64/ld-linux-x86-64.so.2 --help | grep x86-64-v",
+    }
 }
 
 /// Returns true if the image is for an architecture with levels.

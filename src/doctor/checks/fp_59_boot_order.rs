@@ -140,6 +140,14 @@ fn find_other_disk(variables: &BootVariables, disk: &SystemDisk) -> Option<Docto
     Some(set_order(finding.next("efibootmgr -v"), variables, disk))
 }
 
+/// The program that the firmware of an architecture starts from a medium without an entry. ppc64le and s390x have no such firmware.
+fn program_of(architecture: &str) -> &'static str {
+    match architecture {
+        "aarch64" => "\\EFI\\BOOT\\BOOTAA64.EFI",
+        _ => "\\EFI\\BOOT\\BOOTX64.EFI",
+    }
+}
+
 /// Reports a disk of another system to which no entry of this machine leads.
 fn find_no_entry(
     evidence: &DoctorEvidence,
@@ -153,10 +161,7 @@ fn find_no_entry(
     let own = disk.own.first()?;
     let means = "The firmware of this machine has no entry for the disk. It finds it by itself at most where the partition has \
                  the program for media without an entry.";
-    let program = match std::env::consts::ARCH {
-        "aarch64" => "\\EFI\\BOOT\\BOOTAA64.EFI",
-        _ => "\\EFI\\BOOT\\BOOTX64.EFI",
-    };
+    let program = program_of(std::env::consts::ARCH);
     let tried = variables.tried().take(3);
     let finding = DoctorFinding::new(
         CheckSeverity::Warning,
@@ -253,4 +258,15 @@ fn find_twins(evidence: &DoctorEvidence, disk: &SystemDisk) -> Option<DoctorFind
             .seen_all(facts)
             .next("lsblk -o NAME,LABEL,PARTUUID,MOUNTPOINTS"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program_of;
+
+    #[test]
+    fn the_program_without_an_entry_has_the_name_of_the_architecture() {
+        assert_eq!(program_of("x86_64"), "\\EFI\\BOOT\\BOOTX64.EFI");
+        assert_eq!(program_of("aarch64"), "\\EFI\\BOOT\\BOOTAA64.EFI");
+    }
 }
