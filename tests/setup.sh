@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that the programs the tests call are here; `tests/setup.sh bench`: those of the benchmarks.
+# Makes sure that the programs the tests call are here; `tests/setup.sh bench`: those of the benchmarks; `tests/setup.sh cross`:
+# compilers, libraries and emulators of the other architectures; `tests/setup.sh release`: the tools of a signed release.
 #
 # As root on Debian the missing ones are installed, and only those. Anywhere
 # else nothing is touched: what is missing is listed, with the packages that
@@ -90,6 +91,28 @@ strace             -                                             strace
 unshare            -                                             util-linux
 valgrind           -                                             valgrind
 /usr/bin/time      -                                             time
+'
+
+# What `make release` calls, beside what it is built with.
+for_release='
+cc                 -                                             gcc
+git                -                                             git
+gzip               -                                             gzip
+make               -                                             make
+python3            -                                             python3
+ssh-keygen         -                                             openssh-client
+tar                -                                             tar
+'
+
+# Compilers and C libraries for `make dist`, and emulators for `make cross-test`. What cannot be had is said aloud.
+for_cross='
+aarch64-linux-gnu-gcc     -                                          gcc-aarch64-linux-gnu
+libc.a                    /usr/aarch64-linux-gnu/include/gnu         libc6-dev-arm64-cross
+powerpc64le-linux-gnu-gcc -                                          gcc-powerpc64le-linux-gnu
+libc.a                    /usr/powerpc64le-linux-gnu/include/gnu     libc6-dev-ppc64el-cross
+s390x-linux-gnu-gcc       -                                          gcc-s390x-linux-gnu
+libc.a                    /usr/s390x-linux-gnu/include/gnu           libc6-dev-s390x-cross
+qemu-s390x                -                                          qemu-user
 '
 
 # Fills `programs` and `packages` with what is missing of a table.
@@ -238,6 +261,39 @@ prepare_machines() {
     fi
 }
 
+# What other architectures need, as far as this machine gives it.
+prepare_cross() {
+    local target
+    find_missing "$for_cross"
+    if ((${#programs[@]} > 0)); then
+        if ((EUID == 0)) && is_debian && apt-get -qq update &&
+            apt-get -qq install --yes --no-install-recommends "${packages[@]}" >/dev/null 2>&1; then
+            echo "tests/setup.sh: installed ${packages[*]}"
+        else
+            echo "SKIP: missing for other architectures: ${programs[*]} (on Debian: apt-get install ${packages[*]})"
+        fi
+    fi
+    for target in {aarch64,powerpc64le,s390x}-unknown-linux-gnu; do
+        if [[ -d $(rustc --print sysroot)/lib/rustlib/$target/lib ]]; then
+            echo "tests/setup.sh: Rust's library for $target is here"
+        elif command -v rustup >/dev/null && rustup --quiet target add "$target" 2>/dev/null; then
+            echo "tests/setup.sh: installed Rust's library for $target"
+        else
+            echo "SKIP: no library of Rust for $target (rustup target add $target)"
+        fi
+    done
+}
+
+# The tools of a signed release, of the user who makes it.
+prepare_release() {
+    require "$for_release" 'a signed release'
+    if command -v cargo-sbom >/dev/null; then
+        echo 'tests/setup.sh: cargo-sbom is here'
+    else
+        cargo install cargo-sbom --locked
+    fi
+}
+
 # Installs what is missing of a table, which is named for the messages; or says what it is, and fails.
 require() {
     local table=$1 whose=$2 installed
@@ -269,6 +325,8 @@ case ${1-} in
     bench)
         require "$for_bench" 'the benchmarks'
         ;;
+    cross) prepare_cross ;;
+    release) prepare_release ;;
     '')
         require "$needed" 'the tests'
         make_policy
@@ -280,7 +338,7 @@ case ${1-} in
         prepare_machines
         ;;
     *)
-        echo 'usage: tests/setup.sh [bench]' >&2
+        echo 'usage: tests/setup.sh [bench|cross|release]' >&2
         exit 2
         ;;
 esac
