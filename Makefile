@@ -61,6 +61,7 @@ test: ## formatting, lints, docs, shell scripts, then every test
 	@if grep -rIlE '^(<{7} |>{7} )' --exclude-dir=target --exclude-dir=.git .; then \
 	    echo 'These files hold both sides of a merge: leave one of them.' >&2; exit 1; fi
 	@$(MAKE) static
+	@$(MAKE) prove-cargo-install
 	VM_BINARY='$(abspath $(binary))' cargo test --locked
 
 .PHONY: faults
@@ -213,6 +214,14 @@ prove-static:
 	    esac; \
 	fi; \
 	if command -v file >/dev/null; then file -b '$(binary)' | fold -s -w 80; fi
+
+# What cargo installs is the program that `make static` has built: nothing is compiled again.
+.PHONY: prove-cargo-install
+prove-cargo-install:
+	@at=$$(mktemp -d); trap 'rm -rf "$$at"' EXIT; \
+	cargo install --path . --locked --quiet --root "$$at"; \
+	cmp '$(binary)' "$$at/bin/mco-rescue"; \
+	echo "cargo install: $$("$$at/bin/mco-rescue" --version)"
 
 # Every shell script of the checkout; in an unpacked tarball, of the tree.
 .PHONY: shellcheck

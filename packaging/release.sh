@@ -38,6 +38,9 @@ export MCO_RESCUE_COMMIT SOURCE_DATE_EPOCH
 MCO_RESCUE_COMMIT=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 
+# The bill of materials names crates of other systems, too.
+cargo fetch --locked --quiet
+
 # One place, so that a second release compiles only what has changed.
 work=$PWD/target/release-sources
 rm -rf "$work"

@@ -104,7 +104,7 @@ ssh-keygen         -                                             openssh-client
 tar                -                                             tar
 '
 
-# Compilers and C libraries for `make dist`, and emulators for `make cross-test`. What cannot be had is said aloud.
+# Compilers and C libraries for `make dist`. What cannot be had is said aloud.
 for_cross='
 aarch64-linux-gnu-gcc     -                                          gcc-aarch64-linux-gnu
 libc.a                    /usr/aarch64-linux-gnu/include/gnu         libc6-dev-arm64-cross
@@ -112,7 +112,6 @@ powerpc64le-linux-gnu-gcc -                                          gcc-powerpc
 libc.a                    /usr/powerpc64le-linux-gnu/include/gnu     libc6-dev-ppc64el-cross
 s390x-linux-gnu-gcc       -                                          gcc-s390x-linux-gnu
 libc.a                    /usr/s390x-linux-gnu/include/gnu           libc6-dev-s390x-cross
-qemu-s390x                -                                          qemu-user
 '
 
 # Fills `programs` and `packages` with what is missing of a table.
@@ -261,9 +260,9 @@ prepare_machines() {
     fi
 }
 
-# What other architectures need, as far as this machine gives it.
+# What other architectures need, as far as this machine gives it; emulators for `make cross-test`, too.
 prepare_cross() {
-    local target
+    local target log
     find_missing "$for_cross"
     if ((${#programs[@]} > 0)); then
         if ((EUID == 0)) && is_debian && apt-get -qq update &&
@@ -273,6 +272,13 @@ prepare_cross() {
             echo "SKIP: missing for other architectures: ${programs[*]} (on Debian: apt-get install ${packages[*]})"
         fi
     fi
+    log=$(mktemp)
+    if is_debian && "${BASH_SOURCE%/*}/qemu.sh" target/qemu >"$log" 2>&1; then
+        echo 'tests/setup.sh: the emulators are below target/qemu'
+    else
+        echo "SKIP: no emulators of Debian 13 to unpack: $(tail -n 1 "$log")"
+    fi
+    rm -f "$log"
     for target in {aarch64,powerpc64le,s390x}-unknown-linux-gnu; do
         if [[ -d $(rustc --print sysroot)/lib/rustlib/$target/lib ]]; then
             echo "tests/setup.sh: Rust's library for $target is here"

@@ -71,12 +71,12 @@ fn number(entry: &[u8], at: usize, length: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn entry((size, time): (usize, usize), kind: u8, at: u32) -> Vec<u8> {
+    fn entry((size, time): (usize, usize), kind: u16, at: u32) -> Vec<u8> {
         let mut entry = vec![0; size];
-        entry[0] = kind;
+        entry[..2].copy_from_slice(&kind.to_ne_bytes());
         entry[44..50].copy_from_slice(b"reboot");
         entry[76..82].copy_from_slice(b"5.14.0");
-        entry[time..time + 4].copy_from_slice(&at.to_le_bytes());
+        entry[time..time + 4].copy_from_slice(&at.to_ne_bytes());
         entry
     }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::mounts::{mount, with_mounts};
+use crate::support::mounts::{Disk, mount, with_mounts};
 use crate::support::{PROGRAM, Snapshot, TestRoot, file, flat_run, machine_config, say};
 use serde_json::{Value, json};
 
@@ -132,6 +132,36 @@ fn a_directory_that_gives_way_takes_the_room_of_its_copy_on_var() {
         let inodes = said.split_once("inodes on its").unwrap().1;
         let (needed, _) = numbers(inodes, "");
         assert!((58..120).contains(&needed), "{said}");
+    });
+}
+
+#[test]
+fn small_files_take_the_large_blocks_of_their_file_system() {
+    let (root, elsewhere) = (TestRoot::new(), TestRoot::empty());
+    with_mounts(|| {
+        // Linux before 6.12 mounts no blocks that are larger than its pages.
+        let mkfs = ["mkfs.xfs", "-q", "-f", "--unsupported", "-b", "size=64k"];
+        let Some(disk) = Disk::new(192, &mkfs) else {
+            return;
+        };
+        disk.mount(elsewhere.dir(), "");
+        for directory in [elsewhere.path("own"), root.path("etc/of-config")] {
+            fs::create_dir(directory).unwrap();
+        }
+        let [from, to] = [elsewhere.path("own"), root.path("etc/of-config")];
+        mount(&["--bind", from.to_str().unwrap(), to.to_str().unwrap()]);
+        let filler = elsewhere.path("filler");
+        let mut allocate = Command::new("fallocate");
+        let status = allocate.args(["-l", "140M"]).arg(&filler).status();
+        assert!(status.unwrap().success());
+        let config = files("rendered-worker-many", 150, 10);
+        let said = is_blocked(&root, &config, &["Blockers", "/etc/of-config", "room"]);
+        let (needed, free) = numbers(&said, "KiB");
+        assert!((150 * 64..150 * 64 + 1024).contains(&needed), "{said}");
+        // In blocks of 4 KiB it would do.
+        assert!(free > 2048, "{said}");
+        fs::remove_file(filler).unwrap();
+        root.apply(&config);
     });
 }
 

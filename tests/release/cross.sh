@@ -56,8 +56,15 @@ for target in ${TARGETS:-aarch64-unknown-linux-gnu powerpc64le-unknown-linux-gnu
         table+=("$target	SKIP: $why")
         continue
     fi
-    if ! emulator=$(command -v "qemu-$arch-static" || command -v "qemu-$arch"); then
-        table+=("$target	SKIP: no emulator (on Debian: apt-get install qemu-user)")
+    emulator=$PWD/target/qemu/usr/bin/qemu-$arch
+    if [[ ! -x $emulator ]] && ! emulator=$(command -v "qemu-$arch-static" || command -v "qemu-$arch"); then
+        table+=("$target	SKIP: no emulator (tests/setup.sh cross)")
+        continue
+    fi
+    # The first one that knows openat2.
+    version=$("$emulator" --version | sed -n 's/^.* version \([0-9.]*\).*/\1/p')
+    if [[ $(printf '%s\n' 9.2 "$version" | sort -V | head -n 1) != 9.2 ]]; then
+        table+=("$target	SKIP: QEMU $version is older than 9.2 (tests/setup.sh cross)")
         continue
     fi
     if ! why=$(emulated "$arch" "$emulator" true 2>&1); then

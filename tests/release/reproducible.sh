@@ -17,6 +17,8 @@ fi
 kept=$PWD/target/reproducible
 rm -rf "$kept"
 mkdir -p "$kept"
+# The bill of materials names crates of other systems, too, and the builds do without a network.
+cargo fetch --locked --quiet
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 chmod 0755 "$place"
@@ -85,14 +87,14 @@ two=$!
 failed=
 wait "$one" || failed+=' first'
 wait "$two" || failed+=' second'
+cp -r "$first/out" "$kept/first"
+cp -r "$second/out" "$kept/second"
 grep -h '^in \|^SKIP' "$kept"/*.log
 if [[ -n $failed ]]; then
     echo "not built:$failed" >&2
     tail -n 20 "$kept"/*.log >&2
     exit 1
 fi
-cp -r "$first/out" "$kept/first"
-cp -r "$second/out" "$kept/second"
 (cd "$kept" && sha256sum first/* second/*)
 if ! diff -r "$kept/first" "$kept/second"; then
     echo "not reproducible: compare $kept/first with $kept/second (diffoscope shows how)" >&2
