@@ -54,7 +54,9 @@ sysroot=$(rustc --print sysroot)
 library=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')
 
 # These would replace what is said below.
-unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET CFLAGS
+unset CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET CFLAGS
+# As in .cargo/config.toml, once: in an export below a checkout cargo adds the flags of both, and the same functions get other names.
+export RUSTFLAGS='-C target-feature=+crt-static'
 export CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC0
 CARGO_TARGET_DIR=$(realpath -m -- "${CARGO_TARGET_DIR:-target/dist}")
 export CARGO_TARGET_DIR
@@ -67,7 +69,7 @@ export "CFLAGS_$name=-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$sou
 if [[ -n $prefix ]]; then
     export "CC_$name=${prefix}gcc" "AR_$name=${prefix}ar" "CARGO_TARGET_${name^^}_LINKER=${prefix}gcc"
 fi
-# Through a wrapper: flags of .cargo/config.toml stay, and macros, which are of this machine, are compiled with these too.
+# Through a wrapper: no part of the names of functions, and macros, which are of this machine, are compiled with these too.
 export RUSTC_WRAPPER=$sources/packaging/rustc.sh
 REMAP=--remap-path-prefix=$cargo_home=/cargo
 REMAP+=$'\n'--remap-path-prefix=$sources=/mco-rescue

@@ -41,6 +41,8 @@ def main():
     else:
         document["serialNumber"] = ""
         document.setdefault("metadata", {})["timestamp"] = created
+        # The user who ran cargo-sbom.
+        document["metadata"].pop("authors", None)
         # cargo-sbom gives it the name of the directory.
         document["metadata"].setdefault("component", {})["name"] = "mco-rescue"
         properties = document["metadata"].setdefault("properties", [])
