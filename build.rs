@@ -1,5 +1,5 @@
-//! What the linker leaves out of the released program, which lives in an initramfs, and the facts that `--version --verbose`
-//! names.
+//! Options of the linker that make the released program smaller, as it lives in an initramfs, and the facts that
+//! `--version --verbose` names.
 
 #![allow(unsafe_code)]
 #![allow(

@@ -14,7 +14,7 @@ pub const KEY_FILE_ENDINGS: [&str; 8] = [
     ".psk",
 ];
 
-/// What crypt(5) puts before the hash of a password, in small letters.
+/// Prefixes that crypt(5) puts before the hash of a password, in small letters.
 const HASHES: [&str; 8] = ["$1$", "$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$", "$gy$"];
 
 /// Returns true for a text with a private key in PEM or OpenSSH's form. `small` is the text in small letters.

@@ -1185,8 +1185,8 @@ pub struct RecoverArgs {
     #[arg(long, value_name = "PATH")]
     pub leave: Vec<String>,
 
-    /// Forget an interrupted run whose journal is damaged: every file stays as it is,
-    /// and the exit code is 3
+    /// Forget an interrupted run whose journal is damaged or of another version: every
+    /// file stays as it is, and the exit code is 3
     #[arg(long, conflicts_with_all = ["back", "leave", "at_boot"])]
     pub give_up: bool,
 

@@ -1,7 +1,7 @@
 //! Files of another version of this program: after a downgrade they are of a newer one.
 //!
-//! What the API or a server tells again is skipped then ([`crate::state_file`]). The files below hold what only this program
-//! knows. A command that changes the node is refused beside one that it does not understand, before it changes anything.
+//! A file whose contents the API or a server can give again is skipped then ([`crate::state_file`]). The files below hold facts
+//! that only this program has. A command that changes the node is refused beside one that it does not understand, before it changes anything.
 
 use anyhow::{Context, Result, bail};
 
@@ -72,7 +72,7 @@ pub(super) fn expect_known_state(root: &Root) -> Result<()> {
     )
 }
 
-/// What the way without the other version means.
+/// The consequence of the way without the other version.
 fn meaning(first: &RootPath, is_no_run: bool) -> &'static str {
     if !is_no_run {
         return " (the run is forgotten, and every file stays as it is)";

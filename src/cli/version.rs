@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What stands in the place of a commit where the build had none.
+/// Shown in the place of the commit where the build had none.
 const UNRECORDED: &str = "not recorded";
 
 /// Returns the facts, one a line.

@@ -362,28 +362,26 @@ fn doubts(
     let files = generated
         .iter()
         .filter_map(|part| part.pointer("/spec/config/storage/files")?.as_array());
-    let paths = files
+    let paths: BTreeSet<&str> = files
         .flatten()
-        .filter_map(|file| file.get("path")?.as_str());
-    let new: BTreeSet<&str> = paths.filter(|path| file_of(base, path).is_none()).collect();
+        .filter_map(|file| file.get("path")?.as_str())
+        .collect();
+    let is_new = |path: &&&str| file_of(base, path).is_none();
+    let new: Vec<&str> = paths.iter().filter(is_new).copied().collect();
     let mut texts = Vec::new();
     if !new.is_empty() {
-        let new: Vec<&str> = new.into_iter().collect();
         texts.push(format!(
             "New in the list of files, and last there: {}. In the cluster they stand before the files that a later \
              MachineConfig adds, if one does.",
             new.join(", ")
         ));
     }
-    let files = generated
+    let foreign: Vec<&str> = paths
         .iter()
-        .filter_map(|part| part.pointer("/spec/config/storage/files")?.as_array());
-    let paths = files
-        .flatten()
-        .filter_map(|file| file.get("path")?.as_str());
-    let foreign: BTreeSet<&str> = paths.filter(|path| is_foreign(base, path)).collect();
+        .filter(|path| is_foreign(base, path))
+        .copied()
+        .collect();
     if !foreign.is_empty() {
-        let foreign: Vec<&str> = foreign.into_iter().collect();
         texts.push(format!(
             "{}: the rendered config has the file in a form that today's operator does not write. Another operator made it, or \
              a MachineConfig of an admin.",

@@ -110,6 +110,7 @@ fn expected(prefix: &str) -> BTreeMap<String, u32> {
         "share/bash-completion/completions/mco-rescue",
         "share/doc/mco-rescue/README.md",
         "share/doc/mco-rescue/examples/Containerfile",
+        "share/doc/mco-rescue/examples/machine-os-config.yaml",
         "share/doc/mco-rescue/examples/rendered-worker-next.yaml",
         "share/doc/mco-rescue/examples/rendered-worker.yaml",
         "share/fish/vendor_completions.d/mco-rescue.fish",
