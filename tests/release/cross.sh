@@ -3,7 +3,7 @@
 #
 #   TARGETS="s390x-unknown-linux-gnu ..." tests/release/cross.sh [FILTER...]
 #
-# The kernel is this machine's; it is told of the emulator in a user namespace of its own, without rights to the machine. Pages have
+# The kernel is this machine's; the emulator is registered with it in a user namespace of its own, without rights to the machine. Pages have
 # 4 KiB for s390x, as there; 64 KiB for ppc64le, as there; aarch64 has both kinds, and its library is tested with both.
 # What this machine has no compiler or emulator for is skipped, aloud; `tests/setup.sh cross` gets both on Debian.
 set -euo pipefail

@@ -119,7 +119,7 @@ fn what_0_1_0_recorded_is_read_by_every_command_that_looks() {
     assert_eq!(contents(&root)[1].as_deref(), Some("two\n"));
 }
 
-/// What becomes of a document of a newer version.
+/// The answer to a document of a newer version.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     /// Commands that change the node are refused, and these words of the way out are printed.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{PROGRAM, Run, say};
 
-/// What tests/ansible.sh made.
+/// The environment that tests/ansible.sh makes.
 fn made() -> PathBuf {
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     checkout().join(target).join("ansible")

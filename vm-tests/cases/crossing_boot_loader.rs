@@ -22,7 +22,7 @@ const MODULES: &str = "part_gpt fat ext2 normal configfile search search_label l
 const ESP: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
 /// First sectors of the partitions, and of the end.
 const PARTS: [u64; 3] = [2048, 2048 + 64 * 2048, 2048 + 256 * 2048];
-/// What stands beside the boot loader and leads it to `/boot`, as the image's own static one does.
+/// The configuration beside the boot loader that leads it to `/boot`, as the image's own static one does.
 const STUB: &str =
     "search --label boot --set root\nset prefix=($root)/grub2\nconfigfile $prefix/grub.cfg\n";
 const STATIC_STUB: &str = "usr/lib/bootupd/grub2-static/grub-static-efi.cfg";
@@ -232,7 +232,7 @@ fn commands(finding: &Value) -> String {
     all.join("\n")
 }
 
-/// What the firmware starts from this disk.
+/// Starts a machine whose firmware boots this disk.
 fn boot(case: &Case, image: &Path, name: &str) -> Guest {
     let machine = Machine::with_efi(&case.path(&format!("{name}.variables"))).disk(image);
     machine.start(case.dir(), name)

@@ -105,7 +105,7 @@ impl<'a> Lane<'a> {
         self.site.clone()
     }
 
-    /// What it says of its trials.
+    /// Its status of trials.
     pub fn said(&self) -> Said {
         Said::by(&self.node).unwrap()
     }
