@@ -1,6 +1,9 @@
 //! `complete`: after the boot that a run waits for, proves that what was staged runs; else brings the files back
 //! to the deployment that came up instead, before anything reads them.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use crate::cli::ui::Ui;
 use crate::staging::state;
 use anyhow::{Context, Result, bail};
@@ -12,6 +15,7 @@ use super::own_state::expect_known_state;
 use super::recover::{at_boot, recover_first};
 use super::rollback::{TakeBack, TakingBack};
 use super::session::{Session, Unnamed, open_root};
+use super::trial::{self, UnderWay};
 use super::work::RunWork;
 use crate::command::CommandRunner;
 use crate::command::rpm_ostree::arguments::finalize_journal;
@@ -31,7 +35,12 @@ use crate::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict
 use crate::staging::deployments;
 use crate::text::count;
 use crate::time::now;
-use crate::transaction::{self, Lock};
+use crate::transaction::{self, Lock, LockError};
+
+/// Time for the guard of a trial. The unit has a minute more.
+const LET_GUARD_END: Duration = Duration::from_secs(2 * 60);
+/// Pause between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Runs `complete`.
 pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
@@ -41,7 +50,15 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     let Some(awaited) = state::read_awaited(&root)? else {
         return say(ui, &Completed::nothing());
     };
-    let lock = transaction::acquire_lock(&root)?;
+    let Some(lock) = wait_for_guard(&root)? else {
+        log::warn!("a trial goes back: its guard has the lock, and reboots the node");
+        return say(ui, &Completed::leaves(&awaited));
+    };
+    // The guard may have done it meanwhile.
+    let Some(awaited) = state::read_awaited(&root)? else {
+        return say(ui, &Completed::nothing());
+    };
+    let way_back = trial::find_way_back(&root)?;
     recover_first(&root, ui.runner, &lock)?;
     let booted = state::read_booted(&root, ui.runner)?;
     let boot = JudgedBoot {
@@ -62,7 +79,33 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
         (Arrival::Elsewhere(what), _) => boot.not_taken(awaited, what)?,
     };
     tell_journal(&root, &completed);
-    say(ui, &completed)
+    let code = say(ui, &completed)?;
+    // The trial says why it went back; this command did its part.
+    Ok(match way_back {
+        UnderWay::Arriving if !completed.is_half() => ExitCode::Done,
+        _ => code,
+    })
+}
+
+/// Takes the lock. The guard of a trial that goes back may have it: for moments in the deployment from before, which is no
+/// reason to leave files of the other one there. `None`: it has the lock until it has left the deployment that runs.
+fn wait_for_guard(root: &Root) -> Result<Option<Lock>> {
+    let until = Instant::now() + LET_GUARD_END;
+    let mut was_held_by_guard = false;
+    loop {
+        let held = match transaction::acquire_lock(root) {
+            Err(held @ LockError::Held(_)) => held,
+            other => return Ok(Some(other?)),
+        };
+        match trial::find_way_back(root)? {
+            UnderWay::Leaving => return Ok(None),
+            UnderWay::None if !was_held_by_guard => return Err(held.into()),
+            _ if Instant::now() >= until => return Err(held.into()),
+            _ => {}
+        }
+        was_held_by_guard = true;
+        thread::sleep(LOOK_AGAIN);
+    }
 }
 
 /// The journal gets the result of an awaited boot.

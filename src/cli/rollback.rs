@@ -51,6 +51,9 @@ use crate::trial::store::read_trial;
 /// As long is waited for a command that begins a trial; NetworkManager alone may take a minute for a connection.
 const LET_APPLY_END: Duration = Duration::from_secs(90);
 
+/// Refusal of a trial that is more than that.
+const ONE_RUN: &str = "--try takes back one run of files alone: add --files-only, or leave --to out. Nothing was changed";
+
 /// Runs `rollback`.
 pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
@@ -81,6 +84,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     if args.forget {
         return forget(ui, &root, args.if_done);
     }
+    let is_tried = args.trial.window.is_some();
     let whole = !args.files_only && root.is_live();
     if whole && let Some((awaited, leaving)) = unfinished(&root, ui.runner)? {
         if args.to.is_some() {
@@ -89,6 +93,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
                 awaited.config.name,
                 mco_rescue("rollback")
             );
+        }
+        if is_tried {
+            bail!("{ONE_RUN}");
         }
         let way = Together {
             run: Ran {
@@ -133,11 +140,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         false => run.jobs_back(),
     };
     let os_run = state::find_os_run(&root, &run.id)?.filter(|_| whole);
-    let is_tried = args.trial.window.is_some();
     if is_tried && (os_run.is_some() || !older.is_empty()) {
-        bail!(
-            "--try takes back one run of files alone: add --files-only, or leave --to out. Nothing was changed"
-        );
+        bail!("{ONE_RUN}");
     }
     let way = os_run
         .map(|os_run| Together::of(&root, &run, &os_run))

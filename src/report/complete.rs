@@ -50,6 +50,21 @@ impl Completed {
         Self::of("not-yet", Some(awaited))
     }
 
+    /// Returns the result while the guard of a trial leaves the deployment that runs.
+    pub fn leaves(awaited: &Awaited) -> Self {
+        Self {
+            way: Some(Way::Back),
+            failed: None,
+            half: false,
+            ..Self::of("not-yet", Some(awaited))
+        }
+    }
+
+    /// Returns true if the operating system and the files are of different configs.
+    pub fn is_half(&self) -> bool {
+        self.half
+    }
+
     /// Returns the result if the staged deployment runs.
     pub fn arrived(awaited: &Awaited) -> Self {
         Self::of("arrived", Some(awaited))

@@ -7,3 +7,4 @@ mod probes;
 mod sequences;
 mod services;
 mod sessions;
+mod way_back;

@@ -31,9 +31,16 @@ const PASSWORD: &str = "GRUB2_PASSWORD=grub.pbkdf2.sha512.10000.AB.CD\n";
 const EXT4: &[&str] = &["mkfs.ext4", "-q", "-F", "-L", "boot"];
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "--unsupported", "-L", "boot"];
 
-/// STUB of an entry: it says which one it is.
+/// As CoreOS has it: the first boot of a node gets one more kernel argument.
+const IGNITION: &str = "search --label boot --set root\nset ignition_firstboot=\"\"\nif [ -f \"/ignition.firstboot\" ]; then\n  \
+                        set ignition_network_kcmdline=''\n  source \"/ignition.firstboot\"\n  \
+                        set ignition_firstboot=\"ignition.firstboot ${ignition_network_kcmdline}\"\nfi\n";
+
+/// STUB of an entry: it says which one it is, and what its kernel would get for a first boot.
 fn entry(id: &str) -> String {
-    format!("menuentry '{id}' --id {id} {{\n  echo \"started: {id}\"\n  reboot\n}}\n")
+    format!(
+        "menuentry '{id}' --id {id} {{\n  echo \"started: {id} [$ignition_firstboot]\"\n  reboot\n}}\n"
+    )
 }
 
 /// The disk with GRUB: the boot sector, and behind it everything else.
@@ -153,6 +160,14 @@ impl<'a> BootDisk<'a> {
         started[0].split_whitespace().next().unwrap().to_owned()
     }
 
+    /// What the kernel of the last start would have got for a first boot.
+    fn of_the_first_boot(&self) -> String {
+        let said = fs::read(self.case.path("console")).unwrap();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let (_, rest) = said.rsplit_once('[').expect("no entry was started");
+        rest.split(']').next().unwrap().trim().to_owned()
+    }
+
     /// The state on a disk, as the program reads it.
     fn state_on(disk: &Disk, options: &str) -> String {
         let root = TestRoot::new();
@@ -251,6 +266,50 @@ fn a_configuration_that_runs_user_cfg_twice_tries_once_too() {
         let disk = boot.cut();
         assert_eq!(boot.start(&disk, ""), NEW);
         assert_eq!(boot.start(&disk, ""), OLD);
+    });
+}
+
+/// A node that is to be provisioned anew while a trial runs gets its argument in whichever entry is started.
+#[test]
+fn the_lines_of_the_first_boot_and_of_a_trial_do_not_disturb_each_other() {
+    let Some(case) = Case::begin_as_root("24 boot counter, first boot") else {
+        return;
+    };
+    with_mounts(|| {
+        let own = ("custom.cfg", "set mine=1\n");
+        let Some(boot) = BootDisk::new(&case, EXT4, &config([IGNITION, CUSTOM]), Some(own)) else {
+            return;
+        };
+        case.prepared();
+        boot.root.write("boot/ignition.firstboot", "");
+        boot.settle();
+        assert_eq!(boot.start(&boot.cut(), ""), NEW);
+        assert_eq!(boot.of_the_first_boot(), "ignition.firstboot");
+        let shown = boot.counter(&["show"]);
+        assert!(
+            shown.contains("the first boot of this node has not ended"),
+            "{shown}"
+        );
+        boot.root.remove("boot/ignition.firstboot");
+
+        boot.counter(&["arm", OLD]);
+        let disk = boot.cut();
+        assert_eq!(boot.start(&disk, ""), NEW);
+        assert_eq!(boot.of_the_first_boot(), "");
+        assert_eq!(boot.start(&disk, ""), OLD);
+        assert_eq!(boot.of_the_first_boot(), "");
+
+        let again = "set ignition_network_kcmdline='ip=dhcp'\n";
+        boot.root.write("boot/ignition.firstboot", again);
+        boot.settle();
+        let disk = boot.cut();
+        for entry in [NEW, OLD, OLD] {
+            assert_eq!(boot.start(&disk, ""), entry);
+            assert_eq!(boot.of_the_first_boot(), "ignition.firstboot ip=dhcp");
+        }
+        boot.counter(&["disarm"]);
+        assert_eq!(boot.start(&boot.cut(), ""), NEW);
+        assert_eq!(boot.root.read("boot/grub2/custom.cfg"), "set mine=1\n");
     });
 }
 

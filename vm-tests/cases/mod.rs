@@ -21,4 +21,5 @@ mod other_machine;
 mod power_cut;
 mod rescue_shell;
 mod selinux;
+mod trial_clock;
 mod trials;

@@ -8,12 +8,13 @@ pub(super) mod since;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::access::{self, AccessNeed};
 use super::session::open_root;
+use super::trial::wait_for_lock;
 use super::{Output, RecordArgs, machine};
 use crate::cli::ui::Ui;
 use crate::command::CommandRunner;
@@ -41,6 +42,9 @@ const BOOT_RESERVE: u64 = 16 << 20;
 /// So many files read anew are worth writing the known digests without a snapshot.
 const MANY_READ: usize = 64;
 
+/// Time for another holder of the lock at the end of a boot.
+const LET_OTHERS_END: Duration = Duration::from_secs(10);
+
 /// Runs `record`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
     let began = Instant::now();
@@ -61,7 +65,12 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
             "this root does not run: there is no /proc below it. Leave --at-boot out to record its facts"
         );
     }
-    let lock = match transaction::acquire_lock(&root) {
+    // The guard of a trial that went back has it for some seconds.
+    let patience = match event {
+        Event::Boot => LET_OTHERS_END,
+        _ => Duration::ZERO,
+    };
+    let lock = match wait_for_lock(&root, patience) {
         Ok(lock) => lock,
         Err(LockError::Held(run)) if event == Event::Boot => {
             log::warn!(

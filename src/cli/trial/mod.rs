@@ -49,7 +49,9 @@ use crate::time::now;
 use crate::transaction::place::{self, Placement};
 use crate::transaction::{self, Lock, LockError, Pending, open_store};
 use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
-use crate::trial::{Phase, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION};
+use crate::trial::{
+    Phase, Place, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION,
+};
 
 /// Capabilities that a trial needs after the files are in place: for the boot loader, services, the reboot.
 pub(super) const LATER: [Capability; 10] = [
@@ -93,14 +95,49 @@ const RESERVE: u64 = 4 << 20;
 const ASK_LOCK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Takes the lock. The command that makes a trial and the guard have it for some time; to end a trial must not fail for that.
-pub(super) fn wait_for_lock(root: &Root, patience: Duration) -> Result<Lock> {
+pub(super) fn wait_for_lock(root: &Root, patience: Duration) -> Result<Lock, LockError> {
     let until = Instant::now() + patience;
     loop {
         match transaction::acquire_lock(root) {
             Err(LockError::Held(_)) if Instant::now() < until => thread::sleep(ASK_LOCK_AGAIN),
-            other => return Ok(other?),
+            other => return other,
         }
     }
+}
+
+/// The way back of a trial with another operating system, as the command that completes a boot finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum UnderWay {
+    /// No such trial runs.
+    None,
+    /// A trial runs here, and its guard may have the lock for moments.
+    Here,
+    /// Its guard leaves the deployment that runs, and has the lock until the node reboots.
+    Leaving,
+    /// The deployment from before runs: its guard brings back what is left.
+    Arriving,
+}
+
+/// Looks for the way back of a trial with another operating system. A trial that cannot be read does not go back.
+///
+/// # Errors
+/// The node cannot be read.
+pub(super) fn find_way_back(root: &Root) -> Result<UnderWay> {
+    let trial = read_trial(root).unwrap_or_else(|error| {
+        log::warn!("{error}");
+        None
+    });
+    let Some(trial) = trial.filter(|trial| trial.system.is_some()) else {
+        return Ok(UnderWay::None);
+    };
+    let deployment = Host::observe(root)?.deployment;
+    let reverts = matches!(trial.phase, Phase::Reverting { .. });
+    Ok(match (&trial.phase, trial.place(deployment.as_deref())) {
+        (Phase::Applying, _) => UnderWay::None,
+        (_, Place::New) if reverts => UnderWay::Leaving,
+        (_, Place::Old) if reverts => UnderWay::Arriving,
+        _ => UnderWay::Here,
+    })
 }
 
 /// Refuses a command that changes the node while a trial runs. Without a trial, what one has left is removed; so the lock
