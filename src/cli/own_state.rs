@@ -89,6 +89,13 @@ fn meaning(first: &RootPath, is_no_run: bool) -> &'static str {
     }
 }
 
+/// Returns the files of another version, each with that version and the known one; those of a run come first.
+pub(super) fn files_of_other_versions(root: &Root) -> Result<Vec<(RootPath, u64, u64)>> {
+    let mut found = find_others(root, &OF_A_RUN)?;
+    found.extend(find_others(root, &OTHERS)?);
+    Ok(found)
+}
+
 fn find_others(root: &Root, files: &[(&'static str, u32)]) -> Result<Vec<(RootPath, u64, u64)>> {
     let mut found = Vec::new();
     for (file, known) in files {

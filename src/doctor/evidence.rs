@@ -118,6 +118,8 @@ pub struct DoctorEvidence {
     pub records: Look<Records>,
     /// An interrupted run.
     pub pending: Look<Pending>,
+    /// Files of this program that another version of it wrote: path, that version, and the known one.
+    pub other_versions: Look<Vec<(RootPath, u64, u64)>>,
     /// Staging directories of finished runs.
     pub strays: Vec<RootPath>,
     /// The last run.

@@ -38,6 +38,20 @@ pub(super) const SICK: &[Sick] = &[
     Sick {
         id: "FP-10",
         code: WARNING,
+        what: "a newer version of mco-rescue wrote state of this node",
+        next: "mco-rescue status --root",
+        sicken: |root| root.write("var/lib/mco-rescue/journal.json", r#"{"version": 2}"#),
+    },
+    Sick {
+        id: "FP-10",
+        code: WARNING,
+        what: "a newer version of mco-rescue wrote state of this node",
+        next: "mco-rescue status --root",
+        sicken: |root| root.write("var/lib/mco-rescue/pins.json", r#"{"version": 2}"#),
+    },
+    Sick {
+        id: "FP-10",
+        code: WARNING,
         what: "the store of container images is damaged",
         next: "mv /",
         sicken: |root| storage(root, ""),

@@ -381,7 +381,7 @@ fn the_pages_of_the_checks_are_those_of_the_program() {
          `--fix ID` cures a finding that has a line `Fix`, where files alone are the cure ([recovery.md](../recovery.md)). `--bundle FILE` writes everything into an archive for \
          support, with digests in place of contents. `--until DATE` looks ahead ([long-downtime.md](../long-downtime.md)). `--deep` also runs the slow parts, which hash objects and whole databases; without \
          it the last line of the report names what was skipped. The exit code is that of the worst finding: 6 critical, 3 warning, 0 notice or \
-         nothing. What could not be read is listed under \"Not looked at\" and never counts as healthy. Of a disk in another machine, dates are judged by \
+         nothing. What could not be read is listed under \"Not checked\" and never counts as healthy. Of a disk in another machine, dates are judged by \
          the clock of that machine.\n\n\
          | check | finds | looks at |\n|---|---|---|\n"
     );

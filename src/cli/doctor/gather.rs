@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 
 use super::{server_clock, upkeep};
+use crate::cli::own_state::files_of_other_versions;
 use crate::cli::predict::{self, ForecastMoment};
 use crate::cli::session::{Session, Unnamed};
 use crate::cli::{DaemonArgs, DoctorArgs};
@@ -130,6 +131,7 @@ impl DoctorEvidence {
     fn of_ours(&mut self, root: &Root) {
         self.records = Records::read(root).into();
         self.pending = transaction::find_pending(root).into();
+        self.other_versions = files_of_other_versions(root).into();
         self.strays = transaction::find_strays(root);
         self.last_run = transaction::last_run(root).ok().flatten();
         self.awaited = state::read_awaited(root).into();

@@ -10,11 +10,12 @@ use crate::transaction::Pending;
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-10",
     title: "something was interrupted half-way",
-    looks_at: "interrupted runs, empty files, the record, an unfinished first boot, the store of images",
+    looks_at: "interrupted runs, state of other versions, empty files, the record, an unfinished first boot, the store of images",
     explain: "When the power fails, files that were being written are empty or incomplete, and changes that belong \
 together are half done.\n\n\
 A run of mco-rescue: its journal lists what was done. mco-rescue recover finishes or undoes it, and the unit that \
-mco-rescue install adds does so at boot. Files of the config: mco-rescue apply rewrites the incomplete ones. The \
+mco-rescue install adds does so at boot. State that a newer version of mco-rescue wrote: only that version knows what it \
+means, and this one refuses to change the node until it is settled. Files of the config: mco-rescue apply rewrites the incomplete ones. The \
 daemon's record: mco-rescue apply CONFIG rewrites it.\n\n\
 The first boot is over when its input file was renamed to .bak. Until then the first-boot service runs at every boot, and \
 the kubelet waits: mco-rescue firstboot --complete does its work from local files.\n\n\
@@ -26,6 +27,7 @@ be pulled again. Its layers are judged by FP-48, and objects of the booted commi
 fn judge_power_cut(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = CheckVerdict::healthy()
         .and(find_interrupted_run(evidence))
+        .and(find_other_versions(evidence))
         .and(find_stray_files(evidence))
         .and(find_damaged_record(evidence))
         .and(find_empty_files(evidence))
@@ -33,6 +35,8 @@ fn judge_power_cut(evidence: &DoctorEvidence) -> CheckVerdict {
         .and(find_storage_damage(evidence));
     if let Err(why) = evidence.pending.seen() {
         verdict = verdict.and_unseen(format!("interrupted runs: {why}"));
+    } else if let Err(why) = evidence.other_versions.seen() {
+        verdict = verdict.and_unseen(format!("files of other versions: {why}"));
     }
     if let Err(why) = evidence.storage.seen() {
         verdict = verdict.and_unseen(format!("the store of images: {why}"));
@@ -70,6 +74,29 @@ fn find_interrupted_run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
                 format!("applying {}", config.name),
             )
             .next(format!("mco-rescue recover{}", evidence.at_root())),
+    )
+}
+
+/// Reports files that the commands which change the node refuse to go beside.
+fn find_other_versions(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let others = evidence.other_versions.get()?;
+    if others.is_empty() {
+        return None;
+    }
+    let what = match others.iter().any(|(_, found, known)| found > known) {
+        true => "a newer version of mco-rescue wrote state of this node",
+        false => "another version of mco-rescue wrote state of this node",
+    };
+    let means = "Only that version knows what it means. This one refuses to change the node beside it; its status names the \
+                 ways out, with that version and without it.";
+    let facts = others.iter().map(|(path, found, known)| {
+        let said = format!("of version {found}, this program knows {known}");
+        Fact::new(path.to_string(), said)
+    });
+    Some(
+        DoctorFinding::new(CheckSeverity::Warning, what, means)
+            .seen_all(facts)
+            .next(evidence.command("status")),
     )
 }
 
