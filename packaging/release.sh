@@ -24,6 +24,12 @@ if [[ -n ${RELEASE_KEY-} ]]; then
     command -v cargo-sbom >/dev/null || missing+=('cargo-sbom, for the bill of materials: cargo install cargo-sbom --locked')
     command -v ssh-keygen >/dev/null || missing+=('ssh-keygen, for the signature; on Debian: apt-get install openssh-client')
     [[ -r $RELEASE_KEY ]] || missing+=("the key $RELEASE_KEY: ssh-keygen -t ed25519 -f '$RELEASE_KEY' -C release@mco-rescue")
+    # A signature is for all that is promised, or for those that were named.
+    for target; do
+        if why=$(packaging/build.sh --reason "$target"); then :; else
+            missing+=("$target: $why; tests/setup.sh cross, or name the architectures: packaging/release.sh OUT TARGET...")
+        fi
+    done
 fi
 if ((${#missing[@]} > 0)); then
     printf 'packaging/release.sh: a signed release needs %s\n' "${missing[@]}" >&2

@@ -266,3 +266,24 @@ fn a_target_that_cannot_be_built_is_refused_with_what_is_missing() {
     let mode = fs::metadata("packaging/build.sh").unwrap().permissions();
     assert_eq!(mode.mode() & 0o111, 0o111);
 }
+
+#[test]
+fn a_signed_release_without_one_of_its_architectures_is_refused_before_any_build() {
+    let root = TestRoot::empty();
+    root.write("key", "");
+    let output = Command::new("packaging/release.sh")
+        .arg(root.path("out"))
+        .args([TARGET, "none-unknown-linux-gnu"])
+        .env("RELEASE_KEY", root.path("key"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("needs none-unknown-linux-gnu: ") && said.contains("tests/setup.sh cross"),
+        "{said}"
+    );
+    assert!(!said.contains("Compiling"), "{said}");
+    let left = std::fs::read_dir(root.path("out")).unwrap();
+    assert_eq!(left.count(), 0, "{said}");
+}
