@@ -20,6 +20,9 @@
 //!
 //! 9. Each boot is recorded at its end, with its result; `diff` shows what changed between two, and since the last good one.
 //!
+//! 10. The power fails in the boot of a trial, and the new system is booted a second time, as there is no boot loader that counts:
+//!     the trial leaves it, A is back, and no unit has failed on the way.
+//!
 //! Besides: a box itself leaves nothing on the host, however its end comes.
 
 use std::fs;
@@ -365,6 +368,53 @@ fn a_box_names_what_an_admin_staged_and_leads_out_of_what_that_makes() {
     story.node.reboot();
     is_all_of_b(&story.node, &story.b);
     story.awaits_nothing();
+}
+
+#[test]
+fn a_box_in_a_trial_that_boots_the_new_system_twice_goes_back_without_a_failed_unit() {
+    let Some(case) = Case::begin_in_box("box: a trial is booted twice") else {
+        return;
+    };
+    let mut story = Story::in_a(&case);
+    let registry = story.registry();
+    story.node.ask(&format!("{PROGRAM} install"));
+    // The guard has the lock first.
+    let slow = "[Service]\nExecStartPre=/bin/sh -c 'for n in $(seq 50); do grep -q reverting /var/lib/mco-rescue/trial.json && \
+        grep -q FLOCK /proc/locks && exit 0; sleep 0.1; done; exit 0'\n";
+    story.node.bring(
+        "/etc/systemd/system/mco-rescue-complete.service.d/slow.conf",
+        slow.as_bytes(),
+    );
+    story.node.run(&format!(
+        "{PROGRAM} apply --yes --detach --try=300s --boot-limit=300s --reboot b.json"
+    ));
+    drop(registry);
+    story.node.is_down();
+    story.node.start();
+    story
+        .node
+        .ask("until grep -q trial-boot /var/lib/mco-rescue/trial.json; do sleep 0.1; done");
+    assert_eq!(runs(&story.node), "2.0");
+    story.node.cut();
+
+    story.node.start();
+    story.node.is_down();
+    story.node.boot();
+    is_all_of_a(&story.node, &story.a);
+    story
+        .node
+        .ask("until test ! -e /var/lib/mco-rescue/trial.json; do sleep 0.1; done");
+    let status = story.node.ask(&format!("{PROGRAM} status -o json || true"));
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["last_trial"]["outcome"], "reverted", "{status:#}");
+    story.awaits_nothing();
+    let failed = story.node.ask("systemctl --failed --no-legend --plain");
+    assert_eq!(failed, "");
+    let before = "journalctl -o cat -u mco-rescue-complete.service -u mco-rescue-trial.service";
+    let journal = story.node.ask(before);
+    case.tell(&journal);
+    assert!(!journal.contains("holds the lock"), "{journal}");
+    assert!(!journal.contains("Failed with result"), "{journal}");
 }
 
 #[test]
