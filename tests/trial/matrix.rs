@@ -635,6 +635,10 @@ impl Stage {
             true => node.reboot(),
             false => node.start_guard_again(),
         }
+        if operation == Operation::Confirm && node.trial().is_none() {
+            // The guard of the trial still runs then: it sees the end, and removes what was kept for the way back.
+            node.run(&["trial", "guard"]).ok();
+        }
         // The next change sweeps what a power cut has left, and this one changes nothing.
         let (tree, history) = (node.tree(), node.history());
         let last = node.last();
