@@ -66,8 +66,8 @@ fn changes_nodes(command: &Command) -> bool {
         | Command::Rollback(_)
         | Command::Recover(_)
         | Command::Confirm(_)
-        | Command::Complete
-        | Command::Trial(TrialCommand::Guard { .. }) => true,
+        | Command::Complete => true,
+        Command::Trial(part) => matches!(**part, TrialCommand::Guard { .. }),
         Command::Doctor(args) => args.cure.fix.is_some(),
         _ => false,
     }

@@ -7,6 +7,7 @@ mod cache;
 mod change;
 mod cluster;
 mod complete;
+mod deferred;
 mod doctor;
 mod events;
 mod evidence;
@@ -51,6 +52,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::deferred::Deferred;
 use self::install::Completion;
 pub use self::tips::parse;
 use crate::command::HostRunner;
@@ -145,20 +147,20 @@ pub enum Command {
     /// running OSTree node image and kernel arguments are staged first. A reboot is named,
     /// and done only with --reboot.
     #[command(after_long_help = examples::APPLY)]
-    Apply(ApplyArgs),
+    Apply(Deferred<ApplyArgs>),
 
     /// Show what apply would do: blockers first, then every change with its diff
     ///
     /// Changes nothing. Ends with exit code 1 when apply would refuse.
     #[command(after_long_help = examples::PLAN)]
-    Plan(PlanArgs),
+    Plan(Deferred<PlanArgs>),
 
     /// Compare the node with CONFIG, in the daemon's order and words
     ///
     /// Changes nothing. Finds all differences instead of the first, and those that the
     /// daemon never looks at, marked as such. Ends with exit code 3 when there are any.
     #[command(after_long_help = examples::VERIFY)]
-    Verify(ConfigArgs),
+    Verify(Deferred<ConfigArgs>),
 
     /// Stage the OS image alone, with the files as they are
     ///
@@ -166,7 +168,7 @@ pub enum Command {
     /// the recorded config. What runs is pinned first. The node changes at its next
     /// boot; nothing reboots without --reboot.
     #[command(after_long_help = examples::PIVOT)]
-    Pivot(PivotArgs),
+    Pivot(Deferred<PivotArgs>),
 
     /// Say if this node can run another OS image, before it is staged
     ///
@@ -174,14 +176,14 @@ pub enum Command {
     /// disks, kernel arguments, container runtime. Each finding has its evidence, the words of the failure that it
     /// prevents, and the cure. Ends with exit code 1 when something stands against the image.
     #[command(after_long_help = examples::PREFLIGHT)]
-    Preflight(PreflightArgs),
+    Preflight(Deferred<PreflightArgs>),
 
     /// List what is in CONFIG, or print one decoded file
     ///
     /// Changes nothing. With one argument that is a path of the recorded config,
     /// prints that file as it should be.
     #[command(after_long_help = examples::SHOW)]
-    Show(ShowArgs),
+    Show(Deferred<ShowArgs>),
 
     /// Say what is wrong with this node, worst first, with the next command
     ///
@@ -195,7 +197,7 @@ pub enum Command {
     /// nothing on the node brings it back, 3 when an admin has to act, 0 when it comes
     /// back by itself.
     #[command(after_long_help = examples::DOCTOR)]
-    Doctor(DoctorArgs),
+    Doctor(Deferred<DoctorArgs>),
 
     /// Record a snapshot of this node's facts, to compare with on a bad day
     ///
@@ -203,27 +205,27 @@ pub enum Command {
     /// versions: never a secret. Run at the end of a boot by mco-rescue-record.service.
     /// Nothing is written where nothing changed.
     #[command(after_long_help = examples::RECORD)]
-    Record(RecordArgs),
+    Record(Deferred<RecordArgs>),
 
     /// List the boots and runs of this node, the newest first
     ///
     /// Changes nothing. Time, what it was and what came of it, with the number of the
     /// snapshot for diff.
     #[command(after_long_help = examples::HISTORY)]
-    History(HistoryArgs),
+    History(Deferred<HistoryArgs>),
 
     /// Show what differs between two snapshots, or the last good boot and now
     ///
     /// Changes nothing. What keeps nodes from booting or joining most often comes first.
     /// Ends with exit code 3 when there are differences.
     #[command(after_long_help = examples::DIFF)]
-    Diff(DiffArgs),
+    Diff(Deferred<DiffArgs>),
 
     /// Show the recorded config, the last run, and what the daemon will do
     ///
     /// Changes nothing. Also whether a run is unfinished.
     #[command(after_long_help = examples::STATUS)]
-    Status(StatusArgs),
+    Status(Deferred<StatusArgs>),
 
     /// Get the pool's rendered config into the node's cache, for the day without network
     ///
@@ -231,18 +233,18 @@ pub enum Command {
     /// file, standard input or URL. Changes nothing but the cache. Take it later with
     /// `mco-rescue plan cached:NAME`.
     #[command(after_long_help = examples::FETCH)]
-    Fetch(FetchArgs),
+    Fetch(Deferred<FetchArgs>),
 
     /// List, export or forget the configs in the node's cache
     #[command(subcommand, after_long_help = examples::CACHE)]
-    Cache(CacheCommand),
+    Cache(Deferred<CacheCommand>),
 
     /// Merge the MachineConfigs of POOL into the rendered one, as the operator does
     ///
     /// Changes nothing. Prints the rendered MachineConfig as JSON, with the name that
     /// the operator would give it, for plan and apply.
     #[command(after_long_help = examples::RENDER)]
-    Render(RenderArgs),
+    Render(Deferred<RenderArgs>),
 
     /// Translate a Butane config of variant openshift into a MachineConfig
     ///
@@ -250,7 +252,7 @@ pub enum Command {
     /// warns of on standard error. The versions are 4.8.0 to 4.22.0, and 4.23.0-experimental.
     /// Ends with exit code 1 when the config is refused.
     #[command(after_long_help = examples::BUTANE)]
-    Butane(ButaneArgs),
+    Butane(Deferred<ButaneArgs>),
 
     /// Make what the cluster's controllers would make of a changed object: a mirror, a
     /// kubelet limit, a runtime option
@@ -259,7 +261,7 @@ pub enum Command {
     /// shown. Take it with `mco-rescue apply cached:NAME`. The object for the API is
     /// printed; status --for-cluster has it until the API is back.
     #[command(subcommand, after_long_help = examples::CHANGE)]
-    Change(ChangeCommand),
+    Change(Deferred<ChangeCommand>),
 
     /// Print what was changed on this node by hand, as one MachineConfig
     ///
@@ -269,7 +271,7 @@ pub enum Command {
     /// secret are left out, unless the question is answered or --with-secrets is given. Ends with exit code 3 when
     /// something differs that it does not hold.
     #[command(after_long_help = examples::KEEP)]
-    Keep(KeepArgs),
+    Keep(Deferred<KeepArgs>),
 
     /// Make one page about many nodes, from gathered status and doctor documents
     ///
@@ -280,7 +282,7 @@ pub enum Command {
     /// listed and stops nothing. Ends with exit code 6 when a node has something
     /// critical, 3 when the worst is a warning or not all is known, and 0 otherwise.
     #[command(after_long_help = examples::REPORT)]
-    Report(ReportArgs),
+    Report(Deferred<ReportArgs>),
 
     /// Take the last finished run back: every file, unit, user and record as it was
     ///
@@ -288,14 +290,14 @@ pub enum Command {
     /// it can be taken back one after the other, as far as the history goes (three
     /// runs). A path that was changed since is reported and stops it.
     #[command(after_long_help = examples::ROLLBACK)]
-    Rollback(RollbackArgs),
+    Rollback(Deferred<RollbackArgs>),
 
     /// Keep a change that was made with --try
     ///
     /// To be run from a new ssh login, which proves that the node can still be reached. Without it
     /// in time, everything goes back.
     #[command(after_long_help = examples::CONFIRM)]
-    Confirm(ConfirmArgs),
+    Confirm(Deferred<ConfirmArgs>),
 
     /// Finish or undo an interrupted run
     ///
@@ -303,7 +305,7 @@ pub enum Command {
     /// touching anything when a path is neither as before nor as after; --leave
     /// leaves it. Objects on a file system that is missing are reported, and stop nothing.
     #[command(after_long_help = examples::RECOVER)]
-    Recover(RecoverArgs),
+    Recover(Deferred<RecoverArgs>),
 
     /// Put this program and its units on a node, take them off, or into an initramfs
     ///
@@ -313,7 +315,7 @@ pub enum Command {
     /// durably; after an interruption, run it again. Where systemd runs, it reads the
     /// units and is asked to start them.
     #[command(after_long_help = examples::INSTALL)]
-    Install(InstallArgs),
+    Install(Deferred<InstallArgs>),
 
     /// After a reboot that a run waits for: prove that what was staged runs
     ///
@@ -326,25 +328,25 @@ pub enum Command {
     /// Recovers an interrupted run, completes a first boot that got no config, or applies what the kernel command
     /// line asks for (mco_rescue=auto|apply|off|shell, mco_rescue.config=, mco_rescue.server=,
     /// mco_rescue.timeout=). Else it leaves the boot alone. The root is /sysroot.
-    Firstboot(FirstbootArgs),
+    Firstboot(Deferred<FirstbootArgs>),
 
     /// Print what makes a shell complete this command line
     ///
     /// `make install` puts it where the shells look.
     #[command(hide = true)]
-    Completions(CompletionsArgs),
+    Completions(Deferred<CompletionsArgs>),
 
     /// Print what completions offer that only the program or the node knows, a name a line
     #[command(hide = true)]
-    Names(NamesArgs),
+    Names(Deferred<NamesArgs>),
 
     /// Print the man page mco-rescue(8), or write all pages to DIR
     #[command(hide = true)]
-    Man(ManArgs),
+    Man(Deferred<ManArgs>),
 
     /// Parts of a trial that units and tests run
     #[command(hide = true, subcommand)]
-    Trial(TrialCommand),
+    Trial(Deferred<TrialCommand>),
 }
 
 /// A part of a trial.
@@ -1470,21 +1472,22 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Butane(args) => butane::run(ui, args),
         Command::Render(args) => render::run(args),
         Command::Change(command) => change::run(ui, command),
-
         Command::Keep(args) => keep::run(ui, args),
         Command::Report(args) => fleet::run(ui, args),
         Command::Rollback(args) => rollback::run(ui, args),
         Command::Recover(args) => recover::run(ui, args),
         Command::Confirm(args) => trial::confirm::run(ui, args),
-        Command::Trial(TrialCommand::Guard { once }) => trial::guard::run(ui, *once),
         Command::Complete => complete::run(ui),
         Command::Firstboot(args) => firstboot::run(ui, args),
         Command::Install(args) => install::run(ui, args),
         Command::Completions(args) => pages::completions(args),
         Command::Names(args) => names::run(ui, args),
         Command::Man(args) => pages::man(args),
-        Command::Trial(TrialCommand::Session) => trial_session::run(),
-        Command::Trial(TrialCommand::BootCounter(command)) => trial_counter::run(ui, command),
+        Command::Trial(part) => match &**part {
+            TrialCommand::Guard { once } => trial::guard::run(ui, *once),
+            TrialCommand::Session => trial_session::run(),
+            TrialCommand::BootCounter(command) => trial_counter::run(ui, command),
+        },
     }
 }
 

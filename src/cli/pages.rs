@@ -9,6 +9,7 @@ use clap_complete::shells::{Bash, Fish, Zsh};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
+use super::deferred::at_once;
 use super::{Cli, CompletionsArgs, ManArgs, Shell};
 use crate::error::ExitCode;
 use crate::report;
@@ -21,7 +22,7 @@ const SECTION: &str = "8";
 /// Runs `completions`.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
     let mut script = Vec::new();
-    let mut command = shown(Cli::command());
+    let mut command = shown(at_once(Cli::command));
     match args.shell {
         Shell::Bash => generate(Bash, &mut command, NAME, &mut script),
         Shell::Zsh => generate(Zsh, &mut command, NAME, &mut script),
