@@ -383,6 +383,31 @@ fn has_whole_escapes(value: &str) -> bool {
     })
 }
 
+/// True for the bytes that stand for themselves in a percent-encoded text; `%` and those that have to be encoded do not.
+const IS_PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = b'!';
+    while byte < 0x7f {
+        table[byte as usize] = !matches!(
+            byte,
+            b'%' | b'<'
+                | b'>'
+                | b'#'
+                | b'"'
+                | b'{'
+                | b'}'
+                | b'['
+                | b']'
+                | b'|'
+                | b'\\'
+                | b'^'
+                | b'`'
+        );
+        byte += 1;
+    }
+    table
+};
+
 /// Decodes and validates percent-encoding in one pass: much of a config is written like this.
 fn percent_decoded(payload: &[u8]) -> Result<Vec<u8>, ContentsError> {
     let digit = |c: u8| {
@@ -392,45 +417,32 @@ fn percent_decoded(payload: &[u8]) -> Result<Vec<u8>, ContentsError> {
     };
     let mut decoded = Vec::with_capacity(payload.len());
     let mut rest = payload;
-    while let [c, tail @ ..] = rest {
-        rest = tail;
-        let byte = match c {
-            b'%' => {
-                let two = match tail {
-                    [a, b, after @ ..] => digit(*a).zip(digit(*b)).zip(Some(after)),
-                    _ => None,
-                };
-                let Some(((high, low), after)) = two else {
-                    return Err(ContentsError::DataUrl(
-                        "`%` is not followed by two hex digits",
-                    ));
-                };
-                rest = after;
-                high << 4 | low
-            }
-            0..=b' '
-            | 0x7f..
-            | b'<'
-            | b'>'
-            | b'#'
-            | b'"'
-            | b'{'
-            | b'}'
-            | b'['
-            | b']'
-            | b'|'
-            | b'\\'
-            | b'^'
-            | b'`' => {
+    loop {
+        let is_special = |byte: &u8| !IS_PLAIN[usize::from(*byte)];
+        let plain = rest.iter().position(is_special).unwrap_or(rest.len());
+        let (run, special) = rest.split_at(plain);
+        decoded.extend_from_slice(run);
+        let tail = match special {
+            [] => return Ok(decoded),
+            [b'%', tail @ ..] => tail,
+            _ => {
                 return Err(ContentsError::DataUrl(
                     "it holds a character that must be percent-encoded",
                 ));
             }
-            other => *other,
         };
-        decoded.push(byte);
+        let two = match tail {
+            [a, b, after @ ..] => digit(*a).zip(digit(*b)).zip(Some(after)),
+            _ => None,
+        };
+        let Some(((high, low), after)) = two else {
+            return Err(ContentsError::DataUrl(
+                "`%` is not followed by two hex digits",
+            ));
+        };
+        decoded.push(high << 4 | low);
+        rest = after;
     }
-    Ok(decoded)
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ fn decode_spec_3(text: &str, mut outline: Value, at: &str) -> Result<Decoded, Ve
 }
 
 /// Fewer files than this are measured by one thread.
-const PART: usize = 64;
+const PART: usize = 16;
 
 /// Measures the contents of many files in parallel; later each measurement is read one after the other.
 fn measure_files(files: &[File]) {

@@ -14,7 +14,7 @@ use crate::root::{
 use crate::sys::parallel;
 
 /// Number of paths below which one thread reads them.
-const PART: usize = 512;
+const PART: usize = 64;
 
 /// The results of an observer.
 #[derive(Debug, Default)]

@@ -3,6 +3,8 @@
 //! This is laxer than the grammar in `unit_file`: what systemd skips with a warning
 //! is skipped here too. Each call reads the text of one file; `lookup` finds the files.
 
+use std::borrow::Cow;
+
 use super::support::Support;
 use super::unit_name::{self, SpecifierError, UnitName, UnitNameKind};
 
@@ -83,9 +85,10 @@ impl InstallSection {
         support: &Support,
     ) -> Result<(), SectionError> {
         let mut in_install = false;
+        let all_ascii = text.is_ascii();
         for (line, text) in logical_lines(text) {
             let text = text.trim_matches(is_blank);
-            if text.contains(is_no_character) {
+            if !all_ascii && text.contains(is_no_character) {
                 let shown = text.replace(is_no_character, "\u{fffd}");
                 let kind = SectionErrorKind::Text(shown);
                 return Err(SectionError { line, kind });
@@ -216,30 +219,32 @@ fn is_without_install(text: &str) -> bool {
 
 /// Returns the lines with continuations joined by a blank, and comments left out, each with
 /// the number of its last line.
-fn logical_lines(text: &str) -> Vec<(usize, String)> {
-    let mut lines = Vec::new();
-    let mut pending = String::new();
+fn logical_lines(text: &str) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
+    let mut lines = physical_lines(text).enumerate();
     let mut bom_seen = false;
-    let mut last = 0;
-    for (index, line) in physical_lines(text).into_iter().enumerate() {
-        if line.trim_start_matches(is_blank).starts_with(['#', ';']) {
-            continue;
+    std::iter::from_fn(move || {
+        let mut pending: Option<(usize, Cow<'_, str>)> = None;
+        for (index, line) in lines.by_ref() {
+            if line.trim_start_matches(is_blank).starts_with(['#', ';']) {
+                continue;
+            }
+            let without_bom = line.strip_prefix('\u{feff}').filter(|_| !bom_seen);
+            bom_seen |= without_bom.is_some();
+            let line = without_bom.unwrap_or(line);
+            let mut joined = match pending.take() {
+                None => Cow::Borrowed(line),
+                Some((_, begun)) => begun + line,
+            };
+            if !ends_in_escape(&joined) {
+                return Some((index + 1, joined));
+            }
+            let joined_text = joined.to_mut();
+            joined_text.pop();
+            joined_text.push(' ');
+            pending = Some((index + 1, joined));
         }
-        let without_bom = line.strip_prefix('\u{feff}').filter(|_| !bom_seen);
-        bom_seen |= without_bom.is_some();
-        pending.push_str(without_bom.unwrap_or(line));
-        last = index + 1;
-        if ends_in_escape(&pending) {
-            pending.pop();
-            pending.push(' ');
-        } else {
-            lines.push((last, std::mem::take(&mut pending)));
-        }
-    }
-    if !pending.is_empty() {
-        lines.push((last, pending));
-    }
-    lines
+        pending
+    })
 }
 
 fn ends_in_escape(line: &str) -> bool {
@@ -248,16 +253,17 @@ fn ends_in_escape(line: &str) -> bool {
 
 /// Returns the lines. They end at any run of different end characters (`\n`, `\r\n`, `\n\r`, …); NUL
 /// ends one at once.
-pub(super) fn physical_lines(text: &str) -> Vec<&str> {
-    let mut lines = Vec::new();
+pub(super) fn physical_lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(is_line_end).unwrap_or(rest.len());
-        let (line, ends) = rest.split_at(end);
-        lines.push(line);
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest.bytes().position(|byte| is_line_end(char::from(byte)));
+        let (line, ends) = rest.split_at(end.unwrap_or(rest.len()));
         rest = after_line_end(ends);
-    }
-    lines
+        Some(line)
+    })
 }
 
 fn is_line_end(c: char) -> bool {
