@@ -171,6 +171,21 @@ pub struct Trouble {
     pub nodes: Vec<TroubledNode>,
 }
 
+impl Trouble {
+    /// Returns each trouble of the check in one line, with its nodes: the most frequent first.
+    pub fn kinds(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
+        for one in &self.nodes {
+            match kinds.iter_mut().find(|(what, _)| *what == one.what) {
+                Some((_, nodes)) => nodes.push(&one.node),
+                None => kinds.push((&one.what, vec![&one.node])),
+            }
+        }
+        kinds.sort_by_key(|(_, nodes)| usize::MAX - nodes.len());
+        kinds
+    }
+}
+
 /// A node with one trouble.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TroubledNode {

@@ -98,10 +98,17 @@ pub fn to_text(fleet: &Fleet, page: &str) -> String {
     }
     for trouble in fleet.troubles.iter().take(SHOWN) {
         let (word, check) = (trouble.severity.word(), &trouble.check);
-        let mut names: Vec<&str> = trouble.nodes.iter().map(|one| one.node.as_str()).collect();
-        names.dedup();
-        let what = trouble.nodes.first().map_or("", |one| one.what.as_str());
-        let text = format!("{word} {check}: {what}: {}", listed(&names));
+        let kinds = trouble.kinds();
+        let said = kinds.iter().take(NAMES).map(|(what, nodes)| {
+            let mut nodes = nodes.clone();
+            nodes.dedup();
+            format!("{what}: {}", listed(&nodes))
+        });
+        let mut said: Vec<String> = said.collect();
+        if let Some(rest) = kinds.get(NAMES..).filter(|rest| !rest.is_empty()) {
+            said.push(format!("{} more of this check on the page", rest.len()));
+        }
+        let text = format!("{word} {check}: {}", said.join("; "));
         out.push_str(&hanging(&text));
     }
     out.push_str(&more(fleet.troubles.len()));

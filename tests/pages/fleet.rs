@@ -147,6 +147,20 @@ fn the_page_tells_who_is_on_what_who_is_sick_and_who_differs() {
     assert_eq!(too_wide, Vec::<&str>::new());
 }
 
+/// Two nodes fail one check over different files.
+#[test]
+fn each_node_has_the_words_of_its_own_finding() {
+    let all = Gathered::fleet();
+    let other = all.sick.to_string().replace("/etc/a ", "/etc/b ");
+    let other = serde_json::from_str(&other).unwrap();
+    all.node("worker-11", "worker", 'a', &other);
+    all.node("worker-12", "worker", 'a', &other);
+    let said = flat(&all.run(&[]).exits(3).out());
+    let words = "warning FP-03: /etc/b is not as recorded: worker-11, worker-12; \
+                 /etc/a is not as recorded: worker-10";
+    assert!(said.contains(words), "{said}");
+}
+
 #[test]
 fn the_document_has_the_same_for_programs() {
     let all = Gathered::fleet();

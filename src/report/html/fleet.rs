@@ -109,14 +109,7 @@ fn troubles(html: &mut Html, troubles: &[Trouble]) {
         html.line("p", "card soft", "No check found anything on these nodes.");
     }
     for trouble in troubles {
-        let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
-        for one in &trouble.nodes {
-            match kinds.iter_mut().find(|(what, _)| *what == one.what) {
-                Some((_, nodes)) => nodes.push(&one.node),
-                None => kinds.push((&one.what, vec![&one.node])),
-            }
-        }
-        kinds.sort_by_key(|(_, nodes)| usize::MAX - nodes.len());
+        let kinds = trouble.kinds();
         let nodes: BTreeSet<&str> = trouble.nodes.iter().map(|one| one.node.as_str()).collect();
         html.open(
             "article",
