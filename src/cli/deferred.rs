@@ -36,12 +36,12 @@ pub(super) fn at_once<T>(make: impl FnOnce() -> T) -> T {
     made
 }
 
-/// Adds parts to a command: `now`, or `later`, when that command is asked for.
-fn defer(command: Command, now: fn(Command) -> Command, later: fn(Command) -> Command) -> Command {
+/// Adds parts to a command now, or when that command is asked for.
+fn defer(command: Command, parts: fn(Command) -> Command) -> Command {
     if AT_ONCE.get() {
-        now(command)
+        parts(command)
     } else {
-        command.defer(later)
+        command.defer(parts)
     }
 }
 
@@ -71,27 +71,21 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
 
 impl<T: Args> Args for Deferred<T> {
     fn augment_args(command: Command) -> Command {
-        defer(command, T::augment_args, |command| {
-            add(command, T::augment_args)
-        })
+        defer(command, |command| add(command, T::augment_args))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        defer(command, T::augment_args_for_update, |command| {
-            add(command, T::augment_args_for_update)
-        })
+        defer(command, |command| add(command, T::augment_args_for_update))
     }
 }
 
 impl<T: Subcommand> Subcommand for Deferred<T> {
     fn augment_subcommands(command: Command) -> Command {
-        defer(command, T::augment_subcommands, |command| {
-            add(command, T::augment_subcommands)
-        })
+        defer(command, |command| add(command, T::augment_subcommands))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
-        defer(command, T::augment_subcommands_for_update, |command| {
+        defer(command, |command| {
             add(command, T::augment_subcommands_for_update)
         })
     }

@@ -64,6 +64,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     machine::expect_node(&root, args.guards.not_a_node)?;
     access::expect_access(&root, AccessNeed::Write)?;
     expect_known_state(&root)?;
+    let is_tried = args.trial.window.is_some();
     // A trial goes back at once, also while its command still makes services read the new files.
     let lock = match read_trial(&root)? {
         Some(_) => trial::wait_for_lock(&root, LET_APPLY_END)?,
@@ -73,7 +74,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         if args.if_done {
             return Ok(ExitCode::Done);
         }
-        if args.trial.window.is_some() || args.forget || args.to.is_some() {
+        if is_tried || args.forget || args.to.is_some() {
             trial::refuse_during_trial(&root)?;
         }
         let end = trial::take_back_now(ui, &root, lock)?;
@@ -84,7 +85,6 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     if args.forget {
         return forget(ui, &root, args.if_done);
     }
-    let is_tried = args.trial.window.is_some();
     let whole = !args.files_only && root.is_live();
     if whole && let Some((awaited, leaving)) = unfinished(&root, ui.runner)? {
         if args.to.is_some() {
