@@ -4,29 +4,17 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use crate::support::RECORD;
 use crate::support::mounts::with_mounts;
-use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
-use crate::support::{RECORD, file, machine_config, unsealed};
-use serde_json::{Value, json};
-
-const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
-
-fn config(name: &str, image: &str, text: &str) -> String {
-    let ignition = json!({"storage": {"files": [file("/etc/service.conf", 0o644, text)]}});
-    let mut config = machine_config(name, ignition);
-    config["spec"]["osImageURL"] = json!(image);
-    config.to_string()
-}
+use crate::support::ostree_node::{AWAITED, IMAGE, NEXT, OstreeNode, service_config};
+use serde_json::Value;
 
 /// A node in its first config, whose run to the second was killed when its image was staged; then it was booted.
 fn killed_before_the_files() -> OstreeNode {
     let node = OstreeNode::new();
-    let policy = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
-    node.root.write("etc/containers/policy.json", policy);
-    node.root
-        .write("one", &config("rendered-worker-1", IMAGE, "one\n"));
-    node.root
-        .write("two", &config("rendered-worker-2", NEXT, "two\n"));
+    let write = |path, config: Value| node.root.write(path, &config.to_string());
+    write("one", service_config("rendered-worker-1", IMAGE, "one\n"));
+    write("two", service_config("rendered-worker-2", NEXT, "two\n"));
     node.run(&["apply", "--yes", "/one"]).ok();
     node.root.write("stub/hangs", "rebase\n");
     let never = node.root.path("stub/never");
@@ -42,10 +30,7 @@ fn killed_before_the_files() -> OstreeNode {
     assert_eq!(node.root.read("etc/service.conf"), "one\n");
     node.root.write("stub/hangs", "\n");
     node.reboots_into(NEXT);
-    // This machine is not booted for the test: the run was made in the boot before.
-    let mut awaited = unsealed(&node.root.read(AWAITED));
-    awaited["boot"] = json!("00000000-0000-0000-0000-000000000000");
-    node.root.write(AWAITED, &awaited.to_string());
+    node.awaits_since_the_boot_before();
     node
 }
 

@@ -4,20 +4,12 @@
 use std::fs;
 
 use crate::support::mounts::with_mounts;
-use crate::support::ostree_node::{ARRIVED, IMAGE, NEXT, OstreeNode};
-use crate::support::{RECORD, Run, file, flat_run, machine_config, unsealed};
+use crate::support::ostree_node::{ARRIVED, AWAITED, IMAGE, NEXT, OstreeNode, service_config};
+use crate::support::{RECORD, Run, flat_run};
 use serde_json::{Value, json};
 
-const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 const ONE: &str = "rendered-worker-1";
 const TWO: &str = "rendered-worker-2";
-
-fn config(name: &str, image: &str, text: &str) -> Value {
-    let ignition = json!({"storage": {"files": [file("/etc/service.conf", 0o644, text)]}});
-    let mut config = machine_config(name, ignition);
-    config["spec"]["osImageURL"] = json!(image);
-    config
-}
 
 /// A node of this engine in its first config, which runs.
 fn node(bootc: bool) -> OstreeNode {
@@ -25,11 +17,9 @@ fn node(bootc: bool) -> OstreeNode {
         true => OstreeNode::of_bootc(),
         false => OstreeNode::new(),
     };
-    let policy = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
-    node.root.write("etc/containers/policy.json", policy);
     let write = |path, config: Value| node.root.write(path, &config.to_string());
-    write("one", config(ONE, IMAGE, "one\n"));
-    write("two", config(TWO, NEXT, "two\n"));
+    write("one", service_config(ONE, IMAGE, "one\n"));
+    write("two", service_config(TWO, NEXT, "two\n"));
     node.run(&["apply", "--yes", "/one"]).ok();
     node
 }
@@ -37,13 +27,6 @@ fn node(bootc: bool) -> OstreeNode {
 fn recorded(node: &OstreeNode) -> String {
     let record: Value = serde_json::from_str(&node.root.read(RECORD)).unwrap();
     record["metadata"]["name"].as_str().unwrap().to_owned()
-}
-
-/// This machine is not booted for the test: what is awaited was staged in the boot before.
-fn forgets_the_boot(node: &OstreeNode) {
-    let mut awaited = unsealed(&node.root.read(AWAITED));
-    awaited["boot"] = json!("00000000-0000-0000-0000-000000000000");
-    node.root.write(AWAITED, &awaited.to_string());
 }
 
 fn says(run: &Run, words: &[&str]) {
@@ -184,7 +167,7 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
 /// The reboot after a run of ours, and the service that completes it.
 fn reboots(node: &OstreeNode, bootc: bool) {
     node.reboots_into_staged(bootc, NEXT);
-    forgets_the_boot(node);
+    node.awaits_since_the_boot_before();
     node.run(&["complete"]).ok();
 }
 
@@ -287,7 +270,7 @@ fn where_rpm_ostree_is_missing_bootc_stages_and_the_staging_is_proven() {
         node.run(&["rollback", "--yes"]).ok();
         assert_eq!(node.calls(), ["bootc rollback"]);
         node.boots_back();
-        forgets_the_boot(&node);
+        node.awaits_since_the_boot_before();
         node.run(&["complete"]).ok();
         assert_eq!(node.root.read("etc/service.conf"), "one\n");
         assert_eq!(recorded(&node), ONE);
@@ -378,7 +361,7 @@ fn what_bootc_cannot_do_is_refused_before_anything_changes() {
         ];
         for (change, words) in rows {
             let node = node(true);
-            let mut two = config(TWO, NEXT, "two\n");
+            let mut two = service_config(TWO, NEXT, "two\n");
             change(&mut two);
             node.root.write("two", &two.to_string());
             says(&node.run(&["plan", "/two"]).exits(1), words);

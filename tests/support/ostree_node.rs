@@ -10,8 +10,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex};
 use std::thread::{self, ThreadId};
 
+use serde_json::{Value, json};
+
 use super::mounts::mount;
-use crate::support::{POLICY, PROGRAM, Run, TestRoot, copy_program, install, null_device};
+use crate::support::{
+    POLICY, PROGRAM, Run, TestRoot, copy_program, file, install, machine_config, null_device,
+    unsealed,
+};
+
+/// What a run waits for at the next boot.
+pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
+/// The id of a boot that is not the one of this machine.
+pub const OTHER_BOOT: &str = "00000000-0000-0000-0000-000000000000";
 
 /// Checksum of the deployment that runs.
 pub const BOOTED: &str = "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0";
@@ -272,6 +282,14 @@ impl Drop for OstreeNode {
     }
 }
 
+/// Returns a config with this image and one file, `/etc/service.conf` with this text.
+pub fn service_config(name: &str, image: &str, text: &str) -> Value {
+    let ignition = json!({"storage": {"files": [file("/etc/service.conf", 0o644, text)]}});
+    let mut config = machine_config(name, ignition);
+    config["spec"]["osImageURL"] = json!(image);
+    config
+}
+
 impl OstreeNode {
     /// An idle node of RHEL CoreOS that runs [`IMAGE`].
     pub fn new() -> Self {
@@ -471,6 +489,13 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         let text =
             format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n");
         self.root.write(&origin, &text);
+    }
+
+    /// Dates what is awaited to another boot: this machine is not booted for a test.
+    pub fn awaits_since_the_boot_before(&self) {
+        let mut awaited = unsealed(&self.root.read(AWAITED));
+        awaited["boot"] = json!(OTHER_BOOT);
+        self.root.write(AWAITED, &awaited.to_string());
     }
 
     /// A program of the node.

@@ -9,44 +9,27 @@ use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
 
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::ostree_node::{ARRIVED, BOOTED, IMAGE, NEXT, OstreeNode};
-use crate::support::{STATE, file, flat_run, machine_config, unsealed};
+use crate::support::ostree_node::{
+    ARRIVED, AWAITED, BOOTED, IMAGE, NEXT, OTHER_BOOT, OstreeNode, service_config,
+};
+use crate::support::{STATE, flat_run, unsealed};
 
-const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 const TRIAL: &str = "var/lib/mco-rescue/trial.json";
 const PANIC: &str = "proc/sys/kernel/panic";
-const OTHER_BOOT: &str = "00000000-0000-0000-0000-000000000000";
-
-fn config(name: &str, image: &str, text: &str) -> String {
-    let ignition = json!({"storage": {"files": [file("/etc/service.conf", 0o644, text)]}});
-    let mut config = machine_config(name, ignition);
-    config["spec"]["osImageURL"] = json!(image);
-    config.to_string()
-}
-
 /// A node in its first config, with two runs of files and the third config at hand, which has another image.
 fn node() -> OstreeNode {
     let node = OstreeNode::new();
-    let policy = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
-    node.root.write("etc/containers/policy.json", policy);
     for (name, image, text) in [
         ("zero", IMAGE, "zero\n"),
         ("one", IMAGE, "one\n"),
         ("two", NEXT, "two\n"),
     ] {
-        let config = config(&format!("rendered-worker-{name}"), image, text);
-        node.root.write(name, &config);
+        let config = service_config(&format!("rendered-worker-{name}"), image, text);
+        node.root.write(name, &config.to_string());
     }
     node.run(&["apply", "--yes", "/zero"]).ok();
     node.run(&["apply", "--yes", "/one"]).ok();
     node
-}
-
-/// The run to the second image is as if it had been made in the boot before.
-fn is_of_the_boot_before(node: &OstreeNode) {
-    let mut awaited = unsealed(&node.root.read(AWAITED));
-    awaited["boot"] = json!(OTHER_BOOT);
-    node.root.write(AWAITED, &awaited.to_string());
 }
 
 /// A trial in a phase that began in the boot before. It came from the first deployment.
@@ -82,7 +65,7 @@ fn complete_leaves_a_deployment_to_the_guard_that_leaves_it() {
         let node = node();
         node.run(&["apply", "--yes", "/two"]).ok();
         node.reboots_into(NEXT);
-        is_of_the_boot_before(&node);
+        node.awaits_since_the_boot_before();
         trial(&node, &json!({"phase": "reverting", "why": "a test"}));
         let before = node.root.read(AWAITED);
         let held = lock(&node);
@@ -112,10 +95,10 @@ fn complete_waits_for_the_guard_in_the_deployment_from_before_and_is_no_failed_u
         for is_tried in [true, false] {
             let node = node();
             node.run(&["apply", "--yes", "/two"]).ok();
-            is_of_the_boot_before(&node);
+            node.awaits_since_the_boot_before();
             assert_eq!(node.root.read("etc/service.conf"), "two\n");
             if !is_tried {
-                // The staged deployment was lost: that is told.
+                // The staged deployment was lost. The exit code says so.
                 node.run(&["complete"]).exits(3);
                 assert_eq!(node.root.read("etc/service.conf"), "one\n");
                 continue;
@@ -190,7 +173,7 @@ fn a_trial_of_going_back_is_one_run_of_files() {
         refuses(&["rollback", "--yes", "--try"]);
         // Booted.
         node.reboots_into(NEXT);
-        is_of_the_boot_before(&node);
+        node.awaits_since_the_boot_before();
         node.run(&["complete"]).ok();
         let deployment = format!("sysroot/ostree/deploy/rhcos/deploy/{ARRIVED}.0.origin");
         assert!(node.root.exists(&deployment));

@@ -36,7 +36,7 @@ const IGNITION: &str = "search --label boot --set root\nset ignition_firstboot=\
                         set ignition_network_kcmdline=''\n  source \"/ignition.firstboot\"\n  \
                         set ignition_firstboot=\"ignition.firstboot ${ignition_network_kcmdline}\"\nfi\n";
 
-/// STUB of an entry: it says which one it is, and what its kernel would get for a first boot.
+/// STUB of an entry: it shows its id, and the arguments that a kernel gets for a first boot.
 fn entry(id: &str) -> String {
     format!(
         "menuentry '{id}' --id {id} {{\n  echo \"started: {id} [$ignition_firstboot]\"\n  reboot\n}}\n"
@@ -160,7 +160,7 @@ impl<'a> BootDisk<'a> {
         started[0].split_whitespace().next().unwrap().to_owned()
     }
 
-    /// What the kernel of the last start would have got for a first boot.
+    /// The arguments for a first boot that the last started entry shows.
     fn of_the_first_boot(&self) -> String {
         let said = fs::read(self.case.path("console")).unwrap();
         let said = String::from_utf8_lossy(&said).into_owned();
