@@ -507,7 +507,7 @@ pub(super) fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> 
     }
 }
 
-/// Removes a staged name, whatever it is; a staged directory is always empty.
+/// Removes a name of ours; a directory only if it is empty.
 pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     match remove_file(dir, name) {
         Err(Errno::EISDIR | Errno::EPERM) => remove_directory(dir, name).map(drop),

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::errno::Errno;
 
 use super::disk;
-use super::journal::{JournalStep, away_name, new_name, old_name};
+use super::journal::{Journal, JournalStep, away_name, new_name, old_name};
 use crate::invocation::mco_rescue;
 use crate::object::{Kind, Object, Stamp};
 use crate::plan::{Attributes, Step};
@@ -55,7 +55,7 @@ pub(super) enum StepProgress {
 pub(super) enum KeptObject {
     /// The step needs none.
     NotNeeded,
-    /// It is in the stage, by this name.
+    /// It is in the stage, at this path.
     As(String),
     /// It is missing, or not whole.
     Missing,
@@ -77,19 +77,21 @@ pub(super) enum Reach {
     OtherMount,
 }
 
-/// Takes and undoes the steps of one root.
+/// Takes and undoes the steps of one journal.
 pub(super) struct Executor<'a> {
     root: &'a Root,
+    journal: &'a Journal,
     stages: &'a Stages<'a>,
     /// Directories of the last steps.
     places: RefCell<RecentPlaces>,
 }
 
 impl<'a> Executor<'a> {
-    /// Makes an executor for the steps of one root; `stages` are in the journal's order.
-    pub(super) fn new(root: &'a Root, stages: &'a Stages<'a>) -> Self {
+    /// Makes an executor for the steps of a journal; `stages` are in the journal's order.
+    pub(super) fn new(root: &'a Root, journal: &'a Journal, stages: &'a Stages<'a>) -> Self {
         Self {
             root,
+            journal,
             stages,
             places: RefCell::default(),
         }
@@ -186,12 +188,8 @@ impl<'a> Executor<'a> {
 
     /// Returns true if the target and the staged new object of a step are two names of one object.
     fn is_staged_object(&self, index: usize, step: &JournalStep) -> bool {
-        let stage = self.stages.get(step.stage).copied().flatten();
-        let stage = stage.and_then(|dir| dir.try_clone_to_owned().ok());
-        let staged = stage.map(|dir| Place {
-            dir: dir.into(),
-            name: new_name(index),
-        });
+        let staged = self.find_new(index, step).ok().flatten();
+        let staged = staged.map(|(_, place)| place);
         let target = self.root.place(step.step.path()).ok().flatten();
         let of = |place: Option<Place>| {
             let stat = place?.stat().ok().flatten()?;
@@ -212,9 +210,9 @@ impl<'a> Executor<'a> {
         step: &JournalStep,
     ) -> Result<KeptObject, StepError> {
         match &step.step {
-            Step::Put { new, .. } => self.kept_as(step, new_name(index), new),
+            Step::Put { new, .. } => self.staged_as(index, step, new),
             Step::MakeDirectory { mode, uid, gid, .. } => {
-                self.kept_as(step, new_name(index), &directory_object(*mode, *uid, *gid))
+                self.staged_as(index, step, &directory_object(*mode, *uid, *gid))
             }
             Step::Remove { .. } | Step::RemoveDirectory { .. } | Step::Metadata { .. } => {
                 Ok(KeptObject::NotNeeded)
@@ -250,22 +248,65 @@ impl<'a> Executor<'a> {
         name: String,
         wanted: &Object,
     ) -> Result<KeptObject, StepError> {
+        let place = self.place_in_stage(step, &name)?;
+        is_whole(step, name, place, wanted)
+    }
+
+    fn staged_as(
+        &self,
+        index: usize,
+        step: &JournalStep,
+        wanted: &Object,
+    ) -> Result<KeptObject, StepError> {
+        match self.find_new(index, step)? {
+            Some((path, place)) => is_whole(step, path, Some(place), wanted),
+            None => Ok(KeptObject::Missing),
+        }
+    }
+
+    /// Returns the path and the place of a step's new object in the stage: in the directory in which it was staged, or
+    /// by itself, as older versions staged it, and where [`undo_step`](Self::undo_step) puts it.
+    fn find_new(
+        &self,
+        index: usize,
+        step: &JournalStep,
+    ) -> Result<Option<(String, Place)>, StepError> {
+        for path in [self.journal.staged_path(index), new_name(index)] {
+            let Some(place) = self.place_in_stage(step, &path)? else {
+                continue;
+            };
+            let found = place.stat();
+            let found = found.map_err(|errno| unreadable(step, errno.into()))?;
+            if found.is_some() {
+                return Ok(Some((path, place)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the place of a path below the stage of a step; `None` if the stage or a directory in it is missing.
+    fn place_in_stage(&self, step: &JournalStep, path: &str) -> Result<Option<Place>, StepError> {
         let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
-            return Ok(KeptObject::Missing);
+            return Ok(None);
         };
-        let failed = |reason: Reason| StepError::Staged(step.step.path().clone(), reason);
-        let dir = stage.try_clone_to_owned().map_err(|e| failed(e.into()))?;
-        let place = Place {
-            dir: dir.into(),
-            name,
-        };
-        let found = place.observe().map_err(|errno| failed(errno.into()))?;
-        let is_it = found.is_some_and(|(found, _)| found.is_like(wanted));
-        Ok(if is_it {
-            KeptObject::As(place.name)
-        } else {
-            KeptObject::Missing
-        })
+        let failed = |errno: Errno| unreadable(step, errno.into());
+        let dir = stage.try_clone_to_owned();
+        let mut dir = dir.map_err(|e| unreadable(step, e.into()))?;
+        let mut names = path.split('/').peekable();
+        while let Some(name) = names.next() {
+            if names.peek().is_none() {
+                return Ok(Some(Place {
+                    dir: dir.into(),
+                    name: name.to_owned(),
+                }));
+            }
+            dir = match disk::open_directory(dir.as_fd(), name) {
+                Ok(below) => below.into(),
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
+                Err(errno) => return Err(failed(errno)),
+            };
+        }
+        Ok(None)
     }
 
     /// Takes a step. `seen` is the stamp the target had when it was staged; without one, identity decides.
@@ -286,6 +327,10 @@ impl<'a> Executor<'a> {
         }
         let place = self.places.borrow_mut().of(self.root, path)?;
         let place = place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))?;
+        // In the run itself such a step is not taken.
+        if step.within.is_some() && self.step_progress(&step.step)? == StepProgress::After {
+            return Ok(());
+        }
         let mut is_absent = false;
         // Where nothing was, the kernel sees to it that nothing is.
         if !adds {
@@ -299,7 +344,7 @@ impl<'a> Executor<'a> {
         let stage = || self.stage_dir(step, path);
         let result = match &step.step {
             Step::MakeDirectory { .. } | Step::Put { .. } if adds || is_absent => {
-                match disk::place_new(stage()?, &new_name(index), &place) {
+                match self.place_staged(index, step, &place)? {
                     Err(Errno::EEXIST) => return Err(StepError::Conflict(path.clone())),
                     other => other,
                 }
@@ -318,6 +363,28 @@ impl<'a> Executor<'a> {
             }
         };
         result.map_err(|errno| StepError::Io(path.clone(), errno.into()))
+    }
+
+    /// Gives the new object of a step its name, where nothing is.
+    fn place_staged(
+        &self,
+        index: usize,
+        step: &JournalStep,
+        place: &Place,
+    ) -> Result<Result<(), Errno>, StepError> {
+        let stage = self.stage_dir(step, step.step.path())?;
+        let staged = self.journal.staged_path(index);
+        if !staged.contains('/') {
+            let placed = disk::place_new(stage, &staged, place);
+            if placed != Err(Errno::ENOENT) {
+                return Ok(placed);
+            }
+        }
+        // Of a run that was interrupted, or of an older version.
+        let found = self.find_new(index, step)?;
+        Ok(found.map_or(Err(Errno::ENOENT), |(_, from)| {
+            disk::place_new(from.dir.as_fd(), &from.name, place)
+        }))
     }
 
     /// Returns the progress of a step. If its target still has the stamp, nothing is read.
@@ -399,6 +466,27 @@ impl<'a> Executor<'a> {
         let stage = self.stages.get(step.stage).copied().flatten();
         stage.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
     }
+}
+
+/// The error of a stage that cannot be read.
+fn unreadable(step: &JournalStep, reason: Reason) -> StepError {
+    StepError::Staged(step.step.path().clone(), reason)
+}
+
+/// Compares the object at a path of the stage with the one that should be there.
+fn is_whole(
+    step: &JournalStep,
+    path: String,
+    place: Option<Place>,
+    wanted: &Object,
+) -> Result<KeptObject, StepError> {
+    let found = place.map(|place| place.observe()).transpose();
+    let found = found.map_err(|errno| unreadable(step, errno.into()))?;
+    let found = found.flatten();
+    Ok(match found {
+        Some((found, _)) if found.is_like(wanted) => KeptObject::As(path),
+        _ => KeptObject::Missing,
+    })
 }
 
 fn directory_object(mode: u32, uid: u32, gid: u32) -> Object {

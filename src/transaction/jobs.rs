@@ -153,6 +153,7 @@ mod tests {
                 step,
                 stage: 0,
                 section: Section::Files,
+                within: None,
             }],
             records_from: 1,
             held: Vec::new(),

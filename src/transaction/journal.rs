@@ -111,6 +111,28 @@ pub struct Journal {
     pub boot: Option<BootIdentity>,
 }
 
+impl Journal {
+    /// Path of the new object of step `index` below its staging directory.
+    pub fn staged_path(&self, index: usize) -> String {
+        staged_path(index, |at| {
+            let found = self.steps.get(at)?;
+            Some((&found.step, found.within))
+        })
+    }
+
+    /// Returns the step that brings a step's new object to its place: the step itself, or the one that makes the
+    /// highest of the directories in which it is staged.
+    pub fn placed_by(&self, index: usize) -> usize {
+        let above = |at: &usize| {
+            let within = self.steps.get(*at)?.within;
+            within.filter(|above| above < at)
+        };
+        std::iter::successors(Some(index), above)
+            .last()
+            .unwrap_or(index)
+    }
+}
+
 /// A step, and the directory in which its objects are staged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalStep {
@@ -121,11 +143,53 @@ pub struct JournalStep {
     pub stage: usize,
     /// Its part of the config.
     pub section: Section,
+    /// Index of the step that makes the directory above. The new object is staged in that directory, and the two get
+    /// their names in the root together. `None` if it is staged by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<usize>,
 }
 
 /// Name of the new object of step `index`.
 pub fn new_name(index: usize) -> String {
     format!("new-{index}")
+}
+
+/// Name of the new directory of step `index`, with all that is staged in it. Older versions staged it empty, as
+/// [`new_name`].
+pub fn tree_name(index: usize) -> String {
+    format!("{TREE}{index}")
+}
+
+const TREE: &str = "tree-";
+
+/// Returns the path of the new object of step `index` below its staging directory. `find` gives a step and its
+/// [`JournalStep::within`].
+pub fn staged_path<'a>(
+    index: usize,
+    find: impl Fn(usize) -> Option<(&'a Step, Option<usize>)>,
+) -> String {
+    let mut below = Vec::new();
+    let mut at = index;
+    let mut path = loop {
+        match find(at) {
+            Some((step, Some(above))) if above < at => {
+                below.push(step.path().name());
+                at = above;
+            }
+            Some((Step::MakeDirectory { .. }, _)) => break tree_name(at),
+            _ => break new_name(at),
+        }
+    };
+    for name in below.into_iter().rev() {
+        path.push('/');
+        path.push_str(name);
+    }
+    path
+}
+
+/// Returns true for a name of [`tree_name`]: what is in such a directory was made by the run, all of it.
+pub fn is_tree_name(name: &str) -> bool {
+    is_staged_name(name) && name.starts_with(TREE)
 }
 
 /// Second name of the old object of step `index`.
@@ -140,7 +204,7 @@ pub fn away_name(index: usize) -> String {
 
 /// Returns true if a name in a staging directory is one of ours.
 pub fn is_staged_name(name: &str) -> bool {
-    let number = ["new-", "old-", "away-"]
+    let number = ["new-", "old-", "away-", TREE]
         .iter()
         .find_map(|prefix| name.strip_prefix(prefix));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -152,11 +216,19 @@ mod tests {
 
     #[test]
     fn only_our_own_names_are_recognised() {
-        for ours in [new_name(0), old_name(12), away_name(3)] {
+        for ours in [new_name(0), old_name(12), away_name(3), tree_name(4)] {
             assert!(is_staged_name(&ours));
+            assert_eq!(is_tree_name(&ours), ours.starts_with("tree"));
         }
-        for foreign in ["new-", "new-x", "old-1.bak", "notes", "new-1/../x"] {
-            assert!(!is_staged_name(foreign));
+        for foreign in [
+            "new-",
+            "new-x",
+            "old-1.bak",
+            "notes",
+            "new-1/../x",
+            "tree-x",
+        ] {
+            assert!(!is_staged_name(foreign) && !is_tree_name(foreign));
         }
     }
 }

@@ -222,9 +222,6 @@ enum TransactionError {
     Descriptors(Reason),
 }
 
-/// Fewer steps than this are staged by one thread.
-const PART: usize = 96;
-
 /// The result of staging some steps.
 #[derive(Default)]
 struct Staged {
@@ -255,6 +252,40 @@ impl Staged {
     }
 }
 
+/// Stages all steps, on all processors where there are enough.
+fn stage_all(
+    staging: &StageContext<'_>,
+    signals: &DeferredSignals,
+) -> Result<Staged, TransactionError> {
+    let failed = AtomicBool::new(false);
+    let stage_part = |part: &[usize]| {
+        let mut done = Staged::default();
+        for &index in part {
+            if failed.load(Ordering::Relaxed) {
+                break;
+            }
+            let staged = go_on(signals).and_then(|()| done.stage_step(staging, index));
+            if let Err(error) = staged {
+                failed.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(done)
+    };
+    let order = staging.share_out();
+    let mut all = stage_part(&order.first)?;
+    let stage_parts = |parts: &[Vec<usize>]| -> Result<Vec<Staged>, _> {
+        parts.iter().map(|part| stage_part(part)).collect()
+    };
+    for parts in parallel::in_parts(&order.parts, 1, stage_parts) {
+        for part in parts? {
+            all.stamps.extend(part.stamps);
+            all.unlabelled.extend(part.unlabelled);
+        }
+    }
+    Ok(all)
+}
+
 struct TransactionRun<'a> {
     request: &'a TransactionRequest<'a>,
     signals: &'a DeferredSignals,
@@ -265,6 +296,7 @@ struct TransactionRun<'a> {
     history: Option<File>,
     candidates: Vec<stage::Candidates>,
     stage_of: Vec<usize>,
+    within: Vec<Option<usize>>,
     stages: Vec<Stage>,
     /// Stamps of the targets that are there, by the indices of their steps.
     stamps: BTreeMap<usize, Stamp>,
@@ -284,7 +316,9 @@ impl<'a> TransactionRun<'a> {
         signals: &'a DeferredSignals,
     ) -> Result<Self, TransactionError> {
         let id = new_id(request.root);
-        let (candidates, stage_of) = stage::stage_candidates(request.root, &id, request.steps)?;
+        let within = stage::nest_steps(request.steps);
+        let (candidates, stage_of) =
+            stage::stage_candidates(request.root, &id, request.steps, &within)?;
         Ok(Self {
             request,
             signals,
@@ -294,6 +328,7 @@ impl<'a> TransactionRun<'a> {
             history: None,
             candidates,
             stage_of,
+            within,
             stages: Vec::new(),
             stamps: BTreeMap::new(),
             unlabelled: Vec::new(),
@@ -380,6 +415,7 @@ impl<'a> TransactionRun<'a> {
         let staging = StageContext {
             steps: self.request.steps,
             stage_of: &self.stage_of,
+            within: &self.within,
             stages: &self.stages,
             root: self.request.root,
             history,
@@ -395,35 +431,7 @@ impl<'a> TransactionRun<'a> {
                 _ => 0,
             });
         let phase = progress::begin(Work::new("Staging the files").of(bytes.sum()));
-        let indices: Vec<usize> = (0..self.request.steps.len()).collect();
-        // A second name needs what it is a name of.
-        let least = if staging.has_second_names() {
-            indices.len()
-        } else {
-            PART
-        };
-        let failed = AtomicBool::new(false);
-        let signals = self.signals;
-        let parts = parallel::in_parts(&indices, least, |part| {
-            let mut done = Staged::default();
-            for &index in part {
-                if failed.load(Ordering::Relaxed) {
-                    break;
-                }
-                let staged = go_on(signals).and_then(|()| done.stage_step(&staging, index));
-                if let Err(error) = staged {
-                    failed.store(true, Ordering::Relaxed);
-                    return Err(error);
-                }
-            }
-            Ok(done)
-        });
-        let mut all = Staged::default();
-        for part in parts {
-            let part = part?;
-            all.stamps.extend(part.stamps);
-            all.unlabelled.extend(part.unlabelled);
-        }
+        let all = stage_all(&staging, self.signals)?;
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
         drop(phase);
         // So a journal that is whole proves that what is staged elsewhere is durable.
@@ -468,12 +476,14 @@ impl<'a> TransactionRun<'a> {
     }
 
     fn prepare_journal(&mut self) -> Result<(), TransactionError> {
-        let steps = self.request.steps.iter().zip(&self.stage_of);
+        let stages = self.stage_of.iter().zip(&self.within);
+        let steps = self.request.steps.iter().zip(stages);
         let steps = steps
-            .map(|(planned, &stage)| JournalStep {
+            .map(|(planned, (&stage, &within))| JournalStep {
                 step: planned.step.clone(),
                 stage,
                 section: planned.section,
+                within,
             })
             .collect();
         let records_from = self
@@ -546,9 +556,14 @@ impl<'a> TransactionRun<'a> {
     fn take_steps(&mut self, journal: &Journal, end: usize) -> Result<(), TransactionError> {
         let _phase = progress::begin(Work::new("Putting the files in place"));
         let dirs = stage_dirs(&self.stages);
-        let executor = Executor::new(self.request.root, &dirs);
+        let executor = Executor::new(self.request.root, journal, &dirs);
         for (index, step) in journal.steps.iter().enumerate().take(end).skip(self.taken) {
             log::debug!("{} {}", step.step.sign(), step.step.path());
+            if step.within.is_some() {
+                // It came with its directory.
+                self.taken = index + 1;
+                continue;
+            }
             executor.take_step(index, step, self.stamps.get(&index))?;
             self.taken = index + 1;
         }
@@ -637,7 +652,7 @@ impl<'a> TransactionRun<'a> {
         };
         let dirs = stage_dirs(&self.stages);
         // The step that failed took no effect as a rule; a change of mode and owner may be half done.
-        let executor = Executor::new(self.request.root, &dirs);
+        let executor = Executor::new(self.request.root, journal, &dirs);
         let failed = journal
             .steps
             .get(self.taken)
@@ -647,7 +662,8 @@ impl<'a> TransactionRun<'a> {
             Some(Ok(StepProgress::After | StepProgress::Between))
         );
         let taken = self.taken + usize::from(took_effect);
-        let steps: Vec<usize> = (0..taken).collect();
+        let is_taken = |index: &usize| journal.placed_by(*index) < taken;
+        let steps: Vec<usize> = (0..journal.steps.len()).filter(is_taken).collect();
         let undone = recover::undo_steps(self.request.root, &self.state, journal, &dirs, &steps);
         if let Err(second) = undone {
             return TransactionFailure::Incomplete(format!(

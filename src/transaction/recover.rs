@@ -15,7 +15,8 @@ use super::flags::{self, FlagsError};
 use super::freeze;
 use super::jobs::{self, JobError, RunningSystem};
 use super::journal::{
-    ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, new_name, old_name,
+    ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, is_tree_name,
+    new_name, old_name,
 };
 use super::last_run::LastRun;
 use super::lock::{Lock, LockError, is_held};
@@ -196,7 +197,7 @@ fn has_begun(root: &Root, journal: &Journal) -> Result<bool, StateError> {
         .iter()
         .map(|dir| dir.as_ref().map(File::as_fd))
         .collect();
-    let executor = Executor::new(root, &stages);
+    let executor = Executor::new(root, journal, &stages);
     let mut steps = journal.steps.iter().enumerate();
     let is_taken = steps.any(|(index, step)| executor.is_taken(index, step));
     Ok(is_taken || flags::are_cleared(root, &journal.held))
@@ -523,7 +524,7 @@ impl Unfinished<'_> {
         wanted: &RecoverRequest<'_>,
         stages: &Stages<'_>,
     ) -> Result<(Direction, Survey), RecoverError> {
-        let executor = Executor::new(self.root, stages);
+        let executor = Executor::new(self.root, &self.journal, stages);
         let survey = Survey::of_journal(self.root, &self.journal, &executor, wanted.leave)?;
         let asked = RecoveryChoice {
             direction: wanted.direction,
@@ -588,7 +589,7 @@ impl Unfinished<'_> {
     }
 
     fn take_steps(&self, steps: &[usize], stages: &Stages<'_>) -> Result<(), RecoverError> {
-        let executor = Executor::new(self.root, stages);
+        let executor = Executor::new(self.root, &self.journal, stages);
         for &index in steps {
             if let Some(step) = self.journal.steps.get(index) {
                 executor.take_step(index, step, None)?;
@@ -665,7 +666,7 @@ pub(super) fn undo_steps(
 ) -> Result<(), RecoverError> {
     // A mark that outlived the error would make the next run take a half-undone tree for a finished one.
     state.remove_file(paths::COMMITTED)?;
-    let executor = Executor::new(root, stages);
+    let executor = Executor::new(root, journal, stages);
     if !steps.is_empty() {
         flags::clear_flags(root, &journal.held)?;
     }
@@ -953,9 +954,18 @@ fn forget_intent(state: &StateDirectory, swept: bool) -> Result<(), RecoverError
 fn sweep_all(root: &Root, stages: &[RootPath]) -> bool {
     let swept = stages
         .iter()
-        .map(|stage| empty_directory(root, stage, is_staged_name, disk::remove_staged));
+        .map(|stage| empty_directory(root, stage, is_staged_name, remove_staged));
     let all = swept.fold(true, |all, one| all & one);
     all & remove_if_empty(root, &RootPath::fixed(paths::STAGE))
+}
+
+/// Removes a staged name. A directory goes with what is in it only if the run has made all of it.
+pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    if is_tree_name(name) {
+        disk::remove_tree(dir, name)
+    } else {
+        disk::remove_staged(dir, name)
+    }
 }
 
 /// Flushes the file systems whose staged names were removed, except that of the state: there no removal is durable after

@@ -11,12 +11,12 @@ use nix::errno::Errno;
 use nix::sys::stat::{FileStat, fstat};
 
 use super::disk;
-use super::journal::{new_name, old_name};
+use super::journal::{old_name, staged_path};
 use super::state::{StateError, make_path};
 use crate::node::Labels;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
-use crate::plan::{Attributes, Payload, PlannedStep, Step};
+use crate::plan::{Attributes, Payload, PlannedStep, Section, Step};
 use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath, mount_id};
 
@@ -79,9 +79,33 @@ pub(super) fn stage_candidates(
     root: &Root,
     id: &str,
     steps: &[PlannedStep],
+    within: &[Option<usize>],
 ) -> Result<(Vec<Candidates>, Vec<usize>), StageError> {
     let (sets, used) = by_mount(root, id, steps)?;
-    Ok(spread_steps(sets, &used))
+    Ok(spread_steps(sets, &used, within))
+}
+
+/// Returns for each step the one that makes the directory above: the new object is staged in that directory, and gets
+/// its name with it. Not a record: it gets its name after all else.
+pub(super) fn nest_steps(steps: &[PlannedStep]) -> Vec<Option<usize>> {
+    let mut made: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut within = Vec::with_capacity(steps.len());
+    for (index, planned) in steps.iter().enumerate() {
+        let path = planned.step.path();
+        let adds = planned.section != Section::Records
+            && matches!(
+                planned.step,
+                Step::MakeDirectory { .. } | Step::Put { old: None, .. }
+            );
+        let above = path.above().and_then(|above| made.get(above).copied());
+        within.push(above.filter(|_| adds));
+        if adds && matches!(planned.step, Step::MakeDirectory { .. }) {
+            made.insert(path.relative(), index);
+        } else {
+            made.remove(path.relative());
+        }
+    }
+    within
 }
 
 /// Steps that share a directory: a directory takes one new name at a time, however many threads make names.
@@ -91,12 +115,20 @@ const SHARE: usize = 96;
 const MOST_SETS: usize = 64;
 
 /// Splits the steps of a mount into groups, each with a set of its own.
-fn spread_steps(mut sets: Vec<Candidates>, used: &[usize]) -> (Vec<Candidates>, Vec<usize>) {
+fn spread_steps(
+    mut sets: Vec<Candidates>,
+    used: &[usize],
+    within: &[Option<usize>],
+) -> (Vec<Candidates>, Vec<usize>) {
     let share = SHARE.max(used.len().div_ceil(MOST_SETS));
     // Of each mount: the set in use, and by how many steps.
     let mut current: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-    let mut spread = Vec::with_capacity(used.len());
-    for &mount in used {
+    let mut spread: Vec<usize> = Vec::with_capacity(used.len());
+    for (&mount, within) in used.iter().zip(within) {
+        if let Some(&set) = within.and_then(|above| spread.get(above)) {
+            spread.push(set);
+            continue;
+        }
         let (index, steps) = current.entry(mount).or_insert((mount, 0));
         if *steps == share
             && let Some(first) = sets.get(mount)
@@ -241,12 +273,65 @@ pub(super) fn make_stage(
     ))
 }
 
+/// The order in which steps are staged.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct StagingOrder {
+    /// These before all others: large directories, without what is in them.
+    pub first: Vec<usize>,
+    /// Each part in its own order; no part needs another one.
+    pub parts: Vec<Vec<usize>>,
+}
+
+/// A part has about so many steps: fewer are not worth a thread.
+const PART: usize = 32;
+
+/// Distributes steps over parts. A directory and what is staged in it are one part; if that is more than half of all
+/// steps, the directory comes before all parts.
+fn share_out(steps: &[PlannedStep], within: &[Option<usize>]) -> StagingOrder {
+    let mut order = StagingOrder::default();
+    let mut trees: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    // Of each step, the one whose directory holds it in the end.
+    let mut tops: Vec<usize> = Vec::with_capacity(steps.len());
+    for (index, within) in within.iter().enumerate() {
+        let top = within.and_then(|above| tops.get(above).copied());
+        let top = top.unwrap_or(index);
+        tops.push(top);
+        trees.entry(top).or_default().push(index);
+    }
+    let is_directory = |index: &usize| {
+        let planned = steps.get(*index);
+        planned.is_some_and(|planned| matches!(planned.step, Step::MakeDirectory { .. }))
+    };
+    let mut part = Vec::new();
+    for tree in trees.into_values() {
+        if tree.len() > PART.max(steps.len() / 2) {
+            let (directories, others): (Vec<usize>, Vec<usize>) =
+                tree.into_iter().partition(is_directory);
+            order.first.extend(directories);
+            order
+                .parts
+                .extend(others.chunks(PART).map(<[usize]>::to_vec));
+        } else {
+            part.extend(tree);
+        }
+        if part.len() >= PART {
+            order.parts.push(std::mem::take(&mut part));
+        }
+    }
+    order
+        .parts
+        .extend(Some(part).filter(|part| !part.is_empty()));
+    order
+}
+
 /// The data that staging a step needs.
 pub(super) struct StageContext<'a> {
     /// All steps, and for each the stage it uses.
     pub steps: &'a [PlannedStep],
     /// Index into `stages` for each step.
     pub stage_of: &'a [usize],
+    /// Of each step, as [`nest_steps`] gives it.
+    pub within: &'a [Option<usize>],
     /// The staging directories.
     pub stages: &'a [Stage],
     /// The root.
@@ -281,7 +366,7 @@ impl StageContext<'_> {
                 uid,
                 gid,
             } => {
-                let name = new_name(index);
+                let name = self.staged_path(index);
                 let made = disk::make_directory(stage.dir.as_fd(), &name, *mode, (*uid, *gid));
                 made.map(|_| None).map_err(|e| io_error(path, e))
             }
@@ -311,10 +396,24 @@ impl StageContext<'_> {
         }
     }
 
-    /// Returns true if a step needs an object that another one stages, so that their order matters.
-    pub(super) fn has_second_names(&self) -> bool {
-        let mut steps = self.steps.iter();
-        steps.any(|planned| matches!(planned.payload, Payload::LinkTo(_)))
+    fn staged_path(&self, index: usize) -> String {
+        staged_path(index, |at| {
+            let planned = self.steps.get(at)?;
+            Some((&planned.step, self.within.get(at).copied().flatten()))
+        })
+    }
+
+    /// Returns the order in which the steps are staged.
+    pub(super) fn share_out(&self) -> StagingOrder {
+        let is_second_name = |planned: &PlannedStep| matches!(planned.payload, Payload::LinkTo(_));
+        // A second name needs what it is a name of, and the steps are in such an order.
+        if self.steps.iter().any(is_second_name) {
+            return StagingOrder {
+                first: (0..self.steps.len()).collect(),
+                parts: Vec::new(),
+            };
+        }
+        share_out(self.steps, self.within)
     }
 
     /// Returns true if an earlier step of this run changes the path.
@@ -337,7 +436,7 @@ impl StageContext<'_> {
         new: &Object,
         stage: &Stage,
     ) -> Result<(), StageError> {
-        let name = new_name(index);
+        let name = self.staged_path(index);
         let dir = stage.dir.as_fd();
         if let Payload::LinkTo(target) = &planned.payload {
             return self.link_staged(target, path, dir, &name);
@@ -414,7 +513,7 @@ impl StageContext<'_> {
                     let dir = stage.dir.as_fd().try_clone_to_owned().ok()?;
                     Some(Place {
                         dir: dir.into(),
-                        name: new_name(index),
+                        name: self.staged_path(index),
                     })
                 });
         let place = match staged {
@@ -432,7 +531,7 @@ impl StageContext<'_> {
         stage: &Stage,
     ) -> Result<Option<Errno>, StageError> {
         let path = planned.step.path();
-        let (dir, name) = (stage.dir.as_fd(), new_name(index));
+        let (dir, name) = (stage.dir.as_fd(), self.staged_path(index));
         let result = match &planned.label {
             Some(label) => disk::set_label(dir, &name, label),
             None => match self.label_source(planned) {

@@ -7,9 +7,8 @@
 
 use nix::sys::stat::SFlag;
 
-use super::disk;
 use super::journal::is_staged_name;
-use super::recover::empty_directory;
+use super::recover::{empty_directory, remove_staged};
 use crate::paths;
 use crate::root::{Root, RootPath};
 
@@ -41,7 +40,7 @@ pub(super) fn are_searched(root: &Root, stages: &[RootPath]) -> bool {
 pub(super) fn sweep_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
     let mut all = find_stages(root, pending);
     all.retain(|path| {
-        empty_directory(root, path, is_staged_name, disk::remove_staged)
+        empty_directory(root, path, is_staged_name, remove_staged)
             && !root.exists(path).unwrap_or(true)
     });
     all

@@ -6,3 +6,4 @@ mod model;
 mod power_cut;
 mod two_disks;
 mod way_out;
+mod whole_directories;

@@ -176,14 +176,18 @@ pub fn bare() -> Scene {
     let new = json!({
         "ignition": {"version": "3.4.0"},
         "storage": {
-            "files": [file("/srv/tree", 0o640, "a file\n"), owned("/srv/labelled", 0o600), owned("/srv/plain/below", 0o644)],
+            "files": [file("/srv/tree", 0o640, "a file\n"), owned("/srv/labelled", 0o600), owned("/srv/plain/below", 0o644), owned("/srv/made/deep/file", 0o640)],
             "directories": [
                 {"path": "/srv/plain", "overwrite": true, "mode": 0o750},
                 {"path": "/srv/dir", "overwrite": true, "mode": 0o750, "user": {"id": 12}, "group": {"id": 13}},
+                {"path": "/srv/made", "mode": 0o2775, "user": {"id": 12}, "group": {"id": 13}},
             ],
             "links": [
                 {"path": "/srv/link", "target": "tree", "user": {"id": 12}},
                 {"path": "/srv/hard", "target": "/srv/tree", "hard": true},
+                {"path": "/srv/made/link", "target": "deep"},
+                {"path": "/srv/made/hard", "target": "/srv/made/deep/file", "hard": true},
+                {"path": "/srv/outside", "target": "/srv/made/deep/file", "hard": true},
             ],
         },
     });

@@ -21,6 +21,7 @@ pub const STEPS: usize = 40;
 /// The first name that means nothing here.
 pub const FREE: Name = STAGED + 3 * STEPS as Name;
 
+/// Also of the directory of a step with all that is staged in it, which has a name of another kind on disk.
 pub fn new_name(index: usize) -> Name {
     STAGED + 3 * index as Name
 }
@@ -42,11 +43,14 @@ pub const HELD: u32 = 1 << 31;
 /// In an attribute: the mode. Above it is a number for the owner.
 pub const MODE: u32 = 0xfff;
 
+/// The most components of a path.
+pub const DEPTH: usize = 12;
+
 /// Components from the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Path {
     len: u8,
-    parts: [Name; 8],
+    parts: [Name; DEPTH],
 }
 
 impl Path {
@@ -69,7 +73,7 @@ impl Path {
     }
 
     /// For ordering.
-    pub fn len_and_parts(&self) -> (u8, [Name; 8]) {
+    pub fn len_and_parts(&self) -> (u8, [Name; DEPTH]) {
         (self.len, self.parts)
     }
 
@@ -148,6 +152,8 @@ pub struct Step {
     pub stage: usize,
     pub old: Object,
     pub new: Object,
+    /// The step in whose staged directory the new object is staged.
+    pub within: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -169,6 +175,23 @@ pub struct Plan {
     pub journal: u32,
     pub mark: u32,
     pub intent: u32,
+}
+
+impl Plan {
+    /// Where the run stages the new object of a step.
+    pub fn staged_path(&self, index: usize) -> Path {
+        let step = &self.steps[index];
+        match step.within {
+            Some(above) => self.staged_path(above).join(step.path.name()),
+            None => self.stages[step.stage].path.join(new_name(index)),
+        }
+    }
+
+    /// The step that brings the new object of a step to its place.
+    pub fn placed_by(&self, index: usize) -> usize {
+        let within = self.steps[index].within;
+        within.map_or(index, |above| self.placed_by(above))
+    }
 }
 
 /// The content of the marker file, of every run.

@@ -110,6 +110,7 @@ impl Maker<'_> {
             stage,
             old,
             new,
+            within: None,
         };
         let below = path.join(TARGETS);
         match kind {
@@ -130,8 +131,22 @@ impl Maker<'_> {
             4 => {
                 let (new, inside) = (self.new_dir(), self.new_file());
                 self.paths.push(below);
+                let top = steps.len();
                 steps.push(step(Kind::MakeDir, path, none, new));
-                steps.push(step(Kind::Put, below, none, inside));
+                let within = |step: Step, above| Step {
+                    within: Some(above),
+                    ..step
+                };
+                steps.push(within(step(Kind::Put, below, none, inside), top));
+                if self.dice.one_in(2) {
+                    let deeper = path.join(BELOW);
+                    let file = deeper.join(TARGETS);
+                    let (new, inside) = (self.new_dir(), self.new_file());
+                    self.paths.extend([deeper, file]);
+                    steps.push(within(step(Kind::MakeDir, deeper, none, new), top));
+                    let put = within(step(Kind::Put, file, none, inside), steps.len() - 1);
+                    steps.push(put);
+                }
             }
             5 => {
                 let (old, inside) = (self.new_dir(), self.new_file());
@@ -177,6 +192,7 @@ impl Maker<'_> {
     fn again(&mut self, earlier: &Step, steps: &mut Vec<Step>) {
         let mut step = *earlier;
         step.old = earlier.new;
+        step.within = None;
         match earlier.kind {
             Kind::Put if self.dice.one_in(3) => {
                 step.kind = Kind::Remove;
@@ -227,7 +243,7 @@ impl Story {
     /// A story by dice, with a mistake planted in it.
     pub fn new(dice: &mut Dice, fault: Fault) -> Self {
         let mounts = 1 + dice.below(MOUNTS);
-        let mut world = World::new(72, 320, NAMES);
+        let mut world = World::new(96, 400, NAMES);
         for fs in 0..mounts {
             let root = world.make_root(fs);
             if fs > 0 {

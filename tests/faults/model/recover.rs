@@ -63,6 +63,7 @@ pub fn recover(world: &mut World, plans: &[Plan], fault: Fault) -> Result<Way, S
             *node != NOTHING && [plan.journal, plan.intent].contains(&world.content(*node))
         });
         if !is_pending {
+            sweep_trees(world, plan);
             for stage in plan.stages.iter().filter(|stage| stage.searched) {
                 empty_dir(world, stage.path);
             }
@@ -124,12 +125,16 @@ fn has_begun(world: &World, plan: &Plan, fault: Fault) -> bool {
 fn is_taken(world: &World, plan: &Plan, index: usize, step: &Step, fault: Fault) -> bool {
     let progress = progress(world, step);
     let staged = |name| Object::of(world, find_staged(world, plan, step, name));
+    let is_staged = || {
+        let place = find_new(world, plan, index);
+        place.is_some_and(|(dir, name)| world.find(dir, name) != NOTHING)
+    };
     match step.kind {
         Kind::Attr | Kind::RemoveDir => {
             fault != Fault::OnlyStagedNamesCount
                 && matches!(progress, Progress::After | Progress::Between)
         }
-        Kind::Put | Kind::MakeDir => progress == Progress::After && !staged(new_name(index)).there,
+        Kind::Put | Kind::MakeDir => progress == Progress::After && !is_staged(),
         Kind::Exchange => progress == Progress::After && staged(new_name(index)) == step.old,
         Kind::Remove => staged(away_name(index)).there,
     }
@@ -141,6 +146,17 @@ fn find_staged(world: &World, plan: &Plan, step: &Step, name: Name) -> Node {
         return NOTHING;
     }
     world.find(stage, name)
+}
+
+/// Directory and name of what is staged for a step: in the staged directory above it, or by itself.
+fn find_new(world: &World, plan: &Plan, index: usize) -> Option<(Node, Name)> {
+    let stage = plan.stages[plan.steps[index].stage].path.at(world);
+    if stage == NOTHING {
+        return None;
+    }
+    let nested = plan.staged_path(index).place(world);
+    let nested = nested.filter(|(dir, name)| world.find(*dir, *name) != NOTHING);
+    Some(nested.unwrap_or((stage, new_name(index))))
 }
 
 fn recover_run(world: &mut World, plans: &[Plan], state: Node, fault: Fault) -> Result<Way, Stuck> {
@@ -295,7 +311,11 @@ fn judge(
     let Some((name, object)) = needed else {
         return Outlook::Open;
     };
-    let found = Object::of(world, find_staged(world, plan, step, name));
+    let node = match find_new(world, plan, index) {
+        Some((dir, own)) if forward => world.find(dir, own),
+        _ => find_staged(world, plan, step, name),
+    };
+    let found = Object::of(world, node);
     if found == object || (fault.trusts_staged() && found.there) {
         Outlook::Open
     } else if progress == Progress::Absent || (is_nothing && forward) {
@@ -425,8 +445,12 @@ pub fn take_step(world: &mut World, plan: &Plan, index: usize, step: &Step) -> b
     let Some(place) = step.path.place(world) else {
         return false;
     };
+    // It came with its directory.
+    if step.within.is_some() && progress(world, step) == Progress::After {
+        return true;
+    }
     let stage = plan.stages[step.stage].path.at(world);
-    let new = (stage, new_name(index));
+    let new = find_new(world, plan, index).unwrap_or((stage, new_name(index)));
     match step.kind {
         Kind::MakeDir | Kind::Put => stage != NOTHING && world.rename(new, place),
         Kind::Exchange if world.find(place.0, place.1) == NOTHING => {
@@ -590,6 +614,7 @@ pub fn discard(world: &mut World, plan: &Plan, state: Node) {
 }
 
 fn sweep(world: &mut World, plan: &Plan) {
+    sweep_trees(world, plan);
     for stage in &plan.stages {
         empty_dir(world, stage.path);
     }
@@ -609,6 +634,16 @@ fn flush_others(world: &mut World, plan: &Plan, state: Node) {
         let above = stage.path.parent().at(world);
         if above != NOTHING && !std::mem::replace(&mut done[world.fs_of(above)], true) {
             world.flush_fs(world.fs_of(above));
+        }
+    }
+}
+
+/// Removes the staged directories with what is in them; on disk they have names of their own.
+fn sweep_trees(world: &mut World, plan: &Plan) {
+    for (index, step) in plan.steps.iter().enumerate() {
+        let stage = plan.stages[step.stage].path.at(world);
+        if step.kind == Kind::MakeDir && step.within.is_none() && stage != NOTHING {
+            remove_tree(world, stage, new_name(index));
         }
     }
 }

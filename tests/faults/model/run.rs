@@ -2,7 +2,7 @@
 
 use super::plan::{
     INTENT, INTENT_NEW, JOURNAL, JOURNAL_NEW, Kind, MARK, MARK_NEW, MARKER, MARKER_NEW,
-    MARKER_TEXT, Object, Plan, STATUS, STATUS_NEW, STATUS_TEXT, Step, new_name, old_name,
+    MARKER_TEXT, Object, Plan, STATUS, STATUS_NEW, STATUS_TEXT, Step, old_name,
 };
 use super::recover::{discard, set_flags, take_step, tidy_up, undo};
 use super::world::{MOUNTS, NOTHING, Name, Node, World};
@@ -110,12 +110,13 @@ fn make_path(world: &mut World, path: super::plan::Path) -> Node {
 
 fn stage_step(world: &mut World, plan: &Plan, index: usize, step: &Step, history: Node) {
     let stage = plan.stages[step.stage].path.at(world);
-    let new = new_name(index);
+    let place = plan.staged_path(index).place(world);
     let make = |world: &mut World, object: &Object| {
+        let (dir, new) = place.unwrap();
         if object.is_dir {
-            world.make_dir(stage, new, object.attr);
+            world.make_dir(dir, new, object.attr);
         } else {
-            let node = world.create(stage, new, 0);
+            let node = world.create(dir, new, 0);
             world.write(node, object.content);
             world.set_attr(node, object.attr);
         }
@@ -232,7 +233,10 @@ pub fn run(world: &mut World, plan: &Plan, failure: Failure, fault: Fault) -> En
         if failure == Failure::Step(index) {
             return taken_back(world, plan, state, index, fault);
         }
-        assert!(take_step(world, plan, index, step), "{step:?}");
+        // Else it came with its directory.
+        if step.within.is_none() {
+            assert!(take_step(world, plan, index, step), "{step:?}");
+        }
     }
     set_flags(world, plan, true);
     if fault == Fault::MarkBeforeNamesOfOthers {
@@ -269,7 +273,8 @@ fn ended(world: &World, good: bool) -> Ended {
 }
 
 fn taken_back(world: &mut World, plan: &Plan, state: Node, count: usize, fault: Fault) -> Ended {
-    let steps: Vec<usize> = (0..count).collect();
+    let is_taken = |index: &usize| plan.placed_by(*index) < count;
+    let steps: Vec<usize> = (0..plan.steps.len()).filter(is_taken).collect();
     let undone = undo(world, plan, state, &steps, fault);
     assert_eq!(undone, Ok(()));
     ended(world, false)

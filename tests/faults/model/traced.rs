@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::plan::{
-    FREE, HISTORY, INTENT, INTENT_NEW, JOURNAL, JOURNAL_NEW, Kind, MARK, MARK_NEW, MARKER,
+    DEPTH, FREE, HISTORY, INTENT, INTENT_NEW, JOURNAL, JOURNAL_NEW, Kind, MARK, MARK_NEW, MARKER,
     MARKER_NEW, MARKER_TEXT, MODE, Object, Path, Plan, STAGE, STATUS, STATUS_NEW, StageDir, Step,
     away_name, is_staged, new_name, old_name,
 };
@@ -83,11 +83,11 @@ impl Dictionary {
         if let Some((_, number)) = known.iter().find(|(known, _)| *known == name) {
             return *number;
         }
-        for prefix in ["new-", "old-", "away-"] {
+        for prefix in ["new-", "tree-", "old-", "away-"] {
             let rest = name.strip_prefix(prefix);
             if let Some(index) = rest.and_then(|rest| rest.parse().ok()) {
                 let number = match prefix {
-                    "new-" => new_name(index),
+                    "new-" | "tree-" => new_name(index),
                     "old-" => old_name(index),
                     _ => away_name(index),
                 };
@@ -303,8 +303,8 @@ pub fn record(root: &TestRoot, scene: &Scene, accident: Option<&Accident>) -> Op
     // Every name of the calls, before there is a table for them.
     let named = calls.iter().filter(|call| call.name != "write");
     for arg in named.flat_map(|call| &call.args) {
-        if arg.starts_with('"') && !arg.contains('/') && arg.len() < 200 {
-            dictionary.name(quoted(arg));
+        if arg.starts_with('"') && !arg.starts_with("\"/") && arg.len() < 200 {
+            dictionary.path(quoted(arg));
         }
         let path = of_descriptor(arg).and_then(|path| path.strip_prefix(&top));
         if let Some(path) = path {
@@ -451,7 +451,7 @@ impl Tree {
         })
     }
 
-    fn by_path(&self) -> BTreeMap<(u8, [Name; 8]), Object> {
+    fn by_path(&self) -> BTreeMap<(u8, [Name; DEPTH]), Object> {
         let all = self.objects();
         all.map(|(path, object)| (path.len_and_parts(), object))
             .collect()
@@ -561,6 +561,7 @@ fn plan_of(journal: &Value, dictionary: &mut Dictionary) -> Plan {
             stage: json["stage"].as_u64().unwrap() as usize,
             old,
             new,
+            within: json["within"].as_u64().map(|above| above as usize),
         }
     });
     let steps: Vec<Step> = steps.collect();
@@ -585,9 +586,12 @@ impl Recording {
 
     /// Directory and name of two arguments.
     fn place(&mut self, call: &Call, at: usize) -> Option<(Node, Name)> {
-        let dir = self.path(of_descriptor(&call.args[at])?)?;
-        let name = quoted(&call.args[at + 1]);
-        assert!(!name.contains('/'), "{name}");
+        let mut dir = self.path(of_descriptor(&call.args[at])?)?;
+        let mut name = quoted(&call.args[at + 1]);
+        while let Some((above, below)) = name.split_once('/') {
+            dir = dir.join(self.dictionary.name(above));
+            name = below;
+        }
         let dir = dir.at(&self.world);
         assert!(self.world.is_dir(dir), "{:?}", call.args);
         Some((dir, self.dictionary.name(name)))
@@ -745,7 +749,7 @@ impl Recording {
             digest.map(str::to_owned)
         };
         let found = (0..steps.len()).find_map(|index| match path.name() {
-            name if name == new_name(index) => of_step("new", index),
+            _ if *path == self.plan.staged_path(index) => of_step("new", index),
             // A copy on another file system.
             name if name == old_name(index) => of_step("old", index),
             _ => None,
@@ -771,7 +775,7 @@ impl Recording {
             .filter(|(_, path)| !path.is_in(&plan.state))
             .collect();
         let (old, new) = (before.by_path(), after.by_path());
-        let of = |tree: &BTreeMap<(u8, [Name; 8]), Object>, path: &Path| {
+        let of = |tree: &BTreeMap<(u8, [Name; DEPTH]), Object>, path: &Path| {
             tree.get(&path.len_and_parts()).copied().unwrap_or_default()
         };
         let paths: Vec<Path> = all
