@@ -55,7 +55,7 @@ use crate::sys::memory::HalfWay;
 use crate::sys::parallel;
 use crate::sys::signals::{self, DeferredSignals, SignalAnswer};
 
-use execute::{Executor, StepError, StepProgress};
+use execute::{Executor, StepError};
 use flags::FlagsError;
 use jobs::JobError;
 use journal::{ConfigRef, Intent, Journal, JournalStep, Mark, VERSION};
@@ -653,14 +653,9 @@ impl<'a> TransactionRun<'a> {
         let dirs = stage_dirs(&self.stages);
         // The step that failed took no effect as a rule; a change of mode and owner may be half done.
         let executor = Executor::new(self.request.root, journal, &dirs);
-        let failed = journal
-            .steps
-            .get(self.taken)
-            .map(|step| executor.step_progress(&step.step));
-        let took_effect = matches!(
-            failed,
-            Some(Ok(StepProgress::After | StepProgress::Between))
-        );
+        // A directory that is there may be another program's, and what the run staged for it is in the stage then.
+        let failed = journal.steps.get(self.taken);
+        let took_effect = failed.is_some_and(|step| executor.is_taken(self.taken, step));
         let taken = self.taken + usize::from(took_effect);
         let is_taken = |index: &usize| journal.placed_by(*index) < taken;
         let steps: Vec<usize> = (0..journal.steps.len()).filter(is_taken).collect();

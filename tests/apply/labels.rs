@@ -478,7 +478,7 @@ fn with_fault(root: &TestRoot, fault: &str) -> Option<(Option<i32>, String)> {
 fn a_run_that_is_killed_anywhere_leaves_right_labels_and_so_does_its_recovery() {
     let Some(policy) = Policy::here() else { return };
     let (mut killed, mut done) = (0, false);
-    for nth in (1..80).step_by(8) {
+    for nth in (1..40).step_by(2) {
         let Some(node) = policy.root() else { return };
         let Some((code, _)) = with_fault(
             &node.root,
@@ -515,7 +515,7 @@ fn an_undone_run_leaves_the_old_labels() {
     let Some(policy) = Policy::here() else { return };
     let Some(node) = policy.root() else { return };
     node.chcon("etc/replaced.conf", "tmp_t");
-    let Some((code, said)) = with_fault(&node.root, "renameat,renameat2:error=EIO:when=40") else {
+    let Some((code, said)) = with_fault(&node.root, "renameat,renameat2:error=EIO:when=8") else {
         return;
     };
     assert_eq!(code, Some(4), "{said}");

@@ -848,6 +848,10 @@ fn many_files_that_are_staged_at_once_arrive_whole_or_not_at_all() {
         return;
     }
     let root = TestRoot::new();
+    // In directories that are there each file is staged by itself.
+    for number in 0..10 {
+        fs::create_dir_all(root.path(&format!("etc/many/{number}"))).unwrap();
+    }
     let config = root.config(&many());
     let before = root.snapshot();
     let apply = ["apply", "--yes", config.path()];
