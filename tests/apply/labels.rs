@@ -515,7 +515,7 @@ fn an_undone_run_leaves_the_old_labels() {
     let Some(policy) = Policy::here() else { return };
     let Some(node) = policy.root() else { return };
     node.chcon("etc/replaced.conf", "tmp_t");
-    let Some((code, said)) = with_fault(&node.root, "renameat,renameat2:error=EIO:when=8") else {
+    let Some((code, said)) = with_fault(&node.root, "renameat2:error=EIO:when=8") else {
         return;
     };
     assert_eq!(code, Some(4), "{said}");
