@@ -561,7 +561,11 @@ fn put_right(node: &Node, said: &str) -> bool {
 /// The commands behind the last `Next:`.
 fn next_commands(said: &str) -> Vec<Vec<String>> {
     let flat = flat(said);
-    let Some((_, next)) = flat.rsplit_once("Next: ") else {
+    // The other version of which a damaged file speaks does not exist.
+    let without = flat.rsplit_once("Without it: ");
+    let without = without.and_then(|(_, way)| way.split(" (").next());
+    let next = || flat.rsplit_once("Next: ").map(|(_, next)| next);
+    let Some(next) = without.or_else(next) else {
         return Vec::new();
     };
     let next = next.split("; ").next().unwrap();
