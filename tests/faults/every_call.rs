@@ -367,14 +367,18 @@ fn ended(code: Option<i32>) -> &'static str {
     }
 }
 
-fn meets(scene: &Scene, fault: &Fault, tally: &Tally) -> Vec<String> {
-    let disturbed = || {
+/// The run of a scene with one fault, and the root in which it ran.
+fn disturb(scene: &Scene, fault: &Fault) -> Result<(TestRoot, Traced), String> {
+    fault.aim(|| {
         let root = scene.root();
         let run = scene.disturbed(&root, &fault.call, &fault.injection());
         (root, run)
-    };
-    let (root, run) = match fault.aim(disturbed) {
-        Ok(aimed) => aimed,
+    })
+}
+
+fn meets(scene: &Scene, fault: &Fault, tally: &Tally) -> Vec<String> {
+    let (root, run) = match disturb(scene, fault) {
+        Ok(disturbed) => disturbed,
         Err(problem) => return vec![problem],
     };
     tally.add(fault.kind, ended(run.code));
@@ -607,13 +611,8 @@ const READING: [&str; 7] = [
 
 /// EIO at a call that only looks: what was done and what is said still fit each other.
 fn cannot_look(scene: &Scene, watched: &[Call], fault: &Fault, tally: &Tally) -> Vec<String> {
-    let disturbed = || {
-        let root = scene.root();
-        let run = scene.disturbed(&root, &fault.call, &fault.injection());
-        (root, run)
-    };
-    let (root, run) = match fault.aim(disturbed) {
-        Ok(aimed) => aimed,
+    let (root, run) = match disturb(scene, fault) {
+        Ok(disturbed) => disturbed,
         Err(problem) => return vec![problem],
     };
     tally.add(fault.kind, ended(run.code));
