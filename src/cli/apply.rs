@@ -454,9 +454,11 @@ fn verify(
     plan: &Plan,
     told: &JobsDone,
 ) -> Result<ExitCode> {
-    let again = (!plan.is_empty() || args.options() != Options::default())
-        .then(|| session.changes(Options::default()));
-    let mut drifts = session.drifts(again.as_ref().unwrap_or(plan));
+    let is_current = plan.is_empty() && args.options() == Options::default();
+    let mut drifts = match is_current {
+        true => session.drifts(plan),
+        false => session.compare().1,
+    };
     if plan.os.needs_reboot() {
         // The next boot brings them.
         drifts.retain(|drift| !drift.is_of_the_os());

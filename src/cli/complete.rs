@@ -246,7 +246,7 @@ impl JudgedBoot<'_> {
         }
         let session =
             Session::observe(open_root(self.ui)?, self.ui.runner, None, Unnamed::Recorded)?;
-        let drifts = session.drifts(&session.changes(Options::default()));
+        let (_, drifts) = session.compare();
         let recorded = &session.chosen.config.name;
         let half = match brought {
             Err(error) => Some(format!("{error:#}")),

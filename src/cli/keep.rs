@@ -19,7 +19,6 @@ use crate::keep::{self, KeepRequest, Kept, NameProblem};
 use crate::node::{Recorded, Records};
 use crate::object::{Kind, Object};
 use crate::paths;
-use crate::plan::Options;
 use crate::render::{self, Changes, Pool};
 use crate::report;
 use crate::report::keep::KeepReport;
@@ -53,8 +52,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &KeepArgs) -> Result<ExitCode> {
         None => {}
     }
     let session = Session::observe(root, ui.runner, None, Unnamed::Recorded)?;
-    let plan = session.changes(Options::default());
-    let drifts = session.drifts(&plan);
+    let (_, drifts) = session.compare();
     let found = find_files(&session, &within, &drifts)?;
     let read = read_files(&session, &drifts, &found)?;
     let request = KeepRequest {
@@ -209,8 +207,7 @@ fn unit_states(session: &Session<'_>, config: &Value) -> BTreeMap<String, UnitFi
 
 /// Returns what still differs from the merged config, and is not named yet.
 fn find_left(again: &Session<'_>, kept: &Kept, within: &[RootPath]) -> Vec<Drift> {
-    let plan = again.changes(Options::default());
-    let mut drifts = again.drifts(&plan);
+    let (_, mut drifts) = again.compare();
     let is_named = |path: &RootPath| {
         within.is_empty()
             || within

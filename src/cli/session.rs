@@ -6,7 +6,7 @@ use crate::sys::parallel;
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -21,7 +21,7 @@ use crate::command::rpm_ostree::status::Deployment;
 use crate::crossing::{CrossingFinding, Cure};
 use crate::daemon::policies::{Cluster, Overrides};
 use crate::daemon::{annotations, pod_log};
-use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
+use crate::document::{Desired, Finding, MachineConfig, Text, with_first_boot_files};
 use crate::drift::{self, Drift};
 use crate::invocation::{self, mco_rescue};
 use crate::mounts;
@@ -29,7 +29,7 @@ use crate::node::boot::is_soft_prepared;
 use crate::node::neighbours::image_based_evidence;
 use crate::node::platform::NextConfig;
 use crate::node::sysroot;
-use crate::node::{self, Host, Machine, NodeState, Recorded, Records};
+use crate::node::{self, BaseFacts, Host, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
 use crate::plan::{self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task};
 use crate::progress::{self, Work};
@@ -120,8 +120,43 @@ pub(super) fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
     }
 }
 
+/// So many objects are worth a thread that looks for differences while this one plans.
+const MANY: usize = 64;
+
+/// Facts about the node that are older than this are read again before a plan is made of them.
+const RECENT: Duration = Duration::from_secs(1);
+
 /// A config of this size (64 KiB) is worth a thread that computes its hash while this one looks at the node.
 const LARGE: usize = 1 << 16;
+
+/// A config of this size (4 MiB), which no API stores, is hashed after it was parsed: both at once take more memory.
+const HUGE: usize = 4 << 20;
+
+/// What another processor did while the recorded config was parsed.
+struct Ahead {
+    begun: Instant,
+    base: Result<BaseFacts, RootError>,
+    /// The text of the record, and how the hash in its name stands to its contents.
+    hashed: Option<(Text, NameHash)>,
+}
+
+impl Ahead {
+    fn work(root: &Root, text: &Text) -> Self {
+        let is_worth_it = (LARGE..HUGE).contains(&text.len());
+        Self {
+            begun: Instant::now(),
+            base: BaseFacts::observe(root),
+            hashed: is_worth_it.then(|| (text.clone(), render::name_hash_of(text))),
+        }
+    }
+
+    /// Gives the facts if they are recent, and the hash. A config from the network or from a pipe may take minutes.
+    fn take(self) -> Result<(Option<BaseFacts>, Option<(Text, NameHash)>)> {
+        let base = (self.begun.elapsed() < RECENT).then_some(self.base);
+        let base = base.transpose().context("looking at the node")?;
+        Ok((base, self.hashed))
+    }
+}
 
 /// Compares the hash in the name of a config with its contents; all of them are read for that.
 fn check_name_hash(root: &Root, config: &MachineConfig, desired: &Desired) -> NameHash {
@@ -156,9 +191,12 @@ fn judge_name_hash(
     }
 }
 
+/// Reads what the config makes interesting, and the facts that no config decides if they are not in `base` yet.
+///
 /// Tools first, on a copy: where the homes are, and who owns them, is what they say.
 fn look(
     root: &Root,
+    base: Option<BaseFacts>,
     runner: &dyn CommandRunner,
     config: &MachineConfig,
     desired: &Desired,
@@ -168,7 +206,8 @@ fn look(
     let accounts = accounts::prepare(root, config, desired, runner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = plan::paths_of_interest(desired, old, accounts.as_ref());
-    let mut node = node::observe(root, interest, runner)?;
+    let base = base.map_or_else(|| BaseFacts::observe(root), Ok)?;
+    let mut node = node::observe_with(root, base, interest, runner)?;
     if let Some(files) = accounts::brought(root, desired) {
         node.accounts = node.accounts.with(&files);
     }
@@ -235,9 +274,10 @@ impl<'a> Session<'a> {
         config: Option<&str>,
         unnamed: Unnamed,
     ) -> Result<Self> {
-        let records = Records::read(&root).context("reading the daemon's records")?;
+        let read = Records::read_beside(&root, |text| Ahead::work(&root, text));
+        let (ahead, records) = read.context("reading the daemon's records")?;
         let chosen = choose_config(&root, config, unnamed, &records)?;
-        Self::of(root, runner, records, chosen)
+        Self::of(root, ahead, runner, records, chosen)
     }
 
     /// In an initramfs: what the config refers to has to be there within `timeout`, and a `first` boot gets the
@@ -260,7 +300,7 @@ impl<'a> Session<'a> {
             };
             chosen.config = made.map_err(said)?;
         }
-        Self::of(root, runner, records, chosen)
+        Self::of(root, None, runner, records, chosen)
     }
 
     /// Looks at the node for a config that was made of the recorded one.
@@ -275,15 +315,18 @@ impl<'a> Session<'a> {
             why: String::new(),
             others: Vec::new(),
         };
-        Self::of(root, runner, records, chosen)
+        Self::of(root, None, runner, records, chosen)
     }
 
     fn of(
         root: Root,
+        ahead: Option<Ahead>,
         runner: &'a dyn CommandRunner,
         records: Records,
         chosen: Chosen,
     ) -> Result<Self> {
+        let (base, hashed) = ahead.map(Ahead::take).transpose()?.unwrap_or_default();
+        let machine = base.as_ref().map(|base| base.machine.clone());
         let desired = Arc::new(Desired::from_config(&chosen.config));
         let baseline = records.baseline().config().filter(|_| !desired.bare);
         let old = baseline.map(|old| {
@@ -294,10 +337,15 @@ impl<'a> Session<'a> {
             }
         });
         // The whole config is read for its hash: now, as long as little else is in memory.
-        let look = || look(&root, runner, &chosen.config, &desired, old.as_deref());
+        let config = &chosen.config;
+        let look = || look(&root, base, runner, config, &desired, old.as_deref());
         let record = &chosen.config.record;
+        let hashed = hashed.filter(|(text, _)| text.is_all_in(record));
         let (name_hash, seen) = if desired.bare {
             (OnceCell::new(), look())
+        } else if let Some((_, found)) = hashed {
+            let hash = judge_name_hash(found, &root, &chosen.config, &desired);
+            (OnceCell::from(hash), look())
         } else if record.len() < LARGE {
             let hash = check_name_hash(&root, &chosen.config, &desired);
             (OnceCell::from(hash), look())
@@ -308,9 +356,10 @@ impl<'a> Session<'a> {
         };
         let (node, accounts) = seen.context("looking at the node")?;
         access::expect_read(&node)?;
+        let machine = machine.map_or_else(|| machine::observe_machine(&root), Ok)?;
         Ok(Self {
             runner,
-            machine: machine::observe_machine(&root)?,
+            machine,
             root,
             records,
             chosen,
@@ -331,7 +380,7 @@ impl<'a> Session<'a> {
         // Two of them need twice the memory.
         self.node.forget_objects();
         let (config, old) = (&self.chosen.config, self.old.as_deref());
-        let seen = look(&self.root, self.runner, config, &self.desired, old);
+        let seen = look(&self.root, None, self.runner, config, &self.desired, old);
         (self.node, self.accounts) = seen.context("looking at the node again")?;
         self.differs = OnceCell::new();
         Ok(())
@@ -394,9 +443,20 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns the changes that the config needs, without any check of the moment.
-    pub(super) fn changes(&self, options: Options) -> Plan {
-        plan::changes(self.inputs(), options)
+    /// Returns the changes that the config needs, without any check of the moment, and the differences.
+    pub(super) fn compare(&self) -> (Plan, Vec<Drift>) {
+        let changes = || plan::changes(self.inputs(), Options::default());
+        let is_known = self.desired.bare || self.differs.get().is_some();
+        let plan = if is_known || self.node.objects.len() < MANY {
+            changes()
+        } else {
+            let (desired, node) = (&self.desired, &self.node);
+            let (found, plan) = parallel::both(|| drift::find_drifts(desired, node), changes);
+            self.differs.get_or_init(|| found);
+            plan
+        };
+        let drifts = self.drifts(&plan);
+        (plan, drifts)
     }
 
     /// Returns the plan of a run that stages nothing.

@@ -9,7 +9,6 @@ use super::session::{Session, Unnamed, open_root};
 use super::{ConfigArgs, Output, machine};
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
-use crate::plan::Options;
 use crate::report;
 use crate::report::events::NodeEvent;
 use crate::report::verify::VerifyFindings;
@@ -21,8 +20,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     access::expect_access(&root, AccessNeed::Read)?;
     let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
-    let plan = session.changes(Options::default());
-    let drifts = session.drifts(&plan);
+    let (plan, drifts) = session.compare();
     let verdict = session.daemon_verdict(&drifts);
     let diffs = session.diffs(&plan, args.show_secrets);
     let findings = VerifyFindings {

@@ -1,8 +1,6 @@
 //! Parsing of a document: a MachineConfig object, from JSON or YAML as `oc get mc NAME -o json|yaml` prints it, a config
 //! as the Machine Config Server serves it, or an Ignition config by itself.
 
-use std::thread;
-
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -18,6 +16,7 @@ use super::text::Text;
 use super::{check, json, served, yaml};
 use crate::paths;
 use crate::root::sha256;
+use crate::sys::parallel;
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
@@ -94,10 +93,31 @@ pub const MAX_JSON: u64 = crate::root::MAX_DIGEST;
 /// A rendered config may be larger than the rest of the program together, so it takes the bytes: the result shares
 /// parts of them.
 pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
-    let text = String::from_utf8(bytes.into()).map_err(|e| {
+    read_text(bytes.into(), origin).and_then(|text| parse_text(&text, origin))
+}
+
+/// Parses a document, and calls `work` with its text on another processor meanwhile. Returns `None` in place of the result
+/// of `work` where it was not called: without a second processor, and for bytes that are no text.
+pub fn parse_beside<T: Send>(
+    bytes: impl Into<Vec<u8>>,
+    origin: &str,
+    work: impl FnOnce(&Text) -> T + Send,
+) -> (Option<T>, Result<MachineConfig, DocumentError>) {
+    match read_text(bytes.into(), origin) {
+        Ok(text) => parallel::beside(|| work(&text), || parse_text(&text, origin)),
+        Err(error) => (None, Err(error)),
+    }
+}
+
+fn read_text(bytes: Vec<u8>, origin: &str) -> Result<Text, DocumentError> {
+    let text = String::from_utf8(bytes).map_err(|e| {
         let why = not_text(e.as_bytes(), e.utf8_error());
         document_error(origin, vec![Finding::error("", why)])
     })?;
+    Ok(text.into())
+}
+
+fn parse_text(text: &Text, origin: &str) -> Result<MachineConfig, DocumentError> {
     let parsed = match text.trim_start().chars().next() {
         None => Err(vec![Finding::error(
             "",
@@ -108,8 +128,8 @@ pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, D
             "",
             "the document has bytes of zero in place of text; copy it again",
         )]),
-        Some('{') => Text::from(text).read_shared(|text| parse_json(text, origin)),
-        Some(_) => parse_yaml(&text, origin),
+        Some('{') => text.read_shared(|text| parse_json(text, origin)),
+        Some(_) => parse_yaml(text, origin),
     };
     parsed.map_err(|findings| document_error(origin, findings))
 }
@@ -216,16 +236,15 @@ fn parse_enveloped(
         return parse_alone(text, envelope, prefix, origin, || sha256(text.as_bytes()));
     }
     // The digest is over the whole text, and does not depend on parsing.
-    thread::scope(|scope| {
-        let alone = || sha256(text.as_bytes());
-        let digest = thread::Builder::new().spawn_scoped(scope, alone).ok();
-        let digest = || {
-            digest
-                .and_then(|thread| thread.join().ok())
-                .unwrap_or_else(alone)
-        };
-        parse_alone(text, envelope, prefix, origin, digest)
-    })
+    let (digest, parsed) = parallel::both(
+        || sha256(text.as_bytes()),
+        || parse_alone(text, envelope, prefix, origin, String::new),
+    );
+    let mut config = parsed?;
+    if config.digest.is_empty() {
+        config.digest = digest;
+    }
+    Ok(config)
 }
 
 /// A document of this size (1 MiB) is worth a thread of its own.

@@ -4,6 +4,7 @@ pub mod account_files;
 pub mod accounts;
 pub mod activity;
 pub mod authorities;
+mod base_facts;
 pub mod boot;
 pub mod boot_counter;
 pub mod boot_kernels;
@@ -63,11 +64,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::command::CommandRunner;
 use crate::command::rpm::{self, Ownership};
 use crate::object::{Flags, Object, Stamp};
-use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold_of, mount_of};
+use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold_of};
 use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
 pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
+pub use base_facts::BaseFacts;
 pub use host::Host;
 pub use labels::{Labels, Mislabelled};
 pub use machine::Machine;
@@ -176,16 +178,23 @@ pub struct Interest {
 /// The system's error.
 pub fn observe(
     root: &Root,
+    interest: Interest,
+    runner: &dyn CommandRunner,
+) -> Result<NodeState, RootError> {
+    observe_with(root, BaseFacts::observe(root)?, interest, runner)
+}
+
+/// Reads the facts in `interest` that `base` does not have yet.
+///
+/// # Errors
+/// The system's error.
+pub fn observe_with(
+    root: &Root,
+    base: BaseFacts,
     mut interest: Interest,
     runner: &dyn CommandRunner,
 ) -> Result<NodeState, RootError> {
-    let at_root = |errno: nix::errno::Errno| RootError {
-        path: "/".into(),
-        cause: errno.into(),
-    };
-    let root_mount = mount_of(root.as_fd()).map_err(at_root)?;
-    let root_hold = hold_of(root.as_fd()).map_err(at_root)?;
-    let host = Host::observe(root)?;
+    let (root_mount, root_hold, host) = (base.root_mount, base.root_hold, base.host);
     let mut node = NodeState {
         objects: BTreeMap::new(),
         texts: BTreeMap::new(),
@@ -199,10 +208,10 @@ pub fn observe(
         trees: BTreeMap::new(),
         root_mount: root_mount.id,
         mounts: BTreeMap::from([(root_mount.id, root_mount)]),
-        units: UnitTree::new(),
-        systemd: units::systemd_support(root)?,
-        accounts: Accounts::read(root)?,
-        os: Os::observe(root, &host)?,
+        units: base.units,
+        systemd: base.systemd,
+        accounts: base.accounts,
+        os: base.os,
         system: if interest.system {
             System::observe(root, &host, runner)?
         } else {
@@ -210,7 +219,7 @@ pub fn observe(
         },
         neighbours: Neighbours::observe(root, &host, runner)?,
         host,
-        labels: Labels::read(root),
+        labels: base.labels,
         elsewhere: BTreeMap::new(),
         packaged: BTreeMap::new(),
     };
@@ -230,8 +239,9 @@ pub fn observe(
             node.texts.insert(path.clone(), bytes);
         }
     }
+    node.take(vec![base.links]);
     let mut observer = Observer::going_on(root, root_hold.mount, &node);
-    units::observe_units(root, &interest, &mut node, &mut observer)?;
+    units::read_contents(&interest, &mut node, &mut observer)?;
     node.take(vec![observer.seen()]);
     if node.host.live {
         node.packaged = ask_rpm(&node, &interest, runner);

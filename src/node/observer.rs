@@ -229,17 +229,30 @@ impl<'r> Observer<'r> {
         path: &RootPath,
         obstacle: Option<ResolveError>,
     ) -> Result<Parent, RootError> {
+        // The nearest one was just looked up, and does not exist.
+        let nearest = above.first().filter(|_| obstacle.is_none());
         let mut missed = false;
         for above in above.iter().rev() {
             if missed {
                 self.missing.insert(above.clone(), false);
-            } else if !self.directory(above, None)? {
-                let something = self.root.exists(above).unwrap_or(false);
+            } else if Some(above) == nearest || !self.directory(above, None)? {
+                let something = self.is_occupied(above);
                 self.missing.insert(above.clone(), something);
                 missed = true;
             }
         }
         Ok(self.without_directory(path, obstacle))
+    }
+
+    /// Returns true if there is anything at a path, such as a link that leads to nothing. An unreadable directory above it
+    /// counts as empty.
+    fn is_occupied(&mut self, path: &RootPath) -> bool {
+        let parent = self.parent_of(path).ok();
+        let place = parent.and_then(|parent| {
+            let (dir, name) = (parent.dir?, path.name().to_owned());
+            Some(Place { dir, name })
+        });
+        place.is_some_and(|place| matches!(place.stat(), Ok(Some(_))))
     }
 
     /// Returns the parent of a path without one; the obstacle for its creation, if unknown, is a non-directory.

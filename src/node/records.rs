@@ -3,7 +3,8 @@
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
-use crate::document::{self, MachineConfig};
+use crate::document::Text;
+use crate::document::{self, DocumentError, MachineConfig};
 use crate::object::Kind;
 use crate::paths;
 use crate::root::{ResolveError, Root, RootError, RootPath};
@@ -67,15 +68,38 @@ impl Records {
 
     /// Reads the records, if the record probably equals one of some known configs.
     pub fn read_knowing(root: &Root, known: &[&MachineConfig]) -> Result<Self, RootError> {
+        Self::read_by(root, known, document::parse)
+    }
+
+    /// Reads the records, and calls `work` with the text of `currentconfig` on another processor while it is parsed.
+    /// Returns `None` in place of the result of `work` where it was not called: without a second processor or a record.
+    pub fn read_beside<T: Send>(
+        root: &Root,
+        work: impl FnOnce(&Text) -> T + Send,
+    ) -> Result<(Option<T>, Self), RootError> {
+        let mut done = None;
+        let records = Self::read_by(root, &[], |bytes, origin| {
+            let (found, parsed) = document::parse_beside(bytes, origin, work);
+            done = found;
+            parsed
+        });
+        Ok((done, records?))
+    }
+
+    fn read_by(
+        root: &Root,
+        known: &[&MachineConfig],
+        parse: impl FnOnce(Vec<u8>, &str) -> Result<MachineConfig, DocumentError>,
+    ) -> Result<Self, RootError> {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
-        let (current_config, json) = recorded(root, paths::CURRENT_CONFIG, known)?;
+        let (current_config, json) = recorded(root, paths::CURRENT_CONFIG, known, parse)?;
         let readable = json && matches!(current_config, Recorded::Present(_));
         Ok(Self {
             unreadable: if readable { None } else { unreadable(root)? },
             current_config,
             written: written(root),
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
-            mcs_content: recorded(root, paths::MCS_CONTENT, known)?.0,
+            mcs_content: recorded(root, paths::MCS_CONTENT, known, document::parse)?.0,
             node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
             first_boot_over: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?,
             encapsulated: root.exists(&RootPath::fixed(paths::ENCAPSULATED))?,
@@ -192,6 +216,7 @@ fn recorded(
     root: &Root,
     file: &'static str,
     known: &[&MachineConfig],
+    parse: impl FnOnce(Vec<u8>, &str) -> Result<MachineConfig, DocumentError>,
 ) -> Result<(Recorded, bool), RootError> {
     let read = || -> Result<_, RootError> {
         if let Some(same) = same(root, file, known)? {
@@ -211,7 +236,7 @@ fn recorded(
         Err(error) => return Err(error),
     };
     let json = bytes.trim_ascii_start().starts_with(b"{");
-    let recorded = match document::parse(bytes, &format!("/{file}")) {
+    let recorded = match parse(bytes, &format!("/{file}")) {
         Ok(config) => {
             // The record as it is on disk, not a text that was translated to JSON, or with blanks around it.
             let size = config.record.len() as u64;

@@ -8,14 +8,9 @@ use crate::root::{EntryType, Place, Root, RootError, RootPath, sha256};
 use crate::sys::parallel;
 use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_text};
 
-/// Reads what decides the enablement of the units in `interest`. Links in directories where links change go to
-/// `observer` too.
-pub(super) fn observe_units(
-    root: &Root,
-    interest: &Interest,
-    node: &mut NodeState,
-    observer: &mut Observer<'_>,
-) -> Result<(), RootError> {
+/// Lists the unit directories, without the contents of their files, and reads the presets. Links in directories where
+/// links change go to `observer` too.
+pub(super) fn list_units(root: &Root, observer: &mut Observer<'_>) -> Result<UnitTree, RootError> {
     let mut tree = UnitTree::new();
     for dir in &mut tree.dirs {
         if let Ok(path) = RootPath::parse(&dir.path) {
@@ -28,6 +23,16 @@ pub(super) fn observe_units(
             presets.files = preset_files(root, &path)?;
         }
     }
+    Ok(tree)
+}
+
+/// Reads the contents that decide the enablement of the units in `interest` into the listed units of `node`.
+pub(super) fn read_contents(
+    interest: &Interest,
+    node: &mut NodeState,
+    observer: &mut Observer<'_>,
+) -> Result<(), RootError> {
+    let mut tree = std::mem::take(&mut node.units);
     add_unchanged(&mut tree, interest, node);
     let units: Vec<&str> = interest.units.iter().map(String::as_str).collect();
     let mut read = |path: &str| read_entry(observer, path);

@@ -1,12 +1,13 @@
 //! Work on many things at once: as many threads as there are processors, where there is enough for each.
 
 use std::io::{self, Read};
+use std::panic::resume_unwind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, Scope, ScopedJoinHandle};
 
-use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 
 /// More are not worth their start; a disk has one queue.
@@ -33,21 +34,99 @@ fn allowed_processors() -> usize {
     })
 }
 
-/// Calls `work` on a thread of its own and `here` on this one, and gives both results. With one processor, or where the
+/// The threads of this module that are at work, beside the first thread of the program. With more threads than processors,
+/// the one that the others wait for would have to take turns.
+static WORKING: WorkingThreads = WorkingThreads(AtomicUsize::new(0));
+
+/// A count of threads that are at work.
+struct WorkingThreads(AtomicUsize);
+
+impl WorkingThreads {
+    /// Counts one more, until the result is dropped; `None` if there are `most` already.
+    fn add(&self, most: usize) -> Option<WorkingThread<'_>> {
+        let one_more = |working: usize| (working < most).then_some(working + 1);
+        let added = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        added.is_ok().then(|| WorkingThread(self))
+    }
+}
+
+struct WorkingThread<'c>(&'c WorkingThreads);
+
+impl Drop for WorkingThread<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Starts `work` on a thread of its own; `None` where no processor is free, or the system gives no thread.
+fn start<'scope, A: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> A + Send + 'scope,
+) -> Option<ScopedJoinHandle<'scope, A>> {
+    let working = WORKING.add(processors() - 1)?;
+    let here = sched_getcpu().ok();
+    let work = move || {
+        let _until_done = working;
+        // Without it the threads share a processor for some time.
+        let _ = here.map(leave_processor);
+        work()
+    };
+    let started = thread::Builder::new().spawn_scoped(scope, work).ok();
+    // The new thread may wait for this processor, and leaves it as soon as it gets it.
+    thread::yield_now();
+    started
+}
+
+/// Moves this thread away from a processor, if it is there, and returns the one where it was then. Afterwards it may run on
+/// all of its processors again.
+///
+/// The kernels of some virtual machines keep a new thread for milliseconds on the processor of the thread that started
+/// it, although another one is idle.
+fn leave_processor(processor: usize) -> nix::Result<usize> {
+    let found = sched_getcpu()?;
+    if found != processor {
+        return Ok(found);
+    }
+    let this = Pid::from_raw(0);
+    let all = sched_getaffinity(this)?;
+    let mut others = all;
+    others.unset(processor)?;
+    // The kernel refuses a mask without a processor.
+    sched_setaffinity(this, &others)?;
+    let moved_to = sched_getcpu();
+    sched_setaffinity(this, &all)?;
+    moved_to
+}
+
+/// Waits for a thread and gives its result.
+fn wait_for<A>(thread: ScopedJoinHandle<'_, A>) -> A {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Calls `work` on a thread of its own and `here` on this one, and gives both results. Where no processor is free, or the
 /// system gives no thread, `work` comes first, on this one.
 pub fn both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -> (A, B) {
-    if processors() < 2 {
-        return (work(), here());
-    }
-    thread::scope(|scope| {
-        let Ok(other) = thread::Builder::new().spawn_scoped(scope, &work) else {
-            return (work(), here());
-        };
-        let here = here();
-        match other.join() {
-            Ok(done) => (done, here),
-            Err(panic) => std::panic::resume_unwind(panic),
+    thread::scope(|scope| match start(scope, &work) {
+        None => (work(), here()),
+        Some(other) => {
+            let here = here();
+            (wait_for(other), here)
         }
+    })
+}
+
+/// Calls `work` on a thread of its own and `here` on this one, and gives both results. `work` is not called where no
+/// processor is free, or the system gives no thread.
+pub fn beside<A: Send, B>(
+    work: impl FnOnce() -> A + Send,
+    here: impl FnOnce() -> B,
+) -> (Option<A>, B) {
+    thread::scope(|scope| {
+        let other = start(scope, work);
+        let here = here();
+        (other.map(wait_for), here)
     })
 }
 
@@ -74,16 +153,12 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     };
     let take_all = || std::iter::from_fn(take).collect::<Vec<_>>();
     let mut done = thread::scope(|scope| {
-        // Where the system gives no more threads, the others take the parts.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, take_all).ok();
-        let others: Vec<_> = (1..threads).filter_map(start).collect();
+        // The parts of a thread that cannot be started are taken by the others.
+        let others: Vec<_> = (1..threads).map_while(|_| start(scope, take_all)).collect();
         let mut done = take_all();
-        for other in others {
-            match other.join() {
-                Ok(parts) => done.extend(parts),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
+        others
+            .into_iter()
+            .for_each(|other| done.extend(wait_for(other)));
         done
     });
     done.sort_unstable_by_key(|(at, _)| *at);
@@ -113,7 +188,6 @@ pub fn read_pieces(
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     if expected >= LARGE
-        && processors() > 1
         && let Some(read) = read_ahead(&mut reader, &mut take)
     {
         return read;
@@ -137,20 +211,20 @@ pub fn read_pieces(
     }
 }
 
-/// Does the same with a thread that reads. Returns `None` where the system gives none, and nothing is read.
+/// Does the same with a thread that reads. Returns `None` where there is none for it, and nothing is read.
 fn read_ahead(
     reader: &mut (impl Read + Send),
     take: &mut impl FnMut(&[u8]) -> io::Result<()>,
 ) -> Option<io::Result<()>> {
     let (full, pieces) = sync_channel::<(Vec<u8>, usize)>(PIECES);
     let (used, empty) = sync_channel::<Vec<u8>>(PIECES);
-    for _ in 0..PIECES {
-        // There is room for all of them, and the other end is here.
-        let _ = used.send(vec![0; PIECE]);
-    }
     thread::scope(|scope| {
         let read = move || send_pieces(reader, &empty, &full);
-        let reading = thread::Builder::new().spawn_scoped(scope, read).ok()?;
+        let reading = start(scope, read)?;
+        for _ in 0..PIECES {
+            // There is room for all of them; where the reader is done already, it needs none.
+            let _ = used.send(vec![0; PIECE]);
+        }
         let taken = pieces.iter().try_for_each(|(piece, n)| {
             take(piece.get(..n).unwrap_or_default())?;
             // The reader is done, or waits for it.
@@ -158,10 +232,8 @@ fn read_ahead(
             Ok(())
         });
         drop((pieces, used));
-        Some(match reading.join() {
-            Ok(read) => taken.and(read),
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+        let read = wait_for(reading);
+        Some(taken.and(read))
     })
 }
 
@@ -237,6 +309,46 @@ mod tests {
             let taken = read_pieces(io::repeat(1), expected, |_| Err(io::Error::other("taking")));
             assert_eq!(taken.unwrap_err().to_string(), "taking");
         }
+    }
+
+    #[test]
+    fn a_thread_leaves_a_processor_and_may_come_back() {
+        thread::spawn(|| {
+            let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
+            let here = sched_getcpu().unwrap();
+            let moved_to = leave_processor(here);
+            match processors() {
+                1 => assert!(moved_to.is_err(), "there is no other processor"),
+                _ => assert_ne!(moved_to.unwrap(), here),
+            }
+            assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), before);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn both_results_of_work_and_here_are_given() {
+        assert_eq!(both(|| 1, || 2), (1, 2));
+        let (done, here) = beside(|| 1, || 2);
+        assert_eq!(here, 2);
+        assert!(done.is_none_or(|done| done == 1));
+    }
+
+    #[test]
+    fn no_more_threads_are_started_than_there_are_processors() {
+        let working = WorkingThreads(AtomicUsize::new(0));
+        let first = working.add(2);
+        let second = working.add(2);
+        assert!(first.is_some() && second.is_some());
+        for _ in 0..3 {
+            assert!(working.add(2).is_none());
+        }
+        drop(first);
+        let third = working.add(2);
+        assert!(third.is_some() && working.add(2).is_none());
+        drop((second, third));
+        assert!(working.add(0).is_none() && working.add(1).is_some());
     }
 
     #[test]

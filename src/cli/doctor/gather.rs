@@ -35,7 +35,6 @@ use crate::node::{
 };
 use crate::object::Kind;
 use crate::paths;
-use crate::plan::Options;
 use crate::render;
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached};
@@ -331,8 +330,7 @@ fn disks(root: &Root) -> Result<Vec<Disk>> {
 fn compared(session: &Session<'_>) -> ConfigComparison {
     let config = &session.chosen.config;
     // The plan knows directories and links that differ.
-    let plan = session.changes(Options::default());
-    let drifts = session.drifts(&plan);
+    let (_, drifts) = session.compare();
     let node = &session.node;
     let emptied = session.desired.files.iter().filter(|file| {
         let on_disk = node.object(&file.path).map(|object| &object.kind);

@@ -24,7 +24,7 @@ use crate::node::Host;
 use crate::node::host::kernel_command_line;
 use crate::paths;
 use crate::plan::fit::Accepted;
-use crate::plan::{Options, PlanRequest, PlanScope};
+use crate::plan::{PlanRequest, PlanScope};
 use crate::report::console;
 use crate::report::firstboot as told;
 use crate::root::{Root, RootPath};
@@ -263,7 +263,7 @@ impl Attempt<'_> {
             self.phase = "verifying";
             session.observe_again()?;
         }
-        let left = session.drifts(&session.changes(Options::default()));
+        let (_, left) = session.compare();
         if let Some(first) = left.first() {
             log::warn!(
                 "{name} is applied, but verify still finds {} differences, the first at {}",

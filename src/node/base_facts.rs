@@ -1,0 +1,65 @@
+//! Facts that no config decides. They can be read while a config is still being parsed.
+
+use super::observer::SeenObjects;
+use super::{Accounts, Host, Labels, Machine, Observer, Os, units};
+use crate::root::{Hold, Mount, Root, RootError, hold_of, mount_of};
+use crate::systemd::{Support, UnitTree};
+
+/// The facts of a node that do not depend on a config.
+#[derive(Debug)]
+pub struct BaseFacts {
+    /// The mount of the root directory.
+    pub(super) root_mount: Mount,
+    /// The mount id and the flags of the root directory.
+    pub(super) root_hold: Hold,
+    /// The machine.
+    pub machine: Machine,
+    /// Facts about process and root.
+    pub(super) host: Host,
+    /// The abilities of the root's systemd.
+    pub(super) systemd: Support,
+    /// Users and groups.
+    pub(super) accounts: Accounts,
+    /// The operating system, from files.
+    pub(super) os: Os,
+    /// The SELinux policy of the root.
+    pub(super) labels: Labels,
+    /// Unit directories without the contents of their files, and presets.
+    pub(super) units: UnitTree,
+    /// The enablement links among them, and the directories of these links.
+    pub(super) links: SeenObjects,
+}
+
+impl BaseFacts {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn observe(root: &Root) -> Result<Self, RootError> {
+        let at_root = |errno: nix::errno::Errno| RootError {
+            path: "/".into(),
+            cause: errno.into(),
+        };
+        let root_mount = mount_of(root.as_fd()).map_err(at_root)?;
+        let root_hold = hold_of(root.as_fd()).map_err(at_root)?;
+        let host = Host::observe(root)?;
+        let systemd = units::systemd_support(root)?;
+        let accounts = Accounts::read(root)?;
+        let os = Os::observe(root, &host)?;
+        let labels = Labels::read(root);
+        let mut observer = Observer::new(root, root_hold.mount, labels.usable());
+        let units = units::list_units(root, &mut observer)?;
+        Ok(Self {
+            root_mount,
+            root_hold,
+            machine: Machine::observe(root)?,
+            host,
+            systemd,
+            accounts,
+            os,
+            labels,
+            units,
+            links: observer.seen(),
+        })
+    }
+}
