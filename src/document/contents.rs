@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
@@ -408,41 +409,57 @@ const IS_PLAIN: [bool; 256] = {
     table
 };
 
-/// Decodes and validates percent-encoding in one pass: much of a config is written like this.
-fn percent_decoded(payload: &[u8]) -> Result<Vec<u8>, ContentsError> {
-    let digit = |c: u8| {
-        char::from(c)
-            .to_digit(16)
-            .and_then(|d| u8::try_from(d).ok())
-    };
-    let mut decoded = Vec::with_capacity(payload.len());
-    let mut rest = payload;
-    loop {
-        let is_special = |byte: &u8| !IS_PLAIN[usize::from(*byte)];
-        let plain = rest.iter().position(is_special).unwrap_or(rest.len());
-        let (run, special) = rest.split_at(plain);
-        decoded.extend_from_slice(run);
-        let tail = match special {
-            [] => return Ok(decoded),
-            [b'%', tail @ ..] => tail,
-            _ => {
-                return Err(ContentsError::DataUrl(
-                    "it holds a character that must be percent-encoded",
-                ));
-            }
-        };
-        let two = match tail {
-            [a, b, after @ ..] => digit(*a).zip(digit(*b)).zip(Some(after)),
-            _ => None,
-        };
-        let Some(((high, low), after)) = two else {
-            return Err(ContentsError::DataUrl(
-                "`%` is not followed by two hex digits",
-            ));
-        };
-        decoded.push(high << 4 | low);
-        rest = after;
+/// The values of the hex digits by their bytes; [`NO_DIGIT`] for all others.
+const DIGITS: [u8; 256] = {
+    let mut digits = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        digits[b"0123456789abcdef"[value as usize] as usize] = value;
+        digits[b"0123456789ABCDEF"[value as usize] as usize] = value;
+        value += 1;
     }
+    digits
+};
+
+const NO_DIGIT: u8 = 16;
+
+/// Decodes and validates percent-encoding in one pass: much of a config is written like this, with an escape for every fifth
+/// byte or so.
+fn percent_decoded(payload: &[u8]) -> Result<Vec<u8>, ContentsError> {
+    let mut decoded = vec![0; payload.len()];
+    let mut rest = payload.iter();
+    let mut count = 0;
+    for place in &mut decoded {
+        let Some(&byte) = rest.next() else { break };
+        *place = if IS_PLAIN[usize::from(byte)] {
+            byte
+        } else {
+            escaped_byte(byte, &mut rest)?
+        };
+        count += 1;
+    }
+    decoded.truncate(count);
+    Ok(decoded)
+}
+
+/// Returns the byte of an escape that begins with `first`; the two after it are taken from `rest`.
+fn escaped_byte(first: u8, rest: &mut slice::Iter<'_, u8>) -> Result<u8, ContentsError> {
+    if first != b'%' {
+        return Err(ContentsError::DataUrl(
+            "it holds a character that must be percent-encoded",
+        ));
+    }
+    let mut digit = || {
+        rest.next()
+            .map_or(NO_DIGIT, |byte| DIGITS[usize::from(*byte)])
+    };
+    let (high, low) = (digit(), digit());
+    if high == NO_DIGIT || low == NO_DIGIT {
+        return Err(ContentsError::DataUrl(
+            "`%` is not followed by two hex digits",
+        ));
+    }
+    Ok(high << 4 | low)
 }
 
 #[cfg(test)]
@@ -574,6 +591,19 @@ mod tests {
             let url = format!("data:,{text}");
             let decoded = data_url(&url).unwrap();
             prop_assert_eq!(decoded, bytes);
+        }
+
+        #[test]
+        fn escapes_among_plain_bytes_come_back(bytes in proptest::collection::vec(any::<(u8, bool)>(), 0..60)) {
+            let written = bytes.iter().map(|(byte, lower)| match IS_PLAIN[usize::from(*byte)] {
+                true => char::from(*byte).to_string(),
+                false if *lower => format!("%{byte:02x}"),
+                false => format!("%{byte:02X}"),
+            });
+            let payload: String = written.collect();
+            let decoded = data_url(&format!("data:,{payload}")).unwrap();
+            prop_assert_eq!(&decoded, &percent_encoding::percent_decode_str(&payload).collect::<Vec<u8>>());
+            prop_assert_eq!(decoded, bytes.iter().map(|(byte, _)| *byte).collect::<Vec<u8>>());
         }
     }
 }

@@ -38,8 +38,9 @@ pub struct DesiredFile {
     pub sha256: HexDigest,
     /// The place in the document.
     pub origin: String,
-    /// Properties that only a bare Ignition config can leave open; the daemon always writes the whole file.
-    pub bare: Option<BareFile>,
+    /// Properties that only a bare Ignition config can leave open; the daemon always writes the whole file. Boxed, as there
+    /// may be many files, and a MachineConfig has none of these.
+    pub bare: Option<Box<BareFile>>,
 }
 
 /// Properties of a file of a bare Ignition config beyond its contents (docs/ignition.md: Nodes).
@@ -324,7 +325,7 @@ fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<Desired
         sha256,
         origin: at.to_owned(),
         bare: if config.bare {
-            Some(bare_file(file, config, &refuse)?)
+            Some(bare_file(file, config, &refuse)?.into())
         } else {
             None
         },

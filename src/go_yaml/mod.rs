@@ -359,11 +359,32 @@ impl<'s> Writer<'s> {
 
 /// Returns true if text has only ASCII letters and signs, no blank, and needs no quotes because of them.
 fn is_one_word(text: &str) -> bool {
-    let (graphic, colons) = text.bytes().fold((true, false), |(graphic, _), b| {
-        (graphic & b.is_ascii_graphic(), b == b':')
-    });
     let opens = |c: char| "-?:#,[]{}&*!|>'\"%@`.".contains(c);
-    graphic && !colons && !text.is_empty() && !text.starts_with(opens)
+    !text.is_empty()
+        && !text.ends_with(':')
+        && !text.starts_with(opens)
+        && is_graphic(text.as_bytes())
+}
+
+/// Returns true if all bytes are ASCII letters and signs: eight at once, as this is asked for every byte of a config.
+fn is_graphic(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    words
+        .iter()
+        .all(|word| are_graphic(u64::from_ne_bytes(*word)))
+        && rest.iter().all(u8::is_ascii_graphic)
+}
+
+/// Returns true if each of the eight bytes is in `!`..=`~`.
+fn are_graphic(word: u64) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = ONES * 0x80;
+    // Without the highest bit no byte carries into the next one: the sums have it where a byte is `!` or above, and where
+    // it is the delete character.
+    let low = word & !HIGH;
+    let from_first = low + ONES * (0x80 - b'!' as u64);
+    let above_last = low + ONES * (0x80 - 0x7f);
+    from_first & !above_last & !word & HIGH == HIGH
 }
 
 /// The wanted style, or the next one that can hold the text.
@@ -527,6 +548,20 @@ mod tests {
         writer.write_node(&YamlNode::from(value), false);
         writer.end();
         text
+    }
+
+    #[test]
+    fn each_byte_counts_wherever_it_is_among_the_eight() {
+        for byte in 0..=u8::MAX {
+            for at in 0..8 {
+                for filling in [b'!', b'~'] {
+                    let mut word = [filling; 8];
+                    word[at] = byte;
+                    let graphic = are_graphic(u64::from_ne_bytes(word));
+                    assert_eq!(graphic, byte.is_ascii_graphic(), "{word:x?}");
+                }
+            }
+        }
     }
 
     #[test]

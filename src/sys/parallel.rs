@@ -144,8 +144,9 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     if threads < 2 {
         return vec![work(items)];
     }
-    let size = items.len().div_ceil(threads * PARTS).max(least);
-    let parts: Vec<&[T]> = items.chunks(size).collect();
+    // As many for each thread: with one part more, the others wait for the thread that takes it.
+    let count = most.min(threads * PARTS).next_multiple_of(threads);
+    let parts: Vec<&[T]> = items.chunks(items.len().div_ceil(count)).collect();
     let next = AtomicUsize::new(0);
     let take = || {
         let at = next.fetch_add(1, Ordering::Relaxed);

@@ -16,6 +16,7 @@ mod meanwhile;
 mod nodes;
 mod originals;
 mod passwd;
+mod processors;
 mod real_configs;
 mod right_config;
 mod semantics;
