@@ -132,9 +132,11 @@ const LARGE: usize = 1 << 16;
 /// A config of this size (4 MiB), which no API stores, is hashed after it was parsed: both at once take more memory.
 const HUGE: usize = 4 << 20;
 
-/// What another processor did while the recorded config was parsed.
+/// Results of another processor from the time while the recorded config was parsed.
 struct Ahead {
+    /// The time before the facts were read.
     begun: Instant,
+    /// The facts of the node that no config decides.
     base: Result<BaseFacts, RootError>,
     /// The text of the record, and how the hash in its name stands to its contents.
     hashed: Option<(Text, NameHash)>,
@@ -150,7 +152,7 @@ impl Ahead {
         }
     }
 
-    /// Gives the facts if they are recent, and the hash. A config from the network or from a pipe may take minutes.
+    /// Returns the facts if they are recent, and the hash. A config from the network or from a pipe may take minutes.
     fn take(self) -> Result<(Option<BaseFacts>, Option<(Text, NameHash)>)> {
         let base = (self.begun.elapsed() < RECENT).then_some(self.base);
         let base = base.transpose().context("looking at the node")?;

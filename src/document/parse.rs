@@ -235,7 +235,7 @@ fn parse_enveloped(
     if text.len() < LARGE {
         return parse_alone(text, envelope, prefix, origin, || sha256(text.as_bytes()));
     }
-    // The digest is over the whole text, and does not depend on parsing.
+    // The digest is over the whole text, and does not depend on parsing. A bare config makes its own.
     let (digest, parsed) = parallel::both(
         || sha256(text.as_bytes()),
         || parse_alone(text, envelope, prefix, origin, String::new),
