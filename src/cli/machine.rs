@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::node::Machine;
+use crate::node::{Machine, has_system};
 use crate::notice::Notice;
 use crate::plan::{no_system, wrong_machine};
 use crate::report::plan::Heading;
@@ -21,6 +21,9 @@ pub(super) fn expect_node(root: &Root, meant: bool) -> Result<()> {
 
 /// Refuses a directory that holds no system.
 pub(super) fn expect_system(root: &Root) -> Result<()> {
+    if has_system(root) {
+        return Ok(());
+    }
     refuse(no_system(&observe_machine(root)?))
 }
 

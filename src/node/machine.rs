@@ -62,11 +62,7 @@ impl Machine {
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let host = Host::observe(root)?;
         let release = OsRelease::read(root)?;
-        // An unreadable path is no trace.
-        let exists = |path: &str| {
-            let path = RootPath::parse(&format!("/{path}"));
-            path.is_ok_and(|path| root.exists(&path).unwrap_or_default())
-        };
+        let exists = |path: &str| exists(root, path);
         let record = || RECORDS.into_iter().chain(RUNS).find(|path| exists(path));
         let history = RootPath::fixed(paths::HISTORY);
         let kept = || root.list(&history).is_ok_and(|runs| !runs.is_empty());
@@ -81,11 +77,22 @@ impl Machine {
             is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
             composefs: booted::composefs_traces(root, &host)?,
             record: record.map(|path| format!("/{path}")),
-            has_system: exists("etc") || exists("usr"),
+            has_system: has_system(root),
             is_etc: ["passwd", "machine-id", "hostname"].into_iter().any(exists),
             has_host: exists("host/etc"),
         })
     }
+}
+
+/// Returns true if there is an `/etc` or a `/usr`.
+pub fn has_system(root: &Root) -> bool {
+    exists(root, "etc") || exists(root, "usr")
+}
+
+/// Returns true if there is something at a path. An unreadable path is no trace.
+fn exists(root: &Root, path: &str) -> bool {
+    let path = RootPath::parse(&format!("/{path}"));
+    path.is_ok_and(|path| root.exists(&path).unwrap_or_default())
 }
 
 /// Returns the machine's name; for another root only from its files, as the kernel's name is that of this machine. An

@@ -65,6 +65,7 @@ use crate::command::CommandRunner;
 use crate::command::rpm::{self, Ownership};
 use crate::object::{Flags, Object, Stamp};
 use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold_of};
+use crate::sys::parallel;
 use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
@@ -72,7 +73,7 @@ pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 pub use base_facts::BaseFacts;
 pub use host::Host;
 pub use labels::{Labels, Mislabelled};
-pub use machine::Machine;
+pub use machine::{Machine, has_system};
 pub use neighbours::Neighbours;
 use observer::{Observer, SeenObjects};
 pub use os::Os;
@@ -184,6 +185,9 @@ pub fn observe(
     observe_with(root, BaseFacts::observe(root)?, interest, runner)
 }
 
+/// All processors share the look at so many originals; at fewer, one looks while another reads the contents of units.
+const SHARED: usize = 512;
+
 /// Reads the facts in `interest` that `base` does not have yet.
 ///
 /// # Errors
@@ -224,13 +228,9 @@ pub fn observe_with(
         packaged: BTreeMap::new(),
     };
     let labels = node.labels.usable();
-    node.take(observer::look(
-        root,
-        root_hold.mount,
-        labels,
-        std::mem::take(&mut interest.paths),
-        std::mem::take(&mut interest.originals),
-    )?);
+    let mount = root_hold.mount;
+    let paths = std::mem::take(&mut interest.paths);
+    node.take(observer::look(root, mount, labels, paths)?);
     for path in &interest.in_the_way {
         node.observe_below(root, path)?;
     }
@@ -240,8 +240,18 @@ pub fn observe_with(
         }
     }
     node.take(vec![base.links]);
-    let mut observer = Observer::going_on(root, root_hold.mount, &node);
-    units::read_contents(&interest, &mut node, &mut observer)?;
+    let mut observer = Observer::going_on(root, mount, &node);
+    let originals = std::mem::take(&mut interest.originals);
+    let look = || observer::look_at_originals(root, mount, labels, &originals);
+    let mut read = || units::read_contents(&interest, &mut node, &mut observer);
+    let (originals, contents) = if originals.len() < SHARED {
+        parallel::both(look, read)
+    } else {
+        let read = read();
+        (look(), read)
+    };
+    contents?;
+    node.take(originals?);
     node.take(vec![observer.seen()]);
     if node.host.live {
         node.packaged = ask_rpm(&node, &interest, runner);
@@ -327,8 +337,7 @@ impl NodeState {
             path: "/".into(),
             cause: errno.into(),
         })?;
-        let none = BTreeSet::new();
-        let seen = observer::look(root, hold.mount, self.labels.usable(), paths, none)?;
+        let seen = observer::look(root, hold.mount, self.labels.usable(), paths)?;
         self.take(seen);
         Ok(())
     }

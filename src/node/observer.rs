@@ -53,35 +53,42 @@ struct Parent {
     obstacle: Option<ResolveError>,
 }
 
-/// Reads all `paths`, and the copies and stamps of the daemon's for `originals`; their labels too if they matter. Returns
-/// parts of the results, in order.
+/// Reads all `paths`; their labels too if they matter. Returns parts of the results, in order.
 pub(super) fn look(
     root: &Root,
     root_mount: u64,
     labels: bool,
     paths: BTreeSet<RootPath>,
-    originals: BTreeSet<RootPath>,
 ) -> Result<Vec<SeenObjects>, RootError> {
     let new = || Observer::new(root, root_mount, labels);
-    let mut seen = look_in_parts(paths, PART, new, |observer, path| observer.object(path))?;
+    let paths: Vec<RootPath> = paths.into_iter().collect();
+    look_in_parts(&paths, PART, new, |observer, path| observer.object(path))
+}
+
+/// Reads the copies and stamps of the daemon's for `originals`, in the same way.
+pub(super) fn look_at_originals(
+    root: &Root,
+    root_mount: u64,
+    labels: bool,
+    originals: &BTreeSet<RootPath>,
+) -> Result<Vec<SeenObjects>, RootError> {
+    let new = || Observer::new(root, root_mount, labels);
+    let originals: Vec<&RootPath> = originals.iter().collect();
     // Most of these paths are of nothing: none is kept.
-    let beside = |observer: &mut Observer<'_>, path: &RootPath| {
+    look_in_parts(&originals, PART / 3, new, |observer, path| {
         let mut paths = OriginalPaths::of_path(path).paths();
         paths.try_for_each(|path| observer.object(&path))
-    };
-    seen.extend(look_in_parts(originals, PART / 3, new, beside)?);
-    Ok(seen)
+    })
 }
 
 /// Calls `read` for each path, with an observer for each part of them. Returns what the observers saw, in order.
-fn look_in_parts<'r>(
-    paths: BTreeSet<RootPath>,
+fn look_in_parts<'r, P: Sync>(
+    paths: &[P],
     least: usize,
     new: impl Fn() -> Observer<'r> + Sync,
-    read: impl Fn(&mut Observer<'r>, &RootPath) -> Result<(), RootError> + Sync,
+    read: impl Fn(&mut Observer<'r>, &P) -> Result<(), RootError> + Sync,
 ) -> Result<Vec<SeenObjects>, RootError> {
-    let paths: Vec<RootPath> = paths.into_iter().collect();
-    let parts = parallel::in_parts(&paths, least, |part| {
+    let parts = parallel::in_parts(paths, least, |part| {
         let mut observer = new();
         let mut part = part.iter();
         part.try_for_each(|path| read(&mut observer, path))
