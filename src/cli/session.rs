@@ -138,6 +138,8 @@ struct Ahead {
     begun: Instant,
     /// The facts of the node that no config decides.
     base: Result<BaseFacts, RootError>,
+    /// The machine.
+    machine: Result<Machine>,
     /// The text of the record, and how the hash in its name stands to its contents.
     hashed: Option<(Text, NameHash)>,
 }
@@ -148,15 +150,14 @@ impl Ahead {
         Self {
             begun: Instant::now(),
             base: BaseFacts::observe(root),
+            machine: machine::observe_machine(root),
             hashed: is_worth_it.then(|| (text.clone(), render::name_hash_of(text))),
         }
     }
 
-    /// Returns the facts if they are recent, and the hash. A config from the network or from a pipe may take minutes.
-    fn take(self) -> Result<(Option<BaseFacts>, Option<(Text, NameHash)>)> {
-        let base = (self.begun.elapsed() < RECENT).then_some(self.base);
-        let base = base.transpose().context("looking at the node")?;
-        Ok((base, self.hashed))
+    /// Returns true as long as the node is hardly another one: a config from the network or from a pipe may take minutes.
+    fn is_recent(&self) -> bool {
+        self.begun.elapsed() < RECENT
     }
 }
 
@@ -327,8 +328,12 @@ impl<'a> Session<'a> {
         records: Records,
         chosen: Chosen,
     ) -> Result<Self> {
-        let (base, hashed) = ahead.map(Ahead::take).transpose()?.unwrap_or_default();
-        let machine = base.as_ref().map(|base| base.machine.clone());
+        let ahead = ahead.filter(Ahead::is_recent);
+        let (base, machine, hashed) = match ahead {
+            Some(ahead) => (Some(ahead.base), Some(ahead.machine?), ahead.hashed),
+            None => (None, None, None),
+        };
+        let base = base.transpose().context("looking at the node")?;
         let desired = Arc::new(Desired::from_config(&chosen.config));
         let baseline = records.baseline().config().filter(|_| !desired.bare);
         let old = baseline.map(|old| {

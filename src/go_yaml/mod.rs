@@ -380,10 +380,10 @@ fn are_graphic(word: u64) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = ONES * 0x80;
     // Without the highest bit no byte carries into the next one: the sums have it where a byte is `!` or above, and where
-    // it is the delete character.
+    // it is above `~`.
     let low = word & !HIGH;
     let from_first = low + ONES * (0x80 - b'!' as u64);
-    let above_last = low + ONES * (0x80 - 0x7f);
+    let above_last = low + ONES * (0x7f - b'~' as u64);
     from_first & !above_last & !word & HIGH == HIGH
 }
 

@@ -1,7 +1,7 @@
 //! Facts that no config decides. They can be read while a config is still being parsed.
 
 use super::observer::SeenObjects;
-use super::{Accounts, Host, Labels, Machine, Observer, Os, units};
+use super::{Accounts, Host, Labels, Observer, Os, units};
 use crate::root::{Hold, Mount, Root, RootError, hold_of, mount_of};
 use crate::systemd::{Support, UnitTree};
 
@@ -12,8 +12,6 @@ pub struct BaseFacts {
     pub(super) root_mount: Mount,
     /// The mount id and the flags of the root directory.
     pub(super) root_hold: Hold,
-    /// The machine.
-    pub machine: Machine,
     /// Facts about process and root.
     pub(super) host: Host,
     /// The abilities of the root's systemd.
@@ -52,7 +50,6 @@ impl BaseFacts {
         Ok(Self {
             root_mount,
             root_hold,
-            machine: Machine::observe(root)?,
             host,
             systemd,
             accounts,
