@@ -35,6 +35,7 @@ use crate::staging::deployments;
 use crate::staging::image_source::ImageSource;
 use crate::staging::quorum;
 use crate::staging::stage::{Over, Staging};
+use crate::sys::memory::Unverified;
 use crate::sys::privileges::Capability;
 use crate::text::count;
 use crate::time::now;
@@ -90,6 +91,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     }
     let mut told = JobsDone::default();
     let mut tried = None;
+    let mut unverified = None;
     if plan.is_empty() {
         lock.keep_parents();
     }
@@ -120,6 +122,8 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
             }
         };
         force(&session, &plan);
+        // The guard of a trial takes its changes back.
+        unverified = tried.is_none().then(Unverified::begin);
         if let Err(error) = session.observe_applied() {
             let config = &session.chosen.config.name;
             record_run(&session.root, ui.runner, &lock, Event::Apply, config);
@@ -150,6 +154,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         let config = &session.chosen.config.name;
         record_run(&session.root, ui.runner, &lock, Event::Apply, config);
     }
+    drop(unverified);
     if code == ExitCode::Done && plan.is_empty() && plan.os.is_empty() && !args.files_only {
         state::forget_failure(&session.root)?;
         deployments::settle_awaited(&session.root, session.runner);

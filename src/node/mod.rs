@@ -60,6 +60,7 @@ mod units;
 pub mod virtual_addresses;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::command::CommandRunner;
 use crate::command::rpm::{self, Ownership};
@@ -185,8 +186,9 @@ pub fn observe(
     observe_with(root, BaseFacts::observe(root)?, interest, runner)
 }
 
-/// All processors share the look at so many originals; at fewer, one looks while another reads the contents of units.
-const SHARED: usize = 512;
+/// So many originals are worth a thread that looks at them while this one reads the contents of units. From 512 on, all
+/// processors share the look at them.
+const BESIDE_UNITS: Range<usize> = 64..512;
 
 /// Reads the facts in `interest` that `base` does not have yet.
 ///
@@ -244,7 +246,7 @@ pub fn observe_with(
     let originals = std::mem::take(&mut interest.originals);
     let look = || observer::look_at_originals(root, mount, labels, &originals);
     let mut read = || units::read_contents(&interest, &mut node, &mut observer);
-    let (originals, contents) = if originals.len() < SHARED {
+    let (originals, contents) = if BESIDE_UNITS.contains(&originals.len()) {
         parallel::both(look, read)
     } else {
         let read = read();

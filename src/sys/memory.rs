@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::prctl::set_dumpable;
@@ -32,8 +32,16 @@ pub fn keep_private() -> Result<(), Errno> {
 #[derive(Debug)]
 pub struct Memory;
 
+/// What a run that has to end leaves behind: one of the three values below.
+static LEFT: AtomicU8 = AtomicU8::new(NOTHING);
+
+const NOTHING: u8 = 0;
+
 /// Names are being changed.
-static HALF_WAY: AtomicBool = AtomicBool::new(false);
+const HALF: u8 = 1;
+
+/// All changes are made, and on disk.
+const ALL: u8 = 2;
 
 /// As long as it lives, a run that has to end leaves something half-way.
 #[derive(Debug)]
@@ -42,14 +50,32 @@ pub struct HalfWay(());
 impl HalfWay {
     /// From here on.
     pub fn begin() -> Self {
-        HALF_WAY.store(true, Ordering::Relaxed);
+        LEFT.store(HALF, Ordering::Relaxed);
         Self(())
     }
 }
 
 impl Drop for HalfWay {
     fn drop(&mut self) {
-        HALF_WAY.store(false, Ordering::Relaxed);
+        LEFT.store(NOTHING, Ordering::Relaxed);
+    }
+}
+
+/// As long as it lives, a run that has to end has made its changes, and did not verify them.
+#[derive(Debug)]
+pub struct Unverified(());
+
+impl Unverified {
+    /// From here on.
+    pub fn begin() -> Self {
+        LEFT.store(ALL, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Unverified {
+    fn drop(&mut self) {
+        LEFT.store(NOTHING, Ordering::Relaxed);
     }
 }
 
@@ -88,12 +114,15 @@ const UNCHANGED: &str = "error: no memory is left for this program, or its limit
 const CHANGING: &str = "error: no memory is left for this program, and the run is half-way. Free some. \
                         Next: mco-rescue recover\n";
 
+const UNVERIFIED: &str = "warn: the config is applied, but no memory is left to verify it, or the limit is too low \
+                          (ulimit -v). Free some. Next: mco-rescue verify\n";
+
 /// Without memory nothing can be tidied up: `recover` does that from what is on disk.
 fn end() -> ! {
-    let (text, code) = if HALF_WAY.load(Ordering::Relaxed) {
-        (CHANGING, ExitCode::Incomplete)
-    } else {
-        (UNCHANGED, ExitCode::Error)
+    let (text, code) = match LEFT.load(Ordering::Relaxed) {
+        HALF => (CHANGING, ExitCode::Incomplete),
+        ALL => (UNVERIFIED, ExitCode::Done),
+        _ => (UNCHANGED, ExitCode::Error),
     };
     // SAFETY: the text is static, and both calls need no memory.
     unsafe {
