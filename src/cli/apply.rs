@@ -35,7 +35,7 @@ use crate::staging::deployments;
 use crate::staging::image_source::ImageSource;
 use crate::staging::quorum;
 use crate::staging::stage::{Over, Staging};
-use crate::sys::memory::Unverified;
+use crate::sys::memory::RunStage;
 use crate::sys::privileges::Capability;
 use crate::text::count;
 use crate::time::now;
@@ -123,7 +123,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         };
         force(&session, &plan);
         // The guard of a trial takes its changes back.
-        unverified = tried.is_none().then(Unverified::begin);
+        unverified = tried.is_none().then(RunStage::changed);
         if let Err(error) = session.observe_applied() {
             let config = &session.chosen.config.name;
             record_run(&session.root, ui.runner, &lock, Event::Apply, config);

@@ -22,7 +22,7 @@ use crate::report::events::{NodeEvent, RunEnd};
 use crate::report::recover::Started;
 use crate::root::{Root, RootPath};
 use crate::staging::lease::Lease;
-use crate::sys::memory::HalfWay;
+use crate::sys::memory::RunStage;
 use crate::sys::signals::{self, SignalAnswer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::time::now;
@@ -193,7 +193,7 @@ fn recover(
     ] {
         half_way |= root.exists(&RootPath::fixed(file))?;
     }
-    let _half_way = half_way.then(HalfWay::begin);
+    let _half_way = half_way.then(RunStage::changing);
     let _phase = half_way.then(|| {
         signals::answer(SignalAnswer::SeeStatus);
         progress::begin(Work::new("Recovering an interrupted run"))

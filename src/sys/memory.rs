@@ -32,50 +32,42 @@ pub fn keep_private() -> Result<(), Errno> {
 #[derive(Debug)]
 pub struct Memory;
 
-/// What a run that has to end leaves behind: one of the three values below.
-static LEFT: AtomicU8 = AtomicU8::new(NOTHING);
+/// How far the run is, for the message and the exit code of [`end`].
+static STAGE: AtomicU8 = AtomicU8::new(UNCHANGED_STAGE);
 
-const NOTHING: u8 = 0;
+/// Nothing is changed, or nothing is known of it.
+const UNCHANGED_STAGE: u8 = 0;
 
-/// Names are being changed.
-const HALF: u8 = 1;
+/// Names are being changed: a run that ends here is half-way.
+const CHANGING_STAGE: u8 = 1;
 
-/// All changes are made, and on disk.
-const ALL: u8 = 2;
+/// All changes are on disk, and not verified yet.
+const CHANGED_STAGE: u8 = 2;
 
-/// As long as it lives, a run that has to end leaves something half-way.
+/// A stage of a run. It lasts until this is dropped.
 #[derive(Debug)]
-pub struct HalfWay(());
+pub struct RunStage(());
 
-impl HalfWay {
-    /// From here on.
-    pub fn begin() -> Self {
-        LEFT.store(HALF, Ordering::Relaxed);
+impl RunStage {
+    /// Begins the stage in which names are changed.
+    pub fn changing() -> Self {
+        Self::begin(CHANGING_STAGE)
+    }
+
+    /// Begins the stage in which all changes are on disk, and not verified yet.
+    pub fn changed() -> Self {
+        Self::begin(CHANGED_STAGE)
+    }
+
+    fn begin(stage: u8) -> Self {
+        STAGE.store(stage, Ordering::Relaxed);
         Self(())
     }
 }
 
-impl Drop for HalfWay {
+impl Drop for RunStage {
     fn drop(&mut self) {
-        LEFT.store(NOTHING, Ordering::Relaxed);
-    }
-}
-
-/// As long as it lives, a run that has to end has made its changes, and did not verify them.
-#[derive(Debug)]
-pub struct Unverified(());
-
-impl Unverified {
-    /// From here on.
-    pub fn begin() -> Self {
-        LEFT.store(ALL, Ordering::Relaxed);
-        Self(())
-    }
-}
-
-impl Drop for Unverified {
-    fn drop(&mut self) {
-        LEFT.store(NOTHING, Ordering::Relaxed);
+        STAGE.store(UNCHANGED_STAGE, Ordering::Relaxed);
     }
 }
 
@@ -119,9 +111,9 @@ const UNVERIFIED: &str = "warn: the config is applied, but no memory is left to 
 
 /// Without memory nothing can be tidied up: `recover` does that from what is on disk.
 fn end() -> ! {
-    let (text, code) = match LEFT.load(Ordering::Relaxed) {
-        HALF => (CHANGING, ExitCode::Incomplete),
-        ALL => (UNVERIFIED, ExitCode::Done),
+    let (text, code) = match STAGE.load(Ordering::Relaxed) {
+        CHANGING_STAGE => (CHANGING, ExitCode::Incomplete),
+        CHANGED_STAGE => (UNVERIFIED, ExitCode::Done),
         _ => (UNCHANGED, ExitCode::Error),
     };
     // SAFETY: the text is static, and both calls need no memory.

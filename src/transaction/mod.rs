@@ -51,7 +51,7 @@ use crate::progress::{self, Work};
 use crate::reason::Reason;
 use crate::root::{Root, RootPath};
 use crate::sys::limits;
-use crate::sys::memory::HalfWay;
+use crate::sys::memory::RunStage;
 use crate::sys::parallel;
 use crate::sys::signals::{self, DeferredSignals, SignalAnswer};
 
@@ -172,7 +172,7 @@ pub fn run_transaction(
     if let Err(error) = run.has_descriptors().and_then(|()| run.name_journal()) {
         return Err(run.abandon_run(&error));
     }
-    let _half_way = HalfWay::begin();
+    let _changing = RunStage::changing();
     signals::answer(SignalAnswer::Finishing);
     freeze::freeze_cgroups(request.freeze);
     // Signals still wait, so that what is written of the run is not cut off.

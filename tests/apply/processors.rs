@@ -1,4 +1,4 @@
-//! What one processor finds, several find too: they share the work of a config that is large enough.
+//! Several processors share the work of a large config. The results are the same as with one processor.
 
 use std::fs;
 use std::io::Write;
