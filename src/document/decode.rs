@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::contents::is_packed;
 use super::finding::{Finding, Severity, path_below};
 use super::ignition::{DAEMON_MINOR, File, Ignition, NEWEST_MINOR};
+use super::json::Outline;
 use super::spec2::{self, Converted};
 use super::text::Text;
 use super::{fields, json};
@@ -46,11 +47,16 @@ fn locate_finding(converted: Option<&Converted>, mut finding: Finding) -> Findin
 /// # Errors
 /// Every error found while reading; `check` finds those of the rules.
 pub(super) fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
-    let outline = json::read_outline(text, at).map_err(|finding| vec![finding])?;
-    require_object(&outline, at).map_err(|finding| vec![finding])?;
-    let version = outline.pointer("/ignition/version");
-    let version = version.and_then(Value::as_str);
-    if !version.is_some_and(spec2::is_spec2) && !spec2::is_spec1(&outline) {
+    let outline = Outline::read(text, at).map_err(|finding| vec![finding])?;
+    if !matches!(outline, Outline::Object(_)) {
+        return Err(vec![not_an_object(outline.as_str(), at)]);
+    }
+    let version = version_in(&outline);
+    let is_spec2 = version
+        .and_then(Outline::as_str)
+        .is_some_and(spec2::is_spec2);
+    let is_spec1 = outline.get("ignitionVersion").is_some() && version.is_none();
+    if !is_spec2 && !is_spec1 {
         return decode_spec_3(text, outline, at);
     }
     let emptied = is_emptied(&outline);
@@ -63,7 +69,7 @@ pub(super) fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Findi
     };
     let json = Text::from(converted.config.to_string());
     let parsed = json.read_shared(|text| {
-        let outline = json::read_outline(text, at).map_err(|finding| vec![finding])?;
+        let outline = Outline::read(text, at).map_err(|finding| vec![finding])?;
         decode_spec_3(text, outline, at)
     });
     let mut parsed = parsed.map_err(locate)?;
@@ -84,25 +90,32 @@ pub(super) const UNPACK: &str = "it is base64 of gzip data: unpack it (base64 -d
 /// # Errors
 /// Another value.
 pub fn require_object(config: &Value, at: &str) -> Result<(), Finding> {
-    let packed = config.as_str().is_some_and(is_packed);
-    if config.is_object() {
-        return Ok(());
+    match config {
+        Value::Object(_) => Ok(()),
+        other => Err(not_an_object(other.as_str(), at)),
     }
-    let message = if packed {
+}
+
+fn not_an_object(text: Option<&str>, at: &str) -> Finding {
+    let message = if text.is_some_and(is_packed) {
         format!("is a text, where an Ignition config is an object; {UNPACK}")
     } else {
         "is not an object; give an Ignition config, such as {\"ignition\": {\"version\": \"3.5.0\"}}"
             .to_owned()
     };
-    Err(Finding::error(at, message))
+    Finding::error(at, message)
 }
 
-fn decode_spec_3(text: &str, mut outline: Value, at: &str) -> Result<Decoded, Vec<Finding>> {
+fn version_in<'o, 't>(outline: &'o Outline<'t>) -> Option<&'o Outline<'t>> {
+    outline.get("ignition")?.get("version")
+}
+
+fn decode_spec_3(text: &str, outline: Outline<'_>, at: &str) -> Result<Decoded, Vec<Finding>> {
     let minor = supported_minor(&outline, at).map_err(|finding| vec![finding])?;
     let emptied = is_emptied(&outline);
     json::check_objects(&outline, at).map_err(|finding| vec![finding])?;
-    let newer = fields::drop_newer(&mut outline, minor, at);
-    let duplicates = fields::find_duplicates(&outline, at);
+    let newer = fields::find_newer(&outline, minor, at);
+    let duplicates = fields::find_duplicates(&outline, minor, at);
     // Of many files it is as large as the config itself: one after the other they take half of the memory.
     drop(outline);
     let mut unknown = Vec::new();
@@ -144,7 +157,7 @@ fn measure_files(files: &[File]) {
 /// Reads a config again, without the fields that are newer than its version.
 fn without_newer(text: &str, minor: u64, at: &str) -> Result<Ignition, Finding> {
     let mut value: Value = serde_json::from_str(text).map_err(|e| json::syntax_finding(at, &e))?;
-    fields::drop_newer(&mut value, minor, at);
+    fields::drop_newer(&mut value, minor);
     json::from_str(&value.to_string(), at, &mut Vec::new())
 }
 
@@ -157,11 +170,11 @@ fn newer_than_the_daemon(minor: u64, at: &str) -> Option<Finding> {
 
 /// Returns the minor version of a supported spec 3 config. The schema is chosen by it, so of V17 (version and schema
 /// differ) only a version without a schema is left.
-fn supported_minor(value: &Value, at: &str) -> Result<u64, Finding> {
+fn supported_minor(outline: &Outline<'_>, at: &str) -> Result<u64, Finding> {
     let path = path_below(at, "ignition.version");
-    let text = match value.pointer("/ignition/version") {
-        Some(Value::String(text)) => text,
-        None | Some(Value::Null) => {
+    let text = match version_in(outline) {
+        Some(Outline::Text(text)) => text,
+        None | Some(Outline::Null) => {
             let message =
                 "missing; an Ignition config must name its spec version, such as \"3.5.0\"";
             return Err(Finding::error(path, message));
@@ -189,18 +202,18 @@ fn supported_minor(value: &Value, at: &str) -> Result<u64, Finding> {
 
 /// Returns true if an Ignition part is only a version, as in the encapsulated first-boot object. A config of
 /// spec 2 has its other sections there, as empty objects.
-fn is_emptied(config: &Value) -> bool {
-    let Some(map) = config.as_object() else {
+fn is_emptied(outline: &Outline<'_>) -> bool {
+    let Outline::Object(sections) = outline else {
         return false;
     };
-    let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
-    let only_version = |value: &Value| {
-        value.as_object().is_some_and(|meta| {
-            meta.iter()
-                .all(|(key, value)| key == "version" || empty(value))
-        })
+    let empty = |value: &Outline<'_>| *value == Outline::Object(Vec::new());
+    let only_version = |value: &Outline<'_>| match value {
+        Outline::Object(entries) => entries
+            .iter()
+            .all(|(key, value)| key == "version" || empty(value)),
+        _ => false,
     };
-    map.iter().all(|(key, value)| {
+    sections.iter().all(|(key, value)| {
         if key == "ignition" {
             only_version(value)
         } else {

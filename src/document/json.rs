@@ -1,13 +1,15 @@
 //! Reading JSON with positions: the path of every bad value, unknown keys as findings.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserializer;
-use serde::de::{Deserialize, DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Number, Value};
 
 use super::finding::{CUT_SHORT, Finding};
+use super::schema::Item;
 
 /// Every key that the model knows; distinguishes a key of wrong letter case from a foreign one.
 const KNOWN_KEYS: [&str; 67] = [
@@ -120,132 +122,294 @@ const ENTRY_KEYS: [&str; 13] = [
     "users",
 ];
 
-/// Returns the place of a list where an object must be: serde would fill the fields one by one from it.
-fn list_for_object(value: &Value, at: &str, is_object: bool) -> Option<String> {
+/// Returns the place below `value` of a list where an object must be: serde would fill the fields one by one from it.
+fn list_for_object(value: &Outline<'_>, is_object: bool) -> Option<String> {
     match value {
-        Value::Array(_) if is_object => Some(at.to_owned()),
-        Value::Object(map) => map.iter().find_map(|(key, value)| {
-            let at = join_path(at, key);
-            if let (true, Value::Array(items)) = (ENTRY_KEYS.contains(&key.as_str()), value) {
+        Outline::List(_) if is_object => Some(String::new()),
+        Outline::Object(entries) => entries.iter().find_map(|(key, inner)| {
+            if let (true, Outline::List(items)) = (ENTRY_KEYS.contains(&&**key), inner) {
                 let mut items = items.iter().enumerate();
-                return items
-                    .find_map(|(i, item)| list_for_object(item, &format!("{at}[{i}]"), true));
+                return items.find_map(|(i, item)| {
+                    let place = list_for_object(item, true)?;
+                    Some(join_path(key, &join_path(&format!("[{i}]"), &place)))
+                });
             }
             // In a MachineConfig it is a list, in an Ignition config an object.
-            let arguments = key == "kernelArguments" && map.contains_key("ignition");
-            let is_object = arguments || OBJECT_KEYS.contains(&key.as_str());
-            list_for_object(value, &at, is_object)
+            let arguments = key == "kernelArguments" && value.get("ignition").is_some();
+            let is_object = arguments || OBJECT_KEYS.contains(&&**key);
+            list_for_object(inner, is_object).map(|place| join_path(key, &place))
         }),
         _ => None,
     }
 }
 
-/// Reads a document without the contents of its files and units, which are nearly all of it: they are empty here.
-///
-/// # Errors
-/// Returns the finding for text that is not JSON.
-pub(super) fn read_outline(text: &str, at: &str) -> Result<Value, Finding> {
-    outline_but(text, at, None)
+/// A value without the contents of its files and units, which are nearly all of a document: they are empty here.
+/// Borrows its text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outline<'t> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool,
+    /// A number, if it is an integer of 64 bits.
+    Number(Option<i64>),
+    /// A string.
+    Text(Cow<'t, str>),
+    /// A list.
+    List(Vec<Outline<'t>>),
+    /// All entries of an object, in the order of the document.
+    Object(Vec<(Cow<'t, str>, Outline<'t>)>),
 }
 
-/// The same, with an empty value for the key `but` of the document itself.
-fn outline_but(text: &str, at: &str, but: Option<&'static str>) -> Result<Value, Finding> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let outline = Outline {
-        but,
-        ..Outline::default()
-    };
-    let value = outline.deserialize(&mut deserializer);
-    let ended = value.and_then(|value| deserializer.end().map(|()| value));
-    ended.map_err(|e| syntax_finding(at, &e))
+impl<'t> Outline<'t> {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// Returns the finding for text that is not JSON.
+    pub(super) fn read(text: &'t str, at: &str) -> Result<Self, Finding> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let value = OutlineOf::default().deserialize(&mut deserializer);
+        let ended = value.and_then(|value| deserializer.end().map(|()| value));
+        ended.map_err(|e| syntax_finding(at, &e))
+    }
+
+    /// Returns the value of a key; the last one, if the key is given twice.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Object(entries) = self else {
+            return None;
+        };
+        let found = entries.iter().rev().find(|(name, _)| name == key);
+        found.map(|(_, value)| value)
+    }
+
+    /// Returns the text, of a string.
+    pub(super) fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the items, of a list; of another value none.
+    pub(super) fn items(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            _ => &[],
+        }
+    }
 }
 
-/// Reads a value without the contents of files and units.
+impl Item for Outline<'_> {
+    fn field(&self, key: &str) -> Option<&Self> {
+        self.get(key)
+    }
+
+    fn text(&self) -> Option<&str> {
+        self.as_str()
+    }
+
+    fn number(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => *number,
+            _ => None,
+        }
+    }
+}
+
+/// Reads an [`Outline`].
 #[derive(Clone, Copy, Default)]
-struct Outline {
-    /// A key of this very object whose value is left empty.
-    but: Option<&'static str>,
+struct OutlineOf {
     /// The value of `contents`: text, or an object with its source.
     contents: bool,
     /// A string here is left empty.
     empty: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for Outline {
-    type Value = Value;
+impl<'de> DeserializeSeed<'de> for OutlineOf {
+    type Value = Outline<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Outline<'de>, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Outline {
-    type Value = Value;
+impl<'de> Visitor<'de> for OutlineOf {
+    type Value = Outline<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Outline<'de>, E> {
+        Ok(Outline::Bool)
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Outline<'de>, E> {
+        Ok(Outline::Number(Some(value)))
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Outline<'de>, E> {
+        Ok(Outline::Number(value.try_into().ok()))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Outline<'de>, E> {
+        Ok(Outline::Number(None))
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
-        Ok(if self.empty { "" } else { text }.into())
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Outline<'de>, E> {
+        Ok(Outline::Text(if self.empty { "" } else { text }.into()))
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_str<E: Error>(self, text: &str) -> Result<Outline<'de>, E> {
+        let text = if self.empty { "" } else { text };
+        Ok(Outline::Text(text.to_owned().into()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+    fn visit_unit<E: Error>(self) -> Result<Outline<'de>, E> {
+        Ok(Outline::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Outline<'de>, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = list.next_element_seed(Self::default())? {
             items.push(item);
         }
-        Ok(items.into())
+        Ok(Outline::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        // A map that grows has room for twice as much, and there is one for each file.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Outline<'de>, A::Error> {
         let mut entries = Vec::new();
-        while let Some(key) = map.next_key::<String>()? {
-            let value = if self.but == Some(key.as_str()) {
-                empty_like(map.next_value()?)
-            } else {
-                let contents = key == "contents";
-                map.next_value_seed(Self {
-                    but: None,
-                    contents,
-                    empty: contents || self.contents && key == "source",
-                })?
-            };
+        while let Some(Name(key)) = map.next_key()? {
+            let contents = key == "contents";
+            let empty = contents || self.contents && key == "source";
+            let value = map.next_value_seed(Self { contents, empty })?;
             entries.push((key, value));
         }
-        let mut object = Map::with_capacity(entries.len());
-        object.extend(entries);
-        Ok(Value::Object(object))
+        // There is one for each file, and a list that grows has room for twice as much.
+        entries.shrink_to_fit();
+        Ok(Outline::Object(entries))
     }
 }
 
-/// Returns an empty value of the same kind.
-fn empty_like(raw: &RawValue) -> Value {
+/// A key of an object, borrowed where the text has it without escapes.
+struct Name<'t>(Cow<'t, str>);
+
+impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Key;
+        impl<'de> Visitor<'de> for Key {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, key: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(key.into()))
+            }
+
+            fn visit_str<E: Error>(self, key: &str) -> Result<Name<'de>, E> {
+                Ok(Name(key.to_owned().into()))
+            }
+        }
+        deserializer.deserialize_str(Key)
+    }
+}
+
+/// A value of a document; the values of an object are not looked into.
+#[derive(Debug)]
+pub(super) enum Section<'t> {
+    /// The keys of an object with the text of their values, in the order of the document.
+    Object(Vec<(String, &'t RawValue)>),
+    /// Another value; of a list nothing but that it is one.
+    Other(Value),
+}
+
+impl<'t> Section<'t> {
+    /// Returns the text of the value of a key; `None` if it is missing or `null`.
+    pub(super) fn text_of(&self, key: &str) -> Option<&'t str> {
+        let Self::Object(entries) = self else {
+            return None;
+        };
+        let found = entries.iter().rev().find(|(name, _)| name == key);
+        let text = found.map(|(_, raw)| raw.get());
+        text.filter(|text| *text != "null")
+    }
+
+    /// Returns the JSON text of this value, with an empty value of the same kind for the key `but`.
+    pub(super) fn without(&self, but: &str) -> String {
+        let entries = match self {
+            Self::Other(value) => return value.to_string(),
+            Self::Object(entries) => entries,
+        };
+        let entry = |(key, raw): &(String, &RawValue)| {
+            let value = if key == but {
+                empty_like(raw)
+            } else {
+                raw.get()
+            };
+            format!("{}:{value}", Value::from(key.as_str()))
+        };
+        let entries: Vec<String> = entries.iter().map(entry).collect();
+        format!("{{{}}}", entries.join(","))
+    }
+}
+
+impl<'de: 't, 't> Deserialize<'de> for Section<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Sections)
+    }
+}
+
+struct Sections;
+
+impl<'de> Visitor<'de> for Sections {
+    type Value = Section<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Section<'de>, E> {
+        Ok(Section::Other(value.into()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Section<'de>, E> {
+        Ok(Section::Other(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Section<'de>, E> {
+        Ok(Section::Other(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Section<'de>, E> {
+        Ok(Section::Other(value.into()))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Section<'de>, E> {
+        Ok(Section::Other(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Section<'de>, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Section::Other(Value::Array(Vec::new())))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Section<'de>, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Section::Object(entries))
+    }
+}
+
+/// Returns the text of an empty value of the same kind.
+fn empty_like(raw: &RawValue) -> &'static str {
     match raw.get().bytes().next() {
-        Some(b'[') => Value::Array(Vec::new()),
-        Some(b'{') => Value::Object(Map::new()),
-        _ => Value::Null,
+        Some(b'[') => "[]",
+        Some(b'{') => "{}",
+        _ => "null",
     }
 }
 
@@ -258,27 +422,7 @@ pub(super) fn from_str<'t, T: Deserialize<'t>>(
     at: &str,
     findings: &mut Vec<Finding>,
 ) -> Result<T, Finding> {
-    from_outlined(text, &read_outline(text, at)?, at, findings)
-}
-
-/// The same for text with a part below the key `raw` that is read by itself.
-pub(super) fn from_str_but<'t, T: Deserialize<'t>>(
-    text: &'t str,
-    raw: &'static str,
-    at: &str,
-    findings: &mut Vec<Finding>,
-) -> Result<T, Finding> {
-    from_outlined(text, &outline_but(text, at, Some(raw))?, at, findings)
-}
-
-/// The same for text whose outline is known.
-pub(super) fn from_outlined<'t, T: Deserialize<'t>>(
-    text: &'t str,
-    outline: &Value,
-    at: &str,
-    findings: &mut Vec<Finding>,
-) -> Result<T, Finding> {
-    check_objects(outline, at)?;
+    check_objects(&Outline::read(text, at)?, at)?;
     from_checked(text, at, findings)
 }
 
@@ -286,10 +430,10 @@ pub(super) fn from_outlined<'t, T: Deserialize<'t>>(
 ///
 /// # Errors
 /// Returns the finding for the first one.
-pub(super) fn check_objects(outline: &Value, at: &str) -> Result<(), Finding> {
-    match list_for_object(outline, at, true) {
-        Some(path) => Err(Finding::error(
-            path,
+pub(super) fn check_objects(outline: &Outline<'_>, at: &str) -> Result<(), Finding> {
+    match list_for_object(outline, true) {
+        Some(place) => Err(Finding::error(
+            join_path(at, &place),
             "invalid type: a list, expected an object",
         )),
         None => Ok(()),

@@ -3,6 +3,7 @@
 //! Reading a config and merging two both follow the table of `schema` (docs/ignition.md: Merging). Nothing here knows
 //! MachineConfigs.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
@@ -137,7 +138,11 @@ fn list_items(list: Option<&Value>) -> &[Value] {
 }
 
 /// Returns the keys of the child in the other lists that share this one's names.
-fn keys_elsewhere(child: &ConfigSection, this: &Field, fields: &[Field]) -> BTreeSet<String> {
+fn keys_elsewhere<'c>(
+    child: &'c ConfigSection,
+    this: &Field,
+    fields: &[Field],
+) -> BTreeSet<Cow<'c, str>> {
     let other = |field: &&Field| field.name != this.name;
     let keys = |field: &Field| match field.kind {
         FieldKind::Shared(key, _) => list_items(child.get(field.name))
@@ -156,8 +161,8 @@ fn merge_lists(
     ours: &[Value],
     theirs: &[Value],
 ) -> Value {
-    let known: BTreeSet<String> = ours.iter().map(|item| key.key_of(item)).collect();
-    let mut over: BTreeMap<String, &Value> =
+    let known: BTreeSet<_> = ours.iter().map(|item| key.key_of(item)).collect();
+    let mut over: BTreeMap<_, &Value> =
         theirs.iter().map(|item| (key.key_of(item), item)).collect();
     let mut merged = Vec::new();
     for item in ours {
@@ -170,7 +175,7 @@ fn merge_lists(
             _ => merged.push(item.clone()),
         }
     }
-    let new = |item: &&Value| !known.contains(&key.key_of(item));
+    let new = |item: &&Value| !known.contains(&key.key_of(*item));
     merged.extend(theirs.iter().filter(new).cloned());
     Value::Array(merged)
 }

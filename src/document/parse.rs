@@ -9,6 +9,7 @@ use super::contents::is_packed;
 use super::decode::{Decoded, UNPACK, decode_ignition};
 use super::encoding::not_text;
 use super::finding::{CUT_SHORT, DocumentError, Finding, IF_CUT_SHORT, Severity};
+use super::json::{Outline, Section};
 use super::layer::ConfigLayer;
 use super::machine_config::{KernelType, MachineConfig, Provenance};
 use super::spec2::Converted;
@@ -26,7 +27,7 @@ struct Envelope<'t> {
     #[serde(borrow)]
     metadata: Option<&'t RawValue>,
     #[serde(borrow)]
-    spec: Option<&'t RawValue>,
+    spec: Option<Section<'t>>,
     #[serde(borrow)]
     items: Option<Vec<&'t RawValue>>,
     #[serde(borrow)]
@@ -69,13 +70,14 @@ impl ObjectMetadata {
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct MachineConfigSpec<'t> {
+struct MachineConfigSpec {
     #[serde(rename = "osImageURL")]
     os_image_url: Option<String>,
     #[serde(rename = "baseOSExtensionsContainerImage")]
     extensions_image: Option<String>,
-    #[serde(borrow)]
-    config: Option<&'t RawValue>,
+    /// Empty here: it is read by itself.
+    #[serde(rename = "config")]
+    _config: Option<Value>,
     kernel_arguments: Option<Vec<String>>,
     extensions: Option<Vec<String>>,
     fips: Option<bool>,
@@ -270,16 +272,18 @@ fn parse_alone(
     let metadata = metadata.transpose().map_err(|finding| vec![finding])?;
     let metadata = metadata.unwrap_or_default();
     let at = format!("{prefix}spec");
-    let spec = envelope.spec.map(|raw| {
-        json::from_str_but::<MachineConfigSpec<'_>>(raw.get(), "config", &at, &mut findings)
+    let config = envelope.spec.as_ref();
+    let config = config.and_then(|spec| spec.text_of("config"));
+    let spec = envelope.spec.as_ref().map(|spec| {
+        json::from_str::<MachineConfigSpec>(&spec.without("config"), &at, &mut findings)
     });
     let spec = spec.transpose().map_err(|finding| vec![finding])?;
     let spec = spec.unwrap_or_default();
     let provenance = metadata.read_provenance();
     let name = checked_name(metadata.name, prefix, &mut findings);
     let kernel_type = kernel_type(spec.kernel_type.as_deref(), prefix, &mut findings);
-    let part = ignition_part(spec.config, &format!("{prefix}spec.config"), &mut findings);
-    if spec.config.is_some() {
+    let part = ignition_part(config, &format!("{prefix}spec.config"), &mut findings);
+    if config.is_some() {
         let names = spec.extensions.as_deref().unwrap_or_default();
         findings.extend(check::check_extensions(
             names,
@@ -323,7 +327,7 @@ fn parse_alone(
 
 /// Parses an Ignition config as the Machine Config Server serves it; one of its files is the whole MachineConfig.
 fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let outline = json::read_outline(text, prefix).map_err(|finding| vec![finding])?;
+    let outline = Outline::read(text, prefix).map_err(|finding| vec![finding])?;
     if !served::has_machine_config(&outline) {
         return parse_bare(text, prefix, origin);
     }
@@ -453,8 +457,8 @@ fn kernel_type(text: Option<&str>, prefix: &str, findings: &mut Vec<Finding>) ->
     })
 }
 
-fn ignition_part(raw: Option<&RawValue>, at: &str, findings: &mut Vec<Finding>) -> Option<Decoded> {
-    let parsed = match decode_ignition(raw?.get(), at) {
+fn ignition_part(config: Option<&str>, at: &str, findings: &mut Vec<Finding>) -> Option<Decoded> {
+    let parsed = match decode_ignition(config?, at) {
         Ok(parsed) => parsed,
         Err(errors) => {
             findings.extend(errors);

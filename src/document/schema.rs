@@ -1,5 +1,7 @@
 //! The fields of Ignition spec 3: how each merges, and the version that brought it (docs/ignition.md: Merging, Parsing).
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 /// One key of an object.
@@ -37,15 +39,39 @@ pub(super) enum Key {
 
 impl Key {
     /// Returns the key of an item; items without one have the empty key.
-    pub(super) fn key_of(self, item: &Value) -> String {
+    pub(super) fn key_of(self, item: &impl Item) -> Cow<'_, str> {
         match self {
-            Self::Itself => item.as_str().unwrap_or_default().to_owned(),
-            Self::Field(name) => text_at(item, name),
-            Self::NumberOrLabel => match item.get("number").and_then(Value::as_i64) {
-                Some(number) if number != 0 => format!("number:{number}"),
-                _ => format!("label:{}", text_at(item, "label")),
+            Self::Itself => item.text().unwrap_or_default().into(),
+            Self::Field(name) => text_at(item, name).into(),
+            Self::NumberOrLabel => match item.field("number").and_then(Item::number) {
+                Some(number) if number != 0 => format!("number:{number}").into(),
+                _ => format!("label:{}", text_at(item, "label")).into(),
             },
         }
+    }
+}
+
+/// An item of a list, in any form in which JSON is read.
+pub(super) trait Item: Sized {
+    /// Returns the value of a key, of an object.
+    fn field(&self, key: &str) -> Option<&Self>;
+    /// Returns the text, of a string.
+    fn text(&self) -> Option<&str>;
+    /// Returns the number, of an integer.
+    fn number(&self) -> Option<i64>;
+}
+
+impl Item for Value {
+    fn field(&self, key: &str) -> Option<&Self> {
+        self.get(key)
+    }
+
+    fn text(&self) -> Option<&str> {
+        self.as_str()
+    }
+
+    fn number(&self) -> Option<i64> {
+        self.as_i64()
     }
 }
 
@@ -90,11 +116,8 @@ const fn since(minor: u64, field: Field) -> Field {
     }
 }
 
-fn text_at(item: &Value, key: &str) -> String {
-    item.get(key)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
+fn text_at<'v>(item: &'v impl Item, key: &str) -> &'v str {
+    item.field(key).and_then(Item::text).unwrap_or_default()
 }
 
 /// Every field of a config of spec 3.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::contents::Contents;
 use super::finding::Finding;
 use super::ignition::{File, Ignition};
+use super::json::Outline;
 use super::machine_config::MachineConfig;
 use super::text::Text;
 use crate::paths;
@@ -36,16 +37,22 @@ pub(super) fn machine_config(config: &Value) -> Result<Option<String>, Finding> 
         .map_err(|_| Finding::error(&at, "the MachineConfig inside is not UTF-8 text"))
 }
 
-/// Returns true if a config, or the outline of one, carries a MachineConfig.
-pub(super) fn has_machine_config(config: &Value) -> bool {
-    find_carrier(config).is_some()
+/// Returns true if the config with this outline carries a MachineConfig.
+pub(super) fn has_machine_config(outline: &Outline<'_>) -> bool {
+    let files = outline.get("storage").and_then(|all| all.get("files"));
+    let mut files = files.into_iter().flat_map(Outline::items);
+    files.any(|file| is_carrier(file.get("path").and_then(Outline::as_str)))
 }
 
 fn find_carrier(config: &Value) -> Option<(usize, &Value)> {
     let files = config.pointer("/storage/files")?.as_array()?;
-    let wanted = format!("/{}", paths::MCS_CONTENT);
     let mut files = files.iter().enumerate();
-    files.find(|(_, file)| file["path"] == wanted.as_str())
+    files.find(|(_, file)| is_carrier(file["path"].as_str()))
+}
+
+fn is_carrier(path: Option<&str>) -> bool {
+    let path = path.and_then(|path| path.strip_prefix('/'));
+    path == Some(paths::MCS_CONTENT)
 }
 
 /// Files of the served config that are not the MachineConfig's own: the server's additions.

@@ -94,7 +94,7 @@ pub fn is_spec2(version: &str) -> bool {
 }
 
 /// Returns true for a config of spec 1, which has its version at the top. [`convert`] refuses it by name.
-pub fn is_spec1(config: &Value) -> bool {
+fn is_spec1(config: &Value) -> bool {
     config.get("ignitionVersion").is_some() && config.pointer("/ignition/version").is_none()
 }
 

@@ -787,8 +787,12 @@ pub fn sha256(bytes: &[u8]) -> String {
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
-    let digits = bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]);
-    digits.map(char::from).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4).into());
+        text.push(digit(byte & 15).into());
+    }
+    text
 }
 
 fn error_at(path: &RootPath, errno: Errno) -> RootError {

@@ -8,6 +8,8 @@ mod nodes;
 mod resources;
 mod units;
 
+use std::fmt::Arguments;
+
 use super::decode::Decoded;
 use super::finding::{Finding, path_below};
 use super::ignition::{File, Ignition};
@@ -81,6 +83,7 @@ pub(super) fn check_extensions(names: &[String], at: &str) -> Option<Finding> {
     (!unknown.is_empty()).then(|| Finding::error(at, message))
 }
 
+/// Collects findings. Places are [`Arguments`], which are written down for a finding only: there are some for each value.
 struct Checker<'a> {
     at: &'a str,
     minor: u64,
@@ -88,13 +91,13 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn error(&mut self, path: &str, message: impl Into<String>) {
-        self.findings
-            .push(Finding::error(path_below(self.at, path), message));
+    fn error(&mut self, path: Arguments<'_>, message: impl Into<String>) {
+        let path = path_below(self.at, &path.to_string());
+        self.findings.push(Finding::error(path, message));
     }
 
-    fn warning(&mut self, path: &str, message: impl Into<String>) {
-        self.findings
-            .push(Finding::warning(path_below(self.at, path), message));
+    fn warning(&mut self, path: Arguments<'_>, message: impl Into<String>) {
+        let path = path_below(self.at, &path.to_string());
+        self.findings.push(Finding::warning(path, message));
     }
 }

@@ -1,6 +1,7 @@
 //! Files, directories and links: V1 to V5 on each, V23 to V27 between them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Arguments;
 
 use super::Checker;
 use super::resources::ResourcePlace;
@@ -12,56 +13,63 @@ const SPECIAL_BITS: i64 = 0o7000;
 impl Checker<'_> {
     pub(super) fn check_storage(&mut self, storage: &Storage) {
         for (i, file) in storage.files.iter().enumerate() {
-            let at = format!("storage.files[{i}]");
-            self.check_path(&at, &file.path);
-            self.check_mode(&at, file.mode);
-            self.check_owners(&at, &file.user, &file.group);
+            let at = format_args!("storage.files[{i}]");
+            self.check_path(at, &file.path);
+            self.check_mode(at, file.mode);
+            self.check_owners(at, &file.user, &file.group);
             self.check_resource(
-                &format!("{at}.contents"),
+                format_args!("{at}.contents"),
                 &file.contents,
                 ResourcePlace::Contents,
             );
             for (j, part) in file.append.iter().enumerate() {
-                self.check_resource(&format!("{at}.append[{j}]"), part, ResourcePlace::Fragment);
+                self.check_resource(
+                    format_args!("{at}.append[{j}]"),
+                    part,
+                    ResourcePlace::Fragment,
+                );
             }
             if file.overwrite == Some(true) && file.contents.source.is_none() {
                 self.error(
-                    &at,
+                    at,
                     "overwrite is true but there is no contents.source; give one (\"data:,\" is an empty file) or leave overwrite out",
                 );
             }
         }
         for (i, directory) in storage.directories.iter().enumerate() {
-            let at = format!("storage.directories[{i}]");
-            self.check_path(&at, &directory.path);
-            self.check_mode(&at, directory.mode);
-            self.check_owners(&at, &directory.user, &directory.group);
+            let at = format_args!("storage.directories[{i}]");
+            self.check_path(at, &directory.path);
+            self.check_mode(at, directory.mode);
+            self.check_owners(at, &directory.user, &directory.group);
         }
         for (i, link) in storage.links.iter().enumerate() {
-            let at = format!("storage.links[{i}]");
-            self.check_path(&at, &link.path);
-            self.check_owners(&at, &link.user, &link.group);
+            let at = format_args!("storage.links[{i}]");
+            self.check_path(at, &link.path);
+            self.check_owners(at, &link.user, &link.group);
             // Before 3.3 Ignition finds this after merging only, and refuses it all the same.
             if link_target(link).is_empty() {
-                self.error(&format!("{at}.target"), "missing; a link needs a target");
+                self.error(
+                    format_args!("{at}.target"),
+                    "missing; a link needs a target",
+                );
             }
         }
     }
 
-    fn check_path(&mut self, at: &str, path: &str) {
+    fn check_path(&mut self, at: Arguments<'_>, path: &str) {
         if let Some(problem) = path_problem(path) {
-            self.error(&format!("{at}.path"), format!("{path:?} {problem}"));
+            self.error(format_args!("{at}.path"), format!("{path:?} {problem}"));
         }
     }
 
-    fn check_mode(&mut self, at: &str, mode: Option<i64>) {
+    fn check_mode(&mut self, at: Arguments<'_>, mode: Option<i64>) {
         let Some(mode) = mode else {
             return;
         };
-        let at = format!("{at}.mode");
+        let at = format_args!("{at}.mode");
         if !(0..=0o7777).contains(&mode) {
             self.error(
-                &at,
+                at,
                 "illegal file mode; modes are decimal numbers from 0 to 4095",
             );
         } else if mode & SPECIAL_BITS != 0 && self.minor < 6 {
@@ -69,20 +77,20 @@ impl Checker<'_> {
                 "{mode:05o} has special bits, which count from spec 3.6 on; {:04o} is used. Raise ignition.version or leave them out",
                 mode & !SPECIAL_BITS
             );
-            self.warning(&at, message);
+            self.warning(at, message);
         }
     }
 
-    fn check_owners(&mut self, at: &str, user: &NodeOwner, group: &NodeOwner) {
+    fn check_owners(&mut self, at: Arguments<'_>, user: &NodeOwner, group: &NodeOwner) {
         for (owner, key) in [(user, "user"), (group, "group")] {
             if owner.id.is_some() && has_name(owner) {
-                self.error(&format!("{at}.{key}"), "has both id and name; keep one");
+                self.error(format_args!("{at}.{key}"), "has both id and name; keep one");
             }
             // The last number means "leave it as it is" to the kernel.
             let is_id = |id: i64| u32::try_from(id).is_ok_and(|id| id != u32::MAX);
             if owner.id.is_some_and(|id| !is_id(id)) {
                 self.error(
-                    &format!("{at}.{key}.id"),
+                    format_args!("{at}.{key}.id"),
                     "is not a 32-bit user or group id; give a number from 0 to 4294967294",
                 );
             }
@@ -91,12 +99,18 @@ impl Checker<'_> {
 
     /// V23 and V27: entries that would write over or through each other.
     pub(super) fn check_conflicts(&mut self, config: &Ignition) {
-        let units = unit_paths(&config.systemd.units);
         let links = config.storage.links.iter();
         let links: Vec<&str> = links.map(|link| link.path.as_str()).collect();
-        for (at, path) in node_paths(&config.storage) {
+        let nodes = node_paths(&config.storage);
+        let is_of_units = |node: &NodePlace<'_>| node.path.starts_with(UNITS);
+        let units = match nodes.iter().any(is_of_units) {
+            true => unit_paths(&config.systemd.units),
+            false => BTreeMap::new(),
+        };
+        for NodePlace { list, index, path } in nodes {
+            let at = format_args!("storage.{list}[{index}]");
             if let Some(unit) = units.get(path) {
-                self.error(&at, format!("{path} is also written as {unit}; keep one"));
+                self.error(at, format!("{path} is also written as {unit}; keep one"));
             }
             let below = |link: &&&str| {
                 let rest = path.strip_prefix(**link);
@@ -106,7 +120,7 @@ impl Checker<'_> {
                 let message = format!(
                     "{path} lies below the link {link} of the same config; write the path that the link leads to"
                 );
-                self.error(&at, message);
+                self.error(at, message);
             }
         }
     }
@@ -117,10 +131,10 @@ impl Checker<'_> {
         let directories: BTreeSet<&str> = directories.map(|d| d.path.as_str()).collect();
         let links = storage.links.iter().enumerate();
         for (i, link) in links.filter(|(_, link)| link.hard == Some(true)) {
-            let at = format!("storage.links[{i}]");
+            let at = format_args!("storage.links[{i}]");
             if directories.contains(checked_target(link).as_str()) {
                 self.error(
-                    &at,
+                    at,
                     "a hard link cannot lead to a directory; make it a soft link",
                 );
             }
@@ -129,7 +143,7 @@ impl Checker<'_> {
                 .any(|owner| owner.id.is_some() || has_name(owner))
             {
                 self.warning(
-                    &at,
+                    at,
                     "the owner of a hard link is ignored; give it to the file that it leads to",
                 );
             }
@@ -167,33 +181,41 @@ fn clean_path(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Every file, directory and link with its place; they share one key space.
-fn node_paths(storage: &Storage) -> Vec<(String, &str)> {
-    let files = storage.files.iter().map(|n| n.path.as_str());
-    let directories = storage.directories.iter().map(|n| n.path.as_str());
-    let links = storage.links.iter().map(|n| n.path.as_str());
-    let files = files
-        .enumerate()
-        .map(|(i, path)| (format!("storage.files[{i}]"), path));
-    let directories = directories
-        .enumerate()
-        .map(|(i, path)| (format!("storage.directories[{i}]"), path));
-    let links = links
-        .enumerate()
-        .map(|(i, path)| (format!("storage.links[{i}]"), path));
-    files.chain(directories).chain(links).collect()
+/// The path of a file, directory or link, and its place below `storage`.
+struct NodePlace<'c> {
+    list: &'static str,
+    index: usize,
+    path: &'c str,
 }
+
+/// Returns every file, directory and link; they share one key space.
+fn node_paths(storage: &Storage) -> Vec<NodePlace<'_>> {
+    let files = storage.files.iter().map(|n| n.path.as_str()).enumerate();
+    let directories = storage.directories.iter();
+    let directories = directories.map(|n| n.path.as_str()).enumerate();
+    let links = storage.links.iter().map(|n| n.path.as_str()).enumerate();
+    let in_list = |list| move |(index, path)| NodePlace { list, index, path };
+    let files = files.map(in_list("files"));
+    let others = directories.map(in_list("directories"));
+    files
+        .chain(others)
+        .chain(links.map(in_list("links")))
+        .collect()
+}
+
+/// The directory of units and drop-ins.
+const UNITS: &str = "/etc/systemd/system/";
 
 /// The paths that units and drop-ins with contents are written to.
 fn unit_paths(units: &[Unit]) -> BTreeMap<String, String> {
     let mut paths = BTreeMap::new();
     for unit in units {
         if unit.text().is_some() {
-            let path = format!("/etc/systemd/system/{}", unit.name);
+            let path = format!("{UNITS}{}", unit.name);
             paths.insert(path, format!("unit {}", unit.name));
         }
         for dropin in unit.dropins.iter().filter(|d| d.text().is_some()) {
-            let path = format!("/etc/systemd/system/{}.d/{}", unit.name, dropin.name);
+            let path = format!("{UNITS}{}.d/{}", unit.name, dropin.name);
             paths.insert(path, format!("drop-in {} of {}", dropin.name, unit.name));
         }
     }

@@ -1,5 +1,7 @@
 //! Everything with a source, V6 to V14, and the proxies, V15 and V16.
 
+use std::fmt::Arguments;
+
 use super::Checker;
 use crate::document::contents::{Contents, ContentsError, has_hash};
 use crate::document::ignition::{Ignition, Resource};
@@ -35,16 +37,16 @@ impl Checker<'_> {
     pub(super) fn check_references(&mut self, config: &Ignition) {
         self.check_proxy(config);
         let references = &config.ignition.config;
-        let replace = "ignition.config.replace";
+        let replace = format_args!("ignition.config.replace");
         self.check_resource(replace, &references.replace, ResourcePlace::Replace);
         for (i, reference) in references.merge.iter().enumerate() {
-            let at = format!("ignition.config.merge[{i}]");
-            self.check_resource(&at, reference, ResourcePlace::Merge);
+            let at = format_args!("ignition.config.merge[{i}]");
+            self.check_resource(at, reference, ResourcePlace::Merge);
         }
         let authorities = &config.ignition.security.tls.certificate_authorities;
         for (i, authority) in authorities.iter().enumerate() {
-            let at = format!("ignition.security.tls.certificateAuthorities[{i}]");
-            self.check_resource(&at, authority, ResourcePlace::Authority);
+            let at = format_args!("ignition.security.tls.certificateAuthorities[{i}]");
+            self.check_resource(at, authority, ResourcePlace::Authority);
         }
     }
 
@@ -58,19 +60,24 @@ impl Checker<'_> {
                 .as_deref()
                 .map(|url| Url::parse(url).map(|url| url.scheme));
             let scheme = scheme.map(Result::unwrap_or_default);
-            let at = format!("ignition.proxy.{key}");
+            let at = format_args!("ignition.proxy.{key}");
             match scheme.as_deref() {
                 Some("http") if key == "httpsProxy" => self.warning(
-                    &at,
+                    at,
                     "is an http URL: requests to the proxy are not encrypted; use https",
                 ),
                 None | Some("http" | "https") => {}
-                Some(_) => self.error(&at, "is not an http or https URL; give one or leave it out"),
+                Some(_) => self.error(at, "is not an http or https URL; give one or leave it out"),
             }
         }
     }
 
-    pub(super) fn check_resource(&mut self, at: &str, resource: &Resource, place: ResourcePlace) {
+    pub(super) fn check_resource(
+        &mut self,
+        at: Arguments<'_>,
+        resource: &Resource,
+        place: ResourcePlace,
+    ) {
         self.check_needed_source(at, resource, place);
         self.check_verification(at, resource);
         let url = self.check_source(at, resource);
@@ -82,20 +89,25 @@ impl Checker<'_> {
     }
 
     /// V14, and Ignition's crash over a fragment without a source (docs/ignition.md: Nodes).
-    fn check_needed_source(&mut self, at: &str, resource: &Resource, place: ResourcePlace) {
-        let at = format!("{at}.source");
+    fn check_needed_source(
+        &mut self,
+        at: Arguments<'_>,
+        resource: &Resource,
+        place: ResourcePlace,
+    ) {
+        let at = format_args!("{at}.source");
         match (place, resource.source.as_deref()) {
             (ResourcePlace::Fragment, None) => self.error(
-                &at,
+                at,
                 "missing; a fragment to be appended needs a source (\"\" appends nothing)",
             ),
             // In 3.0 it passes, and fails when it is fetched.
             (ResourcePlace::Merge, None | Some("")) if self.minor >= 1 => self.error(
-                &at,
+                at,
                 "missing; a config to be merged needs a source: give one or remove the entry",
             ),
             (ResourcePlace::Authority, None | Some("")) => self.error(
-                &at,
+                at,
                 "missing; a certificate authority needs a source: give one or remove the entry",
             ),
             _ => {}
@@ -103,72 +115,75 @@ impl Checker<'_> {
     }
 
     /// V6 and V7.
-    fn check_verification(&mut self, at: &str, resource: &Resource) {
+    fn check_verification(&mut self, at: Arguments<'_>, resource: &Resource) {
         let Some(hash) = &resource.verification.hash else {
             return;
         };
-        let at = format!("{at}.verification.hash");
+        let at = format_args!("{at}.verification.hash");
         if resource.source.is_none() {
             self.error(
-                &at,
+                at,
                 "there is no source to be verified; give one or leave the hash out",
             );
         }
         if let Some(problem) = malformed_hash(hash, self.minor) {
-            self.error(&at, problem.to_string());
+            self.error(at, problem.to_string());
         }
     }
 
     /// V9 and V11; the URL, if it can be read. The message repeats at most its scheme: the rest may be a secret.
-    fn check_source<'r>(&mut self, at: &str, resource: &'r Resource) -> Option<Url<'r>> {
+    fn check_source<'r>(&mut self, at: Arguments<'_>, resource: &'r Resource) -> Option<Url<'r>> {
         let source = resource.source.as_deref().filter(|text| !text.is_empty())?;
-        let at = format!("{at}.source");
+        let at = format_args!("{at}.source");
         let url = match Url::parse(source) {
             Ok(url) => url,
             Err(error) => {
-                self.error(&at, format!("is not a URL: {error}"));
+                self.error(at, format!("is not a URL: {error}"));
                 return None;
             }
         };
         if let Some(problem) = foreign_scheme(&url.scheme, self.minor) {
-            self.error(&at, problem.to_string());
+            self.error(at, problem.to_string());
         } else if let Some(problem) = bad_object(&url) {
-            self.error(&at, problem.to_string());
+            self.error(at, problem.to_string());
         }
         Some(url)
     }
 
     /// V12 and V13.
-    fn check_headers(&mut self, at: &str, resource: &Resource, url: Option<&Url<'_>>) {
+    fn check_headers(&mut self, at: Arguments<'_>, resource: &Resource, url: Option<&Url<'_>>) {
         let is_http = url.is_some_and(|url| matches!(url.scheme.as_str(), "http" | "https"));
-        let at = format!("{at}.httpHeaders");
+        let at = format_args!("{at}.httpHeaders");
         if !resource.http_headers.is_empty() && !is_http {
             self.error(
-                &at,
+                at,
                 "only an http or https source can have headers; remove them",
             );
         }
         for (i, header) in resource.http_headers.iter().enumerate() {
             if header.name.is_empty() {
-                self.error(&format!("{at}[{i}].name"), "missing; a header needs a name");
+                self.error(
+                    format_args!("{at}[{i}].name"),
+                    "missing; a header needs a name",
+                );
             }
             if header.value.as_deref() == Some("") {
                 self.error(
-                    &format!("{at}[{i}].value"),
+                    format_args!("{at}[{i}].value"),
                     "is empty; give a value or leave the header out",
                 );
             }
         }
     }
 
-    fn check_compression(&mut self, at: &str, resource: &Resource) {
+    fn check_compression(&mut self, at: Arguments<'_>, resource: &Resource) {
         if let Err(error) = Contents::new(None, resource.compression.as_deref()) {
-            self.error(&format!("{at}.compression"), error.to_string());
+            self.error(format_args!("{at}.compression"), error.to_string());
         }
     }
 
     /// V10, and that packed contents unpack to what was hashed.
-    fn check_data(&mut self, at: &str, resource: &Resource) {
+    fn check_data(&mut self, at: Arguments<'_>, resource: &Resource) {
         match resource.measured() {
             Ok(_) => self.check_hash(at, resource),
             // That is reported already; the URL may be wrong as well.
@@ -181,24 +196,24 @@ impl Checker<'_> {
         }
     }
 
-    fn add_broken(&mut self, at: &str, error: Option<ContentsError>) {
+    fn add_broken(&mut self, at: Arguments<'_>, error: Option<ContentsError>) {
         let Some(error) = error else { return };
         let error = match error {
             ContentsError::Remote(_) => "write `data:` in lower case".to_owned(),
             other => other.to_string(),
         };
-        self.error(&format!("{at}.source"), error.to_string());
+        self.error(format_args!("{at}.source"), error.to_string());
     }
 
     /// The daemon never compares the hash, so a wrong one is no reason to refuse what it would take.
-    fn check_hash(&mut self, at: &str, resource: &Resource) {
+    fn check_hash(&mut self, at: Arguments<'_>, resource: &Resource) {
         let Some(hash) = &resource.verification.hash else {
             return;
         };
         let bytes = resource.contents().and_then(|contents| contents.bytes());
         if bytes.is_ok_and(|bytes| !has_hash(&bytes, hash)) {
             let message = "the contents have another hash; Ignition refuses that, the daemon does not compare it";
-            self.warning(&format!("{at}.verification.hash"), message);
+            self.warning(format_args!("{at}.verification.hash"), message);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Units and drop-ins: V18 to V22.
 
+use std::fmt::Arguments;
+
 use super::Checker;
 use crate::document::ignition::{Dropin, Unit};
 use crate::systemd::unit_file;
@@ -8,26 +10,26 @@ use crate::systemd::unit_name::{has_ignition_suffix, template_of};
 impl Checker<'_> {
     pub(super) fn check_units(&mut self, units: &[Unit]) {
         for (i, unit) in units.iter().enumerate() {
-            let at = format!("systemd.units[{i}]");
-            self.check_unit(&at, unit);
-            self.check_instance(&at, unit, units);
+            let at = format_args!("systemd.units[{i}]");
+            self.check_unit(at, unit);
+            self.check_instance(at, unit, units);
             for (j, dropin) in unit.dropins.iter().enumerate() {
-                self.check_dropin(&format!("{at}.dropins[{j}]"), dropin);
+                self.check_dropin(format_args!("{at}.dropins[{j}]"), dropin);
             }
         }
     }
 
-    fn check_unit(&mut self, at: &str, unit: &Unit) {
+    fn check_unit(&mut self, at: Arguments<'_>, unit: &Unit) {
         let name = &unit.name;
-        let name_at = format!("{at}.name");
-        self.check_file_name(&name_at, name);
+        let name_at = format_args!("{at}.name");
+        self.check_file_name(name_at, name);
         if !has_ignition_suffix(name) {
             self.error(
-                &name_at,
+                name_at,
                 format!("{name:?} has no known unit suffix such as .service; add it"),
             );
         }
-        self.check_unit_text(&format!("{at}.contents"), unit.contents.as_deref());
+        self.check_unit_text(format_args!("{at}.contents"), unit.contents.as_deref());
         if unit.enabled == Some(true) && unit.text().is_some_and(has_no_install) {
             let message = format!(
                 "{name} is to be enabled but has no [Install] section; say there what wants it"
@@ -36,20 +38,20 @@ impl Checker<'_> {
         }
     }
 
-    fn check_dropin(&mut self, at: &str, dropin: &Dropin) {
-        let name_at = format!("{at}.name");
-        self.check_file_name(&name_at, &dropin.name);
+    fn check_dropin(&mut self, at: Arguments<'_>, dropin: &Dropin) {
+        let name_at = format_args!("{at}.name");
+        self.check_file_name(name_at, &dropin.name);
         if !dropin.name.ends_with(".conf") {
             self.error(
-                &name_at,
+                name_at,
                 format!("{:?} does not end in .conf; rename it", dropin.name),
             );
         }
-        self.check_unit_text(&format!("{at}.contents"), dropin.contents.as_deref());
+        self.check_unit_text(format_args!("{at}.contents"), dropin.contents.as_deref());
     }
 
     /// V22: an instance is enabled through the [Install] section of its template.
-    fn check_instance(&mut self, at: &str, unit: &Unit, units: &[Unit]) {
+    fn check_instance(&mut self, at: Arguments<'_>, unit: &Unit, units: &[Unit]) {
         let template = template_of(&unit.name)
             .filter(|_| unit.enabled == Some(true) && unit.name.ends_with(".service"));
         let template = template.and_then(|name| {
@@ -67,13 +69,13 @@ impl Checker<'_> {
     }
 
     /// Ignition joins such names as paths; a name that leaves its directory is never meant.
-    fn check_file_name(&mut self, at: &str, name: &str) {
+    fn check_file_name(&mut self, at: Arguments<'_>, name: &str) {
         if name.contains('/') || name.contains('\0') {
             self.error(at, format!("{name:?} must be a file name without slashes"));
         }
     }
 
-    fn check_unit_text(&mut self, at: &str, contents: Option<&str>) {
+    fn check_unit_text(&mut self, at: Arguments<'_>, contents: Option<&str>) {
         if let Some(Err(error)) = contents.map(unit_file::parse_options) {
             self.error(at, format!("not a systemd unit file: {error}"));
         }
