@@ -172,6 +172,7 @@ fn planned(
         node,
         accounts: None,
         overrides: None,
+        unchanged: None,
     };
     let text = root.read_small(path).context("reading the keys of core")?;
     let text = text.map(String::from_utf8).transpose();

@@ -22,6 +22,7 @@ use crate::crossing::{CrossingFinding, Cure};
 use crate::daemon::policies::{Cluster, Overrides};
 use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, Finding, MachineConfig, Text, with_first_boot_files};
+use crate::drift::enablement::UnchangedUnits;
 use crate::drift::{self, Drift};
 use crate::invocation::{self, mco_rescue};
 use crate::mounts;
@@ -447,18 +448,34 @@ impl<'a> Session<'a> {
             accounts: self.accounts.as_ref(),
             overrides: self.overrides(),
             crossing: self.crossing.as_deref().unwrap_or_default(),
+            unchanged: None,
         }
     }
 
     /// Returns the changes that the config needs, without any check of the moment, and the differences.
     pub(super) fn compare(&self) -> (Plan, Vec<Drift>) {
-        let changes = || plan::changes(self.inputs(), Options::default());
-        let is_known = self.desired.bare || self.differs.get().is_some();
-        let plan = if is_known || self.node.objects.len() < MANY {
-            changes()
+        let (desired, node) = (&self.desired, &self.node);
+        let unchanged = UnchangedUnits::default();
+        let inputs = Inputs {
+            unchanged: Some(&unchanged),
+            ..self.inputs()
+        };
+        let changes = || plan::changes(inputs, Options::default());
+        let find = || drift::find_drifts_with(desired, node, &unchanged);
+        let is_known = desired.bare || self.differs.get().is_some();
+        let plan = if is_known || node.objects.len() < MANY {
+            let plan = changes();
+            if !is_known {
+                self.differs.get_or_init(find);
+            }
+            plan
         } else {
-            let (desired, node) = (&self.desired, &self.node);
-            let (found, plan) = parallel::both(|| drift::find_drifts(desired, node), changes);
+            let find = || {
+                // The plan asks for it after its files.
+                unchanged.simulate(desired, node);
+                find()
+            };
+            let (found, plan) = parallel::both(find, changes);
             self.differs.get_or_init(|| found);
             plan
         };

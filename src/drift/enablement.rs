@@ -10,6 +10,7 @@
 //! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use crate::document::Desired;
 use crate::document::ignition::Unit;
@@ -44,6 +45,18 @@ pub struct Simulated {
     pub unjudged: Vec<String>,
     /// Units that the daemon, or systemd's first boot, would skip in silence.
     pub notices: Vec<String>,
+}
+
+/// What an update makes of a tree of units if it changes none of them: computed once, by the first thread that asks.
+#[derive(Debug, Default)]
+pub struct UnchangedUnits(OnceLock<Simulated>);
+
+impl UnchangedUnits {
+    /// Returns the result for a config and a node, which are the same in every call.
+    pub fn simulate(&self, desired: &Desired, node: &NodeState) -> &Simulated {
+        self.0
+            .get_or_init(|| simulate_update(desired, Some(desired), node))
+    }
 }
 
 /// Target of a link that masks a unit.

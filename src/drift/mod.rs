@@ -8,7 +8,7 @@ pub mod enablement;
 
 use nix::errno::Errno;
 
-use self::enablement::DEV_NULL;
+use self::enablement::{DEV_NULL, UnchangedUnits};
 use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, MachineConfig, Owner, Undecodable};
 use crate::go_quote::quoted;
@@ -185,6 +185,15 @@ fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
 
 /// Returns all differences from `desired`. The first entry with a daemon message is the daemon's verdict.
 pub fn find_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
+    find_drifts_with(desired, node, &UnchangedUnits::default())
+}
+
+/// Like [`find_drifts`], with a simulation that others use as well.
+pub fn find_drifts_with(
+    desired: &Desired,
+    node: &NodeState,
+    unchanged: &UnchangedUnits,
+) -> Vec<Drift> {
     let mut drifts = Vec::new();
     let mut undecodable = desired.undecodable.iter().peekable();
     for (index, file) in desired.files.iter().enumerate() {
@@ -201,7 +210,7 @@ pub fn find_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
             drifts.extend(units.flat_map(|unit| unit_drifts(unit, node, false)));
         }
     }
-    drifts.extend(link_drifts(desired, node));
+    drifts.extend(link_drifts(desired, node, unchanged));
     drifts.extend(user_drifts(desired, node));
     drifts
 }
@@ -561,8 +570,8 @@ fn enabled_drift(unit: &Unit, node: &NodeState) -> Option<Drift> {
 }
 
 /// Enablement links that are missing or too many; the daemon sees none of them by themselves.
-fn link_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
-    let wanted = enablement::simulate_update(desired, Some(desired), node);
+fn link_drifts(desired: &Desired, node: &NodeState, unchanged: &UnchangedUnits) -> Vec<Drift> {
+    let wanted = unchanged.simulate(desired, node);
     let masks: Vec<_> = desired
         .units
         .iter()

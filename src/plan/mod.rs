@@ -55,6 +55,7 @@ use crate::document::{
     Contents, Desired, MachineConfig, Text, TransitionRefusal, find_refusals, override_of,
     unconditional_refusals,
 };
+use crate::drift::enablement::UnchangedUnits;
 use crate::drift::kind_noun;
 use crate::node::{Baseline, NodeState, Records};
 use crate::notice::Notice;
@@ -395,6 +396,8 @@ pub struct Inputs<'a> {
     pub overrides: Option<&'a Overrides>,
     /// The findings on another image than the one that runs; empty if the image does not change.
     pub crossing: &'a [CrossingFinding],
+    /// A simulation of unchanged units that others use as well.
+    pub unchanged: Option<&'a UnchangedUnits>,
 }
 
 /// Returns the changes that a config needs on a node: the plan without any check of the moment.

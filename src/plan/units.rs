@@ -20,16 +20,20 @@ impl Builder<'_> {
         }
         // Ignition runs no presets and disables nothing on the way: as if every unit were known already.
         let old = if desired.bare { Some(desired) } else { old };
-        let simulated = enablement::simulate_update(desired, old, self.node());
+        let is_unchanged = old.is_some_and(|old| std::ptr::eq(old, desired));
+        let simulated = match self.inputs.unchanged.filter(|_| is_unchanged) {
+            Some(unchanged) => unchanged.simulate(desired, self.inputs.node),
+            None => &enablement::simulate_update(desired, old, self.node()),
+        };
         let failures = simulated
             .failures
-            .into_iter()
+            .iter()
             .map(|failure| format!("{failure}. The daemon's update would fail over this too"));
-        for problem in failures.chain(simulated.unjudged) {
+        for problem in failures.chain(simulated.unjudged.iter().cloned()) {
             let message = format!("{problem}. Correct or remove it, then run again");
             self.block("spec.config.systemd.units", message);
         }
-        for notice in simulated.notices {
+        for notice in &simulated.notices {
             self.notice("spec.config.systemd.units", notice);
         }
         for link in enablement::link_changes(&self.node().units, &simulated.tree) {

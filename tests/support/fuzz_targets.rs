@@ -112,6 +112,7 @@ fn plan_on_a_node(config: &MachineConfig) {
             crossing: &[],
             accounts: None,
             overrides: None,
+            unchanged: None,
             config,
             desired: &desired,
             baseline: records.baseline(),

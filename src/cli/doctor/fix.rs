@@ -298,6 +298,7 @@ impl Cure<'_> {
             node: self.node,
             accounts: None,
             overrides: None,
+            unchanged: None,
         };
         let request = PlanRequest {
             allowed: Allowed {

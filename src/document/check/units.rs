@@ -4,7 +4,7 @@ use std::fmt::Arguments;
 
 use super::Checker;
 use crate::document::ignition::{Dropin, Unit};
-use crate::systemd::unit_file;
+use crate::systemd::unit_file::{self, UnitOption};
 use crate::systemd::unit_name::{has_ignition_suffix, template_of};
 
 impl Checker<'_> {
@@ -29,8 +29,8 @@ impl Checker<'_> {
                 format!("{name:?} has no known unit suffix such as .service; add it"),
             );
         }
-        self.check_unit_text(format_args!("{at}.contents"), unit.contents.as_deref());
-        if unit.enabled == Some(true) && unit.text().is_some_and(has_no_install) {
+        let options = self.read_unit_text(format_args!("{at}.contents"), unit.contents.as_deref());
+        if unit.enabled == Some(true) && unit.text().is_some() && lacks_install(&options) {
             let message = format!(
                 "{name} is to be enabled but has no [Install] section; say there what wants it"
             );
@@ -47,7 +47,7 @@ impl Checker<'_> {
                 format!("{:?} does not end in .conf; rename it", dropin.name),
             );
         }
-        self.check_unit_text(format_args!("{at}.contents"), dropin.contents.as_deref());
+        self.read_unit_text(format_args!("{at}.contents"), dropin.contents.as_deref());
     }
 
     /// V22: an instance is enabled through the [Install] section of its template.
@@ -75,14 +75,20 @@ impl Checker<'_> {
         }
     }
 
-    fn check_unit_text(&mut self, at: Arguments<'_>, contents: Option<&str>) {
-        if let Some(Err(error)) = contents.map(unit_file::parse_options) {
+    /// Returns the options of a unit file or drop-in; none where it is missing or malformed, which is reported.
+    fn read_unit_text(&mut self, at: Arguments<'_>, contents: Option<&str>) -> Vec<UnitOption> {
+        let read = contents.map_or(Ok(Vec::new()), unit_file::parse_options);
+        read.unwrap_or_else(|error| {
             self.error(at, format!("not a systemd unit file: {error}"));
-        }
+            Vec::new()
+        })
     }
 }
 
 fn has_no_install(contents: &str) -> bool {
-    let options = unit_file::parse_options(contents).unwrap_or_default();
+    lacks_install(&unit_file::parse_options(contents).unwrap_or_default())
+}
+
+fn lacks_install(options: &[UnitOption]) -> bool {
     !options.iter().any(|option| option.section == "Install")
 }
