@@ -21,7 +21,7 @@ use crate::command::rpm_ostree::status::Deployment;
 use crate::crossing::{CrossingFinding, Cure};
 use crate::daemon::policies::{Cluster, Overrides};
 use crate::daemon::{annotations, pod_log};
-use crate::document::{Desired, Finding, MachineConfig, Text, with_first_boot_files};
+use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::enablement::UnchangedUnits;
 use crate::drift::{self, Drift};
 use crate::invocation::{self, mco_rescue};
@@ -130,9 +130,6 @@ const RECENT: Duration = Duration::from_secs(1);
 /// A config of this size (64 KiB) is worth a thread that computes its hash while this one looks at the node.
 const LARGE: usize = 1 << 16;
 
-/// A config of this size (4 MiB), which no API stores, is hashed after it was parsed: both at once take more memory.
-const HUGE: usize = 4 << 20;
-
 /// Results of another processor from the time while the recorded config was parsed.
 struct Ahead {
     /// The time before the facts were read.
@@ -141,18 +138,14 @@ struct Ahead {
     base: Result<BaseFacts, RootError>,
     /// The machine.
     machine: Result<Machine>,
-    /// The text of the record, and how the hash in its name stands to its contents.
-    hashed: Option<(Text, NameHash)>,
 }
 
 impl Ahead {
-    fn work(root: &Root, text: &Text) -> Self {
-        let is_worth_it = (LARGE..HUGE).contains(&text.len());
+    fn work(root: &Root) -> Self {
         Self {
             begun: Instant::now(),
             base: BaseFacts::observe(root),
             machine: machine::observe_machine(root),
-            hashed: is_worth_it.then(|| (text.clone(), render::name_hash_of(text))),
         }
     }
 
@@ -278,7 +271,7 @@ impl<'a> Session<'a> {
         config: Option<&str>,
         unnamed: Unnamed,
     ) -> Result<Self> {
-        let read = Records::read_beside(&root, |text| Ahead::work(&root, text));
+        let read = Records::read_beside(&root, || Ahead::work(&root));
         let (ahead, records) = read.context("reading the daemon's records")?;
         let chosen = choose_config(&root, config, unnamed, &records)?;
         Self::of(root, ahead, runner, records, chosen)
@@ -330,9 +323,9 @@ impl<'a> Session<'a> {
         chosen: Chosen,
     ) -> Result<Self> {
         let ahead = ahead.filter(Ahead::is_recent);
-        let (base, machine, hashed) = match ahead {
-            Some(ahead) => (Some(ahead.base), Some(ahead.machine?), ahead.hashed),
-            None => (None, None, None),
+        let (base, machine) = match ahead {
+            Some(ahead) => (Some(ahead.base), Some(ahead.machine?)),
+            None => (None, None),
         };
         let base = base.transpose().context("looking at the node")?;
         let desired = Arc::new(Desired::from_config(&chosen.config));
@@ -348,12 +341,8 @@ impl<'a> Session<'a> {
         let config = &chosen.config;
         let look = || look(&root, base, runner, config, &desired, old.as_deref());
         let record = &chosen.config.record;
-        let hashed = hashed.filter(|(text, _)| text.is_all_in(record));
         let (name_hash, seen) = if desired.bare {
             (OnceCell::new(), look())
-        } else if let Some((_, found)) = hashed {
-            let hash = judge_name_hash(found, &root, &chosen.config, &desired);
-            (OnceCell::from(hash), look())
         } else if record.len() < LARGE {
             let hash = check_name_hash(&root, &chosen.config, &desired);
             (OnceCell::from(hash), look())

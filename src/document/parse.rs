@@ -98,15 +98,15 @@ pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, D
     read_text(bytes.into(), origin).and_then(|text| parse_text(&text, origin))
 }
 
-/// Parses a document, and calls `work` with its text on another processor meanwhile. Returns `None` in place of the result
+/// Parses a document, and calls `work` on another processor meanwhile. Returns `None` in place of the result
 /// of `work` where it was not called: without a second processor, and for bytes that are no text.
 pub fn parse_beside<T: Send>(
     bytes: impl Into<Vec<u8>>,
     origin: &str,
-    work: impl FnOnce(&Text) -> T + Send,
+    work: impl FnOnce() -> T + Send,
 ) -> (Option<T>, Result<MachineConfig, DocumentError>) {
     match read_text(bytes.into(), origin) {
-        Ok(text) => parallel::beside(|| work(&text), || parse_text(&text, origin)),
+        Ok(text) => parallel::beside(work, || parse_text(&text, origin)),
         Err(error) => (None, Err(error)),
     }
 }

@@ -40,11 +40,6 @@ impl Text {
         shared.unwrap_or_else(|| part.to_owned().into())
     }
 
-    /// Returns true if `part` is all of this document but for blanks around it, and shares its memory.
-    pub fn is_all_in(&self, part: &Self) -> bool {
-        Arc::ptr_eq(&self.whole, &part.whole) && std::ptr::eq(self.trim(), &**part)
-    }
-
     /// Reads a document: while `read` is at it, each [`Text`] that is made of a part of `self` shares its memory.
     pub fn read_shared<T>(&self, read: impl FnOnce(&str) -> T) -> T {
         let before = WHOLE.replace(Some(Arc::clone(&self.whole)));

@@ -3,7 +3,6 @@
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
-use crate::document::Text;
 use crate::document::{self, DocumentError, MachineConfig};
 use crate::object::Kind;
 use crate::paths;
@@ -71,11 +70,11 @@ impl Records {
         Self::read_by(root, known, document::parse)
     }
 
-    /// Reads the records, and calls `work` with the text of `currentconfig` on another processor while it is parsed.
+    /// Reads the records, and calls `work` on another processor while `currentconfig` is parsed.
     /// Returns `None` in place of the result of `work` where it was not called: without a second processor or a record.
     pub fn read_beside<T: Send>(
         root: &Root,
-        work: impl FnOnce(&Text) -> T + Send,
+        work: impl FnOnce() -> T + Send,
     ) -> Result<(Option<T>, Self), RootError> {
         let mut done = None;
         let records = Self::read_by(root, &[], |bytes, origin| {

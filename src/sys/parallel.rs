@@ -154,9 +154,16 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     };
     let take_all = || std::iter::from_fn(take).collect::<Vec<_>>();
     let mut done = thread::scope(|scope| {
-        // The parts of a thread that cannot be started are taken by the others.
-        let others: Vec<_> = (1..threads).map_while(|_| start(scope, take_all)).collect();
-        let mut done = take_all();
+        let mut others: Vec<_> = (1..threads).map_while(|_| start(scope, take_all)).collect();
+        let mut done = Vec::new();
+        while let Some(part) = take() {
+            done.push(part);
+            // A processor that was at other work may be free by now.
+            let is_short = others.len() + 1 < threads;
+            if is_short && next.load(Ordering::Relaxed) + 1 < parts.len() {
+                others.extend(start(scope, take_all));
+            }
+        }
         others
             .into_iter()
             .for_each(|other| done.extend(wait_for(other)));
