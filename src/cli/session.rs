@@ -68,6 +68,8 @@ pub(super) struct Session<'a> {
     pub accounts: Option<Prepared>,
     /// Where the node differs from the config, once it was asked.
     differs: OnceCell<Vec<Drift>>,
+    /// The simulation of unchanged units, once the plan or the differences needed it.
+    unchanged: UnchangedUnits,
     /// How the hash in the config's name stands to its contents, once it was asked.
     name_hash: OnceCell<NameHash>,
     /// The findings on another image than the one that runs, once a plan has asked for them.
@@ -365,6 +367,7 @@ impl<'a> Session<'a> {
             node,
             accounts,
             differs: OnceCell::new(),
+            unchanged: UnchangedUnits::default(),
             name_hash,
             crossing: None,
             given_cluster: OnceCell::new(),
@@ -376,6 +379,7 @@ impl<'a> Session<'a> {
     pub(super) fn observe_again(&mut self) -> Result<()> {
         // Two of them need twice the memory.
         self.node.forget_objects();
+        self.unchanged = UnchangedUnits::default();
         let (config, old) = (&self.chosen.config, self.old.as_deref());
         let seen = look(&self.root, None, self.runner, config, &self.desired, old);
         (self.node, self.accounts) = seen.context("looking at the node again")?;
@@ -437,39 +441,33 @@ impl<'a> Session<'a> {
             accounts: self.accounts.as_ref(),
             overrides: self.overrides(),
             crossing: self.crossing.as_deref().unwrap_or_default(),
-            unchanged: None,
+            unchanged: Some(&self.unchanged),
         }
     }
 
     /// Returns the changes that the config needs, without any check of the moment, and the differences.
     pub(super) fn compare(&self) -> (Plan, Vec<Drift>) {
-        let (desired, node) = (&self.desired, &self.node);
-        let unchanged = UnchangedUnits::default();
-        let inputs = Inputs {
-            unchanged: Some(&unchanged),
-            ..self.inputs()
-        };
-        let changes = || plan::changes(inputs, Options::default());
-        let find = || drift::find_drifts_with(desired, node, &unchanged);
-        let is_known = desired.bare || self.differs.get().is_some();
-        let plan = if is_known || node.objects.len() < MANY {
-            let plan = changes();
-            if !is_known {
-                self.differs.get_or_init(find);
-            }
-            plan
-        } else {
-            let find = || {
-                // The plan asks for it after its files.
-                unchanged.simulate(desired, node);
-                find()
-            };
-            let (found, plan) = parallel::both(find, changes);
-            self.differs.get_or_init(|| found);
-            plan
-        };
+        let changes = || plan::changes(self.inputs(), Options::default());
+        let plan = self.plan_beside_differences(changes);
         let drifts = self.drifts(&plan);
         (plan, drifts)
+    }
+
+    /// Calls `plan`, and looks for the differences on another processor meanwhile if there are many objects.
+    fn plan_beside_differences<T>(&self, plan: impl FnOnce() -> T) -> T {
+        let (desired, node, unchanged) = (&self.desired, &self.node, &self.unchanged);
+        let is_known = desired.bare || self.differs.get().is_some();
+        if is_known || node.objects.len() < MANY {
+            return plan();
+        }
+        let find = || {
+            // The plan needs it as well, but after its files.
+            unchanged.simulate(desired, node);
+            drift::find_drifts_with(desired, node, unchanged)
+        };
+        let (found, plan) = parallel::both(find, plan);
+        self.differs.get_or_init(|| found);
+        plan
     }
 
     /// Returns the plan of a run that stages nothing.
@@ -522,7 +520,17 @@ impl<'a> Session<'a> {
             completion: args.guards.completion(),
             ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
         };
-        plan::plan(&Task::Config(self.inputs()), &request, &evidence)
+        let plan = || plan::plan(&Task::Config(self.inputs()), &request, &evidence);
+        // Of the recorded config the plan is likely to be empty, and the differences are needed.
+        let is_recorded = self
+            .old
+            .as_ref()
+            .is_some_and(|old| Arc::ptr_eq(old, &self.desired));
+        if is_recorded {
+            self.plan_beside_differences(plan)
+        } else {
+            plan()
+        }
     }
 
     /// Judges the image of the config, if another one runs.
@@ -558,6 +566,7 @@ impl<'a> Session<'a> {
             _ => None,
         });
         self.node.observe_more(&self.root, paths.collect())?;
+        self.unchanged = UnchangedUnits::default();
         self.crossing = Some(findings);
         Ok(())
     }
@@ -604,7 +613,7 @@ impl<'a> Session<'a> {
 
     /// The differences between the disk and the config, which are looked for once.
     pub(super) fn on_disk(&self) -> &[Drift] {
-        let look = || drift::find_drifts(&self.desired, &self.node);
+        let look = || drift::find_drifts_with(&self.desired, &self.node, &self.unchanged);
         self.differs.get_or_init(look)
     }
 
