@@ -145,7 +145,7 @@ fn list_for_object(value: &Outline<'_>, is_object: bool) -> Option<String> {
 
 /// A value without the contents of its files and units, which are nearly all of a document: they are empty here.
 /// Borrows its text.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(PartialEq)]
 pub(super) enum Outline<'t> {
     /// `null`.
     Null,
@@ -317,7 +317,6 @@ impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
 }
 
 /// A value of a document; the values of an object are not looked into.
-#[derive(Debug)]
 pub(super) enum Section<'t> {
     /// The keys of an object with the text of their values, in the order of the document.
     Object(Vec<(String, &'t RawValue)>),

@@ -1149,3 +1149,69 @@ fn what_a_windows_shell_or_a_packer_has_written_is_told_with_the_way_back() {
         }
     }
 }
+
+/// A spec is split before it is read: every odd shape of it is refused in the same words, alone and in a list.
+#[test]
+fn a_spec_of_any_other_shape_is_named() {
+    let root = TestRoot::new();
+    let config = r#""config":{"ignition":{"version":"3.4.0"}}"#;
+    let escaped = r#"{"\u0063onfig":{"ignition":{"version":"3.4.0"},"storage":[]}}"#;
+    for (spec, place, words) in [
+        ("[]".into(), "spec", "a list, expected an object"),
+        ("[[1]]".into(), "spec", "a list, expected an object"),
+        ("true".into(), "spec", "boolean `true`, expected an object"),
+        ("-1".into(), "spec", "integer `-1`, expected an object"),
+        ("1.5".into(), "spec", "`1.5`, expected an object"),
+        ("\"x\"".into(), "spec", "a string, expected an object"),
+        ("null".into(), "spec", "missing"),
+        (
+            format!("{{{config},\"config\":{{}}}}"),
+            "spec",
+            "duplicate field `config`",
+        ),
+        (
+            format!("{{{config},\"fips\":true,\"fips\":false}}"),
+            "spec",
+            "duplicate field `fips`",
+        ),
+        (
+            format!("{{{config},\"fips\":[]}}"),
+            "spec.fips",
+            "a list, expected a boolean",
+        ),
+        (
+            r#"{"Config":{}}"#.into(),
+            "spec.Config",
+            "write it as \"config\"",
+        ),
+        (
+            r#"{"config":[]}"#.into(),
+            "spec.config",
+            "a list, expected an object",
+        ),
+        (
+            r#"{"config":"x"}"#.into(),
+            "spec.config",
+            "is not an object",
+        ),
+        (
+            escaped.to_owned(),
+            "spec.config.storage",
+            "a list, expected an object",
+        ),
+    ] {
+        let head = r#""apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig""#;
+        let object = format!(r#"{{{head},"metadata":{{"name":"a"}},"spec":{spec}}}"#);
+        let list = format!(r#"{{"kind":"List","items":[{object}]}}"#);
+        for (text, prefix) in [(&object, ""), (&list, "items[0].")] {
+            let path = root.path("document");
+            fs::write(&path, text).unwrap();
+            let said = flat(&root.run(&["plan", path.to_str().unwrap()]).exits(1).err());
+            let wanted = format!(": {prefix}{place}: ");
+            assert!(
+                said.contains(&wanted) && said.contains(words),
+                "{spec}: {said}"
+            );
+        }
+    }
+}
