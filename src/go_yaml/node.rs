@@ -132,8 +132,6 @@ impl<'de> Visitor<'de> for Nodes {
                 None => entries.push((key, value)),
             }
         }
-        // There is one for each file, and a list that grows has room for twice as much.
-        entries.shrink_to_fit();
         Ok(YamlNode::Object(entries))
     }
 }
