@@ -55,8 +55,7 @@ pub(super) fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Findi
     let is_spec2 = version
         .and_then(Outline::as_str)
         .is_some_and(spec2::is_spec2);
-    let is_spec1 = outline.get("ignitionVersion").is_some() && version.is_none();
-    if !is_spec2 && !is_spec1 {
+    if !is_spec2 && !spec2::is_spec1(&outline) {
         return decode_spec_3(text, outline, at);
     }
     let emptied = is_emptied(&outline);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::finding::{Finding, path_below};
 use super::json::Outline;
-use super::schema::{CONFIG, Field, FieldKind, Key};
+use super::schema::{CONFIG, Field, FieldKind, Item, Key};
 
 /// Returns a warning for each field that is newer than the declared version; Ignition ignores them.
 pub(super) fn find_newer(config: &Outline<'_>, minor: u64, at: &str) -> Vec<Finding> {

@@ -189,14 +189,6 @@ impl<'t> Outline<'t> {
             _ => None,
         }
     }
-
-    /// Returns the items, of a list; of another value none.
-    pub(super) fn items(&self) -> &[Self] {
-        match self {
-            Self::List(items) => items,
-            _ => &[],
-        }
-    }
 }
 
 impl Item for Outline<'_> {
@@ -212,6 +204,13 @@ impl Item for Outline<'_> {
         match self {
             Self::Number(number) => *number,
             _ => None,
+        }
+    }
+
+    fn items(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            _ => &[],
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::finding::Finding;
-use super::schema::{CONFIG, Field, FieldKind, HEADERS, Key};
+use super::schema::{CONFIG, Field, FieldKind, HEADERS, Item, Key};
 
 /// An object of a config.
 pub type ConfigSection = Map<String, Value>;
@@ -134,7 +134,7 @@ fn merge_values<'a>(
 }
 
 fn list_items(list: Option<&Value>) -> &[Value] {
-    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    list.map_or(&[], Value::items)
 }
 
 /// Returns the keys of the child in the other lists that share this one's names.

@@ -98,8 +98,7 @@ pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, D
     read_text(bytes.into(), origin).and_then(|text| parse_text(&text, origin))
 }
 
-/// Parses a document, and calls `work` on another processor meanwhile. Returns `None` in place of the result
-/// of `work` where it was not called: without a second processor, and for bytes that are no text.
+/// Parses a document, and calls `work` on another processor meanwhile. Returns `None` in place of the result of `work` where it was not called: without a second processor, and for bytes that are no text.
 pub fn parse_beside<T: Send>(
     bytes: impl Into<Vec<u8>>,
     origin: &str,
@@ -272,9 +271,9 @@ fn parse_alone(
     let metadata = metadata.transpose().map_err(|finding| vec![finding])?;
     let metadata = metadata.unwrap_or_default();
     let at = format!("{prefix}spec");
-    let config = envelope.spec.as_ref();
-    let config = config.and_then(|spec| spec.text_of("config"));
-    let spec = envelope.spec.as_ref().map(|spec| {
+    let spec = envelope.spec.as_ref();
+    let config = spec.and_then(|spec| spec.text_of("config"));
+    let spec = spec.map(|spec| {
         json::from_str::<MachineConfigSpec>(&spec.without("config"), &at, &mut findings)
     });
     let spec = spec.transpose().map_err(|finding| vec![finding])?;

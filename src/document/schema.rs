@@ -51,7 +51,7 @@ impl Key {
     }
 }
 
-/// An item of a list, in any form in which JSON is read.
+/// A JSON value, in any form in which one is read.
 pub(super) trait Item: Sized {
     /// Returns the value of a key, of an object.
     fn field(&self, key: &str) -> Option<&Self>;
@@ -59,6 +59,8 @@ pub(super) trait Item: Sized {
     fn text(&self) -> Option<&str>;
     /// Returns the number, of an integer.
     fn number(&self) -> Option<i64>;
+    /// Returns the items, of a list; of another value none.
+    fn items(&self) -> &[Self];
 }
 
 impl Item for Value {
@@ -72,6 +74,10 @@ impl Item for Value {
 
     fn number(&self) -> Option<i64> {
         self.as_i64()
+    }
+
+    fn items(&self) -> &[Self] {
+        self.as_array().map_or(&[], Vec::as_slice)
     }
 }
 

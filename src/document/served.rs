@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::contents::Contents;
 use super::finding::Finding;
 use super::ignition::{File, Ignition};
-use super::json::Outline;
 use super::machine_config::MachineConfig;
+use super::schema::Item;
 use super::text::Text;
 use crate::paths;
 
@@ -37,22 +37,17 @@ pub(super) fn machine_config(config: &Value) -> Result<Option<String>, Finding> 
         .map_err(|_| Finding::error(&at, "the MachineConfig inside is not UTF-8 text"))
 }
 
-/// Returns true if the config with this outline carries a MachineConfig.
-pub(super) fn has_machine_config(outline: &Outline<'_>) -> bool {
-    let files = outline.get("storage").and_then(|all| all.get("files"));
-    let mut files = files.into_iter().flat_map(Outline::items);
-    files.any(|file| is_carrier(file.get("path").and_then(Outline::as_str)))
+/// Returns true if a config, or the outline of one, carries a MachineConfig.
+pub(super) fn has_machine_config(config: &impl Item) -> bool {
+    find_carrier(config).is_some()
 }
 
-fn find_carrier(config: &Value) -> Option<(usize, &Value)> {
-    let files = config.pointer("/storage/files")?.as_array()?;
-    let mut files = files.iter().enumerate();
-    files.find(|(_, file)| is_carrier(file["path"].as_str()))
-}
-
-fn is_carrier(path: Option<&str>) -> bool {
-    let path = path.and_then(|path| path.strip_prefix('/'));
-    path == Some(paths::MCS_CONTENT)
+fn find_carrier<V: Item>(config: &V) -> Option<(usize, &V)> {
+    let files = config.field("storage")?.field("files")?;
+    let wanted = format!("/{}", paths::MCS_CONTENT);
+    let is_carrier = |file: &V| file.field("path").and_then(V::text) == Some(&wanted);
+    let mut files = files.items().iter().enumerate();
+    files.find(|(_, file)| is_carrier(file))
 }
 
 /// Files of the served config that are not the MachineConfig's own: the server's additions.

@@ -50,6 +50,7 @@ use serde_json::Value;
 pub use self::model::{DAEMON_MINOR, NEWEST_MINOR, RESULT_VERSION};
 use super::finding::{Finding, Severity, path_below};
 use super::json;
+use super::schema::Item;
 use super::written::Written;
 
 /// A config of spec 2 as spec 3.
@@ -94,8 +95,11 @@ pub fn is_spec2(version: &str) -> bool {
 }
 
 /// Returns true for a config of spec 1, which has its version at the top. [`convert`] refuses it by name.
-fn is_spec1(config: &Value) -> bool {
-    config.get("ignitionVersion").is_some() && config.pointer("/ignition/version").is_none()
+pub(super) fn is_spec1(config: &impl Item) -> bool {
+    let version = config
+        .field("ignition")
+        .and_then(|all| all.field("version"));
+    config.field("ignitionVersion").is_some() && version.is_none()
 }
 
 /// Converts a config whose place in its document is `at`.

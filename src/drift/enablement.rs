@@ -47,12 +47,13 @@ pub struct Simulated {
     pub notices: Vec<String>,
 }
 
-/// What an update makes of a tree of units if it changes none of them: computed once, by the first thread that asks.
+/// The simulation of an update from a config to itself. The first call of [`Self::simulate`] computes it, and the others
+/// share the result, on any thread.
 #[derive(Debug, Default)]
 pub struct UnchangedUnits(OnceLock<Simulated>);
 
 impl UnchangedUnits {
-    /// Returns the result for a config and a node, which are the same in every call.
+    /// Returns the simulation. `desired` and `node` must be the same in every call.
     pub fn simulate(&self, desired: &Desired, node: &NodeState) -> &Simulated {
         self.0
             .get_or_init(|| simulate_update(desired, Some(desired), node))
