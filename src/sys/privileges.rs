@@ -62,8 +62,13 @@ fn try_keep(wanted: &[Capability]) -> Result<(), CapsError> {
     let wanted: CapsHashSet = wanted.iter().copied().collect();
     // While CAP_SETPCAP is there; without it the programs we start are held by no_new_privs.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
-        for capability in caps::runtime::thread_all_supported().difference(&wanted) {
-            caps::drop(None, CapSet::Bounding, *capability)?;
+        for capability in caps::all().difference(&wanted) {
+            let dropped = caps::drop(None, CapSet::Bounding, *capability);
+            // An older kernel neither knows nor grants some of them.
+            let is_known = || caps::has_cap(None, CapSet::Bounding, *capability).is_ok();
+            if dropped.is_err() && is_known() {
+                dropped?;
+            }
         }
     }
     if caps::runtime::ambient_set_supported().is_ok() {
