@@ -2,10 +2,11 @@
 
 use crate::cli::ui::Ui;
 use crate::staging::deployments;
-use crate::sys::parallel;
+use crate::sys::parallel::{self, Awaited};
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -21,7 +22,7 @@ use crate::command::rpm_ostree::status::Deployment;
 use crate::crossing::{CrossingFinding, Cure};
 use crate::daemon::policies::{Cluster, Overrides};
 use crate::daemon::{annotations, pod_log};
-use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
+use crate::document::{Desired, Finding, MachineConfig, Text, with_first_boot_files};
 use crate::drift::enablement::UnchangedUnits;
 use crate::drift::{self, Drift};
 use crate::invocation::{self, mco_rescue};
@@ -129,10 +130,13 @@ const MANY: usize = 64;
 /// Facts about the node that are older than this are read again before a plan is made of them.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// A config of this size (64 KiB) is worth a thread that computes its hash while this one looks at the node.
+/// A config of this size (64 KiB) is worth a thread that computes its hash beside this one.
 const LARGE: usize = 1 << 16;
 
-/// Results of another processor from the time while the recorded config was parsed.
+/// A config of this size (1 MiB) keeps all processors busy while it is parsed: its hash comes later.
+const VERY_LARGE: usize = 1 << 20;
+
+/// Facts about the node that another processor gathers while the config is read.
 struct Ahead {
     /// The time before the facts were read.
     begun: Instant,
@@ -265,6 +269,82 @@ fn choose_by(
     Ok(source::choose(config, &kept, http)?)
 }
 
+/// The parts of a [`Session`] that are read while other processors work for it.
+struct Gathered {
+    records: Records,
+    chosen: Chosen,
+    desired: Arc<Desired>,
+    old: Option<Arc<Desired>>,
+    node: NodeState,
+    machine: Machine,
+    accounts: Option<Prepared>,
+    name_hash: OnceCell<NameHash>,
+}
+
+impl Gathered {
+    /// Looks at the node for the chosen config. The hash in the config's name is computed too, unless it `is_hashed`
+    /// elsewhere.
+    fn gather(
+        root: &Root,
+        ahead: Option<Ahead>,
+        runner: &dyn CommandRunner,
+        records: Records,
+        chosen: Chosen,
+        is_hashed: bool,
+    ) -> Result<Self> {
+        let ahead = ahead.filter(Ahead::is_recent);
+        let (base, machine) = match ahead {
+            Some(ahead) => (Some(ahead.base), Some(ahead.machine?)),
+            None => (None, None),
+        };
+        let base = base.transpose().context("looking at the node")?;
+        let desired = Arc::new(Desired::from_config(&chosen.config));
+        let baseline = records.baseline().config().filter(|_| !desired.bare);
+        let old = baseline.map(|old| {
+            if Arc::ptr_eq(&old.ignition, &chosen.config.ignition) {
+                Arc::clone(&desired)
+            } else {
+                Desired::from_config(old).into()
+            }
+        });
+        // The whole config is read for its hash: now, as long as little else is in memory.
+        let config = &chosen.config;
+        let look = || look(root, base, runner, config, &desired, old.as_deref());
+        let record = &chosen.config.record;
+        let (name_hash, seen) = if desired.bare || is_hashed {
+            (OnceCell::new(), look())
+        } else if record.len() < LARGE {
+            let hash = check_name_hash(root, &chosen.config, &desired);
+            (OnceCell::from(hash), look())
+        } else {
+            let (found, seen) = parallel::both(|| render::name_hash_of(record), look);
+            let hash = judge_name_hash(found, root, &chosen.config, &desired);
+            (OnceCell::from(hash), seen)
+        };
+        let (node, accounts) = seen.context("looking at the node")?;
+        access::expect_read(&node)?;
+        let machine = machine.map_or_else(|| machine::observe_machine(root), Ok)?;
+        Ok(Self {
+            machine,
+            records,
+            chosen,
+            desired,
+            old,
+            node,
+            accounts,
+            name_hash,
+        })
+    }
+
+    /// Judges the hash that was computed elsewhere.
+    fn judge_name_hash(&mut self, root: &Root, found: Option<NameHash>) {
+        let judge = |found| judge_name_hash(found, root, &self.chosen.config, &self.desired);
+        if let Some(found) = found {
+            self.name_hash.get_or_init(|| judge(found));
+        }
+    }
+}
+
 impl<'a> Session<'a> {
     /// Reads records, config and node.
     pub(super) fn observe(
@@ -273,10 +353,31 @@ impl<'a> Session<'a> {
         config: Option<&str>,
         unnamed: Unnamed,
     ) -> Result<Self> {
-        let read = Records::read_beside(&root, || Ahead::work(&root));
-        let (ahead, records) = read.context("reading the daemon's records")?;
-        let chosen = choose_config(&root, config, unnamed, &records)?;
-        Self::of(root, ahead, runner, records, chosen)
+        let (sender, texts) = channel::<Text>();
+        let find_hash = move || texts.recv().ok().map(|text| render::name_hash_of(&text));
+        let gather = |ahead: Option<Awaited<Ahead>>| {
+            let mut hashed = None;
+            // A config that is given may be another one than the recorded one.
+            let share = |text: &Text| {
+                let is_worth = (LARGE..VERY_LARGE).contains(&text.len());
+                if ahead.is_some() && config.is_none() && is_worth {
+                    hashed = sender.send(text.clone()).is_ok().then(|| text.clone());
+                }
+            };
+            let records = Records::read_and_share(&root, share);
+            // No text comes any more.
+            drop(sender);
+            let records = records.context("reading the daemon's records")?;
+            let chosen = choose_config(&root, config, unnamed, &records)?;
+            let record = &chosen.config.record;
+            let is_hashed = hashed.is_some_and(|text| record.is_all_of(&text));
+            let ahead = ahead.and_then(Awaited::wait);
+            Gathered::gather(&root, ahead, runner, records, chosen, is_hashed)
+        };
+        let (found, gathered) = parallel::beside(|| Ahead::work(&root), find_hash, gather);
+        let mut gathered = gathered?;
+        gathered.judge_name_hash(&root, found.flatten());
+        Ok(Self::of_gathered(root, runner, gathered))
     }
 
     /// In an initramfs: what the config refers to has to be there within `timeout`, and a `first` boot gets the
@@ -299,7 +400,7 @@ impl<'a> Session<'a> {
             };
             chosen.config = made.map_err(said)?;
         }
-        Self::of(root, None, runner, records, chosen)
+        Self::of(root, runner, records, chosen)
     }
 
     /// Looks at the node for a config that was made of the recorded one.
@@ -314,65 +415,37 @@ impl<'a> Session<'a> {
             why: String::new(),
             others: Vec::new(),
         };
-        Self::of(root, None, runner, records, chosen)
+        Self::of(root, runner, records, chosen)
     }
 
     fn of(
         root: Root,
-        ahead: Option<Ahead>,
         runner: &'a dyn CommandRunner,
         records: Records,
         chosen: Chosen,
     ) -> Result<Self> {
-        let ahead = ahead.filter(Ahead::is_recent);
-        let (base, machine) = match ahead {
-            Some(ahead) => (Some(ahead.base), Some(ahead.machine?)),
-            None => (None, None),
-        };
-        let base = base.transpose().context("looking at the node")?;
-        let desired = Arc::new(Desired::from_config(&chosen.config));
-        let baseline = records.baseline().config().filter(|_| !desired.bare);
-        let old = baseline.map(|old| {
-            if Arc::ptr_eq(&old.ignition, &chosen.config.ignition) {
-                Arc::clone(&desired)
-            } else {
-                Desired::from_config(old).into()
-            }
-        });
-        // The whole config is read for its hash: now, as long as little else is in memory.
-        let config = &chosen.config;
-        let look = || look(&root, base, runner, config, &desired, old.as_deref());
-        let record = &chosen.config.record;
-        let (name_hash, seen) = if desired.bare {
-            (OnceCell::new(), look())
-        } else if record.len() < LARGE {
-            let hash = check_name_hash(&root, &chosen.config, &desired);
-            (OnceCell::from(hash), look())
-        } else {
-            let (found, seen) = parallel::both(|| render::name_hash_of(record), look);
-            let hash = judge_name_hash(found, &root, &chosen.config, &desired);
-            (OnceCell::from(hash), seen)
-        };
-        let (node, accounts) = seen.context("looking at the node")?;
-        access::expect_read(&node)?;
-        let machine = machine.map_or_else(|| machine::observe_machine(&root), Ok)?;
-        Ok(Self {
+        let gathered = Gathered::gather(&root, None, runner, records, chosen, false)?;
+        Ok(Self::of_gathered(root, runner, gathered))
+    }
+
+    fn of_gathered(root: Root, runner: &'a dyn CommandRunner, gathered: Gathered) -> Self {
+        Self {
             runner,
-            machine,
+            machine: gathered.machine,
             root,
-            records,
-            chosen,
-            desired,
-            old,
-            node,
-            accounts,
+            records: gathered.records,
+            chosen: gathered.chosen,
+            desired: gathered.desired,
+            old: gathered.old,
+            node: gathered.node,
+            accounts: gathered.accounts,
             differs: OnceCell::new(),
             unchanged: UnchangedUnits::default(),
-            name_hash,
+            name_hash: gathered.name_hash,
             crossing: None,
             given_cluster: OnceCell::new(),
             kept_cluster: OnceCell::new(),
-        })
+        }
     }
 
     /// Looks at the node again, after it was changed.

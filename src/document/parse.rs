@@ -98,16 +98,16 @@ pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, D
     read_text(bytes.into(), origin).and_then(|text| parse_text(&text, origin))
 }
 
-/// Parses a document, and calls `work` on another processor meanwhile. Returns `None` in place of the result of `work` where it was not called: without a second processor, and for bytes that are no text.
-pub fn parse_beside<T: Send>(
+/// Parses a document. `share` gets its text first, for work on another processor; it is not called for bytes that are
+/// no text.
+pub fn parse_and_share(
     bytes: impl Into<Vec<u8>>,
     origin: &str,
-    work: impl FnOnce() -> T + Send,
-) -> (Option<T>, Result<MachineConfig, DocumentError>) {
-    match read_text(bytes.into(), origin) {
-        Ok(text) => parallel::beside(work, || parse_text(&text, origin)),
-        Err(error) => (None, Err(error)),
-    }
+    share: impl FnOnce(&Text),
+) -> Result<MachineConfig, DocumentError> {
+    let text = read_text(bytes.into(), origin)?;
+    share(&text);
+    parse_text(&text, origin)
 }
 
 fn read_text(bytes: Vec<u8>, origin: &str) -> Result<Text, DocumentError> {

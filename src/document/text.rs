@@ -40,6 +40,11 @@ impl Text {
         shared.unwrap_or_else(|| part.to_owned().into())
     }
 
+    /// Returns true if this is all of `document`, but for blanks around it, and shares its memory.
+    pub fn is_all_of(&self, document: &Self) -> bool {
+        Arc::ptr_eq(&self.whole, &document.whole) && self.trim().len() == document.trim().len()
+    }
+
     /// Reads a document: while `read` is at it, each [`Text`] that is made of a part of `self` shares its memory.
     pub fn read_shared<T>(&self, read: impl FnOnce(&str) -> T) -> T {
         let before = WHOLE.replace(Some(Arc::clone(&self.whole)));
@@ -140,6 +145,7 @@ mod tests {
         let all = parts(&document);
         assert!(Arc::ptr_eq(&all[0].whole, &document.whole));
         assert!(!Arc::ptr_eq(&all[1].whole, &document.whole));
+        assert!(!all[0].is_all_of(&document) && !all[1].is_all_of(&document));
         drop(document);
         assert_eq!((&*all[0], &*all[1]), ("plain", "with \"quotes\""));
     }

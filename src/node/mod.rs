@@ -60,13 +60,11 @@ mod units;
 pub mod virtual_addresses;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use crate::command::CommandRunner;
 use crate::command::rpm::{self, Ownership};
 use crate::object::{Flags, Object, Stamp};
 use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold_of};
-use crate::sys::parallel;
 use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
@@ -76,7 +74,7 @@ pub use host::Host;
 pub use labels::{Labels, Mislabelled};
 pub use machine::{Machine, has_system};
 pub use neighbours::Neighbours;
-use observer::{Observer, SeenObjects};
+use observer::{Observer, SeenObjects, ToRead};
 pub use os::Os;
 pub use os_release::OsRelease;
 pub use records::{Baseline, Recorded, Records};
@@ -186,10 +184,6 @@ pub fn observe(
     observe_with(root, BaseFacts::observe(root)?, interest, runner)
 }
 
-/// So many originals are worth a thread that looks at them while this one reads the contents of units. From 512 on, all
-/// processors share the look at them.
-const BESIDE_UNITS: Range<usize> = 64..512;
-
 /// Reads the facts in `interest` that `base` does not have yet.
 ///
 /// # Errors
@@ -232,7 +226,11 @@ pub fn observe_with(
     let labels = node.labels.usable();
     let mount = root_hold.mount;
     let paths = std::mem::take(&mut interest.paths);
-    node.take(observer::look(root, mount, labels, paths)?);
+    let originals = std::mem::take(&mut interest.originals);
+    let originals = originals.into_iter().map(ToRead::Originals);
+    let all = paths.into_iter().map(ToRead::Object).chain(originals);
+    let seen = observer::look(root, mount, labels, &all.collect::<Vec<_>>())?;
+    node.take(seen);
     for path in &interest.in_the_way {
         node.observe_below(root, path)?;
     }
@@ -243,17 +241,7 @@ pub fn observe_with(
     }
     node.take(vec![base.links]);
     let mut observer = Observer::going_on(root, mount, &node);
-    let originals = std::mem::take(&mut interest.originals);
-    let look = || observer::look_at_originals(root, mount, labels, &originals);
-    let mut read = || units::read_contents(&interest, &mut node, &mut observer);
-    let (originals, contents) = if BESIDE_UNITS.contains(&originals.len()) {
-        parallel::both(look, read)
-    } else {
-        let read = read();
-        (look(), read)
-    };
-    contents?;
-    node.take(originals?);
+    units::read_contents(&interest, &mut node, &mut observer)?;
     node.take(vec![observer.seen()]);
     if node.host.live {
         node.packaged = ask_rpm(&node, &interest, runner);
@@ -339,7 +327,8 @@ impl NodeState {
             path: "/".into(),
             cause: errno.into(),
         })?;
-        let seen = observer::look(root, hold.mount, self.labels.usable(), paths)?;
+        let paths: Vec<_> = paths.into_iter().map(ToRead::Object).collect();
+        let seen = observer::look(root, hold.mount, self.labels.usable(), &paths)?;
         self.take(seen);
         Ok(())
     }

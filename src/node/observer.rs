@@ -53,46 +53,32 @@ struct Parent {
     obstacle: Option<ResolveError>,
 }
 
-/// Reads all `paths`; their labels too if they matter. Returns parts of the results, in order.
+/// Objects to read.
+pub(super) enum ToRead {
+    /// The object at a path.
+    Object(RootPath),
+    /// The copy and the stamps of the daemon's for a path. Most of their paths are of nothing: none is kept.
+    Originals(RootPath),
+}
+
+/// Reads `all`; their labels too if they matter. Returns parts of the results, in order.
 pub(super) fn look(
     root: &Root,
     root_mount: u64,
     labels: bool,
-    paths: BTreeSet<RootPath>,
+    all: &[ToRead],
 ) -> Result<Vec<SeenObjects>, RootError> {
-    let new = || Observer::new(root, root_mount, labels);
-    let paths: Vec<RootPath> = paths.into_iter().collect();
-    look_in_parts(&paths, PART, new, |observer, path| observer.object(path))
-}
-
-/// Reads the copies and stamps of the daemon's for `originals`, in the same way.
-pub(super) fn look_at_originals(
-    root: &Root,
-    root_mount: u64,
-    labels: bool,
-    originals: &BTreeSet<RootPath>,
-) -> Result<Vec<SeenObjects>, RootError> {
-    let new = || Observer::new(root, root_mount, labels);
-    let originals: Vec<&RootPath> = originals.iter().collect();
-    // Most of these paths are of nothing: none is kept.
-    look_in_parts(&originals, PART / 3, new, |observer, path| {
-        let mut paths = OriginalPaths::of_path(path).paths();
-        paths.try_for_each(|path| observer.object(&path))
-    })
-}
-
-/// Calls `read` for each path, with an observer for each part of them. Returns what the observers saw, in order.
-fn look_in_parts<'r, P: Sync>(
-    paths: &[P],
-    least: usize,
-    new: impl Fn() -> Observer<'r> + Sync,
-    read: impl Fn(&mut Observer<'r>, &P) -> Result<(), RootError> + Sync,
-) -> Result<Vec<SeenObjects>, RootError> {
-    let parts = parallel::in_parts(paths, least, |part| {
-        let mut observer = new();
+    let parts = parallel::in_parts(all, PART, |part| {
+        let mut observer = Observer::new(root, root_mount, labels);
         let mut part = part.iter();
-        part.try_for_each(|path| read(&mut observer, path))
-            .map(|()| observer.seen())
+        part.try_for_each(|to_read| match to_read {
+            ToRead::Object(path) => observer.object(path),
+            ToRead::Originals(path) => {
+                let mut paths = OriginalPaths::of_path(path).paths();
+                paths.try_for_each(|path| observer.object(&path))
+            }
+        })?;
+        Ok(observer.seen())
     });
     parts.into_iter().collect()
 }

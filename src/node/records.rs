@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
-use crate::document::{self, DocumentError, MachineConfig};
+use crate::document::{self, DocumentError, MachineConfig, Text};
 use crate::object::Kind;
 use crate::paths;
 use crate::root::{ResolveError, Root, RootError, RootPath};
@@ -70,19 +70,11 @@ impl Records {
         Self::read_by(root, known, document::parse)
     }
 
-    /// Reads the records, and calls `work` on another processor while `currentconfig` is parsed.
-    /// Returns `None` in place of the result of `work` where it was not called: without a second processor or a record.
-    pub fn read_beside<T: Send>(
-        root: &Root,
-        work: impl FnOnce() -> T + Send,
-    ) -> Result<(Option<T>, Self), RootError> {
-        let mut done = None;
-        let records = Self::read_by(root, &[], |bytes, origin| {
-            let (found, parsed) = document::parse_beside(bytes, origin, work);
-            done = found;
-            parsed
-        });
-        Ok((done, records?))
+    /// Reads the records. `share` gets the text of `currentconfig` before it is parsed, for work on another processor.
+    pub fn read_and_share(root: &Root, share: impl FnOnce(&Text)) -> Result<Self, RootError> {
+        Self::read_by(root, &[], |bytes, origin| {
+            document::parse_and_share(bytes, origin, share)
+        })
     }
 
     fn read_by(

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -15,6 +15,9 @@ const MOST: usize = 8;
 
 /// Parts for each thread: some items cost more than others, and a thread that is done takes the next part.
 const PARTS: usize = 8;
+
+/// Parts of the items that are worth a thread: a thread that starts later finds some.
+const SHARES: usize = 4;
 
 /// Returns the number of processors that this process may run on, but no more than [`MOST`].
 ///
@@ -117,20 +120,41 @@ pub fn both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -
     })
 }
 
-/// Calls `work` on a thread of its own and `here` on this one, and gives both results. `work` is not called where no
-/// processor is free, or the system gives no thread.
-pub fn beside<A: Send, B>(
-    work: impl FnOnce() -> A + Send,
-    here: impl FnOnce() -> B,
-) -> (Option<A>, B) {
+/// A result that another thread is at work on.
+#[derive(Debug)]
+pub struct Awaited<A>(Receiver<A>);
+
+impl<A> Awaited<A> {
+    /// Waits for the result. Returns `None` if the other thread panicked, which panics this one too once it waits for
+    /// the end of the other thread.
+    pub fn wait(self) -> Option<A> {
+        self.0.recv().ok()
+    }
+}
+
+/// Calls `first` and then `second` on one thread of their own, and `here` on this one, which can wait for the result of
+/// `first`. Returns the results of `second` and of `here`. Where no processor is free, or the system gives no thread,
+/// neither `first` nor `second` is called.
+pub fn beside<A: Send, B: Send, C>(
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B + Send,
+    here: impl FnOnce(Option<Awaited<A>>) -> C,
+) -> (Option<B>, C) {
+    let (done, awaited) = channel();
     thread::scope(|scope| {
-        let other = start(scope, work);
-        let here = here();
+        let both = move || {
+            // The other thread need not wait for it.
+            let _ = done.send(first());
+            second()
+        };
+        let other = start(scope, both);
+        let here = here(other.is_some().then_some(Awaited(awaited)));
         (other.map(wait_for), here)
     })
 }
 
-/// Calls `work` for parts of `items`, each of about `least` items or more, and gives what came of them, in order.
+/// Calls `work` for parts of `items`, on several threads where each gets `least` items or more, and gives what came of
+/// the parts, in order.
 pub fn in_parts<'t, T: Sync, R: Send>(
     items: &'t [T],
     least: usize,
@@ -145,8 +169,10 @@ pub fn in_parts<'t, T: Sync, R: Send>(
         return vec![work(items)];
     }
     // As many for each thread: with one part more, the others wait for the thread that takes it.
+    let most = items.len().min(most * SHARES);
     let count = most.min(threads * PARTS).next_multiple_of(threads);
-    let parts: Vec<&[T]> = items.chunks(items.len().div_ceil(count)).collect();
+    let size = items.len().div_ceil(count);
+    let parts: Vec<&[T]> = items.chunks(size).collect();
     let next = AtomicUsize::new(0);
     let take = || {
         let at = next.fetch_add(1, Ordering::Relaxed);
@@ -160,7 +186,8 @@ pub fn in_parts<'t, T: Sync, R: Send>(
             done.push(part);
             // A processor that was at other work may be free by now.
             let is_short = others.len() + 1 < threads;
-            if is_short && next.load(Ordering::Relaxed) + 1 < parts.len() {
+            let rest = parts.len().saturating_sub(next.load(Ordering::Relaxed));
+            if is_short && rest > 1 && rest * size >= least {
                 others.extend(start(scope, take_all));
             }
         }
@@ -338,9 +365,20 @@ mod tests {
     #[test]
     fn both_results_of_work_and_here_are_given() {
         assert_eq!(both(|| 1, || 2), (1, 2));
-        let (done, here) = beside(|| 1, || 2);
-        assert_eq!(here, 2);
-        assert!(done.is_none_or(|done| done == 1));
+    }
+
+    #[test]
+    fn work_beside_gives_its_first_result_before_its_second() {
+        let (go_on, wait) = channel();
+        let here = |first: Option<Awaited<i32>>| {
+            let first = first.map(|first| first.wait().unwrap());
+            // Only now the second can come to its end.
+            go_on.send(()).unwrap();
+            first
+        };
+        let (second, first) = beside(|| 1, move || wait.recv().unwrap(), here);
+        assert_eq!(second.is_some(), first.is_some());
+        assert!(first.is_none_or(|first| first == 1));
     }
 
     #[test]
@@ -366,6 +404,7 @@ mod tests {
             let parts = in_parts(&items, 10, <[usize]>::to_vec);
             assert_eq!(parts.concat(), items);
             assert!(count >= 20 || parts.len() == 1);
+            assert!(parts.iter().all(|part| !part.is_empty()) || count == 0);
         }
     }
 }
