@@ -36,11 +36,27 @@ pub struct DesiredFile {
     pub size: u64,
     /// Lower-case hex SHA-256 of the bytes.
     pub sha256: HexDigest,
-    /// The place in the document.
-    pub origin: String,
+    /// The index in the document's list of files; `None` for a file that the first boot adds.
+    pub index: Option<usize>,
     /// Properties that only a bare Ignition config can leave open; the daemon always writes the whole file. Boxed, as there
     /// may be many files, and a MachineConfig has none of these.
     pub bare: Option<Box<BareFile>>,
+}
+
+impl DesiredFile {
+    /// Returns the place of the file in the document of `config`, as written.
+    pub fn place(&self, config: &MachineConfig) -> String {
+        file_place(config, self.index, &self.path)
+    }
+}
+
+/// Returns the place of a file in the document as written, or its path where the document does not have it.
+fn file_place(config: &MachineConfig, index: Option<usize>, path: impl ToString) -> String {
+    let prefix = if config.bare { "" } else { "spec.config." };
+    index.map_or_else(
+        || path.to_string(),
+        |index| config.original_place(format!("{prefix}storage.files[{index}]")),
+    )
 }
 
 /// Properties of a file of a bare Ignition config beyond its contents (docs/ignition.md: Nodes).
@@ -194,16 +210,15 @@ impl Desired {
             .unsupported
             .extend(lines::refused_values(config, prefix));
         for (index, file) in config.ignition.storage.files.iter().enumerate() {
-            let at = config.original_place(format!("{prefix}storage.files[{index}]"));
             if let Some(appends) = undecodable_part(file, config) {
                 desired.undecodable.push(Undecodable {
                     before: desired.files.len(),
                     path: file.path.clone(),
-                    origin: at.clone(),
+                    origin: file_place(config, Some(index), &file.path),
                     appends,
                 });
             }
-            match desired_file(file, &at, config) {
+            match desired_file(file, Some(index), config) {
                 Ok(file) => desired.files.push(file),
                 Err(unsupported) => desired.unsupported.push(unsupported),
             }
@@ -216,7 +231,7 @@ impl Desired {
         let added = config
             .additions
             .iter()
-            .map(|file| desired_file(file, &file.path, config));
+            .map(|file| desired_file(file, None, config));
         desired.additions = added.filter_map(Result::ok).collect();
         let users = &config.ignition.passwd.users;
         desired.has_users = !users.is_empty();
@@ -290,9 +305,13 @@ impl Desired {
     }
 }
 
-fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<DesiredFile, Unsupported> {
+fn desired_file(
+    file: &File,
+    index: Option<usize>,
+    config: &MachineConfig,
+) -> Result<DesiredFile, Unsupported> {
     let refuse = |path: &str, message: String| Unsupported {
-        path: format!("{at}{path}"),
+        path: file_place(config, index, &file.path) + path,
         message,
         skippable: false,
     };
@@ -323,7 +342,7 @@ fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<Desired
         contents,
         size,
         sha256,
-        origin: at.to_owned(),
+        index,
         bare: if config.bare {
             Some(bare_file(file, config, &refuse)?.into())
         } else {

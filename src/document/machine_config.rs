@@ -131,8 +131,9 @@ impl MachineConfig {
 
     /// Returns the path of a place in the document as written; a conversion may have moved it.
     pub fn original_place(&self, path: String) -> String {
-        self.spec2
-            .as_ref()
-            .map_or(path.clone(), |written| written.original_path(&path))
+        match &self.spec2 {
+            Some(written) => written.original_path(&path),
+            None => path,
+        }
     }
 }

@@ -433,19 +433,23 @@ impl Builder<'_> {
     /// One path cannot be made for a user and by `storage` as well; a directory's mode and owner may be given there.
     fn twice(&mut self) {
         let desired = self.inputs.desired;
-        let files = desired.files.iter().map(|file| (&file.path, &file.origin));
+        let files = desired.files.iter();
+        let files = files.filter(|file| self.is_touched(&file.path));
+        let files = files.map(|file| (&file.path, file.place(self.inputs.config)));
         let links = desired.links.iter().map(|link| (&link.path, &link.origin));
         let directories = desired.directories.iter();
         let directories = directories
             .filter(|directory| !self.is_made(&directory.path))
             .map(|directory| (&directory.path, &directory.origin));
-        let all = files.chain(links).chain(directories);
-        let twice: Vec<_> = all.filter(|(path, _)| self.is_touched(path)).collect();
-        for (path, origin) in twice {
+        let others = links.chain(directories);
+        let others = others.filter(|(path, _)| self.is_touched(path));
+        let others = others.map(|(path, origin)| (path, origin.clone()));
+        let twice: Vec<(&RootPath, String)> = files.chain(others).collect();
+        for (path, place) in twice {
             let message = format!(
                 "{path} is changed for an entry of passwd too. Apply the two one after the other"
             );
-            self.block(origin, message);
+            self.block(place, message);
         }
     }
 }

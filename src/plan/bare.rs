@@ -26,7 +26,7 @@ impl Builder<'_> {
             Ok(planned) => planned,
             Err(problem) => {
                 return self.block(
-                    &file.origin,
+                    file.place(self.inputs.config),
                     format!("{problem}. The root's account files have no such name"),
                 );
             }

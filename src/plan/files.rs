@@ -40,7 +40,7 @@ impl Builder<'_> {
             match wanted_file(file, self.node()) {
                 Ok(wanted) => self.plan_file(file, wanted),
                 Err(problem) => self.block(
-                    &file.origin,
+                    file.place(self.inputs.config),
                     format!("{problem}. The root's account files have no such name"),
                 ),
             }
@@ -146,7 +146,7 @@ impl Builder<'_> {
                 "the name has {longest} bytes, and the daemon's stamp for it, NAME{NOORIG_SUFFIX}, must not have more than \
                  {NAME_MAX}. Shorten it to {most}"
             );
-            self.block(file.origin.clone(), message);
+            self.block(file.place(self.inputs.config), message);
         }
     }
 

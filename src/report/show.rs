@@ -36,7 +36,7 @@ struct FileEntry<'a> {
     group: String,
     size: u64,
     sha256: &'a str,
-    origin: &'a str,
+    origin: String,
 }
 
 #[derive(Serialize)]
@@ -67,7 +67,7 @@ pub fn to_json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<
             group,
             size: entry.size,
             sha256: &entry.sha256,
-            origin: &entry.origin,
+            origin: entry.place(config),
         }
     });
     let units = desired.units.iter().map(|unit| ShownUnit {
@@ -175,7 +175,7 @@ pub fn to_text(config: &MachineConfig, desired: &Desired) -> String {
     ] {
         out.push_str(&format!("{label:<12}{}\n", inline(&value)));
     }
-    out.push_str(&files(desired));
+    out.push_str(&files(config, desired));
     out.push_str(&units(desired));
     out.push_str(&users(config));
     for warning in &config.warnings {
@@ -184,14 +184,14 @@ pub fn to_text(config: &MachineConfig, desired: &Desired) -> String {
     out
 }
 
-fn files(desired: &Desired) -> String {
+fn files(config: &MachineConfig, desired: &Desired) -> String {
     let mut out = format!(
         "\nFiles ({}; # is the index in spec.config.storage.files):\n    #  mode  owner      size  path\n",
         desired.files.len()
     );
     for file in &desired.files {
-        let index = file
-            .origin
+        let place = file.place(config);
+        let index = place
             .rsplit('[')
             .next()
             .unwrap_or_default()
