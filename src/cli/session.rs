@@ -31,7 +31,7 @@ use crate::node::boot::is_soft_prepared;
 use crate::node::neighbours::image_based_evidence;
 use crate::node::platform::NextConfig;
 use crate::node::sysroot;
-use crate::node::{self, BaseFacts, Host, Machine, NodeState, Recorded, Records};
+use crate::node::{self, BaseFacts, Host, Interest, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
 use crate::plan::{self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task};
 use crate::progress::{self, Work};
@@ -204,11 +204,15 @@ fn look(
     config: &MachineConfig,
     desired: &Desired,
     old: Option<&Desired>,
+    few_stamps: bool,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
     let _phase = progress::begin(Work::new("Looking at the node"));
     let accounts = accounts::prepare(root, config, desired, runner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
-    let interest = plan::paths_of_interest(desired, old, accounts.as_ref());
+    let interest = Interest {
+        few_stamps,
+        ..plan::paths_of_interest(desired, old, accounts.as_ref())
+    };
     let base = base.map_or_else(|| BaseFacts::observe(root), Ok)?;
     let mut node = node::observe_with(root, base, interest, runner)?;
     if let Some(files) = accounts::brought(root, desired) {
@@ -309,7 +313,7 @@ impl Gathered {
         });
         // The whole config is read for its hash: now, as long as little else is in memory.
         let config = &chosen.config;
-        let look = || look(root, base, runner, config, &desired, old.as_deref());
+        let look = || look(root, base, runner, config, &desired, old.as_deref(), false);
         let record = &chosen.config.record;
         let (name_hash, seen) = if desired.bare || is_hashed {
             (OnceCell::new(), look())
@@ -358,15 +362,15 @@ impl<'a> Session<'a> {
         let gather = |ahead: Option<Awaited<Ahead>>| {
             let mut hashed = None;
             // A config that is given may be another one than the recorded one.
-            let share = |text: &Text| {
-                let is_worth = (LARGE..VERY_LARGE).contains(&text.len());
-                if ahead.is_some() && config.is_none() && is_worth {
-                    hashed = sender.send(text.clone()).is_ok().then(|| text.clone());
+            let hashes = ahead.is_some() && config.is_none();
+            let found = &mut hashed;
+            // Without a text the other thread ends as soon as `sender` goes: before the config is parsed.
+            let share = move |text: &Text| {
+                if hashes && (LARGE..VERY_LARGE).contains(&text.len()) {
+                    *found = sender.send(text.clone()).is_ok().then(|| text.clone());
                 }
             };
             let records = Records::read_and_share(&root, share);
-            // No text comes any more.
-            drop(sender);
             let records = records.context("reading the daemon's records")?;
             let chosen = choose_config(&root, config, unnamed, &records)?;
             let record = &chosen.config.record;
@@ -450,22 +454,38 @@ impl<'a> Session<'a> {
 
     /// Looks at the node again, after it was changed.
     pub(super) fn observe_again(&mut self) -> Result<()> {
+        self.look_again(false)
+    }
+
+    fn look_again(&mut self, few_stamps: bool) -> Result<()> {
         // Two of them need twice the memory.
         self.node.forget_objects();
         self.unchanged = UnchangedUnits::default();
         let (config, old) = (&self.chosen.config, self.old.as_deref());
-        let seen = look(&self.root, None, self.runner, config, &self.desired, old);
+        let desired = &self.desired;
+        let seen = look(
+            &self.root,
+            None,
+            self.runner,
+            config,
+            desired,
+            old,
+            few_stamps,
+        );
         (self.node, self.accounts) = seen.context("looking at the node again")?;
         self.differs = OnceCell::new();
         Ok(())
     }
 
-    /// Looks at the node again, after it became what the config wants: whatever comes next comes from there.
+    /// Looks at the node again, after it became what the config wants: the next change comes from there, and has a look
+    /// of its own.
     pub(super) fn observe_applied(&mut self) -> Result<()> {
-        if !self.desired.bare {
+        let bare = self.desired.bare;
+        if !bare {
             self.old = Some(Arc::clone(&self.desired));
         }
-        self.observe_again()
+        // The hard links of a bare config are compared by their stamps, also where mounts give a file a second path.
+        self.look_again(!bare)
     }
 
     /// What the journal and `status` say of the config.

@@ -209,7 +209,9 @@ impl Desired {
         desired
             .unsupported
             .extend(lines::refused_values(config, prefix));
-        for (index, file) in config.ignition.storage.files.iter().enumerate() {
+        let files = &config.ignition.storage.files;
+        desired.files.reserve_exact(files.len());
+        for (index, file) in files.iter().enumerate() {
             if let Some(appends) = undecodable_part(file, config) {
                 desired.undecodable.push(Undecodable {
                     before: desired.files.len(),

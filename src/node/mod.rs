@@ -170,6 +170,8 @@ pub struct Interest {
     pub overlay: Vec<(String, UnitEntry)>,
     /// The operating system is needed: rpm-ostree is queried, if the root runs.
     pub system: bool,
+    /// Nothing is going to be changed: stamps are needed only of objects with more names than one.
+    pub few_stamps: bool,
 }
 
 /// Reads all facts in `interest`.
@@ -229,7 +231,10 @@ pub fn observe_with(
     let originals = std::mem::take(&mut interest.originals);
     let originals = originals.into_iter().map(ToRead::Originals);
     let all = paths.into_iter().map(ToRead::Object).chain(originals);
-    let seen = observer::look(root, mount, labels, &all.collect::<Vec<_>>())?;
+    let all: Vec<_> = all.collect();
+    let new = || Observer::new(root, mount, labels).with_few_stamps(interest.few_stamps);
+    let seen = observer::look(new, &all)?;
+    drop(all);
     node.take(seen);
     for path in &interest.in_the_way {
         node.observe_below(root, path)?;
@@ -328,7 +333,8 @@ impl NodeState {
             cause: errno.into(),
         })?;
         let paths: Vec<_> = paths.into_iter().map(ToRead::Object).collect();
-        let seen = observer::look(root, hold.mount, self.labels.usable(), &paths)?;
+        let new = || Observer::new(root, hold.mount, self.labels.usable());
+        let seen = observer::look(new, &paths)?;
         self.take(seen);
         Ok(())
     }

@@ -38,6 +38,8 @@ pub(super) struct Observer<'r> {
     root_mount: u64,
     /// Labels are read too.
     labels: bool,
+    /// Stamps are kept only of objects with more names than one.
+    few_stamps: bool,
     /// Missing directories; true if a non-directory occupies the name.
     missing: BTreeMap<RootPath, bool>,
     parents: Recent<Parent>,
@@ -61,15 +63,13 @@ pub(super) enum ToRead {
     Originals(RootPath),
 }
 
-/// Reads `all`; their labels too if they matter. Returns parts of the results, in order.
-pub(super) fn look(
-    root: &Root,
-    root_mount: u64,
-    labels: bool,
+/// Reads `all`, with a `new` observer for each part of them. Returns the results of the parts, in order.
+pub(super) fn look<'r>(
+    new: impl Fn() -> Observer<'r> + Sync,
     all: &[ToRead],
 ) -> Result<Vec<SeenObjects>, RootError> {
     let parts = parallel::in_parts(all, PART, |part| {
-        let mut observer = Observer::new(root, root_mount, labels);
+        let mut observer = new();
         let mut part = part.iter();
         part.try_for_each(|to_read| match to_read {
             ToRead::Object(path) => observer.object(path),
@@ -89,10 +89,19 @@ impl<'r> Observer<'r> {
             root,
             root_mount,
             labels,
+            few_stamps: false,
             missing: BTreeMap::new(),
             parents: Recent::default(),
             places: RecentPlaces::default(),
             seen: SeenObjects::default(),
+        }
+    }
+
+    /// Keeps stamps only of objects with more names than one, if so `few` are needed.
+    pub(super) fn with_few_stamps(self, few: bool) -> Self {
+        Self {
+            few_stamps: few,
+            ..self
         }
     }
 
@@ -129,7 +138,9 @@ impl<'r> Observer<'r> {
         match place.observe_held(self.root.digests()) {
             Ok(Some((object, stamp, hold))) => {
                 self.seen.objects.push((path.clone(), object));
-                self.seen.stamps.push((path.clone(), stamp));
+                if !self.few_stamps || hold.has_more_names {
+                    self.seen.stamps.push((path.clone(), stamp));
+                }
                 if let Some(label) = self.labels.then(|| place.label().ok()).flatten() {
                     self.seen.labels.push((path.clone(), label));
                 }

@@ -1,6 +1,5 @@
 //! Digests of files that this process has read or written already: none is read twice for the same bytes.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +11,34 @@ use crate::object::{HexDigest, Kind, Stamp};
 ///
 /// A digest counts only as long as the stamp is the same. It is never stored on disk.
 #[derive(Debug, Default)]
-pub struct KnownDigests(Mutex<BTreeMap<(u64, u64), Known>>);
+pub struct KnownDigests(Mutex<Table>);
+
+/// A list, as a map would take twice the memory: many are added, and then all are looked up.
+#[derive(Debug, Default)]
+struct Table {
+    all: Vec<Known>,
+    /// `all` is in the order of the inodes, and of two with one inode the newer one is behind the other.
+    is_sorted: bool,
+}
+
+impl Table {
+    fn add(&mut self, known: Known) {
+        self.all.push(known);
+        self.is_sorted = false;
+    }
+
+    fn find(&mut self, inode: (u64, u64)) -> Option<&Known> {
+        if !self.is_sorted {
+            self.all.sort_by_key(|known| known.stamp.inode());
+            self.is_sorted = true;
+        }
+        let behind = self
+            .all
+            .partition_point(|known| known.stamp.inode() <= inode);
+        let last = self.all.get(behind.checked_sub(1)?)?;
+        (last.stamp.inode() == inode).then_some(last)
+    }
+}
 
 #[derive(Debug)]
 struct Known {
@@ -60,15 +86,15 @@ impl KnownDigests {
                 sha256: sha256.clone(),
                 written,
             };
-            self.lock().insert(stamp.inode(), known);
+            self.lock().add(known);
         }
     }
 
     /// Returns the digest of a file that is still as it was.
     pub fn find(&self, stat: &FileStat) -> Option<HexDigest> {
         let stamp = Stamp::from(stat);
-        let all = self.lock();
-        let known = all.get(&stamp.inode())?;
+        let mut all = self.lock();
+        let known = all.find(stamp.inode())?;
         let same = match known.written {
             true => known.stamp.same_but_change_time(&stamp),
             false => known.stamp == stamp,
@@ -76,7 +102,7 @@ impl KnownDigests {
         same.then(|| known.sha256.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), Known>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,6 +136,28 @@ mod tests {
         assert_eq!(known.find(&stat(100, 100)), Some(sha256(b"abc").into()));
         assert_eq!(known.find(&stat(101, 101)), None);
         assert_eq!(known.find(&stat(100, 101)), None);
+    }
+
+    #[test]
+    fn of_many_files_the_newest_digest_of_each_is_found() {
+        let known = KnownDigests::default();
+        let of_inode = |inode: u64| {
+            let mut stat = stat(100, 100);
+            stat.st_ino = inode;
+            stat
+        };
+        for round in 0..3_u8 {
+            for inode in [5, 1, 9, 3] {
+                let sha256 = sha256(&[round, inode]).into();
+                let size = LEAST;
+                known.learn_written(&of_inode(inode.into()), &Kind::File { size, sha256 });
+            }
+            for inode in 0..11_u8 {
+                let wanted = [1, 3, 5, 9].contains(&inode);
+                let wanted = wanted.then(|| sha256(&[round, inode]).into());
+                assert_eq!(known.find(&of_inode(inode.into())), wanted);
+            }
+        }
     }
 
     #[test]

@@ -95,6 +95,8 @@ pub struct Hold {
     pub mount: u64,
     /// Flags of the file system.
     pub flags: Flags,
+    /// The object has more names than one (hard links).
+    pub has_more_names: bool,
 }
 
 /// Returns the mount id; kernels before 5.8 report it only through `/proc`.
@@ -164,7 +166,11 @@ fn hold_in(
     } else {
         mount_id()?
     };
-    Ok(Hold { mount, flags })
+    Ok(Hold {
+        mount,
+        flags,
+        has_more_names: answer.stx_nlink > 1,
+    })
 }
 
 fn call_statx(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Result<libc::statx, Errno> {
