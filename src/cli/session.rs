@@ -204,6 +204,7 @@ fn look(
     config: &MachineConfig,
     desired: &Desired,
     old: Option<&Desired>,
+    // The hard links of a bare config are compared by their stamps, also where mounts give a file a second path.
     few_stamps: bool,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
     let _phase = progress::begin(Work::new("Looking at the node"));
@@ -285,16 +286,24 @@ struct Gathered {
     name_hash: OnceCell<NameHash>,
 }
 
+/// The way in which a node is looked at.
+#[derive(Debug, Clone, Copy, Default)]
+struct GatherOptions {
+    /// Another thread computes the hash in the config's name.
+    is_hashed: bool,
+    /// Nothing is going to be changed.
+    only_looks: bool,
+}
+
 impl Gathered {
-    /// Looks at the node for the chosen config. The hash in the config's name is computed too, unless it `is_hashed`
-    /// elsewhere.
+    /// Looks at the node for the chosen config.
     fn gather(
         root: &Root,
-        ahead: Option<Ahead>,
         runner: &dyn CommandRunner,
         records: Records,
         chosen: Chosen,
-        is_hashed: bool,
+        ahead: Option<Ahead>,
+        options: GatherOptions,
     ) -> Result<Self> {
         let ahead = ahead.filter(Ahead::is_recent);
         let (base, machine) = match ahead {
@@ -313,9 +322,11 @@ impl Gathered {
         });
         // The whole config is read for its hash: now, as long as little else is in memory.
         let config = &chosen.config;
-        let look = || look(root, base, runner, config, &desired, old.as_deref(), false);
+        let few_stamps = options.only_looks && !desired.bare;
+        let old_config = old.as_deref();
+        let look = || look(root, base, runner, config, &desired, old_config, few_stamps);
         let record = &chosen.config.record;
-        let (name_hash, seen) = if desired.bare || is_hashed {
+        let (name_hash, seen) = if desired.bare || options.is_hashed {
             (OnceCell::new(), look())
         } else if record.len() < LARGE {
             let hash = check_name_hash(root, &chosen.config, &desired);
@@ -375,8 +386,12 @@ impl<'a> Session<'a> {
             let chosen = choose_config(&root, config, unnamed, &records)?;
             let record = &chosen.config.record;
             let is_hashed = hashed.is_some_and(|text| record.is_all_of(&text));
+            let options = GatherOptions {
+                is_hashed,
+                only_looks: unnamed == Unnamed::Recorded,
+            };
             let ahead = ahead.and_then(Awaited::wait);
-            Gathered::gather(&root, ahead, runner, records, chosen, is_hashed)
+            Gathered::gather(&root, runner, records, chosen, ahead, options)
         };
         let (found, gathered) = parallel::beside(|| Ahead::work(&root), find_hash, gather);
         let mut gathered = gathered?;
@@ -428,7 +443,8 @@ impl<'a> Session<'a> {
         records: Records,
         chosen: Chosen,
     ) -> Result<Self> {
-        let gathered = Gathered::gather(&root, None, runner, records, chosen, false)?;
+        let options = GatherOptions::default();
+        let gathered = Gathered::gather(&root, runner, records, chosen, None, options)?;
         Ok(Self::of_gathered(root, runner, gathered))
     }
 
@@ -484,7 +500,6 @@ impl<'a> Session<'a> {
         if !bare {
             self.old = Some(Arc::clone(&self.desired));
         }
-        // The hard links of a bare config are compared by their stamps, also where mounts give a file a second path.
         self.look_again(!bare)
     }
 

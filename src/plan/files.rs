@@ -29,6 +29,12 @@ impl Builder<'_> {
     /// Plans every file of the config.
     pub(super) fn plan_files(&mut self) {
         let desired = self.inputs.desired;
+        // Most files of a new node are missing, each with its stamp: a list that grows would leave room unused.
+        let missing = desired
+            .files
+            .len()
+            .saturating_sub(self.node().objects.len());
+        self.plan.steps.reserve(2 * missing);
         for file in &desired.files {
             if let Some(bare) = &file.bare {
                 self.bare_file(file, bare);
