@@ -86,6 +86,7 @@ cc                 -                                             gcc
 hyperfine          -                                             hyperfine
 ignition           /usr/lib/dracut/modules.d/30ignition/ignition ignition
 mkfs.ext4          -                                             e2fsprogs
+nm                 -                                             binutils
 python3            -                                             python3
 strace             -                                             strace
 unshare            -                                             util-linux
