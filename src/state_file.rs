@@ -1,7 +1,9 @@
 //! JSON files that the program keeps below its state directory, and reads again.
 
-use serde::Deserialize;
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
@@ -44,12 +46,22 @@ pub fn remembered<T: DeserializeOwned>(
 /// Returns the version in a JSON object if it is another than `known`. The checksum is not looked at: another version may
 /// seal in another way.
 pub fn other_version(bytes: &[u8], known: u32) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: Option<u64>,
+    let version = version_of(bytes).ok()??;
+    (version != u64::from(known)).then_some(version)
+}
+
+/// Returns the version in a JSON object; `None` if it has none, if that is no whole number, or if the text is no object: the
+/// mark of version 0.1.0 is a string. No other value is kept in memory.
+///
+/// # Errors
+/// The text of an object is no JSON.
+pub fn version_of(bytes: &[u8]) -> serde_json::Result<Option<u64>> {
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Ok(None);
     }
-    let found = serde_json::from_slice::<Versioned>(bytes).ok()?.version?;
-    (found != u64::from(known)).then_some(found)
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(bytes)?;
+    let version = fields.get("version");
+    Ok(version.and_then(|version| version.get().parse().ok()))
 }
 
 #[cfg(test)]
@@ -64,6 +76,11 @@ mod tests {
             (r#"{"version": 1, "new": {}}"#, None),
             (r#"{"id": "1-1"}"#, None),
             (r#"{"version": "2"}"#, None),
+            (r#"{"version": -2}"#, None),
+            (r#"{"version": 2.0}"#, None),
+            (r#"{"version": null}"#, None),
+            ("[2]", None),
+            (r#""version""#, None),
             (r#"{"version": 2"#, None),
             ("", None),
         ] {

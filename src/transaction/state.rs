@@ -17,7 +17,7 @@ use crate::paths;
 use crate::reason::Reason;
 use crate::root::{Place, Root, RootPath};
 use crate::sealed;
-use crate::state_file::other_version;
+use crate::state_file::{other_version, version_of};
 
 /// A file of ours is made in pieces of this size.
 const BUFFER: usize = 16 << 10;
@@ -292,14 +292,13 @@ impl ParseError {
 /// It is damaged, or of another version.
 pub(super) fn parse_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
     let unreadable = |e: serde_json::Error| ParseError::Damaged(format!("cannot be read: {e}"));
-    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(unreadable)?;
-    let version = value.get("version").and_then(serde_json::Value::as_u64);
+    let version = version_of(bytes).map_err(unreadable)?;
     // Before the seal: another version may seal in another way.
     if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
         return Err(ParseError::Version(version));
     }
     sealed::check(bytes).map_err(|broken| ParseError::Damaged(broken.to_string()))?;
-    serde_json::from_value(value).map_err(unreadable)
+    serde_json::from_slice(bytes).map_err(unreadable)
 }
 
 /// Returns the next step for a file that cannot be used.
