@@ -26,7 +26,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCod
     let text = match &args.object {
         Some(name) => one(&kept, name)?,
         None if args.changes => changed_objects(root, &records)?,
-        None => all(ui, args, root, &kept)?,
+        None => all(ui, args, root, &records, &kept)?,
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
@@ -70,8 +70,15 @@ fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
     Ok(serde_json::to_string(&object)? + "\n")
 }
 
-fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Result<String> {
-    let now = predict::forecast(root, ui.runner, &args.daemon, ForecastMoment::Now(None))?;
+fn all(
+    ui: &Ui<'_>,
+    args: &StatusArgs,
+    root: &Root,
+    records: &Records,
+    kept: &[MachineConfig],
+) -> Result<String> {
+    let moment = ForecastMoment::Now(records, None);
+    let now = predict::forecast(root, ui.runner, &args.daemon, moment)?;
     let Some(config) = target(&now, args.daemon.desired.as_deref()) else {
         bail!(
             "nothing here tells which config the node is to be in. Name it: {}",
@@ -82,7 +89,7 @@ fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> R
         desired: Some(config.clone()),
         ..args.daemon
     };
-    let then = predict::forecast(root, ui.runner, &once_wanted, ForecastMoment::Now(None))?;
+    let then = predict::forecast(root, ui.runner, &once_wanted, moment)?;
     let branch = then
         .branches
         .first()

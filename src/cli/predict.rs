@@ -41,8 +41,8 @@ use crate::staging::state;
 /// When the daemon starts.
 #[derive(Clone, Copy)]
 pub(super) enum ForecastMoment<'a> {
-    /// Now. What rpm-ostree says is not asked again where it is known.
-    Now(Option<&'a System>),
+    /// Now, with the records that were read. rpm-ostree is not asked again where its answer is known.
+    Now(&'a Records, Option<&'a System>),
     /// Now, with the config of a session at hand.
     Beside(&'a Session<'a>),
     /// Once this plan of the session was carried out, after the reboot that it may wait for.
@@ -53,7 +53,7 @@ impl<'a> ForecastMoment<'a> {
     /// The session with the config at hand.
     fn session(self) -> Option<&'a Session<'a>> {
         match self {
-            ForecastMoment::Now(_) => None,
+            ForecastMoment::Now(..) => None,
             ForecastMoment::Beside(session) | ForecastMoment::After(session, _) => Some(session),
         }
     }
@@ -87,7 +87,7 @@ fn by_policies(
 /// What a session has read is not read again, unless it was changed meanwhile.
 fn records<'a>(root: &Root, moment: ForecastMoment<'a>) -> Result<Cow<'a, Records>, RootError> {
     Ok(match moment {
-        ForecastMoment::Now(_) => Cow::Owned(Records::read(root)?),
+        ForecastMoment::Now(records, _) => Cow::Borrowed(records),
         ForecastMoment::Beside(session) => Cow::Borrowed(&session.records),
         ForecastMoment::After(session, _) => {
             let before = session.records.recorded().into_iter();
@@ -140,7 +140,7 @@ fn next_boot(root: &Root, moment: ForecastMoment<'_>) -> Result<Option<NextBoot>
             image: plan.os.image.clone(),
             packages: plan.os.packages.clone(),
         }),
-        ForecastMoment::Now(_) | ForecastMoment::Beside(_) => {
+        ForecastMoment::Now(..) | ForecastMoment::Beside(_) => {
             let awaited = state::read_awaited(root)?;
             let comes = |awaited: &Awaited| awaited.way == Way::Forward && awaited.failed.is_none();
             awaited.filter(comes).map(|awaited| NextBoot {
@@ -225,7 +225,7 @@ impl<'a> ForecastSources<'a> {
             },
             next_boot: next_boot(root, moment)?,
             system: match moment {
-                ForecastMoment::Now(system) => system.cloned(),
+                ForecastMoment::Now(_, system) => system.cloned(),
                 ForecastMoment::Beside(session) | ForecastMoment::After(session, _) => {
                     Some(session.node.system.clone())
                 }
@@ -323,7 +323,7 @@ impl<'a> ForecastSources<'a> {
             Ok(node)
         };
         Ok(match self.moment {
-            ForecastMoment::Now(_) | ForecastMoment::Beside(_) => Cow::Owned(observe()?),
+            ForecastMoment::Now(..) | ForecastMoment::Beside(_) => Cow::Owned(observe()?),
             ForecastMoment::After(session, plan) => {
                 let own = session.chosen.config.digest == config.digest;
                 if own && plan::is_carried_out(&session.node, plan) {
@@ -546,7 +546,7 @@ fn record_name(records: &Records, moment: ForecastMoment<'_>) -> Option<String> 
         ForecastMoment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
             Some(session.chosen.config.name.clone())
         }
-        ForecastMoment::Now(_) | ForecastMoment::Beside(_) | ForecastMoment::After(..) => {
+        ForecastMoment::Now(..) | ForecastMoment::Beside(_) | ForecastMoment::After(..) => {
             records.name()
         }
     }
@@ -561,7 +561,7 @@ fn initial(
     let planned = match moment {
         ForecastMoment::After(_, plan) if plan.removes(paths::NODE_ANNOTATIONS) => return Ok(None),
         ForecastMoment::After(_, plan) => plan.text(&path),
-        ForecastMoment::Now(_) | ForecastMoment::Beside(_) => None,
+        ForecastMoment::Now(..) | ForecastMoment::Beside(_) => None,
     };
     let bytes = match planned {
         Some(bytes) => Some(bytes),
@@ -599,7 +599,7 @@ fn triggers(root: &Root, moment: ForecastMoment<'_>) -> Result<Triggers> {
     let exists = |path: &'static str| -> Result<bool> {
         let gone = match moment {
             ForecastMoment::After(_, plan) => plan.removes(path),
-            ForecastMoment::Now(_) | ForecastMoment::Beside(_) => false,
+            ForecastMoment::Now(..) | ForecastMoment::Beside(_) => false,
         };
         Ok(!gone && root.exists(&RootPath::fixed(path))?)
     };

@@ -162,7 +162,7 @@ pub(super) fn document(
             // What is half-way is finished or undone before the daemon starts.
             Pending::Unfinished(..) => None,
             _ => {
-                let now = ForecastMoment::Now(Some(&system));
+                let now = ForecastMoment::Now(&records, Some(&system));
                 let forecast = predict::forecast(root, runner, daemon, now);
                 match forecast {
                     Err(error) if access::is_denied(&format!("{error:#}")) => return Err(error),

@@ -128,7 +128,6 @@ impl DoctorEvidence {
     }
 
     fn of_ours(&mut self, root: &Root) {
-        self.records = Records::read(root).into();
         self.pending = transaction::find_pending(root).into();
         self.other_versions = files_of_other_versions(root).into();
         self.strays = transaction::find_strays(root);
@@ -190,11 +189,13 @@ impl DoctorEvidence {
     ) {
         match session {
             Ok(session) => {
+                self.records = Look::Seen(session.records.clone());
                 self.system = session.node.system.clone();
                 self.compared = Look::Seen(compared(&session));
                 self.upkeep.labels = Look::Seen(upkeep::labels(&session.node));
             }
             Err(error) => {
+                self.records = Records::read(root).into();
                 self.compared = Look::Unseen(format!("{error:#}"));
                 let host = Host::observe(root);
                 let system = host.and_then(|host| System::observe(root, &host, runner));
@@ -204,11 +205,10 @@ impl DoctorEvidence {
     }
 
     fn of_configs(&mut self, root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) {
-        if !matches!(
-            self.records.get().map(|records| &records.current_config),
-            None | Some(Recorded::Missing)
-        ) {
-            let moment = ForecastMoment::Now(Some(&self.system));
+        let records = self.records.get();
+        let records = records.filter(|read| !matches!(read.current_config, Recorded::Missing));
+        if let Some(records) = records {
+            let moment = ForecastMoment::Now(records, Some(&self.system));
             self.forecast = predict::said(predict::forecast(root, runner, daemon, moment));
         }
         let configs = configs(root, self.records.get(), self.forecast.as_ref());
