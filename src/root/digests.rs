@@ -13,30 +13,36 @@ use crate::object::{HexDigest, Kind, Stamp};
 #[derive(Debug, Default)]
 pub struct KnownDigests(Mutex<Table>);
 
-/// A list, as a map would take twice the memory: many are added, and then all are looked up.
+/// A list, as a map would take twice the memory: many are added, and then all are looked up. Where each is added after it was
+/// looked up, the list is sorted for every [`TAIL`] of them.
 #[derive(Debug, Default)]
 struct Table {
     all: Vec<Known>,
-    /// `all` is in the order of the inodes, and of two with one inode the newer one is behind the other.
-    is_sorted: bool,
+    /// So many at the beginning of `all` are in the order of the inodes, and of two with one inode the newer one is behind the
+    /// other.
+    sorted: usize,
 }
+
+/// So many are searched one by one.
+const TAIL: usize = 128;
 
 impl Table {
     fn add(&mut self, known: Known) {
         self.all.push(known);
-        self.is_sorted = false;
     }
 
     fn find(&mut self, inode: (u64, u64)) -> Option<&Known> {
-        if !self.is_sorted {
+        if self.all.len() > self.sorted + TAIL {
             self.all.sort_by_key(|known| known.stamp.inode());
-            self.is_sorted = true;
+            self.sorted = self.all.len();
         }
-        let behind = self
-            .all
-            .partition_point(|known| known.stamp.inode() <= inode);
-        let last = self.all.get(behind.checked_sub(1)?)?;
-        (last.stamp.inode() == inode).then_some(last)
+        let (sorted, tail) = self.all.split_at_checked(self.sorted)?;
+        let is_wanted = |known: &&Known| known.stamp.inode() == inode;
+        let newest = tail.iter().rev().find(is_wanted);
+        newest.or_else(|| {
+            let behind = sorted.partition_point(|known| known.stamp.inode() <= inode);
+            sorted.get(behind.checked_sub(1)?).filter(is_wanted)
+        })
     }
 }
 
@@ -146,16 +152,20 @@ mod tests {
             stat.st_ino = inode;
             stat
         };
-        for round in 0..3_u8 {
-            for inode in [5, 1, 9, 3] {
-                let sha256 = sha256(&[round, inode]).into();
-                let size = LEAST;
-                known.learn_written(&of_inode(inode.into()), &Kind::File { size, sha256 });
-            }
-            for inode in 0..11_u8 {
-                let wanted = [1, 3, 5, 9].contains(&inode);
-                let wanted = wanted.then(|| sha256(&[round, inode]).into());
-                assert_eq!(known.find(&of_inode(inode.into())), wanted);
+        let mut newest = std::collections::BTreeMap::new();
+        // More files are added between two lookups, and between two sorts, than are searched one by one.
+        for step in 0..6000_u64 {
+            let inode = step * 7919 % 611;
+            let sha256: HexDigest = sha256(&step.to_le_bytes()).into();
+            newest.insert(inode, sha256.clone());
+            let size = LEAST;
+            known.learn_written(&of_inode(inode), &Kind::File { size, sha256 });
+            if step % 1000 < 500 {
+                let other = step * 31 % 700;
+                for inode in [inode, other] {
+                    let found = known.find(&of_inode(inode));
+                    assert_eq!(found.as_ref(), newest.get(&inode), "{step}: {inode}");
+                }
             }
         }
     }
