@@ -51,6 +51,7 @@ class Bench:
             self.results.add("plan", case.name, *self.raced(scene.plan()))
             self.results.add("verify", case.name, *self.raced(scene.verify()))
             self.results.add("again", case.name, *self.raced(scene.again()))
+            self.results.add("status", case.name, *self.raced(scene.status()))
         if document.parent == self.work:
             document.unlink()
 
@@ -136,6 +137,10 @@ class Scene:
         """A second apply, which has nothing to do, beside `verify` of the same document."""
         again = Contender([self.ours(self.model, "apply", "--yes", self.document)])
         return again, None, Contender([self.ours(self.model, "verify", self.document)])
+
+    def status(self):
+        """What the node is in, and what the daemon will do with it; no other program tells this."""
+        return Contender([self.ours(self.model, "status")]), None, None
 
 
 def stub_labels(directory):

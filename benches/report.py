@@ -16,6 +16,7 @@ SECTIONS = {
     "verify": ("verify, nothing differs", "sha256", "cat"),
     "again": ("apply again, nothing to do", None, "verify"),
     "plan": ("plan, on a root without a config", None, None),
+    "status": ("status, nothing differs", None, None),
     "start": ("the shortest runs", None, "true"),
 }
 
@@ -225,11 +226,12 @@ def goals(results):
         rival(results.row("apply", name), 1.5)
     peak("apply", largest(results.workers("apply")), "apply", 8 * MIB)
     for section in ("apply", "verify"):
+        growth(results, section, found)
+    for section in ("apply", "again", "plan", "verify", "status"):
         ten_thousand = results.row(section, "files-10000")
         if ten_thousand:
             document = results.documents["files-10000"]
             peak(section, ten_thousand, section, document + 24 * MIB, 1.3 * document)
-        growth(results, section, found)
         for name in large:
             document = results.documents[name]
             peak(section, results.row(section, name), section, document + 8 * MIB, document + 16 * MIB)
