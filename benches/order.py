@@ -29,7 +29,7 @@ BREAKPOINT = b"\xcc"
 
 HEADER = """\
 # Functions that the everyday commands call (--version, plan, apply, verify, status), by their names for the linker.
-# build.rs has them placed side by side: a run then has a fifth of the program in memory, and not two thirds.
+# build.rs has them placed side by side: a run then has a third of the program in memory, and not two thirds.
 # `make order` writes this file. A name that no longer exists does no harm, and a function that is missing here is
 # only placed elsewhere. A line is the beginning of a name; `*` is a number that depends on the compiler.
 """
@@ -58,15 +58,23 @@ class Memory:
 
 
 def called(command, functions):
-    """Runs a command and returns the addresses of the functions that it enters, from a sorted list of all."""
+    """
+    Runs a command and returns the addresses of the functions that it enters, from a sorted list of all. Raises Failed
+    if it cannot be traced or does not succeed.
+    """
     process = os.fork()
     if process == 0:
-        ptrace(PTRACE_TRACEME, 0)
-        quiet = os.open("/dev/null", os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(quiet, stream)
-        os.execv(command[0], command)
-    os.waitpid(process, 0)
+        try:
+            ptrace(PTRACE_TRACEME, 0)
+            quiet = os.open("/dev/null", os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(quiet, stream)
+            os.execv(command[0], command)
+        finally:
+            os._exit(127)
+    _, status = os.waitpid(process, 0)
+    if not os.WIFSTOPPED(status):
+        raise Failed(f"cannot be traced: {command[0]}")
     ptrace(PTRACE_SETOPTIONS, process, 0, FOLLOW)
     maps = Path(f"/proc/{process}/maps").read_text()
     base = next(int(line.split("-")[0], 16) for line in maps.splitlines() if line.endswith(command[0]))
@@ -206,10 +214,15 @@ def main():
     arguments = parser.parse_args()
 
     functions = functions_of(arguments.program)
+    if not any(name.startswith("_R") for _, names in functions.values() for name in names):
+        raise SystemExit(f"benches/order: {arguments.program} has no names of functions; build it with strip=none")
     addresses = sorted(functions)
     found = set()
-    for command in everyday(arguments.program, arguments.work):
-        found |= called(command, addresses)
+    try:
+        for command in everyday(arguments.program, arguments.work):
+            found |= called(command, addresses)
+    except Failed as problem:
+        raise SystemExit(f"benches/order: {problem}") from None
     tree = Tree()
     for address, (size, names) in functions.items():
         for name in names:
