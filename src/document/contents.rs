@@ -208,15 +208,31 @@ pub(super) fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
 /// # Errors
 /// A stream that is broken, cut off, or unpacks to more.
 pub fn gunzip_within(packed: &[u8], limit: u64) -> Result<Vec<u8>, ContentsError> {
-    let mut bytes = Vec::new();
-    let mut reader = MultiGzDecoder::new(packed).take(limit.saturating_add(1));
-    reader
-        .read_to_end(&mut bytes)
-        .map_err(|e| ContentsError::Gzip(e.to_string()))?;
+    let bytes = read_bounded(
+        MultiGzDecoder::new(packed),
+        packed.len(),
+        limit.saturating_add(1),
+    )
+    .map_err(|e| ContentsError::Gzip(e.to_string()))?;
     if bytes.len() as u64 > limit {
         Err(ContentsError::TooLarge(limit >> 20))
     } else {
         Ok(bytes)
+    }
+}
+
+/// Reads up to `most` bytes, with room for `first` of them at the beginning. The room doubles, as that of any vector, but is
+/// never larger than `most`.
+fn read_bounded(mut reader: impl Read, first: usize, most: u64) -> std::io::Result<Vec<u8>> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut bytes = Vec::new();
+    loop {
+        let more = bytes.len().max(first).max(1).min(most - bytes.len());
+        bytes.reserve_exact(more);
+        let read = reader.by_ref().take(more as u64).read_to_end(&mut bytes)?;
+        if read < more || bytes.len() == most {
+            return Ok(bytes);
+        }
     }
 }
 
@@ -570,6 +586,18 @@ mod tests {
             Ok(1000)
         );
         assert_eq!(gunzip_within(&packed, 999), Err(ContentsError::TooLarge(0)));
+    }
+
+    #[test]
+    fn unpacking_takes_no_more_room_than_the_limit() {
+        for size in [0, 1, 31, 32, 33, 1000, 65_536, 100_000] {
+            let content: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+            let packed = pack(&content);
+            let limit = size.max(packed.len());
+            let unpacked = gunzip_within(&packed, limit as u64).unwrap();
+            assert_eq!(unpacked, content);
+            assert!(unpacked.capacity() <= limit + 1, "{size}");
+        }
     }
 
     fn pack(bytes: &[u8]) -> Vec<u8> {
