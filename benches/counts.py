@@ -1,6 +1,5 @@
 """Counts the instructions of commands, and of the functions of the pure core in them. Started by benches/counts."""
 
-import argparse
 import os
 import re
 import subprocess
@@ -8,7 +7,7 @@ import time
 from pathlib import Path
 
 from configs import EXAMPLE, files_of, units_of
-from lab import make_root
+from lab import make_parser, make_root
 from report import NOTHING, table
 
 # Names in the tables of the functions whose share is told, with all that they call.
@@ -74,11 +73,7 @@ def line(name, instructions, before):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--results", type=Path, required=True)
-    arguments = parser.parse_args()
+    arguments = make_parser().parse_args()
     before = previous(arguments.results)
 
     os.chdir(arguments.work)

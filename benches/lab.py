@@ -1,5 +1,6 @@
 """A fresh file system, roots on it, and programs that are run, timed and weighed."""
 
+import argparse
 import ctypes
 import json
 import math
@@ -49,6 +50,15 @@ class Contender:
         self.run(before=["/usr/bin/time", "-q", "-a", "-o", str(note), "-f", "%M"])
         self.peak = max(int(line) for line in note.read_text().split()) * 1024
         note.unlink()
+
+
+def make_parser():
+    """The options that every program of benches/ gets from the script that starts it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True)
+    return parser
 
 
 class Failed(Exception):

@@ -1,6 +1,5 @@
 """Measures every case and writes the tables. Started by benches/run, in a mount namespace of its own."""
 
-import argparse
 import fnmatch
 import os
 import shutil
@@ -11,14 +10,14 @@ from pathlib import Path
 import report
 from configs import EXAMPLE, every_case, for_ignition
 from lab import IGNITION, Contender, Failed, bytes_below, checked_files, flush, fresh_file_system, make_root, race
-from lab import spare_the_machine, spawn, spent, sprint
+from lab import make_parser, spare_the_machine, spawn, spent, sprint
 
 
 class Bench:
     """What all cases have in common."""
 
     def __init__(self, arguments):
-        self.program = str(arguments.program)
+        self.program = arguments.program
         self.work = arguments.work
         # Seconds for each comparison, and the most turns.
         self.budget, self.most = (1.5, 8) if arguments.quick else (6, 40)
@@ -152,10 +151,7 @@ def stub_labels(directory):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--results", type=Path, required=True)
+    parser = make_parser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("case", nargs="*")
     arguments = parser.parse_args()

@@ -1,6 +1,5 @@
 """Finds the functions that everyday commands call, and writes their names for the linker. Started by benches/order."""
 
-import argparse
 import ctypes
 import os
 import re
@@ -12,7 +11,7 @@ from bisect import bisect_left
 from pathlib import Path
 
 from configs import EXAMPLE, SHARED, big_file, files_of, units_of
-from lab import Failed, make_root
+from lab import Failed, make_parser, make_root
 
 # How much of what a prefix matches has to be called, in bytes.
 SHARE = 0.95
@@ -207,11 +206,7 @@ class Tree:
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--results", type=Path, required=True)
-    arguments = parser.parse_args()
+    arguments = make_parser().parse_args()
 
     functions = functions_of(arguments.program)
     if not any(name.startswith("_R") for _, names in functions.values() for name in names):
