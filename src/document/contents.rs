@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256, Sha512};
 use super::text::Text;
 use crate::object::HexDigest;
 use crate::root::{digest_ahead, hex};
+use crate::sys::memory::make_room;
 
 /// Limit for an unpacked file (1 GiB): a rendered config is itself limited to 1.5 MiB.
 const MAX_UNPACKED: u64 = 1 << 30;
@@ -227,10 +228,11 @@ fn read_bounded(mut reader: impl Read, first: usize, most: u64) -> std::io::Resu
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
     loop {
-        let more = bytes.len().max(first).max(1).min(most - bytes.len());
-        bytes.reserve_exact(more);
-        let read = reader.by_ref().take(more as u64).read_to_end(&mut bytes)?;
-        if read < more || bytes.len() == most {
+        let left = most - bytes.len();
+        make_room(&mut bytes, first.min(left).max(1), most as u64);
+        let room = left.min(bytes.capacity() - bytes.len());
+        let read = reader.by_ref().take(room as u64).read_to_end(&mut bytes)?;
+        if read < room || bytes.len() == most {
             return Ok(bytes);
         }
     }

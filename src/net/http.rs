@@ -20,6 +20,7 @@ use super::connect::{Connection, Proxied, Wire};
 use super::error::FetchCause;
 use super::tls;
 use super::url::Target;
+use crate::sys::memory::make_room;
 
 /// Bytes of one read.
 const PIECE: usize = 64 << 10;
@@ -158,16 +159,6 @@ impl Head {
             bytes.extend(piece.get(..count).unwrap_or_default());
             seen(bytes.len() as u64, expected);
         }
-    }
-}
-
-/// Makes room for `more` bytes. The room doubles, as that of any vector, but is not larger than `limit` without need.
-fn make_room(bytes: &mut Vec<u8>, more: usize, limit: u64) {
-    let needed = bytes.len().saturating_add(more);
-    if needed > bytes.capacity() {
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let room = bytes.capacity().saturating_mul(2).min(limit).max(needed);
-        bytes.reserve_exact(room - bytes.len());
     }
 }
 

@@ -122,3 +122,13 @@ fn end() -> ! {
         libc::_exit(code as libc::c_int)
     }
 }
+
+/// Makes room for `more` bytes. The room doubles, as that of any vector, but is not larger than `limit` without need.
+pub fn make_room(bytes: &mut Vec<u8>, more: usize, limit: u64) {
+    let needed = bytes.len().saturating_add(more);
+    if needed > bytes.capacity() {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let room = bytes.capacity().saturating_mul(2).min(limit).max(needed);
+        bytes.reserve_exact(room - bytes.len());
+    }
+}
