@@ -1,9 +1,8 @@
 //! Boxes: a node in namespaces, with the real systemd, the real ostree and a real shutdown, and without a machine.
 //!
 //! A boot takes a second or two, so this is the ordinary form of a case about the operating system. `guest/box` says
-//! what is real in one and what is laid over. A real rpm-ostree is taken from a tar: `BOX_RPM_OSTREE` names it, else
-//! the one of the project's shared tools is used where it is there. Without one, or with an empty name, the stand-in of
-//! `guest/rpm-ostree` does, and that is said.
+//! what is real in one and what is laid over. A real rpm-ostree is taken from the tar that `BOX_RPM_OSTREE` names. Without
+//! a name the stand-in of `guest/rpm-ostree` is used, and the test says so.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -46,24 +45,16 @@ impl fmt::Display for Engine {
 
 impl Engine {
     fn find() -> Self {
-        let shared = "../shared/tools/boxes/rpm-ostree-2025.6-trixie-amd64.tar.xz";
-        let named = std::env::var_os("BOX_RPM_OSTREE");
-        let path = match &named {
-            Some(named) => PathBuf::from(named),
-            None => checkout().join(shared),
+        let named = std::env::var_os("BOX_RPM_OSTREE").filter(|named| !named.is_empty());
+        let Some(named) = named.map(PathBuf::from) else {
+            say("box: STAND-IN for rpm-ostree; BOX_RPM_OSTREE=TAR names a real one");
+            return Self::StandIn;
         };
-        if let Ok(path) = path.canonicalize() {
-            say(&format!("box: rpm-ostree of {}", path.display()));
-            return Self::RpmOstree(path);
-        }
-        // A name that leads nowhere is a mistake; no name is a wish.
-        assert!(
-            named.is_none_or(|named| named.is_empty()),
-            "BOX_RPM_OSTREE: {} is missing",
-            path.display()
-        );
-        say("box: STAND-IN for rpm-ostree; BOX_RPM_OSTREE=TAR names a real one");
-        Self::StandIn
+        let path = named
+            .canonicalize()
+            .unwrap_or_else(|error| panic!("BOX_RPM_OSTREE: {}: {error}", named.display()));
+        say(&format!("box: rpm-ostree of {}", path.display()));
+        Self::RpmOstree(path)
     }
 
     /// What `box.sh` takes.
