@@ -360,6 +360,8 @@ fn carry_out(
         deployments::settle_awaited(&session.root, session.runner);
         return Ok(finished.told);
     };
+    let files = !work.plan.steps.is_empty();
+    let files = files.then(|| transaction::next_run_id(&session.root, work.lock));
     let staging = Staging {
         runner: session.runner,
         print: &|line| ui.print_progress(line),
@@ -368,7 +370,7 @@ fn carry_out(
         plan: &work.plan.os,
         config: session.config_ref(),
         source,
-        files: !work.plan.steps.is_empty(),
+        files: files.clone(),
         over: Over::read_over(
             &session.root,
             &state::read_booted(&session.root, session.runner)?,
@@ -387,14 +389,17 @@ fn carry_out(
         &config.origin,
     )?;
     staging.stage_all(facts)?;
-    if work.plan.steps.is_empty() {
+    let Some(id) = files else {
         if !work.plan.os.needs_reboot() {
             deployments::settle_awaited(&session.root, session.runner);
         }
         return Ok(Vec::new());
-    }
-    match work.transact() {
-        Ok(run) => staging.remember_run(run.id).map(|()| run.told),
+    };
+    match work.transact_as(id) {
+        Ok(run) => {
+            staging.files_came();
+            Ok(run.told)
+        }
         Err(error) => Err(match staging.take_back() {
             Ok(()) => error.context("what was staged for the next boot is dropped again"),
             Err(second) => error.context(format!("{second:#}")),

@@ -54,12 +54,12 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
         log::warn!("a trial goes back: its guard has the lock, and reboots the node");
         return say(ui, &Completed::leaves(&awaited));
     };
+    let way_back = trial::find_way_back(&root)?;
+    recover_first(&root, ui.runner, &lock)?;
     // The guard may have done it meanwhile.
     let Some(awaited) = state::read_awaited(&root)? else {
         return say(ui, &Completed::nothing());
     };
-    let way_back = trial::find_way_back(&root)?;
-    recover_first(&root, ui.runner, &lock)?;
     let booted = state::read_booted(&root, ui.runner)?;
     let boot = JudgedBoot {
         ui,
@@ -163,11 +163,11 @@ fn say(ui: &Ui<'_>, completed: &Completed) -> Result<ExitCode> {
 
 /// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
 /// reads those from before (docs/operating-system.md).
-fn bring_files(ui: &Ui<'_>, root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
+fn bring_files(ui: &Ui<'_>, root: &Root, lock: &Lock, awaited: &mut Awaited) -> Result<()> {
     if !awaited.lacks_files(&state::summarise_runs(&transaction::read_history(root)?)) {
         return Ok(());
     }
-    let name = &awaited.config.name;
+    let name = awaited.config.name.clone();
     let again = mco_rescue(&format!("apply cached:{name}"));
     log::warn!("the files of {name} did not come before the reboot; they come now");
     let cached = Some(format!("cached:{name}"));
@@ -201,8 +201,12 @@ fn bring_files(ui: &Ui<'_>, root: &Root, lock: &Lock, awaited: &Awaited) -> Resu
         // The services start after this.
         jobs: &[],
     };
-    let done = work.transact().with_context(|| format!("next: {again}"))?;
-    state::store_os_run(root, awaited.os_run(done.id))?;
+    let id = transaction::next_run_id(root, lock);
+    awaited.run = Some(id.clone());
+    state::store_awaited(root, awaited)?;
+    let done = work.transact_as(id);
+    done.with_context(|| format!("next: {again}"))?;
+    state::settle_files(root);
     tell_the_boot(
         root,
         ui.runner,
@@ -235,15 +239,8 @@ struct JudgedBoot<'a> {
 
 impl JudgedBoot<'_> {
     /// The deployment runs; the files have come along with it or not.
-    fn arrived(&self, awaited: Awaited) -> Result<Completed> {
-        let brought = bring_files(self.ui, self.root, self.lock, &awaited);
-        let history = state::summarise_runs(&transaction::read_history(self.root)?);
-        if let Some(own) = awaited.own_run(&history)
-            && state::find_os_run(self.root, &own.id)?.is_none()
-        {
-            // The power failed before it was kept.
-            state::store_os_run(self.root, awaited.os_run(own.id.clone()))?;
-        }
+    fn arrived(&self, mut awaited: Awaited) -> Result<Completed> {
+        let brought = bring_files(self.ui, self.root, self.lock, &mut awaited);
         let session =
             Session::observe(open_root(self.ui)?, self.ui.runner, None, Unnamed::Recorded)?;
         let (_, drifts) = session.compare();
@@ -316,7 +313,7 @@ impl JudgedBoot<'_> {
     fn not_taken(&self, awaited: Awaited, why: String) -> Result<Completed> {
         let half = deployments::describe_half(self.root, self.ui.runner)?;
         let said = awaited.failed.is_some();
-        let superseded = awaited.run.is_some() && half.is_none();
+        let superseded = awaited.has_files() && half.is_none();
         if half.is_none() && (said || superseded) {
             state::forget_awaited(self.root)?;
             return Ok(Completed::settled(&awaited, &why));
@@ -334,7 +331,11 @@ impl JudgedBoot<'_> {
 
     /// Asking is not possible at boot: what was changed since stays, and is said.
     fn take_back(&self, awaited: &Awaited, runs: &[String]) -> Result<()> {
-        if let Some(id) = awaited.run.as_ref().filter(|_| runs.is_empty()) {
+        if let Some(id) = awaited
+            .run
+            .as_ref()
+            .filter(|_| runs.is_empty() && awaited.has_files())
+        {
             log::warn!("the run {id} is not in the history any more; its files stay as they are");
         }
         for id in runs {

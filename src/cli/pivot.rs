@@ -180,7 +180,7 @@ fn staging<'a>(
             origin: PIVOT.to_owned(),
         },
         source: args.bits.options().source_of(&plan.os),
-        files: false,
+        files: None,
         over: Over::read_over(root, &state::read_booted(root, ui.runner)?)?,
         expected: RefCell::default(),
         staged: RefCell::default(),

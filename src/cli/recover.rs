@@ -22,6 +22,7 @@ use crate::report::events::{NodeEvent, RunEnd};
 use crate::report::recover::Started;
 use crate::root::{Root, RootPath};
 use crate::staging::lease::Lease;
+use crate::staging::state;
 use crate::sys::memory::RunStage;
 use crate::sys::signals::{self, SignalAnswer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
@@ -215,6 +216,9 @@ fn recover(
     let pending = transaction::find_pending(root).unwrap_or(Pending::Nothing);
     let result = transaction::recover_interrupted(root, lock, &wanted, &running);
     tell_journal(root, &pending, &result);
+    if result.is_ok() {
+        state::settle_files(root);
+    }
     result.map_err(|error| match half_way {
         true => failed(&error).into(),
         false => anyhow::anyhow!("looking for an interrupted run: {error}"),

@@ -52,6 +52,11 @@ pub(super) struct RunWork<'a> {
 impl RunWork<'_> {
     /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
     pub(super) fn transact(&self) -> Result<Finished> {
+        self.transact_as(transaction::next_run_id(self.root, self.lock))
+    }
+
+    /// Does the same under an id that is noted elsewhere already.
+    pub(super) fn transact_as(&self, id: String) -> Result<Finished> {
         let deployment = self.node.host.deployment.clone();
         let boot = BootIdentity::observe(self.root, deployment, self.runner);
         let request = TransactionRequest {
@@ -62,6 +67,7 @@ impl RunWork<'_> {
             freeze: &self.plan.freeze,
             seen: &self.node.stamps,
             labels: &self.node.labels,
+            id,
             config: self.config.clone(),
             deployment: self.node.host.deployment.clone(),
             separate_var: self.node.host.separate_var,

@@ -28,10 +28,11 @@ pub struct Awaited {
     pub way: Way,
     /// The config whose files are in place, or are to be taken back.
     pub config: ConfigRef,
-    /// The run of the files: what `rollback` takes back.
+    /// The run of the files: what `rollback` takes back. Known before they come; a program that noted it afterwards may
+    /// have left none.
     pub run: Option<String>,
     /// While the files are still to come: the newest run of the history until then, empty where there is none. The
-    /// power can fail after they are in place and before `run` is known; a newer run of the config is theirs.
+    /// power can fail after they are in place; the history shows that.
     #[serde(default)]
     pub files_after: Option<String>,
     /// The newest run of the history when this was staged, empty where there is none.
@@ -232,7 +233,12 @@ impl Awaited {
 
     /// True where files were to come, and did not.
     pub fn lacks_files(&self, history: &[Ran]) -> bool {
-        self.run.is_none() && self.files_after.is_some() && self.own_run(history).is_none()
+        self.files_after.is_some() && self.own_run(history).is_none()
+    }
+
+    /// True where its files came.
+    pub fn has_files(&self) -> bool {
+        self.run.is_some() && self.files_after.is_none()
     }
 
     /// The newest run of the history that brought its files.

@@ -50,8 +50,8 @@ pub struct Staging<'a> {
     pub config: ConfigRef,
     /// From where.
     pub source: ImageSource,
-    /// Whether files follow.
-    pub files: bool,
+    /// The id of the run whose files follow, if any do.
+    pub files: Option<String>,
     /// The run that was awaited before.
     pub over: Over,
     /// The arguments that the next boot has to have, once they are known.
@@ -112,7 +112,7 @@ impl Staging<'_> {
         };
         if self.plan.needs_reboot() {
             self.remember_asked()?;
-            state::store_awaited(self.root, &self.awaited(None)?)?;
+            state::store_awaited(self.root, &self.awaited())?;
         }
         let staged = self.take_steps(facts, &lease, &signals);
         let taken_back = lease.take_back();
@@ -169,7 +169,7 @@ impl Staging<'_> {
         if !self.plan.needs_reboot() {
             return Ok(());
         }
-        let awaited = self.awaited(None)?;
+        let awaited = self.awaited();
         if let (Some(deployment), Some(present)) =
             (&awaited.staged, self.expected.borrow().as_ref())
             && let Some(asked) = self.staged_asked()
@@ -196,15 +196,12 @@ impl Staging<'_> {
         })
     }
 
-    /// The files are in place: `run` can be taken back should the wanted deployment not come up.
-    pub fn remember_run(&self, run: String) -> Result<()> {
-        if !self.plan.needs_reboot() {
-            settle_awaited(self.root, self.runner);
-            return Ok(());
+    /// The files are in place: their run can be taken back should the wanted deployment not come up.
+    pub fn files_came(&self) {
+        match self.plan.needs_reboot() {
+            true => state::settle_files(self.root),
+            false => settle_awaited(self.root, self.runner),
         }
-        let awaited = self.awaited(Some(run.clone()))?;
-        state::store_awaited(self.root, &awaited)?;
-        state::store_os_run(self.root, awaited.os_run(run))
     }
 
     /// The files could not be applied: what we staged goes, and what was awaited before is again.
@@ -241,16 +238,13 @@ impl Staging<'_> {
         }
     }
 
-    fn awaited(&self, run: Option<String>) -> Result<Awaited> {
-        Ok(Awaited {
+    fn awaited(&self) -> Awaited {
+        Awaited {
             version: VERSION,
             way: Way::Forward,
             config: self.config.clone(),
-            files_after: match run {
-                None if self.files => Some(self.over.head.clone()),
-                _ => None,
-            },
-            run,
+            run: self.files.clone(),
+            files_after: self.files.as_ref().map(|_| self.over.head.clone()),
             head: Some(self.over.head.clone()),
             earlier: self.over.inherited.earlier.clone(),
             boot: self.over.boot.clone(),
@@ -266,7 +260,7 @@ impl Staging<'_> {
             since: now(),
             failed: None,
             half: false,
-        })
+        }
     }
 
     fn take_step(

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 
 use super::awaited::{Awaited, Booted, OsRun, OsRuns, Ran, VERSION};
 use crate::command::CommandRunner;
+use crate::invocation::mco_rescue;
 use crate::node::boot::BootIdentity;
 use crate::node::requests::AskedFor;
 use crate::node::system::asked;
@@ -43,7 +44,42 @@ pub fn forget_failure(root: &Root) -> Result<()> {
 /// Where the node came from with a run, if that changed the operating system.
 pub fn find_os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
     let all = os_runs(root)?;
-    Ok(all.into_iter().find(|one| one.run == run))
+    if let Some(kept) = all.into_iter().find(|one| one.run == run) {
+        return Ok(Some(kept));
+    }
+    // A run that was cut off before it was kept.
+    let awaited = read_awaited(root)?.filter(|one| one.files_after.is_some());
+    let own = awaited.filter(|one| one.run.as_deref() == Some(run));
+    Ok(own.map(|one| one.os_run(run.to_owned())))
+}
+
+/// Notes that the files of what is awaited came, where the history shows it: later runs push theirs out of the history.
+///
+/// The run is over by then: what fails here is said, and the next command tries again.
+pub fn settle_files(root: &Root) {
+    if let Err(error) = try_settle_files(root) {
+        log::warn!(
+            "all is in place, but it cannot be noted for the way back: {error:#}. Next: {}",
+            mco_rescue("status")
+        );
+    }
+}
+
+fn try_settle_files(root: &Root) -> Result<()> {
+    let Some(awaited) = read_awaited(root)?.filter(|one| one.files_after.is_some()) else {
+        return Ok(());
+    };
+    let history = summarise_runs(&transaction::read_history(root)?);
+    let Some(own) = awaited.own_run(&history) else {
+        return Ok(());
+    };
+    store_os_run(root, awaited.os_run(own.id.clone()))?;
+    let settled = Awaited {
+        run: Some(own.id.clone()),
+        files_after: None,
+        ..awaited
+    };
+    store_awaited(root, &settled)
 }
 
 fn os_runs(root: &Root) -> Result<Vec<OsRun>> {

@@ -103,6 +103,8 @@ pub struct TransactionRequest<'a> {
     pub seen: &'a BTreeMap<RootPath, Stamp>,
     /// The labels that our own files get; those of the steps are in the steps.
     pub labels: &'a Labels,
+    /// Its id, from [`next_run_id`].
+    pub id: String,
     /// The config.
     pub config: ConfigRef,
     /// The deployment whose `etc` this is.
@@ -315,7 +317,7 @@ impl<'a> TransactionRun<'a> {
         state: StateDirectory,
         signals: &'a DeferredSignals,
     ) -> Result<Self, TransactionError> {
-        let id = new_id(request.root);
+        let id = request.id.clone();
         let within = stage::nest_steps(request.steps);
         let (candidates, stage_of) =
             stage::stage_candidates(request.root, &id, request.steps, &within)?;
@@ -702,8 +704,9 @@ fn touched_directory(step: &Step) -> Option<RootPath> {
     }
 }
 
-/// Returns an id that is unique on this node, and later than every run of the history even if the clock was set back.
-fn new_id(root: &Root) -> String {
+/// Returns the id of the next run: unique on this node, and later than every run of the history even if the clock was
+/// set back. It is known before the run begins, so that no power cut can leave a run in place that nothing names.
+pub fn next_run_id(root: &Root, _lock: &Lock) -> String {
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();

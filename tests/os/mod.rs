@@ -5,6 +5,7 @@ mod attached_disk;
 mod boot_counter;
 mod bootc;
 mod checkpoints;
+mod cut_off;
 mod edges;
 mod engines;
 mod facts;
