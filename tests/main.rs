@@ -12,6 +12,7 @@
 mod support;
 
 mod apply;
+mod commands;
 mod config;
 mod controllers;
 mod crossing;

@@ -1,24 +1,29 @@
 //! `plan`: everything that `apply` would do, and nothing done.
 
 use crate::cli::ui::Ui;
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::access::{self, AccessNeed};
 use super::install::Beforehand;
 use super::own_state::expect_known_state;
 use super::predict;
-use super::session::{Session, Unnamed, open_root};
+use super::session::{Session, Unnamed, choose_config, open_root};
 use super::{Output, PlanArgs, machine, trial};
 use crate::daemon::forecast::Forecast;
+use crate::document;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
-use crate::node::Machine;
+use crate::node::{Machine, Recorded, Records};
 use crate::notice::Notice;
+use crate::paths;
 use crate::plan::{Plan, wrong_machine};
 use crate::report;
-use crate::report::plan::Diffs;
+use crate::report::plan::{Diffs, Heading};
 use crate::report::status::pending_words;
-use crate::transaction;
+use crate::root::Root;
+use crate::text::count;
+use crate::transaction::journal::ConfigRef;
+use crate::transaction::{self, Direction, Outlook, Pending};
 
 /// Runs `plan`.
 pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
@@ -30,6 +35,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     access::expect_access(&root, AccessNeed::Write)?;
     expect_known_state(&root)?;
     let pending = transaction::find_pending(&root)?;
+    if let Pending::Unfinished(interrupted, _) = &pending {
+        return half_way(ui, &root, &machine, args, interrupted);
+    }
     let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
     let mut plan = session.plan_run(args, beforehand.as_ref(), (false, false))?;
@@ -75,6 +83,84 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Error)
+}
+
+/// A node whose files are of two configs is nothing to plan from: `apply` finishes the interrupted run first. Where the node
+/// is in the wanted config then, the rest of that run is the plan.
+fn half_way(
+    ui: &Ui<'_>,
+    root: &Root,
+    machine: &Machine,
+    args: &PlanArgs,
+    interrupted: &ConfigRef,
+) -> Result<ExitCode> {
+    let mut records = Records::read(root).context("reading the daemon's records")?;
+    let recorded = records.name();
+    let outlook = transaction::foresee_recovery(root);
+    if let Ok(Some(Outlook {
+        record: Some(text), ..
+    })) = &outlook
+    {
+        let origin = format!("/{}", paths::CURRENT_CONFIG);
+        let record = document::parse(text.clone(), &origin);
+        records.current_config = match record {
+            Ok(config) => Recorded::Present(Box::new(config)),
+            Err(error) => Recorded::Broken(error.to_string()),
+        };
+    }
+    let chosen = choose_config(root, args.config.choice(), Unnamed::Wanted, &records)?;
+    let wanted = &chosen.config.name;
+    let after = match outlook {
+        Err(error) => Err(error.to_string()),
+        Ok(Some(outlook)) if outlook.direction == Direction::Back => Err(format!(
+            "is half-way, and can only be undone. What {wanted} needs is planned from the node after that. Next: {}",
+            mco_rescue("recover")
+        )),
+        Ok(_) if chosen.config.digest != interrupted.digest => Err(format!(
+            "is half-way. What {wanted} needs is planned from the node after it is finished. Next: {}; or, to go back: {}",
+            mco_rescue("recover"),
+            mco_rescue("recover --back")
+        )),
+        Ok(outlook) => Ok(outlook.map(|outlook| outlook.left).unwrap_or_default()),
+    };
+    let subject = format!("the run to {}", interrupted.name);
+    let heading = Heading {
+        config: wanted.clone(),
+        digest: chosen.config.digest.clone(),
+        origin: chosen.config.origin.clone(),
+        chosen: chosen.why.clone(),
+        recorded: recorded.unwrap_or_else(|| "(no record)".to_owned()),
+        ..machine::heading(machine)
+    };
+    let plan = match &after {
+        Err(message) => Plan::refused(Notice {
+            subject,
+            message: message.clone(),
+        }),
+        Ok(left) => Plan {
+            notices: vec![Notice {
+                subject,
+                message: format!(
+                    "is half-way, with {} left. apply finishes it; after that there is nothing to do. Next: {}",
+                    count(left.len(), "path"),
+                    mco_rescue("recover")
+                ),
+            }],
+            ..Plan::default()
+        },
+    };
+    let text = match ui.output {
+        Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
+        Output::Text => {
+            report::plan::half_way(&heading, &plan, after.as_deref().unwrap_or_default())
+                + &next(&plan, None)
+        }
+    };
+    report::print(text.as_bytes())?;
+    Ok(match after {
+        Ok(_) => ExitCode::Done,
+        Err(_) => ExitCode::Error,
+    })
 }
 
 /// When the daemon is told of.

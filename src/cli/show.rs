@@ -1,32 +1,68 @@
 //! `show`: what is in a config, or one of its files, decoded.
 
 use crate::cli::ui::Ui;
-use anyhow::{Context, Result, bail};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
 
 use super::session::{Unnamed, choose_config, open_root};
 use super::{Output, ShowArgs};
 use crate::document::Desired;
 use crate::drift::{dropin_path, unit_path};
 use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
-use crate::node::Records;
+use crate::invocation::{mco_rescue, shell_word};
+use crate::node::{Baseline, Recorded, Records};
+use crate::paths;
 use crate::report;
+use crate::root::Root;
+use crate::transaction::{self, Pending};
+
+/// The kinds of units that a config can bring.
+const UNITS: [&str; 9] = [
+    "service",
+    "socket",
+    "device",
+    "mount",
+    "automount",
+    "swap",
+    "target",
+    "path",
+    "timer",
+];
 
 /// Runs `show`. One argument that is a path or unit of the recorded config means that file.
 pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
-    if let (Some(path), None) = (&args.config, &args.path)
-        && let Some(recorded) = records.baseline().config()
-        && let Ok(bytes) = contents(&Desired::from_config(recorded), path)
-    {
-        report::print_bytes(&bytes)?;
-        return Ok(ExitCode::Done);
-    }
-    let config = choose_config(&root, args.config.as_deref(), Unnamed::Recorded, &records)?.config;
+    warn_of_half(&root)?;
+    let config = match (&args.config, &args.path) {
+        (Some(path), None) => {
+            if let Some(recorded) = records.baseline().config()
+                && let Some(bytes) = contents(&Desired::from_config(recorded), path)?
+            {
+                report::print_bytes(&bytes)?;
+                return Ok(ExitCode::Done);
+            }
+            let chosen = choose_config(&root, Some(path), Unnamed::Recorded, &records);
+            match is_of_a_config(path) {
+                true => chosen.map_err(|_| not_there(&records, path))?,
+                false => chosen?,
+            }
+        }
+        (config, _) => choose_config(&root, config.as_deref(), Unnamed::Recorded, &records)?,
+    };
+    let config = config.config;
     let desired = Desired::from_config(&config);
     match (&args.path, ui.output) {
-        (Some(path), _) => report::print_bytes(&contents(&desired, path)?)?,
+        (Some(path), _) => {
+            let bytes = contents(&desired, path)?.with_context(|| {
+                format!(
+                    "the config brings no file or unit {path:?}. What it has: {}",
+                    mco_rescue(&command_of(args.config.as_deref()))
+                )
+            })?;
+            report::print_bytes(&bytes)?;
+        }
         (None, Output::Json) => {
             report::print(report::show::to_json(&config, &desired)?.as_bytes())?
         }
@@ -35,17 +71,69 @@ pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// The bytes of the file, unit or drop-in at `path`.
-fn contents(desired: &Desired, path: &str) -> Result<Vec<u8>> {
+/// The record of a run that is half-way is of the config from before, or of its own.
+fn warn_of_half(root: &Root) -> Result<()> {
+    if let Pending::Unfinished(config, _) = transaction::find_pending(root)? {
+        log::warn!(
+            "a run to {} is half-way, so the node is in neither config. Next: {}",
+            config.name,
+            mco_rescue("recover")
+        );
+    }
+    Ok(())
+}
+
+fn command_of(config: Option<&str>) -> String {
+    config.map_or_else(
+        || "show".to_owned(),
+        |config| format!("show {}", shell_word(config)),
+    )
+}
+
+/// True for the only argument where it is a path or a unit of a config, and no file to read a config from.
+fn is_of_a_config(word: &str) -> bool {
+    let is_unit = || {
+        word.rsplit_once('.')
+            .is_some_and(|(_, kind)| UNITS.contains(&kind))
+    };
+    let is_path = word.starts_with('/') || is_unit() && !word.contains('/');
+    is_path && matches!(Path::new(word).try_exists(), Ok(false))
+}
+
+/// Says why a path or a unit of the recorded config cannot be shown, and what to do.
+fn not_there(records: &Records, path: &str) -> anyhow::Error {
+    let record = format!("/{}", paths::CURRENT_CONFIG);
+    let file = format!("and there is no file {path:?} to read a config from");
+    let of_another = mco_rescue(&format!("show CONFIG {}", shell_word(path)));
+    let again = mco_rescue("apply CONFIG");
+    match (&records.current_config, records.baseline()) {
+        (Recorded::Missing, _) => {
+            anyhow!("the node has no record ({record}), {file}. Give the config: {of_another}")
+        }
+        (Recorded::Broken(problem), _) => anyhow!(
+            "the node's record cannot be used ({problem}), {file}. Give the config: {of_another}; or write the record again: \
+             {again}"
+        ),
+        (Recorded::Present(_), Baseline::Unknown(why)) => {
+            anyhow!("{why}, {file}. Give the config: {of_another}")
+        }
+        (Recorded::Present(config), Baseline::Known(_)) => anyhow!(
+            "the recorded config {} brings no file or unit {path:?}, {file}. What it has: {}",
+            config.name,
+            mco_rescue("show")
+        ),
+    }
+}
+
+/// The bytes of the file, unit or drop-in at `path`; `None` where the config brings none.
+fn contents(desired: &Desired, path: &str) -> Result<Option<Vec<u8>>> {
     if let Some(file) = desired
         .files
         .iter()
         .find(|file| file.path.to_string() == path)
     {
-        return file
-            .contents
-            .bytes()
-            .with_context(|| format!("decoding {path}"));
+        let bytes = file.contents.bytes();
+        return bytes.map(Some).with_context(|| format!("decoding {path}"));
     }
     for unit in &desired.units {
         let at = |place: Option<crate::root::RootPath>| {
@@ -55,18 +143,15 @@ fn contents(desired: &Desired, path: &str) -> Result<Vec<u8>> {
             .text()
             .filter(|_| unit.name == path || at(unit_path(&unit.name)))
         {
-            return Ok(text.as_bytes().to_vec());
+            return Ok(Some(text.as_bytes().to_vec()));
         }
         let dropin = unit
             .dropins
             .iter()
             .find(|dropin| at(dropin_path(&unit.name, &dropin.name)));
         if let Some(text) = dropin.and_then(|dropin| dropin.text()) {
-            return Ok(text.as_bytes().to_vec());
+            return Ok(Some(text.as_bytes().to_vec()));
         }
     }
-    bail!(
-        "the config brings no file or unit {path:?}; `{}` lists what it has",
-        mco_rescue("show CONFIG")
-    )
+    Ok(None)
 }

@@ -1,23 +1,56 @@
 //! `verify`: what differs, in the daemon's order and words.
 
 use crate::cli::ui::Ui;
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::access::{self, AccessNeed};
 use super::events;
-use super::session::{Session, Unnamed, open_root};
+use super::session::{Session, Unnamed, choose_config, open_root};
 use super::{ConfigArgs, Output, machine};
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
+use crate::node::Records;
 use crate::report;
 use crate::report::events::NodeEvent;
+use crate::report::plan::Heading;
 use crate::report::verify::VerifyFindings;
+use crate::root::Root;
+use crate::transaction::journal::ConfigRef;
+use crate::transaction::{self, Pending};
+
+/// The files of a run that is half-way are of two configs: against either, what it has not reached would look like changes
+/// by hand.
+fn half_way(
+    ui: &Ui<'_>,
+    root: &Root,
+    args: &ConfigArgs,
+    interrupted: &ConfigRef,
+) -> Result<ExitCode> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let config = choose_config(root, args.choice(), Unnamed::Recorded, &records)?.config;
+    let heading = Heading {
+        config: config.name,
+        digest: config.digest,
+        origin: config.origin,
+        recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
+        ..machine::heading(&machine::observe_machine(root)?)
+    };
+    let text = match ui.output {
+        Output::Json => report::verify::half_way_json(&heading, &interrupted.name)?,
+        Output::Text => report::verify::half_way(&heading, &interrupted.name),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Drift)
+}
 
 /// Runs `verify`.
 pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
+    if let Pending::Unfinished(interrupted, _) = transaction::find_pending(&root)? {
+        return half_way(ui, &root, args, &interrupted);
+    }
     let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
     let (plan, drifts) = session.compare();

@@ -251,6 +251,17 @@ pub fn refused(heading: &Heading, blockers: &[Notice]) -> String {
     format!("{}\n{}", machine(heading), notices("Blockers", blockers))
 }
 
+/// Returns the plan of a node on which a run is half-way, with the paths that are left of that run.
+pub fn half_way(heading: &Heading, plan: &Plan, left: &[RootPath]) -> String {
+    let config = format!("{:<10}{}\n\n", "Config", inline(&heading.config));
+    let left = left.iter().map(|path| format!("  {path}\n"));
+    machine(heading)
+        + &config
+        + &notices("Blockers", &plan.blockers)
+        + &notices("After the interrupted run is finished", &plan.notices)
+        + &left.collect::<String>()
+}
+
 /// Returns the steps for the operating system; empty if there are none.
 pub fn operating_system(os: &OsPlan) -> String {
     if os.is_empty() {

@@ -8,6 +8,7 @@ use super::plan::{Diffs, Heading};
 use super::wrap;
 use crate::daemon::forecast::Forecast;
 use crate::drift::{Drift, DriftKind};
+use crate::invocation::mco_rescue;
 use crate::text::inline;
 
 #[derive(Serialize)]
@@ -71,6 +72,14 @@ impl<'a> VerifyFindings<'a> {
 
 /// Returns the results as JSON.
 pub fn to_json(heading: &Heading, findings: VerifyFindings<'_>) -> serde_json::Result<String> {
+    document(heading, findings, findings.drifts.is_empty())
+}
+
+fn document(
+    heading: &Heading,
+    findings: VerifyFindings<'_>,
+    clean: bool,
+) -> serde_json::Result<String> {
     let entry = |drift| -> DriftEntry<'_> {
         let drift: &Drift = drift;
         DriftEntry {
@@ -85,7 +94,7 @@ pub fn to_json(heading: &Heading, findings: VerifyFindings<'_>) -> serde_json::R
     let document = VerifyDocument {
         schema: "mco-rescue/verify/v1",
         heading,
-        clean: findings.drifts.is_empty(),
+        clean,
         verdict: findings.verdict,
         drifts: findings.drifts.iter().map(entry).collect(),
         not_looked_at: findings.not_looked_at,
@@ -93,6 +102,47 @@ pub fn to_json(heading: &Heading, findings: VerifyFindings<'_>) -> serde_json::R
         told: findings.told,
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// Says that nothing is compared, as a run to `config` is half-way.
+fn not_compared(config: &str) -> String {
+    format!(
+        "A run to {config} is half-way: some files are from before it, and some from it. Nothing was compared, as its files \
+         are no changes by hand"
+    )
+}
+
+/// Returns the result as JSON where a run to `config` is half-way: there is no comparison.
+pub fn half_way_json(heading: &Heading, config: &str) -> serde_json::Result<String> {
+    let findings = VerifyFindings {
+        drifts: &[],
+        verdict: None,
+        diffs: &Diffs::new(),
+        not_looked_at: &[format!(
+            "{}. Next: {}",
+            not_compared(config),
+            mco_rescue("recover")
+        )],
+        daemon: &None,
+        told: None,
+    };
+    document(heading, findings, false)
+}
+
+/// Returns the result as text where a run to `config` is half-way: there is no comparison.
+pub fn half_way(heading: &Heading, config: &str) -> String {
+    let said = format!(
+        "{}.\nNext: {}, then {}\n",
+        not_compared(config),
+        mco_rescue("recover"),
+        mco_rescue("verify")
+    );
+    format!(
+        "Config    {}\nRoot      {}\n\n{}",
+        inline(&heading.config),
+        inline(&heading.root),
+        wrap(&said, 0)
+    )
 }
 
 /// Returns the results as text.

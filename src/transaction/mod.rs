@@ -73,8 +73,9 @@ pub use lock::{Lock, LockError, acquire_lock, is_held, lock_directory};
 pub use output::{OutputError, write_output, write_readable_output};
 pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{
-    Changes, Pending, RecoverError, RecoverRequest, Recovered, find_frozen, find_pending,
-    find_strays, forget_run, give_up_run, id_order, read_history, recover_interrupted,
+    Changes, Outlook, Pending, RecoverError, RecoverRequest, Recovered, find_frozen, find_pending,
+    find_strays, foresee_recovery, forget_run, give_up_run, id_order, read_history,
+    recover_interrupted,
 };
 pub use state::StateError as StateDirectoryError;
 pub use store::{Store, open_store, store_value};

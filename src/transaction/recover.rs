@@ -10,7 +10,7 @@ use nix::sys::stat::fstat;
 
 use super::boot::settle_boot;
 use super::disk;
-use super::execute::{Executor, Stages, StepError};
+use super::execute::{Executor, KeptObject, Stages, StepError};
 use super::flags::{self, FlagsError};
 use super::freeze;
 use super::jobs::{self, JobError, RunningSystem};
@@ -251,6 +251,80 @@ pub fn find_pending(root: &Root) -> Result<Pending, StateError> {
         (None, _, None) if files.lost_intent => Pending::Staged(ConfigRef::unknown()),
         (None, _, None) => Pending::Nothing,
     })
+}
+
+/// The way of the next recovery, and what it will bring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outlook {
+    /// Finished, or undone.
+    pub direction: Direction,
+    /// Paths that it changes.
+    pub left: Vec<RootPath>,
+    /// The text of the daemon's record, where it brings a new one.
+    pub record: Option<Vec<u8>>,
+}
+
+/// Foresees the recovery of a run that is half-way; `None` without one. Reads only.
+///
+/// # Errors
+/// The recovery would be stuck, or a file cannot be read.
+pub fn foresee_recovery(root: &Root) -> Result<Option<Outlook>, RecoverError> {
+    let Some(state) = StateDirectory::open(root)? else {
+        return Ok(None);
+    };
+    let files = RunFiles::read_files(root, &state)?;
+    let Some(journal) = files.journal.filter(|_| !files.committed) else {
+        return Ok(None);
+    };
+    let dirs = open_stages(root, &journal)?;
+    let stages: Vec<_> = dirs
+        .iter()
+        .map(|dir| dir.as_ref().map(File::as_fd))
+        .collect();
+    let executor = Executor::new(root, &journal, &stages);
+    let survey = Survey::of_journal(root, &journal, &executor, &Leave::default())?;
+    let asked = RecoveryChoice {
+        direction: Direction::Forward,
+        leave: Leave::default(),
+    };
+    let decided = survey.decide_direction(&journal, asked);
+    let direction = decided.map_err(|stuck| RecoverError::Stuck(Box::new(stuck)))?;
+    let steps: Vec<usize> = survey.pending_steps(direction).collect();
+    let left = paths_of(&journal, &steps);
+    let record = match direction {
+        Direction::Forward => staged_record(root, &journal, &executor, &steps)?,
+        Direction::Back => None,
+    };
+    Ok(Some(Outlook {
+        direction,
+        left,
+        record,
+    }))
+}
+
+/// Reads the daemon's record that one of some steps is to bring.
+fn staged_record(
+    root: &Root,
+    journal: &Journal,
+    executor: &Executor<'_>,
+    steps: &[usize],
+) -> Result<Option<Vec<u8>>, RecoverError> {
+    let record = RootPath::fixed(paths::CURRENT_CONFIG);
+    for &index in steps {
+        let Some(step) = journal.steps.get(index) else {
+            continue;
+        };
+        let stage = journal.stages.get(step.stage);
+        let (true, Some(stage)) = (*step.step.path() == record, stage) else {
+            continue;
+        };
+        if let KeptObject::As(name) = executor.find_staged(index, step)? {
+            let staged = stage.join(&name);
+            let staged = staged.map_err(|_| StepError::Conflict(record.clone()))?;
+            return Ok(root.read_file(&staged).map_err(StepError::from)?);
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the control files of containers that an interrupted run left frozen; none while a run works.

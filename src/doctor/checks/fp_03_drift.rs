@@ -7,6 +7,7 @@ use crate::doctor::{
 use crate::drift::Drift;
 use crate::text::count;
 use crate::time::utc;
+use crate::transaction::Pending;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-03",
@@ -21,6 +22,13 @@ The daemon's own remedy, /run/machine-config-daemon-force, rewrites everything a
 };
 
 fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
+    if let Some(Pending::Unfinished(config, _)) = evidence.pending.get() {
+        // FP-10 says so, and what to do.
+        return CheckVerdict::unseen(format!(
+            "files against the recorded config: a run to {} is half-way, so some are from before it and some from it",
+            config.name
+        ));
+    }
     let compared = match evidence.compared.seen() {
         Ok(compared) => compared,
         Err(why) => {
