@@ -64,6 +64,6 @@ fn forget(root: &Root, name: &str) -> Result<()> {
         bail!("the cache is empty; there is nothing to forget");
     }
     open_store(root, paths::CACHE)?.remove_file(&file)?;
-    report::print(format!("Forgotten: {}\n", text::inline(name)).as_bytes())?;
+    report::print_result(format!("Forgotten: {}\n", text::inline(name)).as_bytes());
     Ok(())
 }

@@ -28,12 +28,12 @@ use crate::paths;
 use crate::render::Pool;
 use crate::report;
 use crate::report::change::DerivedChange;
-use crate::root::Root;
+use crate::root::{Root, RootPath};
 use crate::source;
 use crate::source::cache;
 use crate::source::changes::{Change, Changes, title_of};
 use crate::time::now;
-use crate::transaction::store_value;
+use crate::transaction::{open_store, store_value};
 
 /// A change before it is derived.
 struct Wanted {
@@ -98,9 +98,11 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
         ..change
     };
     match ui.output {
-        Output::Json => report::print(report::change::to_json(&change)?.as_bytes())?,
+        Output::Json => {
+            report::print_report(report::change::to_json(&change)?.as_bytes(), change.kept)?;
+        }
         Output::Text => {
-            report::print(report::change::to_text(&change).as_bytes())?;
+            report::print_report(report::change::to_text(&change).as_bytes(), change.kept)?;
             if change.kept {
                 show_plan(ui, &change.config)?;
             }
@@ -113,7 +115,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
 fn show_plan(ui: &Ui<'_>, config: &str) -> Result<()> {
     let name = format!("cached:{config}");
     let line = Cli::try_parse_from(["mco-rescue", "plan", &name])?;
-    report::print(b"\n")?;
+    report::print_result(b"\n");
     if let Command::Plan(args) = line.command
         && let Err(error) = plan::run(ui, &args)
     {
@@ -370,6 +372,17 @@ fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived
     }
 }
 
+/// Makes the file of changes what it was before.
+fn restore(root: &Root, before: Option<&Changes>) -> Result<()> {
+    match before {
+        Some(before) => Ok(store_value(root, paths::CHANGES, before)?),
+        None => {
+            let name = RootPath::fixed(paths::CHANGES);
+            Ok(open_store(root, paths::STATE)?.remove_file(name.name())?)
+        }
+    }
+}
+
 /// The new config goes into the cache, and its objects beside it.
 fn keep(
     root: &Root,
@@ -378,7 +391,8 @@ fn keep(
     dropped: &[String],
     text: String,
 ) -> Result<()> {
-    let mut changes = Changes::read(root).context("reading the changes")?;
+    let before = Changes::read(root).context("reading the changes")?;
+    let mut changes = before.clone();
     let new = Change {
         config: change.config.clone(),
         from: change.from.clone(),
@@ -391,9 +405,18 @@ fn keep(
     };
     changes.add(new, dropped);
     // First the objects: a config without them would be one that the cluster never gets.
+    let existed = root.exists(&RootPath::fixed(paths::CHANGES))?;
     store_value(root, paths::CHANGES, &changes)?;
     let config = document::parse(text.as_bytes(), &change.config)?;
     let origin = format!("a change of {}: {}", change.from, change.what);
-    fetch::keep_config(root, records, &config, text, &origin)?;
-    Ok(())
+    match fetch::keep_config(root, records, &config, text, &origin) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(match restore(root, existed.then_some(&before)) {
+            Ok(()) => error,
+            Err(second) => error.context(format!(
+                "the change is noted in /{}, but its config is not in the cache ({second:#})",
+                paths::CHANGES
+            )),
+        }),
+    }
 }

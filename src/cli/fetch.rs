@@ -70,6 +70,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
             store_value(&root, paths::SERVER, server)?;
         }
     }
+    let has_changed = brought.is_some() || !outcome.kept.is_empty();
     outcome.seen.policies = outcome.seen.policies.or(brought);
     let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
     if ui.quiet && known && !outcome.kept.is_empty() {
@@ -79,7 +80,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
         Output::Json => report::fetch::to_json(&outcome)?,
         Output::Text => report::fetch::to_text(&outcome),
     };
-    report::print(text.as_bytes())?;
+    report::print_report(text.as_bytes(), has_changed)?;
     if outcome.kept.is_empty() {
         bail!("no rendered config was found there; nothing was kept");
     }

@@ -414,13 +414,18 @@ fn print(
         kept,
         left,
     };
+    let has_written = written.is_some();
     match (ui.output, &yaml, written) {
-        (Output::Json, ..) => report::print(report::keep::to_json(&report)?.as_bytes())?,
+        (Output::Json, ..) => {
+            report::print_report(report::keep::to_json(&report)?.as_bytes(), has_written)?;
+        }
         (Output::Text, Some(yaml), None) => {
             report::print_bytes(yaml.as_bytes())?;
             report::print_aside(&report::keep::to_text(&report));
         }
-        (Output::Text, ..) => report::print(report::keep::to_text(&report).as_bytes())?,
+        (Output::Text, ..) => {
+            report::print_report(report::keep::to_text(&report).as_bytes(), has_written)?;
+        }
     }
     Ok(())
 }

@@ -85,6 +85,18 @@ pub fn print_result(text: &[u8]) {
     }
 }
 
+/// Writes the report of a command: the result of one that `has_changed` something.
+///
+/// # Errors
+/// The system's error, if nothing was changed.
+pub fn print_report(text: &[u8], has_changed: bool) -> io::Result<()> {
+    if has_changed {
+        print_result(text);
+        return Ok(());
+    }
+    print(text)
+}
+
 /// Writes a report to standard error, where standard output has a document.
 pub fn print_aside(text: &str) {
     let _held = progress::hold();

@@ -298,6 +298,17 @@ fn a_root_without_a_record_is_told_what_to_give() {
 }
 
 #[test]
+fn without_its_config_in_the_cache_no_change_is_noted() {
+    let root = node();
+    std::fs::remove_dir_all(root.path("var/lib/mco-rescue/cache")).unwrap();
+    root.write("var/lib/mco-rescue/cache", "in the way\n");
+    let before = root.everything();
+    let run = root.run(&["change", "mirror", SOURCE, AT]).exits(1);
+    assert!(run.err().contains("cache"), "{}", run.err());
+    assert_eq!(root.everything(), before);
+}
+
+#[test]
 fn a_full_disk_keeps_neither_config_nor_objects() {
     if !is_root() {
         return say("SKIP: mounts need root");
