@@ -4,6 +4,7 @@
 //! how a finished run is told to the shell.
 
 use std::process::ExitCode as ProcessExitCode;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The exit code of a run. Documented in README and `--help`; scripts rely on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub enum ExitCode {
     Drift = 3,
     /// The run failed half-way and everything was put back.
     RolledBack = 4,
-    /// The run was interrupted or could not be undone: `mco-rescue recover` is needed.
+    /// The command ended half-way: its message names the command that goes on, mostly `mco-rescue recover`.
     Incomplete = 5,
     /// `doctor` found something critical.
     Critical = 6,
@@ -42,12 +43,49 @@ pub enum RunError {
     Incomplete(String),
 }
 
+/// What a command has changed so far. A later value contains the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Changed {
+    /// A run that stopped half-way earlier was finished or undone first.
+    OtherRun = 1,
+    /// A part of what the command was asked for is in place.
+    Part = 2,
+}
+
+/// What this process has changed so far.
+static CHANGED: AtomicU8 = AtomicU8::new(0);
+
+/// Notes that something was changed: an error that comes after it must not say that nothing was.
+pub fn note_changed(changed: Changed) {
+    CHANGED.fetch_max(changed as u8, Ordering::Relaxed);
+}
+
+fn has_changed(changed: Changed) -> bool {
+    CHANGED.load(Ordering::Relaxed) >= changed as u8
+}
+
 /// The exit code for an error that reached `main`.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<RunError>() {
         Some(RunError::RolledBack(_)) => ExitCode::RolledBack,
         Some(RunError::Incomplete(_)) => ExitCode::Incomplete,
+        None if has_changed(Changed::Part) => ExitCode::Incomplete,
         None => ExitCode::Error,
+    }
+}
+
+/// The words of an error that reached `main`. Those on the whole command are true of what it has changed before.
+pub fn words(error: &anyhow::Error) -> String {
+    let said = format!("{error:#}");
+    match has_changed(Changed::OtherRun) {
+        true => said
+            .replace("othing was changed", "othing else was changed")
+            .replace(
+                "the node is as it was before",
+                "the node is as it was before this run",
+            ),
+        false => said,
     }
 }
 

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
             let _ = writeln!(
                 std::io::stderr(),
                 "error: {}",
-                printable(&format!("{problem:#}"))
+                printable(&error::words(&problem))
             );
             error::exit_code(&problem).into()
         }

@@ -4,33 +4,34 @@ use crate::cli::ui::Ui;
 use crate::staging::state;
 use std::cell::RefCell;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use super::access::{self, AccessNeed};
 use super::fetch;
 use super::firstboot::in_place;
 use super::install::Beforehand;
+use super::node_change::{Ending, Needs, NodeChange, Opening};
+use super::policies;
 use super::predict;
-use super::recorder::record_run;
-use super::recover::recover_first;
-use super::session::{Session, Unnamed, open_root};
+use super::session::{Session, Unnamed, choose_config, open_root};
 use super::trial::{self, RunningTrial, TrialRequest};
 use super::work::RunWork;
 use super::workloads::{self, Stopped};
-use super::{ApplyArgs, Output, PlanArgs, machine};
+use super::{ApplyArgs, Output, PlanArgs};
 use crate::command::job::{Done, Job};
 use crate::daemon::forecast::Forecast;
 use crate::error::ExitCode;
 use crate::invocation::{mco_rescue, reboot, remember_soft_reboot, shell_word};
+use crate::node::Records;
 use crate::node::boot::is_soft_prepared;
 use crate::node::host::systemd_runs;
 use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
-use crate::recorder::Event;
 use crate::report;
 use crate::report::after::JobsDone;
 use crate::report::question;
 use crate::report::verify::VerifyFindings;
+use crate::root::Root;
+use crate::source::{Chosen, LATEST};
 use crate::staging::deployments;
 use crate::staging::image_source::ImageSource;
 use crate::staging::quorum;
@@ -38,8 +39,7 @@ use crate::staging::stage::{Over, Staging};
 use crate::sys::memory::RunStage;
 use crate::sys::privileges::Capability;
 use crate::text::count;
-use crate::time::now;
-use crate::transaction::{self, Lock};
+use crate::transaction;
 
 /// What is needed after the files are in place: dropping what was staged, and the reboot.
 const LATER: [Capability; 4] = [
@@ -51,136 +51,216 @@ const LATER: [Capability; 4] = [
 
 /// Runs `apply`.
 pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
-    let (started, args) = (now(), &apply.plan);
     if apply.dry_run {
-        return super::plan::run(ui, args);
+        return super::plan::run(ui, &apply.plan);
     }
     let root = open_root(ui)?;
-    machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect_access(&root, AccessNeed::Write)?;
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
-    let lock = transaction::acquire_lock(&root)?;
-    trial::refuse_during_trial(&root)?;
-    recover_first(&root, ui.runner, &lock)?;
-    let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
-    let beforehand = Beforehand::of(&session);
-    let mut plan = planned(apply, &mut session, beforehand.as_ref())?;
-    let reboots = apply.reboot && plan.reboots();
-    let concerned = match apply.no_actions {
-        true => Vec::new(),
-        false => {
-            let policies = &session.cluster(None)?.policies;
-            let root = &session.root;
-            trial::facts::activate(ui, root, &args.trial, policies, &mut plan, reboots)?
+    let needs = Needs::APPLY.meant(apply.plan.guards.not_a_node);
+    let opening = Opening::of(ui, root, &needs)?;
+    let given = opening.read_first(|root, _| read_given(root, &apply.plan))?;
+    let change = opening.begin()?;
+    let mut run = ApplyRun::plan(&change, apply, given.flatten())?;
+    run.show()?;
+    if run.plan.is_empty() {
+        return run.end_unchanged(change);
+    }
+    ui.confirm(&question(apply, &run.session, &run.plan))?;
+    run.install_units(&change)?;
+    let tried = run.begin_trial(&change)?;
+    let told = match run.carry_out(&change) {
+        Ok(told) => told,
+        Err(error) => return Err(trial::fail(tried, change, error)),
+    };
+    force(&run.session, &run.plan);
+    // The guard of a trial takes its changes back.
+    let unverified = tried.is_none().then(RunStage::changed);
+    let verified = run.verify(&told);
+    drop(unverified);
+    match verified {
+        Ok((code, is_inhibited)) => change.finish(Ending {
+            tried,
+            is_inhibited,
+            reboot: run.reboots().then_some(apply.plan.guards.ignore_quorum),
+            code,
+        }),
+        Err(error) => Err(trial::refuse(tried, change, error)),
+    }
+}
+
+/// Reads what the command line names. Returns the config, unless what is chosen depends on the records of the node.
+fn read_given(root: &Root, args: &PlanArgs) -> Result<Option<Chosen>> {
+    args.risks.accepted()?;
+    policies::cluster(root, args.policy.as_deref())?;
+    let Some(config) = args.config.choice() else {
+        return Ok(None);
+    };
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let chosen = choose_config(root, Some(config), Unnamed::Wanted, &records)?;
+    Ok((config != LATEST).then_some(chosen))
+}
+
+/// One run of `apply`.
+struct ApplyRun<'a> {
+    ui: &'a Ui<'a>,
+    apply: &'a ApplyArgs,
+    session: Session<'a>,
+    plan: Plan,
+    /// The units that are installed before the first step.
+    beforehand: Option<Beforehand>,
+    /// The jobs of a trial.
+    concerned: Vec<Job>,
+}
+
+impl<'a> ApplyRun<'a> {
+    /// Looks at the node, and plans. `given`: the config, if it was read before.
+    fn plan(change: &NodeChange<'a>, apply: &'a ApplyArgs, given: Option<Chosen>) -> Result<Self> {
+        let (ui, args) = (change.ui, &apply.plan);
+        let (root, runner) = (change.root.again()?, change.runner());
+        let mut session = match given {
+            Some(given) => Session::observe_for(root, runner, given)?,
+            None => Session::observe(root, runner, args.config.choice(), Unnamed::Wanted)?,
+        };
+        let beforehand = Beforehand::of(&session);
+        let mut plan = planned(apply, &mut session, beforehand.as_ref())?;
+        let reboots = apply.reboot && plan.reboots();
+        let concerned = match apply.no_actions {
+            true => Vec::new(),
+            false => {
+                let policies = &session.cluster(None)?.policies;
+                let root = &session.root;
+                trial::facts::activate(ui, root, &args.trial, policies, &mut plan, reboots)?
+            }
+        };
+        Ok(Self {
+            ui,
+            apply,
+            session,
+            plan,
+            beforehand,
+            concerned,
+        })
+    }
+
+    /// Shows the plan, and refuses it where something stands against it.
+    fn show(&self) -> Result<()> {
+        show_plan(self.ui, &self.apply.plan, &self.session, &self.plan)?;
+        if self.plan.blockers.is_empty() {
+            return Ok(());
         }
-    };
-    // After a reboot the services have the new files; on the way back they may have started with these.
-    let activated = match reboots {
-        true => Vec::new(),
-        false => concerned.clone(),
-    };
-    show_plan(ui, args, &session, &plan)?;
-    if !plan.blockers.is_empty() {
         bail!(
             "refusing to apply {}: see the blockers above; nothing was changed{}",
-            session.chosen.config.name,
-            report::plan::blockers_again(&plan)
-        );
+            self.session.chosen.config.name,
+            report::plan::blockers_again(&self.plan)
+        )
     }
-    let mut told = JobsDone::default();
-    let mut tried = None;
-    let mut unverified = None;
-    if plan.is_empty() {
-        lock.keep_parents();
+
+    /// Returns true if the node reboots at the end.
+    fn reboots(&self) -> bool {
+        self.apply.reboot && self.plan.reboots()
     }
-    if !plan.is_empty() {
-        ui.confirm(&question(apply, &session, &plan))?;
-        if args.guards.first_boot {
-            in_place::stop_service(ui.runner)?;
+
+    /// Ends a run that has nothing to do.
+    fn end_unchanged(self, change: NodeChange<'_>) -> Result<ExitCode> {
+        let (session, plan, args) = (&self.session, &self.plan, &self.apply.plan);
+        change.lock().keep_parents();
+        if plan.force != Force::Left {
+            let question = format!("/{}: see the notice above. Do that?", paths::FORCE);
+            self.ui.confirm(&question)?;
+            force(session, plan);
         }
-        if let Some(mut beforehand) = beforehand {
-            let completion = args.guards.completion();
-            completion.install(&session.root, session.runner, &lock, &plan, &beforehand)?;
-            plan = plan_again(apply, &mut session, &plan, &mut beforehand)?;
+        let code = verify(self.ui, args, session, plan, &JobsDone::default())?;
+        if code == ExitCode::Done && plan.os.is_empty() && !args.files_only {
+            state::forget_failure(&session.root)?;
+            deployments::settle_awaited(&session.root, session.runner);
         }
-        let config = &session.chosen.config.name;
-        let request = TrialRequest::of_plan(&args.trial, config, &plan, reboots);
-        let request = request.with_jobs(all_jobs(apply, &session, &plan, &concerned).0);
-        tried = RunningTrial::begin(ui, &session.root, &lock, request)?;
-        let work = Change {
-            apply,
-            lock: &lock,
-            activated: &activated,
-            started,
+        change.finish(Ending {
+            is_inhibited: session.judge_staged(plan, args)?,
+            reboot: self.reboots().then_some(args.guards.ignore_quorum),
+            ..Ending::of(code)
+        })
+    }
+
+    /// Installs what would complete the run at a boot, and plans again after it.
+    fn install_units(&mut self, change: &NodeChange<'_>) -> Result<()> {
+        let guards = &self.apply.plan.guards;
+        if guards.first_boot {
+            in_place::stop_service(change.runner())?;
+        }
+        if let Some(beforehand) = &mut self.beforehand {
+            let completion = guards.completion();
+            completion.install(change, &self.plan, beforehand)?;
+            self.plan = plan_again(self.apply, &mut self.session, &self.plan, beforehand)?;
+        }
+        Ok(())
+    }
+
+    fn begin_trial(&self, change: &NodeChange<'a>) -> Result<Option<RunningTrial<'a>>> {
+        let (args, config) = (&self.apply.plan.trial, &self.session.chosen.config.name);
+        let request = TrialRequest::of_plan(args, config, &self.plan, self.reboots());
+        let (jobs, _) = all_jobs(self.apply, &self.session, &self.plan, &self.concerned);
+        RunningTrial::begin(change, request.with_jobs(jobs))
+    }
+
+    /// Carries the plan out, with everything that comes before and after it on a running node.
+    fn carry_out(&self, change: &NodeChange<'_>) -> Result<JobsDone> {
+        let (apply, session, plan) = (self.apply, &self.session, &self.plan);
+        // After a reboot the services have the new files; on the way back they may have started with these.
+        let activated = match self.reboots() {
+            true => &[][..],
+            false => &self.concerned,
         };
-        told = match change(ui, &work, &session, &plan) {
-            Ok(told) => told,
-            Err(error) => {
-                return Err(trial::fail(tried, lock, error));
+        let (mut jobs, left) = all_jobs(apply, session, plan, activated);
+        let stopped = stop_workloads(apply, session, plan)?;
+        let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
+        jobs.extend(restarts.then(Stopped::job));
+        let work = RunWork {
+            change,
+            node: &session.node,
+            plan,
+            config: session.config_ref(),
+            undoes: None,
+            more: match apply.plan.trial.window {
+                Some(_) => &trial::LATER,
+                None if plan.reboots() => &LATER,
+                None => &[],
+            },
+            jobs: &jobs,
+        };
+        let source = apply.plan.bits.options().source_of(&plan.os);
+        let done = carry_out(session, &work, source);
+        if let Some(stopped) = stopped {
+            if done.is_ok() && (restarts || plan.reboots()) {
+                stopped.end();
+            } else {
+                drop(stopped);
             }
-        };
-        force(&session, &plan);
-        // The guard of a trial takes its changes back.
-        unverified = tried.is_none().then(RunStage::changed);
-        if let Err(error) = session.observe_applied() {
-            let config = &session.chosen.config.name;
-            record_run(&session.root, ui.runner, &lock, Event::Apply, config);
+            workloads::forget_stopped(&session.root);
+        }
+        Ok(JobsDone { done: done?, left })
+    }
+
+    /// Compares the node again after the change. Returns the exit code, and if preflight found an inhibitor in what was
+    /// staged.
+    fn verify(&mut self, told: &JobsDone) -> Result<(ExitCode, bool)> {
+        let args = &self.apply.plan;
+        if let Err(error) = self.session.observe_applied() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: {}",
-                session.chosen.config.name,
+                self.session.chosen.config.name,
                 mco_rescue("verify")
             );
-            if let Some(tried) = tried {
-                return Err(tried.refuse(lock, "the node cannot be read after the change"));
+            if args.trial.window.is_some() {
+                bail!("the node cannot be read after the change");
             }
-            return Ok(ExitCode::Done);
+            return Ok((ExitCode::Done, false));
         }
-    } else if plan.force != Force::Left {
-        ui.confirm(&format!(
-            "/{}: see the notice above. Do that?",
-            paths::FORCE
-        ))?;
-        force(&session, &plan);
+        let (session, plan) = (&self.session, &self.plan);
+        let code = verify(self.ui, args, session, plan, told)?;
+        Ok((code, session.judge_staged(plan, args)?))
     }
-    let code = match verify(ui, args, &session, &plan, &told) {
-        Ok(code) => code,
-        Err(error) => {
-            return Err(trial::refuse(tried, lock, error));
-        }
-    };
-    if !plan.is_empty() {
-        let config = &session.chosen.config.name;
-        record_run(&session.root, ui.runner, &lock, Event::Apply, config);
-    }
-    drop(unverified);
-    if code == ExitCode::Done && plan.is_empty() && plan.os.is_empty() && !args.files_only {
-        state::forget_failure(&session.root)?;
-        deployments::settle_awaited(&session.root, session.runner);
-    }
-    let is_inhibited = match session.judge_staged(&plan, args) {
-        Ok(is_inhibited) => is_inhibited,
-        Err(error) => {
-            return Err(trial::refuse(tried, lock, error));
-        }
-    };
-    if let Some(tried) = tried {
-        return if is_inhibited {
-            Err(tried.refuse(lock, "preflight found an inhibitor in the staged image"))
-        } else if apply.reboot && plan.reboots() {
-            tried.reboot(lock, args.guards.ignore_quorum)
-        } else {
-            tried.wait_for_confirmation(lock, code)
-        };
-    }
-    if is_inhibited {
-        return Ok(ExitCode::Drift);
-    }
-    if apply.reboot && plan.reboots() && code == ExitCode::Done {
-        deployments::reboot_node(&session.root, session.runner, args.guards.ignore_quorum)?;
-    }
-    Ok(code)
 }
 
 /// What is decided, in the line that asks.
@@ -225,65 +305,6 @@ fn force(session: &Session<'_>, plan: &Plan) {
             )
         );
     }
-}
-
-/// A change of the node that was decided.
-struct Change<'a> {
-    apply: &'a ApplyArgs,
-    lock: &'a Lock,
-    /// The jobs of a trial.
-    activated: &'a [Job],
-    started: u64,
-}
-
-/// Carries the plan out, with everything that comes before and after it on a running node.
-fn change(
-    ui: &Ui<'_>,
-    change: &Change<'_>,
-    session: &Session<'_>,
-    plan: &Plan,
-) -> Result<JobsDone> {
-    let Change {
-        apply,
-        lock,
-        activated,
-        started,
-    } = *change;
-    let (mut jobs, left) = all_jobs(apply, session, plan, activated);
-    let stopped = stop_workloads(apply, session, plan)?;
-    let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
-    jobs.extend(restarts.then(Stopped::job));
-    let work = RunWork {
-        root: &session.root,
-        runner: session.runner,
-        lock,
-        node: &session.node,
-        plan,
-        config: session.config_ref(),
-        undoes: None,
-        started,
-        more: match apply.plan.trial.window {
-            Some(_) => &trial::LATER,
-            None if plan.reboots() => &LATER,
-            None => &[],
-        },
-        jobs: &jobs,
-    };
-    let done = carry_out(
-        ui,
-        session,
-        &work,
-        apply.plan.bits.options().source_of(&plan.os),
-    );
-    if let Some(stopped) = stopped {
-        if done.is_ok() && (restarts || plan.reboots()) {
-            stopped.end();
-        } else {
-            drop(stopped);
-        }
-        workloads::forget_stopped(&session.root);
-    }
-    Ok(JobsDone { done: done?, left })
 }
 
 /// Returns the plan of this run.
@@ -345,7 +366,6 @@ fn stop_workloads<'a>(
 
 /// The operating system is staged first; the files come last, and with them the record (docs/operating-system.md).
 fn carry_out(
-    ui: &Ui<'_>,
     session: &Session<'_>,
     work: &RunWork<'_>,
     source: ImageSource,
@@ -361,12 +381,12 @@ fn carry_out(
         return Ok(finished.told);
     };
     let files = !work.plan.steps.is_empty();
-    let files = files.then(|| transaction::next_run_id(&session.root, work.lock));
+    let files = files.then(|| transaction::next_run_id(&session.root, work.change.lock()));
     let staging = Staging {
         runner: session.runner,
-        print: &|line| ui.print_progress(line),
+        print: &|line| work.change.ui.print_progress(line),
         root: &session.root,
-        lock: work.lock,
+        lock: work.change.lock(),
         plan: &work.plan.os,
         config: session.config_ref(),
         source,
@@ -487,7 +507,7 @@ fn verify(
     let text = match ui.output {
         Output::Json => report::verify::to_json(&session.heading(), findings)?,
         Output::Text if drifts.is_empty() => {
-            let ending = Ending {
+            let ending = EndOptions {
                 by_hand: args.guards.complete_by_hand,
                 is_tried: args.trial.window.is_some(),
             };
@@ -512,7 +532,7 @@ fn verify(
 
 /// The options that decide what is printed at the end.
 #[derive(Debug, Clone, Copy)]
-struct Ending {
+struct EndOptions {
     /// `complete` is run by hand.
     by_hand: bool,
     /// The run is a trial.
@@ -525,7 +545,7 @@ fn done(
     plan: &Plan,
     told: &JobsDone,
     daemon: Option<&Forecast>,
-    ending: Ending,
+    ending: EndOptions,
 ) -> String {
     if plan.is_empty() {
         return daemon.map(Forecast::text_with_next).unwrap_or_default();

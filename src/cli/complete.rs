@@ -9,12 +9,11 @@ use crate::staging::state;
 use anyhow::{Context, Result, bail};
 
 use super::Output;
-use super::access::{self, AccessNeed};
 use super::events;
-use super::own_state::expect_known_state;
-use super::recover::{at_boot, recover_first};
-use super::rollback::{TakeBack, TakingBack};
+use super::node_change::{Needs, NodeChange, Opening, is_held};
+use super::recover::at_boot;
 use super::session::{Session, Unnamed, open_root};
+use super::taking_back::{TakeBack, TakingBack};
 use super::trial::{self, UnderWay};
 use super::work::RunWork;
 use crate::command::CommandRunner;
@@ -34,8 +33,7 @@ use crate::root::{Root, RootPath};
 use crate::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
 use crate::staging::deployments;
 use crate::text::count;
-use crate::time::now;
-use crate::transaction::{self, Lock, LockError};
+use crate::transaction;
 
 /// Time for the guard of a trial. The unit has a minute more.
 const LET_GUARD_END: Duration = Duration::from_secs(2 * 60);
@@ -45,26 +43,23 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Runs `complete`.
 pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     let root = open_root(ui)?;
-    access::expect_access(&root, AccessNeed::Write)?;
-    expect_known_state(&root)?;
+    Needs::COMPLETE.expect_root(&root)?;
     let Some(awaited) = state::read_awaited(&root)? else {
         return say(ui, &Completed::nothing());
     };
-    let Some(lock) = wait_for_guard(&root)? else {
+    let Some(opening) = wait_for_guard(ui, &root)? else {
         log::warn!("a trial goes back: its guard has the lock, and reboots the node");
         return say(ui, &Completed::leaves(&awaited));
     };
     let way_back = trial::find_way_back(&root)?;
-    recover_first(&root, ui.runner, &lock)?;
+    let change = opening.begin()?;
     // The guard may have done it meanwhile.
     let Some(awaited) = state::read_awaited(&root)? else {
         return say(ui, &Completed::nothing());
     };
     let booted = state::read_booted(&root, ui.runner)?;
     let boot = JudgedBoot {
-        ui,
-        root: &root,
-        lock: &lock,
+        change: &change,
         boot: &booted.boot,
     };
     let completed = match (awaited.judge_boot(&booted), awaited.way) {
@@ -89,18 +84,18 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
 
 /// Takes the lock. The guard of a trial that goes back may have it: for moments in the deployment from before, which is no
 /// reason to leave files of the other one there. `None`: it has the lock until it has left the deployment that runs.
-fn wait_for_guard(root: &Root) -> Result<Option<Lock>> {
+fn wait_for_guard<'a>(ui: &'a Ui<'a>, root: &Root) -> Result<Option<Opening<'a>>> {
     let until = Instant::now() + LET_GUARD_END;
     let mut was_held_by_guard = false;
     loop {
-        let held = match transaction::acquire_lock(root) {
-            Err(held @ LockError::Held(_)) => held,
-            other => return Ok(Some(other?)),
+        let held = match Opening::of(ui, root.again()?, &Needs::COMPLETE) {
+            Err(error) if is_held(&error) => error,
+            other => return other.map(Some),
         };
         match trial::find_way_back(root)? {
             UnderWay::Leaving => return Ok(None),
-            UnderWay::None if !was_held_by_guard => return Err(held.into()),
-            _ if Instant::now() >= until => return Err(held.into()),
+            UnderWay::None if !was_held_by_guard => return Err(held),
+            _ if Instant::now() >= until => return Err(held),
             _ => {}
         }
         was_held_by_guard = true;
@@ -163,7 +158,8 @@ fn say(ui: &Ui<'_>, completed: &Completed) -> Result<ExitCode> {
 
 /// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
 /// reads those from before (docs/operating-system.md).
-fn bring_files(ui: &Ui<'_>, root: &Root, lock: &Lock, awaited: &mut Awaited) -> Result<()> {
+fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
+    let (root, runner) = (&change.root, change.runner());
     if !awaited.lacks_files(&state::summarise_runs(&transaction::read_history(root)?)) {
         return Ok(());
     }
@@ -171,12 +167,7 @@ fn bring_files(ui: &Ui<'_>, root: &Root, lock: &Lock, awaited: &mut Awaited) -> 
     let again = mco_rescue(&format!("apply cached:{name}"));
     log::warn!("the files of {name} did not come before the reboot; they come now");
     let cached = Some(format!("cached:{name}"));
-    let session = Session::observe(
-        open_root(ui)?,
-        ui.runner,
-        cached.as_deref(),
-        Unnamed::Wanted,
-    )?;
+    let session = Session::observe(root.again()?, runner, cached.as_deref(), Unnamed::Wanted)?;
     let plan = session.plan_files(&PlanRequest {
         options: Options {
             files_only: true,
@@ -189,29 +180,22 @@ fn bring_files(ui: &Ui<'_>, root: &Root, lock: &Lock, awaited: &mut Awaited) -> 
         bail!("the files of {name} cannot come: {subject}: {why}. Next: {again}");
     }
     let work = RunWork {
-        root,
-        runner: ui.runner,
-        lock,
+        change,
         node: &session.node,
         plan: &plan,
         config: session.config_ref(),
         undoes: None,
-        started: now(),
         more: &[],
         // The services start after this.
         jobs: &[],
     };
-    let id = transaction::next_run_id(root, lock);
+    let id = transaction::next_run_id(root, change.lock());
     awaited.run = Some(id.clone());
     state::store_awaited(root, awaited)?;
     let done = work.transact_as(id);
     done.with_context(|| format!("next: {again}"))?;
     state::settle_files(root);
-    tell_the_boot(
-        root,
-        ui.runner,
-        plan.steps.iter().map(|planned| &planned.step),
-    );
+    tell_the_boot(root, runner, plan.steps.iter().map(|planned| &planned.step));
     Ok(())
 }
 
@@ -231,18 +215,24 @@ fn tell_the_boot<'a>(
 
 /// A boot that is judged.
 struct JudgedBoot<'a> {
-    ui: &'a Ui<'a>,
-    root: &'a Root,
-    lock: &'a Lock,
+    change: &'a NodeChange<'a>,
     boot: &'a BootIdentity,
 }
 
-impl JudgedBoot<'_> {
+impl<'a> JudgedBoot<'a> {
+    fn root(&self) -> &'a Root {
+        &self.change.root
+    }
+
+    fn runner(&self) -> &'a dyn CommandRunner {
+        self.change.runner()
+    }
+
     /// The deployment runs; the files have come along with it or not.
     fn arrived(&self, mut awaited: Awaited) -> Result<Completed> {
-        let brought = bring_files(self.ui, self.root, self.lock, &mut awaited);
+        let brought = bring_files(self.change, &mut awaited);
         let session =
-            Session::observe(open_root(self.ui)?, self.ui.runner, None, Unnamed::Recorded)?;
+            Session::observe(self.root().again()?, self.runner(), None, Unnamed::Recorded)?;
         let (_, drifts) = session.compare();
         let recorded = &session.chosen.config.name;
         let half = match brought {
@@ -259,7 +249,7 @@ impl JudgedBoot<'_> {
             let failed = self.give_up(awaited, words, true)?;
             return Ok(Completed::half(&failed));
         }
-        state::forget_awaited(self.root)?;
+        state::forget_awaited(self.root())?;
         let mut completed = Completed::arrived(&awaited);
         completed.failed = drifts.first().map(|first| {
             let left = count(drifts.len(), "difference");
@@ -270,17 +260,17 @@ impl JudgedBoot<'_> {
 
     /// The deployment from before came up again, as asked: its files come back too.
     fn back(&self, awaited: Awaited) -> Result<Completed> {
-        let history = state::summarise_runs(&transaction::read_history(self.root)?);
+        let history = state::summarise_runs(&transaction::read_history(self.root())?);
         if let GoesBack::Runs(runs) = awaited.goes_back(&history) {
             self.take_back(&awaited, &runs)?;
         }
-        match deployments::describe_half(self.root, self.ui.runner)? {
+        match deployments::describe_half(self.root(), self.runner())? {
             Some(words) => {
                 let failed = self.give_up(awaited, words, true)?;
                 Ok(Completed::failed(&failed))
             }
             None => {
-                state::forget_awaited(self.root)?;
+                state::forget_awaited(self.root())?;
                 Ok(Completed::back(&awaited))
             }
         }
@@ -288,7 +278,7 @@ impl JudgedBoot<'_> {
 
     /// The deployment from before came up, not as asked: files that came with the other one go back.
     fn stayed(&self, awaited: Awaited) -> Result<Completed> {
-        let history = state::summarise_runs(&transaction::read_history(self.root)?);
+        let history = state::summarise_runs(&transaction::read_history(self.root())?);
         match awaited.goes_back(&history) {
             GoesBack::Runs(runs) => {
                 let why = self.why_stayed(&awaited);
@@ -311,11 +301,11 @@ impl JudgedBoot<'_> {
 
     /// Reports once that the awaited deployment does not run, and then only while the node is a half.
     fn not_taken(&self, awaited: Awaited, why: String) -> Result<Completed> {
-        let half = deployments::describe_half(self.root, self.ui.runner)?;
+        let half = deployments::describe_half(self.root(), self.runner())?;
         let said = awaited.failed.is_some();
         let superseded = awaited.has_files() && half.is_none();
         if half.is_none() && (said || superseded) {
-            state::forget_awaited(self.root)?;
+            state::forget_awaited(self.root())?;
             return Ok(Completed::settled(&awaited, &why));
         }
         let is_half = half.is_some();
@@ -326,7 +316,7 @@ impl JudgedBoot<'_> {
 
     /// Returns the reason why the deployment from before runs.
     fn why_stayed(&self, awaited: &Awaited) -> String {
-        why_stayed(self.ui.runner, self.boot.is_soft_after(&awaited.boot))
+        why_stayed(self.runner(), self.boot.is_soft_after(&awaited.boot))
     }
 
     /// Asking is not possible at boot: what was changed since stays, and is said.
@@ -339,7 +329,7 @@ impl JudgedBoot<'_> {
             log::warn!("the run {id} is not in the history any more; its files stay as they are");
         }
         for id in runs {
-            let mut history = transaction::read_history(self.root)?.into_iter();
+            let mut history = transaction::read_history(self.root())?.into_iter();
             if let Some(run) = history.find(|run| run.id == *id) {
                 self.take_run_back(run)?;
             }
@@ -353,7 +343,7 @@ impl JudgedBoot<'_> {
             changed: ChangedSince::Leave,
             ..TakeBack::default()
         };
-        let back = TakingBack::prepare(self.root, self.ui.runner, run, &wanted)?;
+        let back = TakingBack::prepare(self.root(), self.runner(), run, &wanted)?;
         for notice in &back.plan.notices {
             log::warn!("{}: {}", notice.subject, notice.message);
         }
@@ -366,17 +356,17 @@ impl JudgedBoot<'_> {
             );
         }
         // Nothing that reads them runs yet.
-        back.carry_out(self.root, self.ui.runner, self.lock, now(), &[])?;
+        back.carry_out(self.change, &[])?;
         tell_the_boot(
-            self.root,
-            self.ui.runner,
+            self.root(),
+            self.runner(),
             back.plan.steps.iter().map(|planned| &planned.step),
         );
         Ok(())
     }
 
     fn give_up(&self, awaited: Awaited, why: String, half: bool) -> Result<Awaited> {
-        let newest = transaction::read_history(self.root)?.into_iter().next();
+        let newest = transaction::read_history(self.root())?.into_iter().next();
         let failed = Awaited {
             boot: self.boot.clone(),
             // Files that never came can still come.
@@ -388,7 +378,7 @@ impl JudgedBoot<'_> {
             half,
             ..awaited
         };
-        state::store_awaited(self.root, &failed)?;
+        state::store_awaited(self.root(), &failed)?;
         Ok(failed)
     }
 }

@@ -11,17 +11,16 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::access::{self, AccessNeed};
-use super::own_state::expect_known_state;
+use super::node_change::{Needs, NodeChange, Opening};
 use super::session::{Session, open_root};
 
-use super::{InstallArgs, Output, machine, trial};
+use super::{InstallArgs, Output};
 use crate::command::CommandRunner;
 use crate::command::journalctl;
 use crate::command::systemctl::{self, StartResult};
 use crate::document::{self, Desired};
 use crate::drift::text_object;
-use crate::error::ExitCode;
+use crate::error::{self, Changed, ExitCode};
 use crate::install::archive::{Baked, entries};
 use crate::install::{
     self, COMPLETE, FETCH, FoundItem, InstallScope, InstallSurvey, ItemStanding, RECOVER, cpio,
@@ -46,21 +45,23 @@ use crate::transaction::{self, Lock, Pending};
 pub(super) fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
     match &args.initramfs {
         Some(file) => archive(ui, file, &args.configs),
-        None if args.remove => remove(ui, &open_root(ui)?),
-        None => install(ui, &open_root(ui)?, args.not_a_node),
+        None if args.remove => remove(ui),
+        None => install(ui, args.not_a_node),
     }
 }
 
-fn install(ui: &Ui<'_>, root: &Root, meant: bool) -> Result<ExitCode> {
-    machine::expect_node(root, meant)?;
-    access::expect_access(root, AccessNeed::Write)?;
-    let lock = transaction::acquire_lock(root)?;
+fn install(ui: &Ui<'_>, meant: bool) -> Result<ExitCode> {
+    let opening = Opening::of(ui, open_root(ui)?, &Needs::INSTALL.meant(meant))?;
+    let change = opening.begin()?;
+    let (root, lock) = (&change.root, change.lock());
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::from_config);
     let managed = config.as_ref().map(managed_paths).unwrap_or_default();
     let due = Due::of(root, InstallScope::All, &managed)?;
-    let unlabelled = due.put(root, &lock)?;
-    let check = check(root, &lock, &due, ui.runner)?;
+    let unlabelled = due
+        .put(root, lock)
+        .map_err(|error| go_on(error, "install"))?;
+    let check = check(root, lock, &due, ui.runner)?;
     let code = if check.is_failure() {
         ExitCode::Error
     } else {
@@ -78,6 +79,17 @@ fn install(ui: &Ui<'_>, root: &Root, meant: bool) -> Result<ExitCode> {
     };
     report::print_result(text.as_bytes());
     Ok(code)
+}
+
+/// The error of a command that may have put or removed a part. What it has put is whole.
+fn go_on(error: anyhow::Error, command: &str) -> anyhow::Error {
+    match error::exit_code(&error) {
+        ExitCode::Incomplete => anyhow::anyhow!(
+            "{error:#}. It ended before its end; what was done before stays. Next: {}",
+            mco_rescue(command)
+        ),
+        _ => error,
+    }
 }
 
 /// What an installation would do.
@@ -123,7 +135,9 @@ impl Due {
         }
         let mut unlabelled = Vec::new();
         for found in self.found.iter().filter(|found| found.is_due()) {
-            let why = self.put_one(root, lock, found)?;
+            let put = self.put_one(root, lock, found);
+            let why = put.with_context(|| format!("installing {}", found.item.path))?;
+            error::note_changed(Changed::Part);
             unlabelled.extend(why.map(|why| (found.item.path.clone(), why)));
         }
         Ok(unlabelled)
@@ -268,18 +282,13 @@ impl Beforehand {
     }
 
     /// Puts it in place and says so; else why it is not. A run of files alone needs none of it.
-    pub(super) fn install(
-        &self,
-        root: &Root,
-        runner: &dyn CommandRunner,
-        lock: &Lock,
-    ) -> Option<String> {
+    pub(super) fn install(&self, change: &NodeChange<'_>) -> Option<String> {
         let due = match &self.due {
             Ok(due) => due,
             // It was said when it was looked at.
             Err(why) => return Some(why.clone()),
         };
-        match due.try_install(root, runner, lock) {
+        match due.try_install(change) {
             Ok(said) => {
                 log::warn!("{said}");
                 None
@@ -294,9 +303,10 @@ impl Beforehand {
 }
 
 impl Due {
-    fn try_install(&self, root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<String> {
+    fn try_install(&self, change: &NodeChange<'_>) -> Result<String> {
+        let (root, lock) = (&change.root, change.lock());
         let unlabelled = self.put(root, lock)?;
-        let check = check(root, lock, self, runner)?;
+        let check = check(root, lock, self, change.runner())?;
         if let Some(problem) = report::install::problem(&check, &unlabelled) {
             bail!("{problem}");
         }
@@ -356,13 +366,11 @@ impl Completion {
     /// It does not, and is not done by hand.
     pub(super) fn install(
         &self,
-        root: &Root,
-        runner: &dyn CommandRunner,
-        lock: &Lock,
+        change: &NodeChange<'_>,
         plan: &Plan,
         beforehand: &Beforehand,
     ) -> Result<()> {
-        match beforehand.install(root, runner, lock) {
+        match beforehand.install(change) {
             Some(why) if plan.os.needs_reboot() && !self.by_hand => {
                 bail!(
                     "nothing would complete this run at the next boot: {}. Nothing of the config was changed. \
@@ -479,21 +487,9 @@ fn image_recovers(root: &Root) -> bool {
 }
 
 /// Takes everything away again.
-fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
-    machine::expect_system(root)?;
-    access::expect_access(root, AccessNeed::Write)?;
-    expect_known_state(root)?;
-    let lock = transaction::acquire_lock(root)?;
-    trial::refuse_during_trial(root)?;
-    let pending = transaction::find_pending(root)?;
-    if let (word, Some(config)) = report::status::pending_words(&pending) {
-        bail!(
-            "an earlier run ({}) is {word}, and removing would take away what it needs. \
-             Next: {}; nothing was removed",
-            config.name,
-            mco_rescue("recover")
-        );
-    }
+fn remove(ui: &Ui<'_>) -> Result<ExitCode> {
+    let change = Opening::of(ui, open_root(ui)?, &Needs::REMOVE)?.begin()?;
+    let (root, lock) = (&change.root, change.lock());
     // One that failed is kept only to be told.
     if state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
         bail!(
@@ -503,14 +499,15 @@ fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
             mco_rescue("status")
         );
     }
-    let mut paths = to_remove(root, &lock)?;
+    let mut paths = to_remove(root, lock)?;
     if ui.output == Output::Text {
         report::print(report::install::about_to_remove(&paths).as_bytes())?;
     }
     if !paths.removed.is_empty() {
         ui.confirm("Remove mco-rescue from this node?")?;
     }
-    paths.removed = take_away(root, ui.runner, &lock, &paths.removed)?;
+    let removed = take_away(root, ui.runner, lock, &paths.removed);
+    paths.removed = removed.map_err(|error| go_on(error, "install --remove"))?;
     let text = match ui.output {
         Output::Json => report::install::removed_json(&paths)?,
         Output::Text => report::install::removed_text(&paths),
@@ -600,6 +597,7 @@ fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootP
     let mut removed = Vec::new();
     for path in ours.iter().filter(|path| !whole.contains(path)) {
         if place::remove_file(root, lock, path)? {
+            error::note_changed(Changed::Part);
             removed.push(path.clone());
         }
     }

@@ -1,11 +1,10 @@
 //! SSH keys on screen, by their fingerprints, and `apply --key`, which adds one for `core`.
 
 use crate::cli::ui::Ui;
-use crate::staging::state;
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::evidence::NodeEvidence;
-use super::recover::recover_first;
+use super::node_change::{Ending, Needs, Opening};
 use super::session::{open_root, payload_bytes};
 use super::work::RunWork;
 use super::{ApplyArgs, Output, machine};
@@ -22,8 +21,6 @@ use crate::report::{self, key};
 use crate::root::{Root, RootPath, sha256};
 use crate::source;
 use crate::ssh_key::{PublicKey, changes};
-use crate::time::now;
-use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
 /// What `status` and `rollback` call such a run.
@@ -77,45 +74,35 @@ fn is_key_file(path: &RootPath) -> bool {
 
 /// Runs `apply --key`: nothing else of the node is changed.
 pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
-    let started = now();
     let (line, key) = read(file)?;
     let root = open_root(ui)?;
     let guards = &args.plan.guards;
-    machine::expect_node(&root, guards.not_a_node)?;
-    let lock = transaction::acquire_lock(&root)?;
-    recover_first(&root, ui.runner, &lock)?;
-    if state::read_awaited(&root)?.is_some() {
-        bail!(
-            "a run waits for the next boot, and one more run would stand in its way back. Reboot first: systemctl \
-             reboot; or take it back: mco-rescue rollback"
-        );
-    }
-    let el8 = OsRelease::read(&root)?.is_el8();
+    let change = Opening::of(ui, root, &Needs::KEY.meant(guards.not_a_node))?.begin()?;
+    let root = &change.root;
+    let el8 = OsRelease::read(root)?.is_el8();
     let path = RootPath::fixed(match el8 {
         true => paths::CORE_AUTHORIZED_KEYS,
         false => paths::CORE_KEYS,
     });
-    let node = observe(&root, ui.runner, &path)?;
+    let node = observe(root, ui.runner, &path)?;
     let allowed = Allowed {
         // The keys are of no deployment.
         staged: true,
         ..guards.allowed()
     };
-    let evidence = NodeEvidence::of_node(&root, &node, ui.runner);
+    let evidence = NodeEvidence::of_node(root, &node, ui.runner);
     let plan = planned(&evidence, allowed, &path, &line, !el8)?;
     let at = path.to_string();
     if plan.is_empty() && plan.blockers.is_empty() {
         return end(ui, &key, &at, 0);
     }
-    show(ui, &root, &plan, file)?;
+    show(ui, root, &plan, file)?;
     if !plan.blockers.is_empty() {
         bail!("refusing to add the key: see the blockers above; nothing was changed");
     }
     ui.confirm("Add this key?")?;
     let work = RunWork {
-        root: &root,
-        runner: ui.runner,
-        lock: &lock,
+        change: &change,
         node: &node,
         plan: &plan,
         config: ConfigRef {
@@ -124,13 +111,13 @@ pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCod
             origin: file.to_owned(),
         },
         undoes: None,
-        started,
         more: &[],
         jobs: &[],
     };
     work.transact()?;
-    warn_of_sshd(&root, &at);
-    end(ui, &key, &at, plan.steps.len())
+    warn_of_sshd(root, &at);
+    let code = end(ui, &key, &at, plan.steps.len())?;
+    change.finish(Ending::of(code))
 }
 
 fn observe(root: &Root, runner: &dyn CommandRunner, path: &RootPath) -> Result<NodeState> {

@@ -22,6 +22,7 @@ mod kept;
 mod keys;
 mod machine;
 mod names;
+mod node_change;
 mod objects;
 mod own_state;
 mod pages;
@@ -37,6 +38,7 @@ mod rollback;
 mod session;
 mod show;
 mod status;
+mod taking_back;
 mod tips;
 mod trial;
 mod trial_counter;
@@ -84,7 +86,7 @@ const EVERYWHERE: &str = "Options of every command";
     2  wrong command line\n  \
     3  verify or diff found differences; doctor, report: a warning\n  \
     4  the run failed and everything was put back\n  \
-    5  the run is half-way: run `mco-rescue recover`\n  \
+    5  it ended half-way: the message names the command that goes on\n  \
     6  doctor or report found something critical\n\n\
     First steps on a broken node:\n  \
     mco-rescue doctor\n  \

@@ -6,10 +6,9 @@ use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
-use super::access::{self, AccessNeed};
 use super::evidence::NodeEvidence;
 use super::install::Beforehand;
-use super::recover::recover_first;
+use super::node_change::{Ending, Needs, NodeChange, Opening};
 use super::session::open_root;
 use crate::staging::deployments;
 use crate::staging::stage::{Over, Staging};
@@ -17,18 +16,18 @@ use crate::staging::stage::{Over, Staging};
 use super::trial::{self, RunningTrial, TrialRequest};
 use super::{Output, PivotArgs, machine, preflight};
 use crate::command::rpm_ostree::status::Deployment;
+use crate::crossing::CrossingFinding;
 use crate::error::ExitCode;
 use crate::invocation::{mco_rescue, reboot, remember_soft_reboot};
 use crate::node::boot::is_soft_prepared;
-use crate::node::system::System;
-use crate::node::{self, Host, Interest, Records};
+use crate::node::system::{Facts, System};
+use crate::node::{self, Host, Interest, NodeState, Records};
 use crate::plan::fit::Accepted;
-use crate::plan::{self, Plan, PlanRequest, PlanScope, Task};
+use crate::plan::{self, Allowed, Plan, PlanRequest, PlanScope, Task};
 use crate::report;
 use crate::report::plan::{machine as of_machine, notices, operating_system};
 use crate::root::Root;
 use crate::staging::awaited::PIVOT;
-use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
 /// Runs `pivot`.
@@ -39,30 +38,181 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             "the operating system is staged on the running node only; with --root nothing can be. Boot the node first"
         );
     }
-    machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect_access(&root, AccessNeed::Write)?;
-    let records = Records::read(&root)?;
-    let image = wanted(args, &records)?;
-    let lock = transaction::acquire_lock(&root)?;
-    trial::refuse_during_trial(&root)?;
-    recover_first(&root, ui.runner, &lock)?;
-    let interest = Interest {
-        system: true,
-        ..Interest::default()
-    };
-    let node = node::observe(&root, interest, ui.runner)?;
-    let facts = match &node.system {
-        System::Known(facts) => facts,
+    let opening = Opening::of(ui, root, &Needs::PIVOT.meant(args.guards.not_a_node))?;
+    opening.read_first(|root, _| match &args.image {
+        Some(_) => args.risks.accepted().map(drop),
+        None => wanted(args, &Records::read(root)?).map(drop),
+    })?;
+    let change = opening.begin()?;
+    let run = PivotRun::plan(&change, args)?;
+    show(ui, &change.root, &run.image, &run.plan)?;
+    if !run.plan.blockers.is_empty() {
+        bail!(
+            "refusing to stage {}: see the blockers above; nothing was changed",
+            run.image
+        );
+    }
+    let mut tried = None;
+    if !run.plan.os.steps.is_empty() {
+        ui.confirm("Stage this image?")?;
+        let (trial, staged) = run.stage(&change)?;
+        if let Err(error) = staged {
+            return Err(trial::fail(trial, change, error));
+        }
+        tried = trial;
+    }
+    match run.judge_staged(&change.root) {
+        Ok(is_inhibited) => {
+            if tried.is_none() && !is_inhibited {
+                say_end(ui, &change.root, &run.plan, run.reboots())?;
+            }
+            change.finish(Ending {
+                tried,
+                is_inhibited,
+                reboot: run.reboots().then_some(args.guards.ignore_quorum),
+                code: ExitCode::Done,
+            })
+        }
+        Err(error) => Err(trial::refuse(tried, change, error)),
+    }
+}
+
+/// One run of `pivot`.
+struct PivotRun<'a> {
+    args: &'a PivotArgs,
+    records: Records,
+    image: String,
+    node: NodeState,
+    /// The units that are installed before anything is staged.
+    beforehand: Option<Beforehand>,
+    /// The findings on the image.
+    crossing: Vec<CrossingFinding>,
+    plan: Plan,
+}
+
+impl<'a> PivotRun<'a> {
+    /// Looks at the node and the image, and plans.
+    fn plan(change: &NodeChange<'_>, args: &'a PivotArgs) -> Result<Self> {
+        let (root, runner) = (&change.root, change.runner());
+        let records = Records::read(root)?;
+        let image = wanted(args, &records)?;
+        let interest = Interest {
+            system: true,
+            ..Interest::default()
+        };
+        let node = node::observe(root, interest, runner)?;
+        let facts = facts_of(&node)?;
+        let beforehand = Beforehand::of_recorded(root, &records);
+        let evidence = NodeEvidence {
+            source: args.bits.options(),
+            beforehand: beforehand.as_ref(),
+            completion: args.guards.completion(),
+            ..NodeEvidence::of_node(root, &node, runner)
+        };
+        let runs = facts.deployments.booted().map(Deployment::image);
+        let crossing = match runs.as_deref() == Some(image.as_str()) {
+            true => Vec::new(),
+            false => preflight::judge_image(root, &image, &args.bits.options(), None)?,
+        };
+        let task = Task::Image {
+            node: &node,
+            facts,
+            image: &image,
+            crossing: &crossing,
+        };
+        let mut plan = plan::plan(&task, &request(change, args)?, &evidence)?;
+        trial::facts::add_to_plan(root, &args.trial, &mut plan, args.reboot)?;
+        Ok(Self {
+            args,
+            records,
+            image,
+            node,
+            beforehand,
+            crossing,
+            plan,
+        })
+    }
+
+    /// Returns true if the node reboots at the end.
+    fn reboots(&self) -> bool {
+        self.args.reboot && self.plan.os.needs_reboot()
+    }
+
+    /// Stages the image. Returns the trial, and the result within it.
+    fn stage<'u>(&self, change: &NodeChange<'u>) -> Result<(Option<RunningTrial<'u>>, Result<()>)> {
+        if let Some(beforehand) = &self.beforehand {
+            let completion = self.args.guards.completion();
+            completion.install(change, &self.plan, beforehand)?;
+        }
+        let print = |line: &str| change.ui.print_progress(line);
+        let staging = self.staging(change, &print)?;
+        let (args, os) = (&self.args.trial, &self.plan.os);
+        let request = TrialRequest::of_plan(args, &self.image, &self.plan, self.reboots());
+        let tried = RunningTrial::begin(change, request)?;
+        let staged = staging.stage_all(facts_of(&self.node)?);
+        if staged.is_ok() && !os.needs_reboot() {
+            deployments::settle_awaited(&change.root, change.runner());
+        }
+        Ok((tried, staged))
+    }
+
+    fn staging<'b>(
+        &'b self,
+        change: &'b NodeChange<'_>,
+        print: &'b dyn Fn(&str),
+    ) -> Result<Staging<'b>> {
+        let (root, runner) = (&change.root, change.runner());
+        let digest = self.records.recorded().map(|config| config.digest.clone());
+        Ok(Staging {
+            runner,
+            print,
+            root,
+            lock: change.lock(),
+            plan: &self.plan.os,
+            config: ConfigRef {
+                name: self.records.name().unwrap_or_default(),
+                digest: digest.unwrap_or_default(),
+                origin: PIVOT.to_owned(),
+            },
+            source: self.args.bits.options().source_of(&self.plan.os),
+            files: None,
+            over: Over::read_over(root, &state::read_booted(root, runner)?)?,
+            expected: RefCell::default(),
+            staged: RefCell::default(),
+        })
+    }
+
+    /// Returns true if preflight finds an inhibitor in what was staged.
+    fn judge_staged(&self, root: &Root) -> Result<bool> {
+        match self.plan.os.changes_image() {
+            true => {
+                let risks = self.args.risks.accepted()?;
+                preflight::judge_staged(root, &self.image, &self.crossing, None, risks)
+            }
+            false => Ok(false),
+        }
+    }
+}
+
+/// The operating system of the node, if OSTree has booted it.
+fn facts_of(node: &NodeState) -> Result<&Facts> {
+    match &node.system {
+        System::Known(facts) => Ok(facts),
         System::Silent(why) => bail!("{why}"),
         System::NotAsked | System::Composefs(_) => {
             bail!("this system was not booted by OSTree, so there is no image to change")
         }
-    };
-    let mut allowed = args.guards.allowed();
-    allowed.ours = deployments::is_staged_by_us(&root, ui.runner)?;
-    allowed.staged = allowed.ours;
-    let request = PlanRequest {
-        allowed,
+    }
+}
+
+fn request(change: &NodeChange<'_>, args: &PivotArgs) -> Result<PlanRequest> {
+    let ours = deployments::is_staged_by_us(&change.root, change.runner())?;
+    Ok(PlanRequest {
+        allowed: Allowed {
+            ours,
+            staged: ours,
+            ..args.guards.allowed()
+        },
         accepted: Accepted {
             other_architecture: args.other_architecture,
             ..Accepted::default()
@@ -72,73 +222,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         reboots: true,
         ignores_quorum: args.guards.ignore_quorum,
         ..PlanRequest::default()
-    };
-    let beforehand = Beforehand::of_recorded(&root, &records);
-    let completion = args.guards.completion();
-    let evidence = NodeEvidence {
-        source: args.bits.options(),
-        beforehand: beforehand.as_ref(),
-        completion,
-        ..NodeEvidence::of_node(&root, &node, ui.runner)
-    };
-    let runs = facts.deployments.booted().map(Deployment::image);
-    let crossing = match runs.as_deref() == Some(image.as_str()) {
-        true => Vec::new(),
-        false => preflight::judge_image(&root, &image, &args.bits.options(), None)?,
-    };
-    let task = Task::Image {
-        node: &node,
-        facts,
-        image: &image,
-        crossing: &crossing,
-    };
-    let mut plan = plan::plan(&task, &request, &evidence)?;
-    trial::facts::add_to_plan(&root, &args.trial, &mut plan, args.reboot)?;
-    show(ui, &root, &image, &plan)?;
-    if !plan.blockers.is_empty() {
-        bail!("refusing to stage {image}: see the blockers above; nothing was changed");
-    }
-    let mut tried = None;
-    if !plan.os.steps.is_empty() {
-        ui.confirm("Stage this image?")?;
-        if let Some(beforehand) = beforehand {
-            completion.install(&root, ui.runner, &lock, &plan, &beforehand)?;
-        }
-        let print = |line: &str| ui.print_progress(line);
-        let staging = staging(ui, &print, (&root, &lock), &plan, &records, args)?;
-        let reboots = args.reboot && plan.os.needs_reboot();
-        let request = TrialRequest::of_plan(&args.trial, &image, &plan, reboots);
-        tried = RunningTrial::begin(ui, &root, &lock, request)?;
-        if let Err(error) = staging.stage_all(facts) {
-            return Err(trial::fail(tried, lock, error));
-        }
-        if !plan.os.needs_reboot() {
-            deployments::settle_awaited(&root, ui.runner);
-        }
-    }
-    let judged = match plan.os.changes_image() {
-        true => args
-            .risks
-            .accepted()
-            .and_then(|risks| preflight::judge_staged(&root, &image, &crossing, None, risks)),
-        false => Ok(false),
-    };
-    let is_inhibited = match judged {
-        Ok(is_inhibited) => is_inhibited,
-        Err(error) => {
-            return Err(trial::refuse(tried, lock, error));
-        }
-    };
-    if let Some(tried) = tried {
-        return match is_inhibited {
-            true => Err(tried.refuse(lock, "preflight found an inhibitor in the staged image")),
-            false => tried.reboot(lock, args.guards.ignore_quorum),
-        };
-    }
-    if is_inhibited {
-        return Ok(ExitCode::Drift);
-    }
-    end(ui, &root, &plan, args)
+    })
 }
 
 fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
@@ -157,36 +241,6 @@ fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
     }
 }
 
-fn staging<'a>(
-    ui: &'a Ui<'a>,
-    print: &'a dyn Fn(&str),
-    (root, lock): (&'a Root, &'a transaction::Lock),
-    plan: &'a Plan,
-    records: &Records,
-    args: &PivotArgs,
-) -> Result<Staging<'a>> {
-    let recorded = records.recorded();
-    Ok(Staging {
-        runner: ui.runner,
-        print,
-        root,
-        lock,
-        plan: &plan.os,
-        config: ConfigRef {
-            name: records.name().unwrap_or_default(),
-            digest: recorded
-                .map(|config| config.digest.clone())
-                .unwrap_or_default(),
-            origin: PIVOT.to_owned(),
-        },
-        source: args.bits.options().source_of(&plan.os),
-        files: None,
-        over: Over::read_over(root, &state::read_booted(root, ui.runner)?)?,
-        expected: RefCell::default(),
-        staged: RefCell::default(),
-    })
-}
-
 fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     if ui.output == Output::Json {
         return Ok(());
@@ -201,19 +255,18 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     Ok(report::print(text.as_bytes())?)
 }
 
-fn end(ui: &Ui<'_>, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCode> {
+fn say_end(ui: &Ui<'_>, root: &Root, plan: &Plan, reboots: bool) -> Result<()> {
     if ui.output == Output::Json {
         let text = report::plan::os_json(&plan.os)?;
         report::print_result(text.as_bytes());
+        return Ok(());
     }
     // Staging undoes a prepared soft reboot.
     remember_soft_reboot(is_soft_prepared(root));
-    if plan.os.needs_reboot() && args.reboot {
-        deployments::reboot_node(root, ui.runner, args.guards.ignore_quorum)?;
-    } else if plan.os.needs_reboot() && ui.output == Output::Text {
+    if plan.os.needs_reboot() && !reboots {
         report::print_result(format!("Staged.\nNext: {}\n", reboot()).as_bytes());
-    } else if !plan.os.is_empty() && ui.output == Output::Text {
+    } else if !plan.os.is_empty() && !reboots {
         report::print_result(b"What was staged is dropped; what runs stays.\n");
     }
-    Ok(ExitCode::Done)
+    Ok(())
 }

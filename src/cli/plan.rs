@@ -53,7 +53,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
             let mut text = String::new();
             if let (word, Some(config)) = pending_words(&pending) {
                 let said = format!(
-                    "An earlier run ({}) is {word}; apply takes care of it first.",
+                    "An earlier run ({}) is {word}; apply tidies up after it first.",
                     config.name
                 );
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
@@ -85,7 +85,7 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     Ok(ExitCode::Error)
 }
 
-/// A node whose files are of two configs is nothing to plan from: `apply` finishes the interrupted run first. Where the node
+/// A node whose files are of two configs is nothing to plan from: `apply` asks about the interrupted run first. Where the node
 /// is in the wanted config then, the rest of that run is the plan.
 fn half_way(
     ui: &Ui<'_>,
@@ -141,7 +141,7 @@ fn half_way(
             notices: vec![Notice {
                 subject,
                 message: format!(
-                    "is half-way, with {} left. apply finishes it; after that there is nothing to do. Next: {}",
+                    "is half-way, with {} left. Once it is finished, there is nothing to do. Next: {}",
                     count(left.len(), "path"),
                     mco_rescue("recover")
                 ),

@@ -3,14 +3,14 @@
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
-use super::access::{self, AccessNeed};
 use super::events;
+use super::node_change::{Needs, NodeChange, Opening};
 use super::own_state::expect_known_state;
 use super::session::open_root;
 use super::workloads;
-use super::{Output, RecoverArgs, machine, trial};
+use super::{Output, RecoverArgs, trial};
 use crate::command::{CommandError, CommandRunner, systemctl};
-use crate::error::{ExitCode, RunError};
+use crate::error::{self, Changed, ExitCode, RunError};
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::host::systemd_runs;
@@ -28,24 +28,21 @@ use crate::sys::signals::{self, SignalAnswer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::time::now;
 use crate::transaction::{
-    self, Direction, Leave, Lock, Pending, RecoverError, RecoverRequest, Recovered, RunningSystem,
+    self, Direction, Leave, Pending, RecoverError, RecoverRequest, Recovered, RunningSystem,
 };
 use crate::transaction::{LastRun, RunOutcome, RunPhase};
 
 /// Runs `recover`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
-    machine::expect_system(&root)?;
-    access::expect_access(&root, AccessNeed::Write)?;
+    let leave = leave(&args.leave)?;
     // Started without need, as `install` does to see whether it can be: then another process may have the lock.
     let is_idle = || -> Result<bool> {
         let nothing = transaction::find_pending(&root)? == Pending::Nothing;
         Ok(nothing && transaction::find_strays(&root).is_empty())
     };
-    if !args.give_up {
-        expect_known_state(&root)?;
-    }
     if args.at_boot {
+        expect_known_state(&root)?;
         // What is half-way comes first: a trial goes back from a whole run.
         let tried = trial::boot::judge(ui, &root, true);
         if let Err(error) = &tried {
@@ -55,34 +52,38 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
             return tried.map(|()| ExitCode::Done);
         }
     }
-    let started = now();
-    let lock = transaction::acquire_lock(&root)?;
+    let needs = match args.give_up {
+        true => &Needs::GIVE_UP,
+        false => &Needs::RECOVER,
+    };
+    let change = Opening::of(ui, root, needs)?.begin()?;
+    let root = &change.root;
     let direction = if args.back {
         Direction::Back
     } else {
         Direction::Forward
     };
     let recovered = if args.give_up {
-        transaction::give_up_run(&root, &lock).map_err(|error| failed(&error))?
+        transaction::give_up_run(root, change.lock()).map_err(|error| failed(&error))?
     } else {
-        recover(&root, ui.runner, &lock, direction, &leave(&args.leave)?)?
+        recover(&change, direction, &leave)?
     };
     // The recovery is done, whatever becomes of the kubelet: an error would say that nothing was changed.
-    if let Err(error) = workloads::start_again(&root, ui.runner) {
+    if let Err(error) = workloads::start_again(root, ui.runner) {
         log::warn!("{error:#}");
     }
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
-    let units = (args.at_boot && systemd_runs(&root))
+    let units = (args.at_boot && systemd_runs(root))
         .then(|| at_boot(recovered.changed(), &is_there, ui.runner));
     if let Some(units) = &units {
-        keep(&root, &lock, &recovered, units, started);
+        keep(&change, &recovered, units);
     }
     let text = match ui.output {
         Output::Json => report::recover::to_json(&recovered, units.as_ref())?,
         Output::Text => report::recover::to_text(&recovered, units.as_ref()),
     };
     report::print_result(text.as_bytes());
-    trial::name_unconfirmed(&root);
+    trial::name_unconfirmed(root);
     Ok(match recovered {
         // Files from before may stand beside those of the run.
         Recovered::GivenUp(..) => ExitCode::Drift,
@@ -146,7 +147,7 @@ fn names(units: &[String]) -> Vec<&str> {
 }
 
 /// At boot the console may go unread; `status` shows it later.
-fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, started: u64) {
+fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &Started) {
     let (outcome, config) = match recovered {
         Recovered::Finished(config, _) => (RunOutcome::Recovered, config),
         Recovered::Undone(config, _) => (RunOutcome::Undone, config),
@@ -164,7 +165,7 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
         version: LastRun::VERSION,
         id: String::new(),
         config: config.clone(),
-        started,
+        started: change.started,
         finished: now(),
         outcome,
         phases: vec![
@@ -174,17 +175,12 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
         steps: recovered.changed().len(),
         notices: left.collect(),
     };
-    transaction::write_last_run(root, lock, &run);
+    transaction::write_last_run(&change.root, change.lock(), &run);
 }
 
 /// Recovers; what cannot be recovered leaves the node half-way.
-fn recover(
-    root: &Root,
-    runner: &dyn CommandRunner,
-    lock: &Lock,
-    direction: Direction,
-    leave: &Leave,
-) -> Result<Recovered> {
+fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> Result<Recovered> {
+    let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     let mut half_way = false;
     for file in [
         paths::INTENT,
@@ -240,20 +236,13 @@ fn tell_journal(root: &Root, pending: &Pending, result: &Result<Recovered, Recov
 }
 
 /// Undoes an interrupted run, whatever was changed since; a run that is committed is finished.
-pub(super) fn undo_interrupted(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
+pub(super) fn undo_interrupted(change: &NodeChange<'_>) -> Result<()> {
     let leave = Leave {
         all: true,
         paths: Vec::new(),
     };
-    let recovered = recover(root, runner, lock, Direction::Back, &leave)?;
-    if recovered != Recovered::Nothing {
-        log::warn!("{}", report::recover::sentence(&recovered));
-    }
-    workloads::start_again(root, runner)?;
-    if root.is_live() {
-        Lease { root, lock, runner }.take_back()?;
-    }
-    Ok(())
+    let recovered = recover(change, Direction::Back, &leave)?;
+    end_interrupted(change, &recovered)
 }
 
 /// A run that was undone leaves nothing half-way.
@@ -265,11 +254,19 @@ fn failed(error: &RecoverError) -> RunError {
 }
 
 /// An unfinished transaction comes first, always; what became of it is said.
-pub(super) fn recover_first(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
-    expect_known_state(root)?;
-    let recovered = recover(root, runner, lock, Direction::Forward, &Leave::default())?;
-    if recovered != Recovered::Nothing {
-        log::warn!("{}", report::recover::sentence(&recovered));
+pub(super) fn recover_first(change: &NodeChange<'_>, direction: Direction) -> Result<()> {
+    let recovered = recover(change, direction, &Leave::default())?;
+    end_interrupted(change, &recovered)
+}
+
+/// Says what became of an interrupted run, and takes back what it had lent and stopped.
+fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()> {
+    let (root, runner, lock) = (&change.root, change.runner(), change.lock());
+    if *recovered != Recovered::Nothing {
+        log::warn!("{}", report::recover::sentence(recovered));
+    }
+    if !recovered.changed().is_empty() {
+        error::note_changed(Changed::OtherRun);
     }
     for left in recovered.left() {
         log::warn!("{} stays as it is: {}", left.path, left.why);

@@ -3,119 +3,290 @@
 use crate::cli::ui::Ui;
 use crate::staging::state;
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::access::{self, AccessNeed};
-use super::evidence::NodeEvidence;
 use super::install::refuse_without_completion;
 use super::kept;
-use super::own_state::expect_known_state;
-use super::recorder::record_run;
-use super::recover::recover_first;
+use super::node_change::{Ending, Needs, NodeChange, Opening};
 use super::session::open_root;
+use super::taking_back::{TakeBack, TakingBack, before, observe_run, origin};
 use super::trial::{self, RunningTrial, TrialRequest};
-use super::work::RunWork;
 use super::{Output, RollbackArgs, keys, machine, policies};
 use crate::checkpoint::kubernetes_minor;
 use crate::command::CommandRunner;
 use crate::command::job::Job;
 use crate::daemon::annotations;
-use crate::error::ExitCode;
+use crate::error::{self, Changed, ExitCode, RunError};
 use crate::invocation::mco_rescue;
 use crate::node::boot::BootIdentity;
 use crate::node::host::systemd_runs;
-use crate::node::{self, Host, Interest, NodeState, OsRelease, Records};
+use crate::node::{Host, OsRelease, Records};
 use crate::node::{deploy_directories, kubelet_state};
 use crate::notice::Notice;
-use crate::paths;
-use crate::plan::{
-    self, Allowed, ChangedSince, FinishedRun, Plan, PlanRequest, RollbackInputs, Task,
-};
-use crate::recorder::Event;
+use crate::plan::{Allowed, ChangedSince, FinishedRun, Plan};
 use crate::report;
 use crate::report::plan::Heading;
 use crate::report::question;
-use crate::root::{Root, RootPath};
+use crate::root::Root;
 use crate::staging::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::staging::deployments::{self, WayBack};
 use crate::staging::pins;
-use crate::sys::privileges::Capability;
+use crate::sys::signals::DeferredSignals;
 use crate::text::count;
-use crate::time::now;
-use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Lock};
+use crate::transaction::{self, Pending};
 use crate::trial::store::read_trial;
-
-/// As long is waited for a command that begins a trial; NetworkManager alone may take a minute for a connection.
-const LET_APPLY_END: Duration = Duration::from_secs(90);
 
 /// Refusal of a trial that is more than that.
 const ONE_RUN: &str = "--try takes back one run of files alone: add --files-only, or leave --to out. Nothing was changed";
 
 /// Runs `rollback`.
 pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
-    let started = now();
     let root = open_root(ui)?;
     if args.list {
         return kept::list(ui, &root);
     }
-    machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect_access(&root, AccessNeed::Write)?;
-    expect_known_state(&root)?;
-    let is_tried = args.trial.window.is_some();
-    // A trial goes back at once, also while its command still makes services read the new files.
-    let lock = match read_trial(&root)? {
-        Some(_) => trial::wait_for_lock(&root, LET_APPLY_END)?,
-        None => transaction::acquire_lock(&root)?,
-    };
+    let meant = args.guards.not_a_node;
     if read_trial(&root)?.is_some() {
-        if args.if_done {
-            return Ok(ExitCode::Done);
+        let needs = Needs::ROLLBACK_OF_TRIAL.meant(meant);
+        let change = Opening::of(ui, root.again()?, &needs)?.begin()?;
+        if let Some(code) = take_trial_back(change, args)? {
+            return Ok(code);
         }
-        if is_tried || args.forget || args.to.is_some() {
-            trial::refuse_during_trial(&root)?;
-        }
-        let end = trial::take_back_now(ui, &root, lock)?;
-        return Ok(end.unwrap_or(ExitCode::Done));
     }
-    trial::sweep_leftovers(&root);
-    recover_first(&root, ui.runner, &lock)?;
+    if args.if_done && transaction::find_pending(&root)? != Pending::Nothing {
+        // A later start of the service finds it ended.
+        return Ok(ExitCode::Done);
+    }
+    let opening = Opening::of(ui, root, &Needs::ROLLBACK.meant(meant))?;
+    opening.read_first(|root, _| {
+        let history = transaction::read_history(root)?;
+        kept::up_to(root, &history, args.to.as_deref())
+    })?;
+    let change = opening.begin()?;
+    if change.was_taken_back && args.to.is_none() && !args.forget {
+        // That was what is left to take back.
+        return change.finish(Ending::of(ExitCode::Done));
+    }
     if args.forget {
-        return forget(ui, &root, args.if_done);
+        return forget(ui, &change.root, args.if_done);
     }
-    let whole = !args.files_only && root.is_live();
-    if whole && let Some((awaited, leaving)) = unfinished(&root, ui.runner)? {
-        if args.to.is_some() {
-            bail!(
-                "what was staged for {} has to go first: {}; then run this again. Nothing was changed",
-                awaited.config.name,
-                mco_rescue("rollback")
-            );
-        }
-        if is_tried {
+    let whole = !args.files_only && change.root.is_live();
+    if whole && let Some((awaited, leaving)) = unfinished(&change.root, ui.runner)? {
+        return leave_staged(change, args, awaited, leaving);
+    }
+    let mut back = GoingBack::choose(&change, args, whole)?;
+    let heading = heading(&change.root, &back.back.run)?;
+    back.show_and_ask(&change, args, &heading)?;
+    back.carry_out(change, args)
+}
+
+/// Takes the trial that runs back; `None` if it has ended meanwhile.
+fn take_trial_back(change: NodeChange<'_>, args: &RollbackArgs) -> Result<Option<ExitCode>> {
+    if read_trial(&change.root)?.is_none() {
+        return Ok(None);
+    }
+    if args.if_done {
+        return Ok(Some(ExitCode::Done));
+    }
+    if args.trial.window.is_some() || args.forget || args.to.is_some() {
+        trial::refuse_during_trial(&change.root)?;
+    }
+    trial::take_back_now(change)
+}
+
+/// Goes back from what was staged, where the files of that run did not come, or it has none.
+fn leave_staged(
+    change: NodeChange<'_>,
+    args: &RollbackArgs,
+    awaited: Awaited,
+    leaving: Leaving,
+) -> Result<ExitCode> {
+    if args.to.is_some() {
+        bail!(
+            "what was staged for {} has to go first: {}; then run this again. Nothing was changed",
+            awaited.config.name,
+            mco_rescue("rollback")
+        );
+    }
+    if args.trial.window.is_some() {
+        bail!("{ONE_RUN}");
+    }
+    let way = Together {
+        run: Ran {
+            id: String::new(),
+            config: awaited.config.name,
+        },
+        leaving,
+    };
+    if change.ui.output == Output::Text {
+        let what = leaves(&way.run.config, &way.leaving);
+        report::print(format!("Operating system:\n  - {what}\n\n").as_bytes())?;
+    }
+    way.is_completed(change.runner(), &change.root, args)?;
+    change.ui.confirm("Go back to before it?")?;
+    way.leave(change, args)
+}
+
+/// The runs that go back, and what that takes.
+struct GoingBack {
+    /// The newest of them.
+    back: TakingBack,
+    /// Those before it that were asked for, the newest first.
+    older: Vec<FinishedRun>,
+    /// The operating system that goes back with them.
+    way: Option<Together>,
+    /// The jobs of the running system.
+    jobs: Vec<Job>,
+}
+
+impl GoingBack {
+    /// Chooses the runs, and plans.
+    fn choose(change: &NodeChange<'_>, args: &RollbackArgs, whole: bool) -> Result<Self> {
+        let (root, runner) = (&change.root, change.runner());
+        let (run, older) = choose_runs(root, args)?;
+        let is_tried = args.trial.window.is_some();
+        let os_run = state::find_os_run(root, &run.id)?.filter(|_| whole);
+        if is_tried && (os_run.is_some() || !older.is_empty()) {
             bail!("{ONE_RUN}");
         }
-        let way = Together {
-            run: Ran {
-                id: String::new(),
-                config: awaited.config.name,
-            },
-            leaving,
-        };
-        let words = format!(
-            "Operating system:\n  - {}\n\n",
-            leaves(&way.run.config, &way.leaving)
-        );
-        if ui.output == Output::Text {
-            report::print(words.as_bytes())?;
+        let way = os_run.map(|os_run| Together::of(root, &run, &os_run));
+        let way = way.transpose()?;
+        let together = way.as_ref().map_or(0, |way| way.earlier().len());
+        if args.to.is_some() {
+            kept::separate_systems(root, &run, &older, together, whole)?;
         }
-        way.is_completed(ui, &root, args)?;
-        ui.confirm("Go back to before it?")?;
-        return way.leave(ui, &root, &lock, args);
+        let mut older_runs = Vec::new();
+        if older.len() > together {
+            for run in &older {
+                older_runs.push((run.clone(), observe_run(root, runner, run)?));
+            }
+        }
+        let mut jobs = match args.no_actions || !systemd_runs(root) {
+            true => Vec::new(),
+            false => run.jobs_back(),
+        };
+        let wanted = TakeBack {
+            changed: changed_since(args),
+            allowed: allowed(change, args, &run)?,
+            older: &older_runs,
+            together,
+            jobs: &jobs,
+            more: if is_tried { &trial::LATER } else { &[] },
+            keeps_history: is_tried,
+        };
+        let mut back = TakingBack::prepare(root, runner, run, &wanted)?;
+        if let Some(way) = &way {
+            let notices = kubelet_notices(root, &way.leaving.to).unwrap_or_default();
+            back.plan.notices.extend(notices);
+        }
+        if is_tried {
+            jobs = jobs_of_trial(change, args, &mut back.plan, jobs)?;
+        }
+        Ok(Self {
+            back,
+            older,
+            way,
+            jobs,
+        })
     }
-    let mut runs = transaction::read_history(&root)?;
+
+    fn show_and_ask(
+        &mut self,
+        change: &NodeChange<'_>,
+        args: &RollbackArgs,
+        heading: &Heading,
+    ) -> Result<()> {
+        let (ui, run, plan) = (change.ui, &self.back.run, &self.back.plan);
+        if ui.output == Output::Text || !plan.blockers.is_empty() {
+            show(ui, &change.root, heading, plan)?;
+        }
+        if !plan.blockers.is_empty() {
+            bail!(
+                "refusing to take {} back: see the blockers above; nothing was changed{}",
+                run.config,
+                report::plan::blockers_again(plan)
+            );
+        }
+        if let Some(way) = &self.way {
+            way.is_completed(change.runner(), &change.root, args)?;
+        }
+        ui.confirm(&format!(
+            "{}: back to before {}: {}{}. Take {} back?",
+            question::node(heading),
+            self.older.last().unwrap_or(run).config,
+            question::changes(plan),
+            match self.older.len() {
+                0 => String::new(),
+                more => format!(", and {} before it", count(more, "run")),
+            },
+            if self.older.is_empty() {
+                "this run"
+            } else {
+                "these runs"
+            },
+        ))
+    }
+
+    fn carry_out(self, change: NodeChange<'_>, args: &RollbackArgs) -> Result<ExitCode> {
+        let (root, runner, run) = (&change.root, change.runner(), &self.back.run);
+        if let Some(way) = &self.way
+            && let WayBack::NextBoot =
+                deployments::go_back(root, runner, &way.leaving, &run.config)?
+        {
+            return next_boot(change, &way.run, args);
+        }
+        let request = TrialRequest {
+            forgets: vec![run.id.clone()],
+            jobs: self.jobs.clone(),
+            ..TrialRequest::of_plan(
+                &args.trial,
+                &format!("rollback of {}", run.config),
+                &self.back.plan,
+                false,
+            )
+        };
+        let earlier = self.earlier(root)?;
+        // Between two runs a signal must not end the program without a word on what went back.
+        let mut signals = (!earlier.is_empty()).then(DeferredSignals::new);
+        let tried = RunningTrial::begin(&change, request)?;
+        if let Err(error) = self.back.carry_out(&change, &self.jobs) {
+            hold_signals(signals.as_mut());
+            return Err(trial::fail(tried, change, error));
+        }
+        if tried.is_some() {
+            return change.finish(Ending {
+                tried,
+                ..Ending::of(ExitCode::Done)
+            });
+        }
+        let gone = vec![run.config.clone()];
+        let more = take_back(&change, args, gone, &earlier);
+        let more = more.inspect_err(|_| hold_signals(signals.as_mut()))?;
+        deployments::settle_awaited(root, runner);
+        let last = self.older.last().unwrap_or(run);
+        let ran = Ran {
+            id: last.id.clone(),
+            config: last.config.clone(),
+        };
+        end(change, &ran, self.back.plan.steps.len() + more)
+    }
+
+    /// The runs that go back after the newest one.
+    fn earlier(&self, root: &Root) -> Result<Vec<Ran>> {
+        let together = self.way.as_ref().map_or(&[][..], |way| way.earlier());
+        let mut all = find_runs(root, together)?;
+        let asked_for = self.older.iter().skip(together.len());
+        all.extend(asked_for.map(|run| Ran {
+            id: run.id.clone(),
+            config: run.config.clone(),
+        }));
+        Ok(all)
+    }
+}
+
+/// The newest run, and those before it that were asked for.
+fn choose_runs(root: &Root, args: &RollbackArgs) -> Result<(FinishedRun, Vec<FinishedRun>)> {
+    let mut runs = transaction::read_history(root)?;
     if runs.is_empty() {
         bail!(
             "no finished run is in the history, so there is nothing to go back to. \
@@ -123,133 +294,41 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
             mco_rescue("apply CONFIG")
         );
     }
-    let older = kept::up_to(&root, &runs, args.to.as_deref())?;
+    let older = kept::up_to(root, &runs, args.to.as_deref())?;
     let run = runs.remove(0);
     runs.truncate(older);
-    let older = runs;
-    let ours = deployments::is_staged_by_us(&root, ui.runner)?;
-    let allowed = Allowed {
+    Ok((run, runs))
+}
+
+/// What may be passed over.
+fn allowed(change: &NodeChange<'_>, args: &RollbackArgs, run: &FinishedRun) -> Result<Allowed> {
+    let (root, runner) = (&change.root, change.runner());
+    let ours = deployments::is_staged_by_us(root, runner)?;
+    Ok(Allowed {
         ours,
         leaves_staged: args.files_only && !ours,
         has_files_only: true,
-        staged: !args.files_only && deployments::is_staged_by_run(&root, ui.runner, &run.id)?,
+        staged: !args.files_only && deployments::is_staged_by_run(root, runner, &run.id)?,
         ..args.guards.allowed()
-    };
-    let jobs = match args.no_actions || !systemd_runs(&root) {
+    })
+}
+
+/// Adds to the plan what a trial of it means, and returns the jobs: those of the trial come first.
+fn jobs_of_trial(
+    change: &NodeChange<'_>,
+    args: &RollbackArgs,
+    plan: &mut Plan,
+    jobs: Vec<Job>,
+) -> Result<Vec<Job>> {
+    let root = &change.root;
+    trial::facts::add_to_plan(root, &args.trial, plan, false)?;
+    let policies = policies::cluster(root, None)?.policies;
+    let activated = match args.no_actions {
         true => Vec::new(),
-        false => run.jobs_back(),
+        false => trial::facts::activate(change.ui, root, &args.trial, &policies, plan, false)?,
     };
-    let os_run = state::find_os_run(&root, &run.id)?.filter(|_| whole);
-    if is_tried && (os_run.is_some() || !older.is_empty()) {
-        bail!("{ONE_RUN}");
-    }
-    let way = os_run
-        .map(|os_run| Together::of(&root, &run, &os_run))
-        .transpose()?;
-    let together = way.as_ref().map_or(0, |way| way.earlier().len());
-    if args.to.is_some() {
-        kept::separate_systems(&root, &run, &older, together, whole)?;
-    }
-    let mut older_runs = Vec::new();
-    if older.len() > together {
-        for run in &older {
-            older_runs.push((run.clone(), observe(&root, ui.runner, run)?));
-        }
-    }
-    let wanted = TakeBack {
-        changed: changed_since(args),
-        allowed,
-        older: &older_runs,
-        together: way
-            .as_ref()
-            .map_or(0, |way| way.leaving.runs.len().saturating_sub(1)),
-        jobs: &jobs,
-        more: if is_tried { &trial::LATER } else { &[] },
-        keeps_history: is_tried,
-    };
-    let mut back = TakingBack::prepare(&root, ui.runner, run, &wanted)?;
-    if let Some(way) = &way {
-        let notices = kubelet_notices(&root, &way.leaving.to).unwrap_or_default();
-        back.plan.notices.extend(notices);
-    }
-    let mut jobs = jobs.clone();
-    if is_tried {
-        trial::facts::add_to_plan(&root, &args.trial, &mut back.plan, false)?;
-        let policies = policies::cluster(&root, None)?.policies;
-        let activated = match args.no_actions {
-            true => Vec::new(),
-            false => {
-                trial::facts::activate(ui, &root, &args.trial, &policies, &mut back.plan, false)?
-            }
-        };
-        let others = jobs.into_iter().filter(|job| !activated.contains(job));
-        jobs = activated.iter().cloned().chain(others).collect();
-    }
-    let heading = heading(&root, &back.run)?;
-    let (run, plan) = (&back.run, &back.plan);
-    if ui.output == Output::Text || !plan.blockers.is_empty() {
-        show(ui, &root, &heading, plan)?;
-    }
-    if !plan.blockers.is_empty() {
-        bail!(
-            "refusing to take {} back: see the blockers above; nothing was changed{}",
-            run.config,
-            report::plan::blockers_again(plan)
-        );
-    }
-    if let Some(way) = &way {
-        way.is_completed(ui, &root, args)?;
-    }
-    let oldest = older.last().unwrap_or(run);
-    let asked = format!(
-        "{}: back to before {}: {}{}. Take {} back?",
-        question::node(&heading),
-        oldest.config,
-        question::changes(plan),
-        match older.len() {
-            0 => String::new(),
-            more => format!(", and {}", count(more, "run") + " before it"),
-        },
-        if older.is_empty() {
-            "this run"
-        } else {
-            "these runs"
-        },
-    );
-    ui.confirm(&asked)?;
-    let steps = plan.steps.len();
-    if let Some(way) = &way
-        && let WayBack::NextBoot =
-            deployments::go_back(&root, ui.runner, &way.leaving, &run.config)?
-    {
-        return next_boot(ui, &root, &way.run, args);
-    }
-    let what = format!("rollback of {}", run.config);
-    let request = TrialRequest {
-        forgets: vec![run.id.clone()],
-        jobs: jobs.clone(),
-        ..TrialRequest::of_plan(&args.trial, &what, plan, false)
-    };
-    let tried = RunningTrial::begin(ui, &root, &lock, request)?;
-    let done = back.carry_out(&root, ui.runner, &lock, started, &jobs);
-    if let Some(tried) = tried {
-        return match done {
-            Ok(()) => tried.wait_for_confirmation(lock, ExitCode::Done),
-            Err(error) => Err(trial::fail(Some(tried), lock, error)),
-        };
-    }
-    done?;
-    let mut earlier = way.as_ref().map_or(&[][..], |way| way.earlier()).to_vec();
-    let asked_for = older.iter().map(|run| run.id.clone());
-    earlier.extend(asked_for.skip(together));
-    let more = take_back(&root, ui.runner, &lock, args, &earlier)?;
-    deployments::settle_awaited(&root, ui.runner);
-    let last = older.last().unwrap_or(run);
-    let ran = Ran {
-        id: last.id.clone(),
-        config: last.config.clone(),
-    };
-    end(ui, &root, &lock, &ran, steps + more)
+    let others = jobs.into_iter().filter(|job| !activated.contains(job));
+    Ok(activated.iter().cloned().chain(others).collect())
 }
 
 fn changed_since(args: &RollbackArgs) -> ChangedSince {
@@ -295,7 +374,8 @@ fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
 }
 
 /// Says what was taken back.
-fn end(ui: &Ui<'_>, root: &Root, lock: &Lock, run: &Ran, steps: usize) -> Result<ExitCode> {
+fn end(change: NodeChange<'_>, run: &Ran, steps: usize) -> Result<ExitCode> {
+    let (ui, root) = (change.ui, &change.root);
     // All is in place: what cannot be read now does not change that.
     let left =
         transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
@@ -305,8 +385,7 @@ fn end(ui: &Ui<'_>, root: &Root, lock: &Lock, run: &Ran, steps: usize) -> Result
         Output::Text => report::rollback::to_text(run, &recorded, steps, left),
     };
     report::print_result(text.as_bytes());
-    record_run(root, ui.runner, lock, Event::Rollback, &run.config);
-    Ok(ExitCode::Done)
+    change.finish(Ending::of(ExitCode::Done))
 }
 
 /// The last thing that was done, where that staged something and its files did not come, or it has none.
@@ -355,8 +434,13 @@ impl Together {
     }
 
     /// Files that go back at the next boot need the unit that completes.
-    fn is_completed(&self, ui: &Ui<'_>, root: &Root, args: &RollbackArgs) -> Result<()> {
-        let runs = state::read_booted(root, ui.runner)?.deployment;
+    fn is_completed(
+        &self,
+        runner: &dyn CommandRunner,
+        root: &Root,
+        args: &RollbackArgs,
+    ) -> Result<()> {
+        let runs = state::read_booted(root, runner)?.deployment;
         if runs.as_ref() == Some(&self.leaving.to) {
             return Ok(());
         }
@@ -369,57 +453,114 @@ impl Together {
     }
 
     /// Goes back where the last run has no files of its own.
-    fn leave(
-        &self,
-        ui: &Ui<'_>,
-        root: &Root,
-        lock: &Lock,
-        args: &RollbackArgs,
-    ) -> Result<ExitCode> {
+    fn leave(&self, change: NodeChange<'_>, args: &RollbackArgs) -> Result<ExitCode> {
+        let (root, runner) = (&change.root, change.runner());
         if let WayBack::NextBoot =
-            deployments::go_back(root, ui.runner, &self.leaving, &self.run.config)?
+            deployments::go_back(root, runner, &self.leaving, &self.run.config)?
         {
-            return next_boot(ui, root, &self.run, args);
+            return next_boot(change, &self.run, args);
         }
-        let steps = take_back(root, ui.runner, lock, args, &self.leaving.runs)?;
-        deployments::settle_awaited(root, ui.runner);
-        end(ui, root, lock, &self.run, steps)
+        error::note_changed(Changed::Part);
+        let runs = find_runs(root, &self.leaving.runs)?;
+        let mut signals = DeferredSignals::new();
+        let gone = vec![format!("the operating system of {}", self.run.config)];
+        let steps = take_back(&change, args, gone, &runs);
+        let steps = steps.inspect_err(|_| hold_signals(Some(&mut signals)))?;
+        deployments::settle_awaited(root, runner);
+        end(change, &self.run, steps)
     }
 }
 
-/// Takes runs back, the newest first; gives the number of steps.
+/// The runs of the history with these ids, in their order; a run that is not kept any more has nothing to take back.
+fn find_runs(root: &Root, ids: &[String]) -> Result<Vec<Ran>> {
+    let history = transaction::read_history(root)?;
+    let find = |id: &String| history.iter().find(|run| run.id == *id);
+    let found = ids.iter().filter_map(find).map(|run| Ran {
+        id: run.id.clone(),
+        config: run.config.clone(),
+    });
+    Ok(found.collect())
+}
+
+/// A signal that waits does not end the program before its error is printed.
+fn hold_signals(signals: Option<&mut DeferredSignals>) {
+    if let Some(signals) = signals
+        && signals.waiting().is_some()
+    {
+        signals.hold_to_the_end();
+    }
+}
+
+/// Takes runs back after what has `gone` back already, the newest first; returns the number of steps. Each run is whole by
+/// itself, so an error says what went back and what did not.
 fn take_back(
-    root: &Root,
-    runner: &dyn CommandRunner,
-    lock: &Lock,
+    change: &NodeChange<'_>,
     args: &RollbackArgs,
-    runs: &[String],
+    mut gone: Vec<String>,
+    runs: &[Ran],
 ) -> Result<usize> {
+    let signals = DeferredSignals::new();
     let mut steps = 0;
-    for id in runs {
-        let mut history = transaction::read_history(root)?.into_iter();
-        let Some(run) = history.next().filter(|run| run.id == *id) else {
-            break;
+    for (index, run) in runs.iter().enumerate() {
+        let taken = match signals.waiting() {
+            Some(signal) => Err(anyhow!("ended by {signal}")),
+            None => take_one_back(change, args, run),
         };
-        let wanted = TakeBack {
-            changed: changed_since(args),
-            allowed: args.guards.allowed(),
-            ..TakeBack::default()
-        };
-        let back = TakingBack::prepare(root, runner, run, &wanted)?;
-        if let Some(blocker) = back.plan.blockers.first() {
-            bail!(
-                "{} cannot be taken back: {}: {}. Next: {}",
-                back.run.config,
-                blocker.subject,
-                blocker.message,
-                mco_rescue("rollback")
-            );
-        }
-        back.carry_out(root, runner, lock, now(), &[])?;
-        steps += back.plan.steps.len();
+        let left = runs.get(index..).unwrap_or_default();
+        steps += taken.map_err(|error| stopped_between(args, &error, &gone, left))?;
+        gone.push(run.config.clone());
     }
     Ok(steps)
+}
+
+fn take_one_back(change: &NodeChange<'_>, args: &RollbackArgs, run: &Ran) -> Result<usize> {
+    let (root, runner) = (&change.root, change.runner());
+    let mut history = transaction::read_history(root)?.into_iter();
+    let Some(found) = history.next().filter(|found| found.id == run.id) else {
+        bail!("the run to {} is not the newest of the history", run.config);
+    };
+    let wanted = TakeBack {
+        changed: changed_since(args),
+        allowed: args.guards.allowed(),
+        ..TakeBack::default()
+    };
+    let back = TakingBack::prepare(root, runner, found, &wanted)?;
+    if let Some(blocker) = back.plan.blockers.first() {
+        bail!("{}: {}", blocker.subject, blocker.message);
+    }
+    back.carry_out(change, &[])?;
+    Ok(back.plan.steps.len())
+}
+
+/// The error between two runs that go back: what went back, what did not, and the command that goes on.
+fn stopped_between(
+    args: &RollbackArgs,
+    error: &anyhow::Error,
+    gone: &[String],
+    left: &[Ran],
+) -> anyhow::Error {
+    let mut next = format!(
+        "rollback --to {}",
+        left.last().map(|run| run.id.as_str()).unwrap_or_default()
+    );
+    for (is_given, option) in [
+        (args.files_only, " --files-only"),
+        (args.leave_changed, " --leave-changed"),
+    ] {
+        next += if is_given { option } else { "" };
+    }
+    let names: Vec<&str> = left.iter().map(|run| run.config.as_str()).collect();
+    let then = match error.downcast_ref() {
+        Some(RunError::Incomplete(_)) => "Then",
+        _ => "Next",
+    };
+    let said = format!(
+        "{} went back, {} did not: {error:#}. {then}: {}",
+        gone.join(", "),
+        names.join(", "),
+        mco_rescue(&next)
+    );
+    RunError::Incomplete(said).into()
 }
 
 /// Nothing goes back any more; the room is free for others.
@@ -456,129 +597,16 @@ fn is_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
 }
 
 /// The files go back where their deployment runs again; here they belong to what is left.
-fn next_boot(ui: &Ui<'_>, root: &Root, run: &Ran, args: &RollbackArgs) -> Result<ExitCode> {
-    let text = match ui.output {
+fn next_boot(change: NodeChange<'_>, run: &Ran, args: &RollbackArgs) -> Result<ExitCode> {
+    let text = match change.ui.output {
         Output::Json => report::rollback::to_json(run, &None, 0, 0)?,
         Output::Text => report::rollback::awaits(run),
     };
     report::print_result(text.as_bytes());
-    if args.reboot {
-        deployments::reboot_node(root, ui.runner, args.guards.ignore_quorum)?;
-    }
-    Ok(ExitCode::Done)
-}
-
-/// The options of taking a run back.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TakeBack<'a> {
-    /// The treatment of paths that were changed since.
-    pub changed: ChangedSince,
-    /// Guards that are passed over.
-    pub allowed: Allowed,
-    /// Older runs that are taken back after it, each with the node at its paths.
-    pub older: &'a [(FinishedRun, NodeState)],
-    /// Number of runs before it whose operating system never ran.
-    pub together: usize,
-    /// The jobs of the running system between files and records.
-    pub jobs: &'a [Job],
-    /// Capabilities that are needed after the run.
-    pub more: &'a [Capability],
-    /// The run that is taken back stays in the history, and this one comes before it: it can be taken back, too.
-    pub keeps_history: bool,
-}
-
-/// A finished run, and what taking it back takes.
-pub(super) struct TakingBack {
-    /// The run.
-    pub run: FinishedRun,
-    /// The node as the plan saw it.
-    node: NodeState,
-    /// The plan.
-    pub plan: Plan,
-    more: Vec<Capability>,
-    keeps_history: bool,
-}
-
-impl TakingBack {
-    /// Looks at the node and plans.
-    pub(super) fn prepare(
-        root: &Root,
-        runner: &dyn CommandRunner,
-        run: FinishedRun,
-        wanted: &TakeBack<'_>,
-    ) -> Result<Self> {
-        let node = observe(root, runner, &run)?;
-        let inputs = RollbackInputs {
-            run: &run,
-            node: &node,
-            changed: wanted.changed,
-            older: wanted.older,
-            together: wanted.together,
-            jobs: wanted.jobs,
-        };
-        let request = PlanRequest {
-            allowed: wanted.allowed,
-            ..PlanRequest::default()
-        };
-        let evidence = NodeEvidence::of_node(root, &node, runner);
-        let plan = plan::plan(&Task::Rollback(inputs), &request, &evidence)?;
-        Ok(Self {
-            run,
-            node,
-            plan,
-            more: wanted.more.to_vec(),
-            keeps_history: wanted.keeps_history,
-        })
-    }
-
-    /// Carries the plan out.
-    pub(super) fn carry_out(
-        &self,
-        root: &Root,
-        runner: &dyn CommandRunner,
-        lock: &Lock,
-        started: u64,
-        jobs: &[Job],
-    ) -> Result<()> {
-        let config = ConfigRef {
-            name: before(&self.run),
-            digest: String::new(),
-            origin: origin(&self.run),
-        };
-        let work = RunWork {
-            root,
-            runner,
-            lock,
-            node: &self.node,
-            plan: &self.plan,
-            config,
-            undoes: (!self.keeps_history).then(|| self.run.id.clone()),
-            started,
-            more: &self.more,
-            jobs,
-        };
-        work.transact().map(drop)
-    }
-}
-
-fn before(run: &FinishedRun) -> String {
-    format!("(before {})", run.config)
-}
-
-fn origin(run: &FinishedRun) -> String {
-    format!("the history: {}", run.objects)
-}
-
-fn observe(root: &Root, runner: &dyn CommandRunner, run: &FinishedRun) -> Result<NodeState> {
-    let paths = run.steps.iter().map(|(step, _)| step.path().clone());
-    let exchanged = run.steps.iter().filter(|(step, _)| step.exchanges());
-    let exchanged = exchanged.map(|(step, _)| step.path().clone());
-    let interest = Interest {
-        paths: paths.chain([RootPath::fixed(paths::STATUS)]).collect(),
-        in_the_way: exchanged.collect(),
-        ..Interest::default()
-    };
-    node::observe(root, interest, runner).context("looking at the node")
+    change.finish(Ending {
+        reboot: args.reboot.then_some(args.guards.ignore_quorum),
+        ..Ending::of(ExitCode::Done)
+    })
 }
 
 fn show(ui: &Ui<'_>, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {

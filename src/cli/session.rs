@@ -399,6 +399,18 @@ impl<'a> Session<'a> {
         Ok(Self::of_gathered(root, runner, gathered))
     }
 
+    /// Reads records and node for a config that was read before.
+    pub(super) fn observe_for(
+        root: Root,
+        runner: &'a dyn CommandRunner,
+        chosen: Chosen,
+    ) -> Result<Self> {
+        let records = Records::read(&root).context("reading the daemon's records")?;
+        let options = GatherOptions::default();
+        let gathered = Gathered::gather(&root, runner, records, chosen, None, options)?;
+        Ok(Self::of_gathered(root, runner, gathered))
+    }
+
     /// In an initramfs: what the config refers to has to be there within `timeout`, and a `first` boot gets the
     /// files that come with it.
     pub(super) fn in_boot(

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::access::{self, AccessNeed};
+use super::BootCounterCommand;
+use super::node_change::{Needs, NodeChange, Opening};
 use super::session::open_root;
-use super::{BootCounterCommand, machine};
 use crate::cli::ui::Ui;
 use crate::error::ExitCode;
 use crate::grub::CounterState;
@@ -14,7 +14,7 @@ use crate::mounts;
 use crate::node::boot_counter::{Counting, find_entry_id, observe_boot_counter};
 use crate::report;
 use crate::root::Root;
-use crate::transaction::{self, arm_boot_counter, disarm_boot_counter};
+use crate::transaction::{arm_boot_counter, disarm_boot_counter};
 
 /// Runs `trial boot-counter`.
 pub(super) fn run(ui: &Ui<'_>, command: &BootCounterCommand) -> Result<ExitCode> {
@@ -27,15 +27,13 @@ pub(super) fn run(ui: &Ui<'_>, command: &BootCounterCommand) -> Result<ExitCode>
             }
         }
         BootCounterCommand::Arm { entry } => {
-            let root = open_to_write(ui)?;
-            let lock = transaction::acquire_lock(&root)?;
-            arm_boot_counter(&root, &lock, entry)?;
+            let change = open_to_write(ui)?;
+            arm_boot_counter(&change.root, change.lock(), entry)?;
             format!("armed {entry}\n")
         }
         BootCounterCommand::Disarm => {
-            let root = open_to_write(ui)?;
-            let lock = transaction::acquire_lock(&root)?;
-            match disarm_boot_counter(&root, &lock)? {
+            let change = open_to_write(ui)?;
+            match disarm_boot_counter(&change.root, change.lock())? {
                 true => "disarmed\n".to_owned(),
                 false => "was not armed\n".to_owned(),
             }
@@ -45,16 +43,13 @@ pub(super) fn run(ui: &Ui<'_>, command: &BootCounterCommand) -> Result<ExitCode>
     Ok(ExitCode::Done)
 }
 
-fn open_to_write(ui: &Ui<'_>) -> Result<Root> {
+fn open_to_write<'a>(ui: &'a Ui<'a>) -> Result<NodeChange<'a>> {
     if ui.root == Path::new("/")
         && let Err(error) = mounts::make_writable(Path::new("/boot"))
     {
         log::info!("{error}");
     }
-    let root = open_root(ui)?;
-    machine::expect_system(&root)?;
-    access::expect_access(&root, AccessNeed::Write)?;
-    Ok(root)
+    Opening::of(ui, open_root(ui)?, &Needs::BOOT_COUNTER)?.begin()
 }
 
 fn show(root: &Root) -> Result<String> {

@@ -60,6 +60,26 @@ impl Ui<'_> {
         }
     }
 
+    /// Asks what becomes of a run that stopped half-way. Without a terminal nobody can answer.
+    ///
+    /// # Errors
+    /// The terminal cannot be read or written.
+    pub(super) fn ask_half_way(&self, stopped: &str) -> Result<HalfWayAnswer> {
+        if !std::io::stdin().is_terminal() {
+            return Ok(HalfWayAnswer::Stop);
+        }
+        let question = format!("{stopped}: [f]inish it, take it [b]ack, or [S]top?");
+        let answer = match read_answer(&question)?.as_str() {
+            "f" | "finish" => HalfWayAnswer::Finish,
+            "b" | "back" => HalfWayAnswer::TakeBack,
+            _ => HalfWayAnswer::Stop,
+        };
+        if answer != HalfWayAnswer::Stop {
+            signals::answer(signals::SignalAnswer::SeeStatus);
+        }
+        Ok(answer)
+    }
+
     /// Asks a question that `--yes` does not answer. Without a terminal the answer is no.
     ///
     /// # Errors
@@ -79,10 +99,26 @@ impl Ui<'_> {
     }
 }
 
+/// The answer for a run that stopped half-way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HalfWayAnswer {
+    /// It is finished.
+    Finish,
+    /// It is taken back.
+    TakeBack,
+    /// It stays as it is.
+    Stop,
+}
+
 fn ask(question: &str) -> Result<bool> {
+    let answer = read_answer(&format!("{question} [y/N]"))?;
+    Ok(matches!(answer.as_str(), "y" | "Y" | "yes"))
+}
+
+fn read_answer(question: &str) -> Result<String> {
     progress::clear();
     let mut error = std::io::stderr();
-    let asked = report::wrap(&format!("{question} [y/N]"), 0);
+    let asked = report::wrap(question, 0);
     write!(error, "{} ", asked.trim_end())
         .and_then(|()| error.flush())
         .context("asking")?;
@@ -91,5 +127,5 @@ fn ask(question: &str) -> Result<bool> {
         .lock()
         .read_line(&mut answer)
         .context("reading the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(answer.trim().to_owned())
 }

@@ -3,36 +3,31 @@
 use anyhow::{Result, bail};
 
 use super::events;
+use super::node_change::NodeChange;
 use super::recorder::is_set_up;
-use crate::command::CommandRunner;
 use crate::command::job::Job;
-use crate::error::RunError;
+use crate::error::{self, Changed, RunError};
 use crate::invocation::mco_rescue;
 use crate::labels::LabelPolicy;
 use crate::node::NodeState;
 use crate::node::boot::BootIdentity;
 use crate::plan::{self, Plan, restorecon_command};
 use crate::reason::Reason;
+use crate::recorder::Event;
 use crate::report;
 use crate::report::events::{NodeEvent, RunEnd};
-use crate::root::{Root, RootPath};
+use crate::root::RootPath;
 use crate::sys::privileges::{self, Capability};
 use crate::text::count;
 use crate::time::now;
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::{
-    self, Finished, Lock, RunningSystem, TransactionFailure, TransactionRequest,
-};
+use crate::transaction::{self, Finished, RunningSystem, TransactionFailure, TransactionRequest};
 use crate::transaction::{LastRun, RunOutcome, RunPhase};
 
 /// A plan with everything that carrying it out needs.
 pub(super) struct RunWork<'a> {
-    /// The root.
-    pub root: &'a Root,
-    /// Starts programs.
-    pub runner: &'a dyn CommandRunner,
-    /// The lock of the run.
-    pub lock: &'a Lock,
+    /// The change of which it is a part.
+    pub change: &'a NodeChange<'a>,
     /// The node as the plan saw it.
     pub node: &'a NodeState,
     /// The plan.
@@ -41,8 +36,6 @@ pub(super) struct RunWork<'a> {
     pub config: ConfigRef,
     /// The finished run that is taken back.
     pub undoes: Option<String>,
-    /// Seconds since 1970.
-    pub started: u64,
     /// Capabilities that are needed after the run.
     pub more: &'a [Capability],
     /// What the running system is told between the files and the records.
@@ -52,16 +45,20 @@ pub(super) struct RunWork<'a> {
 impl RunWork<'_> {
     /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
     pub(super) fn transact(&self) -> Result<Finished> {
-        self.transact_as(transaction::next_run_id(self.root, self.lock))
+        self.transact_as(transaction::next_run_id(
+            &self.change.root,
+            self.change.lock(),
+        ))
     }
 
     /// Does the same under an id that is noted elsewhere already.
     pub(super) fn transact_as(&self, id: String) -> Result<Finished> {
         let deployment = self.node.host.deployment.clone();
-        let boot = BootIdentity::observe(self.root, deployment, self.runner);
+        let (root, runner) = (&self.change.root, self.change.runner());
+        let boot = BootIdentity::observe(root, deployment, runner);
         let request = TransactionRequest {
-            root: self.root,
-            lock: self.lock,
+            root,
+            lock: self.change.lock(),
             steps: &self.plan.steps,
             held: &self.plan.held,
             freeze: &self.plan.freeze,
@@ -74,13 +71,13 @@ impl RunWork<'_> {
             undoes: self.undoes.clone(),
             jobs: self.jobs,
             running: RunningSystem {
-                runner: self.runner,
+                runner,
                 boot: boot.as_ref(),
             },
         };
         self.limit();
         let config = &self.config.name;
-        events::send(self.root, &NodeEvent::RunBegan, config);
+        events::send(root, &NodeEvent::RunBegan, config);
         let result = transaction::run_transaction(&request, |result| self.last_run(result));
         let end = match &result {
             Ok(_) => RunEnd::Finished,
@@ -89,7 +86,7 @@ impl RunWork<'_> {
             }
             Err(TransactionFailure::Incomplete(_)) => RunEnd::HalfWay,
         };
-        events::send(self.root, &NodeEvent::RunEnded(end), config);
+        events::send(root, &NodeEvent::RunEnded(end), config);
         match result {
             Ok(finished) => {
                 if !finished.unlabelled.is_empty() {
@@ -97,6 +94,8 @@ impl RunWork<'_> {
                     let all = finished.unlabelled.iter();
                     all.for_each(|(path, why)| log::info!("{path}: not labelled: {why}"));
                 }
+                error::note_changed(Changed::Part);
+                self.change.note_run(Event::Apply, config);
                 Ok(finished)
             }
             Err(TransactionFailure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
@@ -130,7 +129,7 @@ impl RunWork<'_> {
             version: LastRun::VERSION,
             id: result.as_ref().map(|f| f.id.clone()).unwrap_or_default(),
             config: self.config.clone(),
-            started: self.started,
+            started: self.change.started,
             finished: now(),
             outcome,
             phases,
@@ -189,7 +188,7 @@ impl RunWork<'_> {
         }
         kept.extend(self.more);
         // The recorder reads what other users have in /etc.
-        if is_set_up(self.root) {
+        if is_set_up(&self.change.root) {
             kept.push(Capability::CAP_DAC_READ_SEARCH);
         }
         privileges::keep_needed(&kept);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::job::Job;
 use crate::command::{CommandRunner, crictl, systemctl};
+use crate::error::{self, Changed};
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::neighbours::has_fencing;
@@ -110,6 +111,7 @@ pub(super) fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()>
             format!("starting the kubelet, which an interrupted run had stopped. Next: systemctl start {KUBELET}")
         })?;
         log::warn!("the kubelet, which an interrupted run had stopped, is started again");
+        error::note_changed(Changed::OtherRun);
     }
     forget_stopped(root);
     Ok(())

@@ -186,6 +186,17 @@ impl DeferredSignals {
         }
     }
 
+    /// Returns true if another one holds them back already: then a signal does not end the program with this one.
+    pub fn is_within_another(&self) -> bool {
+        let is_blocked = |old: &SigSet| ENDING.iter().any(|signal| old.contains(*signal));
+        self.old.as_ref().is_some_and(is_blocked)
+    }
+
+    /// Holds them back until the program ends by itself, with an exit code.
+    pub fn hold_to_the_end(&mut self) {
+        self.old = None;
+    }
+
     /// The signal that will end the program as soon as it may; none that is ignored, as under `nohup`.
     pub fn waiting(&self) -> Option<Signal> {
         waiting()

@@ -73,8 +73,8 @@ pub use lock::{Lock, LockError, acquire_lock, is_held, lock_directory};
 pub use output::{OutputError, write_output, write_readable_output};
 pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{
-    Changes, Outlook, Pending, RecoverError, RecoverRequest, Recovered, find_frozen, find_pending,
-    find_strays, foresee_recovery, forget_run, give_up_run, id_order, read_history,
+    Changes, Outlook, Pending, RecoverError, RecoverRequest, Recovered, count_taken, find_frozen,
+    find_pending, find_strays, foresee_recovery, forget_run, give_up_run, id_order, read_history,
     recover_interrupted,
 };
 pub use state::StateError as StateDirectoryError;
@@ -165,7 +165,7 @@ pub fn run_transaction(
     let mut run = TransactionRun::new(request, state, &signals).map_err(|e| unchanged(&e))?;
     if let Err(error) = run.write_intent().and_then(|()| run.stage_steps()) {
         let failure = run.abandon_run(&error);
-        if matches!(error, TransactionError::Signal(_)) {
+        if matches!(error, TransactionError::Signal(_)) && !signals.is_within_another() {
             // After the signal no caller is left to report it.
             log::warn!("{failure}; nothing was changed");
             signals::answer(SignalAnswer::Said);
@@ -629,7 +629,9 @@ impl<'a> TransactionRun<'a> {
     /// Removes journal and staged names. Nothing was renamed yet, so the node is as it was.
     fn abandon_run(&self, error: &TransactionError) -> TransactionFailure {
         // Durably, and before its staged names go: else the next run could take them for placed.
-        if let Err(second) = self.state.remove_journal() {
+        if let Err(second) = self.state.remove_journal()
+            && self.may_have_journal()
+        {
             return TransactionFailure::Incomplete(format!(
                 "{error}; then, removing the journal: {second}"
             ));
@@ -645,6 +647,16 @@ impl<'a> TransactionRun<'a> {
                 TransactionFailure::NothingChanged(format!("{error}; then, tidying up: {second}"))
             }
         }
+    }
+
+    /// Returns true if a journal of this run is there; one that cannot be looked for may be.
+    fn may_have_journal(&self) -> bool {
+        let mut files = [paths::JOURNAL, paths::PREPARED_JOURNAL].into_iter();
+        let is_missing = |file| {
+            let found = self.request.root.exists(&RootPath::fixed(file));
+            matches!(found, Ok(false))
+        };
+        !files.all(is_missing)
     }
 
     /// Undoes the steps that were taken. Reports the first error; an error while undoing follows it.

@@ -327,6 +327,28 @@ fn staged_record(
     Ok(None)
 }
 
+/// Returns the number of steps that an unfinished run has taken, and of all its steps; reads only. `None` without such a run.
+///
+/// # Errors
+/// The journal or a stage of the run cannot be read.
+pub fn count_taken(root: &Root) -> Result<Option<(usize, usize)>, StateError> {
+    let Some(state) = StateDirectory::open(root)? else {
+        return Ok(None);
+    };
+    let Some(journal) = read_journal(root, &state)? else {
+        return Ok(None);
+    };
+    let dirs = open_stages(root, &journal)?;
+    let stages: Vec<_> = dirs
+        .iter()
+        .map(|dir| dir.as_ref().map(File::as_fd))
+        .collect();
+    let executor = Executor::new(root, &journal, &stages);
+    let steps = journal.steps.iter().enumerate();
+    let taken = steps.filter(|(index, step)| executor.is_taken(*index, step));
+    Ok(Some((taken.count(), journal.steps.len())))
+}
+
 /// Returns the control files of containers that an interrupted run left frozen; none while a run works.
 ///
 /// # Errors

@@ -46,7 +46,7 @@ fn plan_tells_what_is_there_after_the_interrupted_run_is_finished() {
     let words = [
         "rendered-worker-2",
         "After the interrupted run is finished",
-        "left. apply finishes it; after that there is nothing to do",
+        "left. Once it is finished, there is nothing to do",
         "Next: mco-rescue recover",
         "/etc/d.conf",
     ];

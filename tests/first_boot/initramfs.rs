@@ -219,6 +219,25 @@ fn asked_for_on_the_command_line_a_booted_node_is_repaired_too() {
 }
 
 #[test]
+fn no_config_is_applied_while_a_trial_is_not_confirmed() {
+    let root = TestRoot::new();
+    root.apply(&config("rendered-worker-1"));
+    root.write("etc/kubelet.conf", "edited by hand\n");
+    let trial = json!({"version": 1, "id": "1-1", "what": "rendered-worker-1", "began": 1, "window": 60, "boot_limit": 60,
+        "phase": "applying", "boot": {"boot": "b"}, "head": "", "reboots": false, "login": {"boot": "b"}});
+    root.write("var/lib/mco-rescue/trial.json", &trial.to_string());
+    let before = root.everything();
+    with_mounts(|| {
+        let _line = boot_of("mco_rescue=apply");
+        let (run, kept) = firstboot(&root);
+        let run = run.exits(1);
+        assert!(run.err().contains("was not confirmed"), "{}", run.err());
+        assert_eq!(kept["outcome"], "failed");
+        assert_eq!(root.everything(), before);
+    });
+}
+
+#[test]
 fn an_interrupted_run_is_finished_before_the_root_is_entered() {
     if Command::new("strace").arg("-V").output().is_err() {
         return say("SKIP: strace is not installed");

@@ -605,6 +605,42 @@ fn sound(root: &TestRoot, whole: &Snapshot) {
 }
 
 #[test]
+fn an_error_after_a_part_is_told_with_the_command_that_goes_on() {
+    if !can_trace() {
+        return;
+    }
+    for args in [&["install"][..], &["install", "--remove", "--yes"]] {
+        let made = || {
+            let root = TestRoot::new();
+            if args.len() > 1 {
+                install(&root);
+            }
+            root
+        };
+        let name = if args.len() > 1 {
+            "unlinkat"
+        } else {
+            "renameat"
+        };
+        let calls = trace(&made(), args, "");
+        let prefix = format!("{name}(");
+        let count = calls.iter().filter(|call| call.starts_with(&prefix));
+        let middle = count.count() / 2;
+        let root = made();
+        let before = tree(&root);
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let fault = format!("{name}:error=EIO:when={middle}");
+        let output = strace(&root, args, log.path(), &fault);
+        let said = support::flat(&String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {said}");
+        assert!(tree(&root) != before, "{args:?}");
+        let next = format!("Next: mco-rescue {}", args[..args.len().min(2)].join(" "));
+        assert!(said.contains(&next), "{args:?}: {said}");
+        run(&root, args).ok();
+    }
+}
+
+#[test]
 fn cut_off_anywhere_nothing_is_torn_and_the_next_run_ends_it() {
     if !can_trace() {
         return;

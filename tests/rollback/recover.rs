@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 impl Scene {
     /// From one config to another. `None`, said aloud, where nothing can be traced.
-    fn update() -> Option<Self> {
+    pub(super) fn update() -> Option<Self> {
         let scene = Self::of(Some(&old_config()), new_config())?;
         every_kind_is_there(&scene.before, &scene.after);
         Some(scene)
@@ -83,7 +83,7 @@ impl Scene {
     }
 
     /// A root whose run was killed in the middle of its renames.
-    fn half_way(&self) -> TestRoot {
+    pub(super) fn half_way(&self) -> TestRoot {
         let (first, mark) = self.renames();
         let root = self.killed_at("renameat", usize::midpoint(first, mark));
         assert!(root.exists(JOURNAL));

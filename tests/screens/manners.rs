@@ -645,3 +645,40 @@ fn a_run_that_holds_a_signal_back_says_so_at_once() {
     assert!(!rest.contains("stopped"), "once is enough: {rest:?}");
     assert!(root.snapshot() == before);
 }
+
+/// Runs a command whose standard output can take nothing.
+fn into_full(root: &TestRoot, args: &[&str]) -> Run {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    let mut command = root.command(args);
+    command.stdin(Stdio::null()).stdout(full.unwrap());
+    Run::of(command.stderr(Stdio::piped()).output().unwrap())
+}
+
+#[test]
+fn an_output_that_is_full_makes_no_error_of_what_was_done() {
+    let root = node();
+    root.write("etc/kept.conf", "by hand\n");
+    let kept = tempfile::tempdir().unwrap();
+    let kept = kept.path().join("kept.yaml");
+    let new = root.config(&config("rendered-worker-2", "2\n"));
+    let to = kept.to_str().unwrap();
+    for (args, code) in [
+        (&["keep", "/etc/kept.conf", "--to", to][..], 0),
+        (&["fetch", new.path()], 0),
+        (&["change", "runtime", "pidsLimit=4096"], 0),
+        (&["cache", "forget", "rendered-worker-2"], 0),
+    ] {
+        let before = root.everything();
+        let run = into_full(&root, args);
+        let said = flat(&run.err());
+        assert_eq!(run.code(), code, "{args:?}: {said}");
+        assert!(
+            said.contains("writing to standard output"),
+            "{args:?}: {said}"
+        );
+        assert!(kept.exists());
+        assert!(args[0] == "keep" || root.everything() != before, "{args:?}");
+    }
+    // What only looks has no other result than its output.
+    into_full(&root, &["cache", "list"]).exits(1);
+}

@@ -64,7 +64,7 @@ pub(super) struct TrialNode {
 
 impl TrialNode {
     /// In config A, with one run in its history.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let node = Self {
             root: TestRoot::new(),
         };

@@ -1,5 +1,6 @@
 //! Trials: who confirms, probes, and what people see.
 
+mod beside;
 mod matrix;
 mod network_manager;
 mod notices;

@@ -3,21 +3,21 @@
 use anyhow::{Context, Result, bail};
 
 use super::{find_check, gather, is_denied, style};
-use crate::cli::access::{self, AccessNeed};
 use crate::cli::evidence::NodeEvidence;
 use crate::cli::keys;
 use crate::cli::machine;
+use crate::cli::node_change::{Ending, Needs, NodeChange, Opening};
 use crate::cli::policies;
-use crate::cli::recover::recover_first;
 use crate::cli::session::{open_root, payload_bytes, with_disk};
 use crate::cli::trial::{self, RunningTrial, TrialRequest};
 use crate::cli::ui::Ui;
 use crate::cli::work::RunWork;
 use crate::cli::{DoctorArgs, FixArgs, Output};
+use crate::command::job::Job;
 use crate::doctor::{self, Diagnosis, DoctorCheck, DoctorFinding, Fix};
 use crate::document::{self, Desired};
 use crate::error::ExitCode;
-use crate::invocation::{mco_rescue, reboot};
+use crate::invocation::mco_rescue;
 use crate::node::{self, NodeState, Records};
 use crate::object::Kind;
 use crate::plan::{self, Allowed, FixInputs, Inputs, Plan, PlanRequest, PlannedStep, Step, Task};
@@ -26,9 +26,7 @@ use crate::report::fix::{FixOutcome, FixResult};
 use crate::report::plan::{Diffs, Heading};
 use crate::report::{self, is_secret_step, question};
 use crate::root::Root;
-use crate::staging::state;
-use crate::time::now;
-use crate::transaction;
+use crate::transaction::Finished;
 use crate::transaction::journal::ConfigRef;
 
 /// A config that brings nothing.
@@ -38,7 +36,6 @@ const MAX_DIFF: u64 = 1 << 20;
 
 /// Runs `doctor --fix`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> {
-    let started = now();
     let check = find_check(id)?;
     let root = with_disk(open_root(ui)?, &ui.root)?;
     let looking = Looking {
@@ -54,22 +51,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
     let finding = choose(check, &found, &args.cure)?;
     let fix = fix_of(finding)?;
 
-    machine::expect_node(&root, args.cure.not_a_node)?;
-    access::expect_access(&root, AccessNeed::Write)?;
-    let lock = transaction::acquire_lock(&root)?;
-    trial::refuse_during_trial(&root)?;
-    recover_first(&root, ui.runner, &lock)?;
-    if state::read_awaited(&root)?.is_some() {
-        bail!(
-            "a run waits for the next boot, and one more run would stand in its way back. Reboot first: {}; or take it \
-             back: {}",
-            reboot(),
-            mco_rescue("rollback")
-        );
-    }
+    let needs = Needs::FIX.meant(args.cure.not_a_node);
+    let change = Opening::of(ui, root.again()?, &needs)?.begin()?;
     let work = FixInputs {
         changes: &fix.changes,
-        time: started,
+        time: change.started,
     };
     // What changes after this look is noticed by the transaction, and what changed before it by the second examination.
     let node = node::observe(&root, work.interest(), ui.runner).context("looking at the node")?;
@@ -85,50 +71,20 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         finding,
         node: &node,
     };
-    let mut plan = cure.plan(work)?;
-    let policies = policies::cluster(&root, None)?.policies;
-    let jobs = trial::facts::activate(ui, &root, &args.cure.trial, &policies, &mut plan, false)?;
-    trial::facts::add_to_plan(&root, &args.cure.trial, &mut plan, false)?;
+    let (plan, jobs) = cure.plan(work)?;
     cure.show(&plan)?;
-    if !plan.blockers.is_empty() {
-        bail!("refusing to change anything: see the blockers above; nothing was changed");
-    }
-    let node_name = question::node(&machine::heading(&machine::observe_machine(&root)?));
-    ui.confirm(&format!(
-        "{node_name}: {}. Fix {}?",
-        question::changes(&plan),
-        check.id
-    ))?;
-    let run = RunWork {
-        root: &root,
-        runner: ui.runner,
-        lock: &lock,
-        node: &node,
-        plan: &plan,
-        config: ConfigRef {
-            name: cure.name(),
-            digest: String::new(),
-            origin: finding.what.clone(),
-        },
-        undoes: None,
-        started,
-        more: match args.cure.trial.window {
-            Some(_) => &trial::LATER,
-            None => &[],
-        },
-        jobs: &jobs,
-    };
+    cure.ask(&plan)?;
     let request = TrialRequest::of_plan(&args.cure.trial, &cure.name(), &plan, false);
-    let request = request.with_jobs(jobs.clone());
-    let tried = RunningTrial::begin(ui, &root, &lock, request)?;
-    if let Err(error) = run.transact() {
-        return Err(trial::fail(tried, lock, error));
+    let tried = RunningTrial::begin(&change, request.with_jobs(jobs.clone()))?;
+    if let Err(error) = cure.carry_out(&change, &plan, &jobs) {
+        return Err(trial::fail(tried, change, error));
     }
-    let told = looking.tell_result(&found, finding, plan.steps.len());
-    match (tried, told) {
-        (Some(tried), Ok(code)) => tried.wait_for_confirmation(lock, code),
-        (Some(tried), Err(error)) => Err(tried.refuse(lock, &format!("{error:#}"))),
-        (None, told) => told,
+    match looking.tell_result(&found, finding, plan.steps.len()) {
+        Ok(code) => change.finish(Ending {
+            tried,
+            ..Ending::of(code)
+        }),
+        Err(error) => Err(trial::refuse(tried, change, error)),
     }
 }
 
@@ -282,7 +238,8 @@ impl Cure<'_> {
         format!("doctor --fix {}", self.looking.check.id)
     }
 
-    fn plan(&self, work: FixInputs<'_>) -> Result<Plan> {
+    /// Plans, with the jobs of a trial.
+    fn plan(&self, work: FixInputs<'_>) -> Result<(Plan, Vec<Job>)> {
         let Looking { ui, args, root, .. } = self.looking;
         let config = document::parse(NOTHING, &self.name())?;
         let desired = Desired::from_config(&config);
@@ -311,7 +268,45 @@ impl Cure<'_> {
             ..PlanRequest::default()
         };
         let evidence = NodeEvidence::of_node(root, self.node, ui.runner);
-        plan::plan(&Task::Fix(inputs, work), &request, &evidence)
+        let mut plan = plan::plan(&Task::Fix(inputs, work), &request, &evidence)?;
+        let (trial, policies) = (&args.cure.trial, policies::cluster(root, None)?.policies);
+        let jobs = trial::facts::activate(ui, root, trial, &policies, &mut plan, false)?;
+        trial::facts::add_to_plan(root, trial, &mut plan, false)?;
+        Ok((plan, jobs))
+    }
+
+    /// Refuses what stands against the plan; else asks.
+    fn ask(&self, plan: &Plan) -> Result<()> {
+        if !plan.blockers.is_empty() {
+            bail!("refusing to change anything: see the blockers above; nothing was changed");
+        }
+        let machine = machine::observe_machine(self.looking.root)?;
+        self.looking.ui.confirm(&format!(
+            "{}: {}. Fix {}?",
+            question::node(&machine::heading(&machine)),
+            question::changes(plan),
+            self.looking.check.id
+        ))
+    }
+
+    fn carry_out(&self, change: &NodeChange<'_>, plan: &Plan, jobs: &[Job]) -> Result<Finished> {
+        let work = RunWork {
+            change,
+            node: self.node,
+            plan,
+            config: ConfigRef {
+                name: self.name(),
+                digest: String::new(),
+                origin: self.finding.what.clone(),
+            },
+            undoes: None,
+            more: match self.looking.args.cure.trial.window {
+                Some(_) => &trial::LATER,
+                None => &[],
+            },
+            jobs,
+        };
+        work.transact()
     }
 
     fn show(&self, plan: &Plan) -> Result<()> {

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::recover::recover_first;
+use super::FirstbootArgs;
+use super::node_change::{Needs, NodeChange, Opening};
 use super::session::Session;
-use super::{FirstbootArgs, machine};
-use crate::command::CommandRunner;
 use crate::error::ExitCode;
 use crate::first_boot::FirstBootResult;
 use crate::first_boot::{self, BootFacts, BootWork, Mode, Parameters, WorkReason};
@@ -30,7 +29,6 @@ use crate::report::firstboot as told;
 use crate::root::{Root, RootPath};
 use crate::sys::privileges::Capability;
 use crate::sys::runtime;
-use crate::time::now;
 use crate::transaction::{self, Pending};
 
 /// Where the root of a boot is mounted in every initramfs.
@@ -62,7 +60,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
         phase: "looking at the root",
         why: String::new(),
         not_a_node: args.guards.not_a_node,
-        runner: ui.runner,
+        ui,
     };
     let result = attempt.run(&path, &parameters);
     tell(&attempt, result, started, &path)
@@ -128,7 +126,7 @@ fn is_unfinished(path: &Path) -> bool {
 
 /// How far it has got.
 struct Attempt<'a> {
-    runner: &'a dyn CommandRunner,
+    ui: &'a Ui<'a>,
     phase: &'static str,
     why: String,
     /// The machine is meant although it is no node.
@@ -161,9 +159,7 @@ impl Attempt<'_> {
         self.phase = "recovering an interrupted run";
         self.why = "a run was cut off".to_owned();
         let opened = BootRoot::prepare(path, RootAccess::Write)?;
-        let lock = transaction::acquire_lock(&root)?;
-        recover_first(&root, self.runner, &lock)?;
-        drop((lock, root));
+        drop(Opening::of(self.ui, root, &Needs::FIRST_BOOT_RECOVERY)?.begin()?);
         opened.give_back();
         Ok(FirstBootResult::ended("recovered", &self.why, None))
     }
@@ -190,21 +186,21 @@ impl Attempt<'_> {
                 Some(runtime::path(runtime::GIVEN).display().to_string()),
                 None,
             ),
-            _ => at_hand::choose(&root, self.runner, parameters, facts.recorded)?,
+            _ => at_hand::choose(&root, self.ui.runner, parameters, facts.recorded)?,
         };
         if argument.is_none() && reason == WorkReason::FirstBoot {
             let why = "a first boot without a config, and none is at hand";
             return Ok(FirstBootResult::ended("nothing", why, None));
         }
-        machine::expect_node(&root, self.not_a_node)?;
+        let needs = Needs::FIRST_BOOT.meant(self.not_a_node);
+        needs.expect_root(&root)?;
         let opened = BootRoot::prepare(path, RootAccess::Write)?;
-        let lock = transaction::acquire_lock(&root)?;
-        recover_first(&root, self.runner, &lock)?;
+        let change = Opening::of(self.ui, root, &needs)?.begin()?;
         self.phase = "reading the config and the root";
         let first = facts.never_booted && !facts.recorded;
         let asked = (argument.as_deref(), deadline, parameters.allow);
-        let name = self.transact(root, asked, first, &lock)?;
-        drop(lock);
+        let name = self.transact(&change, asked, first)?;
+        drop(change);
         opened.give_back();
         if reason == WorkReason::Given {
             // It holds secrets, and the node has it now.
@@ -216,13 +212,12 @@ impl Attempt<'_> {
     /// The same transaction as `apply`, without a question.
     fn transact(
         &mut self,
-        root: Root,
+        change: &NodeChange<'_>,
         (argument, timeout, accepted): (Option<&str>, Duration, Accepted),
         first: bool,
-        lock: &transaction::Lock,
     ) -> Result<String> {
-        let started = now();
-        let mut session = Session::in_boot(root, self.runner, argument, timeout, first)?;
+        let root = change.root.again()?;
+        let mut session = Session::in_boot(root, change.runner(), argument, timeout, first)?;
         let name = session.chosen.config.name.clone();
         self.phase = "planning";
         let plan = session.plan_files(&PlanRequest {
@@ -244,17 +239,14 @@ impl Attempt<'_> {
             );
         }
         self.phase = "applying";
-        lock.keep_parents();
+        change.lock().keep_parents();
         if !plan.is_empty() {
             let work = super::work::RunWork {
-                root: &session.root,
-                runner: session.runner,
-                lock,
+                change,
                 node: &session.node,
                 plan: &plan,
                 config: session.config_ref(),
                 undoes: None,
-                started,
                 // The mounts are given back afterwards.
                 more: &[Capability::CAP_SYS_ADMIN],
                 jobs: &[],

@@ -8,14 +8,13 @@ pub(super) mod since;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::access::{self, AccessNeed};
+use super::node_change::{Needs, NodeChange, Opening, is_held};
 use super::session::open_root;
-use super::trial::wait_for_lock;
-use super::{Output, RecordArgs, machine};
+use super::{Output, RecordArgs};
 use crate::cli::ui::Ui;
 use crate::command::CommandRunner;
 use crate::error::ExitCode;
@@ -34,16 +33,13 @@ use crate::report;
 use crate::report::history::RecordDocument;
 use crate::root::{Root, RootPath, hex};
 use crate::time::now;
-use crate::transaction::{self, Lock, LockError, RecorderFile, RecorderWrite};
+use crate::transaction::{self, Lock, RecorderFile, RecorderWrite};
 use facts::{MAX_LISTED, Observer};
 
 /// Space that stays free on `/boot`: the next kernel needs it.
 const BOOT_RESERVE: u64 = 16 << 20;
 /// So many files read anew are worth writing the known digests without a snapshot.
 const MANY_READ: usize = 64;
-
-/// Time for another holder of the lock at the end of a boot.
-const LET_OTHERS_END: Duration = Duration::from_secs(10);
 
 /// Runs `record`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
@@ -54,8 +50,6 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
         log::info!("{error}");
     }
     let root = open_root(ui)?;
-    machine::expect_system(&root)?;
-    access::expect_access(&root, AccessNeed::Write)?;
     let event = match args.at_boot {
         true => Event::Boot,
         false => Event::ByHand,
@@ -65,27 +59,24 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
             "this root does not run: there is no /proc below it. Leave --at-boot out to record its facts"
         );
     }
-    // The guard of a trial that went back has it for some seconds.
-    let patience = match event {
-        Event::Boot => LET_OTHERS_END,
-        _ => Duration::ZERO,
+    let needs = match event {
+        Event::Boot => &Needs::RECORD_BOOT,
+        _ => &Needs::RECORD,
     };
-    let lock = match wait_for_lock(&root, patience) {
-        Ok(lock) => lock,
-        Err(LockError::Held(run)) if event == Event::Boot => {
-            log::warn!(
-                "another run holds the lock ({run}) and records its end; nothing was recorded"
-            );
+    let change = match Opening::of(ui, root, needs).and_then(Opening::begin) {
+        Ok(change) => change,
+        Err(error) if event == Event::Boot && is_held(&error) => {
+            log::warn!("{error:#}. That run records its end; nothing was recorded");
             return Ok(ExitCode::Done);
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     let request = SnapshotRequest {
         event,
         run: None,
         config: None,
     };
-    let mut taken = take(&root, ui.runner, &lock, &request)?;
+    let mut taken = take(&change, &request)?;
     taken.milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let text = match ui.output {
         Output::Json => report::history::record_json(&taken)?,
@@ -98,13 +89,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
 
 /// Records the end of a run that changed the node, if the recorder has been set up. A failure is a warning: the run is
 /// done.
-pub(super) fn record_run(
-    root: &Root,
-    runner: &dyn CommandRunner,
-    lock: &Lock,
-    event: Event,
-    config: &str,
-) {
+pub(super) fn record_run(change: &NodeChange<'_>, event: Event, config: &str) {
+    let root = &change.root;
     if !is_set_up(root) {
         return;
     }
@@ -114,7 +100,7 @@ pub(super) fn record_run(
         run: run.map(|run| run.id).filter(|id| !id.is_empty()),
         config: Some(config.to_owned()),
     };
-    if let Err(error) = take(root, runner, lock, &request) {
+    if let Err(error) = take(change, &request) {
         log::warn!("the run is done, but no snapshot of it was recorded: {error:#}");
     }
 }
@@ -191,12 +177,8 @@ fn new_key() -> Result<(Key, RecorderFile)> {
 }
 
 /// Takes a snapshot, and writes what is new in it.
-fn take(
-    root: &Root,
-    runner: &dyn CommandRunner,
-    lock: &Lock,
-    request: &SnapshotRequest,
-) -> Result<RecordDocument> {
+fn take(change: &NodeChange<'_>, request: &SnapshotRequest) -> Result<RecordDocument> {
+    let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
     let shelf = shelf.context("reading the recorder's snapshots")?;
     let mut write = RecorderWrite::default();

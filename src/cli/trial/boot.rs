@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::{has_leftovers, revert, sweep_leftovers};
+use crate::cli::node_change::{Needs, Opening};
 use crate::cli::ui::Ui;
 use crate::grub::CounterState;
 use crate::node::Host;
@@ -10,7 +11,6 @@ use crate::node::boot::BootIdentity;
 use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::root::Root;
-use crate::transaction;
 use crate::trial::store::{read_trial, store_trial};
 use crate::trial::{BootStep, Phase, Place, Trial, judge_boot};
 
@@ -22,7 +22,7 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
     if !root.is_live() || read_trial(root)?.is_none() && !has_leftovers(root) {
         return Ok(());
     }
-    let lock = transaction::acquire_lock(root)?;
+    let change = Opening::of(ui, root.again()?, &Needs::GUARD)?.begin()?;
     let Some(trial) = read_trial(root)? else {
         sweep_leftovers(root);
         return Ok(());
@@ -57,13 +57,13 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
         BootStep::RevertFiles(why) => {
             log::warn!("the trial of {} goes back: {why}", trial.what);
             let trial = Trial { boot, ..trial };
-            revert::revert_files_at_boot(ui, root, &lock, trial, &why, early)?;
+            revert::revert_files_at_boot(&change, trial, &why, early)?;
         }
         // The files of the old deployment are those of the change.
         BootStep::Revert(why) if early && place == Place::Old => {
             log::warn!("the trial of {} goes back: {why}", trial.what);
             let trial = Trial { boot, ..trial };
-            revert::revert_files_before_guard(ui, root, &lock, trial, &why)?;
+            revert::revert_files_before_guard(&change, trial, &why)?;
         }
         BootStep::Revert(why) => {
             log::warn!("the trial of {} goes back: {why}", trial.what);

@@ -1,13 +1,10 @@
 //! `confirm`: the change stays.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::{end_checkpoint, remove_reserve, revert, stop_guard, wait_for_lock};
-use crate::cli::access::{self, AccessNeed};
+use super::{end_checkpoint, remove_reserve, revert, stop_guard};
 use crate::cli::events;
-use crate::cli::own_state::expect_known_state;
+use crate::cli::node_change::{Needs, NodeChange, Opening};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::cli::{ConfirmArgs, Output};
@@ -21,19 +18,15 @@ use crate::report::events::NodeEvent;
 use crate::root::Root;
 use crate::sys::runtime;
 use crate::time::now;
-use crate::transaction::{self, Lock};
+use crate::transaction;
 use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, VERSION};
-
-/// Time for another holder of the lock.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs `confirm`.
 pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     let login = observe_session();
     let root = open_root(ui)?;
-    access::expect_access(&root, AccessNeed::Write)?;
-    expect_known_state(&root)?;
+    Needs::CONFIRM.expect_root(&root)?;
     if !root.is_live() {
         bail!(
             "a trial is confirmed on the node that runs; with --root it can be taken back: {}",
@@ -43,15 +36,16 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     if read_trial(&root)?.is_none() {
         return Err(no_trial(&root)?);
     }
-    let lock = wait_for_lock(&root, PATIENCE)?;
-    let Some(trial) = read_trial(&root)? else {
-        return Err(no_trial(&root)?);
+    let change = Opening::of(ui, root, &Needs::CONFIRM)?.begin()?;
+    let root = &change.root;
+    let Some(trial) = read_trial(root)? else {
+        return Err(no_trial(root)?);
     };
     let Phase::Waiting { since, .. } = trial.phase else {
         bail!("{}", not_waiting(&trial));
     };
-    let deployment = Host::observe(&root)?.deployment;
-    let boot = BootIdentity::observe(&root, deployment, ui.runner)
+    let deployment = Host::observe(root)?.deployment;
+    let boot = BootIdentity::observe(root, deployment, ui.runner)
         .context("the kernel tells no boot id")?;
     if !boot.is_same(&trial.boot) {
         bail!(
@@ -69,10 +63,10 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     };
     // First: NetworkManager must never take a confirmed change back. The guard still would.
     end_checkpoint(ui.runner, &trial);
-    let result = confirm_trial(&root, &lock, &trial, by)?;
+    let result = confirm_trial(&change, &trial, by)?;
     // With the lock: the guard of a trial that begins now must not be stopped.
     stop_guard(ui.runner);
-    drop(lock);
+    drop(change);
     let text = match ui.output {
         Output::Json => report::trial::result_json(&result)?,
         Output::Text => report::trial::ended(&result),
@@ -83,11 +77,11 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
 
 /// Confirms a trial: the boot loader first, so that no later boot goes back; then the commit point.
 pub(in crate::cli) fn confirm_trial(
-    root: &Root,
-    lock: &Lock,
+    change: &NodeChange<'_>,
     trial: &Trial,
     by: String,
 ) -> Result<TrialResult> {
+    let (root, lock) = (&change.root, change.lock());
     if trial.system.is_some() {
         super::disarm_boot_counter(root, lock)
             .context("the boot loader would still go back; nothing is confirmed")?;

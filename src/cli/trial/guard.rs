@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail};
 
 use super::confirm::confirm_trial;
 use super::{announce_waiting, boot, end_checkpoint, end_guards, remove_reserve, revert, way_back};
+use crate::cli::node_change::{Needs, NodeChange, Opening, is_held};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::command::{systemctl, wall};
@@ -20,7 +21,7 @@ use crate::report::trial_notice;
 use crate::root::Root;
 use crate::staging::state;
 use crate::sys::notify::{NotifyState, notify_manager};
-use crate::transaction::{self, Lock, LockError};
+use crate::transaction;
 use crate::trial::store::{read_trial, store_trial};
 use crate::trial::{GuardScene, GuardStep, Phase, Place, Trial, judge_guard};
 
@@ -57,9 +58,9 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
         match guard.look() {
             Ok(Look::Ended) => {
                 // With the lock: another trial may begin now.
-                let held = transaction::acquire_lock(&root);
+                let held = begin(ui, &root);
                 let is_next = !matches!(read_trial(&root), Ok(None));
-                if is_next || matches!(held, Err(LockError::Held(_))) {
+                if is_next || matches!(held, Ok(None)) {
                     thread::sleep(LOOK_AGAIN);
                     continue;
                 }
@@ -153,7 +154,7 @@ impl Guard<'_> {
                 Ok(Look::Wait)
             }
             GuardStep::BeginWaiting => {
-                let Some(_lock) = lock(root)? else {
+                let Some(_change) = begin(ui, root)? else {
                     return Ok(Look::Wait);
                 };
                 if read_trial(root)?.as_ref() != Some(&trial) {
@@ -210,7 +211,7 @@ impl Guard<'_> {
         {
             return Ok(());
         }
-        let Some(lock) = lock(self.root)? else {
+        let Some(change) = begin(self.ui, self.root)? else {
             return Ok(());
         };
         if read_trial(self.root)?.as_ref() == Some(trial) {
@@ -218,7 +219,7 @@ impl Guard<'_> {
             let by = format!("confirmed by probes ({})", names.join(", "));
             // First: NetworkManager must never take a confirmed change back. This guard still would.
             end_checkpoint(self.ui.runner, trial);
-            let result = confirm_trial(self.root, &lock, trial, by)?;
+            let result = confirm_trial(&change, trial, by)?;
             log::warn!("{}", result.words());
         }
         Ok(())
@@ -241,7 +242,7 @@ impl Guard<'_> {
 }
 
 fn take_back(ui: &Ui<'_>, root: &Root, seen: &Trial, why: &str) -> Result<Look> {
-    let Some(lock) = lock(root)? else {
+    let Some(change) = begin(ui, root)? else {
         return Ok(Look::Wait);
     };
     // A confirmation may have come first.
@@ -249,16 +250,16 @@ fn take_back(ui: &Ui<'_>, root: &Root, seen: &Trial, why: &str) -> Result<Look> 
         return Ok(Look::Wait);
     }
     log::warn!("the trial of {} goes back: {why}", seen.what);
-    revert::revert(ui, root, &lock, seen.clone(), why)?;
+    revert::revert(&change, seen.clone(), why)?;
     Ok(Look::Wait)
 }
 
-/// Takes the lock; `None` while another run has it.
-fn lock(root: &Root) -> Result<Option<Lock>> {
-    match transaction::acquire_lock(root) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(LockError::Held(_)) => Ok(None),
-        Err(error) => Err(error.into()),
+/// Begins a change; `None` while another run has the lock.
+fn begin<'a>(ui: &'a Ui<'a>, root: &Root) -> Result<Option<NodeChange<'a>>> {
+    match Opening::of(ui, root.again()?, &Needs::GUARD) {
+        Ok(opening) => opening.begin().map(Some),
+        Err(error) if is_held(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

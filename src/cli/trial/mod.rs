@@ -11,10 +11,11 @@ mod revert;
 
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::node_change::{Needs, NodeChange, Opening};
 use super::{Output, TryArgs};
 use crate::cli::events;
 use crate::cli::ui::Ui;
@@ -47,10 +48,11 @@ use crate::sys::runtime;
 use crate::sys::signals::{self, SignalAnswer};
 use crate::time::now;
 use crate::transaction::place::{self, Placement};
-use crate::transaction::{self, Lock, LockError, Pending, open_store};
+use crate::transaction::{self, Lock, Pending, open_store};
 use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::trial::{
     Phase, Place, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION,
+    duration_words,
 };
 
 /// Capabilities that a trial needs after the files are in place: for the boot loader, services, the reboot.
@@ -80,6 +82,8 @@ const KEPT_RUNNING: [&str; 11] = [
     "crio.service",
     "kubelet.service",
 ];
+/// Time for the guard to take a change back, with every service that reads the old files.
+const LET_GUARD_END: Duration = Duration::from_secs(10 * 60);
 /// Pause between two looks at a trial.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Seconds after the guard at which NetworkManager goes back by itself.
@@ -90,20 +94,6 @@ const LEFTOVERS: [&str; 2] = [paths::TRIAL_RESERVE, paths::GUARD_PROGRAM_KEPT];
 const ASKED: &str = "rollback was asked for";
 /// Least size of the space that is kept for the way back, in bytes.
 const RESERVE: u64 = 4 << 20;
-
-/// Pause between two attempts.
-const ASK_LOCK_AGAIN: Duration = Duration::from_millis(100);
-
-/// Takes the lock. The command that makes a trial and the guard have it for some time; to end a trial must not fail for that.
-pub(super) fn wait_for_lock(root: &Root, patience: Duration) -> Result<Lock, LockError> {
-    let until = Instant::now() + patience;
-    loop {
-        match transaction::acquire_lock(root) {
-            Err(LockError::Held(_)) if Instant::now() < until => thread::sleep(ASK_LOCK_AGAIN),
-            other => return other,
-        }
-    }
-}
 
 /// The way back of a trial with another operating system, as the command that completes a boot finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,11 +220,11 @@ impl<'a> TrialRequest<'a> {
 /// The change failed: what is left of a trial goes back first. Returns the error of the command.
 pub(super) fn fail(
     tried: Option<RunningTrial<'_>>,
-    lock: Lock,
+    change: NodeChange<'_>,
     error: anyhow::Error,
 ) -> anyhow::Error {
     match tried {
-        Some(tried) => tried.fail(lock, error),
+        Some(tried) => tried.fail(change, error),
         None => error,
     }
 }
@@ -242,11 +232,11 @@ pub(super) fn fail(
 /// An error came after the change was made: a trial goes back for it. Returns the error of the command.
 pub(super) fn refuse(
     tried: Option<RunningTrial<'_>>,
-    lock: Lock,
+    change: NodeChange<'_>,
     error: anyhow::Error,
 ) -> anyhow::Error {
     match tried {
-        Some(tried) => tried.refuse(lock, &format!("{error:#}")),
+        Some(tried) => tried.refuse(change, &format!("{error:#}")),
         None => error,
     }
 }
@@ -265,11 +255,10 @@ impl<'a> RunningTrial<'a> {
     /// # Errors
     /// The guard cannot be started; nothing was changed.
     pub(super) fn begin(
-        ui: &'a Ui<'a>,
-        root: &Root,
-        lock: &Lock,
+        change: &NodeChange<'a>,
         request: TrialRequest<'_>,
     ) -> Result<Option<Self>> {
+        let (ui, root) = (change.ui, &change.root);
         let Some(window) = request.args.window else {
             return Ok(None);
         };
@@ -316,7 +305,7 @@ impl<'a> RunningTrial<'a> {
         let begun = running
             .reserve(request.old_bytes)
             .and_then(|()| Ok(store_trial(root, &running.trial)?))
-            .and_then(|()| start_guard(root, ui.runner, lock));
+            .and_then(|()| start_guard(change));
         if let Err(error) = begun {
             running.forget(None);
             bail!("the trial cannot be guarded: {error:#}. Nothing was changed");
@@ -351,7 +340,7 @@ impl<'a> RunningTrial<'a> {
     }
 
     /// The change failed. If it left something behind, the guard takes that back, and this waits for it.
-    fn fail(self, lock: Lock, error: anyhow::Error) -> anyhow::Error {
+    fn fail(self, change: NodeChange<'_>, error: anyhow::Error) -> anyhow::Error {
         let is_incomplete = matches!(
             error.downcast_ref::<RunError>(),
             Some(RunError::Incomplete(_))
@@ -372,7 +361,7 @@ impl<'a> RunningTrial<'a> {
             }
             return error;
         }
-        match self.give_back(lock, &format!("{error:#}")) {
+        match self.give_back(change, &format!("{error:#}")) {
             Ok(result) => gone_back(&result, &format!("{error:#}")),
             Err(second) => error.context(format!("{second:#}")),
         }
@@ -399,7 +388,7 @@ impl<'a> RunningTrial<'a> {
     }
 
     /// Lets the guard take the change back, and waits for it.
-    fn give_back(&self, lock: Lock, why: &str) -> Result<TrialResult> {
+    fn give_back(&self, change: NodeChange<'_>, why: &str) -> Result<TrialResult> {
         let phase = Phase::Reverting {
             why: why.to_owned(),
         };
@@ -414,20 +403,24 @@ impl<'a> RunningTrial<'a> {
             }
             log::warn!("{error}");
         }
-        drop(lock);
-        self.watch()
+        drop(change);
+        self.watch("Taking the trial back", LET_GUARD_END)
     }
 
     /// The change must not stay, for a reason that was found after it was made.
-    pub(super) fn refuse(self, lock: Lock, why: &str) -> anyhow::Error {
-        match self.give_back(lock, why) {
+    pub(super) fn refuse(self, change: NodeChange<'_>, why: &str) -> anyhow::Error {
+        match self.give_back(change, why) {
             Ok(result) => gone_back(&result, why),
             Err(error) => error,
         }
     }
 
     /// The change is in place: the time for a confirmation begins.
-    pub(super) fn wait_for_confirmation(mut self, lock: Lock, code: ExitCode) -> Result<ExitCode> {
+    pub(super) fn wait_for_confirmation(
+        mut self,
+        change: NodeChange<'_>,
+        code: ExitCode,
+    ) -> Result<ExitCode> {
         let since = milliseconds_since_boot();
         let phase = Phase::Waiting {
             since,
@@ -438,7 +431,7 @@ impl<'a> RunningTrial<'a> {
             ..self.trial.clone()
         };
         if let Err(error) = store_trial(&self.root, &waiting) {
-            return Err(self.refuse(lock, &error.to_string()));
+            return Err(self.refuse(change, &error.to_string()));
         }
         self.trial = waiting;
         if let Some(checkpoint) = &self.trial.checkpoint {
@@ -455,16 +448,21 @@ impl<'a> RunningTrial<'a> {
         }
         announce_waiting(&self.trial);
         self.say(&report::trial::waiting(&self.trial));
-        drop(lock);
+        drop(change);
         if self.detach {
             return Ok(code);
         }
-        let result = self.watch()?;
+        let window = Duration::from_secs(self.trial.window);
+        let result = self.watch("Waiting for a confirmation", window + LET_GUARD_END)?;
         self.end(&result, code)
     }
 
     /// The change is staged: the boot loader is prepared, and the node reboots.
-    pub(super) fn reboot(mut self, lock: Lock, ignore_quorum: bool) -> Result<ExitCode> {
+    pub(super) fn reboot(
+        mut self,
+        change: NodeChange<'_>,
+        ignore_quorum: bool,
+    ) -> Result<ExitCode> {
         let phase = Phase::AwaitingBoot {
             until: milliseconds_since_boot()
                 + u64::try_from(REBOOT_LIMIT.as_millis()).unwrap_or_default(),
@@ -474,16 +472,16 @@ impl<'a> RunningTrial<'a> {
             ..self.trial.clone()
         };
         if let Err(error) = store_trial(&self.root, &awaiting) {
-            return Err(self.refuse(lock, &error.to_string()));
+            return Err(self.refuse(change, &error.to_string()));
         }
         self.trial = awaiting;
-        if let Err(error) = self.prepare_boot(&lock) {
+        if let Err(error) = self.prepare_boot(change.lock()) {
             let why = format!("the trial boot cannot be prepared: {error:#}");
-            return Err(self.refuse(lock, &why));
+            return Err(self.refuse(change, &why));
         }
         self.say(&report::trial::rebooting(&self.trial));
         if let Err(error) = deployments::reboot_node(&self.root, self.ui.runner, ignore_quorum) {
-            return Err(self.refuse(lock, &format!("{error:#}")));
+            return Err(self.refuse(change, &format!("{error:#}")));
         }
         Ok(ExitCode::Done)
     }
@@ -506,12 +504,12 @@ impl<'a> RunningTrial<'a> {
         }
     }
 
-    /// Watches the trial until its end.
-    fn watch(&self) -> Result<TrialResult> {
+    /// Watches the trial until its end, for `limit` at most; `what` is shown meanwhile.
+    fn watch(&self, what: &str, limit: Duration) -> Result<TrialResult> {
         signals::answer(SignalAnswer::TrialGoesOn);
-        let window = Duration::from_secs(self.trial.window);
-        let _phase = progress::begin(Work::new("Waiting for a confirmation").within(window));
-        loop {
+        let _phase = progress::begin(Work::new(what).within(limit));
+        // Looks are counted: a clock that jumps does not end it.
+        for _ in 0..limit.as_millis() / LOOK_AGAIN.as_millis() {
             thread::sleep(LOOK_AGAIN);
             if read_trial(&self.root)?.is_some_and(|trial| trial.id == self.trial.id) {
                 continue;
@@ -519,6 +517,28 @@ impl<'a> RunningTrial<'a> {
             let result = read_result(&self.root)?.filter(|result| result.id == self.trial.id);
             return result.context("the trial was ended by hand: its file is gone");
         }
+        Err(self.unguarded(limit))
+    }
+
+    /// The error where the guard did not end the trial in time: another process works on this root, or the guard does not.
+    fn unguarded(&self, limit: Duration) -> anyhow::Error {
+        let late = format!(
+            "its guard did not take the trial of {} back within {}",
+            self.trial.what,
+            duration_words(limit.as_secs())
+        );
+        let again = mco_rescue("rollback");
+        let root = self.root.again().map_err(anyhow::Error::from);
+        let held = root.and_then(|root| Opening::of(self.ui, root, &Needs::GUARD).map(drop));
+        let said = match held {
+            Err(error) => format!("{late}: {error:#}. Next: {again}"),
+            Ok(()) => format!(
+                "{late}, although no other run holds the lock. See why: journalctl -b -u {}. Next: systemctl stop {}; then {again}",
+                guard_unit::UNITS[0],
+                guard_unit::UNITS.join(" "),
+            ),
+        };
+        RunError::Incomplete(said).into()
     }
 
     fn end(&self, result: &TrialResult, code: ExitCode) -> Result<ExitCode> {
@@ -569,7 +589,8 @@ fn list_jobs_back(runner: &dyn CommandRunner, request: &TrialRequest<'_>) -> Vec
 ///
 /// # Errors
 /// The trial cannot be read or taken back.
-pub(super) fn take_back_now(ui: &Ui<'_>, root: &Root, lock: Lock) -> Result<Option<ExitCode>> {
+pub(super) fn take_back_now(change: NodeChange<'_>) -> Result<Option<ExitCode>> {
+    let (ui, root) = (change.ui, &change.root);
     let Some(trial) = read_trial(root)? else {
         return Ok(None);
     };
@@ -582,7 +603,7 @@ pub(super) fn take_back_now(ui: &Ui<'_>, root: &Root, lock: Lock) -> Result<Opti
     };
     ui.confirm(&question)?;
     if !root.is_live() {
-        let Some(result) = revert::revert_on_disk(ui, root, &lock, trial, ASKED)? else {
+        let Some(result) = revert::revert_on_disk(&change, trial, ASKED)? else {
             report::print_result(report::trial::goes_back_at_boot().as_bytes());
             return Ok(Some(ExitCode::Done));
         };
@@ -599,18 +620,18 @@ pub(super) fn take_back_now(ui: &Ui<'_>, root: &Root, lock: Lock) -> Result<Opti
         true => Ok(()),
         false => {
             stop_guard(ui.runner);
-            start_guard(root, ui.runner, &lock)
+            start_guard(&change)
         }
     };
     let result = match guarded {
-        Ok(()) => running.give_back(lock, ASKED)?,
+        Ok(()) => running.give_back(change, ASKED)?,
         // Then nothing is left but this command.
         Err(error) => {
             log::warn!(
                 "no guard can be started: {error:#}. This command takes the trial back itself"
             );
-            revert::revert(ui, root, &lock, running.trial, ASKED)?;
-            let result = read_result(root)?;
+            revert::revert(&change, running.trial, ASKED)?;
+            let result = read_result(&change.root)?;
             result.context("the end of the trial was not kept")?
         }
     };
@@ -672,13 +693,13 @@ fn require_units(root: &Root) -> Result<()> {
 }
 
 /// Starts the guard, outside of this login, with a copy of the program; and the timer that looks after it.
-fn start_guard(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
-    let program = copy_program(root, lock)?;
+fn start_guard(change: &NodeChange<'_>) -> Result<()> {
+    let program = copy_program(&change.root, change.lock())?;
     for line in [
         guard_unit::start_guard(&program),
         guard_unit::start_second_guard(&program),
     ] {
-        let answer = runner.run(&line)?;
+        let answer = change.runner().run(&line)?;
         if answer.status != Some(0) {
             bail!("{}: {}", line.program, answer.stderr.trim());
         }

@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail};
 
 use super::{LATER, remove_reserve};
 use crate::cli::events;
+use crate::cli::node_change::NodeChange;
 use crate::cli::recover::undo_interrupted;
-use crate::cli::rollback::{TakeBack, TakingBack};
+use crate::cli::taking_back::{TakeBack, TakingBack};
 use crate::cli::ui::Ui;
 use crate::command::job::{self, Job};
 use crate::command::network_manager::{self, RolledBack};
@@ -28,7 +29,7 @@ use crate::staging::{pins, state};
 use crate::sys::{kernel, runtime};
 use crate::systemd::changed::is_read_by_manager;
 use crate::time::now;
-use crate::transaction::{self, Lock, id_order};
+use crate::transaction::{self, id_order};
 use crate::trial::store::{end_trial, read_result, store_trial};
 use crate::trial::{Phase, Place, Trial, TrialOutcome, TrialResult, VERSION};
 
@@ -66,14 +67,15 @@ pub(super) fn end_boot_guards(trial: &Trial) {
 }
 
 /// Takes the change back: files, services, deployment; then, where it takes a boot, reboots.
-pub(super) fn revert(ui: &Ui<'_>, root: &Root, lock: &Lock, trial: Trial, why: &str) -> Result<()> {
+pub(super) fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
+    let (ui, root) = (change.ui, &change.root);
     let trial = begin_reverting(root, trial, why)?;
     let deployment = Host::observe(root)?.deployment;
     match trial.place(deployment.as_deref()) {
         Place::Same => {
-            let left = take_files_back(ui, root, lock, &trial, !trial.booted)?;
+            let left = take_files_back(change, &trial, !trial.booted)?;
             if !trial.booted {
-                return finish(ui, root, lock, &trial, why, &left);
+                return finish(change, &trial, why, &left);
             }
             // The next boot ends the trial, so that its logins show that.
             let rest = Trial {
@@ -86,9 +88,9 @@ pub(super) fn revert(ui: &Ui<'_>, root: &Root, lock: &Lock, trial: Trial, why: &
         Place::Old => {
             wait_for_completion(root, &trial)?;
             go_back(ui, root, &trial)?;
-            let left = take_files_back(ui, root, lock, &trial, true)?;
+            let left = take_files_back(change, &trial, true)?;
             state::forget_awaited(root)?;
-            finish(ui, root, lock, &trial, why, &left)
+            finish(change, &trial, why, &left)
         }
         Place::New => {
             if let Err(error) = go_back(ui, root, &trial) {
@@ -117,37 +119,33 @@ fn enter_old(ui: &Ui<'_>, root: &Root, trial: &Trial) -> Result<()> {
 
 /// Takes the files back at a boot, before anything reads them.
 pub(super) fn revert_files_at_boot(
-    ui: &Ui<'_>,
-    root: &Root,
-    lock: &Lock,
+    change: &NodeChange<'_>,
     trial: Trial,
     why: &str,
     early: bool,
 ) -> Result<()> {
-    let trial = begin_reverting(root, trial, why)?;
-    let left = take_files_back(ui, root, lock, &trial, !early)?;
+    let trial = begin_reverting(&change.root, trial, why)?;
+    let left = take_files_back(change, &trial, !early)?;
     if early {
-        boot_with_old_units(ui);
+        boot_with_old_units(change.ui);
     }
-    finish(ui, root, lock, &trial, why, &left)
+    finish(change, &trial, why, &left)
 }
 
 /// Takes the files of the old deployment back at a boot into it, before anything reads them; the guard does the rest.
 pub(super) fn revert_files_before_guard(
-    ui: &Ui<'_>,
-    root: &Root,
-    lock: &Lock,
+    change: &NodeChange<'_>,
     trial: Trial,
     why: &str,
 ) -> Result<()> {
-    let trial = begin_reverting(root, trial, why)?;
-    let left = take_files_back(ui, root, lock, &trial, false)?;
+    let trial = begin_reverting(&change.root, trial, why)?;
+    let left = take_files_back(change, &trial, false)?;
     for words in &left.files {
         log::warn!("not restored: {words}");
     }
     // The files are those from before: the command that completes a boot has nothing to bring back.
-    state::forget_awaited(root)?;
-    boot_with_old_units(ui);
+    state::forget_awaited(&change.root)?;
+    boot_with_old_units(change.ui);
     Ok(())
 }
 
@@ -163,18 +161,17 @@ fn boot_with_old_units(ui: &Ui<'_>) {
 /// Takes the files back on the disk of a node that does not run. Returns `None` if an operating system is part of the trial:
 /// then the next boot takes it back.
 pub(super) fn revert_on_disk(
-    ui: &Ui<'_>,
-    root: &Root,
-    lock: &Lock,
+    change: &NodeChange<'_>,
     trial: Trial,
     why: &str,
 ) -> Result<Option<TrialResult>> {
+    let root = &change.root;
     let trial = begin_reverting(root, trial, why)?;
     if trial.system.is_some() {
         return Ok(None);
     }
-    let left = take_files_back(ui, root, lock, &trial, false)?;
-    finish(ui, root, lock, &trial, why, &left)?;
+    let left = take_files_back(change, &trial, false)?;
+    finish(change, &trial, why, &left)?;
     read_result(root).map_err(Into::into)
 }
 
@@ -212,18 +209,13 @@ struct LeftOver {
 }
 
 /// Takes the runs of the trial back, and makes the services read the old files. Returns what could not be done.
-fn take_files_back(
-    ui: &Ui<'_>,
-    root: &Root,
-    lock: &Lock,
-    trial: &Trial,
-    tells: bool,
-) -> Result<LeftOver> {
+fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Result<LeftOver> {
+    let (ui, root) = (change.ui, &change.root);
     // NetworkManager first: it writes connections anew, and the bytes of before come after it.
     if tells {
         roll_network_back(ui, trial);
     }
-    undo_interrupted(root, ui.runner, lock)?;
+    undo_interrupted(change)?;
     let mut left = LeftOver::default();
     let mut paths: Vec<RootPath> = Vec::new();
     let mut jobs: Vec<Job> = Vec::new();
@@ -257,7 +249,7 @@ fn take_files_back(
                     .push(format!("{}: {}", notice.subject, notice.message));
             }
         }
-        back.carry_out(root, ui.runner, lock, now(), &[])?;
+        back.carry_out(change, &[])?;
     }
     if tells {
         left.jobs = tell_services(ui, trial, &paths, jobs);
@@ -309,14 +301,8 @@ fn wait_for_completion(root: &Root, trial: &Trial) -> Result<()> {
 }
 
 /// Everything is back: the result is kept, and the trial ends.
-fn finish(
-    ui: &Ui<'_>,
-    root: &Root,
-    lock: &Lock,
-    trial: &Trial,
-    why: &str,
-    left: &LeftOver,
-) -> Result<()> {
+fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) -> Result<()> {
+    let (ui, root, lock) = (change.ui, &change.root, change.lock());
     if trial.system.is_some() {
         super::disarm_boot_counter(root, lock)?;
         let unpinned = pins::unpin_deployments(root, ui.runner, |one| {

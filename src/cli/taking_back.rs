@@ -1,0 +1,130 @@
+//! Taking one finished run back, through the same transaction: for `rollback`, `complete` and the end of a trial.
+
+use anyhow::{Context, Result};
+
+use super::evidence::NodeEvidence;
+use super::node_change::NodeChange;
+use super::work::RunWork;
+use crate::command::CommandRunner;
+use crate::command::job::Job;
+use crate::node::{self, Interest, NodeState};
+use crate::paths;
+use crate::plan::{
+    self, Allowed, ChangedSince, FinishedRun, Plan, PlanRequest, RollbackInputs, Task,
+};
+use crate::recorder::Event;
+use crate::root::{Root, RootPath};
+use crate::sys::privileges::Capability;
+use crate::transaction::journal::ConfigRef;
+
+/// The options of taking a run back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TakeBack<'a> {
+    /// The treatment of paths that were changed since.
+    pub changed: ChangedSince,
+    /// Guards that are passed over.
+    pub allowed: Allowed,
+    /// Older runs that are taken back after it, each with the node at its paths.
+    pub older: &'a [(FinishedRun, NodeState)],
+    /// Number of runs before it whose operating system never ran.
+    pub together: usize,
+    /// The jobs of the running system between files and records.
+    pub jobs: &'a [Job],
+    /// Capabilities that are needed after the run.
+    pub more: &'a [Capability],
+    /// The run that is taken back stays in the history, and this one comes before it: it can be taken back, too.
+    pub keeps_history: bool,
+}
+
+/// A finished run, and what taking it back takes.
+pub(super) struct TakingBack {
+    /// The run.
+    pub run: FinishedRun,
+    /// The node as the plan saw it.
+    node: NodeState,
+    /// The plan.
+    pub plan: Plan,
+    more: Vec<Capability>,
+    keeps_history: bool,
+}
+
+impl TakingBack {
+    /// Looks at the node and plans.
+    pub(super) fn prepare(
+        root: &Root,
+        runner: &dyn CommandRunner,
+        run: FinishedRun,
+        wanted: &TakeBack<'_>,
+    ) -> Result<Self> {
+        let node = observe_run(root, runner, &run)?;
+        let inputs = RollbackInputs {
+            run: &run,
+            node: &node,
+            changed: wanted.changed,
+            older: wanted.older,
+            together: wanted.together,
+            jobs: wanted.jobs,
+        };
+        let request = PlanRequest {
+            allowed: wanted.allowed,
+            ..PlanRequest::default()
+        };
+        let evidence = NodeEvidence::of_node(root, &node, runner);
+        let plan = plan::plan(&Task::Rollback(inputs), &request, &evidence)?;
+        Ok(Self {
+            run,
+            node,
+            plan,
+            more: wanted.more.to_vec(),
+            keeps_history: wanted.keeps_history,
+        })
+    }
+
+    /// Carries the plan out.
+    pub(super) fn carry_out(&self, change: &NodeChange<'_>, jobs: &[Job]) -> Result<()> {
+        let config = ConfigRef {
+            name: before(&self.run),
+            digest: String::new(),
+            origin: origin(&self.run),
+        };
+        let work = RunWork {
+            change,
+            node: &self.node,
+            plan: &self.plan,
+            config,
+            undoes: (!self.keeps_history).then(|| self.run.id.clone()),
+            more: &self.more,
+            jobs,
+        };
+        work.transact()?;
+        change.note_run(Event::Rollback, &self.run.config);
+        Ok(())
+    }
+}
+
+/// The name of what the node is in before a run.
+pub(super) fn before(run: &FinishedRun) -> String {
+    format!("(before {})", run.config)
+}
+
+/// Where a run that is taken back comes from.
+pub(super) fn origin(run: &FinishedRun) -> String {
+    format!("the history: {}", run.objects)
+}
+
+/// Looks at the node at the paths of a run.
+pub(super) fn observe_run(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    run: &FinishedRun,
+) -> Result<NodeState> {
+    let paths = run.steps.iter().map(|(step, _)| step.path().clone());
+    let exchanged = run.steps.iter().filter(|(step, _)| step.exchanges());
+    let exchanged = exchanged.map(|(step, _)| step.path().clone());
+    let interest = Interest {
+        paths: paths.chain([RootPath::fixed(paths::STATUS)]).collect(),
+        in_the_way: exchanged.collect(),
+        ..Interest::default()
+    };
+    node::observe(root, interest, runner).context("looking at the node")
+}

@@ -1,0 +1,120 @@
+//! `rollback --to` over several runs is one promise: what stops it says what went back, and the command that goes on.
+
+use serde_json::{Value, json};
+
+use crate::support::faults::{Traced, can_trace, duplicate, traced};
+use crate::support::mounts::{mount, with_mounts};
+use crate::support::{TestRoot, file, flat, machine_config};
+
+const WATCHED: &str = "renameat,renameat2,fsync,syncfs,linkat,unlinkat,write";
+
+fn config(letter: char) -> Value {
+    let files: Vec<Value> = (0..3)
+        .map(|n| file(&format!("/etc/series/{letter}{n}.conf"), 0o644, "new\n"))
+        .collect();
+    machine_config(
+        &format!("rendered-worker-{letter}"),
+        json!({"storage": {"files": files}}),
+    )
+}
+
+/// A root with three runs, and the ids of its history, the newest first.
+fn root() -> (TestRoot, Vec<String>) {
+    let root = TestRoot::new();
+    for letter in ['a', 'b', 'c'] {
+        root.apply(&config(letter));
+    }
+    let list = root.run(&["rollback", "--list", "--output", "json"]).json();
+    let runs = list["runs"].as_array().unwrap().iter();
+    let ids = runs.map(|run| run["id"].as_str().unwrap().to_owned());
+    (root, ids.collect())
+}
+
+/// The calls of a name that come after the first run has gone back, as numbers among the calls of that name.
+fn after_the_first(clean: &Traced, name: &str) -> Vec<usize> {
+    let mut is_after = false;
+    let (mut number, mut all) = (0, Vec::new());
+    for call in &clean.calls {
+        number += usize::from(call.name == name);
+        if call.name == name && is_after {
+            all.push(number);
+        }
+        // The mark of the run goes last.
+        is_after |= call.name == "unlinkat" && call.line.contains("\"committed\"");
+    }
+    all
+}
+
+fn says_how_far(run: &Traced, root: &TestRoot, ids: &[String]) {
+    let said = flat(&run.err);
+    assert_eq!(run.code, Some(5), "{said}");
+    assert!(said.contains("rendered-worker-c"), "{said}");
+    let (gone, _) = said.split_once(" went back, ").expect(&said);
+    assert!(gone.contains("rendered-worker-c"), "{said}");
+    for words in ["nothing was changed", "as it was before ("] {
+        assert!(!said.contains(words), "{words}: {said}");
+    }
+    let next = format!(
+        "mco-rescue rollback --to {} --root {}",
+        ids[2],
+        root.dir().display()
+    );
+    assert!(said.contains(&next), "{next}: {said}");
+    // The command that is printed goes on.
+    root.run(&["recover"]).ok();
+    root.run(&["rollback", "--yes", "--to", &ids[2]]).ok();
+    assert!(!root.exists("etc/series"));
+}
+
+#[test]
+fn an_error_or_a_signal_in_a_later_run_says_what_went_back() {
+    if !can_trace() {
+        return;
+    }
+    let (template, ids) = root();
+    let args = ["rollback", "--yes", "--to", &ids[2]];
+    let clean = traced(&duplicate(template.dir()), WATCHED, &[], &args);
+    assert_eq!(clean.code, Some(0), "{}", clean.err);
+    for (name, fault, nth) in [
+        ("renameat", "error=EIO", 1),
+        ("syncfs", "error=EIO", 0),
+        ("fsync", "error=EIO", 0),
+        ("linkat", "signal=TERM", 0),
+        ("renameat", "signal=TERM", 0),
+        ("syncfs", "signal=TERM", 1),
+    ] {
+        let places = after_the_first(&clean, name);
+        let Some(place) = places.get(nth) else {
+            continue;
+        };
+        let root = duplicate(template.dir());
+        let inject = format!("{name}:{fault}:when={place}");
+        let run = traced(&root, WATCHED, std::slice::from_ref(&inject), &args);
+        if run.code == Some(0) {
+            assert!(!root.exists("etc/series"), "{inject}");
+            continue;
+        }
+        says_how_far(&run, &root, &ids);
+    }
+}
+
+#[test]
+fn on_a_read_only_root_nothing_is_begun() {
+    with_mounts(|| {
+        let (root, ids) = root();
+        let dir = root.dir().to_str().unwrap();
+        mount(&["--bind", dir, dir]);
+        mount(&["-o", "remount,bind,ro", dir]);
+        let before = root.everything();
+        for args in [
+            &["rollback", "--yes"][..],
+            &["rollback", "--yes", "--to", &ids[2]],
+        ] {
+            let run = root.run(args).exits(1);
+            assert!(run.err().contains("read-only"), "{}", run.err());
+            assert!(run.err().contains("nothing was changed"), "{}", run.err());
+            assert!(!run.err().contains("recover"), "{}", run.err());
+        }
+        assert_eq!(root.everything(), before);
+    });
+}
