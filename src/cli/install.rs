@@ -81,13 +81,17 @@ fn install(ui: &Ui<'_>, meant: bool) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// The error of a command that may have put or removed a part. What it has put is whole.
+/// The error of a command that may have put or removed a part.
 fn go_on(error: anyhow::Error, command: &str) -> anyhow::Error {
     match error::exit_code(&error) {
-        ExitCode::Incomplete => anyhow::anyhow!(
-            "{error:#}. It ended before its end; what was done before stays. Next: {}",
-            mco_rescue(command)
-        ),
+        ExitCode::Incomplete => {
+            let said = format!("{error:#}");
+            anyhow::anyhow!(
+                "{}. Next: {}",
+                said.trim_end_matches('.'),
+                mco_rescue(command)
+            )
+        }
         _ => error,
     }
 }

@@ -300,7 +300,6 @@ fn a_root_without_a_record_is_told_what_to_give() {
 #[test]
 fn without_its_config_in_the_cache_no_change_is_noted() {
     let root = node();
-    std::fs::remove_dir_all(root.path("var/lib/mco-rescue/cache")).unwrap();
     root.write("var/lib/mco-rescue/cache", "in the way\n");
     let before = root.everything();
     let run = root.run(&["change", "mirror", SOURCE, AT]).exits(1);

@@ -270,7 +270,7 @@ fn what_the_config_is_in_charge_of_is_the_configs() {
 fn what_cannot_be_a_file_of_ours_is_named_and_nothing_else_is_lost() {
     let root = TestRoot::new();
     fs::create_dir_all(root.path(RECOVER)).unwrap();
-    let run = run(&root, &["install"]).exits(1);
+    let run = run(&root, &["install"]).exits(5);
     assert!(run.err().contains(&format!("/{RECOVER}")), "{}", run.err());
     assert!(root.exists(PROGRAM) && !root.exists(RECOVER_LINK));
     let left: Vec<String> = root.everything().into_keys().collect();
