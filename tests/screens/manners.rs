@@ -656,7 +656,8 @@ fn into_full(root: &TestRoot, args: &[&str]) -> Run {
 
 #[test]
 fn an_output_that_is_full_makes_no_error_of_what_was_done() {
-    let root = node();
+    let root = TestRoot::new();
+    root.apply(&config("rendered-worker-1", "1\n"));
     root.write("etc/kept.conf", "by hand\n");
     let kept = tempfile::tempdir().unwrap();
     let kept = kept.path().join("kept.yaml");
