@@ -16,6 +16,7 @@ use mco_rescue::text::{one_line, printable};
 static MEMORY: Memory = Memory;
 
 fn main() -> ExitCode {
+    limits::set_umask();
     let cli = parse();
     let level = match cli.verbose {
         0 => log::LevelFilter::Warn,

@@ -13,6 +13,7 @@ use super::deferred::at_once;
 use super::{Cli, CompletionsArgs, ManArgs, Shell};
 use crate::error::ExitCode;
 use crate::report;
+use crate::transaction;
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -116,20 +117,17 @@ fn shown(command: Command) -> Command {
 fn write_all(command: &Command, directory: &Path) -> Result<()> {
     let name = command.get_display_name().unwrap_or(NAME);
     let file = directory.join(format!("{name}.{SECTION}"));
-    write(&file, &page(command)?)
-        .with_context(|| format!("writing {}: give a directory that is there", file.display()))?;
+    let is_page = |beginning: &[u8]| beginning.starts_with(b".TH ");
+    transaction::write_readable_output(&file, &page(command)?, is_page).with_context(|| {
+        let file = file.display();
+        format!(
+            "writing {file}: give a directory that is there, without other files of these names"
+        )
+    })?;
     let below = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     below
         .into_iter()
         .try_for_each(|sub| write_all(sub, directory))
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a page for a package, not a path of a node"
-)]
-fn write(file: &Path, page: &[u8]) -> std::io::Result<()> {
-    std::fs::write(file, page)
 }
 
 /// In the parts of the generator, but for the end, to which it can give no titles.

@@ -1,9 +1,10 @@
-//! Limits of the process (`ulimit`), before and while something is changed.
+//! Limits of the process (`ulimit`) and its umask, before and while something is changed.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode, umask};
 
 /// As many open files as every run is content with.
 const FILES: u64 = 1024;
@@ -18,6 +19,11 @@ const SPARE: usize = 24;
     "only {0} files may be open at once, and a run needs {FEWEST_FILES}; nothing was changed. Raise the limit: ulimit -n {FILES}"
 )]
 pub struct TooFewFiles(u64);
+
+/// Makes new files independent of the caller's umask, those of the programs that are started too: others never write them.
+pub fn set_umask() {
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+}
 
 /// Raises the number of open files as far as it is needed and allowed.
 ///

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -32,17 +32,28 @@ pub fn path(name: &str) -> PathBuf {
     reason = "/run of the running system, never the node's root"
 )]
 pub fn write(name: &str, bytes: &[u8]) -> io::Result<()> {
-    let mut directory = fs::DirBuilder::new();
-    directory.recursive(true).mode(0o700).create(DIRECTORY)?;
+    make_directory(DIRECTORY)?;
     let begun = path(&format!(".{name}.new"));
+    write_file(&begun, bytes, 0o600)?;
+    fs::rename(&begun, path(name))
+}
+
+/// Writes a file at its place with this mode, whatever the umask is. A link is not followed.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system or the initramfs, never the node's root"
+)]
+fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
-        .mode(0o600)
-        .open(&begun)?;
-    file.write_all(bytes)?;
-    fs::rename(&begun, path(name))
+        .mode(mode)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    // An older one keeps its mode, and a new one has that of the umask.
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    file.write_all(bytes)
 }
 
 /// Writes a value as JSON.
@@ -100,20 +111,12 @@ pub const IGNITION_CONFIG: &str = "/usr/lib/ignition/user.ign";
     reason = "the initramfs itself, which is gone after the boot; never the node's root"
 )]
 pub fn write_ignition_config(bytes: Option<&[u8]>) -> io::Result<()> {
-    let path = PathBuf::from(IGNITION_CONFIG);
+    let path = Path::new(IGNITION_CONFIG);
     let Some(bytes) = bytes else {
         return fs::remove_file(path);
     };
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)
+    make_parent(path)?;
+    write_file(path, bytes, 0o600)
 }
 
 /// Directory to which the daemon copies images of extensions.
@@ -125,25 +128,49 @@ pub const POLICY_BINDING: &str =
     "/run/systemd/system/rpm-ostreed.service.d/temporal-policy-binding.conf";
 
 /// Writes a file of `/run` that programs read which are not root's, with the directory it is in.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
-)]
+///
+/// # Errors
+/// The system's error.
 pub fn write_for_programs(path: &str, bytes: &[u8]) -> io::Result<()> {
-    let path = PathBuf::from(path);
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    fs::write(path, bytes)
+    let path = Path::new(path);
+    make_parent(path)?;
+    write_file(path, bytes, 0o644)
 }
 
-/// Makes a directory of `/run`, and those above it.
+/// Makes a directory of `/run`, and those above it, in which only this user can make files.
+///
+/// # Errors
+/// The system's error, or another user or a link has the name.
+pub fn make_directory(path: &str) -> io::Result<()> {
+    make_closed(Path::new(path))
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), make_closed)
+}
+
+/// Makes a directory in which only this user can make files, whatever the umask is; an existing one is closed to others.
 #[allow(
     clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
+    reason = "/run of the running system or the initramfs, never the node's root"
 )]
-pub fn make_directory(path: &str) -> io::Result<()> {
-    fs::create_dir_all(path)
+fn make_closed(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o755).create(path)?;
+    let directory = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+        .open(path)?;
+    let found = directory.metadata()?;
+    if found.uid() != nix::unistd::geteuid().as_raw() {
+        let words = format!("{} belongs to uid {}", path.display(), found.uid());
+        return Err(io::Error::other(words));
+    }
+    let mode = found.mode() & 0o7777;
+    match mode & 0o022 {
+        0 => Ok(()),
+        _ => directory.set_permissions(fs::Permissions::from_mode(mode & !0o022)),
+    }
 }
 
 /// Removes a file or directory that was lent to programs. Returns true if it existed.
@@ -203,27 +230,10 @@ pub fn announcement_path() -> String {
     format!("{MOTD}/{ANNOUNCEMENT}")
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
-)]
 fn announce_in(directory: &Path, name: &str, text: &str) -> io::Result<()> {
-    if !directory.is_dir() {
-        fs::create_dir_all(directory)?;
-        // Whatever the mask of this process is: logins read it as their own users.
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
-    }
+    make_closed(directory)?;
     // Written at its place: there it gets the label that sshd may read, and half a text harms no login.
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o644)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(directory.join(name))?;
-    // Whatever the mask of this process is.
-    file.set_permissions(fs::Permissions::from_mode(0o644))?;
-    file.write_all(text.as_bytes())
+    write_file(&directory.join(name), text.as_bytes(), 0o644)
 }
 
 #[cfg(test)]

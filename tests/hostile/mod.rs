@@ -5,4 +5,5 @@ mod escape;
 mod races;
 mod secrets;
 mod static_binary;
+mod umask;
 mod unprivileged;

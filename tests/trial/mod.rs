@@ -8,4 +8,5 @@ mod probes;
 mod sequences;
 mod services;
 mod sessions;
+mod umask;
 mod way_back;
