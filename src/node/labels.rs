@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::labels::{FileContexts, LabelPolicy, Sources, policy_name};
 use crate::object::{Kind, Object};
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{RealPath, Root, RootError, RootPath};
 
 /// The labels of a root. Without a usable policy none is read.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +15,7 @@ pub struct Labels {
     /// The labels of the objects; those on file systems without labels are not in here.
     pub found: BTreeMap<RootPath, Option<String>>,
     /// Directories that are elsewhere than their path, through links.
-    pub elsewhere: BTreeMap<RootPath, RootPath>,
+    pub elsewhere: BTreeMap<RootPath, RealPath>,
 }
 
 /// An object with another label than the policy gives.
@@ -75,7 +75,7 @@ impl Labels {
         let real = path.ancestors().skip(1).find_map(|above| {
             let real = self.elsewhere.get(&above)?;
             let below = path.relative().strip_prefix(above.relative())?;
-            Some(format!("{real}{below}"))
+            Some(real.join(below).ok()?.to_string())
         });
         real.unwrap_or_else(|| path.to_string())
     }

@@ -25,6 +25,7 @@ pub mod host_name;
 pub mod images_on_disk;
 pub mod kubelet_state;
 mod labels;
+
 pub mod login;
 pub mod login_session;
 mod machine;
@@ -64,7 +65,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::command::CommandRunner;
 use crate::command::rpm::{self, Ownership};
 use crate::object::{Flags, Object, Stamp};
-use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold_of};
+use crate::root::{Mount, Obstacle, RealPath, ResolveError, Root, RootError, RootPath, hold_of};
 use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
@@ -124,7 +125,7 @@ pub struct NodeState {
     /// The SELinux policy of the root, and the labels of the objects.
     pub labels: Labels,
     /// Directories that are elsewhere than their path, through links.
-    pub elsewhere: BTreeMap<RootPath, RootPath>,
+    pub elsewhere: BTreeMap<RootPath, RealPath>,
     /// Owning packages of the requested files, on a live root with rpm.
     pub packaged: BTreeMap<RootPath, Packaged>,
 }

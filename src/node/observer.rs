@@ -8,8 +8,8 @@ use super::originals::OriginalPaths;
 use super::{Directory, NodeState, at};
 use crate::object::{Flags, Kind, Object, Stamp};
 use crate::root::{
-    Hold, Mount, Place, Recent, RecentPlaces, ResolveError, Root, RootError, RootPath, mount_of,
-    stat_of_open,
+    Hold, Mount, Place, RealPath, Recent, RecentPlaces, ResolveError, Root, RootError, RootPath,
+    mount_of, stat_of_open,
 };
 use crate::sys::parallel;
 
@@ -28,7 +28,7 @@ pub(super) struct SeenObjects {
     pub(super) mount_points: BTreeSet<RootPath>,
     pub(super) mounts: BTreeMap<u64, Mount>,
     pub(super) labels: Vec<(RootPath, Option<String>)>,
-    pub(super) elsewhere: BTreeMap<RootPath, RootPath>,
+    pub(super) elsewhere: BTreeMap<RootPath, RealPath>,
 }
 
 /// Reads objects; caches opened directories.
@@ -277,7 +277,7 @@ impl<'r> Observer<'r> {
     pub(super) fn directory(
         &mut self,
         path: &RootPath,
-        opened: Option<(Arc<OwnedFd>, Option<RootPath>)>,
+        opened: Option<(Arc<OwnedFd>, Option<RealPath>)>,
     ) -> Result<bool, RootError> {
         if self.seen.directories.contains_key(path) {
             return Ok(true);

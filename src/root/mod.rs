@@ -8,6 +8,7 @@
 )]
 
 mod digests;
+mod exposed;
 mod label;
 mod mount;
 mod obstacle;
@@ -30,10 +31,11 @@ use nix::unistd::{AccessFlags, faccessat};
 use sha2::{Digest, Sha256};
 
 pub use digests::KnownDigests;
+pub use exposed::{Exposed, ExposedBy};
 pub use label::{Attributes, LABEL, all_attributes, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
 pub use obstacle::{Obstacle, Tree};
-pub use path::{RootPath, RootPathError};
+pub use path::{RealPath, RootPath, RootPathError};
 pub use places::{Recent, RecentPlaces};
 pub use resolve::{Follow, ResolveError};
 use resolve::{Opened, open_directory};
@@ -54,7 +56,7 @@ pub struct Root {
 }
 
 /// An error with a path inside the root.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{path}: {cause}")]
 pub struct RootError {
     /// The path as the document writes it.
@@ -183,16 +185,17 @@ impl Root {
     pub fn directory_and_end(
         &self,
         path: &RootPath,
-    ) -> Result<Option<(OwnedFd, Option<RootPath>)>, RootError> {
+    ) -> Result<Option<(OwnedFd, Option<RealPath>)>, RootError> {
         let opened = self.resolve_directory(path.relative(), || path.to_string())?;
         Ok(opened.map(|opened| {
-            let end = self.end_of(&opened).filter(|real| real != path);
+            let end = self.end_of(&opened);
+            let end = end.filter(|real| real.relative() != path.relative());
             (opened.dir, end)
         }))
     }
 
     /// Returns the real path of a directory that a link leads to.
-    fn end_of(&self, opened: &Opened) -> Option<RootPath> {
+    fn end_of(&self, opened: &Opened) -> Option<RealPath> {
         let linked = !opened.straight;
         linked.then(|| self.real_path(opened.dir.as_fd())).flatten()
     }
@@ -234,22 +237,27 @@ impl Root {
     pub fn parent_and_end(
         &self,
         path: &RootPath,
-    ) -> Result<Option<(OwnedFd, Option<RootPath>)>, RootError> {
+    ) -> Result<Option<(OwnedFd, Option<RealPath>)>, RootError> {
         let above = path.above();
         let opened = self.resolve_directory(above.unwrap_or("."), || path.to_string())?;
         Ok(opened.map(|opened| {
             let end = self.end_of(&opened);
-            let end = end.filter(|real| Some(real.relative()) != above);
+            let end = end.filter(|real| real.relative() != above.unwrap_or_default());
             (opened.dir, end)
         }))
     }
 
     /// Returns the real path of a directory, links followed; `None` if `/proc` does not show it.
-    pub fn real_path(&self, dir: BorrowedFd<'_>) -> Option<RootPath> {
+    pub fn real_path(&self, dir: BorrowedFd<'_>) -> Option<RealPath> {
         let path = |fd: BorrowedFd<'_>| std::fs::read_link(descriptor_path(fd)).ok();
         let own = path(self.as_fd())?;
-        let below = path(dir)?.strip_prefix(own).ok()?.to_str()?.to_owned();
-        RootPath::parse(&format!("/{below}")).ok()
+        match path(dir)?.strip_prefix(own).ok()?.to_str()? {
+            "" => Some(RealPath::Root),
+            below => {
+                let path = RootPath::parse(&format!("/{below}")).ok()?;
+                Some(RealPath::Below(path))
+            }
+        }
     }
 
     /// The name by which the running system opens the file at `path`, links followed in root: no link is on it any

@@ -116,6 +116,39 @@ impl RootPath {
     }
 }
 
+/// A directory that was found by following links: the root itself, or one below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RealPath {
+    /// The root itself.
+    Root,
+    /// A directory below it.
+    Below(RootPath),
+}
+
+impl RealPath {
+    /// The path without leading slash; empty for the root.
+    pub fn relative(&self) -> &str {
+        match self {
+            Self::Root => "",
+            Self::Below(path) => path.relative(),
+        }
+    }
+
+    /// A path below this directory. `below` may have several components.
+    ///
+    /// # Errors
+    /// `below` is no path, such as an empty one below the root.
+    pub fn join(&self, below: &str) -> Result<RootPath, RootPathError> {
+        RootPath::parse(&format!("/{}/{below}", self.relative()))
+    }
+}
+
+impl fmt::Display for RealPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}", self.relative())
+    }
+}
+
 impl fmt::Display for RootPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}", self.0)

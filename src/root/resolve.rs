@@ -114,7 +114,7 @@ pub(super) fn open_directory(
     let (dir, straight) = match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
         // Only the rare path with a link on it pays for the walk.
         Err(ResolveError::System(Errno::ELOOP)) if follow == Follow::Trusted => {
-            (walk_links(root, path)?, false)
+            (walk(root, path, &mut |_, _| {})?, false)
         }
         other => (other?, true),
     };
@@ -152,15 +152,18 @@ pub(super) fn open_in_root(
     Err(Errno::EAGAIN.into())
 }
 
-/// Resolves a path with links: one component at a time, with a check of every link's owner.
-fn walk_links(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
+/// Resolves a path with links: one component at a time, with a check of every link's owner. Every directory on the way is
+/// shown to `visit`, the root first.
+pub(super) fn walk(
+    root: BorrowedFd<'_>,
+    path: &str,
+    visit: &mut dyn FnMut(BorrowedFd<'_>, &FileStat),
+) -> Result<OwnedFd, ResolveError> {
     let mut todo: VecDeque<OsString> = path_components(OsStr::new(path));
-    let mut stack = vec![open_in_root(
-        root,
-        ".",
-        OFlag::O_PATH | OFlag::O_DIRECTORY,
-        ResolveFlag::empty(),
-    )?];
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let top = open_in_root(root, ".", flags, ResolveFlag::empty())?;
+    visit(top.as_fd(), &fstat(&top)?);
+    let mut stack = vec![top];
     let mut owners = Vec::new();
     let mut links = 0;
     while let Some(name) = todo.pop_front() {
@@ -174,7 +177,10 @@ fn walk_links(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError>
         let next = open_one(top_of(&stack)?, &name)?;
         let stat = fstat(&next)?;
         match kind(&stat) {
-            SFlag::S_IFDIR => stack.push(next),
+            SFlag::S_IFDIR => {
+                visit(next.as_fd(), &stat);
+                stack.push(next);
+            }
             SFlag::S_IFLNK => {
                 links += 1;
                 if links > MAX_LINKS {

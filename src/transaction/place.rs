@@ -20,7 +20,7 @@ use crate::node::{Host, Labels};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::reason::Reason;
-use crate::root::{Place, Root, RootError, RootPath};
+use crate::root::{Place, RealPath, Root, RootError, RootPath};
 
 /// An error while a file of ours is put in place or removed.
 #[derive(Debug, thiserror::Error)]
@@ -160,8 +160,8 @@ fn behind_link(
     if owner != Some(0) && owner != tree {
         return Err(nowhere());
     }
-    let beside = root.real_path(place.dir.as_fd());
-    let real = link_target(beside.as_ref(), target).ok_or_else(nowhere)?;
+    let beside = root.real_path(place.dir.as_fd()).ok_or_else(nowhere)?;
+    let real = link_target(&beside, target).ok_or_else(nowhere)?;
     let mut above: Vec<RootPath> = real.ancestors().skip(1).collect();
     above.reverse();
     for directory in above {
@@ -176,10 +176,10 @@ fn behind_link(
 }
 
 /// Resolves a link's text from a directory, inside the root: `..` stops there.
-fn link_target(beside: Option<&RootPath>, target: &str) -> Option<RootPath> {
+fn link_target(beside: &RealPath, target: &str) -> Option<RootPath> {
     let start = match target.strip_prefix('/') {
         Some(_) => "",
-        None => beside.map_or("", RootPath::relative),
+        None => beside.relative(),
     };
     let mut parts: Vec<&str> = Vec::new();
     for part in start.split('/').chain(target.split('/')) {
@@ -437,8 +437,8 @@ mod tests {
 
     #[test]
     fn a_link_lands_in_root_however_it_climbs() {
-        let usr = RootPath::fixed("usr");
-        let lands = |target| link_target(Some(&usr), target).map(|path| path.to_string());
+        let usr = RealPath::Below(RootPath::fixed("usr"));
+        let lands = |target| link_target(&usr, target).map(|path| path.to_string());
         for (target, wanted) in [
             ("../var/usrlocal", Some("/var/usrlocal")),
             ("/var/usrlocal/", Some("/var/usrlocal")),

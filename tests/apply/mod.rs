@@ -3,6 +3,7 @@
 mod actions;
 mod bare;
 mod boot;
+mod both_names;
 mod catalogue;
 mod enablement;
 mod full_disk;

@@ -2,7 +2,7 @@
 //! that are bound.
 
 use super::{Mounted, Seen, Storage};
-use crate::root::{Root, RootPath};
+use crate::root::{RealPath, Root, RootPath};
 
 /// Devices that one chain holds, at most: each disk of an array is a branch.
 const MAX_DEVICES: usize = 256;
@@ -219,7 +219,12 @@ fn read_level(root: &Root, path: &RootPath) -> Option<DeviceLevel> {
 fn real_directory(root: &Root, path: &str) -> Option<RootPath> {
     let path = RootPath::parse(path).ok()?;
     let (_, end) = root.directory_and_end(&path).ok()??;
-    Some(end.unwrap_or(path))
+    match end {
+        None => Some(path),
+        Some(RealPath::Below(real)) => Some(real),
+        // No device is there.
+        Some(RealPath::Root) => None,
+    }
 }
 
 /// Reads a small text, without the blanks around it; `None` if it cannot be read.
