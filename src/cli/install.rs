@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -26,7 +26,7 @@ use crate::install::{
     self, COMPLETE, FETCH, FoundItem, InstallScope, InstallSurvey, ItemStanding, RECOVER, cpio,
     managed_paths,
 };
-use crate::invocation::{mco_rescue, reboot};
+use crate::invocation::{mco_rescue, reboot, shell_word};
 use crate::mounts;
 use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
@@ -36,7 +36,7 @@ use crate::plan::{Findings, Plan, Step};
 use crate::reason::Reason;
 use crate::report;
 use crate::report::install::{ArchiveReport, Installed, Removed, UnitCheck};
-use crate::root::{Root, RootPath, sha256};
+use crate::root::{Exposed, ExposedBy, Root, RootPath, sha256};
 use crate::source;
 use crate::transaction::place::{self, Placement};
 use crate::transaction::{self, Lock, Pending};
@@ -104,6 +104,29 @@ struct Due {
     program: Vec<u8>,
 }
 
+/// Refuses to put a file that root runs or systemd reads where an ordinary user could replace it.
+fn refuse_exposed(root: &Root, path: &RootPath) -> Result<()> {
+    let Some(Exposed { directory, by }) = root.exposed_on_the_way(path)? else {
+        return Ok(());
+    };
+    let Some(directory) = directory else {
+        bail!(
+            "a directory above {path} {by}: another user could replace {path}, which root relies on. Nothing was installed. \
+             Look: namei -l {path}"
+        );
+    };
+    let place = root.shown().join(directory.relative());
+    let place = shell_word(&place.display().to_string());
+    let next = match by {
+        ExposedBy::Owner(_) => format!("chown root:root {place}"),
+        ExposedBy::Mode(_) => format!("chmod go-w {place}"),
+    };
+    bail!(
+        "{directory} {by}: another user could replace {path}, which root relies on. Nothing was installed. Close it first: \
+         {next}"
+    )
+}
+
 impl Due {
     fn of(root: &Root, scope: InstallScope, managed: &BTreeSet<RootPath>) -> Result<Self> {
         let host = Host::observe(root).context("looking at the node")?;
@@ -120,6 +143,9 @@ impl Due {
             managed,
         };
         let found = survey.of(scope).context("looking at what is installed")?;
+        for due in found.iter().filter(|found| found.is_due()) {
+            refuse_exposed(root, &due.item.path)?;
+        }
         Ok(Self {
             found,
             host,
@@ -629,8 +655,7 @@ fn archive(ui: &Ui<'_>, file: &Path, configs: &[String]) -> Result<ExitCode> {
         .map_err(|why| anyhow::anyhow!("reading the running program: {why}. Mount /proc first"))?;
     let entries = entries(program, baked);
     let bytes = pack(&cpio::archive(&entries)?).context("packing the archive")?;
-    let mode = if configs.is_empty() { 0o644 } else { 0o600 };
-    write(file, &bytes, mode).with_context(|| format!("writing {}", file.display()))?;
+    write_archive(file, &bytes, configs.is_empty())?;
     let archive = ArchiveReport {
         file: file.display().to_string(),
         size: bytes.len(),
@@ -679,24 +704,14 @@ fn pack(archive: &[u8]) -> std::io::Result<Vec<u8>> {
     packed.finish()
 }
 
-/// As on a node: wholly the old file or wholly the new one.
-fn write(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let directory = match file.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
+/// Nothing that is there is written over: FILE could be a disk, or the initramfs of the node. Configs are for root alone.
+fn write_archive(file: &Path, bytes: &[u8], is_readable: bool) -> Result<()> {
+    let write = match is_readable {
+        true => transaction::write_readable_output,
+        false => transaction::write_output,
     };
-    let name = file.file_name().and_then(|name| name.to_str());
-    let name = name.context("the path does not end in a file name")?;
-    let root = Root::open(directory)?;
-    let lock = transaction::lock_directory(&root)?;
-    let path = RootPath::parse(&format!("/{name}"))?;
-    let object = text_object(bytes, mode, Host::observe(&root)?.attainable((0, 0)));
-    let placement = Placement {
-        path: &path,
-        object: &object,
-        bytes,
-        label: None,
-    };
-    place::put_file(&root, &lock, &placement)?;
-    Ok(())
+    write(file, bytes, |_| false).map_err(|why| {
+        let file = file.display();
+        anyhow!("writing {file}: {why}; give another FILE, where nothing is yet and there is room")
+    })
 }

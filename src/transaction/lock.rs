@@ -189,21 +189,6 @@ pub fn is_held(root: &Root) -> bool {
     known.is_some() || is_held_by_us(&dir)
 }
 
-/// Locks a directory itself: for a file that is no part of a node.
-///
-/// # Errors
-/// Another run holds it, or the kernel reports an error.
-pub fn lock_directory(directory: &Root) -> Result<Lock, LockError> {
-    let dir = disk::open_directory(directory.as_fd(), ".")?;
-    try_lock(&dir)?.map_err(LockError::Held)?;
-    Ok(Lock {
-        held: Ok(None),
-        made: Vec::new(),
-        keeps_parents: Cell::default(),
-        _older: vec![dir],
-    })
-}
-
 /// Opens the state directory, or makes it; returns also the directories that were made. The inner error: it cannot be made.
 fn open_or_make(root: &Root) -> Result<Result<(File, Vec<Place>), StateError>, LockError> {
     if let Some(dir) = root.directory(&RootPath::fixed(paths::STATE))? {

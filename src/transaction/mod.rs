@@ -69,7 +69,7 @@ pub use boot_counter::{
 pub use force::{request_force, withdraw_force};
 pub use jobs::RunningSystem;
 pub use last_run::{LastRun, RunOutcome, RunPhase};
-pub use lock::{Lock, LockError, acquire_lock, is_held, lock_directory};
+pub use lock::{Lock, LockError, acquire_lock, is_held};
 pub use output::{OutputError, write_output, write_readable_output};
 pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -429,6 +429,54 @@ fn links_on_the_way_lead_nowhere_but_into_the_root() {
             assert_eq!(root.everything(), before, "{target}");
         }
     }
+}
+
+#[test]
+fn a_directory_in_which_another_user_can_replace_files_is_refused() {
+    if !is_root() {
+        return say("SKIP: files of other users need root");
+    }
+    let cases: [(&str, Option<u32>, u32, &str); 5] = [
+        ("usr/local/bin", Some(1000), 0o755, "chown root:root"),
+        ("usr/local", Some(1000), 0o755, "chown root:root"),
+        ("usr/local/bin", None, 0o777, "chmod go-w"),
+        ("usr/local/bin", None, 0o2775, "chmod go-w"),
+        ("etc/systemd/system", None, 0o775, "chmod go-w"),
+    ];
+    for (dir, owner, mode, next) in cases {
+        for behind_link in [false, true] {
+            let root = TestRoot::new();
+            let place = match behind_link {
+                true => format!("srv/{dir}"),
+                false => dir.to_owned(),
+            };
+            fs::create_dir_all(root.path(&place)).unwrap();
+            if behind_link {
+                fs::create_dir_all(root.path(dir).parent().unwrap()).unwrap();
+                root.link(dir, &format!("/{place}"));
+            }
+            chown(root.path(&place), owner, owner).unwrap();
+            root.chmod(&place, mode);
+            let before = root.everything();
+            let refused = run(&root, &["install"]).exits(1).err();
+            let printed = format!("{next} {}", root.path(&place).display());
+            assert!(refused.contains(&printed), "{dir} {mode:o}: {refused}");
+            assert_eq!(root.everything(), before);
+            // The printed command leads out of it.
+            let (word, rest) = printed.split_once(' ').unwrap();
+            let status = Command::new(word).args(rest.split(' ')).status();
+            assert!(status.unwrap().success());
+            install(&root);
+        }
+    }
+}
+
+#[test]
+fn a_sticky_directory_is_closed_enough() {
+    let root = TestRoot::new();
+    fs::create_dir_all(root.path("usr/local/bin")).unwrap();
+    root.chmod("usr/local/bin", 0o1777);
+    install(&root);
 }
 
 #[test]
@@ -1083,6 +1131,40 @@ fn the_same_archive_comes_of_the_same_program_and_may_be_read_by_all_without_con
     );
     assert_eq!(fs::read(image("a")).unwrap(), fs::read(image("b")).unwrap());
     assert_eq!(root.mode("a"), 0o644);
+}
+
+#[test]
+fn what_has_the_name_of_the_archive_is_left_as_it_is() {
+    let root = TestRoot::empty();
+    root.write("file", "the initramfs of the node\n");
+    root.link("link", "file");
+    root.link("dangling", "nowhere");
+    fs::create_dir(root.path("directory")).unwrap();
+    nix::unistd::mkfifo(&root.path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let before = root.everything();
+    for name in ["file", "link", "dangling", "directory", "pipe"] {
+        let image = root.path(name).to_str().unwrap().to_owned();
+        let refused = run(&root, &["install", "--initramfs", &image]).exits(1);
+        let said = refused.err();
+        assert!(
+            said.contains("exists already; give another FILE"),
+            "{name}: {said}"
+        );
+        assert_eq!(root.everything(), before, "{name}");
+    }
+    if is_root() {
+        nix::sys::stat::mknod(
+            &root.path("disk"),
+            nix::sys::stat::SFlag::S_IFBLK,
+            nix::sys::stat::Mode::S_IRWXU,
+            nix::sys::stat::makedev(7, 200),
+        )
+        .unwrap();
+        let image = root.path("disk").to_str().unwrap().to_owned();
+        run(&root, &["install", "--initramfs", &image]).exits(1);
+        let found = fs::symlink_metadata(root.path("disk")).unwrap();
+        assert!(found.file_type().is_block_device());
+    }
 }
 
 #[test]
