@@ -6,7 +6,7 @@
 //! the moment at which it started. sshd starts one process for each connection, when it accepts it.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use nix::time::{ClockId, clock_gettime};
@@ -46,15 +46,38 @@ pub struct SshConnection {
     /// Address of the node that the client used, where it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<IpAddr>,
+    /// Where the client is.
+    #[serde(default)]
+    pub origin: ClientOrigin,
+    /// The program that serves it.
+    #[serde(default)]
+    pub served_by: ServerProgram,
 }
 
-impl SshConnection {
-    /// Returns true if the client is this node: such a connection crosses no network.
-    pub fn is_local(&self) -> bool {
-        let client = self.client.map(|client| client.to_canonical());
-        let server = self.server.map(|server| server.to_canonical());
-        client.is_some_and(|client| client.is_loopback() || Some(client) == server)
-    }
+/// The machine of an ssh client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientOrigin {
+    /// Its address, or those of the node, could not be read.
+    #[default]
+    Unknown,
+    /// This node: the connection crosses no network.
+    Node,
+    /// Another machine.
+    Remote,
+}
+
+/// The program that serves an ssh connection.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerProgram {
+    /// It could not be read.
+    #[default]
+    Unknown,
+    /// The sshd of the node: it runs as root, in no container.
+    Sshd,
+    /// Another one, which has the name of sshd.
+    Other(String),
 }
 
 /// The login that a process belongs to. A field that is missing in a file means that it was not known.
@@ -162,6 +185,53 @@ impl Proc {
     fn stat(&self, pid: u32) -> Option<ProcessStat> {
         parse_stat(&self.text(pid, "stat"))
     }
+
+    /// Returns the real user of a process.
+    fn uid(&self, pid: u32) -> Option<u32> {
+        let status = self.text(pid, "status");
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Returns the path of the program that a process runs.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "procfs of the running kernel, not a path of the node's root"
+    )]
+    fn program(&self, pid: u32) -> Option<String> {
+        let link = std::fs::read_link(self.0.join(pid.to_string()).join("exe")).ok()?;
+        let path = link.to_string_lossy().into_owned();
+        // An update has replaced the file since.
+        Some(path.trim_end_matches(" (deleted)").to_owned())
+    }
+
+    /// Returns the addresses of the node that are of the family of `like`; `None` if they could not be read.
+    fn own_addresses(&self, like: IpAddr, pid: u32) -> Option<Vec<IpAddr>> {
+        let (file, parse): (_, fn(&str) -> Vec<IpAddr>) = match like {
+            IpAddr::V4(_) => ("net/fib_trie", parse_fib_trie),
+            IpAddr::V6(_) => ("net/if_inet6", parse_if_inet6),
+        };
+        let text = String::from_utf8(self.read(pid, file)?).ok()?;
+        let addresses = parse(&text);
+        // A node that has this family has an address of it.
+        (!addresses.is_empty()).then_some(addresses)
+    }
+}
+
+/// Parses the local IPv4 addresses of `/proc/net/fib_trie`: a line such as `|-- 192.0.2.10` before one of `/32 host LOCAL`.
+fn parse_fib_trie(text: &str) -> Vec<IpAddr> {
+    let lines = text.lines().map(str::trim);
+    let pairs = lines.clone().zip(lines.skip(1));
+    let local = pairs.filter(|(_, route)| *route == "/32 host LOCAL");
+    let addresses = local.filter_map(|(address, _)| address.strip_prefix("|-- "));
+    addresses.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// Parses the IPv6 addresses of `/proc/net/if_inet6`: 32 hex digits at the start of a line.
+fn parse_if_inet6(text: &str) -> Vec<IpAddr> {
+    let words = text.lines().filter_map(|line| line.split(' ').next());
+    let numbers = words.filter_map(|word| u128::from_str_radix(word, 16).ok());
+    numbers.map(|bits| Ipv6Addr::from(bits).into()).collect()
 }
 
 /// The parts of `/proc/PID/stat` that count here.
@@ -242,7 +312,46 @@ fn find_connection(proc: &Proc, chain: &[ProcessStat]) -> Option<SshConnection> 
         channel,
         client,
         server,
+        origin: find_origin(proc, channel.pid, client, server),
+        served_by: find_server(proc, process.pid),
     })
+}
+
+/// Tells where a client is. `pid` is of a process in the node's network.
+fn find_origin(
+    proc: &Proc,
+    pid: u32,
+    client: Option<IpAddr>,
+    server: Option<IpAddr>,
+) -> ClientOrigin {
+    let Some(client) = client.map(|client| client.to_canonical()) else {
+        return ClientOrigin::Unknown;
+    };
+    let server = server.map(|server| server.to_canonical());
+    if client.is_loopback() || Some(client) == server {
+        return ClientOrigin::Node;
+    }
+    match proc.own_addresses(client, pid) {
+        None => ClientOrigin::Unknown,
+        Some(own) if own.contains(&client) => ClientOrigin::Node,
+        Some(_) => ClientOrigin::Remote,
+    }
+}
+
+/// Looks at the process that serves a connection: any program can take the name of sshd.
+fn find_server(proc: &Proc, pid: u32) -> ServerProgram {
+    let (Some(uid), Some(program), Some(cgroup)) =
+        (proc.uid(pid), proc.program(pid), proc.read(pid, "cgroup"))
+    else {
+        return ServerProgram::Unknown;
+    };
+    let cgroup = String::from_utf8_lossy(&cgroup);
+    let name = program.rsplit('/').next().unwrap_or_default();
+    match (uid, is_sshd(name), is_of_container(&cgroup)) {
+        (0, true, false) => ServerProgram::Sshd,
+        (0, true, true) => ServerProgram::Other(format!("{program} of a container")),
+        _ => ServerProgram::Other(format!("{program} of uid {uid}")),
+    }
 }
 
 fn is_sshd(name: &str) -> bool {
@@ -291,11 +400,14 @@ fn find_keeper(chain: &[ProcessStat], cgroup: &str) -> Option<SessionKeeper> {
         _ if name.eq_ignore_ascii_case("screen") => Some(SessionKeeper::Multiplexer),
         _ => None,
     };
-    let is_container = ["/kubepods", "crio-", "libpod-"]
-        .iter()
-        .any(|mark| cgroup.contains(mark));
     let found = chain.iter().skip(1).find_map(|one| of_name(&one.name));
-    found.or(is_container.then_some(SessionKeeper::Container))
+    found.or(is_of_container(cgroup).then_some(SessionKeeper::Container))
+}
+
+/// Returns true for the cgroup of a process in a container.
+fn is_of_container(cgroup: &str) -> bool {
+    let marks = ["/kubepods", "crio-", "libpod-"];
+    marks.iter().any(|mark| cgroup.contains(mark))
 }
 
 /// Returns the name of a terminal, from the number of its device.
@@ -342,6 +454,33 @@ pub enum ConfirmationRefusal {
         /// Address of the client.
         client: IpAddr,
     },
+    /// It is unknown where the ssh client runs.
+    #[error(
+        "the address of the client of this ssh connection, or those of the node, could not be read: it may come from the node itself, \
+         and proves nothing. {}; if you are sure that you came over the network: `{}`",
+        open_new_connection(),
+        mco_rescue("confirm --from-console")
+    )]
+    UnknownClient,
+    /// A program that has the name of sshd.
+    #[error(
+        "the process above that is named sshd is not the sshd of the node ({program}), so it does not prove that the node can be \
+         reached. {}; if you are sure that the network does not matter: `{}`",
+        open_new_connection(),
+        mco_rescue("confirm --from-console")
+    )]
+    OtherServer {
+        /// What it is.
+        program: String,
+    },
+    /// The program that serves the connection could not be read.
+    #[error(
+        "the program that serves this ssh connection could not be read: it may be another one than the sshd of the node, and proves \
+         nothing. {}; if you are sure that you came over the network: `{}`",
+        open_new_connection(),
+        mco_rescue("confirm --from-console")
+    )]
+    UnknownServer,
     /// tmux or screen, whose server may be older than the change and older than the login that shows it.
     #[error(
         "tmux and screen go on over several logins, so this one proves nothing. Leave it, and run `{}` in the shell of a new ssh connection",
@@ -409,9 +548,20 @@ pub fn judge_confirmation(
             return Err(ConfirmationRefusal::OlderThanChange { before });
         }
     }
-    match ssh.client {
-        Some(client) if ssh.is_local() => Err(ConfirmationRefusal::FromNodeItself { client }),
-        _ => Ok(()),
+    match &ssh.served_by {
+        ServerProgram::Sshd => {}
+        ServerProgram::Unknown => return Err(ConfirmationRefusal::UnknownServer),
+        ServerProgram::Other(program) => {
+            let program = program.clone();
+            return Err(ConfirmationRefusal::OtherServer { program });
+        }
+    }
+    match (ssh.origin, ssh.client) {
+        (ClientOrigin::Remote, _) => Ok(()),
+        (ClientOrigin::Node, Some(client)) => Err(ConfirmationRefusal::FromNodeItself { client }),
+        (ClientOrigin::Unknown, _) | (ClientOrigin::Node, None) => {
+            Err(ConfirmationRefusal::UnknownClient)
+        }
     }
 }
 
@@ -432,6 +582,8 @@ mod tests {
                 },
                 client: Some([192, 0, 2, 7].into()),
                 server: Some([192, 0, 2, 10].into()),
+                origin: ClientOrigin::Remote,
+                served_by: ServerProgram::Sshd,
             }),
             scope: Some("session-4.scope".to_owned()),
             tty: Some("pts/0".to_owned()),
@@ -485,28 +637,111 @@ mod tests {
         }
     }
 
+    /// What the kernel shows of the network of a node with two addresses of each family.
+    const NETWORK: [(&str, &str); 2] = [
+        (
+            "fib_trie",
+            "Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     |-- 127.0.0.1\n        \
+             /32 host LOCAL\n     |-- 192.0.2.7\n        /24 link UNICAST\n     |-- 192.0.2.10\n        /32 host LOCAL\n     \
+             |-- 192.0.2.11\n        /32 host LOCAL\n     |-- 192.0.2.255\n        /32 link BROADCAST\n",
+        ),
+        (
+            "if_inet6",
+            "20010db8000000000000000000000010 02 40 00 80     ens3\nfe800000000000000000000000000002 02 40 20 80     ens3\n\
+             00000000000000000000000000000001 01 80 10 80       lo\n",
+        ),
+    ];
+
     #[test]
-    fn a_connection_from_the_node_itself_confirms_nothing() {
-        let starter = LoginSession::default();
-        for (client, server, good) in [
-            ("127.0.0.1", "127.0.0.1", false),
-            ("::1", "::1", false),
-            ("192.0.2.10", "192.0.2.10", false),
-            ("::ffff:192.0.2.10", "192.0.2.10", false),
-            ("192.0.2.7", "192.0.2.10", true),
-            ("fe80::1", "fe80::2", true),
+    fn only_another_machine_confirms() {
+        use ClientOrigin::{Node, Remote, Unknown};
+        let (dir, proc) = processes(&[(70, "bash", 1, 700, "-bash\0")]);
+        for (client, server, wanted) in [
+            ("127.0.0.1", "127.0.0.1", Node),
+            ("127.0.0.2", "192.0.2.10", Node),
+            ("::1", "::1", Node),
+            ("192.0.2.10", "192.0.2.10", Node),
+            // Two addresses of the node.
+            ("192.0.2.11", "192.0.2.10", Node),
+            ("2001:db8::10", "fe80::2", Node),
+            ("::ffff:192.0.2.11", "::ffff:192.0.2.10", Node),
+            ("192.0.2.7", "192.0.2.10", Remote),
+            ("::ffff:192.0.2.7", "::ffff:192.0.2.10", Remote),
+            ("fe80::1", "fe80::2", Remote),
+            ("UNKNOWN", "UNKNOWN", Unknown),
         ] {
+            let (client_address, server) = (client.parse().ok(), server.parse().ok());
+            let origin = find_origin(&proc, 70, client_address, server);
+            assert_eq!(origin, wanted, "{client}");
             let mut login = ssh_login(9, 90_000, 10);
             let ssh = login.ssh.as_mut().unwrap();
-            (ssh.client, ssh.server) = (client.parse().ok(), server.parse().ok());
-            let verdict = judge_confirmation(&starter, &login, 0);
-            assert_eq!(verdict.is_ok(), good, "{client}: {verdict:?}");
+            (ssh.client, ssh.server, ssh.origin) = (client_address, server, origin);
+            let verdict = judge_confirmation(&LoginSession::default(), &login, 0);
+            assert_eq!(verdict.is_ok(), wanted == Remote, "{client}: {verdict:?}");
         }
-        // The addresses could not be read: the connection counts.
+        // Addresses that cannot be read prove nothing.
+        for (name, _) in NETWORK {
+            std::fs::remove_file(dir.path().join("70/net").join(name)).unwrap();
+        }
+        for client in ["192.0.2.7", "fe80::1"] {
+            let origin = find_origin(&proc, 70, client.parse().ok(), None);
+            assert_eq!(origin, Unknown, "{client}");
+        }
         let mut login = ssh_login(9, 90_000, 10);
-        let ssh = login.ssh.as_mut().unwrap();
-        (ssh.client, ssh.server) = (None, None);
-        assert_eq!(judge_confirmation(&starter, &login, 0), Ok(()));
+        login.ssh.as_mut().unwrap().origin = Unknown;
+        let refusal = judge_confirmation(&LoginSession::default(), &login, 0).unwrap_err();
+        assert!(refusal.to_string().contains("confirm --from-console"));
+    }
+
+    #[test]
+    fn a_program_that_has_only_the_name_of_sshd_confirms_nothing() {
+        use ServerProgram::{Other, Sshd, Unknown};
+        let other = |words: &str| Other(words.to_owned());
+        let container = "0::/kubepods.slice/crio-1.scope\n";
+        let cases: [(&str, &str, &str, ServerProgram); 8] = [
+            ("0", "/usr/sbin/sshd", "0::/x\n", Sshd),
+            ("0", "/usr/libexec/openssh/sshd-session", "0::/x\n", Sshd),
+            ("0", "/usr/sbin/sshd (deleted)", "0::/x\n", Sshd),
+            (
+                "1000",
+                "/usr/sbin/sshd",
+                "0::/x\n",
+                other("/usr/sbin/sshd of uid 1000"),
+            ),
+            (
+                "0",
+                "/usr/bin/perl",
+                "0::/x\n",
+                other("/usr/bin/perl of uid 0"),
+            ),
+            (
+                "0",
+                "/usr/sbin/sshd",
+                container,
+                other("/usr/sbin/sshd of a container"),
+            ),
+            ("", "/usr/sbin/sshd", "0::/x\n", Unknown),
+            ("0", "", "0::/x\n", Unknown),
+        ];
+        for (uid, program, cgroup, wanted) in cases {
+            let (dir, proc) = processes(&[(50, "sshd", 1, 500, "sshd: core [priv]")]);
+            let place = dir.path().join("50");
+            std::fs::write(
+                place.join("status"),
+                format!("Name:\tsshd\nUid:\t{uid}\t0\n"),
+            )
+            .unwrap();
+            std::fs::write(place.join("cgroup"), cgroup).unwrap();
+            std::fs::remove_file(place.join("exe")).unwrap();
+            if !program.is_empty() {
+                std::os::unix::fs::symlink(program, place.join("exe")).unwrap();
+            }
+            assert_eq!(find_server(&proc, 50), wanted, "{uid} {program}");
+            let mut login = ssh_login(9, 90_000, 10);
+            login.ssh.as_mut().unwrap().served_by = wanted.clone();
+            let verdict = judge_confirmation(&LoginSession::default(), &login, 0);
+            assert_eq!(verdict.is_ok(), wanted == Sshd, "{verdict:?}");
+        }
     }
 
     #[test]
@@ -544,6 +779,12 @@ mod tests {
             std::fs::write(place.join("sessionid"), "4294967295").unwrap();
             let cgroup = "1:name=systemd:/x\n0::/user.slice/user-1000.slice/session-12.scope\n";
             std::fs::write(place.join("cgroup"), cgroup).unwrap();
+            std::fs::write(place.join("status"), "Name:\tx\nUid:\t0\t0\t0\t0\n").unwrap();
+            std::os::unix::fs::symlink("/usr/sbin/sshd", place.join("exe")).unwrap();
+            std::fs::create_dir(place.join("net")).unwrap();
+            for (name, text) in NETWORK {
+                std::fs::write(place.join("net").join(name), text).unwrap();
+            }
         }
         let proc = Proc(dir.path().to_owned());
         (dir, proc)
@@ -640,6 +881,8 @@ mod tests {
                 assert_eq!(ssh.process.started, 5_000, "{case}");
                 assert_eq!(ssh.channel.pid, 70, "{case}");
                 assert_eq!(ssh.client, "fe80::7".parse().ok(), "{case}");
+                assert_eq!(ssh.origin, ClientOrigin::Remote, "{case}");
+                assert_eq!(ssh.served_by, ServerProgram::Sshd, "{case}");
             }
             assert_eq!(login.tty.as_deref(), Some("pts/0"));
             assert_eq!(login.audit, None);

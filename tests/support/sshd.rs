@@ -14,7 +14,9 @@ use super::{PROGRAM, install, say};
 
 /// Address of the node.
 pub const NODE: &str = "192.0.2.10";
-/// Address of the client. It is on the same loopback device, and a program cannot see that.
+/// Another address of the node.
+pub const NODE_TOO: &str = "192.0.2.11";
+/// Address of the client, which is in a network of its own.
 pub const CLIENT: &str = "192.0.2.7";
 /// Port of sshd.
 pub const PORT: u16 = 2222;
@@ -35,11 +37,14 @@ pub struct Sshd {
     program: PathBuf,
     listener: Child,
     masters: Vec<Child>,
+    /// It holds the network of the client.
+    machine: Child,
 }
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        for child in self.masters.iter_mut().chain([&mut self.listener]) {
+        let others = [&mut self.listener, &mut self.machine];
+        for child in self.masters.iter_mut().chain(others) {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -53,10 +58,7 @@ pub fn with_sshd(test: impl FnOnce(&mut Sshd) + Send) {
         return;
     };
     with_network(|| {
-        for address in [NODE, CLIENT] {
-            let add = ["addr", "add", &format!("{address}/24"), "dev", "lo"];
-            assert!(Command::new("ip").args(add).status().unwrap().success());
-        }
+        let machine = connect_client();
         let dir = super::scratch_directory();
         let at = |name: &str| dir.path().join(name);
         open_to_all(dir.path(), 0o755);
@@ -78,9 +80,39 @@ pub fn with_sshd(test: impl FnOnce(&mut Sshd) + Send) {
             program,
             listener,
             masters: Vec::new(),
+            machine,
         };
         test(&mut sshd);
     });
+}
+
+/// Makes the machine of the client: a network at the other end of a cable.
+fn connect_client() -> Child {
+    let mut machine = Command::new("unshare")
+        .args(["--net", "sh", "-c", "echo ready; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(machine.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let pid = machine.id().to_string();
+    let run = |program: &[&str], line: &str| {
+        let (first, rest) = program.split_first().unwrap();
+        let mut command = Command::new(first);
+        command.args(rest).args(line.split(' '));
+        assert!(command.status().unwrap().success(), "ip {line}");
+    };
+    let line = format!("link add cable type veth peer name cable netns {pid}");
+    run(&["ip"], &line);
+    let there = ["nsenter", "--net", "--target", &pid, "ip"];
+    run(&there, &format!("addr add {CLIENT}/24 dev cable"));
+    run(&there, "link set cable up");
+    for address in [NODE, NODE_TOO] {
+        run(&["ip"], &format!("addr add {address}/24 dev cable"));
+    }
+    run(&["ip"], "link set cable up");
+    machine
 }
 
 fn open_to_all(path: &Path, mode: u32) {
@@ -187,8 +219,15 @@ impl Sshd {
         self.listener = listen(&self.program, self.dir.path());
     }
 
+    /// A client on its own machine.
     fn client(&self, user: &str) -> Command {
-        let mut command = Command::new("ssh");
+        let mut command = Command::new("nsenter");
+        let pid = self.machine.id().to_string();
+        command.args(["--net", "--target", &pid, "ssh"]);
+        self.with_options(command, user)
+    }
+
+    fn with_options(&self, mut command: Command, user: &str) -> Command {
         command
             .args(["-F", "none", "-q", "-i"])
             .arg(self.path("key"));
@@ -209,7 +248,7 @@ impl Sshd {
     pub fn open_master(&mut self, user: &str, name: &str) -> PathBuf {
         let socket = self.path(name);
         let mut command = self.client(user);
-        command.args(["-b", CLIENT, "-M", "-N", "-S"]).arg(&socket);
+        command.args(["-M", "-N", "-S"]).arg(&socket);
         let mut master = command.arg(NODE).spawn().unwrap();
         let end = Instant::now() + Duration::from_secs(60);
         while !socket.exists() {
@@ -231,21 +270,21 @@ impl Sshd {
     /// Runs a script in a new login.
     pub fn run(&self, user: &str, script: &str) -> String {
         let mut command = self.client(user);
-        command.args(["-b", CLIENT, "-S", "none", NODE, script]);
+        command.args(["-S", "none", NODE, script]);
         self.said(command.output().unwrap())
     }
 
-    /// Runs a script in a new login that the node itself opens, to one of its addresses.
-    pub fn run_from_node(&self, user: &str, address: &str, script: &str) -> String {
-        let mut command = self.client(user);
-        command.args(["-S", "none", address, script]);
+    /// Runs a script in a new login that the node itself opens, from one of its addresses to another.
+    pub fn run_from_node(&self, user: &str, from: &str, to: &str, script: &str) -> String {
+        let mut command = self.with_options(Command::new("ssh"), user);
+        command.args(["-b", from, "-S", "none", to, script]);
         self.said(command.output().unwrap())
     }
 
     /// The command of a new login with a terminal.
     pub fn with_terminal(&self, user: &str, script: &str) -> Command {
         let mut command = self.client(user);
-        command.args(["-b", CLIENT, "-S", "none", "-tt", NODE]);
+        command.args(["-S", "none", "-tt", NODE]);
         if !script.is_empty() {
             command.arg(script);
         }

@@ -1,14 +1,32 @@
 //! Logins at a real sshd, and which of them may confirm a trial.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use mco_rescue::node::login_session::{
     ConfirmationRefusal, LoginSession, SessionKeeper, judge_confirmation, milliseconds_since_boot,
 };
 
-use crate::support::say;
-use crate::support::sshd::{CLIENT, NODE, Sshd, with_sshd};
+use crate::support::sshd::{CLIENT, NODE, NODE_TOO, Sshd, with_sshd};
+use crate::support::{install, say};
+
+/// The command that shows the login; as root, who alone confirms: others cannot read which program serves a connection.
+fn show_session(sshd: &Sshd, user: &str) -> String {
+    let sudo = if user == "root" { "" } else { "sudo -n " };
+    format!("{sudo}{} trial session", sshd.program())
+}
+
+/// The users whose logins can confirm here.
+fn users() -> &'static [&'static str] {
+    match std::path::Path::new("/usr/bin/sudo").exists() {
+        true => &["root", "core"],
+        false => {
+            say("SKIP: no sudo between login and program");
+            &["root"]
+        }
+    }
+}
 
 fn parse(text: &str) -> LoginSession {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -42,23 +60,24 @@ fn a_new_ssh_login_confirms_through_whatever_stands_between() {
     with_sshd(|sshd| {
         let program = sshd.program();
         let session = format!("{program} trial session");
-        let starter = parse(&sshd.run("core", &format!("sudo -n {session}")));
+        let starter = parse(&sshd.run("root", &session));
         let change = change_now();
         let mut cases = vec![
             ("root", session.clone()),
-            ("core", session.clone()),
             ("root", format!("bash -c 'sh -c \"{session}; true\"; true'")),
             ("root", format!("su root -c '{session}'")),
             ("root", format!("nohup setsid -w {session}")),
             // sudo removes the variables of ssh.
             ("root", format!("env -i {session}")),
         ];
-        if std::path::Path::new("/usr/bin/sudo").exists() {
+        if users().contains(&"core") {
             cases.push(("core", format!("sudo -n {session}")));
             cases.push(("core", format!("sudo -n sh -c '{session}; true'")));
-        } else {
-            say("SKIP: no sudo between login and program");
         }
+        // An ordinary user cannot read which program serves the connection: that proves nothing.
+        let login = parse(&sshd.run("core", &session));
+        let refusal = judge_confirmation(&starter, &login, change);
+        assert_eq!(refusal, Err(ConfirmationRefusal::UnknownServer));
         for (user, script) in cases {
             let login = parse(&sshd.run(user, &script));
             assert_eq!(
@@ -80,8 +99,8 @@ fn a_new_ssh_login_confirms_through_whatever_stands_between() {
 #[test]
 fn a_channel_of_an_old_connection_confirms_nothing() {
     with_sshd(|sshd| {
-        let session = format!("{} trial session", sshd.program());
-        for user in ["root", "core"] {
+        for user in users() {
+            let session = show_session(sshd, user);
             let first = sshd.open_master(user, &format!("first-{user}"));
             let other = sshd.open_master(user, &format!("other-{user}"));
             let starter = parse(&sshd.run_shared(&first, &session));
@@ -112,12 +131,46 @@ fn a_channel_of_an_old_connection_confirms_nothing() {
 fn a_login_from_the_node_itself_confirms_nothing() {
     with_sshd(|sshd| {
         let session = format!("{} trial session", sshd.program());
-        for address in ["127.0.0.1", NODE] {
-            let login = parse(&sshd.run_from_node("root", address, &session));
+        for (from, to) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("127.0.0.9", "127.0.0.1"),
+            (NODE, NODE),
+            (NODE_TOO, NODE),
+        ] {
+            let login = parse(&sshd.run_from_node("root", from, to, &session));
             let verdict = judge_confirmation(&LoginSession::default(), &login, 0);
-            let client = address.parse().unwrap();
+            let client = from.parse().unwrap();
             assert_eq!(verdict, Err(ConfirmationRefusal::FromNodeItself { client }));
         }
+    });
+}
+
+#[test]
+fn a_program_of_the_name_of_sshd_confirms_nothing() {
+    with_sshd(|sshd| {
+        let program = sshd.program();
+        let name = sshd.path("sshd").display().to_string();
+        install("/bin/bash".as_ref(), name.as_ref());
+        fs::set_permissions(&name, fs::Permissions::from_mode(0o755)).unwrap();
+        // In an old login, a process that begins after the change, with name and title of one that serves a connection.
+        let script = format!(
+            "bash -c 'exec -a \"sshd: core [priv]\" {name} -c \"{program} trial session; true\"'; true"
+        );
+        let old = sshd.open_master("root", "old");
+        let starter = parse(&sshd.run("root", &show_session(sshd, "root")));
+        let change = change_now();
+        let login = parse(&sshd.run_shared(&old, &script));
+        let program = format!("{name} of uid 0");
+        assert_eq!(
+            login.ssh.as_ref().map(|ssh| ssh.process.started > change),
+            Some(true)
+        );
+        let refusal = judge_confirmation(&starter, &login, change).unwrap_err();
+        assert!(
+            refusal.to_string().contains(&format!("({program})")),
+            "{refusal}"
+        );
+        assert_eq!(refusal, ConfirmationRefusal::OtherServer { program });
     });
 }
 
