@@ -244,6 +244,11 @@ pub const TRIAL: &str = "var/lib/mco-rescue/trial.json";
 pub const TRIAL_RESULT: &str = "var/lib/mco-rescue/trial-result.json";
 /// Space that a trial keeps for its way back.
 pub const TRIAL_RESERVE: &str = "var/lib/mco-rescue/trial-reserve";
+/// The configuration of `ostree-prepare-root`; the second file takes precedence.
+pub const PREPARE_ROOT: [&str; 2] = [
+    "usr/lib/ostree/prepare-root.conf",
+    "etc/ostree/prepare-root.conf",
+];
 /// The copy of the program that guards a trial in this boot.
 pub const GUARD_PROGRAM: &str = "run/mco-rescue/trial/mco-rescue";
 /// The same where nothing below `/run` can be executed.
@@ -473,6 +478,8 @@ mod tests {
             TRIAL_RESERVE,
             GUARD_PROGRAM,
             GUARD_PROGRAM_KEPT,
+            PREPARE_ROOT[0],
+            PREPARE_ROOT[1],
             TRIAL_UNIT,
             TRIAL_LINK,
             IMAGE_TRIAL_UNIT,

@@ -9,6 +9,7 @@ use crate::command::CommandRunner;
 use crate::daemon::policies::Cluster;
 use crate::document::FORCE_FILE;
 use crate::node::etcd::Etcd;
+use crate::node::lasting::Transient;
 use crate::node::{Activity, NodeState};
 use crate::notice::Notice;
 use crate::plan::{Findings, ImageEvidence, LiveEvidence, OsPlan, Plan};
@@ -63,6 +64,11 @@ impl<'a> NodeEvidence<'a> {
 impl LiveEvidence for NodeEvidence<'_> {
     fn activity(&self) -> Result<Activity> {
         Activity::observe(self.root, self.runner).context("looking for updates at work")
+    }
+
+    fn transient(&self) -> Result<Transient> {
+        let transient = Transient::observe(self.root, &self.node.host);
+        transient.context("looking for what every boot makes anew")
     }
 
     fn permission(&self, plan: &Plan) -> Option<Notice> {

@@ -632,6 +632,11 @@ pub struct FixArgs {
     #[arg(long, requires = "fix")]
     pub takeover: bool,
 
+    /// With --fix: go on although every boot of this system makes /etc or the root anew
+    /// [default: refuse]
+    #[arg(long, requires = "fix")]
+    pub until_reboot: bool,
+
     /// With --fix: go on although this machine is no node of a cluster [default: refuse]
     #[arg(long, requires = "fix")]
     pub not_a_node: bool,
@@ -863,6 +868,11 @@ pub struct GuardArgs {
     #[arg(long)]
     pub complete_by_hand: bool,
 
+    /// Go on although every boot of this system makes /etc or the root anew (transient), so
+    /// that the changes are gone after the next reboot [default: refuse]
+    #[arg(long)]
+    pub until_reboot: bool,
+
     /// Go on although this machine is no node of a cluster: no CoreOS, not booted by
     /// OSTree, and without any record of the daemon [default: refuse]
     #[arg(long)]
@@ -952,6 +962,7 @@ impl GuardArgs {
         Allowed {
             clear_immutable: self.clear_immutable,
             takeover: self.takeover,
+            until_reboot: self.until_reboot,
             first_boot: self.first_boot,
             ..Allowed::default()
         }

@@ -4,6 +4,7 @@ use crate::daemon::start::StartAnnotations;
 use crate::images::auth::Secrets;
 use crate::node::Mislabelled;
 use crate::node::builds::Builds;
+use crate::node::lasting::Transient;
 use crate::node::login::Login;
 use crate::node::name_servers::NameServers;
 use crate::node::stamps::Stamps;
@@ -34,6 +35,8 @@ pub struct Upkeep {
     pub annotations: Look<Option<Result<StartAnnotations, String>>>,
     /// The records in the other deployments.
     pub elsewhere: Look<Vec<Elsewhere>>,
+    /// What every boot makes anew.
+    pub transient: Look<Transient>,
     /// When the record of this root was written; seconds since 1970.
     pub record_written: Option<u64>,
     /// The `/var` of this deployment is not mounted; its data is in the stateroot.

@@ -61,6 +61,11 @@ impl Host {
         })
     }
 
+    /// Returns true for the root of an image-based system.
+    pub fn is_image(&self) -> bool {
+        self.deployment.is_some() || self.has_usr_etc
+    }
+
     /// Returns the owner that a file can get: for an ordinary user it is always that user.
     pub fn attainable(&self, wanted: (u32, u32)) -> (u32, u32) {
         if self.can_chown { wanted } else { self.user }

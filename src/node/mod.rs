@@ -25,7 +25,7 @@ pub mod host_name;
 pub mod images_on_disk;
 pub mod kubelet_state;
 mod labels;
-
+pub mod lasting;
 pub mod login;
 pub mod login_session;
 mod machine;

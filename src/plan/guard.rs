@@ -17,6 +17,8 @@ pub struct Allowed {
     pub first_boot: bool,
     /// What is staged does not matter: the run drops it.
     pub staged: bool,
+    /// What the next boot drops is changed all the same.
+    pub until_reboot: bool,
     /// A run of ours staged what is staged.
     pub ours: bool,
     /// A foreign staged deployment is left alone: only files are asked for.

@@ -25,6 +25,7 @@ mod image;
 mod interest;
 mod key;
 mod labels;
+mod lasting;
 mod machine;
 mod neighbours;
 mod nodes;
@@ -427,6 +428,7 @@ pub fn changes(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.paths_below_files();
     builder.second_names();
     builder.check_ownership();
+    builder.check_image();
     builder.plan_labels();
     builder.check_space();
     builder.plan

@@ -34,6 +34,10 @@ impl Builder<'_> {
         let state = node.mount_for(&RootPath::fixed(paths::INTENT));
         let mut needs: BTreeMap<u64, SpaceNeed> = BTreeMap::new();
         for planned in &self.plan.steps {
+            // It is never changed, whatever is mounted there.
+            if self.is_of_image(planned.step.path()) {
+                continue;
+            }
             let mount = node.mount_for(planned.step.path());
             let block = self.block_of(mount);
             let need = needs.entry(mount).or_default();
@@ -88,11 +92,9 @@ impl Builder<'_> {
             .plan
             .steps
             .iter()
-            .find(|planned| self.node().mount_for(planned.step.path()) == id);
-        let shown = first.map_or_else(
-            || format!("/{}", paths::STATE),
-            |planned| planned.step.path().to_string(),
-        );
+            .map(|planned| planned.step.path())
+            .find(|path| self.node().mount_for(path) == id && !self.is_of_image(path));
+        let shown = first.map_or_else(|| format!("/{}", paths::STATE), ToString::to_string);
         if mount.read_only {
             self.block(
                 &shown,

@@ -5,6 +5,7 @@ use anyhow::Result;
 
 use super::crossing::{self, AcceptedRisks};
 use super::fit::{self, Accepted};
+use super::lasting::check_transient;
 use super::{
     Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
     RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, one_more_key, os,
@@ -14,6 +15,7 @@ use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Cluster;
 use crate::invocation::{mco_rescue, reboot};
 use crate::node::etcd::Etcd;
+use crate::node::lasting::Transient;
 use crate::node::system::Facts;
 use crate::node::{Activity, NodeState};
 use crate::notice::Notice;
@@ -94,6 +96,12 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn activity(&self) -> Result<Activity>;
 
+    /// Returns what every boot makes anew.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn transient(&self) -> Result<Transient>;
+
     /// Returns a blocker if this user cannot write the paths of the plan.
     fn permission(&self, plan: &Plan) -> Option<Notice>;
 
@@ -173,6 +181,10 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         Task::Key(inputs, addition) => (one_more_key(inputs, addition), inputs.node),
         Task::Fix(inputs, work) => (fix(inputs, work), inputs.node),
     };
+    if matches!(task, Task::Config(_) | Task::Key(..) | Task::Fix(..)) && !plan.steps.is_empty() {
+        let transient = evidence.transient()?;
+        check_transient(&mut plan, node, &transient, request.allowed.until_reboot);
+    }
     guard(&mut plan, node, &evidence.activity()?, request.allowed);
     if let Some(denied) = evidence.permission(&plan) {
         plan.blockers.insert(0, denied);

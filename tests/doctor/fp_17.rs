@@ -114,3 +114,19 @@ fn a_next_boot_into_another_deployment_is_told_with_its_record() {
         assert_eq!(of(&doctor_on(node), "FP-17"), Vec::<Value>::new());
     });
 }
+
+#[test]
+fn an_etc_that_every_boot_makes_anew_is_named() {
+    let root = small::node();
+    root.write("usr/etc/a", "");
+    assert_eq!(of(&doctor(&root), "FP-17"), Vec::<Value>::new());
+    root.write(
+        "usr/lib/ostree/prepare-root.conf",
+        "[etc]\ntransient=true\n",
+    );
+    let text = found(&doctor(&root), "FP-17", "warning");
+    says(
+        &text,
+        &["[etc] transient=true in /usr/lib/ostree/prepare-root.conf"],
+    );
+}

@@ -11,6 +11,7 @@ mod engines;
 mod facts;
 mod images;
 mod kargs;
+mod lasting;
 mod neighbours;
 mod packages;
 mod pins;

@@ -261,6 +261,7 @@ impl Cure<'_> {
             allowed: Allowed {
                 clear_immutable: args.cure.clear_immutable,
                 takeover: args.cure.takeover,
+                until_reboot: args.cure.until_reboot,
                 // The cure is of no deployment.
                 staged: true,
                 ..Allowed::default()

@@ -123,7 +123,7 @@ impl DoctorEvidence {
         self.in_initramfs = host.in_initramfs;
         self.never_booted = host.never_booted;
         self.image_on_disk = os.ok().and_then(|os| os.image);
-        self.boots_images = host.deployment.is_some() || host.has_usr_etc;
+        self.boots_images = host.is_image();
         self.deployment = host.deployment;
     }
 

@@ -9,6 +9,7 @@ use crate::document;
 use crate::images::auth::Secrets;
 use crate::labels::LabelPolicy;
 use crate::node::clock::Moment;
+use crate::node::lasting::Transient;
 use crate::node::{
     Host, NodeState, Os, builds, deploy_directories, login, name_servers, stamps, unit_links,
 };
@@ -39,7 +40,11 @@ impl DoctorEvidence {
         upkeep.elsewhere = elsewhere(root, self.deployment.as_deref()).into();
         let record = RootPath::fixed(paths::CURRENT_CONFIG);
         upkeep.record_written = written(root, &record).ok().flatten();
-        if let Ok(host) = Host::observe(root) {
+        let host = Host::observe(root);
+        let transient = host.as_ref().map_err(Clone::clone);
+        let transient = transient.and_then(|host| Transient::observe(root, host));
+        upkeep.transient = transient.into();
+        if let Ok(host) = host {
             upkeep.fips = host.fips;
             upkeep.var_missing = host.var_missing;
             upkeep.packages = Os::observe(root, &host).ok().and_then(|os| os.packages);

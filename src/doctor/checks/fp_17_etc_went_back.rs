@@ -1,26 +1,36 @@
-//! FP-17: the `/etc` of a deployment is older than that of another one.
+//! FP-17: the `/etc` of a deployment is older than that of another one, or every boot makes it anew.
 
 use crate::doctor::upkeep::Elsewhere;
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
+use crate::node::lasting::Transient;
 use crate::time::utc;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-17",
     title: "/etc is older than in another deployment, or will be",
-    looks_at: "the daemon's records in /etc of every deployment, and the default deployment",
+    looks_at: "the daemon's records in /etc of every deployment, the default deployment, and if /etc is transient",
     explain: "Every deployment has its own /etc. rpm-ostree rollback brings back the old one with all its contents: \
 old passwords, old network, old certificates, and the daemon's record of an old config. Later edits stay \
 in the other deployment.\n\n\
 The record in the other deployment is a whole MachineConfig: mco-rescue plan FILE shows what it would change, and \
 mco-rescue apply makes them. mco-rescue rollback reverts files and deployment together.\n\n\
 The daemon starts with rpm-ostree cleanup -r, so the other deployment is removed once the \
-node reaches the API. Only a pinned one survives: ostree admin pin INDEX, with the index from ostree admin status.",
+node reaches the API. Only a pinned one survives: ostree admin pin INDEX, with the index from ostree admin status.\n\n\
+An image with [etc] transient=true in prepare-root.conf begins every boot with its own /etc: whatever a config brought there \
+is gone.",
     judge: judge_etc_went_back,
 };
 
 fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
+    match evidence.upkeep.transient.seen() {
+        Ok(Transient { etc: Some(why), .. }) => {
+            return CheckVerdict::healthy().and(Some(made_anew(why)));
+        }
+        Ok(_) => {}
+        Err(why) => return CheckVerdict::unseen(format!("if every boot makes /etc anew: {why}")),
+    }
     let elsewhere = match evidence.upkeep.elsewhere.seen() {
         Ok(elsewhere) => elsewhere,
         Err(why) => return CheckVerdict::unseen(format!("records in other deployments: {why}")),
@@ -58,6 +68,14 @@ fn next_boot<'a>(evidence: &DoctorEvidence, elsewhere: &'a [Elsewhere]) -> Optio
     let next = facts.deployments.next_boot()?;
     let name = (!next.booted && !next.staged).then(|| next.name())?;
     elsewhere.iter().find(|other| other.deployment == name)
+}
+
+fn made_anew(why: &str) -> DoctorFinding {
+    let means = "The next boot begins with the /etc of the image: the config's files, the users and the daemon's record are gone. \
+A cluster node needs an image without it.";
+    DoctorFinding::new(CheckSeverity::Warning, "every boot makes /etc anew", means)
+        .seen("/etc is transient", why)
+        .next("cat /usr/lib/ostree/prepare-root.conf")
 }
 
 fn as_fact(other: &Elsewhere) -> Fact {
