@@ -1,6 +1,6 @@
 //! From YAML to values of known types, as Go's yaml.v3 fills the structures of Butane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use base64::Engine;
@@ -9,14 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::go_quote::quoted;
 
-use super::node::{Key, Node, NodeValue, Scalar};
+use super::node::{Key, MAX_NODES, Node, NodeValue, Scalar};
 use super::report::{Path, Report, Step};
 use super::scalar::{Resolved, resolve};
 use super::schema::{Kind, Named, Record};
 use super::version::{Level, Version};
-
-/// More nodes than this, aliases counted as often as they stand, are no Butane config.
-const MAX_NODES: usize = 1_000_000;
 
 /// Reads the whole input. Missing values are left out, but for texts that are empty instead.
 ///
@@ -62,12 +59,28 @@ pub(super) fn decode_header(root: &Node) -> Result<(String, String), String> {
     Ok(header)
 }
 
-type Entries = Vec<(String, Rc<Node>)>;
+type EntryList = Vec<(String, Rc<Node>)>;
+
+/// The entries of a mapping, each key once.
+#[derive(Default)]
+struct Entries {
+    list: EntryList,
+    keys: BTreeSet<String>,
+}
+
+impl Entries {
+    /// Adds an entry, unless its key is there.
+    fn add(&mut self, key: &Key, value: &Rc<Node>) {
+        if self.keys.insert(key.text.clone()) {
+            self.list.push((key.text.clone(), Rc::clone(value)));
+        }
+    }
+}
 
 struct Decoder {
     version: Option<Version>,
     errors: Vec<String>,
-    /// Number of nodes that may still be read.
+    /// Number of nodes that may still be read, aliases counted as often as they stand.
     left: usize,
     /// An error that ends reading.
     failure: Option<String>,
@@ -239,7 +252,7 @@ impl Decoder {
     }
 
     /// The entries of a mapping, with those of its merge keys; a key that stands twice is an error.
-    fn entries(&mut self, node: &Node, name: impl FnOnce() -> String) -> Option<Entries> {
+    fn entries(&mut self, node: &Node, name: impl FnOnce() -> String) -> Option<EntryList> {
         let entries = match &node.target().value {
             NodeValue::Map(entries) => entries,
             NodeValue::Scalar(scalar) if resolve_scalar(scalar) == Resolved::Null => return None,
@@ -251,10 +264,10 @@ impl Decoder {
         if self.has_duplicates(entries) {
             return None;
         }
-        let mut all: Entries = Vec::new();
+        let mut all = Entries::default();
         for (key, value) in entries {
             if !(key.is_plain && key.text == "<<") {
-                all.push((key.text.clone(), Rc::clone(value)));
+                all.add(key, value);
             }
         }
         let merged = entries
@@ -263,7 +276,7 @@ impl Decoder {
         for (_, value) in merged {
             self.merge(value, &mut all, 0);
         }
-        Some(all)
+        Some(all.list)
     }
 
     /// Adds the entries that a merge key brings, where the key is not there yet.
@@ -283,8 +296,8 @@ impl Decoder {
                 for (key, value) in entries {
                     if key.text == "<<" {
                         self.merge(value, all, depth + 1);
-                    } else if !all.iter().any(|entry| entry.0 == key.text) {
-                        all.push((key.text.clone(), Rc::clone(value)));
+                    } else {
+                        all.add(key, value);
                     }
                 }
             }

@@ -1,5 +1,7 @@
 //! Files and trees of files that an input names.
 
+use std::collections::HashMap;
+
 use super::convert::Translator;
 use super::out::Out;
 use super::report::Path;
@@ -102,6 +104,7 @@ impl Translator<'_> {
     /// Adds the files of all trees.
     pub(super) fn add_trees(&mut self, config: &mut Out, input: &Value) {
         let trees = input.pointer("/storage/trees").and_then(Value::as_array);
+        let mut listed = Listed::of(config);
         for (index, tree) in trees.into_iter().flatten().enumerate() {
             let at = Path::of(&["storage", "trees"]).index(index);
             let Some(dir) = self.files else {
@@ -127,7 +130,7 @@ impl Translator<'_> {
                 settings: tree,
             };
             for entry in entries {
-                if let Err(message) = self.add_entry(config, &tree, &entry) {
+                if let Err(message) = self.add_entry(config, &mut listed, &tree, &entry) {
                     self.report.error(tree.at.clone(), message);
                 }
             }
@@ -137,17 +140,18 @@ impl Translator<'_> {
     fn add_entry(
         &mut self,
         config: &mut Out,
+        listed: &mut Listed,
         tree: &Tree<'_>,
         entry: &TreeEntry,
     ) -> Result<(), String> {
         let path = join_paths(tree.target, &entry.path);
         match &entry.kind {
-            TreeEntryKind::Directory => add_directory(config, tree, &path),
+            TreeEntryKind::Directory => add_directory(config, listed, tree, &path),
             TreeEntryKind::File(executable) => {
                 let local = join_paths(&tree.local, &entry.path);
-                self.add_tree_file(config, tree, &path, &local, *executable)
+                self.add_tree_file(config, listed, tree, &path, &local, *executable)
             }
-            TreeEntryKind::Link(target) => add_link(config, tree, &path, target),
+            TreeEntryKind::Link(target) => add_link(config, listed, tree, &path, target),
             TreeEntryKind::Other => Err(FILE_TYPE.to_owned()),
             TreeEntryKind::Unreadable(message) => Err(message.clone()),
         }
@@ -156,20 +160,16 @@ impl Translator<'_> {
     fn add_tree_file(
         &mut self,
         config: &mut Out,
+        listed: &mut Listed,
         tree: &Tree<'_>,
         path: &str,
         local: &str,
         executable: bool,
     ) -> Result<(), String> {
         let at = &tree.at;
-        let listed = position(config, "files", path);
-        if listed.is_none() && exists(config, path) {
-            return Err(NODE_EXISTS.to_owned());
-        }
-        let mut file = match listed
-            .and_then(|index| config.at(&["storage"])?.items("files").get(index).cloned())
-        {
-            Some(file) => file,
+        let mut file = match listed.node(config, "files", path) {
+            Some(file) => file.clone(),
+            None if listed.has(path) => return Err(NODE_EXISTS.to_owned()),
             None => new_node(tree, path),
         };
         let contents = file.get("contents").cloned();
@@ -189,7 +189,7 @@ impl Translator<'_> {
             let usual = if executable { 0o755 } else { 0o644 };
             file.set("mode", Out::leaf(at, given.unwrap_or(usual)));
         }
-        put_node(config, "files", listed, file);
+        listed.put(config, "files", path, file);
         Ok(())
     }
 }
@@ -207,7 +207,12 @@ fn new_node(tree: &Tree<'_>, path: &str) -> Out {
 }
 
 /// A directory is only made where the tree gives it a mode or an owner.
-fn add_directory(config: &mut Out, tree: &Tree<'_>, path: &str) -> Result<(), String> {
+fn add_directory(
+    config: &mut Out,
+    listed: &mut Listed,
+    tree: &Tree<'_>,
+    path: &str,
+) -> Result<(), String> {
     let settings = tree.settings;
     if ["dir_mode", "user", "group"]
         .iter()
@@ -215,61 +220,99 @@ fn add_directory(config: &mut Out, tree: &Tree<'_>, path: &str) -> Result<(), St
     {
         return Ok(());
     }
-    if exists(config, path) {
+    if listed.has(path) {
         return Err(NODE_EXISTS.to_owned());
     }
     let mut directory = new_node(tree, path);
     let mode = settings.get("dir_mode").and_then(Value::as_i64);
     directory.set("mode", Out::leaf(&tree.at, mode.unwrap_or(0o755)));
-    put_node(config, "directories", None, directory);
+    listed.put(config, "directories", path, directory);
     Ok(())
 }
 
-fn add_link(config: &mut Out, tree: &Tree<'_>, path: &str, target: &str) -> Result<(), String> {
-    let listed = position(config, "links", path);
-    let known =
-        listed.and_then(|index| config.at(&["storage"])?.items("links").get(index).cloned());
-    let mut link = match known {
+fn add_link(
+    config: &mut Out,
+    listed: &mut Listed,
+    tree: &Tree<'_>,
+    path: &str,
+    target: &str,
+) -> Result<(), String> {
+    let mut link = match listed.node(config, "links", path) {
         Some(link) if link.text("target").is_some_and(|target| !target.is_empty()) => {
             return Err(NODE_EXISTS.to_owned());
         }
-        Some(link) => link,
-        None if exists(config, path) => return Err(NODE_EXISTS.to_owned()),
+        Some(link) => link.clone(),
+        None if listed.has(path) => return Err(NODE_EXISTS.to_owned()),
         None => new_node(tree, path),
     };
     link.set("target", Out::leaf(&tree.at, target));
-    put_node(config, "links", listed, link);
+    listed.put(config, "links", path, link);
     Ok(())
 }
 
-fn position(config: &Out, list: &str, path: &str) -> Option<usize> {
-    let nodes = config.at(&["storage"])?.items(list);
-    nodes
-        .iter()
-        .rposition(|node| node.text("path") == Some(path))
-}
+/// The lists of files, directories and links.
+const LISTS: [&str; 3] = ["files", "directories", "links"];
 
-/// Returns true if a path is listed already.
-pub(super) fn exists(config: &Out, path: &str) -> bool {
-    let lists = ["files", "directories", "links"];
-    lists
-        .iter()
-        .any(|list| position(config, list, path).is_some())
-}
+/// The paths that are listed, each with the list and the number of its last entry there.
+pub(super) struct Listed(HashMap<String, Vec<(&'static str, usize)>>);
 
-/// Puts an entry in the place of a listed one, or at the end.
-pub(super) fn put_node(config: &mut Out, list: &str, listed: Option<usize>, node: Out) {
-    if config.get("storage").is_none() {
-        config.set("storage", Out::map(&node.from, Vec::new()));
+impl Listed {
+    /// Gathers the paths of a config.
+    pub(super) fn of(config: &Out) -> Self {
+        let mut listed = Self(HashMap::new());
+        let Some(storage) = config.at(&["storage"]) else {
+            return listed;
+        };
+        for list in LISTS {
+            for (at, node) in storage.items(list).iter().enumerate() {
+                if let Some(path) = node.text("path") {
+                    listed.learn(list, path, at);
+                }
+            }
+        }
+        listed
     }
-    let from = node.from.clone();
-    let nodes = config
-        .get_mut("storage")
-        .and_then(|storage| storage.list_mut(list, &from));
-    let Some(nodes) = nodes else { return };
-    match listed.and_then(|index| nodes.get_mut(index)) {
-        Some(old) => *old = node,
-        None => nodes.push(node),
+
+    fn learn(&mut self, list: &'static str, path: &str, at: usize) {
+        let places = self.0.entry(path.to_owned()).or_default();
+        places.retain(|place| place.0 != list);
+        places.push((list, at));
+    }
+
+    /// Returns true if a path is in one of the lists.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+
+    fn position(&self, list: &str, path: &str) -> Option<usize> {
+        let mut places = self.0.get(path)?.iter();
+        places.find(|place| place.0 == list).map(|place| place.1)
+    }
+
+    /// Returns the entry of a list with this path.
+    fn node<'o>(&self, config: &'o Out, list: &str, path: &str) -> Option<&'o Out> {
+        let at = self.position(list, path)?;
+        config.at(&["storage"])?.items(list).get(at)
+    }
+
+    /// Puts an entry in the place of the one with its path, or at the end.
+    pub(super) fn put(&mut self, config: &mut Out, list: &'static str, path: &str, node: Out) {
+        if config.get("storage").is_none() {
+            config.set("storage", Out::map(&node.from, Vec::new()));
+        }
+        let from = node.from.clone();
+        let nodes = config
+            .get_mut("storage")
+            .and_then(|storage| storage.list_mut(list, &from));
+        let Some(nodes) = nodes else { return };
+        let listed = self.position(list, path);
+        match listed.and_then(|at| nodes.get_mut(at)) {
+            Some(old) => *old = node,
+            None => {
+                self.learn(list, path, nodes.len());
+                nodes.push(node);
+            }
+        }
     }
 }
 

@@ -8,6 +8,9 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 /// Deeper nesting than this is no Butane config.
 const MAX_DEPTH: usize = 64;
 
+/// More values than this are no Butane config: the MachineConfig would be larger than etcd takes (1.5 MiB).
+pub(super) const MAX_NODES: usize = 250_000;
+
 /// A place in the text, both numbers from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mark {
@@ -81,6 +84,7 @@ pub(super) fn parse_first(text: &str) -> Result<Option<Rc<Node>>, String> {
         lines: text.lines().collect(),
         anchors: BTreeMap::new(),
         depth: 0,
+        left: MAX_NODES,
     };
     loop {
         match reader.next_event()? {
@@ -101,6 +105,8 @@ struct Reader<'a> {
     lines: Vec<&'a str>,
     anchors: BTreeMap<usize, Rc<Node>>,
     depth: usize,
+    /// Number of nodes that may still be read.
+    left: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -130,6 +136,12 @@ impl<'a> Reader<'a> {
         if self.depth > MAX_DEPTH {
             return Err(format!("yaml: line {}: exceeded max depth", mark.line));
         }
+        self.left = self.left.checked_sub(1).ok_or_else(|| {
+            format!(
+                "yaml: line {}: more than {MAX_NODES} keys and values",
+                mark.line
+            )
+        })?;
         let (mark, anchor, value) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);

@@ -1,5 +1,7 @@
 //! The output while it is made: each value with the place of the input that it comes from.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::report::Path;
@@ -280,15 +282,17 @@ fn merge_lists(key: &str, parent: Out, child: Out) -> Out {
     };
     let appended = ["options", "openOptions", "mountOptions", "append"].contains(&key);
     let mut items = parents;
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for (at, item) in items.iter().enumerate() {
+        known.entry(key_of(key, item)).or_insert(at);
+    }
     for item in children {
-        let own = key_of(key, &item);
-        let twin = items
-            .iter()
-            .position(|other| !appended && key_of(key, other) == own);
-        match twin {
-            Some(at) => {
-                let below = items.remove(at);
-                items.insert(at, merge(below, item));
+        let at = *known.entry(key_of(key, &item)).or_insert(items.len());
+        match items.get_mut(at).filter(|_| !appended) {
+            Some(twin) => {
+                let empty = Out::map(&item.from, Vec::new());
+                let below = std::mem::replace(twin, empty);
+                *twin = merge(below, item);
             }
             None => items.push(item),
         }

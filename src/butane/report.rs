@@ -1,8 +1,10 @@
 //! Entries of a report, with their place in the input.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::rc::Rc;
 
-use super::node::{Mark, Node, NodeValue};
+use super::node::{Key, Mark, Node, NodeValue};
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,18 +47,45 @@ impl Path {
         steps.push(step);
         Self(steps)
     }
+}
 
-    /// The place of the deepest node on this path.
-    pub(super) fn mark_in(&self, root: &Node) -> Mark {
+/// The keys of mappings, gathered when they are first asked for: a report may have an entry for each of them.
+#[derive(Default)]
+struct Places<'n> {
+    /// By the mapping's own place in memory: the first and the last entry of each key.
+    maps: HashMap<*const Node, HashMap<&'n str, (usize, usize)>>,
+}
+
+impl<'n> Places<'n> {
+    /// Returns the numbers of the first and the last entry of a key.
+    fn find(
+        &mut self,
+        map: &'n Node,
+        entries: &'n [(Key, Rc<Node>)],
+        key: &str,
+    ) -> Option<(usize, usize)> {
+        let keys = self.maps.entry(std::ptr::from_ref(map)).or_insert_with(|| {
+            let mut keys = HashMap::new();
+            for (at, (key, _)) in entries.iter().enumerate() {
+                keys.entry(key.text.as_str()).or_insert((at, at)).1 = at;
+            }
+            keys
+        });
+        keys.get(key).copied()
+    }
+
+    /// The place of the deepest node on a path.
+    fn mark(&mut self, path: &Path, root: &'n Node) -> Mark {
         let mut node = root;
-        for step in &self.0 {
+        for step in &path.0 {
             let next = match (step, &node.value) {
                 (Step::Key(key), NodeValue::Map(entries)) => {
-                    let mut all = entries.iter().rev();
-                    all.find(|entry| entry.0.text == *key).map(|entry| &entry.1)
+                    let found = self.find(node, entries, key);
+                    found.and_then(|(_, last)| Some(&entries.get(last)?.1))
                 }
                 (Step::KeyItself(key), NodeValue::Map(entries)) => {
-                    let entry = entries.iter().find(|entry| entry.0.text == *key);
+                    let found = self.find(node, entries, key);
+                    let entry = found.and_then(|(first, _)| entries.get(first));
                     return entry.map_or(node.mark, |entry| entry.0.mark);
                 }
                 (Step::Index(index), NodeValue::List(items)) => items.get(*index),
@@ -158,8 +187,9 @@ impl Report {
 
     /// The entries with their places.
     pub(super) fn located_in(self, root: &Node) -> Vec<ReportEntry> {
+        let mut places = Places::default();
         let entries = self.entries.into_iter().map(|(kind, path, message)| {
-            let mark = path.mark_in(root);
+            let mark = places.mark(&path, root);
             ReportEntry {
                 kind,
                 path: path.to_string(),

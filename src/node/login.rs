@@ -1,12 +1,16 @@
 //! Possible logins of a node: the keys that sshd accepts for `core`, and passwords. Only counts are stored, no keys and
 //! no hashes.
 
+use std::collections::BTreeMap;
+
 use nix::sys::stat::FileStat;
 
 use super::accounts::{Accounts, count_keys, opens};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
+/// Most files with keys that are read; a program of each login reads them all, so a node has a few.
+const MAX_FILES: usize = 1000;
 /// Write permissions of others, which sshd refuses (`StrictModes`).
 const OTHERS: u32 = 0o022;
 /// Settings of sshd; those of the directory take precedence.
@@ -20,6 +24,8 @@ pub struct Login {
     pub files: Vec<KeyFile>,
     /// Users with a password, of `core` and `root`; None if `/etc/shadow` could not be read.
     pub passwords: Option<Vec<String>>,
+    /// Number of files with keys that were not read, as there are too many.
+    pub unread: usize,
     /// The file with the setting that disables keys.
     pub no_keys: Option<String>,
     /// User and group of `core`.
@@ -76,14 +82,18 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
     let visible = |name: &String| !name.starts_with('.');
     let fragments = root.list(&folder)?.into_iter().filter(visible);
     paths.extend(fragments.filter_map(|name| folder.join(&name).ok()));
+    let unread = paths.split_off(MAX_FILES.min(paths.len())).len();
     let mut login = Login {
+        unread,
         no_keys: no_keys(root)?,
         core,
         ..Login::default()
     };
+    let mut directories = BTreeMap::new();
     for path in paths {
         if let Some(bytes) = root.read_small(&path)? {
-            let wrong = find_wrong(root, &path, core.map(|(uid, _)| uid))?;
+            let core = core.map(|(uid, _)| uid);
+            let wrong = find_wrong(root, &path, core, &mut directories)?;
             login.files.push(KeyFile {
                 path: path.to_string(),
                 keys: count_keys(&String::from_utf8_lossy(&bytes)),
@@ -110,20 +120,26 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
 }
 
 /// Checks owner and mode: the file and every directory up to the home must belong to the user or root, and only they may write.
+/// `known` are the directories that were checked for another file.
 fn find_wrong(
     root: &Root,
     path: &RootPath,
     core: Option<u32>,
+    known: &mut BTreeMap<RootPath, Option<WrongAttributes>>,
 ) -> Result<Vec<WrongAttributes>, RootError> {
     let file = root.place(path)?.and_then(|place| place.stat().ok()?);
     let mut all: Vec<WrongAttributes> = Vec::new();
     all.extend(file.and_then(|stat| wrong(path, &stat, core)));
     for above in path.ancestors().skip(1) {
-        let Some(directory) = root.directory(&above)? else {
-            continue;
-        };
-        let stat = nix::sys::stat::fstat(&directory).ok();
-        all.extend(stat.and_then(|stat| wrong(&above, &stat, core)));
+        if !known.contains_key(&above) {
+            let directory = root.directory(&above)?;
+            let stat = directory.and_then(|directory| nix::sys::stat::fstat(&directory).ok());
+            known.insert(
+                above.clone(),
+                stat.and_then(|stat| wrong(&above, &stat, core)),
+            );
+        }
+        all.extend(known.get(&above).cloned().flatten());
         if above.relative() == paths::CORE_HOME {
             break;
         }

@@ -3,6 +3,8 @@
 //! Nothing is deleted: what has to go gets another name beside it. A file that the recorded config brings is the task
 //! of `apply`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Serialize, Serializer};
 
 use super::{Attributes, Builder, InTheWay, Inputs, Options, Payload, Plan, Section, Step};
@@ -258,14 +260,20 @@ fn aside(path: &RootPath, time: u64) -> Option<RootPath> {
 /// Plans the changes. The config of `inputs` brings nothing; its old one is the recorded config.
 pub(super) fn fix(inputs: Inputs<'_>, work: FixInputs<'_>) -> Plan {
     let mut builder = Builder::new(inputs, Options::default());
-    for (index, change) in work.changes.iter().enumerate() {
-        let (before, after) = work.changes.split_at(index);
-        let same = |other: &&FixChange| other.path() == change.path();
+    let indexed = work.changes.iter().enumerate();
+    let puts = indexed.filter(|(_, change)| change.is_put());
+    let last_puts: BTreeMap<&str, usize> = puts.map(|(at, change)| (change.path(), at)).collect();
+    let mut moved = BTreeSet::new();
+    for (at, change) in work.changes.iter().enumerate() {
+        let last = last_puts.get(change.path());
         let beside = Beside {
-            is_moved: before.iter().filter(same).any(FixChange::is_move),
-            is_put: after.iter().skip(1).filter(same).any(FixChange::is_put),
+            is_moved: moved.contains(change.path()),
+            is_put: last.is_some_and(|last| *last > at),
         };
         builder.plan_change(change, beside, work.time);
+        if change.is_move() {
+            moved.insert(change.path());
+        }
     }
     builder.second_names();
     builder.check_ownership();

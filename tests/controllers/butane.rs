@@ -508,3 +508,44 @@ fn disks_of_the_first_boot_are_laid_out() {
         "{text}"
     );
 }
+
+/// Runs the program with a limit for the time of the processor, in seconds, and for its memory.
+fn bounded(args: &[&str]) -> Run {
+    let mut command = Command::new("prlimit");
+    command.args(["--cpu=60", "--as=1500000000", PROGRAM, "butane"]);
+    Run::of(command.args(args).output().unwrap())
+}
+
+#[test]
+fn an_input_of_millions_of_keys_is_refused_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("input.bu");
+    let keys: String = (0..2_000_000).map(|at| format!("    l{at}: x\n")).collect();
+    fs::write(&input, format!("{HEAD}{keys}")).unwrap();
+    let refused = bounded(&[input.to_str().unwrap()]).exits(1);
+    let said = refused.err();
+    assert!(said.contains("more than 250000 keys and values"), "{said}");
+}
+
+#[test]
+fn many_unused_keys_and_large_trees_take_no_square_of_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("input.bu");
+    let keys: String = (0..100_000).map(|at| format!("k{at}: x\n")).collect();
+    fs::write(&input, format!("{HEAD}{keys}")).unwrap();
+    let run = bounded(&[input.to_str().unwrap()]).ok();
+    assert!(
+        run.err()
+            .contains("$.k99999, line 100006 col 1: unused key k99999")
+    );
+    // Each of the limit's entries is looked up among those before it.
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    for at in 0..19_000 {
+        fs::write(dir.path().join(format!("tree/f{at}")), "").unwrap();
+    }
+    let tree = "storage:\n  trees:\n  - local: tree\n    path: /etc/x\n";
+    fs::write(&input, format!("{HEAD}{tree}")).unwrap();
+    let files = dir.path().to_str().unwrap();
+    let run = bounded(&["-d", files, input.to_str().unwrap()]).ok();
+    assert_eq!(run.out().matches("path: /etc/x/f").count(), 19_000);
+}

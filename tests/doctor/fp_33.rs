@@ -126,3 +126,23 @@ fn passwords_that_only_root_may_see_are_not_taken_for_none() {
     );
     says(&unseen(&seen, "FP-33"), &["/etc/shadow cannot be read"]);
 }
+
+#[test]
+fn of_very_many_files_with_keys_the_rest_is_not_judged() {
+    let root = small::node();
+    for at in 0..1200 {
+        let path = format!("home/core/.ssh/authorized_keys.d/k{at}");
+        root.write(&path, "ssh-ed25519 AAAA me\n");
+        if is_root() {
+            let (uid, gid) = root.core();
+            std::os::unix::fs::chown(root.path(&path), Some(uid), Some(gid)).unwrap();
+        }
+    }
+    let seen = doctor(&root);
+    assert_eq!(of(&seen, "FP-33"), Vec::<Value>::new());
+    let text = seen.to_string();
+    assert!(
+        text.contains("more files in /home/core/.ssh/authorized_keys.d"),
+        "{text}"
+    );
+}

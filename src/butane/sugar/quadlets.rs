@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::butane::convert::Translator;
-use crate::butane::files::{exists, put_node};
+use crate::butane::files::Listed;
 use crate::butane::out::Out;
 use crate::butane::report::Path;
 
@@ -11,9 +11,10 @@ impl Translator<'_> {
     /// Adds a file for each quadlet, or a link for an instance of a template.
     pub(in crate::butane) fn add_quadlets(&mut self, config: &mut Out, input: &Value) {
         let quadlets = input.pointer("/systemd/quadlets").and_then(Value::as_array);
+        let mut listed = Listed::of(config);
         for (index, quadlet) in quadlets.into_iter().flatten().enumerate() {
             let at = Path::of(&["systemd", "quadlets"]).index(index);
-            if let Err((at, message)) = self.add_quadlet(config, quadlet, &at) {
+            if let Err((at, message)) = self.add_quadlet(config, &mut listed, quadlet, &at) {
                 self.report.error(at, message);
             }
         }
@@ -22,6 +23,7 @@ impl Translator<'_> {
     fn add_quadlet(
         &mut self,
         config: &mut Out,
+        listed: &mut Listed,
         quadlet: &Value,
         at: &Path,
     ) -> Result<(), (Path, String)> {
@@ -38,14 +40,17 @@ impl Translator<'_> {
             "/users"
         };
         let path = format!("/etc/containers/systemd{users}/{name}");
-        if exists(config, &path) {
+        if listed.has(&path) {
             let message = "matching filesystem node has existing contents or different type";
             return Err((at.clone(), message.to_owned()));
         }
-        let mut node = Out::map(at, vec![("path", Out::leaf(&at.key("name"), path))]);
+        let mut node = Out::map(
+            at,
+            vec![("path", Out::leaf(&at.key("name"), path.as_str()))],
+        );
         if let Some(template) = template_of(name) {
             node.set("target", Out::leaf(at, template));
-            put_node(config, "links", None, node);
+            listed.put(config, "links", &path, node);
             return Ok(());
         }
         let (from, bytes) = match (text("contents"), text("contents_local")) {
@@ -63,7 +68,7 @@ impl Translator<'_> {
         self.set_contents(&mut contents, &bytes, &from);
         node.set("contents", contents);
         node.set("mode", Out::leaf(at, 0o644));
-        put_node(config, "files", None, node);
+        listed.put(config, "files", &path, node);
         Ok(())
     }
 }

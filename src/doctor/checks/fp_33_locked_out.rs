@@ -1,5 +1,7 @@
 //! FP-33: no login works.
 
+use std::collections::BTreeSet;
+
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -36,6 +38,11 @@ fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
         None if locked => {
             CheckVerdict::unseen("passwords: /etc/shadow cannot be read: permission denied")
         }
+        _ if login.unread > 0 => CheckVerdict::unseen(format!(
+            "{} in /{}: only the first ones are read",
+            count(login.unread, "more file"),
+            paths::CORE_KEYS_DIR
+        )),
         _ => CheckVerdict::healthy(),
     };
     match locked {
@@ -73,7 +80,12 @@ fn partly(
 fn put_right(login: &Login) -> Vec<FixChange> {
     let mut changes: Vec<FixChange> = Vec::new();
     let refused = login.files.iter().filter(|file| file.keys > 0);
+    let mut seen = BTreeSet::new();
     for wrong in refused.flat_map(|file| &file.wrong) {
+        // A directory is above many files.
+        if !seen.insert(&wrong.path) {
+            continue;
+        }
         let owner = wrong.foreign.map(|_| login.core);
         let Some(owner) = owner.map_or(Some(None), |core| core.map(Some)) else {
             return Vec::new();
@@ -83,11 +95,7 @@ fn put_right(login: &Login) -> Vec<FixChange> {
         let mode = wrong
             .open
             .map(|mode| FixChange::set_mode(path, mode & !0o022));
-        for change in owner.into_iter().chain(mode) {
-            if !changes.contains(&change) {
-                changes.push(change);
-            }
-        }
+        changes.extend(owner.into_iter().chain(mode));
     }
     changes
 }
