@@ -21,6 +21,14 @@ const NO_SESSION: u32 = u32::MAX;
 const MAX_DEPTH: usize = 256;
 /// Clock ticks of `/proc` in a second: fixed by the kernel's interface on every platform of a node.
 const TICKS: u64 = 100;
+/// The programs of sshd that serve a connection, where distributions have them.
+const SSHD_PROGRAMS: [&str; 5] = [
+    "/usr/sbin/sshd",
+    "/usr/bin/sshd",
+    "/usr/libexec/openssh/sshd-session",
+    "/usr/lib/openssh/sshd-session",
+    "/usr/lib/ssh/sshd-session",
+];
 /// Upper limit of bytes that are read of a file in `/proc`.
 const MAX_BYTES: usize = 256 << 10;
 
@@ -346,8 +354,8 @@ fn find_server(proc: &Proc, pid: u32) -> ServerProgram {
         return ServerProgram::Unknown;
     };
     let cgroup = String::from_utf8_lossy(&cgroup);
-    let name = program.rsplit('/').next().unwrap_or_default();
-    match (uid, is_sshd(name), is_of_container(&cgroup)) {
+    let is_program = SSHD_PROGRAMS.iter().any(|path| program.ends_with(path));
+    match (uid, is_program, is_of_container(&cgroup)) {
         (0, true, false) => ServerProgram::Sshd,
         (0, true, true) => ServerProgram::Other(format!("{program} of a container")),
         _ => ServerProgram::Other(format!("{program} of uid {uid}")),
@@ -698,7 +706,7 @@ mod tests {
         use ServerProgram::{Other, Sshd, Unknown};
         let other = |words: &str| Other(words.to_owned());
         let container = "0::/kubepods.slice/crio-1.scope\n";
-        let cases: [(&str, &str, &str, ServerProgram); 8] = [
+        let cases: [(&str, &str, &str, ServerProgram); 9] = [
             ("0", "/usr/sbin/sshd", "0::/x\n", Sshd),
             ("0", "/usr/libexec/openssh/sshd-session", "0::/x\n", Sshd),
             ("0", "/usr/sbin/sshd (deleted)", "0::/x\n", Sshd),
@@ -708,6 +716,7 @@ mod tests {
                 "0::/x\n",
                 other("/usr/sbin/sshd of uid 1000"),
             ),
+            ("0", "/tmp/sshd", "0::/x\n", other("/tmp/sshd of uid 0")),
             (
                 "0",
                 "/usr/bin/perl",
