@@ -47,8 +47,8 @@ pub enum RunError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Changed {
-    /// A run that stopped half-way earlier was finished or undone first.
-    OtherRun = 1,
+    /// Something that comes before it: a run that had stopped half-way was ended, or the units for a boot were installed.
+    Before = 1,
     /// A part of what the command was asked for is in place.
     Part = 2,
 }
@@ -78,7 +78,7 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
 /// The words of an error that reached `main`. Those on the whole command are true of what it has changed before.
 pub fn words(error: &anyhow::Error) -> String {
     let said = format!("{error:#}");
-    match has_changed(Changed::OtherRun) {
+    match has_changed(Changed::Before) {
         true => said
             .replace("othing was changed", "othing else was changed")
             .replace(

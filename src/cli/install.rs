@@ -59,7 +59,7 @@ fn install(ui: &Ui<'_>, meant: bool) -> Result<ExitCode> {
     let managed = config.as_ref().map(managed_paths).unwrap_or_default();
     let due = Due::of(root, InstallScope::All, &managed)?;
     let unlabelled = due
-        .put(root, lock)
+        .put(root, lock, Changed::Part)
         .map_err(|error| go_on(error, "install"))?;
     let check = check(root, lock, &due, ui.runner)?;
     let code = if check.is_failure() {
@@ -158,8 +158,8 @@ impl Due {
         !self.found.iter().any(FoundItem::is_due)
     }
 
-    /// Puts what is missing or differs; gives what could not be labelled, and why.
-    fn put(&self, root: &Root, lock: &Lock) -> Result<Vec<(RootPath, Reason)>> {
+    /// Puts what is missing or differs, each of which is `changed`; gives what could not be labelled, and why.
+    fn put(&self, root: &Root, lock: &Lock, changed: Changed) -> Result<Vec<(RootPath, Reason)>> {
         for found in &self.found {
             place::sweep_temporary(root, lock, &found.item.path)?;
         }
@@ -167,7 +167,7 @@ impl Due {
         for found in self.found.iter().filter(|found| found.is_due()) {
             let put = self.put_one(root, lock, found);
             let why = put.with_context(|| format!("installing {}", found.item.path))?;
-            error::note_changed(Changed::Part);
+            error::note_changed(changed);
             unlabelled.extend(why.map(|why| (found.item.path.clone(), why)));
         }
         Ok(unlabelled)
@@ -335,7 +335,7 @@ impl Beforehand {
 impl Due {
     fn try_install(&self, change: &NodeChange<'_>) -> Result<String> {
         let (root, lock) = (&change.root, change.lock());
-        let unlabelled = self.put(root, lock)?;
+        let unlabelled = self.put(root, lock, Changed::Before)?;
         let check = check(root, lock, self, change.runner())?;
         if let Some(problem) = report::install::problem(&check, &unlabelled) {
             bail!("{problem}");

@@ -8,13 +8,13 @@ use std::cell::RefCell;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use super::access::{self, AccessNeed};
 use super::machine;
 use super::own_state::expect_known_state;
 use super::recorder::record_run;
-use super::recover::recover_first;
+use super::recover::{has_run_files, recover_first};
 use super::trial::{self, RunningTrial};
 use super::ui::{HalfWayAnswer, Ui};
 use crate::command::CommandRunner;
@@ -256,10 +256,13 @@ pub(super) fn is_held(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(LockError::Held(_)))
 }
 
-/// Looks for a run that stopped half-way. Where its files cannot be read, it may have.
-fn find_pending(root: &Root) -> Result<Pending, RunError> {
+/// Looks for a run that stopped half-way. Where its files are there and cannot be used, it has.
+fn find_pending(root: &Root) -> Result<Pending> {
     let found = transaction::find_pending(root);
-    found.map_err(|error| RunError::Incomplete(format!("recovering: {error}")))
+    found.map_err(|error| match has_run_files(root) {
+        Ok(true) => RunError::Incomplete(format!("recovering: {error}")).into(),
+        _ => anyhow!("looking for an interrupted run: {error}"),
+    })
 }
 
 /// A command that may begin: it has the lock, and nothing was changed.

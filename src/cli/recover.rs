@@ -178,18 +178,24 @@ fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &Started) {
     transaction::write_last_run(&change.root, change.lock(), &run);
 }
 
-/// Recovers; what cannot be recovered leaves the node half-way.
-fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> Result<Recovered> {
-    let (root, runner, lock) = (&change.root, change.runner(), change.lock());
-    let mut half_way = false;
+/// Returns true if a file of a run is in the state directory.
+pub(super) fn has_run_files(root: &Root) -> Result<bool> {
+    let mut found = false;
     for file in [
         paths::INTENT,
         paths::PREPARED_JOURNAL,
         paths::JOURNAL,
         paths::COMMITTED,
     ] {
-        half_way |= root.exists(&RootPath::fixed(file))?;
+        found |= root.exists(&RootPath::fixed(file))?;
     }
+    Ok(found)
+}
+
+/// Recovers; what cannot be recovered leaves the node half-way.
+fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> Result<Recovered> {
+    let (root, runner, lock) = (&change.root, change.runner(), change.lock());
+    let half_way = has_run_files(root)?;
     let _half_way = half_way.then(RunStage::changing);
     let _phase = half_way.then(|| {
         signals::answer(SignalAnswer::SeeStatus);
@@ -266,7 +272,7 @@ fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()>
         log::warn!("{}", report::recover::sentence(recovered));
     }
     if !recovered.changed().is_empty() {
-        error::note_changed(Changed::OtherRun);
+        error::note_changed(Changed::Before);
     }
     for left in recovered.left() {
         log::warn!("{} stays as it is: {}", left.path, left.why);

@@ -111,7 +111,7 @@ pub(super) fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()>
             format!("starting the kubelet, which an interrupted run had stopped. Next: systemctl start {KUBELET}")
         })?;
         log::warn!("the kubelet, which an interrupted run had stopped, is started again");
-        error::note_changed(Changed::OtherRun);
+        error::note_changed(Changed::Before);
     }
     forget_stopped(root);
     Ok(())
