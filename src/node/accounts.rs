@@ -6,7 +6,7 @@ use std::fmt;
 use crate::node::account_files::AccountFiles;
 use crate::node::shadow_lines::{is_whole, mended};
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, skip_obstacle};
 
 /// The account files of a root.
 #[derive(Clone, Default)]
@@ -42,8 +42,8 @@ impl Accounts {
         );
         // Unreadable for ordinary users: then the password is simply not known.
         let shadow = match root.read(&RootPath::fixed(paths::SHADOW)) {
-            Err(error) if error.cause.is_obstacle() => None,
-            other => other?,
+            Err(error) if error.cause.is_denied() => None,
+            other => skip_obstacle(other)?,
         };
         accounts.shadow = shadow.and_then(|b| String::from_utf8(b).ok());
         accounts.other_keys = other_keys(root);

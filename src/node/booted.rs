@@ -5,9 +5,15 @@
 //! deployment is identified like in libostree, by device and inode; the link counts only if these match no deployment.
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+
+use nix::errno::Errno;
 
 use crate::paths;
-use crate::root::{Root, RootError, RootPath, descriptor_path, stat_of_open};
+use crate::root::{
+    ResolveError, Root, RootError, RootPath, descriptor_path, skip_obstacle, stat_of_open,
+};
+use crate::sys::privileges::opens_all;
 
 use super::deploy_directories::{self, DeployDirectory, is_name};
 use super::host::{Host, kernel_command_line};
@@ -20,12 +26,21 @@ const BACKING: &[u8] = b"backing-root-device-inode\0";
 /// The type of that value, after it.
 const TWO_NUMBERS: &[u8] = b"\0(tt)";
 
-/// Returns `CHECKSUM.SERIAL` of the root's deployment. `boots`: its kernel runs.
-pub fn deployment(root: &Root, boots: bool) -> Option<String> {
-    if boots && let Some(name) = of_identity(root).or_else(|| of_kernel(root)) {
-        return Some(name);
+/// Returns `CHECKSUM.SERIAL` of the root's deployment; `None` if it has none. `boots`: its kernel runs.
+///
+/// # Errors
+/// The directories of the deployments cannot be read: another one would be taken for the one that runs.
+pub fn deployment(root: &Root, boots: bool) -> Result<Option<String>, RootError> {
+    if boots {
+        let found = match of_identity(root)? {
+            None => of_kernel(root)?,
+            found => found,
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
     }
-    valid(own_name(root)?.to_str()?)
+    Ok(own_name(root).and_then(|name| valid(name.to_str()?)))
 }
 
 #[allow(
@@ -92,34 +107,74 @@ fn composefs_argument(line: &str) -> Option<String> {
 }
 
 /// Returns the deployment whose directory is the root, or became the root.
-fn of_identity(root: &Root) -> Option<String> {
-    let (own, _) = stat_of_open(root.as_fd()).ok()?;
-    let all = deploy_directories::list(root).ok()?;
-    let is_root = |one: &&DeployDirectory| one.identity == (own.st_dev, own.st_ino);
-    let named = |made_of| all.iter().find(|one| Some(one.identity) == made_of);
-    let found = all.iter().find(is_root).or_else(|| has_etc(root, &all));
-    Some(found.or_else(|| named(made_of()))?.name.clone())
+fn of_identity(root: &Root) -> Result<Option<String>, RootError> {
+    let (own, _) = stat_of_open(root.as_fd()).map_err(|errno| error_at("/", errno))?;
+    let all = match deploy_directories::list(root) {
+        // An ordinary user changes nothing here; the link of the kernel is enough to show.
+        Err(error) if error.cause.is_denied() && !opens_all() => return Ok(None),
+        all => all?,
+    };
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let named = |identity| all.iter().find(|one| Some(one.identity) == identity);
+    let mut found = named(Some((own.st_dev, own.st_ino)));
+    if found.is_none() {
+        found = has_etc(root, &all)?;
+    }
+    if found.is_none() {
+        found = named(made_of()?);
+    }
+    Ok(found.map(|one| one.name.clone()))
+}
+
+fn error_at(path: &str, cause: impl Into<ResolveError>) -> RootError {
+    RootError {
+        path: path.to_owned(),
+        cause: cause.into(),
+    }
 }
 
 /// Returns the deployment whose `etc` is mounted as that of the root. After a soft reboot into an image that composefs shows,
 /// `/run/ostree-booted` is of the deployment before until `ostree-boot-complete.service` replaces it.
-fn has_etc<'a>(root: &Root, all: &'a [DeployDirectory]) -> Option<&'a DeployDirectory> {
-    let identity = |path: &RootPath| -> Option<FileIdentity> {
-        let directory = root.directory(path).ok()??;
-        let (stat, _) = stat_of_open(&directory).ok()?;
-        Some((stat.st_dev, stat.st_ino))
+fn has_etc<'a>(
+    root: &Root,
+    all: &'a [DeployDirectory],
+) -> Result<Option<&'a DeployDirectory>, RootError> {
+    let identity = |path: &RootPath| -> Result<Option<FileIdentity>, RootError> {
+        let Some(directory) = skip_obstacle(root.directory(path))? else {
+            return Ok(None);
+        };
+        let (stat, _) =
+            stat_of_open(&directory).map_err(|errno| error_at(&path.to_string(), errno))?;
+        Ok(Some((stat.st_dev, stat.st_ino)))
     };
-    let own = identity(&RootPath::parse("/etc").ok()?)?;
-    let mut all = all.iter();
-    all.find(|one| one.path.join("etc").ok().and_then(|etc| identity(&etc)) == Some(own))
+    let own = identity(&RootPath::fixed("etc"))?;
+    for one in all {
+        let Ok(etc) = one.path.join("etc") else {
+            continue;
+        };
+        if own.is_some() && identity(&etc)? == own {
+            return Ok(Some(one));
+        }
+    }
+    Ok(None)
 }
 
 #[allow(
     clippy::disallowed_methods,
     reason = "a file of the running system, not of the node's root"
 )]
-fn made_of() -> Option<FileIdentity> {
-    backing(&std::fs::read(format!("/{}", paths::OSTREE_BOOTED)).ok()?)
+fn made_of() -> Result<Option<FileIdentity>, RootError> {
+    let path = format!("/{}", paths::OSTREE_BOOTED);
+    match std::fs::read(&path) {
+        Ok(booted) => Ok(backing(&booted)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            Err(error_at(&path, errno))
+        }
+    }
 }
 
 /// Reads the two numbers after their key, aligned to eight bytes: a dictionary of GVariant. Older versions leave it empty.
@@ -139,10 +194,13 @@ fn backing(booted: &[u8]) -> Option<FileIdentity> {
 }
 
 /// Returns the deployment of the kernel's link, through the physical root at `sysroot`.
-fn of_kernel(root: &Root) -> Option<String> {
-    let link = RootPath::fixed(paths::SYSROOT).join(&ostree_link()?).ok()?;
-    let target = root.read_link(&link).ok()??;
-    valid(target.rsplit('/').next()?)
+fn of_kernel(root: &Root) -> Result<Option<String>, RootError> {
+    let link = ostree_link().and_then(|link| RootPath::fixed(paths::SYSROOT).join(&link).ok());
+    let target = match &link {
+        Some(link) => skip_obstacle(root.read_link(link))?,
+        None => None,
+    };
+    Ok(target.and_then(|target| valid(target.rsplit('/').next()?)))
 }
 
 fn valid(name: &str) -> Option<String> {

@@ -6,7 +6,7 @@
 use crate::command::rpm_ostree::status::Deployments;
 use crate::node::os;
 use crate::paths;
-use crate::root::{Root, RootError, RootPath, stat_of_open};
+use crate::root::{Root, RootError, RootPath, skip_obstacle, stat_of_open};
 
 /// The directory of a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn list_physical(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
 
 fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, RootError> {
     let mut all = Vec::new();
-    for stateroot in root.list(stateroots)? {
+    for stateroot in skip_obstacle(root.list(stateroots))? {
         let Ok(folder) = stateroots.join(&format!("{stateroot}/deploy")) else {
             continue;
         };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use nix::unistd::{getegid, geteuid};
 
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::sys::privileges::{self, Capability};
 
 use super::booted;
@@ -43,7 +43,7 @@ impl Host {
         let live = root.is_live();
         let capabilities = privileges::effective();
         let in_initramfs = !live && in_initramfs();
-        let deployment = booted::deployment(root, live || in_initramfs);
+        let deployment = booted::deployment(root, live || in_initramfs)?;
         let separate_var = !live && (deployment.is_some() || in_initramfs);
         let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
         Ok(Self {
@@ -74,9 +74,8 @@ impl Host {
 
 /// Reads `machine-id(5)`: missing, empty or `uninitialized` means that the first boot is still to come.
 fn never_booted(root: &Root) -> Result<bool, RootError> {
-    let id = root
-        .read(&RootPath::fixed(paths::MACHINE_ID))?
-        .unwrap_or_default();
+    let id = skip_obstacle(root.read(&RootPath::fixed(paths::MACHINE_ID)))?;
+    let id = id.unwrap_or_default();
     let text = String::from_utf8_lossy(&id);
     Ok(matches!(text.trim(), "" | "uninitialized"))
 }
@@ -134,8 +133,14 @@ pub fn uptime() -> Option<u64> {
     text.split('.').next()?.parse().ok()
 }
 
-/// Returns true if the root is that of the running system, and systemd runs it.
+/// Returns true if the root is that of the running system, and systemd runs it. Where that cannot be seen, systemd is asked,
+/// and its silence is an error there.
 pub fn systemd_runs(root: &Root) -> bool {
-    let runs = root.exists(&RootPath::fixed(paths::SYSTEMD_RUNS));
-    root.is_live() && runs.unwrap_or_default()
+    root.is_live()
+        && root
+            .exists(&RootPath::fixed(paths::SYSTEMD_RUNS))
+            .unwrap_or_else(|error| {
+                log::warn!("{error}; systemd is taken to be running");
+                true
+            })
 }

@@ -3,7 +3,7 @@
 use crate::command::origin::Origin;
 use crate::kargs::Kargs;
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, skip_obstacle};
 
 use super::host::{Host, kernel_command_line};
 
@@ -42,7 +42,7 @@ impl Os {
 /// The file cannot be read.
 pub fn read_origin(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
     let stateroots = RootPath::fixed(paths::STATEROOTS);
-    for name in root.list(&stateroots)? {
+    for name in skip_obstacle(root.list(&stateroots))? {
         let file = format!("/{}/{name}/deploy/{deployment}.origin", paths::STATEROOTS);
         let Ok(path) = RootPath::parse(&file) else {
             continue;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, skip_obstacle};
 
 /// The assignments of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,7 +37,7 @@ impl OsRelease {
     /// A file that cannot be read.
     pub fn read(root: &Root) -> Result<Self, RootError> {
         for file in [paths::OS_RELEASE, paths::USR_OS_RELEASE] {
-            if let Some(bytes) = root.read(&RootPath::fixed(file))? {
+            if let Some(bytes) = skip_obstacle(root.read(&RootPath::fixed(file)))? {
                 return Ok(Self::parse(&String::from_utf8_lossy(&bytes)));
             }
         }

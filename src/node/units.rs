@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Interest, NodeState, Observer, at};
 use crate::object::Kind;
-use crate::root::{EntryType, Place, Root, RootError, RootPath, sha256};
+use crate::root::{EntryType, Place, Root, RootError, RootPath, sha256, skip_obstacle};
 use crate::sys::parallel;
 use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_text};
 
@@ -89,7 +89,7 @@ fn list_entries(
     has_links: bool,
     observer: &mut Observer<'_>,
 ) -> Result<BTreeMap<String, UnitEntry>, RootError> {
-    let listed = root.list_types(dir)?;
+    let listed = skip_obstacle(root.list_types(dir))?;
     entries_below(root, dir, listed, has_links, observer)
 }
 
@@ -185,14 +185,13 @@ fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, Root
 
 fn preset_files(root: &Root, dir: &RootPath) -> Result<BTreeMap<String, String>, RootError> {
     let mut files = BTreeMap::new();
-    for name in root
-        .list(dir)?
+    for name in skip_obstacle(root.list(dir))?
         .into_iter()
         .filter(|name| name.ends_with(".preset"))
     {
         let Ok(path) = dir.join(&name) else { continue };
         // A link to /dev/null masks a preset file of that name; so does one that leads nowhere.
-        let bytes = root.read(&path).ok().flatten().unwrap_or_default();
+        let bytes = skip_obstacle(root.read(&path))?.unwrap_or_default();
         files.insert(name, String::from_utf8_lossy(&bytes).into_owned());
     }
     Ok(files)

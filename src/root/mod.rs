@@ -34,7 +34,7 @@ pub use digests::KnownDigests;
 pub use exposed::{Exposed, ExposedBy};
 pub use label::{Attributes, LABEL, all_attributes, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
-pub use obstacle::{Obstacle, Tree};
+pub use obstacle::{Obstacle, Tree, skip_obstacle};
 pub use path::{RealPath, RootPath, RootPathError};
 pub use places::{Recent, RecentPlaces};
 pub use resolve::{Follow, ResolveError};

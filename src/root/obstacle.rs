@@ -1,14 +1,16 @@
 //! A directory that is to be replaced, with everything in it: the space that a copy takes, and an obstacle.
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-use super::{Root, RootError, RootPath, error_at, hold_of, resolve};
+use super::{ResolveError, Root, RootError, RootPath, error_at, hold_of, resolve};
 use crate::object::Flags;
 
 /// An object that keeps a directory, with everything in it, from being moved.
@@ -92,4 +94,28 @@ fn size_of_stat(stat: &FileStat) -> u64 {
 fn open_path(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(dir, name, flags, Mode::empty())
+}
+
+/// Returns what was read, or nothing where an object in its place cannot be it: a link to itself, a directory where a file
+/// belongs. It is named in a warning, once, and skipped as the programs of the node skip it. For what is read beside a
+/// config, and never for files of this program or records of the daemon.
+///
+/// # Errors
+/// Every other error, such as an I/O error or a denied access: what is there is not known then.
+pub fn skip_obstacle<T: Default>(read: Result<T, RootError>) -> Result<T, RootError> {
+    static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let is_in_the_way = |cause: &ResolveError| {
+        *cause == ResolveError::System(Errno::EISDIR) || cause.is_obstacle() && !cause.is_denied()
+    };
+    match read {
+        Err(error) if is_in_the_way(&error.cause) => {
+            let words = error.to_string();
+            let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+            if named.insert(words.clone()) {
+                log::warn!("{words}; it is skipped");
+            }
+            Ok(T::default())
+        }
+        other => other,
+    }
 }

@@ -2,6 +2,7 @@
 
 mod disk;
 mod escape;
+mod in_the_way;
 mod races;
 mod secrets;
 mod static_binary;
