@@ -75,10 +75,12 @@ impl LiveEvidence for NodeEvidence<'_> {
         access::denied_writes(self.root, self.node, plan)
     }
 
-    fn identity(&self) -> NodeIdentity {
-        self.session.map_or_else(NodeIdentity::default, |session| {
-            NodeIdentity::observe(self.root, &session.records, session.old.as_deref())
-        })
+    fn identity(&self) -> Result<NodeIdentity> {
+        let Some(session) = self.session else {
+            return Ok(NodeIdentity::default());
+        };
+        NodeIdentity::observe(self.root, &session.records, session.old.as_deref())
+            .context("looking for pool and cluster of the node")
     }
 
     fn name_hash(&self) -> NameHash {

@@ -394,7 +394,7 @@ pub(super) fn keep_config(
         store.remove_file(&old.file_name())?;
         forgotten.push(old.name.clone());
     }
-    let node = NodeIdentity::observe(root, records, None);
+    let node = NodeIdentity::observe(root, records, None)?;
     let own_pool = match entry.pool.as_deref().map(|pool| node.membership(pool)) {
         Some(Membership::Member) => Some(true),
         Some(Membership::Stranger(_)) => Some(false),

@@ -261,7 +261,7 @@ fn choose_by(
         _ => (None, None),
     };
     let node = match (config, unnamed) {
-        (None, Unnamed::Wanted) | (Some(LATEST), _) => NodeIdentity::observe(root, records, None),
+        (None, Unnamed::Wanted) | (Some(LATEST), _) => NodeIdentity::observe(root, records, None)?,
         _ => NodeIdentity::default(),
     };
     let kept = KnownSources {

@@ -106,7 +106,10 @@ pub trait LiveEvidence {
     fn permission(&self, plan: &Plan) -> Option<Notice>;
 
     /// Returns the pool and the cluster of the node.
-    fn identity(&self) -> NodeIdentity;
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn identity(&self) -> Result<NodeIdentity>;
 
     /// Returns how the hash in the name of the config stands to its contents.
     fn name_hash(&self) -> NameHash;
@@ -192,7 +195,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
     if let Task::Config(inputs) = task
         && request.scope >= PlanScope::Fit
     {
-        add_doubts(&mut plan, inputs, evidence, request.accepted);
+        add_doubts(&mut plan, inputs, evidence, request.accepted)?;
     }
     if request.scope == PlanScope::Run {
         let source = evidence.image(&plan.os)?;
@@ -227,9 +230,9 @@ fn add_doubts(
     inputs: &Inputs<'_>,
     evidence: &dyn LiveEvidence,
     accepted: Accepted,
-) {
+) -> Result<()> {
     if plan.is_empty() || inputs.desired.bare {
-        return;
+        return Ok(());
     }
     let (config, hash) = (inputs.config, evidence.name_hash());
     let mut all = fit::find_doubts(&fit::FitEvidence {
@@ -237,7 +240,7 @@ fn add_doubts(
         not_rendered: config.why_not_rendered(hash == NameHash::Right),
         hash: &hash,
         claims: &Claims::of(config, inputs.desired),
-        node: &evidence.identity(),
+        node: &evidence.identity()?,
     });
     all.extend(
         inputs
@@ -249,6 +252,7 @@ fn add_doubts(
         doubtful.add_to(plan, accepted);
     }
     plan.blockers.extend(others);
+    Ok(())
 }
 
 /// The history has to hold every run that would have to go back, should the node not enter what is staged.

@@ -12,7 +12,7 @@ use crate::net::find_host;
 use crate::node::authorities;
 use crate::node::{Recorded, Records};
 use crate::paths;
-use crate::root::{Root, RootPath, sha256};
+use crate::root::{Root, RootError, RootPath, sha256, skip_obstacle};
 use crate::source::{cache, server};
 
 /// Bundles that are compared only with the same path: each has its own signers.
@@ -141,28 +141,35 @@ impl NodeIdentity {
         }
     }
 
-    /// Reads the node. `recorded`: the objects of the recorded config. Unreadable files are skipped.
-    pub fn observe(root: &Root, records: &Records, recorded: Option<&Desired>) -> Self {
-        let initial = initial_annotations(root);
+    /// Reads the node. `recorded`: the objects of the recorded config. Files that are closed to this user are skipped.
+    ///
+    /// # Errors
+    /// A file that cannot be read: a config of another pool or cluster would pass without it.
+    pub fn observe(
+        root: &Root,
+        records: &Records,
+        recorded: Option<&Desired>,
+    ) -> Result<Self, RootError> {
+        let initial = initial_annotations(root)?;
         let mut found = Self {
-            pools: told_pools(root, records, &initial),
+            pools: told_pools(root, records, &initial)?,
             ..Self::default()
         };
-        found.look_at_provisioning(root);
-        found.look_at_hosts(root, recorded);
+        found.look_at_provisioning(root)?;
+        found.look_at_hosts(root, recorded)?;
         for path in BUNDLES {
             let of_record = recorded.and_then(|recorded| text_in(recorded, path));
-            let on_disk = root.read(&RootPath::fixed(path)).ok().flatten();
+            let on_disk = bytes_of(root, path)?;
             let mut all = certificates(&on_disk.unwrap_or_default());
             all.extend(certificates(of_record.unwrap_or_default().as_bytes()));
             found.bundles.extend(whole([(path, all)]));
         }
-        found
+        Ok(found)
     }
 
-    fn look_at_provisioning(&mut self, root: &Root) {
+    fn look_at_provisioning(&mut self, root: &Root) -> Result<(), RootError> {
         for path in POINTERS {
-            let Some(text) = text_of(root, path) else {
+            let Some(text) = text_of(root, path)? else {
                 continue;
             };
             for source in pointer::server_addresses(&text) {
@@ -174,24 +181,22 @@ impl NodeIdentity {
                     .extend(find_host(&source).map(|host| Witness::new(host, &place)));
             }
         }
-        let unit = text_of(root, &format!("{}/{KUBELET}", paths::UNITS));
+        let unit = text_of(root, &format!("{}/{KUBELET}", paths::UNITS))?;
         if let Some(role) = unit.as_deref().and_then(role_in) {
             self.provisioned
                 .push(Witness::new(role, format!("/{}/{KUBELET}", paths::UNITS)));
         }
-        if root
-            .exists(&RootPath::fixed(paths::ETCD_POD))
-            .unwrap_or(false)
-        {
+        if unless_denied(root.exists(&RootPath::fixed(paths::ETCD_POD)))? {
             // An arbiter has a member of etcd too.
             let is_arbiter = self.provisioned.iter().any(|one| one.says == "arbiter");
             let role = if is_arbiter { "arbiter" } else { "master" };
             self.provisioned
                 .push(Witness::new(role, format!("/{}", paths::ETCD_POD)));
         }
+        Ok(())
     }
 
-    fn look_at_hosts(&mut self, root: &Root, recorded: Option<&Desired>) {
+    fn look_at_hosts(&mut self, root: &Root, recorded: Option<&Desired>) -> Result<(), RootError> {
         let mut add = |text: Option<String>, place: &str| {
             let host = text.as_deref().and_then(server::api_host);
             self.hosts
@@ -200,20 +205,25 @@ impl NodeIdentity {
         let of_record = recorded.and_then(|recorded| text_in(recorded, paths::APISERVER_URL));
         add(of_record, "the recorded config");
         add(
-            text_of(root, paths::APISERVER_URL),
+            text_of(root, paths::APISERVER_URL)?,
             &format!("/{}", paths::APISERVER_URL),
         );
         for path in [paths::KUBELET_KUBECONFIG, paths::KUBECONFIG] {
-            let text = text_of(root, path).unwrap_or_default();
+            let text = text_of(root, path)?.unwrap_or_default();
             let hosts = hosts_in(&text).into_iter();
             self.hosts
                 .extend(hosts.map(|host| Witness::new(host, format!("/{path}"))));
         }
+        Ok(())
     }
 }
 
 /// Returns the pools in the names of record, API, daemon's log and first boot.
-fn told_pools(root: &Root, records: &Records, initial: &BTreeMap<String, String>) -> Vec<Witness> {
+fn told_pools(
+    root: &Root,
+    records: &Records,
+    initial: &BTreeMap<String, String>,
+) -> Result<Vec<Witness>, RootError> {
     let mut all = Vec::new();
     let mut add = |pool: Option<String>, place: String| {
         all.extend(pool.map(|pool| Witness::new(pool, place)));
@@ -230,11 +240,11 @@ fn told_pools(root: &Root, records: &Records, initial: &BTreeMap<String, String>
         let pool = name.and_then(document::pool_in).map(str::to_owned);
         add(pool, format!("{place} {}", name.unwrap_or_default()));
     };
-    if let Ok(Some(seen)) = annotations::remembered(root) {
+    if let Some(seen) = unless_denied(annotations::remembered(root))? {
         add_name(seen.desired.as_deref(), "its annotation desiredConfig,");
         add_name(seen.current.as_deref(), "its annotation currentConfig,");
     }
-    if let Ok(Some(log)) = pod_log::read_pod_log(root) {
+    if let Some(log) = unless_denied(pod_log::read_pod_log(root))? {
         let wanted = log.wanted.as_ref().map(|trace| trace.name.as_str());
         add_name(wanted, "the daemon's log,");
     }
@@ -242,14 +252,14 @@ fn told_pools(root: &Root, records: &Records, initial: &BTreeMap<String, String>
         initial.get("desiredConfig").map(String::as_str),
         "the annotations of its first boot,",
     );
-    all
+    Ok(all)
 }
 
 /// Returns the annotations of the Machine Config Server, also from the daemon's backup copy.
-fn initial_annotations(root: &Root) -> BTreeMap<String, String> {
+fn initial_annotations(root: &Root) -> Result<BTreeMap<String, String>, RootError> {
     let mut all = BTreeMap::new();
     for path in [paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_KEPT] {
-        let text = text_of(root, path).unwrap_or_default();
+        let text = text_of(root, path)?.unwrap_or_default();
         let given: BTreeMap<String, String> = serde_json::from_str(&text).unwrap_or_default();
         for (key, value) in given {
             if let Some(key) = key.strip_prefix("machineconfiguration.openshift.io/") {
@@ -257,7 +267,7 @@ fn initial_annotations(root: &Root) -> BTreeMap<String, String> {
             }
         }
     }
-    all
+    Ok(all)
 }
 
 /// Returns the image of a layered pool in a served config.
@@ -270,15 +280,30 @@ pub fn layered_image(desired: &Desired) -> Option<String> {
 
 /// Returns the image of a layered pool in the stored config.
 pub fn layered_image_kept(root: &Root) -> Option<String> {
-    initial_annotations(root).remove("currentImage")
+    initial_annotations(root).ok()?.remove("currentImage")
 }
 
-fn text_of(root: &Root, path: &str) -> Option<String> {
-    let path = RootPath::parse(&format!("/{path}")).ok()?;
-    let read = root.read(&path);
-    let read = read.inspect_err(|error| log::info!("reading pool and cluster: {error}"));
-    let bytes = read.ok().flatten()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+fn text_of(root: &Root, path: &str) -> Result<Option<String>, RootError> {
+    let bytes = bytes_of(root, path)?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn bytes_of(root: &Root, path: &str) -> Result<Option<Vec<u8>>, RootError> {
+    match RootPath::parse(&format!("/{path}")) {
+        Ok(path) => unless_denied(root.read(&path)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Returns what was read; nothing of a file that is closed to this user.
+fn unless_denied<T: Default>(read: Result<T, RootError>) -> Result<T, RootError> {
+    match skip_obstacle(read) {
+        Err(error) if error.cause.is_denied() => {
+            log::info!("reading pool and cluster: {error}");
+            Ok(T::default())
+        }
+        read => read,
+    }
 }
 
 fn text_in(desired: &Desired, path: &str) -> Option<String> {

@@ -66,7 +66,7 @@ pub(super) fn choose(
 /// Leaves what may be of the node's pool.
 fn of_own_pool(root: &Root, all: &mut Vec<AvailableConfig>) -> Result<()> {
     let records = Records::read(root).context("reading the daemon's records")?;
-    let node = NodeIdentity::observe(root, &records, None);
+    let node = NodeIdentity::observe(root, &records, None)?;
     all.retain(|one| {
         let stands = one.pool.as_deref().map(|pool| node.membership(pool));
         if let Some(Membership::Stranger(witness)) = stands {
