@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::Output;
 use super::events;
 use super::node_change::{Needs, NodeChange, Opening, is_held};
-use super::recover::at_boot;
+use super::recover::{at_boot, recover_first};
 use super::session::{Session, Unnamed, open_root};
 use super::taking_back::{TakeBack, TakingBack};
 use super::trial::{self, UnderWay};
@@ -22,6 +22,7 @@ use crate::command::rpm_ostree::status::{Deployment, Deployments, finalize_failu
 use crate::drift::Drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
+use crate::node::System;
 use crate::node::boot::BootIdentity;
 use crate::plan::{ChangedSince, FinishedRun, Options, PlanRequest, Step};
 use crate::report;
@@ -33,7 +34,7 @@ use crate::root::{Root, RootPath};
 use crate::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
 use crate::staging::deployments;
 use crate::text::count;
-use crate::transaction;
+use crate::transaction::{self, Direction};
 
 /// Time for the guard of a trial. The unit has a minute more.
 const LET_GUARD_END: Duration = Duration::from_secs(2 * 60);
@@ -122,7 +123,14 @@ fn not_yet(
     booted: &Booted,
 ) -> Result<Completed> {
     let history = state::summarise_runs(&transaction::read_history(root)?);
-    let next = deployments::read_deployments(root, runner).ok();
+    let next = deployments::read_deployments(root, runner);
+    let next = next.inspect_err(|cause| {
+        log::warn!(
+            "it is not known if the next boot enters it: {}",
+            cause.to_line()
+        );
+    });
+    let next = next.ok();
     let next = next.as_ref().and_then(Deployments::next_boot);
     let next = next.map(Deployment::name);
     let scene = Scene {
@@ -185,11 +193,11 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
         plan: &plan,
         config: session.config_ref(),
         undoes: None,
-        more: &[],
+        more: &trial::LATER,
         // The services start after this.
         jobs: &[],
     };
-    let id = transaction::next_run_id(root, change.lock());
+    let id = transaction::next_run_id(root, change.lock())?;
     awaited.run = Some(id.clone());
     state::store_awaited(root, awaited)?;
     let done = work.transact_as(id);
@@ -206,7 +214,7 @@ fn tell_the_boot<'a>(
     steps: impl Iterator<Item = &'a Step>,
 ) {
     let changed: Vec<RootPath> = steps.map(|step| step.path().clone()).collect();
-    let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
+    let is_there = |path: &RootPath| !matches!(root.exists(path), Ok(false));
     let started = at_boot(&changed, &is_there, runner);
     if started != Started::Unconcerned {
         log::warn!("{}", report::recover::units(&started));
@@ -233,6 +241,13 @@ impl<'a> JudgedBoot<'a> {
         let brought = bring_files(self.change, &mut awaited);
         let session =
             Session::observe(self.root().again()?, self.runner(), None, Unnamed::Recorded)?;
+        if let System::Silent(why) = &session.node.system {
+            bail!(
+                "what runs cannot be compared with {}: {why}. Next: {}",
+                awaited.config.name,
+                mco_rescue("complete")
+            );
+        }
         let (_, drifts) = session.compare();
         let recorded = &session.chosen.config.name;
         let half = match brought {
@@ -264,7 +279,14 @@ impl<'a> JudgedBoot<'a> {
         if let GoesBack::Runs(runs) = awaited.goes_back(&history) {
             self.take_back(&awaited, &runs)?;
         }
-        match deployments::describe_half(self.root(), self.runner())? {
+        let half = deployments::describe_half(self.root(), self.runner());
+        let half = half.inspect_err(|_| {
+            // The files are back: the next attempt must not look for their run.
+            if let Err(error) = state::store_awaited(self.root(), &without_files(awaited.clone())) {
+                log::warn!("{error:#}");
+            }
+        });
+        match half? {
             Some(words) => {
                 let failed = self.give_up(awaited, words, true)?;
                 Ok(Completed::failed(&failed))
@@ -283,14 +305,7 @@ impl<'a> JudgedBoot<'a> {
             GoesBack::Runs(runs) => {
                 let why = self.why_stayed(&awaited);
                 self.take_back(&awaited, &runs)?;
-                let cleared = Awaited {
-                    // Its files are gone, so that they cannot be taken back again.
-                    run: None,
-                    files_after: None,
-                    earlier: Vec::new(),
-                    ..awaited
-                };
-                self.not_taken(cleared, why)
+                self.not_taken(without_files(awaited), why)
             }
             GoesBack::Superseded(config) => {
                 let why = format!("{config} was applied since, so nothing was taken back");
@@ -329,6 +344,7 @@ impl<'a> JudgedBoot<'a> {
             log::warn!("the run {id} is not in the history any more; its files stay as they are");
         }
         for id in runs {
+            recover_first(self.change, Direction::Forward)?;
             let mut history = transaction::read_history(self.root())?.into_iter();
             if let Some(run) = history.find(|run| run.id == *id) {
                 self.take_run_back(run)?;
@@ -380,6 +396,16 @@ impl<'a> JudgedBoot<'a> {
         };
         state::store_awaited(self.root(), &failed)?;
         Ok(failed)
+    }
+}
+
+/// What is awaited without its files: they are gone, and cannot be taken back again.
+fn without_files(awaited: Awaited) -> Awaited {
+    Awaited {
+        run: None,
+        files_after: None,
+        earlier: Vec::new(),
+        ..awaited
     }
 }
 

@@ -4,6 +4,7 @@ use crate::cli::ui::Ui;
 use crate::staging::pins;
 use crate::staging::state;
 use anyhow::{Context, Result, anyhow};
+use std::fmt::Display;
 use std::path::Path;
 
 use super::access::{self, AccessNeed};
@@ -39,10 +40,9 @@ use crate::staging::awaited::{Awaited, Scene, Verdict};
 use crate::staging::deployments::is_staged_for;
 use crate::sys::runtime;
 use crate::time::now;
-use crate::transaction::LastRun;
-use crate::transaction::{self, Pending};
-use crate::trial::TrialResult;
+use crate::transaction::{self, Pending, StateDirectoryError};
 use crate::trial::store::{read_result, read_trial};
+use crate::trial::{Trial, TrialResult};
 
 /// Runs `status`.
 pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
@@ -104,7 +104,6 @@ pub(super) fn document(
         (_, Baseline::Unknown(why)) => Some(why.to_owned()),
         (_, Baseline::Known(_)) => None,
     };
-    let (trial, last_trial) = trial(root, runner)?;
     let awaited = state::read_awaited(root)?;
     let verdict = awaited
         .as_ref()
@@ -116,6 +115,10 @@ pub(super) fn document(
     };
     let seen = seen(root)?;
     let half = half.and_then(|facts| half_of(root, &records, facts, &seen));
+    let os_match = drift::match_os(&records, &system);
+    let mut unreadable = Unreadable::default();
+    let history = unreadable.name("history", history(root));
+    let last_run = unreadable.name("last_run", transaction::last_run(root));
     let in_initramfs = host
         .live
         .then(|| runtime::read_json(runtime::FIRSTBOOT))
@@ -125,6 +128,13 @@ pub(super) fn document(
         let boot = BootIdentity::observe(root, host.deployment.clone(), runner);
         boot.and_then(|boot| boot.soft_reboots).unwrap_or_default() == 0
     });
+    let last_trial = unreadable.name("last_trial", read_result(root)).flatten();
+    let trial = unreadable.name("trial", read_trial(root)).flatten();
+    // A result that was written, while the trial still runs, does not count.
+    let is_over = |last: &TrialResult| trial.as_ref().is_none_or(|trial| trial.id != last.id);
+    let last_trial = last_trial.filter(is_over);
+    let trial = trial.map(|trial| report_trial(root, runner, &trial));
+    let trial = trial.transpose()?;
     let neighbours =
         Neighbours::observe(root, &host, runner).context("looking for others at work")?;
     // A failure that the next boot mends is told as that half.
@@ -142,6 +152,7 @@ pub(super) fn document(
         // What failed tells its half itself.
         verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
         half: half.filter(|_| !is_told),
+        os_match,
         trial,
         last_trial,
         awaited,
@@ -156,8 +167,9 @@ pub(super) fn document(
         frozen: frozen(root)?,
         pending_config: config.map(|config| config.name.clone()),
         firstboot: in_initramfs,
-        last_run: last_run(root),
-        history: history(root),
+        last_run: last_run.flatten(),
+        history,
+        unreadable: unreadable.0,
         daemon: match &pending {
             // What is half-way is finished or undone before the daemon starts.
             Pending::Unfinished(..) => None,
@@ -173,24 +185,24 @@ pub(super) fn document(
     })
 }
 
-/// The trial that runs, and the end of the last one.
-fn trial(
-    root: &Root,
-    runner: &dyn CommandRunner,
-) -> Result<(Option<TrialReport>, Option<TrialResult>)> {
-    let last = read_result(root).unwrap_or_else(|error| {
-        log::warn!("{error}");
-        None
-    });
-    let trial = read_trial(root).unwrap_or_else(|error| {
-        log::warn!("{error}");
-        None
-    });
-    let Some(trial) = trial else {
-        return Ok((None, last));
-    };
-    // A result that was written, while the trial still runs, does not count.
-    let last = last.filter(|last| last.id != trial.id);
+/// Names of the parts that cannot be read, as the document names them. They must not hide the rest, and nothing is said of
+/// what is in them.
+#[derive(Default)]
+struct Unreadable(Vec<&'static str>);
+
+impl Unreadable {
+    /// Returns what was read; a part that cannot be read is logged and named.
+    fn name<T, E: Display>(&mut self, part: &'static str, read: Result<T, E>) -> Option<T> {
+        read.inspect_err(|error| {
+            log::warn!("{error}");
+            self.0.push(part);
+        })
+        .ok()
+    }
+}
+
+/// The trial that runs.
+fn report_trial(root: &Root, runner: &dyn CommandRunner, trial: &Trial) -> Result<TrialReport> {
     let boot = match root.is_live() {
         true => BootIdentity::observe(root, Host::observe(root)?.deployment, runner),
         false => None,
@@ -198,8 +210,13 @@ fn trial(
     let now = boot
         .filter(|boot| boot.is_same(&trial.boot))
         .map(|_| milliseconds_since_boot());
-    let guarded = root.is_live() && is_guarded(runner);
-    Ok((Some(TrialReport::of(&trial, now, guarded)), last))
+    let guarded = match root.is_live() {
+        true => is_guarded(runner)
+            .inspect_err(|error| log::warn!("{error}"))
+            .ok(),
+        false => Some(false),
+    };
+    Ok(TrialReport::of(trial, now, guarded))
 }
 
 /// What is staged, who did it, and the command that enters it.
@@ -350,24 +367,13 @@ fn seen(root: &Root) -> Result<ClusterReport> {
     })
 }
 
-/// A damaged status is replaced by the next run; it must not hide the rest.
-fn last_run(root: &Root) -> Option<LastRun> {
-    transaction::last_run(root).unwrap_or_else(|error| {
-        log::warn!("{error}");
-        None
-    })
-}
-
-/// A damaged history is for `rollback` to refuse; here it must not hide the rest.
-fn history(root: &Root) -> Vec<CacheCounts> {
-    let runs = transaction::read_history(root).unwrap_or_else(|error| {
-        log::warn!("{error}");
-        Vec::new()
-    });
+/// The runs that `rollback` can take back.
+fn history(root: &Root) -> Result<Vec<CacheCounts>, StateDirectoryError> {
+    let runs = transaction::read_history(root)?;
     let kept = |run: crate::plan::FinishedRun| CacheCounts {
         began: run.began(),
         id: run.id,
         config: run.config,
     };
-    runs.into_iter().map(kept).collect()
+    Ok(runs.into_iter().map(kept).collect())
 }

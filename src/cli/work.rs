@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use super::events;
 use super::node_change::NodeChange;
 use super::recorder::is_set_up;
+use crate::command::bootc;
 use crate::command::job::Job;
 use crate::error::{self, Changed, RunError};
 use crate::invocation::mco_rescue;
@@ -48,7 +49,7 @@ impl RunWork<'_> {
         self.transact_as(transaction::next_run_id(
             &self.change.root,
             self.change.lock(),
-        ))
+        )?)
     }
 
     /// Does the same under an id that is noted elsewhere already.
@@ -56,6 +57,9 @@ impl RunWork<'_> {
         let deployment = self.node.host.deployment.clone();
         let (root, runner) = (&self.change.root, self.change.runner());
         let boot = BootIdentity::observe(root, deployment, runner);
+        if !self.jobs.is_empty() && boot.is_none() {
+            bail!("the kernel tells no boot id; nothing was changed");
+        }
         let request = TransactionRequest {
             root,
             lock: self.change.lock(),
@@ -187,6 +191,10 @@ impl RunWork<'_> {
             kept.push(Capability::CAP_SYS_ADMIN);
         }
         kept.extend(self.more);
+        // The deployments are asked for after the run.
+        if self.change.root.is_live() {
+            kept.extend(bootc::status_json().capabilities);
+        }
         // The recorder reads what other users have in /etc.
         if is_set_up(&self.change.root) {
             kept.push(Capability::CAP_DAC_READ_SEARCH);

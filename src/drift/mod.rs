@@ -16,7 +16,7 @@ use crate::kargs::Kargs;
 use crate::node::accounts::is_locked;
 use crate::node::os_release::Class;
 use crate::node::system::Facts;
-use crate::node::{Accounts, NodeState, Records};
+use crate::node::{Accounts, NodeState, Records, System};
 use crate::object::{HexDigest, Kind, Object};
 use crate::paths;
 use crate::root::{ResolveError, RootPath, sha256};
@@ -131,6 +131,37 @@ pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<D
         detail: format!("{list}: present, but in another order, which matters here"),
         daemon: None,
     })
+}
+
+/// The running operating system beside the recorded config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OsMatch {
+    /// It is the recorded one.
+    Recorded,
+    /// It differs, in words.
+    Differs(String),
+    /// There is nothing to compare: no usable record, or a system whose images the daemon does not stage.
+    NoneToCompare,
+    /// It is not known, for this reason.
+    Unknown(String),
+}
+
+/// Compares the running operating system with the recorded config.
+pub fn match_os(records: &Records, system: &System) -> OsMatch {
+    match system {
+        System::Silent(why) => OsMatch::Unknown(why.clone()),
+        System::NotAsked | System::Composefs(_) => OsMatch::NoneToCompare,
+        System::Known(facts) => {
+            let comparable = records.recorded().is_some()
+                && facts.deployments.booted().is_some()
+                && facts.class != Class::Other;
+            match os_mismatch(records, facts) {
+                Some(words) => OsMatch::Differs(words),
+                None if comparable => OsMatch::Recorded,
+                None => OsMatch::NoneToCompare,
+            }
+        }
+    }
 }
 
 /// Describes the differences of the running operating system from the recorded config.
@@ -726,7 +757,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::node::{Host, Labels, Os, System};
+    use crate::node::{Host, Labels, Os};
     use crate::systemd::{Support, UnitTree};
 
     fn parse_config(spec: &Value) -> MachineConfig {

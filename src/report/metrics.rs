@@ -4,6 +4,7 @@
 //! known is left out, and its help says so.
 
 use super::status::StatusReport;
+use crate::drift::OsMatch;
 use crate::transaction::RunOutcome;
 use crate::trial::TrialOutcome;
 
@@ -40,8 +41,12 @@ pub fn to_metrics(report: &StatusReport, cached: &[u64]) -> String {
         match_of.map(u64::from));
     page.one(
         "os_is_recorded",
-        "1 if the running operating system is the recorded one, else 0.",
-        Some(report.half.is_none().into()),
+        "1 if the running operating system is the recorded one, else 0. Missing where that is not known, such as without an answer of rpm-ostree.",
+        match report.os_match {
+            OsMatch::Recorded => Some(1),
+            OsMatch::Differs(_) => Some(0),
+            OsMatch::NoneToCompare | OsMatch::Unknown(_) => None,
+        },
     );
     page.one(
         "run_unfinished",
@@ -85,13 +90,13 @@ fn add_trial(page: &mut MetricsPage, report: &StatusReport) {
     let trial = report.trial.as_ref();
     page.one(
         "trial_running",
-        "1 while a change is on trial, else 0.",
-        Some(trial.is_some().into()),
+        "1 while a change is on trial, else 0. Missing where that cannot be read.",
+        (!report.is_unreadable("trial")).then(|| trial.is_some().into()),
     );
     page.one(
         "trial_guarded",
-        "1 if a guard takes the trial back in time, else 0. Missing without a trial.",
-        trial.map(|trial| trial.guarded.into()),
+        "1 if a guard takes the trial back in time, else 0. Missing without a trial, and where systemd does not tell.",
+        trial.and_then(|trial| trial.guarded).map(u64::from),
     );
     page.one("trial_remaining_seconds", "Seconds until the present phase of the trial ends. Missing without a trial, and where it has no end.",
         trial.and_then(|trial| trial.remaining));

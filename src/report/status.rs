@@ -9,6 +9,7 @@ use super::trial::TrialReport;
 use super::wrap;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::daemon::forecast::Forecast;
+use crate::drift::OsMatch;
 use crate::first_boot::FirstBootResult;
 use crate::invocation::{mco_rescue, reboot};
 use crate::node::System;
@@ -43,6 +44,9 @@ pub struct StatusReport {
     /// The state of that boot.
     #[serde(skip)]
     pub verdict: Option<Verdict>,
+    /// The running operating system beside the record.
+    #[serde(skip)]
+    pub os_match: OsMatch,
     /// The difference between the running operating system and the record, if no boot is awaited.
     pub half: Option<Half>,
     /// Name of the recorded config.
@@ -68,12 +72,24 @@ pub struct StatusReport {
     pub firstboot: Option<FirstBootResult>,
     /// The last run.
     pub last_run: Option<LastRun>,
-    /// Runs that `rollback` can revert, the newest first.
-    pub history: Vec<CacheCounts>,
+    /// Runs that `rollback` can revert, the newest first; `None` if they cannot be read.
+    pub history: Option<Vec<CacheCounts>>,
+    /// Fields that are not known, as what they tell of cannot be read: of `history`, `last_run`, `trial` and `last_trial`.
+    pub unreadable: Vec<&'static str>,
     /// The daemon's behaviour at its next start.
     #[serde(serialize_with = "described")]
     pub daemon: Option<Forecast>,
 }
+
+impl StatusReport {
+    /// Returns true for a field that is not known.
+    pub fn is_unreadable(&self, field: &str) -> bool {
+        self.unreadable.contains(&field)
+    }
+}
+
+/// Said for what cannot be read; the log has the reason.
+const UNREADABLE: &str = "(not known: it cannot be read)";
 
 /// A running operating system that is not the recorded one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -219,7 +235,9 @@ pub fn to_text(report: &StatusReport) -> String {
         line("Deployed", deployment);
     }
     out.extend(report.os.as_ref().map(deployments));
-    if let Some(trial) = &report.trial {
+    if report.is_unreadable("trial") {
+        out.push_str(&wrapped("Trial", UNREADABLE));
+    } else if let Some(trial) = &report.trial {
         out.push_str(&wrapped("Trial", &trial.words()));
     } else if let Some(last) = report
         .last_trial
@@ -279,7 +297,10 @@ pub fn to_text(report: &StatusReport) -> String {
     if let Some(boot) = &report.firstboot {
         line("This boot", &boot_text(boot));
     }
-    for (index, kept) in report.history.iter().enumerate() {
+    if report.history.is_none() {
+        line("Rollback", UNREADABLE);
+    }
+    for (index, kept) in report.history.iter().flatten().enumerate() {
         let label = if index == 0 { "Rollback" } else { "" };
         let text = format!("to before {}", kept.config);
         out.push_str(&format!("{label:<10}{}\n", inline(&text)));
@@ -290,7 +311,10 @@ pub fn to_text(report: &StatusReport) -> String {
             inline(&kept.id)
         ));
     }
-    out.push_str(&last_run(report.last_run.as_ref(), report.now));
+    match report.is_unreadable("last_run") {
+        true => out.push_str(&format!("{:<10}{UNREADABLE}\n", "Last run")),
+        false => out.push_str(&last_run(report.last_run.as_ref(), report.now)),
+    }
     let forecast = report.daemon.as_ref();
     out.extend(forecast.map(Forecast::text_with_next));
     out

@@ -23,8 +23,8 @@ pub struct TrialReport {
     pub why: Option<String>,
     /// Probes that confirm it.
     pub probes: Vec<String>,
-    /// A guard is at work.
-    pub guarded: bool,
+    /// A guard is at work; `None` if systemd does not tell.
+    pub guarded: Option<bool>,
     /// Its times belong to another boot than the one that runs, if one runs.
     #[serde(skip)]
     pub elsewhere: bool,
@@ -32,7 +32,7 @@ pub struct TrialReport {
 
 impl TrialReport {
     /// Creates the report at a moment of CLOCK_BOOTTIME in milliseconds.
-    pub fn of(trial: &Trial, now: Option<u64>, guarded: bool) -> Self {
+    pub fn of(trial: &Trial, now: Option<u64>, guarded: Option<bool>) -> Self {
         Self {
             what: trial.what.clone(),
             phase: trial.phase.word(),
@@ -53,15 +53,16 @@ impl TrialReport {
         let what = &self.what;
         let left = self.remaining.map(duration_words).unwrap_or_default();
         let guard = match self.guarded {
-            true => "",
-            false => ". NO GUARD RUNS: the change goes back only at the next boot",
+            Some(true) => "",
+            Some(false) => ". NO GUARD RUNS: the change goes back only at the next boot",
+            None => ". It is not known if a guard runs: systemd does not tell",
         };
         let next = mco_rescue("confirm");
         let back = mco_rescue("rollback");
         if self.elsewhere {
             let when = match self.guarded {
-                true => "the guard takes it back now",
-                false => "the next boot takes it back",
+                Some(true) => "the guard takes it back now",
+                Some(false) | None => "the next boot takes it back",
             };
             return match self.phase {
                 "awaiting-boot" => format!(

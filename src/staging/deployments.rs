@@ -11,7 +11,7 @@ use crate::command::rpm_ostree::arguments;
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::command::{CommandLine, CommandRunner, bootc, ostree, systemctl};
-use crate::drift;
+use crate::drift::{self, OsMatch};
 use crate::invocation::{mco_rescue, reboot};
 use crate::kargs::Kargs;
 use crate::node::boot::{BootIdentity, is_soft_prepared};
@@ -195,12 +195,20 @@ fn try_settle(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
 }
 
 /// In what the operating system that runs is not that of the recorded config, in words.
+///
+/// # Errors
+/// It is not known: rpm-ostree gives no answer.
 pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<String>> {
     let records = Records::read(root)?;
-    let System::Known(facts) = System::observe(root, &Host::observe(root)?, runner)? else {
-        return Ok(None);
-    };
-    Ok(drift::os_mismatch(&records, &facts))
+    let system = System::observe(root, &Host::observe(root)?, runner)?;
+    match drift::match_os(&records, &system) {
+        OsMatch::Recorded | OsMatch::NoneToCompare => Ok(None),
+        OsMatch::Differs(words) => Ok(Some(words)),
+        OsMatch::Unknown(why) => bail!(
+            "what runs cannot be compared with the record: {why}. Next: {}",
+            mco_rescue("complete")
+        ),
+    }
 }
 
 fn said(cause: RpmOstreeError) -> anyhow::Error {

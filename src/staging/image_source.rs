@@ -370,7 +370,7 @@ impl Search<'_> {
 
     /// bootc does not look for the credentials of the kubelet, which rpm-ostree gets by the daemon's link.
     fn credentials_of_bootc(&mut self) {
-        let has = |path| self.root.exists(&RootPath::fixed(path)).unwrap_or_default();
+        let has = |path| !matches!(self.root.exists(&RootPath::fixed(path)), Ok(false));
         if BOOTC_SECRETS.into_iter().any(has) {
             return;
         }

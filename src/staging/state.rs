@@ -44,12 +44,20 @@ pub fn forget_failure(root: &Root) -> Result<()> {
 /// Where the node came from with a run, if that changed the operating system.
 pub fn find_os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
     let all = os_runs(root)?;
+    let is_unknown = all.is_empty() && root.exists(&RootPath::fixed(paths::OS_RUNS))?;
     if let Some(kept) = all.into_iter().find(|one| one.run == run) {
         return Ok(Some(kept));
     }
     // A run that was cut off before it was kept.
     let awaited = read_awaited(root)?.filter(|one| one.files_after.is_some());
     let own = awaited.filter(|one| one.run.as_deref() == Some(run));
+    if own.is_none() && is_unknown {
+        bail!(
+            "/{file} cannot be used, so it is not known if run {run} changed the operating system. Next: mv /{file} \
+             /{file}.damaged (the operating system of earlier runs is not taken back then)",
+            file = paths::OS_RUNS
+        );
+    }
     Ok(own.map(|one| one.os_run(run.to_owned())))
 }
 
@@ -133,6 +141,10 @@ pub fn read_booted(root: &Root, runner: &dyn CommandRunner) -> Result<Booted> {
             .context("the kernel tells no boot id")?,
         deployment: host.deployment,
         image: os.image,
-        kernel_arguments: os.kernel_arguments.unwrap_or_default().tokens().to_vec(),
+        kernel_arguments: os
+            .kernel_arguments
+            .context("the kernel command line cannot be read")?
+            .tokens()
+            .to_vec(),
     })
 }

@@ -17,4 +17,5 @@ mod packages;
 mod pins;
 mod quorum;
 mod sequences;
+mod silent;
 mod soft_reboot;

@@ -128,7 +128,7 @@ pub const STAGED: &str = "5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5e
 /// STUB of bootc: what is booted, staged and left for a rollback is a file each with checksum, image, transport, and
 /// `yes` where the system is layered. `fails` holds the first word of a command that fails, `changes-nothing` makes a
 /// switch stage nothing. What is staged gets the file of ostree that lies prepared.
-const BOOTC: &str = r#"
+pub const BOOTC: &str = r#"
 cd /stub
 entry() {
     [ -e "$1" ] || { printf null; return; }
