@@ -382,6 +382,7 @@ fn carry_out(
     };
     let files = !work.plan.steps.is_empty();
     let files = files.then(|| transaction::next_run_id(&session.root, work.change.lock()));
+    let files = files.transpose()?;
     let staging = Staging {
         runner: session.runner,
         print: &|line| work.change.ui.print_progress(line),

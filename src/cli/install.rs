@@ -509,11 +509,12 @@ fn not_enabled(root: &Root) -> Result<Option<String>> {
 
 /// Whether the image brings the unit along, enabled, and nothing takes precedence over it.
 fn image_recovers(root: &Root) -> bool {
-    let exists = |path| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+    let exists = |path| root.exists(&RootPath::fixed(path));
+    let is_there = |path| matches!(exists(path), Ok(true));
     let links = [paths::RECOVER_LINK, paths::IMAGE_RECOVER_LINK];
-    exists(paths::IMAGE_RECOVER_UNIT)
-        && !exists(paths::RECOVER_UNIT)
-        && links.into_iter().any(exists)
+    is_there(paths::IMAGE_RECOVER_UNIT)
+        && matches!(exists(paths::RECOVER_UNIT), Ok(false))
+        && links.into_iter().any(is_there)
 }
 
 /// Takes everything away again.

@@ -11,7 +11,7 @@ use crate::invocation::reboot;
 use crate::plan::{FinishedRun, RecordBefore};
 use crate::report;
 use crate::report::kept::{Before, KeptRun, RunsDocument};
-use crate::root::Root;
+use crate::root::{Root, RootPath};
 use crate::time::now;
 use crate::transaction;
 
@@ -46,6 +46,13 @@ pub(super) fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
+/// The bytes of a kept record; one that cannot be read is logged.
+fn read_kept(root: &Root, path: &RootPath) -> Option<Vec<u8>> {
+    let read = root.read_file(path);
+    let read = read.inspect_err(|error| log::warn!("{error}"));
+    read.ok().flatten()
+}
+
 /// The config that the node was recorded to be in before a run.
 fn before(root: &Root, run: &FinishedRun) -> Before {
     let name = |text: Vec<u8>| {
@@ -55,7 +62,7 @@ fn before(root: &Root, run: &FinishedRun) -> Before {
     match run.record_before() {
         RecordBefore::Unchanged => Before::Unchanged,
         RecordBefore::None => Before::NoRecord,
-        RecordBefore::Kept(path) => match root.read_file(&path).ok().flatten().and_then(name) {
+        RecordBefore::Kept(path) => match read_kept(root, &path).and_then(name) {
             Some(name) => Before::Config(name),
             None => Before::Unreadable,
         },
@@ -66,9 +73,21 @@ fn before(root: &Root, run: &FinishedRun) -> Before {
 pub(super) fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Result<usize> {
     let Some(to) = to else { return Ok(0) };
     let by_id = runs.iter().position(|run| run.id == to);
-    let was_in = |run: &FinishedRun| before(root, run) == Before::Config(to.to_owned());
-    match by_id.or_else(|| runs.iter().position(was_in)) {
-        Some(at) => Ok(at),
+    let befores = runs.iter().map(|run| before(root, run));
+    let is_meant = |found: &Before| *found == Before::Config(to.to_owned());
+    let mut befores = befores
+        .enumerate()
+        .filter(|(_, found)| is_meant(found) || *found == Before::Unreadable);
+    match by_id
+        .map(|at| (at, Before::Unchanged))
+        .or_else(|| befores.next())
+    {
+        Some((at, Before::Unreadable)) => bail!(
+            "it cannot be read in which config the node was before run {}, so {to} may be that. Nothing was changed. Name \
+             the run by its id: mco-rescue rollback --list",
+            runs.get(at).map_or("", |run| run.id.as_str())
+        ),
+        Some((at, _)) => Ok(at),
         None => bail!(
             "no run {to} is kept, and no run that began in a config of this name; nothing was changed. \
              See what is kept: mco-rescue rollback --list"

@@ -72,7 +72,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     if let Err(error) = workloads::start_again(root, ui.runner) {
         log::warn!("{error:#}");
     }
-    let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
+    let is_there = |path: &RootPath| !matches!(root.exists(path), Ok(false));
     let units = (args.at_boot && systemd_runs(root))
         .then(|| at_boot(recovered.changed(), &is_there, ui.runner));
     if let Some(units) = &units {
@@ -206,6 +206,11 @@ fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> Resu
         true => BootIdentity::observe(root, deployment.clone(), runner),
         false => None,
     };
+    if half_way && systemd_runs(root) && boot.is_none() {
+        anyhow::bail!(
+            "the kernel tells no boot id, so it is not known which services read the new files"
+        );
+    }
     let running = RunningSystem {
         runner,
         boot: boot.as_ref(),

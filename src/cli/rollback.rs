@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::install::refuse_without_completion;
 use super::kept;
 use super::node_change::{Ending, Needs, NodeChange, Opening};
+use super::recover::recover_first;
 use super::session::open_root;
 use super::taking_back::{TakeBack, TakingBack, before, observe_run, origin};
 use super::trial::{self, RunningTrial, TrialRequest};
@@ -33,7 +34,7 @@ use crate::staging::deployments::{self, WayBack};
 use crate::staging::pins;
 use crate::sys::signals::DeferredSignals;
 use crate::text::count;
-use crate::transaction::{self, Pending};
+use crate::transaction::{self, Direction, Pending};
 use crate::trial::store::read_trial;
 
 /// Refusal of a trial that is more than that.
@@ -171,7 +172,6 @@ impl GoingBack {
             older: &older_runs,
             together,
             jobs: &jobs,
-            more: if is_tried { &trial::LATER } else { &[] },
             keeps_history: is_tried,
         };
         let mut back = TakingBack::prepare(root, runner, run, &wanted)?;
@@ -515,6 +515,8 @@ fn take_back(
 
 fn take_one_back(change: &NodeChange<'_>, args: &RollbackArgs, run: &Ran) -> Result<usize> {
     let (root, runner) = (&change.root, change.runner());
+    // What the run before left behind would still be the newest of the history.
+    recover_first(change, Direction::Forward)?;
     let mut history = transaction::read_history(root)?.into_iter();
     let Some(found) = history.next().filter(|found| found.id == run.id) else {
         bail!("the run to {} is not the newest of the history", run.config);

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 
 use super::evidence::NodeEvidence;
 use super::node_change::NodeChange;
+use super::trial;
 use super::work::RunWork;
 use crate::command::CommandRunner;
 use crate::command::job::Job;
@@ -14,7 +15,6 @@ use crate::plan::{
 };
 use crate::recorder::Event;
 use crate::root::{Root, RootPath};
-use crate::sys::privileges::Capability;
 use crate::transaction::journal::ConfigRef;
 
 /// The options of taking a run back.
@@ -30,8 +30,6 @@ pub(super) struct TakeBack<'a> {
     pub together: usize,
     /// The jobs of the running system between files and records.
     pub jobs: &'a [Job],
-    /// Capabilities that are needed after the run.
-    pub more: &'a [Capability],
     /// The run that is taken back stays in the history, and this one comes before it: it can be taken back, too.
     pub keeps_history: bool,
 }
@@ -44,7 +42,6 @@ pub(super) struct TakingBack {
     node: NodeState,
     /// The plan.
     pub plan: Plan,
-    more: Vec<Capability>,
     keeps_history: bool,
 }
 
@@ -75,7 +72,6 @@ impl TakingBack {
             run,
             node,
             plan,
-            more: wanted.more.to_vec(),
             keeps_history: wanted.keeps_history,
         })
     }
@@ -93,7 +89,8 @@ impl TakingBack {
             plan: &self.plan,
             config,
             undoes: (!self.keeps_history).then(|| self.run.id.clone()),
-            more: &self.more,
+            // More runs, questions about the deployments or a reboot may follow.
+            more: &trial::LATER,
             jobs,
         };
         work.transact()?;

@@ -170,33 +170,44 @@ impl<'a> Executor<'a> {
     }
 
     /// Returns true if a step has certainly been taken: its target is the new object, and its stage shows that a run
-    /// has put it there. What cannot be read shows nothing.
-    pub(super) fn is_taken(&self, index: usize, step: &JournalStep) -> bool {
-        let progress = self.step_progress(&step.step).ok();
-        let is_after = progress == Some(StepProgress::After);
-        let is_kept = || matches!(self.find_kept(index, step), Ok(KeptObject::As(_)));
-        let is_staged = || !matches!(self.find_staged(index, step), Ok(KeptObject::Missing));
-        // btrfs may forget that a name has left the stage, and keep that it has come to its target.
-        let has_left = || !is_staged() || self.is_staged_object(index, step);
+    /// has put it there. An object in the way of its path shows nothing.
+    ///
+    /// # Errors
+    /// The system's error: the step may have been taken or not.
+    pub(super) fn is_taken(&self, index: usize, step: &JournalStep) -> Result<bool, StepError> {
+        let progress = match self.step_progress(&step.step) {
+            Err(StepError::Root(error)) if error.cause.is_obstacle() => return Ok(false),
+            progress => progress?,
+        };
+        let is_metadata = matches!(&step.step, Step::Metadata { .. });
+        if is_metadata && progress == StepProgress::Between {
+            return Ok(true);
+        }
+        if progress != StepProgress::After {
+            return Ok(false);
+        }
+        let is_kept = || Ok(matches!(self.find_kept(index, step)?, KeptObject::As(_)));
         match &step.step {
-            put if put.exchanges() => is_after && is_kept(),
-            Step::Put { .. } | Step::MakeDirectory { .. } => is_after && has_left(),
-            Step::Remove { .. } | Step::RemoveDirectory { .. } => is_after && is_kept(),
-            Step::Metadata { .. } => is_after || progress == Some(StepProgress::Between),
+            put if put.exchanges() => is_kept(),
+            Step::Put { .. } | Step::MakeDirectory { .. } => {
+                let has_left = self.find_staged(index, step)? == KeptObject::Missing;
+                // btrfs may forget that a name has left the stage, and keep that it has come to its target.
+                Ok(has_left || self.is_staged_object(index, step)?)
+            }
+            Step::Remove { .. } | Step::RemoveDirectory { .. } => is_kept(),
+            Step::Metadata { .. } => Ok(true),
         }
     }
 
     /// Returns true if the target and the staged new object of a step are two names of one object.
-    fn is_staged_object(&self, index: usize, step: &JournalStep) -> bool {
-        let staged = self.find_new(index, step).ok().flatten();
-        let staged = staged.map(|(_, place)| place);
-        let target = self.root.place(step.step.path()).ok().flatten();
-        let of = |place: Option<Place>| {
-            let stat = place?.stat().ok().flatten()?;
-            Some((stat.st_dev, stat.st_ino))
+    fn is_staged_object(&self, index: usize, step: &JournalStep) -> Result<bool, StepError> {
+        let of = |place: Option<Place>| -> Result<_, StepError> {
+            let stat = place.map(|place| place.stat()).transpose();
+            let stat = stat.map_err(|errno| unreadable(step, errno.into()))?;
+            Ok(stat.flatten().map(|stat| (stat.st_dev, stat.st_ino)))
         };
-        let staged = of(staged);
-        staged.is_some() && staged == of(target)
+        let staged = of(self.find_new(index, step)?.map(|(_, place)| place))?;
+        Ok(staged.is_some() && staged == of(self.root.place(step.step.path())?)?)
     }
 
     /// Returns the name of a step's staged new object, if it is present and whole; a step without one needs

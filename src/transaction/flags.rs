@@ -42,13 +42,23 @@ pub(super) fn restore_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError
     held.try_for_each(|held| set_flags_at(root, &held.path, held.flags))
 }
 
-/// Returns true if one of these flags is not set now. What cannot be read counts as set.
-pub(super) fn are_cleared(root: &Root, held: &[Held]) -> bool {
-    held.iter().any(|held| {
-        let found = open_flagged(root, &held.path).ok().flatten();
-        let found = found.and_then(|file| hold_of(&file).ok());
-        found.is_some_and(|found| found.flags != held.flags)
-    })
+/// Returns true if one of these flags is not set now. An object in the way of a path shows nothing.
+///
+/// # Errors
+/// The system's error: the flags may be set or not.
+pub(super) fn are_cleared(root: &Root, held: &[Held]) -> Result<bool, FlagsError> {
+    for held in held {
+        let file = match open_flagged(root, &held.path) {
+            Err(FlagsError::Root(error)) if error.cause.is_obstacle() => None,
+            file => file?,
+        };
+        let found = file.map(hold_of).transpose();
+        let found = found.map_err(|errno| FlagsError::Io(held.path.clone(), errno.into()))?;
+        if found.is_some_and(|found| found.flags != held.flags) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn set_flags_at(root: &Root, path: &RootPath, flags: Flags) -> Result<(), FlagsError> {
@@ -72,7 +82,11 @@ fn open_flagged(root: &Root, path: &RootPath) -> Result<Option<File>, FlagsError
     match place.stat().map_err(failed)? {
         None => Ok(None),
         Some(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => {
-            let dir = root.directory(path).ok().flatten();
+            let dir = match root.directory(path) {
+                // A link that leads to no directory has nothing with flags behind it.
+                Err(error) if error.cause.is_obstacle() => None,
+                dir => dir?,
+            };
             let dir = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
             dir.transpose().map_err(failed)
         }

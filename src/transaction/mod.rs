@@ -73,9 +73,9 @@ pub use lock::{Lock, LockError, acquire_lock, is_held};
 pub use output::{OutputError, write_output, write_readable_output};
 pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{
-    Changes, Outlook, Pending, RecoverError, RecoverRequest, Recovered, count_taken, find_frozen,
-    find_pending, find_strays, foresee_recovery, forget_run, give_up_run, id_order, read_history,
-    recover_interrupted,
+    Changes, ForgetError, Outlook, Pending, RecoverError, RecoverRequest, Recovered, count_taken,
+    find_frozen, find_pending, find_strays, foresee_recovery, forget_run, give_up_run, id_order,
+    read_history, recover_interrupted,
 };
 pub use state::StateError as StateDirectoryError;
 pub use store::{Store, open_store, store_value};
@@ -610,7 +610,7 @@ impl<'a> TransactionRun<'a> {
         if let Some(journal) = &self.journal {
             boot::settle_boot(root, journal);
             recover::keep_trees(root, journal)?;
-            recover::forget_undone(root, journal);
+            recover::forget_undone(root, journal)?;
         }
         recover::close_run(root, &self.state, &self.id, &stages)?;
         if self.request.undoes.is_some() {
@@ -670,7 +670,15 @@ impl<'a> TransactionRun<'a> {
         let executor = Executor::new(self.request.root, journal, &dirs);
         // A directory that is there may be another program's, and what the run staged for it is in the stage then.
         let failed = journal.steps.get(self.taken);
-        let took_effect = failed.is_some_and(|step| executor.is_taken(self.taken, step));
+        let took_effect = failed.map(|step| executor.is_taken(self.taken, step));
+        let took_effect = match took_effect.transpose() {
+            Ok(took_effect) => took_effect.unwrap_or_default(),
+            Err(second) => {
+                return TransactionFailure::Incomplete(format!(
+                    "{error}; then, looking at that path: {second}"
+                ));
+            }
+        };
         let taken = self.taken + usize::from(took_effect);
         let is_taken = |index: &usize| journal.placed_by(*index) < taken;
         let steps: Vec<usize> = (0..journal.steps.len()).filter(is_taken).collect();
@@ -719,14 +727,17 @@ fn touched_directory(step: &Step) -> Option<RootPath> {
 
 /// Returns the id of the next run: unique on this node, and later than every run of the history even if the clock was
 /// set back. It is known before the run begins, so that no power cut can leave a run in place that nothing names.
-pub fn next_run_id(root: &Root, _lock: &Lock) -> String {
+///
+/// # Errors
+/// The history cannot be read.
+pub fn next_run_id(root: &Root, _lock: &Lock) -> Result<String, StateError> {
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    let names = recover::history_names(root);
+    let names = recover::history_names(root)?;
     let newest = names.last().map_or(0, |name| recover::id_order(name).0);
     let now = since_epoch.as_millis().max(newest.saturating_add(1));
-    format!("{now}-{}", std::process::id())
+    Ok(format!("{now}-{}", std::process::id()))
 }
 
 /// Returns true from kernel 5.8 on; older ones lose write errors in `syncfs`.

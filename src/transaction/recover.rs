@@ -129,6 +129,17 @@ pub enum RecoverError {
     Undone(Box<JobError>, String),
 }
 
+/// The reason why a finished run is still in the history.
+#[derive(Debug, thiserror::Error)]
+pub enum ForgetError {
+    /// The lock is not held for writing.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Something of it could not be removed.
+    #[error("run {0} was taken back, but it is still in the history. Next: rm -r /{history}/{0}", history = paths::HISTORY)]
+    Left(String),
+}
+
 /// The input of a recovery.
 #[derive(Debug, Clone, Copy)]
 pub struct RecoverRequest<'a> {
@@ -198,9 +209,22 @@ fn has_begun(root: &Root, journal: &Journal) -> Result<bool, StateError> {
         .map(|dir| dir.as_ref().map(File::as_fd))
         .collect();
     let executor = Executor::new(root, journal, &stages);
-    let mut steps = journal.steps.iter().enumerate();
-    let is_taken = steps.any(|(index, step)| executor.is_taken(index, step));
-    Ok(is_taken || flags::are_cleared(root, &journal.held))
+    for (index, step) in journal.steps.iter().enumerate() {
+        if is_step_taken(&executor, index, step)? {
+            return Ok(true);
+        }
+    }
+    flags::are_cleared(root, &journal.held)
+        .map_err(|error| StateError::Undecided(error.to_string()))
+}
+
+fn is_step_taken(
+    executor: &Executor<'_>,
+    index: usize,
+    step: &JournalStep,
+) -> Result<bool, StateError> {
+    let taken = executor.is_taken(index, step);
+    taken.map_err(|error| StateError::Undecided(error.to_string()))
 }
 
 /// Gives a prepared journal its name if its run has changed names, and removes it if not: durably, before what it names
@@ -244,7 +268,7 @@ pub fn find_pending(root: &Root) -> Result<Pending, StateError> {
     Ok(match (files.journal, files.committed, files.intent) {
         (Some(journal), true, _) => Pending::Committed(journal.config),
         (Some(journal), false, _) => Pending::Unfinished(journal.config, journal.deployment),
-        (None, committed, Some(intent)) if committed || is_closed(root, &intent.id) => {
+        (None, committed, Some(intent)) if committed || is_closed(root, &intent.id)? => {
             Pending::Committed(intent.config)
         }
         (None, _, Some(intent)) => Pending::Staged(intent.config),
@@ -344,9 +368,11 @@ pub fn count_taken(root: &Root) -> Result<Option<(usize, usize)>, StateError> {
         .map(|dir| dir.as_ref().map(File::as_fd))
         .collect();
     let executor = Executor::new(root, &journal, &stages);
-    let steps = journal.steps.iter().enumerate();
-    let taken = steps.filter(|(index, step)| executor.is_taken(*index, step));
-    Ok(Some((taken.count(), journal.steps.len())))
+    let mut taken = 0;
+    for (index, step) in journal.steps.iter().enumerate() {
+        taken += usize::from(is_step_taken(&executor, index, step)?);
+    }
+    Ok(Some((taken, journal.steps.len())))
 }
 
 /// Returns the control files of containers that an interrupted run left frozen; none while a run works.
@@ -399,10 +425,13 @@ fn recover_state(
 
 /// Returns true if the journal of a run is in its history: only a run that is committed moves it there. btrfs can forget
 /// the removal of the intent and keep that of the mark.
-fn is_closed(root: &Root, id: &str) -> bool {
+fn is_closed(root: &Root, id: &str) -> Result<bool, StateError> {
     let name = RootPath::fixed(paths::JOURNAL);
-    let path = history_path(id).join(name.name());
-    path.is_ok_and(|path| matches!(root.exists(&path), Ok(true)))
+    let Ok(path) = history_path(id).join(name.name()) else {
+        return Ok(false);
+    };
+    let found = root.exists(&path);
+    found.map_err(|error| StateError::System(error.path.clone(), error.into()))
 }
 
 /// Returns the id of the run that still needs its staging directories.
@@ -461,7 +490,7 @@ fn recover_run(
             };
             unfinished.resolve_run(wanted)
         }
-        (None, committed, Some(intent)) if committed || is_closed(root, &intent.id) => {
+        (None, committed, Some(intent)) if committed || is_closed(root, &intent.id)? => {
             flush_mark(state)?;
             warn_only(close_run(root, state, &intent.id, &stages));
             Ok(Recovered::Finished(intent.config, Changes::default()))
@@ -472,7 +501,7 @@ fn recover_run(
         }
         (None, _, None) if files.lost_intent => {
             // Without a journal no name had changed.
-            sweep_unnamed_history(root);
+            sweep_unnamed_history(root)?;
             state.remove_file(paths::INTENT)?;
             Ok(Recovered::Swept(ConfigRef::unknown()))
         }
@@ -551,20 +580,22 @@ const GIVEN_UP: &str = "given-up";
 
 /// Marks the backup copies below a path. Returns false if there are none. The run is given up even on a full disk.
 fn mark_given_up(root: &Root, path: &RootPath) -> bool {
-    let Ok(Some(dir)) = open_own(root, path) else {
-        return false;
+    let marked = match open_own(root, path) {
+        Ok(None) => return false,
+        Ok(Some(dir)) => disk::replace_durably(&dir, GIVEN_UP, b"").map_err(Reason::from),
+        Err(reason) => Err(reason),
     };
-    if let Err(error) = disk::replace_durably(&dir, GIVEN_UP, b"") {
-        log::warn!("marking {path} to be kept: {}", Reason::from(error));
+    if let Err(reason) = marked {
+        log::warn!("marking {path} to be kept: {reason}");
     }
     true
 }
 
 /// Removes the backup copies of a run that changed no name, and whose intent is lost.
-fn sweep_unnamed_history(root: &Root) {
+fn sweep_unnamed_history(root: &Root) -> Result<(), StateError> {
     let all = RootPath::fixed(paths::HISTORY);
     let journal = RootPath::fixed(paths::JOURNAL);
-    let paths = history_names(root)
+    let paths = history_names(root)?
         .into_iter()
         .filter_map(|id| all.join(&id).ok());
     for path in paths {
@@ -576,6 +607,7 @@ fn sweep_unnamed_history(root: &Root) {
             remove_history(root, &path);
         }
     }
+    Ok(())
 }
 
 fn union_of(a: &[RootPath], b: &[RootPath]) -> Vec<RootPath> {
@@ -778,11 +810,20 @@ pub(super) fn undo_steps(
     freeze::thaw_cgroups(&journal.freeze);
     state.remove_file(paths::JOURNAL)?;
     // Everything is as before; what is left over now is swept by the next run.
-    let intent: Option<Intent> = state.read_file(root, paths::INTENT).unwrap_or_default();
+    warn_only(discard_undone(root, state, journal));
+    Ok(())
+}
+
+/// Removes what is left of a run that was undone. Its intent alone names all its staging directories.
+fn discard_undone(
+    root: &Root,
+    state: &StateDirectory,
+    journal: &Journal,
+) -> Result<(), RecoverError> {
+    let (intent, _) = or_damaged(state.read_file::<Intent>(root, paths::INTENT))?;
     let stages = intent.map(|intent| intent.stages).unwrap_or_default();
     let stages = union_of(&stages, &journal.stages);
-    warn_only(discard_run(root, state, &journal.id, &stages));
-    Ok(())
+    discard_run(root, state, &journal.id, &stages)
 }
 
 /// Logs an error of tidying up: it does not change the result, and the next run tries again.
@@ -795,10 +836,9 @@ fn warn_only(result: Result<(), RecoverError>) {
 /// After the `committed` mark: moves backup copies to the history and removes staged names. A failure is logged.
 pub(super) fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
     settle_boot(root, journal);
-    let tidied = keep_trees(root, journal).and_then(|()| {
-        forget_undone(root, journal);
-        close_run(root, state, &journal.id, stages)
-    });
+    let tidied = keep_trees(root, journal)
+        .and_then(|()| forget_undone(root, journal))
+        .and_then(|()| close_run(root, state, &journal.id, stages));
     warn_only(tidied);
 }
 
@@ -913,18 +953,28 @@ fn remove_for_good(stage: &File, name: &str, step: &JournalStep) {
 
 /// After the `committed` mark: removes the run that was undone from the history, so that the next `rollback` goes
 /// further.
-pub(super) fn forget_undone(root: &Root, journal: &Journal) {
-    if let Some(undone) = &journal.undoes {
-        remove_history(root, &history_path(undone));
+///
+/// # Errors
+/// Something of it is left: a later `rollback` would take it for the newest run. The next run tries again.
+pub(super) fn forget_undone(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
+    match &journal.undoes {
+        Some(undone) if !remove_history(root, &history_path(undone)) => {
+            Err(RecoverError::LeftOvers)
+        }
+        _ => Ok(()),
     }
 }
 
-/// Returns the names of the history's directories, the oldest first.
-pub(super) fn history_names(root: &Root) -> Vec<String> {
-    let all = root.list(&RootPath::fixed(paths::HISTORY));
-    let mut names = all.unwrap_or_default();
+/// Returns the names of the history's directories, the oldest first; none without a history.
+///
+/// # Errors
+/// The history cannot be read: it is not empty then.
+pub(super) fn history_names(root: &Root) -> Result<Vec<String>, StateError> {
+    let path = RootPath::fixed(paths::HISTORY);
+    let all = root.list(&path);
+    let mut names = all.map_err(|error| StateError::System(path.to_string(), error.into()))?;
     names.sort_by_key(|name| id_order(name));
-    names
+    Ok(names)
 }
 
 /// Returns the numbers of an id, for ordering: a clock may have begun at 1970, so letters do not order ids.
@@ -939,10 +989,10 @@ pub fn id_order(id: &str) -> (u128, u64) {
 /// Returns the finished runs that can be undone, the newest first.
 ///
 /// # Errors
-/// A journal that cannot be read: going on to an older run would take the wrong one back.
+/// The history or a journal in it cannot be read: going on to an older run would take the wrong one back.
 pub fn read_history(root: &Root) -> Result<Vec<FinishedRun>, StateError> {
     let all = RootPath::fixed(paths::HISTORY);
-    let names = history_names(root);
+    let names = history_names(root)?;
     let runs = names.iter().rev().map(|id| finished_run(root, &all, id));
     runs.filter_map(Result::transpose).collect()
 }
@@ -1013,7 +1063,9 @@ pub(super) fn close_run(
     forget_intent(state, swept)?;
     // Last: a journal without the mark would be taken for an unfinished run. A mark alone says nothing.
     state.unlink_file(paths::COMMITTED)?;
-    prune_history(root);
+    if let Err(error) = prune_history(root) {
+        log::warn!("removing old runs from the history: {error}");
+    }
     Ok(())
 }
 
@@ -1105,11 +1157,13 @@ fn flush_parent(
 /// Removes a finished run from the history: it can be taken back no more.
 ///
 /// # Errors
-/// The lock is not held for writing.
-pub fn forget_run(root: &Root, lock: &Lock, id: &str) -> Result<(), LockError> {
+/// The lock is not held for writing, or something of the run is left.
+pub fn forget_run(root: &Root, lock: &Lock, id: &str) -> Result<(), ForgetError> {
     lock.require_writable()?;
-    remove_history(root, &history_path(id));
-    Ok(())
+    match remove_history(root, &history_path(id)) {
+        true => Ok(()),
+        false => Err(ForgetError::Left(id.to_owned())),
+    }
 }
 
 /// Removes the directory of a run in the history. Returns false if something of it is left.
@@ -1171,12 +1225,13 @@ fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
 }
 
 /// Removes all but the newest runs from the history.
-fn prune_history(root: &Root) {
+fn prune_history(root: &Root) -> Result<(), StateError> {
     let history = RootPath::fixed(paths::HISTORY);
-    let names = history_names(root);
+    let names = history_names(root)?;
     for name in names.iter().rev().skip(HISTORY_KEPT) {
         if let Ok(directory) = history.join(name) {
             remove_history(root, &directory);
         }
     }
+    Ok(())
 }

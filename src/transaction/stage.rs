@@ -534,7 +534,7 @@ impl StageContext<'_> {
         let (dir, name) = (stage.dir.as_fd(), self.staged_path(index));
         let result = match &planned.label {
             Some(label) => disk::set_label(dir, &name, label),
-            None => match self.label_source(planned) {
+            None => match self.label_source(planned)? {
                 Some(place) => disk::copy_label(&place, dir, &name),
                 None => Ok(()),
             },
@@ -547,9 +547,9 @@ impl StageContext<'_> {
     }
 
     /// Returns the object whose label a new object without a label of its own gets: its source, or the object it replaces.
-    fn label_source(&self, planned: &PlannedStep) -> Option<Place> {
+    fn label_source(&self, planned: &PlannedStep) -> Result<Option<Place>, StageError> {
         let path = match (&planned.step, &planned.payload) {
-            (_, Payload::LinkTo(_) | Payload::NameOf(_) | Payload::TreeOf(_)) => return None,
+            (_, Payload::LinkTo(_) | Payload::NameOf(_) | Payload::TreeOf(_)) => return Ok(None),
             (Step::Put { .. }, Payload::CopyOf(source)) => source,
             (
                 Step::Put {
@@ -558,10 +558,10 @@ impl StageContext<'_> {
                 | Step::RemoveDirectory { path, .. },
                 _,
             ) => path,
-            _ => return None,
+            _ => return Ok(None),
         };
         // A missing object is reported elsewhere.
-        self.root.place(path).ok().flatten()
+        Ok(self.root.place(path)?)
     }
 
     /// Returns the stamp of the old object, if it is still the one that the plan saw.

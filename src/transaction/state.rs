@@ -56,6 +56,9 @@ pub enum StateError {
     /// The kernel reported an error for a path.
     #[error("{0}: {1}")]
     System(String, Reason),
+    /// A run is prepared, and it cannot be seen whether it has changed anything.
+    #[error("it cannot be seen how far an interrupted run has come: {0}")]
+    Undecided(String),
 }
 
 impl StateDirectory {

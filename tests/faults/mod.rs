@@ -4,6 +4,7 @@ mod devices;
 mod every_call;
 mod model;
 mod power_cut;
+mod reading;
 mod two_disks;
 mod way_out;
 mod whole_directories;

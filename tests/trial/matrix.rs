@@ -26,6 +26,8 @@ use crate::support::{
 
 /// Calls that make, change, remove or flush. Not `openat`: its number depends on the processes of the machine; each file
 /// that it makes is written, flushed or renamed next.
+/// Those that only look are met by an I/O error alone: what cannot be read is not missing.
+const READING: &str = "openat,openat2,read,newfstatat,statx,readlinkat,getdents64,lgetxattr";
 const WATCHED: &str = "write,fchmod,fchown,fchownat,lsetxattr,utimensat,linkat,unlinkat,renameat,renameat2,mkdirat,\
                        symlinkat,fsync,syncfs,flock";
 
@@ -120,10 +122,15 @@ impl TrialNode {
 
     /// Under strace, without what it starts; a fault as strace takes it.
     pub(super) fn traced(&self, fault: Option<&str>, args: &[&str]) -> TracedRun {
+        self.watched(WATCHED, fault, args)
+    }
+
+    /// The same for these calls.
+    fn watched(&self, calls: &str, fault: Option<&str>, args: &[&str]) -> TracedRun {
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut command = Command::new("strace");
         command.args(["-qq", "-s", "128", "-o"]).arg(log.path());
-        command.args(["-e", &format!("trace={WATCHED}")]);
+        command.args(["-e", &format!("trace={calls}")]);
         if let Some(fault) = fault {
             command.args(["-e", &format!("inject={fault}")]);
         }
@@ -432,6 +439,8 @@ enum Fault {
     Enospc,
     Eio,
     Erofs,
+    /// EIO at a call that only looks.
+    Unread,
 }
 
 impl Fault {
@@ -439,6 +448,7 @@ impl Fault {
 
     fn injection(self, call: &str, nth: usize) -> String {
         match self {
+            Self::Unread => Self::Eio.injection(call, nth),
             Self::Kill => format!("{call}:signal=KILL:when={nth}"),
             error => format!(
                 "{call}:error={}:when={nth}",
@@ -601,16 +611,37 @@ impl Stage {
         all
     }
 
+    /// Every point of an operation at which something is read.
+    fn reading_points(&self, operation: Operation) -> Vec<Point> {
+        self.reset();
+        operation.prepare(&self.node);
+        let clean = self.node.watched(READING, None, operation.args());
+        assert_eq!(clean.code, Some(0), "{operation:?}: {}", clean.said);
+        let all = changing(&clean.calls).into_iter();
+        all.map(|(call, nth, line)| Point {
+            operation,
+            fault: Fault::Unread,
+            call,
+            nth,
+            line,
+            reboots: false,
+        })
+        .collect()
+    }
+
     fn try_point(&self, point: &Point, tally: &Mutex<BTreeMap<String, usize>>) -> Vec<String> {
         self.reset();
         let (node, operation) = (&self.node, point.operation);
         operation.prepare(node);
-        let run = node.traced(
-            Some(&point.fault.injection(&point.call, point.nth)),
-            operation.args(),
-        );
+        let injection = point.fault.injection(&point.call, point.nth);
+        let run = match point.fault {
+            Fault::Unread => node.watched(&point.call, Some(&injection), operation.args()),
+            _ => node.traced(Some(&injection), operation.args()),
+        };
         let met = match point.fault {
             Fault::Kill => run.signal == Some(9),
+            // The processes of the machine are read, too, so that the numbers shift.
+            Fault::Unread => true,
             _ => run
                 .calls
                 .iter()
@@ -701,6 +732,10 @@ fn sample(all: Vec<Point>) -> Vec<Point> {
 }
 
 fn meet(operations: &[Operation]) {
+    meet_at(operations, Stage::points);
+}
+
+fn meet_at(operations: &[Operation], find_points: fn(&Stage, Operation) -> Vec<Point>) {
     if !can_disturb() {
         return;
     }
@@ -710,8 +745,8 @@ fn meet(operations: &[Operation]) {
         let stage = Stage::new();
         stage.remember_cut();
         for operation in operations {
-            let all = stage.points(*operation);
-            calls.insert(*operation, all.len() / 8);
+            let all = find_points(&stage, *operation);
+            calls.insert(*operation, all.len());
             points.extend(sample(all));
         }
     });
@@ -736,7 +771,7 @@ fn meet(operations: &[Operation]) {
         problems.into_inner().unwrap()
     });
     say(&format!(
-        "calls that change something: {calls:?}; {} points: {:#?}",
+        "points of each operation: {calls:?}; {} were tried: {:#?}",
         points.len(),
         tally.lock().unwrap()
     ));
@@ -756,6 +791,21 @@ fn a_way_back_that_is_stopped_anywhere_is_gone_again() {
         Operation::Boot,
         Operation::BootAfterCut,
     ]);
+}
+
+#[test]
+fn what_a_trial_cannot_read_is_not_missing() {
+    meet_at(
+        &[
+            Operation::Begin,
+            Operation::Guard,
+            Operation::Confirm,
+            Operation::Rollback,
+            Operation::Boot,
+            Operation::BootAfterCut,
+        ],
+        Stage::reading_points,
+    );
 }
 
 #[test]

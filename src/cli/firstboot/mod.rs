@@ -119,9 +119,8 @@ fn tell(
 
 fn is_unfinished(path: &Path) -> bool {
     let root = Root::open(path);
-    root.is_ok_and(|root| {
-        transaction::find_pending(&root).is_ok_and(|found| found != Pending::Nothing)
-    })
+    // What cannot be read may be half-way.
+    root.is_ok_and(|root| !matches!(transaction::find_pending(&root), Ok(Pending::Nothing)))
 }
 
 /// How far it has got.

@@ -97,7 +97,7 @@ pub(in crate::cli) fn confirm_trial(
     };
     if let Err(error) = end_trial(root, Some(&result)) {
         // Gone from the directory, and not surely from the disk: what a power cut could undo is no confirmation.
-        if matches!(read_trial(root), Ok(None)) {
+        if !matches!(read_trial(root), Ok(Some(_))) {
             store_trial(root, trial)?;
         }
         return Err(anyhow!("{error}. Nothing is confirmed; the trial goes on"));

@@ -1,5 +1,7 @@
 //! The facts for and against a trial on this node, for the plan.
 
+use std::cell::RefCell;
+
 use anyhow::Result;
 
 use super::super::TryArgs;
@@ -14,7 +16,7 @@ use crate::notice::Notice;
 use crate::plan::Plan;
 use crate::plan::activation::{self, Activation};
 use crate::report;
-use crate::root::{Root, RootPath};
+use crate::root::{Root, RootPath, skip_obstacle};
 use crate::sys::kernel;
 use crate::trial::coverage::{CoverageFacts, list_accidents};
 use crate::trial::store::read_trial;
@@ -51,9 +53,17 @@ pub(in crate::cli) fn activate(
     if args.window.is_none() || !systemd_runs(root) {
         return Ok(Vec::new());
     }
-    let read = |path: &RootPath| root.read_small(path).ok().flatten();
+    let failed = RefCell::new(None);
+    let read = |path: &RootPath| {
+        let read = skip_obstacle(root.read_small(path));
+        read.map_err(|error| failed.replace(Some(error)))
+            .unwrap_or_default()
+    };
     let changed = activation::changed_paths(plan, &read);
     let settings = activation::changed_settings(plan, &read);
+    if let Some(error) = failed.take() {
+        return Err(error.into());
+    }
     let services = ServicesAtWork::observe(root, ui.runner, &settings)?;
     let Activation { jobs, left } = activation::activation_jobs(&changed, &services, policies);
     if reboots {

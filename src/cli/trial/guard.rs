@@ -139,7 +139,12 @@ impl Guard<'_> {
             scene.now = scene.now.saturating_sub(LATER);
         }
         if matches!(trial.phase, Phase::TrialBoot { .. }) {
-            match boot_state(ui, root)? {
+            // What cannot be read does not keep the time of the boot from ending.
+            let state = boot_state(ui, root).unwrap_or_else(|error| {
+                log::warn!("{error:#}");
+                BootState::UnderWay
+            });
+            match state {
                 BootState::Failed(why) if place == Place::New => {
                     return take_back(ui, root, &trial, &why);
                 }

@@ -21,7 +21,7 @@ use crate::cli::events;
 use crate::cli::ui::Ui;
 use crate::command::job::Job;
 use crate::command::network_manager::{self, Begun, Checkpoint};
-use crate::command::{CommandRunner, guard_unit, systemctl};
+use crate::command::{CommandError, CommandRunner, guard_unit, systemctl};
 use crate::drift::text_object;
 use crate::error::{ExitCode, RunError};
 use crate::grub::CounterState;
@@ -575,7 +575,7 @@ fn list_jobs_back(runner: &dyn CommandRunner, request: &TrialRequest<'_>) -> Vec
         return jobs;
     }
     let known = systemctl::query_activity(runner, &KEPT_RUNNING).unwrap_or_else(|error| {
-        log::info!("querying systemd: {error}");
+        log::warn!("it is not known which services are to run after the way back: {error}");
         Vec::new()
     });
     let running = known
@@ -616,9 +616,10 @@ pub(super) fn take_back_now(change: NodeChange<'_>) -> Result<Option<ExitCode>> 
         trial,
         detach: false,
     };
+    // Without an answer it is started anew.
     let guarded = match is_guarded(ui.runner) {
-        true => Ok(()),
-        false => {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(_) => {
             stop_guard(ui.runner);
             start_guard(&change)
         }
@@ -654,10 +655,13 @@ fn running_end(ui: &Ui<'_>, result: &TrialResult) -> Result<()> {
 }
 
 /// Returns true if a guard is at work.
-pub(super) fn is_guarded(runner: &dyn CommandRunner) -> bool {
+///
+/// # Errors
+/// systemd gives no answer.
+pub(super) fn is_guarded(runner: &dyn CommandRunner) -> Result<bool, CommandError> {
     let units = [guard_unit::UNITS[0], guard_unit::UNITS[1], install::TRIAL];
-    let known = systemctl::query_activity(runner, &units).unwrap_or_default();
-    known.iter().any(systemctl::UnitActivity::is_running)
+    let known = systemctl::query_activity(runner, &units)?;
+    Ok(known.iter().any(systemctl::UnitActivity::is_running))
 }
 
 /// Refuses where no unit would take the change back at a boot.

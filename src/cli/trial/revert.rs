@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::{LATER, remove_reserve};
+use super::remove_reserve;
 use crate::cli::events;
 use crate::cli::node_change::NodeChange;
 use crate::cli::recover::undo_interrupted;
@@ -231,7 +231,6 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
                 staged: true,
                 ..Allowed::default()
             },
-            more: &LATER,
             ..TakeBack::default()
         };
         let back = TakingBack::prepare(root, ui.runner, run, &wanted)?;
@@ -250,6 +249,8 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
             }
         }
         back.carry_out(change, &[])?;
+        // What it left behind would still be the newest run of the history.
+        undo_interrupted(change)?;
     }
     if tells {
         left.jobs = tell_services(ui, trial, &paths, jobs);

@@ -1,0 +1,260 @@
+//! EIO at every call that only looks, in commands that change a node and in those that show it: what cannot be read is
+//! neither missing nor as wanted.
+//!
+//! An exit code of 0 means the result of the undisturbed command. After any other one the reason was printed, `recover`
+//! leads to the tree from before or the new one, and the same command then does its work.
+//! `MCO_RESCUE_FAULTS=all` (`make faults`) tries every call, else a sample is tried.
+
+use serde_json::{Value, json};
+
+use crate::support::faults::{Call, Traced, demand, differences, duplicate, on_threads, traced};
+use crate::support::scenes::{can_disturb, everything_is_asked_for};
+use crate::support::{Snapshot, TestRoot, file, machine_config, say};
+
+/// Calls that only look at something.
+const READING: [&str; 8] = [
+    "openat",
+    "openat2",
+    "read",
+    "newfstatat",
+    "statx",
+    "readlinkat",
+    "getdents64",
+    "lgetxattr",
+];
+
+fn config(letter: char) -> Value {
+    let mut files = vec![file("/etc/app.conf", 0o644, &format!("{letter}\n"))];
+    if letter != 'a' {
+        files.push(file(&format!("/etc/{letter}.conf"), 0o600, "its own\n"));
+    }
+    let text =
+        format!("[Service]\nExecStart=/bin/{letter}\n[Install]\nWantedBy=multi-user.target\n");
+    let unit = json!({"name": format!("{letter}.service"), "enabled": true, "contents": text});
+    machine_config(
+        &format!("rendered-worker-{letter}"),
+        json!({"storage": {"files": files}, "systemd": {"units": [unit]}}),
+    )
+}
+
+/// A node with three runs in its history.
+fn node() -> TestRoot {
+    let root = TestRoot::new();
+    for letter in ['a', 'b', 'c'] {
+        root.apply(&config(letter)).ok();
+    }
+    root
+}
+
+/// A command, and the node on which it runs.
+struct Command {
+    name: &'static str,
+    node: TestRoot,
+    args: Vec<String>,
+    after: Snapshot,
+    out: String,
+    calls: Vec<Call>,
+}
+
+impl Command {
+    /// Runs it once without a fault.
+    fn on(name: &'static str, node: TestRoot, args: &[&str]) -> Self {
+        let root = duplicate(node.dir());
+        let clean = traced(&root, &READING.join(","), &[], args);
+        assert_eq!(clean.code, Some(0), "{name}: {}{}", clean.out, clean.err);
+        Self {
+            name,
+            node,
+            args: args.iter().map(|&word| word.to_owned()).collect(),
+            after: root.snapshot(),
+            out: clean.out.replace(root.dir().to_str().unwrap(), "ROOT"),
+            calls: clean.calls,
+        }
+    }
+
+    fn words(&self) -> Vec<&str> {
+        self.args.iter().map(String::as_str).collect()
+    }
+
+    /// Every call by name and number, or a sample of them.
+    fn points(&self) -> Vec<(&'static str, usize)> {
+        let mut all = Vec::new();
+        for name in READING {
+            let number = self.calls.iter().filter(|call| call.name == name).count();
+            let each = match everything_is_asked_for() {
+                true => 1,
+                false => number.div_ceil(3).max(1),
+            };
+            all.extend((1..=number).step_by(each).map(|nth| (name, nth)));
+        }
+        all
+    }
+
+    fn try_point(&self, (call, nth): (&str, usize)) -> Vec<String> {
+        let root = duplicate(self.node.dir());
+        let before = root.snapshot();
+        let fault = format!("{call}:error=EIO:when={nth}");
+        let run = traced(&root, call, &[fault], &self.words());
+        let injected = run.calls.iter().find(|one| one.line.contains("(INJECTED)"));
+        let Some(injected) = injected else {
+            // Another processor's work has shifted the numbers.
+            return Vec::new();
+        };
+        let mut problems = self.judge(&root, &before, &run);
+        problems.extend(demand(&root, &["recover"], 0));
+        let after = differences(&self.after, &root);
+        // What `install` has put in place before an error stays, and the next one puts the rest.
+        let is_whole = self.name != "install";
+        if is_whole && !after.is_empty() && !differences(&before, &root).is_empty() {
+            problems.extend(after);
+        }
+        // Once everything can be read, it does its work.
+        let again = traced(&root, call, &[], &self.words());
+        if !is_whole {
+            problems.extend(differences(&self.after, &root));
+        }
+        let is_done = run.code == Some(0) && again.code == Some(1);
+        if again.code != Some(0) && !is_done {
+            problems.push(format!(
+                "ends with {:?} afterwards: {}",
+                again.code, again.err
+            ));
+        }
+        let what = format!(
+            "{}: EIO at {call} number {nth} ({})",
+            self.name, injected.line
+        );
+        let said = format!("exit code {:?}, said: {}", run.code, run.err);
+        problems
+            .into_iter()
+            .map(|problem| format!("{what}: {problem}; {said}"))
+            .collect()
+    }
+
+    fn judge(&self, root: &TestRoot, before: &Snapshot, run: &Traced) -> Vec<String> {
+        let out = run.out.replace(root.dir().to_str().unwrap(), "ROOT");
+        match run.code {
+            Some(0) => {
+                let mut problems = differences(&self.after, root);
+                let is_said = run.err.lines().any(|line| line.starts_with("warn: "));
+                if self.after == *before && !is_said && shown(&out) != shown(&self.out) {
+                    problems.push(format!("shows without a warning: {out}"));
+                }
+                problems
+            }
+            Some(1 | 3 | 4 | 5) if run.err.lines().any(|line| line.starts_with("error: ")) => {
+                Vec::new()
+            }
+            code => vec![format!("ended with {code:?} without an error: {out}")],
+        }
+    }
+}
+
+/// What is shown, without the times.
+fn shown(out: &str) -> Value {
+    let mut document: Value = serde_json::from_str(out).unwrap_or(json!(out));
+    if let Some(fields) = document.as_object_mut() {
+        fields.remove("now");
+    }
+    document
+}
+
+fn commands(root: &TestRoot) -> Vec<Command> {
+    let status = root.run(&["status", "--output", "json"]).ok().json();
+    let second = status["history"][1]["id"].as_str().unwrap().to_owned();
+    let new = root.config(&config('d'));
+    let place = root.dir().join("d.json");
+    std::fs::copy(new.path(), &place).unwrap();
+    let d = place.to_str().unwrap();
+    let fresh = || duplicate(root.dir());
+    vec![
+        Command::on("apply", fresh(), &["apply", "--yes", d]),
+        Command::on("rollback", fresh(), &["rollback", "--yes"]),
+        Command::on(
+            "rollback --to",
+            fresh(),
+            &["rollback", "--yes", "--to", &second],
+        ),
+        Command::on("install", fresh(), &["install"]),
+        Command::on("status", fresh(), &["status", "--output", "json"]),
+        Command::on(
+            "--list",
+            fresh(),
+            &["rollback", "--list", "--output", "json"],
+        ),
+        Command::on("verify", fresh(), &["verify", "--output", "json"]),
+    ]
+}
+
+#[test]
+fn what_cannot_be_read_is_neither_missing_nor_as_wanted() {
+    if !can_disturb() {
+        return;
+    }
+    let root = node();
+    let commands = commands(&root);
+    let mut points = Vec::new();
+    for command in &commands {
+        points.extend(command.points().into_iter().map(|point| (command, point)));
+    }
+    let problems = on_threads(&points, |(command, point)| command.try_point(*point));
+    say(&format!("{} calls could not be read", points.len()));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// The first reading of the history fails, at every listing of a directory.
+#[test]
+fn an_unreadable_history_is_not_an_empty_one() {
+    if !can_disturb() {
+        return;
+    }
+    let root = node();
+    let listed = |args: &[&str]| {
+        let clean = traced(&duplicate(root.dir()), "getdents64", &[], args);
+        clean
+            .calls
+            .iter()
+            .filter(|call| call.name == "getdents64")
+            .count()
+    };
+    let mut unreadable = 0;
+    for args in [
+        &["status", "--output", "json"][..],
+        &["rollback", "--list", "--output", "json"],
+        &["rollback", "--yes"],
+    ] {
+        for nth in 1..=listed(args) {
+            let copy = duplicate(root.dir());
+            let fault = format!("getdents64:error=EIO:when={nth}");
+            let run = traced(&copy, "getdents64", &[fault], args);
+            assert!(
+                !run.err.contains("nothing to go back to"),
+                "{args:?} {nth}: {}",
+                run.err
+            );
+            if args[0] == "status" && run.code == Some(0) {
+                let status: Value = serde_json::from_str(&run.out).unwrap();
+                match status["unreadable"]
+                    .as_array()
+                    .unwrap()
+                    .contains(&json!("history"))
+                {
+                    true => {
+                        assert_eq!(status["history"], Value::Null, "{nth}");
+                        assert!(run.err.contains("I/O error"), "{}", run.err);
+                        unreadable += 1;
+                    }
+                    false => assert_eq!(status["history"].as_array().unwrap().len(), 3, "{nth}"),
+                }
+            }
+            if args[1] == "--list" && run.code == Some(0) {
+                let list: Value = serde_json::from_str(&run.out).unwrap();
+                assert_eq!(list["runs"].as_array().unwrap().len(), 3, "{nth}");
+            }
+        }
+    }
+    assert!(
+        unreadable > 0,
+        "no listing of status was that of the history"
+    );
+}
