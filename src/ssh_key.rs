@@ -26,7 +26,8 @@ pub struct PublicKey {
 pub enum KeyError {
     /// No word is the type of a key.
     #[error(
-        "is no public key: it begins neither with ssh-ed25519, ssh-rsa nor ecdsa-sha2-nistp256"
+        "is no public key: it begins neither with ssh-ed25519, ssh-rsa nor ecdsa-sha2-nistp256. Give a file such as \
+         ~/.ssh/id_ed25519.pub"
     )]
     NoType,
     /// The second word is not base64.

@@ -18,6 +18,7 @@ use super::{Output, PivotArgs, machine, preflight};
 use crate::command::rpm_ostree::status::Deployment;
 use crate::crossing::CrossingFinding;
 use crate::error::ExitCode;
+use crate::images::ImageName;
 use crate::invocation::{mco_rescue, reboot, remember_soft_reboot};
 use crate::node::boot::is_soft_prepared;
 use crate::node::system::{Facts, System};
@@ -40,7 +41,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     }
     let opening = Opening::of(ui, root, &Needs::PIVOT.meant(args.guards.not_a_node))?;
     opening.read_first(|root, _| match &args.image {
-        Some(_) => args.risks.accepted().map(drop),
+        Some(image) => {
+            ImageName::parse(image)?;
+            args.risks.accepted().map(drop)
+        }
         None => wanted(args, &Records::read(root)?).map(drop),
     })?;
     let change = opening.begin()?;

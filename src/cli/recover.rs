@@ -95,7 +95,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
 fn leave(paths: &[String]) -> Result<Leave> {
     let all = |path: &&String| path.trim_matches('/').is_empty() && path.starts_with('/');
     let named = paths.iter().filter(|path| !all(path));
-    let named = named.map(|path| RootPath::parse(path).with_context(|| format!("--leave {path}")));
+    let named = named.map(|path| {
+        RootPath::parse(path).context("--leave takes a path of the node, such as /etc/a.conf")
+    });
     Ok(Leave {
         all: paths.iter().any(|path| all(&path)),
         paths: named.collect::<Result<_>>()?,

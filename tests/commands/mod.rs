@@ -2,3 +2,4 @@
 
 mod half_way;
 mod shown;
+mod table;

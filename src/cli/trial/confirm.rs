@@ -120,10 +120,14 @@ pub(in crate::cli) fn confirm_trial(
 fn no_trial(root: &Root) -> Result<anyhow::Error> {
     Ok(match read_result(root)? {
         Some(last) => anyhow!(
-            "no trial runs, so there is nothing to confirm. {}",
-            last.words()
+            "no trial runs, so there is nothing to confirm. {} Next: {}",
+            last.words(),
+            mco_rescue("status")
         ),
-        None => anyhow!("no trial runs, so there is nothing to confirm"),
+        None => anyhow!(
+            "no trial runs, so there is nothing to confirm. Next: {}",
+            mco_rescue("status")
+        ),
     })
 }
 
