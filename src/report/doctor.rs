@@ -8,7 +8,7 @@ use crate::doctor::since::{EvidenceChange, Since, SinceDifference};
 use crate::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
 use crate::invocation::mco_rescue;
 use crate::text::{count, inline};
-use crate::time::{ago, now, utc};
+use crate::time::{now, utc};
 
 /// The abilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -186,7 +186,7 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
 fn of_change(change: &EvidenceChange) -> String {
     let (now, from, until) = (now(), &change.from, &change.until);
     let when = match until.snapshot {
-        Some(_) => ago(until.at, now),
+        Some(_) => utc(until.at),
         None => format!("since {}", utc(from.at)),
     };
     format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Html, page, short};
 use crate::fleet::{Fleet, FleetNode, NodeHealth, SiblingDifference, Trouble, five_facts, text};
 use crate::text::count;
-use crate::time::{ago, utc};
+use crate::time::utc;
 
 /// Names of nodes that a cell lists; the others are counted.
 const NAMES: usize = 12;
@@ -24,7 +24,7 @@ pub fn to_html(fleet: &Fleet, now: u64) -> String {
     html.heading("differences", "Differences within pools");
     differences(&mut html, &fleet.differences);
     html.heading("nodes", "State of the nodes");
-    nodes(&mut html, &fleet.nodes, now);
+    nodes(&mut html, &fleet.nodes);
     if !fleet.skipped.is_empty() {
         html.heading("skipped", "Files that were not used");
         html.table("", &["File", "Reason"]);
@@ -219,7 +219,7 @@ fn differences(html: &mut Html, differences: &[SiblingDifference]) {
     }
 }
 
-fn nodes(html: &mut Html, nodes: &[FleetNode], now: u64) {
+fn nodes(html: &mut Html, nodes: &[FleetNode]) {
     html.table(
         "wide stick",
         &[
@@ -266,7 +266,7 @@ fn nodes(html: &mut Html, nodes: &[FleetNode], now: u64) {
                     let alarm = if fact.alarm { " alarm" } else { "" };
                     html.put("td", &format!("{class}{alarm}"), &short(&fact.value));
                 }
-                let seen = node.seen().map(|at| ago(at, now));
+                let seen = node.seen().map(utc);
                 html.put("td", "", seen.as_deref().unwrap_or("\u{2013}"));
             }
         }

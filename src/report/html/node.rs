@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Html, page, timeline};
 use crate::fleet::{NodeHealth, findings, five_facts, severity, text};
 use crate::text::count;
-use crate::time::{ago, utc};
+use crate::time::utc;
 
 /// The documents of one node.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,13 +42,13 @@ pub fn to_html(node: &NodeDocuments<'_>) -> String {
     }
     html.heading("status", "Status");
     match node.status {
-        Some(status) => facts(&mut html, status, node.now),
+        Some(status) => facts(&mut html, status),
         None => missing(
             &mut html,
             "The status is missing; status.json has the reason.",
         ),
     }
-    timeline::timeline(&mut html, node.history, node.now);
+    timeline::timeline(&mut html, node.history);
     timeline::differences(&mut html, node.diff);
     html.heading("checks", "Checks");
     if let Some(doctor) = node.doctor {
@@ -59,8 +59,8 @@ pub fn to_html(node: &NodeDocuments<'_>) -> String {
     html.line(
         "p",
         "",
-        "This page has no scripts and loads nothing. It contains no contents of files that a config brings; \
-         addresses are without user, password and query. The other files of the bundle hold the same as text and JSON.",
+        "This page has no scripts and loads nothing. It contains no contents of files that a config brings, and no \
+         secret of a kernel argument; addresses are without user, password and query. The other files of the bundle hold the same as text and JSON.",
     );
     html.end("footer");
     page(&format!("{name} \u{2013} mco-rescue"), "", html)
@@ -210,7 +210,7 @@ fn strings<'a>(value: &'a Value, key: &str) -> Vec<&'a str> {
         .collect()
 }
 
-fn facts(html: &mut Html, status: &Value, now: u64) {
+fn facts(html: &mut Html, status: &Value) {
     html.open("dl", "card facts");
     html.out.push('\n');
     for fact in five_facts(status) {
@@ -224,7 +224,7 @@ fn facts(html: &mut Html, status: &Value, now: u64) {
             words.push_str(&format!(": {config}"));
         }
         if let Some(at) = run.get("finished").and_then(Value::as_u64) {
-            words.push_str(&format!(", {} ({})", utc(at), ago(at, now)));
+            words.push_str(&format!(", {}", utc(at)));
         }
         let bad = matches!(outcome, "incomplete" | "rolled-back");
         html.fact("Last run", &words, bad);

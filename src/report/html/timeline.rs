@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use super::{Html, short};
 use crate::fleet::text;
-use crate::time::{ago, utc};
+use crate::time::utc;
 
 /// Entries that are shown at once; the older ones are folded away.
 const SHOWN: usize = 8;
 
 /// Adds the timeline, the newest first, if there is a history.
-pub(super) fn timeline(html: &mut Html, history: Option<&Value>, now: u64) {
+pub(super) fn timeline(html: &mut Html, history: Option<&Value>) {
     let Some(history) = history else { return };
     html.heading("timeline", "Timeline");
     let all = list(history, "entries");
@@ -22,16 +22,16 @@ pub(super) fn timeline(html: &mut Html, history: Option<&Value>, now: u64) {
     let before = all.iter().skip(1).copied().map(Some).chain([None]);
     let all: Vec<(&Value, Option<&Value>)> = all.iter().copied().zip(before).collect();
     let (first, rest) = all.split_at_checked(SHOWN).unwrap_or((&all, &[]));
-    entries(html, first, now);
+    entries(html, first);
     if !rest.is_empty() {
         html.open("details", "");
         html.line("summary", "", &format!("{} earlier", rest.len()));
-        entries(html, rest, now);
+        entries(html, rest);
         html.end("details");
     }
 }
 
-fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)], now: u64) {
+fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)]) {
     html.open("ol", "time");
     html.out.push('\n');
     for (entry, before) in all {
@@ -44,7 +44,7 @@ fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)], now: u64) {
         };
         html.open("li", class);
         let when = match entry.get("at").and_then(Value::as_u64) {
-            Some(at) => format!("{} ({})", utc(at), ago(at, now)),
+            Some(at) => utc(at),
             None => "at an unknown time".to_owned(),
         };
         html.put("div", "soft small", &when);
