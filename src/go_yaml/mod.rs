@@ -15,6 +15,7 @@ use serde_json::Number;
 pub use base_60::is_base_60;
 pub use node::YamlNode;
 
+use crate::text::is_invisible;
 use resolve::is_text;
 
 /// Text is folded at the first single blank after this column.
@@ -32,7 +33,17 @@ pub fn write_yaml<'n, 't: 'n>(
     entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
     sink: &mut dyn FnMut(&str),
 ) {
-    let mut writer = Writer::new(sink);
+    let mut writer = Writer::new(sink, is_printable);
+    writer.write_mapping(entries);
+    writer.end();
+}
+
+/// Writes the same document for people: characters that hide or turn a text are escaped, and what is read is the same.
+pub fn write_shown_yaml<'n, 't: 'n>(
+    entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
+    sink: &mut dyn FnMut(&str),
+) {
+    let mut writer = Writer::new(sink, |c| is_printable(c) && !is_invisible(c));
     writer.write_mapping(entries);
     writer.end();
 }
@@ -50,6 +61,8 @@ struct Writer<'s> {
     /// Text that is not handed on yet.
     out: String,
     sink: &'s mut dyn FnMut(&str),
+    /// Is true for characters that are written as they are.
+    printable: fn(char) -> bool,
     /// Characters in the current line.
     column: usize,
     /// The last character was a blank (or there was none).
@@ -61,10 +74,11 @@ struct Writer<'s> {
 }
 
 impl<'s> Writer<'s> {
-    fn new(sink: &'s mut dyn FnMut(&str)) -> Self {
+    fn new(sink: &'s mut dyn FnMut(&str), printable: fn(char) -> bool) -> Self {
         Self {
             out: String::new(),
             sink,
+            printable,
             column: 0,
             whitespace: true,
             indention: true,
@@ -160,7 +174,11 @@ impl<'s> Writer<'s> {
         } else {
             ScalarStyle::Double
         };
-        self.write_scalar(text, allowed_style(text, wanted, is_key), is_key);
+        self.write_scalar(
+            text,
+            allowed_style(text, wanted, is_key, self.printable),
+            is_key,
+        );
     }
 
     /// Plain text without blanks, as it is: what nearly all of a config comes to.
@@ -340,7 +358,7 @@ impl<'s> Writer<'s> {
             '\u{85}' => 'N',
             '\u{2028}' => 'L',
             '\u{2029}' => 'P',
-            _ if is_printable(c) => return self.put_char(c),
+            _ if (self.printable)(c) => return self.put_char(c),
             _ => return self.put_number(u32::from(c)),
         };
         self.put_char('\\');
@@ -388,9 +406,14 @@ fn are_graphic(word: u64) -> bool {
 }
 
 /// The wanted style, or the next one that can hold the text.
-fn allowed_style(text: &str, wanted: ScalarStyle, is_key: bool) -> ScalarStyle {
+fn allowed_style(
+    text: &str,
+    wanted: ScalarStyle,
+    is_key: bool,
+    printable: fn(char) -> bool,
+) -> ScalarStyle {
     let multiline = text.contains(is_break);
-    let is_special = |c: char| !matches!(c, '\n' | ' '..='~') && !is_printable(c);
+    let is_special = |c: char| !matches!(c, '\n' | ' '..='~') && !printable(c);
     let special =
         text.contains(is_special) || multiline && is_before(text, |a, b| a == ' ' && is_break(b));
     let unquotable = special || multiline && is_before(text, |a, b| is_break(a) && b == ' ');
@@ -544,7 +567,7 @@ mod tests {
     fn to_string(value: &Value) -> String {
         let mut text = String::new();
         let mut push = |piece: &str| text.push_str(piece);
-        let mut writer = Writer::new(&mut push);
+        let mut writer = Writer::new(&mut push, is_printable);
         writer.write_node(&YamlNode::from(value), false);
         writer.end();
         text

@@ -119,7 +119,7 @@ pub fn to_yaml(object: &Value) -> String {
             .map(|(key, value)| (key.as_str(), YamlNode::from(value)))
             .collect();
         let entries = nodes.iter().map(|(key, node)| (*key, node));
-        go_yaml::write_yaml(entries, &mut |piece| text.push_str(piece));
+        go_yaml::write_shown_yaml(entries, &mut |piece| text.push_str(piece));
     }
     text
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::wrap;
 use crate::drift::Drift;
-use crate::go_yaml::{YamlNode, write_yaml};
+use crate::go_yaml::{YamlNode, write_shown_yaml};
 use crate::keep::{Keeping, Kept, Unkept};
 use crate::text::{count, inline};
 
@@ -48,7 +48,7 @@ pub fn to_yaml(config: &Value) -> String {
     let mut text = String::new();
     if let YamlNode::Object(entries) = YamlNode::from(config) {
         let entries = entries.iter().map(|(key, value)| (key.as_ref(), value));
-        write_yaml(entries, &mut |piece| text.push_str(piece));
+        write_shown_yaml(entries, &mut |piece| text.push_str(piece));
     }
     text
 }
