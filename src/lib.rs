@@ -28,7 +28,7 @@ pub mod go_json;
 
 pub mod go_yaml;
 
-pub mod secret_text;
+pub mod secrets;
 
 pub mod ssh_key;
 

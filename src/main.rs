@@ -7,6 +7,7 @@ use mco_rescue::cli::{parse, run};
 use mco_rescue::error;
 use mco_rescue::progress;
 use mco_rescue::reason::Reason;
+use mco_rescue::secrets::redacted_words;
 use mco_rescue::sys::limits;
 use mco_rescue::sys::memory::{self, Memory};
 use mco_rescue::sys::signals;
@@ -29,7 +30,8 @@ fn main() -> ExitCode {
         // It remarks on partitions that the firmware starts every day.
         .filter_module("fatfs", log::LevelFilter::Error)
         .format(|out, record| {
-            let text = one_line(&record.args().to_string());
+            let text = record.args().to_string();
+            let text = one_line(&redacted_words(&text));
             progress::clear();
             writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
         })
@@ -60,7 +62,7 @@ fn main() -> ExitCode {
             let _ = writeln!(
                 std::io::stderr(),
                 "error: {}",
-                printable(&error::words(&problem))
+                printable(&redacted_words(&error::words(&problem)))
             );
             error::exit_code(&problem).into()
         }

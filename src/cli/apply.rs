@@ -461,7 +461,7 @@ fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -
         Output::Json => {
             let daemon = predict::of_plan(session, plan, args);
             let text = report::plan::to_json(&session.heading(), plan, &diffs, &daemon)?;
-            Ok(report::print(text.as_bytes())?)
+            Ok(report::print_asked(&text, args.config.show_secrets)?)
         }
         Output::Text => {
             let mut text =
@@ -472,7 +472,7 @@ fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -
                 let said = daemon.map(|daemon| daemon.text(super::plan::begin(plan, &daemon)));
                 text.push_str(&said.unwrap_or_default());
             }
-            Ok(report::print(text.as_bytes())?)
+            Ok(report::print_asked(&text, args.config.show_secrets)?)
         }
     }
 }

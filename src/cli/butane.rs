@@ -44,7 +44,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ButaneArgs) -> Result<ExitCode> {
         translation.machine_config = None;
     }
     if ui.output == Output::Json {
-        report::print(report::butane::to_json(&translation)?.as_bytes())?;
+        report::print_whole(report::butane::to_json(&translation)?.as_bytes())?;
         return Ok(match translation.error {
             Some(_) => ExitCode::Error,
             None => ExitCode::Done,

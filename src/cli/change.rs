@@ -99,10 +99,10 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
     };
     match ui.output {
         Output::Json => {
-            report::print_report(report::change::to_json(&change)?.as_bytes(), change.kept)?;
+            report::print_whole_report(report::change::to_json(&change)?.as_bytes(), change.kept)?;
         }
         Output::Text => {
-            report::print_report(report::change::to_text(&change).as_bytes(), change.kept)?;
+            report::print_whole_report(report::change::to_text(&change).as_bytes(), change.kept)?;
             if change.kept {
                 show_plan(ui, &change.config)?;
             }

@@ -242,7 +242,7 @@ fn from_url(root: &Root, url: &str, args: &FetchArgs) -> Result<Got> {
     let authorities = given_authorities(args)?.unwrap_or_default();
     Ok(Got {
         bytes: get(root, url, &authorities, args)??.bytes,
-        origin: net::redact_url(url),
+        origin: crate::secrets::redacted_url(url),
         server: None,
     })
 }
@@ -271,7 +271,7 @@ fn get(
     if is_plain && args.digest().is_none() {
         bail!(
             "{} is not encrypted, so the answer is not authenticated. Use https, or give the right digest: --sha256 HEX",
-            net::redact_url(url)
+            crate::secrets::redacted_url(url)
         );
     }
     let mut network = ReferenceNetwork::default();
@@ -288,9 +288,12 @@ fn get(
         verified: args.digest().is_some(),
         ..FetchRequest::new(url, MAX_BYTES)
     };
-    log::info!("fetching {}", net::redact_url(url));
+    log::info!("fetching {}", crate::secrets::redacted_url(url));
     let within = Duration::from_secs(args.timeout);
-    let _phase = progress::begin(progress::fetching(&net::redact_url(url), within));
+    let _phase = progress::begin(progress::fetching(
+        &crate::secrets::redacted_url(url),
+        within,
+    ));
     let fetched = net::fetch_url(&settings, &request, &mut source::tell);
     Ok(fetched.map_err(|error| searched(root, error)))
 }

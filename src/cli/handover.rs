@@ -28,7 +28,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCod
         None if args.changes => changed_objects(root, &records)?,
         None => all(ui, args, root, &records, &kept)?,
     };
-    report::print(text.as_bytes())?;
+    report::print_whole(text.as_bytes())?;
     Ok(ExitCode::Done)
 }
 

@@ -417,7 +417,7 @@ fn print(
     let has_written = written.is_some();
     match (ui.output, &yaml, written) {
         (Output::Json, ..) => {
-            report::print_report(report::keep::to_json(&report)?.as_bytes(), has_written)?;
+            report::print_whole_report(report::keep::to_json(&report)?.as_bytes(), has_written)?;
         }
         (Output::Text, Some(yaml), None) => {
             report::print_bytes(yaml.as_bytes())?;

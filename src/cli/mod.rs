@@ -451,7 +451,7 @@ pub struct ConfigArgs {
     #[arg(long, conflicts_with = "config")]
     pub latest: bool,
 
-    /// Show contents that may be secret, too [default: their sizes and digests]
+    /// Show contents that may be secret, too [default: their sizes]
     #[arg(long)]
     pub show_secrets: bool,
 }

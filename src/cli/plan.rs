@@ -65,7 +65,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
                 + &next(&plan, daemon.as_ref())
         }
     };
-    report::print(text.as_bytes())?;
+    report::print_asked(&text, args.config.show_secrets)?;
     Ok(if plan.blockers.is_empty() {
         ExitCode::Done
     } else {

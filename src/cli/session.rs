@@ -36,7 +36,7 @@ use crate::object::Kind;
 use crate::plan::{self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task};
 use crate::progress::{self, Work};
 use crate::render::{self, NameHash};
-use crate::report::diff::unified;
+use crate::report::diff::{SecretLines, unified};
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
@@ -802,6 +802,10 @@ impl<'a> Session<'a> {
 
     /// Diffs of the text files that a plan replaces; secrets only when they are asked for.
     pub(super) fn diffs(&self, plan: &Plan, show_secrets: bool) -> Diffs {
+        let secrets = match show_secrets {
+            true => SecretLines::Shown,
+            false => SecretLines::Hidden,
+        };
         let mut diffs = Diffs::new();
         for planned in &plan.steps {
             if let Some(diff) = keys::diff(&self.root, planned) {
@@ -830,15 +834,15 @@ impl<'a> Session<'a> {
             {
                 continue;
             }
-            if let Some(diff) = self.diff(path, &planned.payload) {
+            if let Some(diff) = self.diff(path, &planned.payload, secrets) {
                 diffs.insert(path.clone(), diff);
             }
         }
         diffs
     }
 
-    fn diff(&self, path: &RootPath, payload: &Payload) -> Option<String> {
+    fn diff(&self, path: &RootPath, payload: &Payload, secrets: SecretLines) -> Option<String> {
         let on_disk = self.root.read_file(path).ok()??;
-        unified(&on_disk, &payload_bytes(&self.root, payload)?)
+        unified(&on_disk, &payload_bytes(&self.root, payload)?, secrets)
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
             report::print_bytes(&bytes)?;
         }
         (None, Output::Json) => {
-            report::print(report::show::to_json(&config, &desired)?.as_bytes())?
+            report::print(report::show::to_json(&config, &desired, None)?.as_bytes())?
         }
         (None, Output::Text) => report::print(report::show::to_text(&config, &desired).as_bytes())?,
     }

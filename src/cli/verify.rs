@@ -84,7 +84,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         let config = &session.chosen.config.name;
         events::send(&session.root, &NodeEvent::Drift(drifts.len()), config);
     }
-    report::print(text.as_bytes())?;
+    report::print_asked(&text, args.show_secrets)?;
     // The kernel takes the memory of a large config back faster than it can be put in order.
     std::mem::forget(session);
     Ok(if drifts.is_empty() {

@@ -20,6 +20,7 @@ use crate::node::{Accounts, NodeState, Records, System};
 use crate::object::{HexDigest, Kind, Object};
 use crate::paths;
 use crate::root::{ResolveError, RootPath, sha256};
+use crate::secrets::redacted_arguments;
 use crate::systemd::{self, UnitFileState, unit_file_state};
 
 /// The kind of a difference.
@@ -115,8 +116,11 @@ pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Opt
     (!list.is_empty()).then(|| Drift {
         kind: DriftKind::Arguments,
         subject: "kernel arguments".to_owned(),
-        detail: format!("{list} missing"),
-        daemon: Some(format!("missing expected kernel arguments: [{list}]")),
+        detail: format!("{} missing", redacted_arguments(&list)),
+        daemon: Some(format!(
+            "missing expected kernel arguments: [{}]",
+            redacted_arguments(&list)
+        )),
     })
 }
 
@@ -128,7 +132,10 @@ pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<D
     (!list.is_empty()).then(|| Drift {
         kind: DriftKind::Arguments,
         subject: "kernel arguments".to_owned(),
-        detail: format!("{list}: present, but in another order, which matters here"),
+        detail: format!(
+            "{}: present, but in another order, which matters here",
+            redacted_arguments(&list)
+        ),
         daemon: None,
     })
 }
@@ -211,7 +218,12 @@ fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
         .filter(left)
         .map(String::as_str)
         .collect();
-    (!left.is_empty()).then(|| format!("kernel arguments: {} still present", left.join(" ")))
+    (!left.is_empty()).then(|| {
+        format!(
+            "kernel arguments: {} still present",
+            redacted_arguments(&left.join(" "))
+        )
+    })
 }
 
 /// Returns all differences from `desired`. The first entry with a daemon message is the daemon's verdict.

@@ -5,7 +5,6 @@
 mod build;
 mod limits;
 mod named;
-mod secrets;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +19,7 @@ use crate::node::accounts::is_locked;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
+use crate::secrets;
 use crate::systemd::UnitFileState;
 
 use build::Builder;
@@ -218,6 +218,12 @@ fn keep_found(builder: &mut Builder<'_>, path: &RootPath) {
     }
 }
 
+/// Returns the reason why a file may hold a secret.
+fn reason_of(path: &RootPath, object: &Object, bytes: &[u8]) -> Option<&'static str> {
+    let by_path = secrets::reason_of_file(path.relative(), Some(object.mode));
+    by_path.or_else(|| secrets::reason_of_text(&String::from_utf8_lossy(bytes)))
+}
+
 /// Keeps a file with its bytes, mode and owner.
 fn keep_file(builder: &mut Builder<'_>, path: &RootPath) {
     let request = builder.request;
@@ -242,8 +248,8 @@ fn keep_file(builder: &mut Builder<'_>, path: &RootPath) {
         .files
         .iter()
         .rfind(|file| file.path == *path);
-    let was_private = before.is_some_and(|file| file.mode & 0o004 == 0);
-    let secret = secrets::reason(path, Some(&object), bytes)
+    let was_private = before.is_some_and(|file| secrets::is_private(file.mode));
+    let secret = reason_of(path, &object, bytes)
         .or(was_private.then_some("the config lets not everyone read it"));
     if !builder.may_take(&subject, secret) {
         return;
@@ -356,9 +362,10 @@ fn keep_password(builder: &mut Builder<'_>, subject: &str, drifts: &[&Drift]) {
 
 fn keep_argument(builder: &mut Builder<'_>, argument: &str) {
     let request = builder.request;
+    let shown = secrets::shown_argument(argument);
     let Some(facts) = request.node.system.facts() else {
         builder.refuse(
-            argument,
+            &shown,
             "the kernel arguments of this node are unknown",
             "run it on the running node, without --root",
         );
@@ -367,15 +374,16 @@ fn keep_argument(builder: &mut Builder<'_>, argument: &str) {
     let has = |all: &[String]| all.iter().any(|one| one == argument);
     if !has(facts.arguments.tokens()) {
         builder.refuse(
-            argument,
+            &shown,
             "the node does not have this kernel argument",
             "compare it with `rpm-ostree kargs`",
         );
         return;
     }
-    if builder.may_take(argument, secrets::reason_of_argument(argument)) {
+    let secret = secrets::has_secret_argument(argument).then_some("its value may be a secret");
+    if builder.may_take(&shown, secret) {
         builder.add_argument(argument);
-        builder.keep(argument, "kernel argument");
+        builder.keep(&shown, "kernel argument");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::build::Builder;
 use super::limits::limit_of;
-use super::{KeepRequest, secrets};
+use super::{KeepRequest, reason_of};
 use crate::document::Desired;
 use crate::document::ignition::Unit;
 use crate::drift::enablement::DEV_NULL;
@@ -122,7 +122,7 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
         }
     };
     builder.note_attributes(path);
-    if !builder.may_take(&subject, secrets::reason(path, Some(&object), bytes)) {
+    if !builder.may_take(&subject, reason_of(path, &object, bytes)) {
         return;
     }
     let state = request.states.get(&part.unit).copied();

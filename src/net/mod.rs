@@ -41,7 +41,9 @@ pub use proxy::ProxySettings;
 pub use reach::{Knock, read_greeting};
 pub use rustls::pki_types::CertificateDer;
 pub use tls::{BundleError, ClientIdentity, key_matches, parse_bundle, system_certificates};
-pub use url::{find_host, redact_url};
+pub use url::find_host;
+
+use crate::secrets::redacted_url;
 
 use attempts::FetchSession;
 
@@ -117,7 +119,7 @@ impl fmt::Debug for FetchRequest<'_> {
         write!(
             f,
             "Request({}, {} headers)",
-            redact_url(self.url),
+            redacted_url(self.url),
             self.headers.len()
         )
     }
@@ -204,7 +206,7 @@ pub fn fetch_url(
     FetchSession::new(settings, request, started)
         .and_then(|session| session.run_attempts(request, progress, &mut attempts))
         .map_err(|failure| FetchError {
-            url: redact_url(request.url).into(),
+            url: redacted_url(request.url).into(),
             redirected: failure.redirected_url(),
             cause: failure.cause,
             attempts,

@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::error::FetchCause;
-use super::url::{Target, redact_url};
+use super::url::Target;
+use crate::secrets::redacted_url;
 
 /// The proxies of a config. The environment is never consulted.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub struct ProxySettings {
 impl fmt::Debug for ProxySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proxy")
-            .field("http", &self.http.as_deref().map(redact_url))
-            .field("https", &self.https.as_deref().map(redact_url))
+            .field("http", &self.http.as_deref().map(redacted_url))
+            .field("https", &self.https.as_deref().map(redacted_url))
             .field("none", &self.none)
             .finish()
     }
@@ -59,7 +60,7 @@ fn parse_proxy(url: &str) -> Result<Target, FetchCause> {
         format!("http://{url}")
     };
     Target::parse(&full).map_err(|cause| FetchCause::Proxy {
-        proxy: redact_url(&full),
+        proxy: redacted_url(&full),
         cause: Box::new(cause),
     })
 }

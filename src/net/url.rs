@@ -4,6 +4,7 @@ use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 use ureq::http::Uri;
 
 use super::error::FetchCause;
+use crate::secrets::redacted_url;
 
 /// Characters that Go, and so Ignition, accepts in a URL and encodes before it is sent, besides all that are not ASCII.
 const ENCODED: AsciiSet = AsciiSet::EMPTY
@@ -68,7 +69,7 @@ impl Target {
 
     /// Returns the URL without secrets.
     pub(super) fn shown_url(&self) -> String {
-        redact_url(&self.uri.to_string())
+        redacted_url(&self.uri.to_string())
     }
 
     /// `HOST:PORT`, an IPv6 address in brackets.
@@ -185,25 +186,6 @@ fn without_dots(path: &str) -> String {
     format!("/{}{end}", kept.join("/"))
 }
 
-/// A URL without user, password and query string: they may carry tokens.
-pub fn redact_url(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let (visible, hidden) = url.split_at(end);
-    let shown = match visible.split_once("://") {
-        Some((scheme, rest)) => {
-            let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-            format!("{scheme}://{place}{path}")
-        }
-        None => visible.to_owned(),
-    };
-    if hidden.starts_with('?') {
-        format!("{shown}?...")
-    } else {
-        shown
-    }
-}
-
 /// Returns the host of a URL in lower case, an IPv6 address without its brackets; `None` if there is none.
 pub fn find_host(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
@@ -226,11 +208,11 @@ mod tests {
     #[test]
     fn users_passwords_and_queries_are_never_shown() {
         assert_eq!(
-            redact_url("https://me:secret@host:1/a/b?token=secret#x"),
+            redacted_url("https://me:secret@host:1/a/b?token=secret#x"),
             "https://host:1/a/b?..."
         );
-        assert_eq!(redact_url("http://a@b@host"), "http://host");
-        assert_eq!(redact_url("secret?secret"), "secret?...");
+        assert_eq!(redacted_url("http://a@b@host"), "http://host");
+        assert_eq!(redacted_url("secret?secret"), "secret?...");
         let shown = target("http://me:secret@host/x?token=secret").shown_url();
         assert_eq!(shown, "http://host/x?...");
     }
@@ -314,8 +296,8 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_refused_or_read_without_panic(a in ".{0,40}", b in "[a-z:/?#@.\\[\\]%0-9 ]{0,30}") {
-            redact_url(&a);
-            redact_url(&b);
+            redacted_url(&a);
+            redacted_url(&b);
             for text in [&a, &b, &format!("http://{b}")] {
                 if let Ok(target) = Target::parse(text) {
                     let _ = target.redirect_to(&a);

@@ -63,6 +63,7 @@ use crate::notice::Notice;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::{ResolveError, RootPath};
+use crate::secrets::shown_arguments;
 
 pub use after::{After, Rules};
 pub use as_drift::{account_drift, blocked_drifts, step_drifts};
@@ -645,7 +646,11 @@ impl<'a> Builder<'a> {
             (
                 "spec.kernelArguments",
                 old.kernel_arguments != new.kernel_arguments,
-                format!("{:?} -> {:?}", old.kernel_arguments, new.kernel_arguments),
+                format!(
+                    "{:?} -> {:?}",
+                    shown_arguments(&old.kernel_arguments),
+                    shown_arguments(&new.kernel_arguments)
+                ),
             ),
             (
                 "spec.extensions",

@@ -16,6 +16,7 @@ use crate::node::requests::AskedFor;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
 use crate::node::system::{Engine, Facts, System};
 use crate::notice::Notice;
+use crate::secrets::{shown_argument, shown_arguments};
 
 /// One change of the operating system, which the next boot enters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -512,7 +513,7 @@ impl Builder<'_> {
             if !token.starts_with("ifname=")
                 && !arguments.iter().any(|known| known.tokens().contains(token))
             {
-                all.push(format!("kernel argument {token}"));
+                all.push(format!("kernel argument {}", shown_argument(token)));
             }
         }
         for name in &staged.requested_packages {
@@ -600,10 +601,13 @@ pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
     let mut all = Vec::new();
     for step in &plan.steps {
         match step {
-            OsStep::Arguments { changes } => all.push(change(
-                "spec.kernelArguments",
-                format!("{alone} kernel arguments: {}", changes.join(" ")),
-            )),
+            OsStep::Arguments { changes } => {
+                let shown = shown_arguments(changes);
+                all.push(change(
+                    "spec.kernelArguments",
+                    format!("{alone} kernel arguments: {}", shown.join(" ")),
+                ))
+            }
             OsStep::Packages { what, command } => all.push(change(
                 match what {
                     PackageChange::Extensions => "spec.extensions",

@@ -43,17 +43,40 @@ use crate::plan::{PlannedStep, Section, Step};
 use crate::progress;
 use crate::reason::Reason;
 use crate::root::RootPath;
+use crate::secrets::{self, hidden, redacted_words};
 use crate::text::{is_invisible, one_line, printable, spelled_out};
 
 /// Width of text output.
 pub const WIDTH: usize = 80;
 
-/// Writes a report to standard output, with every invisible character spelled out. A reader that has closed the pipe
-/// (`| head`) is no error.
+/// Writes a report to standard output, without secrets in words that it quotes, and with every invisible character
+/// spelled out. A reader that has closed the pipe (`| head`) is no error.
 ///
 /// # Errors
 /// The system's error, as the end of a sentence.
 pub fn print(text: &[u8]) -> io::Result<()> {
+    match std::str::from_utf8(text) {
+        Ok(text) => print_whole(redacted_words(text).as_bytes()),
+        Err(_) => print_bytes(text),
+    }
+}
+
+/// Writes a report whose secrets are shown if they were asked for.
+///
+/// # Errors
+/// The system's error, as the end of a sentence.
+pub fn print_asked(text: &str, show_secrets: bool) -> io::Result<()> {
+    match show_secrets {
+        true => print_whole(text.as_bytes()),
+        false => print(text.as_bytes()),
+    }
+}
+
+/// Writes a report in which the caller asked for secrets, such as objects for the API.
+///
+/// # Errors
+/// The system's error, as the end of a sentence.
+pub fn print_whole(text: &[u8]) -> io::Result<()> {
     match std::str::from_utf8(text) {
         Ok(text) if text.contains(is_invisible) => print_bytes(spelled_out(text).as_bytes()),
         _ => print_bytes(text),
@@ -90,20 +113,32 @@ pub fn print_result(text: &[u8]) {
 /// # Errors
 /// The system's error, if nothing was changed.
 pub fn print_report(text: &[u8], has_changed: bool) -> io::Result<()> {
-    if has_changed {
-        print_result(text);
-        return Ok(());
+    warn_after(print(text), has_changed)
+}
+
+/// Writes such a report in which the caller asked for secrets, such as objects for the API.
+///
+/// # Errors
+/// The system's error, if nothing was changed.
+pub fn print_whole_report(text: &[u8], has_changed: bool) -> io::Result<()> {
+    warn_after(print_whole(text), has_changed)
+}
+
+/// Makes a failed write a warning where something was changed.
+fn warn_after(printed: io::Result<()>, has_changed: bool) -> io::Result<()> {
+    match printed {
+        Err(error) if has_changed => {
+            log::warn!("{error}");
+            Ok(())
+        }
+        printed => printed,
     }
-    print(text)
 }
 
 /// Writes a report to standard error, where standard output has a document.
 pub fn print_aside(text: &str) {
     let _held = progress::hold();
-    let text = match text.contains(is_invisible) {
-        true => spelled_out(text),
-        false => text.to_owned(),
-    };
+    let text = spelled_out(&redacted_words(text));
     // There is no other place for it.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
@@ -147,10 +182,17 @@ fn words(text: &str) -> Vec<String> {
 
 /// Is true if the content at a path must not be shown: by mode, by path, or as part of an account.
 pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
-    let private =
-        |object: &&Object| matches!(object.kind, Kind::File { .. }) && object.mode & 0o004 == 0;
+    let is_file = |object: &&Object| matches!(object.kind, Kind::File { .. });
+    let is_private = |object: &Object| secrets::is_private(object.mode);
     let account = path.is_in(paths::CORE_SSH) || path.is_in("root/.ssh");
-    account || paths::SECRETS.contains(&path.relative()) || objects.iter().flatten().any(private)
+    account
+        || secrets::reason_of_file(path.relative(), None).is_some()
+        || objects
+            .iter()
+            .copied()
+            .flatten()
+            .filter(is_file)
+            .any(is_private)
 }
 
 /// Is true if a step's content must not be shown.
@@ -165,16 +207,13 @@ pub fn is_secret_step(planned: &PlannedStep) -> bool {
     }
 }
 
-/// Returns size and the beginning of the digest, which is enough to compare contents without showing them.
+/// Returns what is said of a secret content: its size, as a short secret is found by its digest.
 pub fn fingerprint(object: &Object) -> String {
     match &object.kind {
         Kind::File { size, .. } if object.kind.is_unread() => {
             format!("{size} bytes, too large to be read")
         }
-        Kind::File { size, sha256 } => format!(
-            "{size} bytes, sha256 {}",
-            sha256.get(..12).unwrap_or(sha256)
-        ),
+        Kind::File { size, .. } => hidden(usize::try_from(*size).unwrap_or(usize::MAX)),
         Kind::Symlink { target } => format!("link to {}", printable(target)),
         Kind::Directory => "directory".to_owned(),
         Kind::Special { .. } => "special file".to_owned(),

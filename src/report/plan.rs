@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::daemon::described;
 use super::{WIDTH, after, fingerprint, is_secret_step, wrap};
 use crate::daemon::forecast::Forecast;
 use crate::notice::Notice;
 use crate::plan::{
-    Force, Held, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section, Step,
+    Force, Held, OsPlan, OsStep, PackageChange, Payload, Plan, PlannedStep, Repository, Section,
+    Step,
 };
 use crate::render::NameHash;
 use crate::root::RootPath;
+use crate::secrets::{has_hidden, reason_of_text, shown_arguments};
 use crate::source::Candidate;
 use crate::text::{count, inline, one_line};
 use crate::time::utc;
@@ -60,7 +63,7 @@ struct PlanDocument<'a> {
     #[serde(serialize_with = "described")]
     daemon: &'a Option<Forecast>,
     /// Actions after the files; null if no running system is affected.
-    after: Option<serde_json::Value>,
+    after: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -68,8 +71,9 @@ struct StepEntry<'a> {
     section: Section,
     why: &'a str,
     secret: bool,
+    /// Without the digests of secret contents: short ones are found by guessing.
     #[serde(flatten)]
-    step: &'a Step,
+    step: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,14 +110,16 @@ pub fn to_json(
     let steps = plan.steps.iter().map(|planned| {
         let (section, secret) = entry(planned);
         let diff = diffs.get(planned.step.path()).map(String::as_str);
-        StepEntry {
+        let has_secret = secret || diff.is_some_and(has_hidden) || brings_secret(planned);
+        let step = shown_step(&planned.step, has_secret)?;
+        Ok(StepEntry {
             section,
             why: &planned.why,
             secret,
-            step: &planned.step,
+            step,
             label: planned.label.as_deref(),
             diff,
-        }
+        })
     });
     let document = PlanDocument {
         schema: "mco-rescue/plan/v1",
@@ -121,13 +127,33 @@ pub fn to_json(
         blockers: &plan.blockers,
         notices: &plan.notices,
         os: &plan.os,
-        steps: steps.collect(),
+        steps: steps.collect::<serde_json::Result<_>>()?,
         held: &plan.held,
         force_file: plan.force,
         daemon,
         after: plan.after.as_ref().map(after::to_json),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+fn shown_step(step: &Step, is_secret: bool) -> serde_json::Result<Value> {
+    let mut shown = serde_json::to_value(step)?;
+    for side in ["new", "old"].into_iter().filter(|_| is_secret) {
+        if let Some(digest) = shown.get_mut(side).and_then(|side| side.get_mut("sha256")) {
+            *digest = Value::Null;
+        }
+    }
+    Ok(shown)
+}
+
+/// Returns true if the content that a step brings has a secret in it.
+fn brings_secret(planned: &PlannedStep) -> bool {
+    let has_secret = |bytes: &[u8]| reason_of_text(&String::from_utf8_lossy(bytes)).is_some();
+    match &planned.payload {
+        Payload::Bytes(bytes) => has_secret(bytes),
+        Payload::Contents(contents) => contents.bytes().is_ok_and(|bytes| has_secret(&bytes)),
+        _ => false,
+    }
 }
 
 /// The operating system alone, as `pivot` has staged it, for programs.
@@ -286,7 +312,9 @@ pub fn operating_system(os: &OsPlan) -> String {
                 let short = commit.get(..12).unwrap_or(commit);
                 format!("image {to}, instead of {from}: it is on the node ({short}), no download")
             }
-            OsStep::Arguments { changes } => format!("kernel arguments {}", changes.join(" ")),
+            OsStep::Arguments { changes } => {
+                format!("kernel arguments {}", shown_arguments(changes).join(" "))
+            }
             OsStep::Repository(Repository::Directory(from)) => format!("packages come from {from}"),
             OsStep::Repository(Repository::Image(image)) => format!("packages come from {image}"),
             OsStep::Packages { what, command } => match what {

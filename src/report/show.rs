@@ -1,10 +1,14 @@
 //! The contents of a config as text and as JSON (`mco-rescue/show/v1`).
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::wrap;
 use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
+use crate::recorder::digest::Key;
+use crate::secrets::{self, redacted_arguments, shown_arguments};
 use crate::ssh_key::described;
 use crate::text::inline;
 
@@ -18,7 +22,7 @@ struct ShowDocument<'a> {
     ignition_version: &'a str,
     os_image_url: &'a str,
     extensions_image: &'a str,
-    kernel_arguments: &'a [String],
+    kernel_arguments: Vec<Cow<'a, str>>,
     kernel_type: &'static str,
     extensions: &'a [String],
     fips: bool,
@@ -35,7 +39,11 @@ struct FileEntry<'a> {
     user: String,
     group: String,
     size: u64,
-    sha256: &'a str,
+    /// Null for a file that is secret or has a secret in it: short ones are found by guessing.
+    sha256: Option<&'a str>,
+    /// Of such a file: a digest with a key of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keyed_digest: Option<String>,
     origin: String,
 }
 
@@ -55,18 +63,28 @@ struct ShownUser<'a> {
     password: bool,
 }
 
-/// Returns the config as JSON.
-pub fn to_json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<String> {
+/// Returns the config as JSON. With a `key`, secret files have a digest that was made with it.
+pub fn to_json(
+    config: &MachineConfig,
+    desired: &Desired,
+    key: Option<&Key>,
+) -> serde_json::Result<String> {
     let file = |file: &'_ DesiredFile| (owner(&file.user), owner(&file.group));
     let files = desired.files.iter().map(|entry| {
         let (user, group) = file(entry);
+        let secret = secret_contents(entry);
+        let keyed = secret
+            .as_ref()
+            .zip(key)
+            .and_then(|(bytes, key)| Some(key.digest(bytes.as_deref()?)));
         FileEntry {
             path: entry.path.to_string(),
             mode: format!("{:04o}", entry.mode),
             user,
             group,
             size: entry.size,
-            sha256: &entry.sha256,
+            sha256: secret.is_none().then_some(&*entry.sha256),
+            keyed_digest: keyed,
             origin: entry.place(config),
         }
     });
@@ -102,7 +120,7 @@ pub fn to_json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<
         ignition_version: &config.ignition.ignition.version,
         os_image_url: &config.os_image_url,
         extensions_image: &config.extensions_image,
-        kernel_arguments: &config.kernel_arguments,
+        kernel_arguments: shown_arguments(&config.kernel_arguments),
         kernel_type: config.kernel_type.as_str(),
         extensions: &config.extensions,
         fips: config.fips,
@@ -112,6 +130,17 @@ pub fn to_json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<
         warnings: config.warnings.iter().map(ToString::to_string).collect(),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// Returns the bytes of a file that is secret or has a secret in it: `Some(None)` if they cannot be decoded.
+fn secret_contents(file: &DesiredFile) -> Option<Option<Vec<u8>>> {
+    let bytes = file.contents.bytes().ok();
+    let by_path = secrets::reason_of_file(file.path.relative(), Some(file.mode));
+    let reason = || match &bytes {
+        Some(bytes) => secrets::reason_of_text(&String::from_utf8_lossy(bytes)),
+        None => Some("it cannot be decoded"),
+    };
+    by_path.or_else(reason).map(|_| bytes)
 }
 
 fn owner(owner: &Owner) -> String {
@@ -160,7 +189,7 @@ pub fn to_text(config: &MachineConfig, desired: &Desired) -> String {
             format!(
                 "{}, arguments: {}",
                 config.kernel_type.as_str(),
-                list(&config.kernel_arguments)
+                redacted_arguments(&list(&config.kernel_arguments))
             ),
         ),
         ("Extensions", list(&config.extensions)),

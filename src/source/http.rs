@@ -89,9 +89,12 @@ impl Fetch for Http<'_> {
             retry: true,
             verified: wanted.verified,
         };
-        log::info!("fetching {}", net::redact_url(wanted.url));
+        log::info!("fetching {}", crate::secrets::redacted_url(wanted.url));
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let _phase = progress::begin(progress::fetching(&net::redact_url(wanted.url), left));
+        let _phase = progress::begin(progress::fetching(
+            &crate::secrets::redacted_url(wanted.url),
+            left,
+        ));
         let answer =
             net::fetch_url(&settings, &request, &mut tell).map_err(|error| error.to_string())?;
         Ok(answer.bytes)

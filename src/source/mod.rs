@@ -149,7 +149,7 @@ pub fn choose(
         Some(name) if name.starts_with(CACHED) => cached(name, cache)?,
         Some("-") => parse(read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
-            return Err(SourceError::Url(crate::net::redact_url(url)));
+            return Err(SourceError::Url(crate::secrets::redacted_url(url)));
         }
         Some(name) if !is_there(name) => return Err(no_file(name, kept)),
         Some(path) => match recorded_as(path, records)? {

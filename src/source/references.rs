@@ -16,7 +16,6 @@ use crate::document::{
     self, ConfigLayer, ContentsError, DocumentError, Finding, MachineConfig, data_url,
     gunzip_within, has_hash,
 };
-use crate::net;
 
 /// Maximum depth of references between configs.
 const MAX_DEPTH: usize = 16;
@@ -361,6 +360,6 @@ fn shown(source: &str) -> String {
     if source.is_empty() || source.starts_with("data:") {
         "the data URL".to_owned()
     } else {
-        net::redact_url(source)
+        crate::secrets::redacted_url(source)
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::invocation::mco_rescue;
 use crate::node::boot::BootIdentity;
+use crate::secrets::redacted_arguments;
 use crate::transaction::id_order;
 use crate::transaction::journal::ConfigRef;
 
@@ -350,7 +351,7 @@ impl Awaited {
         if !missing.is_empty() {
             return Some(format!(
                 "the kernel arguments {} are missing",
-                missing.join(" ")
+                redacted_arguments(&missing.join(" "))
             ));
         }
         let left = self
@@ -358,8 +359,12 @@ impl Awaited {
             .iter()
             .filter(|word| present.contains(word));
         let left: Vec<&str> = left.map(String::as_str).collect();
-        (!left.is_empty())
-            .then(|| format!("the kernel arguments {} are still there", left.join(" ")))
+        (!left.is_empty()).then(|| {
+            format!(
+                "the kernel arguments {} are still there",
+                redacted_arguments(&left.join(" "))
+            )
+        })
     }
 }
 

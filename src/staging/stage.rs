@@ -25,6 +25,7 @@ use crate::node::requests::AskedFor;
 use crate::node::system::{Engine, Facts, staged_file};
 use crate::plan::{OsPlan, OsStep, PackageChange};
 use crate::root::Root;
+use crate::secrets::redacted_arguments;
 use crate::sys::signals::{self, DeferredSignals, SignalAnswer};
 use crate::time::now;
 use crate::transaction;
@@ -396,10 +397,16 @@ impl Staging<'_> {
         let disordered = self.plan.arguments.out_of_order(&present).join(" ");
         expected.get_or_insert(present);
         if !missing.is_empty() {
-            return Ok(Some(format!("{missing} is missing from what is staged")));
+            return Ok(Some(format!(
+                "{} is missing from what is staged",
+                redacted_arguments(&missing)
+            )));
         }
         if !disordered.is_empty() {
-            return Ok(Some(format!("{disordered} is staged in another order")));
+            return Ok(Some(format!(
+                "{} is staged in another order",
+                redacted_arguments(&disordered)
+            )));
         }
         let words: Vec<String> = changes.iter().map(KargsChange::command_option).collect();
         Ok((!words.is_empty()).then(|| format!("what is staged still needs {}", words.join(" "))))

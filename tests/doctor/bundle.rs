@@ -76,7 +76,7 @@ fn it_tells_what_was_found_and_nobodys_secret() {
     let status: Value = serde_json::from_str(&all["status.json"]).unwrap();
     assert_eq!(status["recorded"], "rendered-worker-1");
     assert!(
-        all["boot-entries.txt"].contains("https://host/a?..."),
+        all["boot-entries.txt"].contains("ignition.config.url=https://(secret, 25 bytes)@host/a?("),
         "{}",
         all["boot-entries.txt"]
     );

@@ -4,6 +4,7 @@ mod disk;
 mod escape;
 mod in_the_way;
 mod races;
+mod secret_forms;
 mod secrets;
 mod static_binary;
 mod umask;

@@ -19,6 +19,7 @@ pub mod oci;
 pub mod ostree_node;
 pub mod patch;
 pub mod scenes;
+pub mod secret_forms;
 pub mod services;
 pub mod sshd;
 pub mod steps;

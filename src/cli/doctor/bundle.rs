@@ -1,5 +1,6 @@
-//! `doctor --bundle`: what was looked at, in one archive for somebody else. No content of a file that a config brings is
-//! in it: those are told by their digests, and addresses without user, password and query.
+//! `doctor --bundle`: what was looked at, in one archive for other people. No content of a file that a config brings is
+//! in it: those are listed by their digests, of secrets by digests with a key of the node; addresses have no user, password
+//! and query.
 
 use std::io;
 use std::path::Path;
@@ -11,20 +12,22 @@ use serde_json::Value;
 
 use crate::age::{self, Recipient};
 use crate::cli::DaemonArgs;
-use crate::cli::recorder::{compared, history};
+use crate::cli::recorder::{self, compared, history};
 use crate::cli::status;
 use crate::command::rpm_ostree::arguments;
 use crate::command::{CommandLine, CommandRunner, systemctl};
 use crate::document::Desired;
-use crate::net;
-use crate::node::{Machine, Records, bootloader, host};
+use crate::node::bootloader::{self, BootEntry};
+use crate::node::{Machine, Records, host};
 use crate::paths;
 use crate::reason::Reason;
 use crate::report;
 use crate::report::history::DiffDocument;
 use crate::report::html::node::NodeDocuments;
 use crate::root::{Root, RootPath};
+use crate::secrets::{self, redacted_arguments, redacted_url, redacted_words};
 use crate::source::cache;
+use crate::text::{printable, spelled_out};
 use crate::time::now;
 use crate::transaction;
 
@@ -57,10 +60,7 @@ pub(super) fn write(
         pieces.extend(of_system(runner));
     }
     for piece in &mut pieces {
-        piece.text = match redacted_document(&piece.text) {
-            Some(document) => document,
-            None => redacted(&piece.text),
-        };
+        piece.text = redacted_piece(&piece.text);
     }
     let page = page(root, &pieces);
     pieces.insert(
@@ -113,10 +113,9 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<
     let records = || Records::read(root).context("reading the daemon's records");
     let recorded = records().and_then(|records| {
         let config = records.recorded().context("no config is recorded")?;
-        Ok(report::show::to_json(
-            config,
-            &Desired::from_config(config),
-        )?)
+        let key = recorder::digest_key(root);
+        let desired = Desired::from_config(config);
+        Ok(report::show::to_json(config, &desired, key.as_ref())?)
     });
     let status =
         status::document(root, runner, daemon).and_then(|all| Ok(report::status::to_json(&all)?));
@@ -132,9 +131,8 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<
         .and_then(|document| Ok(report::history::diff_json(&without_texts(document))?));
     let entries = bootloader::read(root).context("reading the boot entries");
     let entries = entries.map(|all| {
-        all.iter()
-            .map(|entry| redacted(&format!("{entry:?}\n")))
-            .collect()
+        let texts = all.iter().map(boot_entry);
+        texts.collect::<Vec<_>>().join("\n")
     });
     vec![
         piece(
@@ -177,21 +175,26 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<
 fn file(root: &Root, path: &'static str, name: &'static str, what: &'static str) -> Piece {
     let bytes = root.read(&RootPath::fixed(path)).context("reading it");
     let text = bytes.and_then(|bytes| bytes.with_context(|| format!("/{path} is not there")));
-    let text = text.map(|bytes| redacted(&String::from_utf8_lossy(&bytes)));
+    let text = text.map(|bytes| foreign(&String::from_utf8_lossy(&bytes)));
     piece(name, what, text)
 }
 
 fn of_system(runner: &dyn CommandRunner) -> Vec<Piece> {
     let said = |line: CommandLine| -> Result<String> {
         let answer = runner.run(&line)?;
-        Ok(redacted(&format!("{}{}", answer.stdout, answer.stderr)))
+        Ok(foreign(&format!("{}{}", answer.stdout, answer.stderr)))
+    };
+    let arguments_said = |line: CommandLine| -> Result<String> {
+        let answer = runner.run(&line)?;
+        let lines = answer.stdout.lines().map(redacted_arguments);
+        Ok(lines.map(|line| line + "\n").collect::<String>() + &foreign(&answer.stderr))
     };
     let command_line = host::kernel_command_line().context("the kernel does not tell");
     vec![
         piece(
             "kernel-command-line.txt",
             "of the running kernel",
-            command_line.map(|line| redacted(&line)),
+            command_line.map(|line| redacted_arguments(&line) + "\n"),
         ),
         piece(
             "rpm-ostree-status.txt",
@@ -201,7 +204,7 @@ fn of_system(runner: &dyn CommandRunner) -> Vec<Piece> {
         piece(
             "rpm-ostree-kargs.txt",
             "arguments of the next boot",
-            said(arguments::show_kargs()),
+            arguments_said(arguments::show_kargs()),
         ),
         piece(
             "failed-units.txt",
@@ -209,6 +212,19 @@ fn of_system(runner: &dyn CommandRunner) -> Vec<Piece> {
             said(systemctl::failed_units()),
         ),
     ]
+}
+
+/// Returns an entry of the boot loader as a text.
+fn boot_entry(entry: &BootEntry) -> String {
+    let options = redacted_arguments(&entry.options.to_string());
+    format!(
+        "{}\n  title    {}\n  version  {}\n  linux    {}\n  initrd   {}\n  options  {options}\n",
+        entry.file,
+        entry.title,
+        entry.version,
+        entry.linux,
+        entry.initrd.join(" ")
+    )
 }
 
 /// Returns the differences without texts of files, which are of the node alone.
@@ -219,14 +235,19 @@ fn without_texts(mut document: DiffDocument) -> DiffDocument {
     document
 }
 
-/// Returns a document in which no address carries a login or a token.
+/// Returns a piece as it may leave the node: without secrets, and without characters that hide or forge a text.
+fn redacted_piece(text: &str) -> String {
+    match redacted_document(text) {
+        Some(document) => spelled_out(&document),
+        None => printable(&redacted_words(text)),
+    }
+}
+
+/// Returns a document in which no text has a secret, and no address a login or a query.
 fn redacted_document(text: &str) -> Option<String> {
     fn redact(value: &mut Value) {
         match value {
-            Value::String(text) if text.contains("://") => {
-                let words = text.split_inclusive(char::is_whitespace);
-                *text = words.map(redacted_word).collect();
-            }
+            Value::String(text) => *text = redacted_text(text),
             Value::Array(all) => all.iter_mut().for_each(redact),
             Value::Object(all) => all.values_mut().for_each(redact),
             _ => {}
@@ -237,23 +258,25 @@ fn redacted_document(text: &str) -> Option<String> {
     Some(serde_json::to_string_pretty(&value).ok()? + "\n")
 }
 
+fn redacted_text(text: &str) -> String {
+    let words = redacted_words(text);
+    let words = words.split_inclusive(char::is_whitespace);
+    words.map(redacted_word).collect()
+}
+
 /// Returns a word without what an address in it carries; the blank behind it stays.
 fn redacted_word(word: &str) -> String {
     let address = word.trim_end();
     match address.contains("://") {
-        true => net::redact_url(address) + word.strip_prefix(address).unwrap_or_default(),
+        true => redacted_url(address) + word.strip_prefix(address).unwrap_or_default(),
         false => word.to_owned(),
     }
 }
 
-/// Words that are addresses may carry a login or a token.
-fn redacted(text: &str) -> String {
-    let word = |word: &str| match word.find("://") {
-        Some(_) => net::redact_url(word),
-        None => word.to_owned(),
-    };
-    let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n";
-    text.lines().map(line).collect()
+/// Returns a text from a file or a program, line by line, without secrets.
+fn foreign(text: &str) -> String {
+    let text = secrets::redacted(text);
+    text.split_inclusive('\n').map(redacted_text).collect()
 }
 
 fn list(pieces: &[Piece]) -> String {

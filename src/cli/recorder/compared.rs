@@ -147,10 +147,7 @@ pub(in crate::cli) fn observe_now(
     let own = match super::history::is_of_node(shelf) {
         true => shelf.key(),
         // The key is never copied; that of the node may be readable all the same.
-        false => Shelf::at(root, &crate::root::RootPath::fixed(crate::paths::RECORDER))
-            .ok()
-            .flatten()
-            .and_then(|shelf| shelf.key()),
+        false => super::digest_key(root),
     };
     // Without the key only sizes, modes and owners are compared.
     let key = own.unwrap_or_else(|| Key::new(&[0; KEY_BYTES]));

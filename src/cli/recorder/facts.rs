@@ -8,7 +8,6 @@ use serde::Deserialize;
 use crate::command::{CommandRunner, rpm, systemctl};
 use crate::daemon::annotations;
 use crate::kargs::Kargs;
-use crate::net::redact_url;
 use crate::node::platform::{read_interfaces, read_unmounted_partitions};
 use crate::node::{Host, OsRelease, bootloader, certificates, deploy_directories, os};
 use crate::paths;
@@ -17,6 +16,7 @@ use crate::recorder::digest::Key;
 use crate::recorder::known::{KnownFiles, Stamp};
 use crate::recorder::{Area, Facts, Snapshot, secrets};
 use crate::root::{Root, RootPath};
+use crate::secrets::{is_secret_name, redacted_argument, redacted_url};
 use crate::source::server;
 use crate::time::utc;
 
@@ -88,20 +88,40 @@ impl Observer<'_> {
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// Returns the arguments by their names; a value that looks like a secret is kept as a digest.
+    /// Returns `NAME=VALUE` with a digest in place of what is secret in it.
+    fn shown(&self, setting: &str) -> String {
+        let setting = match setting.split_once('=') {
+            Some((name, value)) if value.contains("://") => {
+                format!("{name}={}", redacted_url(value))
+            }
+            None if setting.contains("://") => redacted_url(setting),
+            _ => setting.to_owned(),
+        };
+        let digest = |secret: &str| format!("#{}", self.key.digest(secret.as_bytes()));
+        redacted_argument(&setting, &digest).into_owned()
+    }
+
+    /// Returns the arguments by their names.
     fn arguments(&self, kargs: &Kargs) -> Facts {
         let mut facts = Facts::new();
         for token in kargs.tokens() {
-            let (name, value) = token.split_once('=').unwrap_or((token, ""));
-            let value = match secrets::is_secret_name(name) {
-                true => format!("#{}", self.key.digest(value.as_bytes())),
-                false => redact_url(value),
-            };
+            let shown = self.shown(token);
+            let (name, value) = shown.split_once('=').unwrap_or((&shown, ""));
             let known = facts.entry(name.to_owned()).or_default();
             let space = if known.is_empty() { "" } else { " " };
             *known = format!("{known}{space}{value}");
         }
         facts
+    }
+
+    /// Returns the value of a variable of the boot loader, which may hold kernel arguments.
+    fn variable(&self, key: &str, value: &str) -> String {
+        if is_secret_name(key) {
+            return format!("#{}", self.key.digest(value.as_bytes()));
+        }
+        let kargs = Kargs::parse(value);
+        let shown = kargs.tokens().iter().map(|token| self.shown(token));
+        shown.collect::<Vec<_>>().join(" ")
     }
 
     fn argument_line(&self, kargs: &Kargs) -> String {
@@ -175,11 +195,9 @@ impl Observer<'_> {
             if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
                 name.clone_into(&mut section);
             } else if let Some((key, value)) = line.split_once('=') {
-                let value = match secrets::is_secret_name(key) {
-                    true => format!("#{}", self.key.digest(value.as_bytes())),
-                    false => redact_url(value.trim()),
-                };
-                facts.insert(format!("{section}.{}", key.trim()), value);
+                let shown = self.shown(&format!("{}={}", key.trim(), value.trim()));
+                let value = shown.split_once('=').map_or("", |(_, value)| value);
+                facts.insert(format!("{section}.{}", key.trim()), value.to_owned());
             }
         }
         Ok(facts)
@@ -204,8 +222,8 @@ impl Observer<'_> {
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             for (key, value) in lines.filter_map(|line| line.split_once('=')) {
                 // These change at each boot.
-                if !key.starts_with("boot_") && !secrets::is_secret_name(key) {
-                    facts.insert(format!("{file} {key}"), redact_url(value));
+                if !key.starts_with("boot_") {
+                    facts.insert(format!("{file} {key}"), self.variable(key, value));
                 }
             }
         }
@@ -363,7 +381,7 @@ impl Observer<'_> {
             facts.insert("recorded contents".to_owned(), digest);
         }
         let image = self.text(&format!("/{}", paths::CURRENT_IMAGE));
-        facts.extend(image.map(|image| ("recorded image".to_owned(), redact_url(&image))));
+        facts.extend(image.map(|image| ("recorded image".to_owned(), redacted_url(&image))));
         if let Ok(Some(seen)) = annotations::remembered(self.root) {
             let more = seen.more.unwrap_or_default();
             let told = [
@@ -375,7 +393,7 @@ impl Observer<'_> {
             let told = told.into_iter();
             let told = told.filter_map(|(key, value)| {
                 let value = value.filter(|value| !value.is_empty())?;
-                Some((key.to_owned(), redact_url(&value)))
+                Some((key.to_owned(), redacted_url(&value)))
             });
             facts.extend(told);
         }

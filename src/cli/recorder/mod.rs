@@ -41,6 +41,12 @@ const BOOT_RESERVE: u64 = 16 << 20;
 /// So many files read anew are worth writing the known digests without a snapshot.
 const MANY_READ: usize = 64;
 
+/// Returns the key of the node's digests; `None` if the recorder has not run, or only root may read it.
+pub(super) fn digest_key(root: &Root) -> Option<Key> {
+    let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
+    shelf.ok().flatten().and_then(|shelf| shelf.key())
+}
+
 /// Runs `record`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
     let began = Instant::now();

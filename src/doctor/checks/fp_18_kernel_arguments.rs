@@ -7,6 +7,7 @@ use crate::document::MachineConfig;
 use crate::drift;
 use crate::kargs::Kargs;
 use crate::node::Records;
+use crate::secrets::{has_secret_argument, redacted_arguments, shown_argument};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-18",
@@ -67,7 +68,11 @@ Degraded until the config is changed.";
             "a kernel argument has a blank in it",
             means,
         )
-        .seen_all(never.into_iter().map(|token| Fact::new(IN_CONFIG, token)))
+        .seen_all(
+            never
+                .into_iter()
+                .map(|token| Fact::new(IN_CONFIG, shown_argument(token))),
+        )
         .daemon(missed.and_then(|missed| evidence.daemon_verdict(&config.name, &[missed])))
         .next("oc edit mc NAME")
     })
@@ -82,7 +87,10 @@ fn find_unclosed_quotes(asked_for: &Kargs) -> Option<DoctorFinding> {
             "a kernel argument never closes its quote",
             means,
         )
-        .seen_all(open.into_iter().map(|token| Fact::new(IN_CONFIG, token)))
+        .seen_all(
+            open.into_iter()
+                .map(|token| Fact::new(IN_CONFIG, shown_argument(token))),
+        )
         .next("oc edit mc NAME")
     })
 }
@@ -111,7 +119,8 @@ fn find_overridden_arguments(asked_for: &Kargs, present: &Kargs) -> Option<Docto
         let there = present.tokens().contains(token);
         let wins = last(present, key).filter(|wins| wins != token);
         if let Some(wins) = wins.filter(|_| own && there && !REPEATED.contains(&key)) {
-            facts.push(Fact::new(token, format!("{wins} comes after it")));
+            let said = format!("{} comes after it", shown_argument(&wins));
+            facts.push(Fact::new(shown_argument(token), said));
             first = wins;
         }
     }
@@ -123,7 +132,10 @@ fn find_overridden_arguments(asked_for: &Kargs, present: &Kargs) -> Option<Docto
             means,
         )
         .seen_all(facts)
-        .next(format!("rpm-ostree kargs --delete-if-present={first}"))
+        .next(match has_secret_argument(&first) {
+            true => "rpm-ostree kargs --editor".to_owned(),
+            false => format!("rpm-ostree kargs --delete-if-present={first}"),
+        })
     })
 }
 
@@ -142,8 +154,8 @@ and for most keys the last value counts. The daemon only checks presence.";
             "the config's kernel arguments are in another order",
             means,
         )
-        .seen(IN_CONFIG, list)
-        .seen("the command line", present.to_string())
+        .seen(IN_CONFIG, redacted_arguments(&list))
+        .seen("the command line", redacted_arguments(&present.to_string()))
         .next(evidence.command(&format!("plan cached:{}", config.name)))
     })
 }
@@ -156,7 +168,7 @@ fn another_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     }
     let differs = |what: &str, a: &Kargs, b: &Kargs| {
         let only = a.missing_from(b).join(" ");
-        (!only.is_empty()).then(|| Fact::new(what, only))
+        (!only.is_empty()).then(|| Fact::new(what, redacted_arguments(&only)))
     };
     let facts = [
         differs("this boot only", now, then),
