@@ -1,7 +1,10 @@
-//! The commands of this program that messages name, as they have to be typed: with the root that this run has.
+//! The commands that messages name, as they have to be typed: whole, on one line, and for the root of this run.
 //!
-//! Every message gets them from [`mco_rescue`], so that none leads to the running system instead of a mounted disk.
+//! Those of this program come from [`mco_rescue`] and [`again`], so that none leads to the running system instead of a
+//! mounted disk. Those of other programs are [`Command`]s: one that acts on the system that runs it is marked for another
+//! root, since it would change the rescue machine.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +40,131 @@ pub fn mco_rescue(arguments: &str) -> String {
         "" => format!("mco-rescue {arguments}"),
         root => format!("mco-rescue {arguments} --root {root}"),
     }
+}
+
+/// The arguments of this run, as words for the shell. They are set once.
+static ARGUMENTS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Keeps the arguments of this run, without the program, for commands that repeat it.
+pub fn remember_arguments(arguments: impl Iterator<Item = OsString>) {
+    let words = arguments.map(|word| shell_word(&word.to_string_lossy()));
+    let _ = ARGUMENTS.set(words.collect());
+}
+
+/// Returns the command of this run as a whole.
+pub fn again() -> String {
+    again_as(command())
+}
+
+/// Returns the command of this run with more options.
+pub fn again_with(options: &str) -> String {
+    format!("{} {options}", again())
+}
+
+/// Returns the command of this run with another name of the command, such as `apply` instead of `plan`.
+pub fn again_as(name: &str) -> String {
+    repeat(ARGUMENTS.get().map_or(&[], Vec::as_slice), command(), name)
+        .unwrap_or_else(|| mco_rescue(name))
+}
+
+/// Returns a command line with the arguments of another one; `None` if these do not name the command.
+fn repeat(arguments: &[String], command: &str, name: &str) -> Option<String> {
+    let takes_value = |word: &str| ["--root", "-o", "--output"].contains(&word);
+    let is_value = |at: usize| at > 0 && takes_value(&arguments[at - 1]);
+    let mut all = arguments.iter().enumerate();
+    let (at, _) = all.find(|(at, word)| *word == command && !is_value(*at))?;
+    let mut words = arguments.to_vec();
+    name.clone_into(&mut words[at]);
+    Some(format!("mco-rescue {}", words.join(" ")))
+}
+
+/// A command for a person to type: one line for the shell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    line: String,
+}
+
+/// Programs that act on the system that runs them, unless an option names another one.
+const OF_THE_MACHINE: [&str; 26] = [
+    "bootc",
+    "chronyc",
+    "crictl",
+    "crio",
+    "curl",
+    "fsfreeze",
+    "fuser",
+    "hostnamectl",
+    "ip",
+    "journalctl",
+    "kubelet",
+    "nmcli",
+    "ostree",
+    "ovs-vsctl",
+    "pcs",
+    "podman",
+    "reboot",
+    "restorecon",
+    "rpm",
+    "rpm-ostree",
+    "ss",
+    "sysctl",
+    "systemctl",
+    "udevadm",
+    "update-ca-trust",
+    "nmstatectl",
+];
+
+/// Options by which such a program works on another root.
+const NAMES_A_ROOT: [&str; 6] = [
+    "--root",
+    "--sysroot",
+    "--repo",
+    "--directory",
+    "-D",
+    "--file",
+];
+
+/// Leads a command that works on the node only.
+pub const ON_THE_NODE: &str = "on the node itself, after it booted: ";
+
+impl Command {
+    /// Makes a command of its line.
+    pub fn new(line: impl Into<String>) -> Self {
+        Self { line: line.into() }
+    }
+
+    /// Returns true if one of its programs acts on the system that runs it.
+    pub fn is_of_the_machine(&self) -> bool {
+        self.line
+            .split(&[';', '|', '&', '('][..])
+            .any(acts_on_the_machine)
+    }
+
+    /// Returns the line for a node that runs (`live`), or for the root of a node that does not.
+    pub fn spelled(&self, live: bool) -> String {
+        let is_marked = self.line.starts_with(ON_THE_NODE);
+        match live || is_marked || !self.is_of_the_machine() {
+            true => self.line.clone(),
+            false => format!("{ON_THE_NODE}{}", self.line),
+        }
+    }
+}
+
+fn acts_on_the_machine(line: &str) -> bool {
+    let is_setting = |word: &&str| word.split_once('=').is_some_and(|(name, _)| is_upper(name));
+    let mut words = line.split_whitespace().skip_while(is_setting);
+    let program = words.next().unwrap_or_default();
+    let names_a_root = |word: &str| NAMES_A_ROOT.contains(&word.split('=').next().unwrap_or(word));
+    OF_THE_MACHINE.contains(&program) && !words.any(names_a_root)
+}
+
+fn is_upper(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
+}
+
+/// Returns a command of the node's own programs; for another root than that of the running system it is marked.
+pub fn on_node(line: impl Into<String>) -> String {
+    Command::new(line).spelled(ROOT.get().is_none())
 }
 
 /// A soft reboot of the running system is prepared.
@@ -88,6 +216,45 @@ mod tests {
     fn a_root_with_blanks_is_one_word() {
         assert_eq!(root_option("/mnt"), " --root /mnt");
         assert_eq!(root_option("/mnt/my disk"), " --root '/mnt/my disk'");
+    }
+
+    #[test]
+    fn what_acts_on_the_machine_is_marked_for_another_root() {
+        for line in [
+            "systemctl start kubelet",
+            "rpm-ostree rollback",
+            "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot",
+            "crictl logs $(crictl ps -q)",
+            "ls /x && nmcli connection reload",
+            "ostree admin cleanup",
+        ] {
+            let command = Command::new(line);
+            assert_eq!(command.spelled(true), line);
+            let marked = format!("{ON_THE_NODE}{line}");
+            assert_eq!(command.spelled(false), marked);
+            assert_eq!(Command::new(&marked).spelled(false), marked);
+        }
+        for line in [
+            "mco-rescue status --root /mnt",
+            "systemctl --root=/mnt disable x",
+            "journalctl -D /mnt/var/log/journal --vacuum-size=500M",
+            "ostree admin cleanup --sysroot=/mnt",
+            "oc get csr",
+            "mv /mnt/a /mnt/b",
+        ] {
+            assert_eq!(Command::new(line).spelled(false), line);
+        }
+    }
+
+    #[test]
+    fn a_run_is_repeated_with_all_its_arguments() {
+        let words = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
+        let given = words("--root plan -v plan --files-only next.yaml");
+        assert_eq!(
+            repeat(&given, "plan", "apply").as_deref(),
+            Some("mco-rescue --root plan -v apply --files-only next.yaml")
+        );
+        assert_eq!(repeat(&given, "verify", "apply"), None);
     }
 
     #[test]

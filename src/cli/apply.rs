@@ -187,7 +187,7 @@ impl<'a> ApplyRun<'a> {
     fn install_units(&mut self, change: &NodeChange<'_>) -> Result<()> {
         let guards = &self.apply.plan.guards;
         if guards.first_boot {
-            in_place::stop_service(change.runner())?;
+            in_place::stop_service(&self.session.root, change.runner())?;
         }
         if let Some(beforehand) = &mut self.beforehand {
             let completion = guards.completion();

@@ -1450,6 +1450,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // Before a byte of a document is read.
     privileges::keep_possible();
     invocation::remember_root(&cli.root);
+    invocation::remember_arguments(std::env::args_os().skip(1));
     events::remember_command(&cli.command);
     let ui = Ui {
         root: cli.root.clone(),

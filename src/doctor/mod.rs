@@ -15,6 +15,8 @@ pub mod upkeep;
 
 use serde::Serialize;
 
+use crate::invocation::Command;
+
 pub use evidence::{DoctorEvidence, Look};
 pub use fix::{Fix, FixChange};
 pub use since::{EvidenceChange, Since};
@@ -298,7 +300,17 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
     // Stable: among equals the order of the checks stays.
     diagnosis.findings.sort_by_key(|finding| finding.severity);
     name_fixes(&mut diagnosis.findings, evidence);
+    for finding in &mut diagnosis.findings {
+        mark_commands(&mut finding.next, evidence);
+    }
     diagnosis
+}
+
+/// Marks the commands that only the node itself can carry out, if another system runs here.
+fn mark_commands(commands: &mut [String], evidence: &DoctorEvidence) {
+    for command in commands {
+        *command = Command::new(&*command).spelled(evidence.live);
+    }
 }
 
 /// Gives each fix its command; several of one check are numbered.

@@ -290,6 +290,26 @@ fn where_nothing_is_to_be_staged_the_boot_goes_on() {
 }
 
 #[test]
+fn for_another_root_no_unit_of_the_machine_that_looks_at_it_is_stopped() {
+    with_mounts(|| {
+        let rescue = Live::new(OLD, &["audit=0"]);
+        rescue.units("active", "activating");
+        let disk = Live::new(OLD, &["audit=0"]);
+        let at = rescue.root.path("disk");
+        fs::create_dir(&at).unwrap();
+        mount(&[
+            "--rbind",
+            disk.root.dir().to_str().unwrap(),
+            at.to_str().unwrap(),
+        ]);
+        rescue.completes(&["--root", "/disk"]);
+        assert!(disk.root.exists(RECORD), "nothing was done");
+        assert_eq!(rescue.calls(), Vec::<String>::new());
+        rescue.is_untouched();
+    });
+}
+
+#[test]
 fn a_service_that_tries_again_and_again_is_stopped_before_anything_is_staged() {
     with_mounts(|| {
         let live = Live::new(NEW, &["nosmt"]);

@@ -49,13 +49,14 @@ fn let_the_boot_go_on(ui: &Ui<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Two that stage at the same time would drop each other's deployments. Nothing was changed before this.
+/// Two that stage at the same time would drop each other's deployments. Nothing was changed before this. The service of
+/// another root does not run: its name belongs to the machine that looks at that root.
 ///
 /// # Errors
 /// What systemd said.
-pub(crate) fn stop_service(runner: &dyn CommandRunner) -> Result<()> {
+pub(crate) fn stop_service(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let units = [FIRST_BOOT_SERVICE];
-    if is_any_at_work(runner, &units)? {
+    if systemd_runs(root) && is_any_at_work(runner, &units)? {
         end(runner, &units)
             .context("stopping the first-boot service, which stages too; nothing was changed")?;
         log::warn!("{FIRST_BOOT_SERVICE} is stopped; what waited for it starts now");
