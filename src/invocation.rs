@@ -5,7 +5,7 @@
 //! root, since it would change the rescue machine.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +18,28 @@ pub fn remember_root(root: &Path) {
         // The first one counts: a run has one root.
         let _ = ROOT.set(shell_word(&root.display().to_string()));
     }
+    keep_commands();
+}
+
+/// Where the paths of another root are on this machine: the root itself, and its `/var`. It is set once.
+static PLACES: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+
+/// Keeps where the paths of another root are on this machine.
+pub fn remember_places(top: PathBuf, var: PathBuf) {
+    let _ = PLACES.set((top, var));
+}
+
+/// Returns a path of the node (`/etc/x`, with or without the slash) as a word for the shell of this machine.
+pub fn node_path(path: &str) -> String {
+    let path = path.trim_start_matches('/');
+    let Some((top, var)) = PLACES.get() else {
+        return shell_word(&format!("/{path}"));
+    };
+    let place = match path.strip_prefix("var/") {
+        Some(below) => var.join(below),
+        None => top.join(path),
+    };
+    shell_word(&place.display().to_string())
 }
 
 /// The command of this process. It is set once.
@@ -53,7 +75,7 @@ pub fn remember_arguments(arguments: impl Iterator<Item = OsString>) {
 
 /// Returns the command of this run as a whole.
 pub fn again() -> String {
-    again_as(command())
+    again_as(command(), &[])
 }
 
 /// Returns the command of this run with more options.
@@ -61,20 +83,22 @@ pub fn again_with(options: &str) -> String {
     format!("{} {options}", again())
 }
 
-/// Returns the command of this run with another name of the command, such as `apply` instead of `plan`.
-pub fn again_as(name: &str) -> String {
-    repeat(ARGUMENTS.get().map_or(&[], Vec::as_slice), command(), name)
-        .unwrap_or_else(|| mco_rescue(name))
+/// Returns the command of this run with another name of the command, such as `apply` instead of `plan`, and `without` some
+/// of its options.
+pub fn again_as(name: &str, without: &[&str]) -> String {
+    let given = ARGUMENTS.get().map_or(&[][..], Vec::as_slice);
+    repeat(given, command(), name, without).unwrap_or_else(|| mco_rescue(name))
 }
 
 /// Returns a command line with the arguments of another one; `None` if these do not name the command.
-fn repeat(arguments: &[String], command: &str, name: &str) -> Option<String> {
+fn repeat(arguments: &[String], command: &str, name: &str, without: &[&str]) -> Option<String> {
     let takes_value = |word: &str| ["--root", "-o", "--output"].contains(&word);
     let is_value = |at: usize| at > 0 && takes_value(&arguments[at - 1]);
     let mut all = arguments.iter().enumerate();
     let (at, _) = all.find(|(at, word)| *word == command && !is_value(*at))?;
     let mut words = arguments.to_vec();
     name.clone_into(&mut words[at]);
+    words.retain(|word| !without.contains(&word.as_str()));
     Some(format!("mco-rescue {}", words.join(" ")))
 }
 
@@ -85,7 +109,7 @@ pub struct Command {
 }
 
 /// Programs that act on the system that runs them, unless an option names another one.
-const OF_THE_MACHINE: [&str; 26] = [
+pub const OF_THE_MACHINE: [&str; 26] = [
     "bootc",
     "chronyc",
     "crictl",
@@ -114,6 +138,22 @@ const OF_THE_MACHINE: [&str; 26] = [
     "nmstatectl",
 ];
 
+/// Programs that act on the disks and files they are given, wherever they run.
+const OF_DISKS: [&str; 12] = [
+    "clevis",
+    "cp",
+    "cryptsetup",
+    "df",
+    "du",
+    "e2label",
+    "fatlabel",
+    "ls",
+    "lsblk",
+    "mount",
+    "mv",
+    "xfs_admin",
+];
+
 /// Options by which such a program works on another root.
 const NAMES_A_ROOT: [&str; 6] = [
     "--root",
@@ -128,9 +168,29 @@ const NAMES_A_ROOT: [&str; 6] = [
 pub const ON_THE_NODE: &str = "on the node itself, after it booted: ";
 
 impl Command {
-    /// Makes a command of its line.
+    /// Makes a command of its line, or of words that end with it (`Take the label off: e2label /dev/sdb3 ''`), which
+    /// become its comment.
     pub fn new(line: impl Into<String>) -> Self {
-        Self { line: line.into() }
+        let line = Self { line: line.into() };
+        let parts = line.line.rsplit_once(": ").filter(|(_, command)| {
+            let program = command.split_whitespace().next().unwrap_or_default();
+            OF_THE_MACHINE.contains(&program) || OF_DISKS.contains(&program)
+        });
+        match parts.filter(|_| line.is_instruction()) {
+            Some((words, command)) => Self {
+                line: format!("{command} # {words}"),
+            },
+            None => line,
+        }
+    }
+
+    /// Returns true if it is an instruction in words, and no line for the shell.
+    pub fn is_instruction(&self) -> bool {
+        let first = self.line.split_whitespace().next().unwrap_or_default();
+        let is_setting = first
+            .split_once('=')
+            .is_some_and(|(name, _)| is_upper(name));
+        first.starts_with(|first: char| first.is_ascii_uppercase()) && !is_setting
     }
 
     /// Returns true if one of its programs acts on the system that runs it.
@@ -142,7 +202,7 @@ impl Command {
 
     /// Returns the line for a node that runs (`live`), or for the root of a node that does not.
     pub fn spelled(&self, live: bool) -> String {
-        let is_marked = self.line.starts_with(ON_THE_NODE);
+        let is_marked = self.line.starts_with(ON_THE_NODE) || self.is_instruction();
         match live || is_marked || !self.is_of_the_machine() {
             true => self.line.clone(),
             false => format!("{ON_THE_NODE}{}", self.line),
@@ -155,16 +215,69 @@ fn acts_on_the_machine(line: &str) -> bool {
     let mut words = line.split_whitespace().skip_while(is_setting);
     let program = words.next().unwrap_or_default();
     let names_a_root = |word: &str| NAMES_A_ROOT.contains(&word.split('=').next().unwrap_or(word));
-    OF_THE_MACHINE.contains(&program) && !words.any(names_a_root)
+    let is_own = line.contains(" --root / ") || line.trim_end().ends_with(" --root /");
+    OF_THE_MACHINE.contains(&program) && (is_own || !words.any(names_a_root))
 }
 
 fn is_upper(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
 }
 
+/// Where the commands of a message begin.
+const NEXT: &str = "Next: ";
+
+/// What separates the commands of a message, and what then begins the line of the next one.
+const SEPARATORS: [(&str, &str); 2] = [(", then ", "then: "), (", or ", "or: ")];
+
+/// Separates the commands of a message from its words: each command is a line of its own, the first one after `Next: `,
+/// the others after `then: ` or `or: `.
+pub fn set_commands_apart(text: &str) -> (&str, Vec<String>) {
+    let begins = |(at, _): &(usize, &str)| *at == 0 || text[..*at].ends_with([' ', '\n']);
+    let Some((at, _)) = text.match_indices(NEXT).filter(begins).last() else {
+        return (text, Vec::new());
+    };
+    let (mut rest, mut label) = (&text[at + NEXT.len()..], NEXT);
+    let mut lines = Vec::new();
+    while let Some((end, (separator, next))) = SEPARATORS
+        .iter()
+        .filter_map(|one| Some((rest.find(one.0)?, *one)))
+        .min_by_key(|(end, _)| *end)
+    {
+        lines.push(format!("{label}{}", &rest[..end]));
+        (rest, label) = (&rest[end + separator.len()..], next);
+    }
+    lines.push(format!("{label}{rest}"));
+    (text[..at].trim_end(), lines)
+}
+
+/// Returns a message whose commands are lines of their own, to be copied.
+pub fn with_commands_apart(text: &str) -> String {
+    let (words, commands) = set_commands_apart(text);
+    let words = Some(words.to_owned()).filter(|words| !words.is_empty());
+    let lines: Vec<String> = words.into_iter().chain(commands).collect();
+    lines.join("\n")
+}
+
 /// Returns a command of the node's own programs; for another root than that of the running system it is marked.
 pub fn on_node(line: impl Into<String>) -> String {
     Command::new(line).spelled(ROOT.get().is_none())
+}
+
+/// Commands for moments at which nothing can be made any more: in the handler of a signal, and without memory.
+static KEPT: OnceLock<[(&str, String); 3]> = OnceLock::new();
+
+/// Makes the commands that [`kept`] gives.
+fn keep_commands() {
+    let made = ["status", "recover", "verify"].map(|name| (name, mco_rescue(name)));
+    let _ = KEPT.set(made);
+}
+
+/// Returns the command of this program by its name (`status`, `recover` or `verify`). It takes no memory, and is safe in the
+/// handler of a signal.
+pub fn kept(name: &str) -> &'static str {
+    let made = KEPT.get().map_or(&[][..], <[_; 3]>::as_slice);
+    let found = made.iter().find(|(known, _)| *known == name);
+    found.map_or("mco-rescue status", |(_, command)| command.as_str())
 }
 
 /// A soft reboot of the running system is prepared.
@@ -175,11 +288,13 @@ pub fn remember_soft_reboot(prepared: bool) {
     SOFT.store(prepared, Ordering::Relaxed);
 }
 
-/// The command that reboots through the kernel, also where a soft reboot is prepared.
+/// The command that reboots through the kernel, also where a soft reboot is prepared. For another root that is the boot
+/// of its node, which no command of this machine is.
 pub fn reboot() -> &'static str {
-    match SOFT.load(Ordering::Relaxed) {
-        true => HARD_REBOOT,
-        false => "systemctl reboot",
+    match (ROOT.get(), SOFT.load(Ordering::Relaxed)) {
+        (Some(_), _) => "# boot the node from this disk",
+        (None, true) => HARD_REBOOT,
+        (None, false) => "systemctl reboot",
     }
 }
 
@@ -247,14 +362,46 @@ mod tests {
     }
 
     #[test]
+    fn words_before_a_command_become_its_comment() {
+        let spelled = |line: &str| Command::new(line).spelled(true);
+        assert_eq!(
+            spelled("Take the label off the other one: e2label /dev/sdb3 ''"),
+            "e2label /dev/sdb3 '' # Take the label off the other one"
+        );
+        let words = "On hardware: the node stays on its image.";
+        assert_eq!(spelled(words), words);
+        assert!(Command::new(words).is_instruction());
+        assert!(!Command::new("KUBECONFIG=/x oc get csr").is_instruction());
+        assert!(!Command::new("oc get csr").is_instruction());
+    }
+
+    #[test]
+    fn the_commands_of_a_message_are_lines_of_their_own() {
+        assert_eq!(with_commands_apart("no room"), "no room");
+        assert_eq!(
+            with_commands_apart("no room. Next: mco-rescue recover, then mco-rescue verify"),
+            "no room.\nNext: mco-rescue recover\nthen: mco-rescue verify"
+        );
+        assert_eq!(
+            with_commands_apart("Next: a b, or c, then d"),
+            "Next: a b\nor: c\nthen: d"
+        );
+        assert_eq!(with_commands_apart("Next: a"), "Next: a");
+    }
+
+    #[test]
     fn a_run_is_repeated_with_all_its_arguments() {
         let words = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
         let given = words("--root plan -v plan --files-only next.yaml");
         assert_eq!(
-            repeat(&given, "plan", "apply").as_deref(),
+            repeat(&given, "plan", "apply", &[]).as_deref(),
             Some("mco-rescue --root plan -v apply --files-only next.yaml")
         );
-        assert_eq!(repeat(&given, "verify", "apply"), None);
+        assert_eq!(
+            repeat(&given, "plan", "plan", &["-v", "--files-only"]).as_deref(),
+            Some("mco-rescue --root plan plan next.yaml")
+        );
+        assert_eq!(repeat(&given, "verify", "apply", &[]), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use mco_rescue::cli::{parse, run};
 use mco_rescue::error;
+use mco_rescue::invocation::with_commands_apart;
 use mco_rescue::progress;
 use mco_rescue::reason::Reason;
 use mco_rescue::secrets::redacted_words;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         .filter_module("fatfs", log::LevelFilter::Error)
         .format(|out, record| {
             let text = record.args().to_string();
-            let text = one_line(&redacted_words(&text));
+            let text = with_commands_apart(&one_line(&redacted_words(&text)));
             progress::clear();
             writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
         })
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
             let _ = writeln!(
                 std::io::stderr(),
                 "error: {}",
-                printable(&redacted_words(&error::words(&problem)))
+                with_commands_apart(&printable(&redacted_words(&error::words(&problem))))
             );
             error::exit_code(&problem).into()
         }

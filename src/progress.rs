@@ -243,10 +243,10 @@ fn start() -> bool {
 impl Shown {
     fn tick(&mut self) {
         if !self.is_answered
-            && let Some((signal, answer)) = signals::held_back()
+            && let Some((signal, [answer, next])) = signals::held_back()
         {
             self.is_answered = true;
-            self.print(&format!("{signal}: {answer}"));
+            self.print(&format!("{signal}: {answer}{next}"));
         }
         if self.phases.is_empty() || self.last.elapsed() < SHORTEST {
             return;

@@ -20,7 +20,7 @@ use super::{ApplyArgs, Output, PlanArgs};
 use crate::command::job::{Done, Job};
 use crate::daemon::forecast::Forecast;
 use crate::error::ExitCode;
-use crate::invocation::{mco_rescue, reboot, remember_soft_reboot, shell_word};
+use crate::invocation::{again, mco_rescue, reboot, remember_soft_reboot, shell_word};
 use crate::node::Records;
 use crate::node::boot::is_soft_prepared;
 use crate::node::host::systemd_runs;
@@ -446,8 +446,9 @@ fn plan_again(
     let same = plan.steps.iter().all(was_shown) && plan.os == shown.os && plan.after == shown.after;
     if !plan.blockers.is_empty() || !same {
         bail!(
-            "the node has changed since the plan was shown; {} was not applied. Run it again",
-            session.chosen.config.name
+            "the node has changed since the plan was shown; {} was not applied. Next: {}",
+            session.chosen.config.name,
+            again()
         );
     }
     Ok(plan)
@@ -559,10 +560,11 @@ fn done(
         _ if ending.is_tried && plan.os.needs_reboot() => String::new(),
         Some(after) if ending.is_tried => report::after::tried(after, told),
         _ if plan.os.needs_reboot() && ending.by_hand => {
-            "The operating system is staged. No unit completes the run: after the reboot run mco-rescue\n\
-             complete by hand, before the kubelet starts.\n"
-                .to_owned()
-                + &next
+            format!(
+                "The operating system is staged. No unit completes the run: after the reboot run\n`{}` by hand, before the \
+                 kubelet starts.\n{next}",
+                mco_rescue("complete")
+            )
         }
         _ if plan.os.needs_reboot() => {
             "The operating system is staged; the rest is done by mco-rescue-complete at the\n\

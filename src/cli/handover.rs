@@ -51,7 +51,7 @@ fn kept(root: &Root, records: &Records) -> Result<Vec<MachineConfig>> {
 fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
     let Some(config) = kept.iter().find(|config| config.name == name) else {
         bail!(
-            "this node has no whole {name}. Next: {}, or look on another node of the pool",
+            "this node has no whole {name}; another node of the pool may have it. Next: {}",
             mco_rescue("cache list")
         );
     };

@@ -26,7 +26,7 @@ use crate::install::{
     self, COMPLETE, FETCH, FoundItem, InstallScope, InstallSurvey, ItemStanding, RECOVER, cpio,
     managed_paths,
 };
-use crate::invocation::{mco_rescue, reboot, shell_word};
+use crate::invocation::{again, mco_rescue, on_node, reboot, shell_word};
 use crate::mounts;
 use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
@@ -133,7 +133,7 @@ impl Due {
         let labels = Labels::read(root);
         let program = install::program().map_err(Reason::from);
         let program = program
-            .map_err(|why| anyhow::anyhow!("{why}. Mount /proc, then run it again"))
+            .map_err(|why| anyhow::anyhow!("{why}. Mount /proc first. Next: {}", again()))
             .context("reading the running program")?;
         let survey = InstallSurvey {
             root,
@@ -439,8 +439,8 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
         let path = RootPath::fixed(path);
         if install::is_mask(root, &path)? {
             return Ok(Some(format!(
-                "is masked ({path}): nothing would complete this run at the next boot. Unmask it: systemctl unmask \
-                 {COMPLETE}"
+                "is masked ({path}): nothing would complete this run at the next boot. Next: {}",
+                on_node(format!("systemctl unmask {COMPLETE}"))
             )));
         }
     }
@@ -525,7 +525,7 @@ fn remove(ui: &Ui<'_>) -> Result<ExitCode> {
     if state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
         bail!(
             "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
-             Next: {}, then {}; nothing was removed",
+             Nothing was removed. Next: {}, then {}",
             reboot(),
             mco_rescue("status")
         );

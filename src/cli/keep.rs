@@ -111,7 +111,7 @@ fn expect_whole(root: &Root) -> Result<()> {
     }
     if read_trial(root)?.is_some() {
         bail!(
-            "a trial runs, and what it changed may go back. Next: {} or {}, then {}",
+            "a trial runs, and what it changed may go back. Next: {}, or {}, then {}",
             mco_rescue("confirm"),
             mco_rescue("rollback"),
             mco_rescue("keep")
@@ -134,12 +134,12 @@ fn recorded_pool(records: &Records) -> Result<String> {
     let config = match &records.current_config {
         Recorded::Present(config) => config,
         Recorded::Missing => bail!(
-            "/{} is missing, so nothing says what this node was. Next: {}, which writes the record",
+            "/{} is missing, so nothing says what this node was. An apply writes the record. Next: {}",
             paths::CURRENT_CONFIG,
             mco_rescue("apply CONFIG")
         ),
         Recorded::Broken(why) => bail!(
-            "/{} is damaged: {why}. Next: {}, which writes the record",
+            "/{} is damaged: {why}. An apply writes the record anew. Next: {}",
             paths::CURRENT_CONFIG,
             mco_rescue("apply CONFIG")
         ),

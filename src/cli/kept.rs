@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use super::Output;
 use super::machine;
 use crate::error::ExitCode;
-use crate::invocation::reboot;
+use crate::invocation::{again, mco_rescue, reboot};
 use crate::plan::{FinishedRun, RecordBefore};
 use crate::report;
 use crate::report::kept::{Before, KeptRun, RunsDocument};
@@ -90,7 +90,8 @@ pub(super) fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Resu
         Some((at, _)) => Ok(at),
         None => bail!(
             "no run {to} is kept, and no run that began in a config of this name; nothing was changed. \
-             See what is kept: mco-rescue rollback --list"
+             The list shows what is kept. Next: {}",
+            mco_rescue("rollback --list")
         ),
     }
 }
@@ -111,9 +112,11 @@ pub(super) fn separate_systems(
     if own && older.len() != together {
         bail!(
             "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was changed. \
-             Next: mco-rescue rollback, then {}, then this again",
+             Next: {}, then {}, then {}",
             newest.id,
-            reboot()
+            mco_rescue("rollback"),
+            reboot(),
+            again()
         );
     }
     let mut later = newest;
@@ -121,9 +124,10 @@ pub(super) fn separate_systems(
         if state::find_os_run(root, &run.id)?.is_some() {
             bail!(
                 "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was \
-                 changed. Next: mco-rescue rollback --to {}, then mco-rescue rollback",
+                 changed. Next: {}, then {}",
                 run.id,
-                later.id
+                mco_rescue(&format!("rollback --to {}", later.id)),
+                mco_rescue("rollback")
             );
         }
         later = run;

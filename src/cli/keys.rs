@@ -1,6 +1,7 @@
 //! SSH keys on screen, by their fingerprints, and `apply --key`, which adds one for `core`.
 
 use crate::cli::ui::Ui;
+use crate::invocation::mco_rescue;
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::evidence::NodeEvidence;
@@ -163,8 +164,8 @@ fn planned(
     };
     let text = root.read_small(path).context("reading the keys of core")?;
     let text = text.map(String::from_utf8).transpose();
-    let text =
-        text.map_err(|_| anyhow!("{path} is not UTF-8 text. Look at it: mco-rescue doctor FP-33"))?;
+    let next = mco_rescue("doctor FP-33");
+    let text = text.map_err(|_| anyhow!("{path} is not UTF-8 text. Next: {next}"))?;
     let addition = Addition {
         file: path,
         text: text.as_deref(),
@@ -202,7 +203,7 @@ fn warn_of_sshd(root: &Root, path: &str) {
     let Ok(login) = login::read(root) else {
         return;
     };
-    let next = "Next: mco-rescue doctor FP-33";
+    let next = format!("Next: {}", mco_rescue("doctor FP-33"));
     let mut files = login.files.iter().filter(|file| file.path == path);
     if let Some(why) = files.find_map(|file| file.refused.as_ref()) {
         log::warn!("the key is in place, but sshd does not take it: {why}. {next}");

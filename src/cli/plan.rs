@@ -12,7 +12,7 @@ use super::{Output, PlanArgs, machine, trial};
 use crate::daemon::forecast::Forecast;
 use crate::document;
 use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::invocation::{self, again_as, mco_rescue, shell_word};
 use crate::node::{Machine, Recorded, Records};
 use crate::notice::Notice;
 use crate::paths;
@@ -62,7 +62,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
                 + &daemon
                     .as_ref()
                     .map_or_else(String::new, |daemon| daemon.text(begin(&plan, daemon)))
-                + &next(&plan, daemon.as_ref())
+                + &next(&plan, daemon.as_ref(), args.config.choice())
         }
     };
     report::print_asked(&text, args.config.show_secrets)?;
@@ -79,7 +79,7 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     let plan = Plan::refused(against);
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
-        Output::Text => report::plan::refused(&heading, &plan.blockers) + &next(&plan, None),
+        Output::Text => report::plan::refused(&heading, &plan.blockers) + &next(&plan, None, None),
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Error)
@@ -153,7 +153,7 @@ fn half_way(
         Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
         Output::Text => {
             report::plan::half_way(&heading, &plan, after.as_deref().unwrap_or_default())
-                + &next(&plan, None)
+                + &next(&plan, None, args.config.choice())
         }
     };
     report::print(text.as_bytes())?;
@@ -174,7 +174,21 @@ pub(super) fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     }
 }
 
-fn next(plan: &Plan, daemon: Option<&Forecast>) -> String {
+/// Returns what carries out the plan of a config: this run with `apply`, or, where another command shows the plan, the
+/// config by its name.
+fn apply_next(config: Option<&str>) -> String {
+    let command = match (invocation::command(), config) {
+        ("plan" | "apply", _) => again_as("apply", &["--dry-run", "-n", "--check", "--yes", "-y"]),
+        (_, Some(config)) => mco_rescue(&format!("apply {}", shell_word(config))),
+        (_, None) => mco_rescue("apply"),
+    };
+    match config {
+        Some("-") => format!("Give the same document on standard input. Next: {command}"),
+        _ => format!("Next: {command}"),
+    }
+}
+
+fn next(plan: &Plan, daemon: Option<&Forecast>, config: Option<&str>) -> String {
     if !plan.blockers.is_empty() {
         let again = report::plan::blockers_again(plan);
         return format!("apply would refuse. Next: see to the blockers above.{again}\n");
@@ -190,9 +204,6 @@ fn next(plan: &Plan, daemon: Option<&Forecast>) -> String {
             &format!("The daemon would stop over this plan, as said above. Next: {next}"),
             0,
         ),
-        None => report::wrap(
-            &format!("Next: {}, with the same arguments.", mco_rescue("apply")),
-            0,
-        ),
+        None => report::wrap(&apply_next(config), 0),
     }
 }

@@ -10,7 +10,7 @@ use crate::crossing::{self, CrossingFinding, CrossingSeverity, Target};
 use crate::document::{Desired, MachineConfig};
 use crate::error::ExitCode;
 use crate::images::{ImageName, NameError};
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, on_node};
 use crate::node::Records;
 use crate::node::platform::{NextConfig, Platform};
 use crate::plan::AcceptedRisks;
@@ -44,7 +44,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         old: old.as_ref(),
     });
     let node = Platform::observe_next(&root, next);
-    let findings = crossing::judge(&target, &node);
+    let mut findings = crossing::judge(&target, &node);
+    for command in findings.iter_mut().flat_map(|finding| &mut finding.next) {
+        *command = on_node(&*command);
+    }
     let heading = machine::heading(&machine::observe_machine(&root)?);
     let text = match ui.output {
         Output::Json => report::preflight::to_json(&heading, &target, &findings)?,
@@ -107,8 +110,8 @@ pub(super) fn judge_staged(
     }
     if !against.is_empty() {
         log::warn!(
-            "do not reboot yet: the image that was staged was not at hand before, and these findings stand against it. Next: \
-             {}, then {}, which cures what a run can cure; or take it back: {}",
+            "do not reboot yet: the image that was staged was not at hand before, and these findings stand against it. A \
+             run cures what it can; or take the image back. Next: {}, then {}, or {}",
             mco_rescue("preflight"),
             mco_rescue("apply"),
             mco_rescue("rollback")

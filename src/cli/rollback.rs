@@ -18,7 +18,7 @@ use crate::command::CommandRunner;
 use crate::command::job::Job;
 use crate::daemon::annotations;
 use crate::error::{self, Changed, ExitCode, RunError};
-use crate::invocation::mco_rescue;
+use crate::invocation::{again, mco_rescue};
 use crate::node::boot::BootIdentity;
 use crate::node::host::systemd_runs;
 use crate::node::{Host, OsRelease, Records};
@@ -104,9 +104,10 @@ fn leave_staged(
 ) -> Result<ExitCode> {
     if args.to.is_some() {
         bail!(
-            "what was staged for {} has to go first: {}; then run this again. Nothing was changed",
+            "what was staged for {} has to go first. Nothing was changed. Next: {}, then {}",
             awaited.config.name,
-            mco_rescue("rollback")
+            mco_rescue("rollback"),
+            again()
         );
     }
     if args.trial.window.is_some() {

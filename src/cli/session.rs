@@ -87,11 +87,19 @@ pub(super) fn open_root(ui: &Ui<'_>) -> Result<Root> {
     let root = Root::open(&ui.root).context("opening the root")?;
     invocation::remember_soft_reboot(is_soft_prepared(&root));
     if !sysroot::is_physical(&root)? {
+        if !root.is_live() {
+            invocation::remember_places(ui.root.clone(), ui.root.join("var"));
+        }
         return Ok(root);
     }
     let disk = ui.root.display();
     let deployed = sysroot::default_deployment(&root)
         .with_context(|| format!("{disk} is the disk of an OSTree system"))?;
+    // For the commands that are printed: the paths of this disk are others than those of the node.
+    invocation::remember_places(
+        ui.root.join(deployed.path.relative()),
+        ui.root.join(deployed.var.relative()),
+    );
     let root = mounts::enter_deployment(&ui.root, &deployed);
     let root = root.with_context(|| format!("{disk} is the disk of an OSTree system"))?;
     if root.is_live() {

@@ -71,11 +71,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         Output::Text => {
             report::verify::to_text(&heading, findings)
                 + &report::wrap(
-                    &format!(
-                        "Next: {}, then {}.",
-                        mco_rescue("plan"),
-                        mco_rescue("apply")
-                    ),
+                    &format!("Next: {}, then {}", mco_rescue("plan"), mco_rescue("apply")),
                     0,
                 )
         }

@@ -170,7 +170,7 @@ fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
     let paths: Vec<RootPath> = unlabelled.iter().map(|(path, _)| path.clone()).collect();
     let why = unlabelled.first().map(|(_, why)| why.to_string());
     format!(
-        "{} could not be labelled ({}). Next: run {} on the node",
+        "{} could not be labelled ({}). Run {} on the node",
         count(paths.len(), "new object"),
         why.unwrap_or_default(),
         restorecon_command(&paths),

@@ -98,7 +98,7 @@ pub(super) fn is_left_stopped(root: &Root, runner: &dyn CommandRunner) -> Result
 pub(super) fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let unread = || {
         format!(
-            "checking that no interrupted run has left the kubelet stopped. If it does not run: systemctl start {KUBELET}"
+            "checking that no interrupted run has left the kubelet stopped. If it does not run, start it. Next: systemctl start {KUBELET}"
         )
     };
     let Some(note) = read_note(root).with_context(unread)? else {

@@ -34,7 +34,7 @@ use crate::node::node_programs::NodePrograms;
 use crate::node::ostree_repository::Repository;
 use crate::node::ovsdb_files::OvsdbFiles;
 use crate::node::service_configs::BrokenConfig;
-use crate::node::space::{KernelRoom, Space};
+use crate::node::space::{KernelRoom, Largest, Space};
 use crate::node::static_network::StaticNetwork;
 use crate::node::static_pods::StaticPods;
 use crate::node::system::Facts;
@@ -339,10 +339,12 @@ pub struct BootEvidence {
     pub entries: Vec<BootEntry>,
     /// The kernels.
     pub kernels: Vec<KernelDirectory>,
+    /// What takes most space beside them.
+    pub largest: Look<Largest>,
 }
 
 /// A file system of the node.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Disk {
     /// A directory on it.
     pub place: &'static str,
@@ -350,6 +352,8 @@ pub struct Disk {
     pub of_the_os: bool,
     /// Size and free space.
     pub space: Space,
+    /// What takes most space in `/var`; empty if this disk does not hold it, or has enough free space.
+    pub largest: Look<Largest>,
 }
 
 /// A deployment's directory.

@@ -6,7 +6,7 @@ use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::node::bootloader::{BootEntry, KernelDirectory};
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{EntryType, Root, RootError, RootPath};
 
 /// Size and free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,8 +52,124 @@ pub struct KernelRoom {
     pub prunable: u64,
 }
 
+/// A file, or the files of one directory without those of the directories below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occupant {
+    /// Its path.
+    pub path: RootPath,
+    /// Bytes that it takes on the disk.
+    pub bytes: u64,
+    /// It is a directory with several files.
+    pub is_directory: bool,
+}
+
+/// The largest files and directories of a file system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Largest {
+    /// The largest first.
+    pub occupants: Vec<Occupant>,
+    /// The search ended early, at [`LOOKED_AT`] objects: there may be larger ones.
+    pub is_partial: bool,
+}
+
+/// Number of occupants that are named.
+const NAMED: usize = 3;
+/// Bytes below which an occupant is not worth naming.
+const WORTH: u64 = 1 << 20;
+/// Number of objects after which a search ends.
+const LOOKED_AT: usize = 200_000;
+
+/// Finds the files and directories below `top` that take most space, on its own file system and without the directories
+/// `apart`. A directory counts with the files in it alone, so that nothing counts twice; if one file is most of it, the
+/// file is named.
+///
+/// # Errors
+/// A directory or file that cannot be read.
+pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Largest, RootError> {
+    let mut largest = Largest::default();
+    let Some(space) = Space::of(root, top)? else {
+        return Ok(largest);
+    };
+    let (mut waiting, mut seen) = (vec![top.clone()], 0);
+    while let Some(directory) = waiting.pop() {
+        if seen >= LOOKED_AT {
+            largest.is_partial = true;
+            break;
+        }
+        let (mut bytes, mut biggest) = (0, (0, None));
+        for (name, kind) in root.list_types(&directory)? {
+            seen += 1;
+            // A name that is no text is no path of ours.
+            let Ok(path) = directory.join(&name) else {
+                continue;
+            };
+            let Some((own, device)) = disk_bytes(root, &path)? else {
+                continue;
+            };
+            match kind {
+                EntryType::Directory if device == space.device => {
+                    if !apart.iter().any(|one| path.is_in(one)) {
+                        waiting.push(path);
+                    }
+                }
+                EntryType::File => {
+                    bytes += own;
+                    if own > biggest.0 {
+                        biggest = (own, Some(path));
+                    }
+                }
+                _ => {}
+            }
+        }
+        largest.add(match biggest {
+            (own, Some(path)) if own > bytes / 2 => Occupant {
+                path,
+                bytes: own,
+                is_directory: false,
+            },
+            _ => Occupant {
+                path: directory,
+                bytes,
+                is_directory: true,
+            },
+        });
+    }
+    Ok(largest)
+}
+
+/// Returns the bytes of an object on its disk, and its file system; `None` if it is gone.
+fn disk_bytes(root: &Root, path: &RootPath) -> Result<Option<(u64, u64)>, RootError> {
+    let Some(place) = root.place(path)? else {
+        return Ok(None);
+    };
+    let stat = place.stat().map_err(|errno| RootError {
+        path: path.to_string(),
+        cause: errno.into(),
+    })?;
+    Ok(stat.map(|stat| {
+        (
+            u64::try_from(stat.st_blocks).unwrap_or_default() * 512,
+            stat.st_dev,
+        )
+    }))
+}
+
+impl Largest {
+    fn add(&mut self, one: Occupant) {
+        if one.bytes >= WORTH {
+            let at = self
+                .occupants
+                .partition_point(|other| other.bytes >= one.bytes);
+            self.occupants.insert(at, one);
+            self.occupants.truncate(NAMED);
+        }
+    }
+}
+
 /// Bytes that entries and directories need besides the kernel.
 const ENTRIES: u64 = 1 << 20;
+/// Percentage of free bytes below which the kubelet evicts, by its defaults.
+const EVICTION_PERCENT: u64 = 10;
 /// ostree's default of `min-free-space-percent`.
 pub const MIN_FREE_PERCENT: u64 = 3;
 
@@ -117,6 +233,11 @@ impl Space {
             inodes: stat.files(),
             free_inodes: stat.files_free(),
         }))
+    }
+
+    /// Is true if the kubelet evicts pods for the free bytes, by its defaults.
+    pub fn is_low(&self) -> bool {
+        self.available < self.total / 100 * EVICTION_PERCENT
     }
 
     /// Checks if content of this size can be imported: ostree leaves `min_free_percent` of the total free. Content in

@@ -1,6 +1,7 @@
 //! SELinux labels of what a plan puts in place, and what cannot be right about them.
 
 use super::{Builder, Payload, PlannedStep, Section, Step};
+use crate::invocation::shell_word;
 use crate::labels::{LabelPolicy, type_of};
 use crate::node::Mislabelled;
 use crate::object::Kind;
@@ -111,7 +112,8 @@ impl Builder<'_> {
 
 /// The command that sets the labels of some paths, as long as they are few enough to be named.
 pub fn restorecon_command(paths: &[RootPath]) -> String {
-    let named = paths.iter().take(NAMED).map(|path| path.to_string());
+    let named = paths.iter().take(NAMED);
+    let named = named.map(|path| shell_word(&path.to_string()));
     let named: Vec<String> = named.collect();
     let more = match paths.len().saturating_sub(NAMED) {
         0 => String::new(),

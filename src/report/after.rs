@@ -7,7 +7,7 @@ use super::wrap;
 use crate::command::job::{Done, Job};
 use crate::daemon::policies;
 use crate::daemon::{Action, Queued};
-use crate::invocation::reboot;
+use crate::invocation::{on_node, reboot};
 use crate::plan::After;
 use crate::text::inline;
 
@@ -119,16 +119,19 @@ pub fn done(after: &After, told: &JobsDone) -> String {
         out.push_str(&wrap(&format!("The new files need a reboot: {cause}."), 0));
         return out + &format!("Next: {}\n", reboot());
     }
+    if !after.unserved.is_empty() {
+        let all = few(&after.unserved);
+        let words = format!("Restart what reads {all}, or reboot.");
+        out.push_str(&wrap(&words, 0));
+    }
     let mut next: Vec<String> = told.left.iter().map(Job::command_text).collect();
     if after.unread_units {
         next.insert(0, "systemctl daemon-reload".to_owned());
     }
-    if !after.unserved.is_empty() {
-        let all = few(&after.unserved);
-        next.push(format!("restart what reads {all}, or reboot"));
-    }
     if !next.is_empty() {
-        out.push_str(&wrap(&format!("Next: {}", next.join("; ")), 0));
+        let next = next.iter().map(on_node);
+        let next = next.collect::<Vec<_>>().join(", then ");
+        out.push_str(&wrap(&format!("Next: {next}"), 0));
     }
     out
 }
@@ -194,9 +197,8 @@ mod tests {
         };
         let said = done(&after(), &left);
         assert!(said.contains("reload crio.service: not running"), "{said}");
-        let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        let next = "Next: systemctl daemon-reload; systemctl restart a.service; restart what reads /etc/chrony.conf";
-        assert!(flat.contains(next), "{flat}");
+        let next = "Restart what reads /etc/chrony.conf, or reboot.\nNext: systemctl daemon-reload\nthen: systemctl restart a.service\n";
+        assert!(said.ends_with(next), "{said}");
         let nothing = After {
             queue: vec![reload()],
             ..After::default()

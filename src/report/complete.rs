@@ -108,13 +108,13 @@ pub fn to_text(completed: &Completed) -> String {
     let next = match (completed.outcome, completed.way) {
         ("not-yet", _) => format!("Next: {}\n", reboot()),
         (_, Some(Way::Forward)) if completed.half => format!(
-            "Next: {}\n      for all of it; or {}, back to before it\n",
+            "Next: {} # all of it\nor: {} # back to before it\n",
             completed.apply,
             mco_rescue("rollback")
         ),
         ("arrived", _) if !failed.is_empty() => {
             format!(
-                "Next: {}, then {}\n",
+                "Next: {}\nthen: {}\n",
                 mco_rescue("verify"),
                 mco_rescue("apply")
             )

@@ -155,7 +155,7 @@ impl Forecast {
             }
             State::Degraded if said.starts_with("unexpected on-disk state") && self.planned => {
                 Some(format!(
-                    "{}, for the cluster's config of that name",
+                    "{} # the cluster's config of that name",
                     mco_rescue("fetch")
                 ))
             }
@@ -165,7 +165,7 @@ impl Forecast {
                 mco_rescue("apply")
             )),
             State::Degraded if said.contains("kubeconfig") => Some(format!(
-                "{}, which shows how to restore /etc/kubernetes/kubeconfig",
+                "{} # it shows how to restore /etc/kubernetes/kubeconfig",
                 mco_rescue("doctor")
             )),
             State::Degraded if said.starts_with("error running podman") => {

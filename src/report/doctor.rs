@@ -6,7 +6,7 @@ use super::history::{moment, of_difference};
 use super::{WIDTH, wrap};
 use crate::doctor::since::{EvidenceChange, Since, SinceDifference};
 use crate::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
-use crate::invocation::mco_rescue;
+use crate::invocation::{Command, mco_rescue};
 use crate::text::{count, inline};
 use crate::time::{now, utc};
 
@@ -160,7 +160,10 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     for (index, command) in finding.next.iter().enumerate() {
         // A command stays on its line, to be copied.
         let label = if index == 0 { "Next" } else { "then" };
-        out.push_str(&format!("  {label:<INDENT$}{}\n", inline(command)));
+        out.push_str(&match Command::new(command).is_instruction() {
+            true => hanging(label, command),
+            false => format!("  {label:<INDENT$}{}\n", inline(command)),
+        });
     }
     if let Some(fix) = &finding.fix {
         let label = "Fix";

@@ -3,6 +3,7 @@
 //!
 //! The texts are fixed, and have names alone: no reason of an error and no output of another program, which could hold a secret.
 
+use crate::invocation::mco_rescue;
 use crate::staging::awaited::Way;
 use crate::sys::journal::{JournalEntry, Priority};
 use crate::text::{count, one_line};
@@ -113,7 +114,10 @@ impl NodeEvent<'_> {
             }
             Self::RunEnded(RunEnd::Undone) => format!("An interrupted run for {config} was undone"),
             Self::RunEnded(RunEnd::HalfWay) => {
-                format!("The run for {config} is half-way. Next: mco-rescue recover")
+                format!(
+                    "The run for {config} is half-way. Next: {recover}",
+                    recover = mco_rescue("recover")
+                )
             }
             Self::TrialBegan(seconds) => format!(
                 "{config} is on trial, and goes back unless it is confirmed within {seconds} seconds"
@@ -125,25 +129,34 @@ impl NodeEvent<'_> {
                 format!("The trial of {config} was taken back")
             }
             Self::TrialEnded(TrialOutcome::PartlyReverted) => format!(
-                "The trial of {config} was taken back in part only. Next: mco-rescue status"
+                "The trial of {config} was taken back in part only. Next: {status}",
+                status = mco_rescue("status")
             ),
             Self::BootCompleted(Some(Way::Back)) => {
                 format!("The way back from {config} is completed")
             }
             Self::BootCompleted(_) => format!("The boot into {config} is completed"),
             Self::BootFailed(Some(Way::Back)) => {
-                format!("The way back from {config} did not happen. Next: mco-rescue status")
+                format!(
+                    "The way back from {config} did not happen. Next: {status}",
+                    status = mco_rescue("status")
+                )
             }
             Self::BootFailed(_) => {
-                format!("The boot did not bring {config} as a whole. Next: mco-rescue status")
+                format!(
+                    "The boot did not bring {config} as a whole. Next: {status}",
+                    status = mco_rescue("status")
+                )
             }
             Self::Drift(number) => format!(
-                "{} from {config}. Next: mco-rescue verify",
-                count(*number, "difference")
+                "{} from {config}. Next: {verify}",
+                count(*number, "difference"),
+                verify = mco_rescue("verify")
             ),
             Self::Critical(checks) => format!(
-                "doctor found something critical: {}. Next: mco-rescue doctor",
-                checks.join(", ")
+                "doctor found something critical: {}. Next: {doctor}",
+                checks.join(", "),
+                doctor = mco_rescue("doctor")
             ),
         }
     }

@@ -174,12 +174,12 @@ fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
     if all.iter().all(|one| one.own_pool != Some(true)) {
         let said = match all.iter().all(|one| one.own_pool == Some(false)) {
             true => format!(
-                "None of these pools is this node's. Next: {}, for its own pool",
+                "None of these pools is this node's. Fetch the config of its own pool. Next: {}",
                 mco_rescue("fetch")
             ),
             false => {
                 format!(
-                    "Nothing on this node names its pool. Next: {}, with a config of its pool",
+                    "Nothing on this node names its pool. NAME stands for a config of its pool. Next: {}",
                     mco_rescue("plan cached:NAME")
                 )
             }
@@ -283,7 +283,7 @@ pub fn list_text(all: &[Cached], recorded: Option<&str>) -> String {
     if all.is_empty() {
         return wrap(
             &format!(
-                "The cache is empty. Next: {}, while the network works",
+                "The cache is empty. Fill it while the network works. Next: {}",
                 mco_rescue("fetch")
             ),
             0,

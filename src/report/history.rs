@@ -135,16 +135,16 @@ pub fn to_text(document: &HistoryDocument) -> String {
     let newest = document.entries.iter().find_map(|entry| entry.snapshot);
     let next = match (&document.store, newest) {
         (Some(store), _) if document.root.is_none() => format!(
-            "Next: mco-rescue diff A B --store {} (A and B: two of these numbers)",
+            "A and B stand for two of these numbers. Next: mco-rescue diff A B --store {}",
             shell_word(store)
         ),
         (Some(_), _) if document.entries.iter().any(is_good) => format!(
-            "Next: {} (the last good boot and now), or {}",
+            "A and B stand for two of these numbers. Next: {} # the last good boot and now, or {}",
             mco_rescue("diff"),
             mco_rescue("diff A B")
         ),
         (Some(_), Some(number)) => format!(
-            "Next: {} (that snapshot and now), or {}",
+            "A and B stand for two of these numbers. Next: {} # that snapshot and now, or {}",
             mco_rescue(&format!("diff {number}")),
             mco_rescue("diff A B")
         ),

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::wrap;
 use crate::command::systemctl::StartResult;
 use crate::install::{Content, FoundItem, ItemStanding, RECOVER};
-use crate::invocation::mco_rescue;
+use crate::invocation::{ON_THE_NODE, mco_rescue, with_commands_apart};
 use crate::plan::restorecon_command;
 use crate::reason::Reason;
 use crate::root::RootPath;
@@ -127,7 +127,10 @@ pub fn to_text(installed: &Installed<'_>) -> String {
         out.push_str(&wrap(&unlabelled(installed.unlabelled), 0));
     }
     out.push_str(&wrap(&check_words(&installed.check).1, 0));
-    out.push_str(&format!("Next: {}\n", next(installed)));
+    out.push_str(&with_commands_apart(&format!(
+        "Next: {}\n",
+        next(installed)
+    )));
     out
 }
 
@@ -192,26 +195,25 @@ fn check_words(check: &UnitCheck) -> (&'static str, String) {
 
 fn next(installed: &Installed<'_>) -> String {
     match &installed.check {
-        UnitCheck::OtherRoot => {
-            "boot it, then run mco-rescue install there, which checks the units".to_owned()
-        }
+        // Here it would install into the machine that looks at that root.
+        UnitCheck::OtherRoot => format!("{ON_THE_NODE}mco-rescue install # it checks the units"),
         UnitCheck::NoSystemd => mco_rescue("status"),
         UnitCheck::Pending => format!("{}, then {}", mco_rescue("recover"), mco_rescue("install")),
         UnitCheck::NotOurs | UnitCheck::Started(StartResult::Masked) => {
             format!(
-                "systemctl unmask {RECOVER}, then {}; or recover by hand after a power cut",
+                "systemctl unmask {RECOVER}, then {} # or recover by hand after a power cut",
                 mco_rescue("install")
             )
         }
         UnitCheck::Started(StartResult::Ran) => {
             format!(
-                "{}, once; then the timer repeats it",
+                "{} # once; then the timer repeats it",
                 mco_rescue("fetch --pool POOL --server HOST --ca FILE")
             )
         }
         UnitCheck::Started(StartResult::CannotRun) => {
             format!(
-                "restorecon -Fv /usr/local/bin/mco-rescue, or findmnt -T /usr/local/bin; then {}",
+                "restorecon -Fv /usr/local/bin/mco-rescue, or findmnt -T /usr/local/bin, then {}",
                 mco_rescue("install")
             )
         }
@@ -324,7 +326,7 @@ pub fn removed_text(removed: &Removed) -> String {
         number => format!("Removed: {}.", count(number, "path")),
     };
     format!(
-        "{gone}\nNext: nothing. To install it again, run `{}` from any copy of the program.\n",
+        "{gone}\nNothing else is to be done. To install it again, run `{}` from any copy of the program.\n",
         mco_rescue("install")
     )
 }
@@ -350,6 +352,6 @@ pub fn archive_text(archive: &ArchiveReport) -> String {
     for config in &archive.configs {
         out.push_str(&format!("Config    {config}\n"));
     }
-    out + "\nNext: load it after the distribution's initramfs: a second file on the `initrd`\n\
+    out + "\nLoad it after the distribution's initramfs: a second file on the `initrd`\n\
            line of GRUB, a second `initrd` command of iPXE, or both in one file by `cat`.\n"
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::wrap;
 use crate::drift::Drift;
 use crate::go_yaml::{YamlNode, write_shown_yaml};
+use crate::invocation::{mco_rescue, shell_word};
 use crate::keep::{Keeping, Kept, Unkept};
 use crate::text::{count, inline};
 
@@ -135,9 +136,10 @@ fn conclusion(report: &KeepReport<'_>) -> String {
     } else {
         format!("Merged over {recorded}, it gives this node but for that.")
     };
-    let file = report.to.map_or_else(|| "FILE".to_owned(), inline);
+    let file = report.to.map_or_else(|| "FILE".to_owned(), shell_word);
     format!(
-        "{proof} Next: mco-rescue change with {file}, which makes it the config of this node without the API; oc apply -f \
-         {file} when the API is back, and all nodes of the pool get it."
+        "{proof} The first command makes it the config of this node without the API; the second one, once the API is back, \
+         gives it to all nodes of the pool. Next: {}, then oc apply -f {file}",
+        mco_rescue(&format!("change with {file}"))
     )
 }

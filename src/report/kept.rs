@@ -99,7 +99,7 @@ pub fn to_text(list: &RunsDocument) -> String {
         }
     }
     let next = format!(
-        "Next: {} (the first one), or {} (that one and all above it)",
+        "Next: {} # the first one, or {} # that one and all above it",
         mco_rescue("rollback"),
         mco_rescue("rollback --to ID")
     );

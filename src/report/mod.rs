@@ -37,6 +37,7 @@ pub mod verify;
 
 use std::io::{self, Write};
 
+use crate::invocation::set_commands_apart;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::{PlannedStep, Section, Step};
@@ -143,11 +144,24 @@ pub fn print_aside(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole.
+/// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole, and so do
+/// commands: those after `Next: ` are lines of their own.
 pub fn wrap(text: &str, indent: usize) -> String {
+    let text = one_line(text);
+    let (said, commands) = set_commands_apart(&text);
+    let commands = commands.iter();
+    let commands = commands.map(|line| format!("{}{line}\n", " ".repeat(indent)));
+    let commands: String = commands.collect();
+    match said.is_empty() && !commands.is_empty() {
+        true => commands,
+        false => wrap_words(said, indent) + &commands,
+    }
+}
+
+fn wrap_words(text: &str, indent: usize) -> String {
     let mut out = String::new();
     let mut width = 0;
-    for word in words(&one_line(text)) {
+    for word in words(text) {
         let long = word.chars().count();
         if width == 0 || width + 1 + long > WIDTH {
             out.push_str(if width == 0 { "" } else { "\n" });
@@ -163,7 +177,7 @@ pub fn wrap(text: &str, indent: usize) -> String {
     out
 }
 
-/// Splits a text at blanks. A quoted path is one word, as for the shell.
+/// Splits a text at blanks. A quoted path is one word, as for the shell, and so is a command between backticks.
 fn words(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut rest = text.trim_start();
@@ -173,7 +187,12 @@ fn words(text: &str) -> Vec<String> {
             .strip_prefix('\'')
             .filter(|quoted| quoted.starts_with('/'))
             .and_then(|quoted| quoted.find('\'').map(|end| end + 2));
-        let end = quoted.map_or_else(|| blank(rest), |end| end + blank(&rest[end..]));
+        let command = rest
+            .strip_prefix('`')
+            .and_then(|command| command.find('`').map(|end| end + 2));
+        let end = quoted
+            .or(command)
+            .map_or_else(|| blank(rest), |end| end + blank(&rest[end..]));
         all.push(rest[..end].to_owned());
         rest = rest[end..].trim_start();
     }
@@ -232,6 +251,21 @@ mod tests {
             wrap("exit status 1:\n  no room\n", 2),
             "  exit status 1: no room\n"
         );
+    }
+
+    #[test]
+    fn commands_are_never_broken() {
+        let command = format!("mco-rescue apply {}", "--option ".repeat(12));
+        let command = command.trim_end();
+        let text = format!("{} Next: {command}, then {command}", "word ".repeat(30));
+        let wrapped = wrap(&text, 2);
+        assert!(wrapped.contains(&format!("\n  Next: {command}\n  then: {command}\n")));
+        assert_eq!(
+            wrap(&format!("Next: {command}"), 0),
+            format!("Next: {command}\n")
+        );
+        let text = format!("{} see `{command}`.", "word ".repeat(30));
+        assert!(wrap(&text, 0).contains(&format!("`{command}`.")), "{text}");
     }
 
     #[test]

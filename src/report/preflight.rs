@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::plan::{Heading, machine};
 use super::wrap;
 use crate::crossing::{CrossingFinding, CrossingSeverity, Evidence, Target};
+use crate::invocation::{Command, on_node};
 use crate::text::inline;
 
 #[derive(Serialize)]
@@ -124,7 +125,11 @@ fn finding_text(finding: &CrossingFinding) -> String {
         text += &wrap(&format!("Otherwise: {}", inline(words)), 6);
     }
     for next in &finding.next {
-        text += &wrap(&format!("Next: {next}"), 6);
+        let next = on_node(next);
+        text += &match Command::new(&next).is_instruction() {
+            true => wrap(&next, 6),
+            false => format!("{}Next: {}\n", " ".repeat(6), inline(&next)),
+        };
     }
     text
 }

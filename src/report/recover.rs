@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot};
 use crate::root::RootPath;
 use crate::systemd::changed::is_read_by_manager;
 use crate::transaction::journal::ConfigRef;
@@ -92,7 +92,8 @@ pub fn to_text(recovered: &Recovered, started: Option<&Started>) -> String {
         Some(Started::Unconcerned) => String::new(),
         Some(started) => wrap(&units(started), 0),
         None if changed.iter().any(is_read_by_manager) => {
-            "Unit files have changed. On a running node: systemctl daemon-reload\n".to_owned()
+            "Unit files have changed. A running node reads them with `systemctl daemon-reload`.\n"
+                .to_owned()
         }
         None => String::new(),
     };
@@ -146,7 +147,8 @@ pub fn units(started: &Started) -> String {
         }
         Started::Unknown(why) => format!(
             "unit files have changed, and systemd could not be queried about units started from the old files \
-             ({why}). Next: systemctl daemon-reload, or reboot"
+             ({why}). Next: systemctl daemon-reload, or {}",
+            reboot()
         ),
     }
 }

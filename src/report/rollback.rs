@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::wrap;
 use crate::command::rpm_ostree::status::Deployment;
-use crate::invocation::{mco_rescue, reboot};
+use crate::invocation::{mco_rescue, on_node, reboot};
 use crate::staging::awaited::Ran;
 use crate::text::count;
 
@@ -66,7 +66,8 @@ pub fn forgotten(gone: &[Deployment]) -> String {
         .map(|one| format!("Unpinned: {} {}\n", one.name(), one.image()))
         .collect();
     lines.concat()
-        + "Next: rpm-ostree cleanup -r frees their space; until then they can still be booted.\n"
+        + "The next command frees their space; until then they can still be booted.\n"
+        + &format!("Next: {}\n", on_node("rpm-ostree cleanup -r"))
 }
 
 /// Returns the result as text if the files are restored only at the next boot.

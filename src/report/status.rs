@@ -366,7 +366,7 @@ fn deployments(os: &OsReport) -> String {
 fn frozen(files: &[String]) -> String {
     let thaw = files.iter().map(|file| format!("echo 0 >{file}"));
     format!(
-        "the daemon's container, frozen by the interrupted run. Next: {}; to thaw it alone: {}",
+        "the daemon's container, frozen by the interrupted run. Next: {}, or {} # thaws it alone",
         mco_rescue("recover"),
         thaw.collect::<Vec<_>>().join("; ")
     )
@@ -416,7 +416,7 @@ pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     let apply = awaited.apply_command();
     let either = format!("{apply}, or {}", mco_rescue("rollback"));
     match (verdict, awaited.way) {
-        (Verdict::AtWork, _) => format!("wait until it has ended: {}", mco_rescue("status")),
+        (Verdict::AtWork, _) => format!("{} # until it has ended", mco_rescue("status")),
         (Verdict::Waits, _) => reboot().to_owned(),
         (Verdict::Due(_), _) => mco_rescue("complete"),
         (Verdict::Failed, Way::Back) if awaited.half => mco_rescue("apply"),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot};
 use crate::time::utc;
 use crate::trial::coverage::Accident;
 use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, duration_words};
@@ -66,7 +66,8 @@ impl TrialReport {
             };
             return match self.phase {
                 "awaiting-boot" => format!(
-                    "{what} is staged, and its trial begins at the next boot. Or take it back now: {back}"
+                    "{what} is staged, and its trial begins at the next boot. Next: {}, or {back} # takes it back now",
+                    reboot()
                 ),
                 _ => format!("{what} was not confirmed, and {when}; or now: {back}"),
             };
@@ -74,7 +75,7 @@ impl TrialReport {
         match self.phase {
             "applying" => format!("{what} is being applied{guard}"),
             "waiting" => format!(
-                "{what} goes back in {left} unless it is confirmed{guard}. Next: log in anew, then {next}; or take it back now: {back}"
+                "{what} goes back in {left} unless it is confirmed{guard}. Log in anew before you confirm it. Next: {next}, or {back} # takes it back now"
             ),
             "awaiting-boot" => {
                 format!("{what} is staged, and the node is about to reboot into it{guard}")
@@ -116,7 +117,7 @@ pub fn waiting(trial: &Trial) -> String {
         0,
     ) + &wrap(
         &format!(
-            "Next: open a new ssh login to this node, and run there: {}",
+            "Confirm it from a new ssh login to this node. Next: {}",
             mco_rescue("confirm")
         ),
         0,
@@ -127,7 +128,7 @@ pub fn waiting(trial: &Trial) -> String {
 pub fn rebooting(trial: &Trial) -> String {
     wrap(
         &format!(
-            "Trial: the node reboots now. Once it is up, confirm within {}: log in, and run {}. Else everything goes back, \
+            "Trial: the node reboots now. Once it is up, log in and confirm within {}: `{}`. Else everything goes back, \
              with one more reboot.",
             trial.window_words(),
             mco_rescue("confirm")

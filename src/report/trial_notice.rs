@@ -92,8 +92,8 @@ pub fn announce_stuck(at: u64, reason: &str) -> String {
 pub fn announce_half_way(config: &str) -> String {
     wrap(
         &format!(
-            "mco-rescue: the run for {} is HALF-WAY: some files of this node are new, others are old. Next: `{}`, which finishes \
-             or undoes it",
+            "mco-rescue: the run for {} is HALF-WAY: some files of this node are new, others are old. The next command \
+             finishes or undoes it. Next: {}",
             one_line(config),
             mco_rescue("recover")
         ),

@@ -213,8 +213,9 @@ fn of_config(name: &str, kept: &KnownSources<'_>) -> Option<String> {
             false => format!("has only {}", cached.join(", ")),
         };
         format!(
-            ", and the cache {has}. If the API answers: oc get mc {name} -o yaml > {name}.yaml; else from the \
-             pool's server: mco-rescue fetch"
+            ", and the cache {has}. Next: oc get mc {name} -o yaml > {name}.yaml # if the API answers, or {fetch} # from the \
+             pool's server",
+            fetch = mco_rescue("fetch")
         )
     })
 }

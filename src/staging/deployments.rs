@@ -271,10 +271,10 @@ pub fn finalize_staged(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let all = read_deployments(root, runner).map_err(said)?;
     match all.staged() {
         Some(_) => {
-            bail!("the staged deployment was not finalized. Look: journalctl -b -u {FINALIZE}")
+            bail!("the staged deployment was not finalized. Next: journalctl -b -u {FINALIZE}")
         }
         None if all.next_boot().is_some_and(|next| next.booted) => {
-            bail!("the staged deployment is gone. Look: journalctl -b -u {FINALIZE}")
+            bail!("the staged deployment is gone. Next: journalctl -b -u {FINALIZE}")
         }
         None => Ok(()),
     }

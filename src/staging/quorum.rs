@@ -30,7 +30,7 @@ pub fn allow_stopping(root: &Root, ignored: bool) -> Result<()> {
 pub fn allow_reboot(root: &Root, ignored: bool) -> Result<()> {
     match plan::judge_quorum(&read_etcd(root)?) {
         Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
-            "not rebooting: {why}. What is staged stays. Next: {}, as soon as they are",
+            "not rebooting: {why}. What is staged stays; reboot as soon as they are. Next: {}",
             reboot()
         )),
         _ => Ok(()),

@@ -18,7 +18,7 @@ use crate::command::rpm_ostree::status::Deployment;
 use crate::command::{CommandLine, CommandRunner, bootc};
 use crate::error::RunError;
 use crate::images::storage;
-use crate::invocation::mco_rescue;
+use crate::invocation::{again, mco_rescue};
 use crate::kargs::{Kargs, KargsChange};
 use crate::node::boot::BootIdentity;
 use crate::node::requests::AskedFor;
@@ -125,10 +125,7 @@ impl Staging<'_> {
                 signals::answer(SignalAnswer::SeeStatus);
                 return self.is_staged();
             }
-            (Ok(()), Err(error)) => (
-                format!("{error:#}"),
-                "see to it, then run this again".into(),
-            ),
+            (Ok(()), Err(error)) => (format!("{error:#}"), again()),
             (Err(failed), _) => failed,
         };
         let error = self.drop_staged(&failed.0, &failed.1);
@@ -149,7 +146,7 @@ impl Staging<'_> {
     ) -> Result<(), (String, String)> {
         for step in &self.plan.steps {
             if let Some(signal) = signals.waiting() {
-                return Err((format!("ended by {signal}"), "run this again".to_owned()));
+                return Err((format!("ended by {signal}"), again()));
             }
             self.take_step(step, facts, lease, signals)
                 .map_err(|cause| (format!("{}: {cause}", step_gerund(step)), cause.next_step()))?;
@@ -514,7 +511,7 @@ impl Staging<'_> {
             None => Ok(()),
             Some(wrong) => Err((
                 format!("kernel arguments: {wrong}"),
-                "look at it: rpm-ostree kargs".to_owned(),
+                "rpm-ostree kargs".to_owned(),
             )),
         }
     }

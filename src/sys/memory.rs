@@ -10,6 +10,7 @@ use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, setrlimit};
 
 use crate::error::ExitCode;
+use crate::invocation::kept;
 
 /// From here on a crash leaves no core dump, of this process or of a program that it starts.
 ///
@@ -101,24 +102,26 @@ fn there(memory: *mut u8) -> *mut u8 {
     memory
 }
 
-const UNCHANGED: &str = "error: no memory is left for this program, or its limit is too low (ulimit -v). Free some, \
-                         then run again; mco-rescue status says how the node stands\n";
-const CHANGING: &str = "error: no memory is left for this program, and the run is half-way. Free some. \
-                        Next: mco-rescue recover\n";
+const UNCHANGED: &str = "error: no memory is left for this program, or its limit is too low (ulimit -v). Free some.\n\
+                         Next: ";
+const CHANGING: &str = "error: no memory is left for this program, and the run is half-way. Free some.\n\
+                        Next: ";
 
 const UNVERIFIED: &str = "warn: the config is applied, but no memory is left to verify it, or the limit is too low \
-                          (ulimit -v). Free some. Next: mco-rescue verify\n";
+                          (ulimit -v). Free some.\nNext: ";
 
 /// Without memory nothing can be tidied up: `recover` does that from what is on disk.
 fn end() -> ! {
-    let (text, code) = match STAGE.load(Ordering::Relaxed) {
-        CHANGING_STAGE => (CHANGING, ExitCode::Incomplete),
-        CHANGED_STAGE => (UNVERIFIED, ExitCode::Done),
-        _ => (UNCHANGED, ExitCode::Error),
+    let (text, next, code) = match STAGE.load(Ordering::Relaxed) {
+        CHANGING_STAGE => (CHANGING, "recover", ExitCode::Incomplete),
+        CHANGED_STAGE => (UNVERIFIED, "verify", ExitCode::Done),
+        _ => (UNCHANGED, "status", ExitCode::Error),
     };
-    // SAFETY: the text is static, and both calls need no memory.
+    // SAFETY: the texts live as long as the process, and the calls need no memory.
     unsafe {
-        libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        for text in [text, kept(next), "\n"] {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        }
         libc::_exit(code as libc::c_int)
     }
 }

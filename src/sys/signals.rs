@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use crate::invocation::kept;
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 
@@ -65,11 +66,11 @@ pub enum SignalAnswer {
 
 const ANSWERS: [&str; 7] = [
     "stopped; nothing was changed",
-    "stopped. Next: mco-rescue status",
+    "stopped.\nNext: ",
     "stopping; what was staged is removed, and nothing is changed",
     "the files are changing: the run goes to its end first",
     "stopping rpm-ostree, and dropping what it has staged; this can take minutes",
-    "the trial goes on without this command. Next: mco-rescue status",
+    "the trial goes on without this command.\nNext: ",
     "",
 ];
 
@@ -93,12 +94,20 @@ fn answer_now() -> &'static str {
     ANSWERS.get(index).copied().unwrap_or_default()
 }
 
-/// The signal that is held back while something must not be left half done, with its answer.
-pub fn held_back() -> Option<(Signal, &'static str)> {
+/// Returns the command that ends an answer, or nothing.
+fn next_of(answer: &str) -> &'static str {
+    match answer.ends_with("Next: ") {
+        true => kept("status"),
+        false => "",
+    }
+}
+
+/// The signal that is held back while something must not be left half done, with the two parts of its answer.
+pub fn held_back() -> Option<(Signal, [&'static str; 2])> {
     let signal = waiting()?;
     Some(answer_now())
         .filter(|answer| !answer.is_empty())
-        .map(|answer| (signal, answer))
+        .map(|answer| (signal, [answer, next_of(answer)]))
 }
 
 /// From here on Ctrl-C and SIGTERM are answered with a line before they end the program, unless they are ignored.
@@ -137,6 +146,7 @@ extern "C" fn end_with_answer(signal: libc::c_int) {
     }
     if !answer.is_empty() {
         say(answer);
+        say(next_of(answer));
         say("\n");
     }
     // SAFETY: both are safe in a handler. It is blocked until the handler ends.

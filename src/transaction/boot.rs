@@ -8,6 +8,7 @@ use nix::sys::stat::fstat;
 
 use super::disk;
 use super::journal::Journal;
+use crate::invocation::node_path;
 use crate::paths;
 use crate::reason::Reason;
 use crate::root::{Root, RootPath};
@@ -34,7 +35,8 @@ pub(super) fn settle_boot(root: &Root, journal: &Journal) {
     if let Err(reason) = settled {
         log::warn!(
             "/boot is flushed, but not frozen and thawed: {reason}. A boot loader that cannot replay the journal of XFS sees the \
-             changes only after the next unmount. Next: fsfreeze --freeze /boot; fsfreeze --unfreeze /boot"
+             changes only after the next unmount. Next: fsfreeze --freeze {boot}, then fsfreeze --unfreeze {boot}",
+            boot = node_path(paths::BOOT)
         );
     }
 }

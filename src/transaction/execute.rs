@@ -24,8 +24,8 @@ pub enum StepError {
     Root(#[from] RootError),
     /// A staged object cannot be read.
     #[error(
-        "reading what is staged for {0}: {1}. Nothing was changed. Next: {recover}; where it stays so: \
-         {leave}", recover = mco_rescue("recover"), leave = mco_rescue(&format!("recover --leave {}", .0))
+        "reading what is staged for {0}: {1}. Nothing was changed. Next: {recover}, or {leave} # \
+         where it stays so", recover = mco_rescue("recover"), leave = mco_rescue(&format!("recover --leave {}", .0))
     )]
     Staged(RootPath, Reason),
     /// The path has neither its old nor its new object.

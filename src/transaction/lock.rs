@@ -17,6 +17,7 @@ use sysinfo::{Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System, Updat
 
 use super::disk;
 use super::state::{StateError, make_path_noting};
+use crate::invocation::again;
 use crate::node::{Host, Labels};
 use crate::paths;
 use crate::reason::Reason;
@@ -120,7 +121,7 @@ impl Drop for Lock {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds the lock.
-    #[error("another run holds the lock on this root: {0}. Wait for it to end, then try again")]
+    #[error("another run holds the lock on this root: {0}. Wait for it to end. Next: {again}", again = again())]
     Held(String),
     /// The state directory cannot be made.
     #[error("{0}")]

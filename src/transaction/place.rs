@@ -15,7 +15,7 @@ use super::disk;
 use super::journal::VERSION;
 use super::lock::{Lock, LockError};
 use super::state::{StateDirectory, StateError};
-use crate::invocation::mco_rescue;
+use crate::invocation::{again, mco_rescue};
 use crate::node::{Host, Labels};
 use crate::object::{Kind, Object};
 use crate::paths;
@@ -27,15 +27,15 @@ use crate::root::{Place, RealPath, Root, RootError, RootPath};
 pub enum PlaceError {
     /// A path could not be put in place.
     #[error(
-        "putting {0} in place: {1}. What was put before it is whole. See to the cause, then run it again"
+        "putting {0} in place: {1}. What was put before it is whole. See to the cause first. Next: {again}", again = again()
     )]
     Put(RootPath, Reason),
     /// A path could not be removed.
-    #[error("removing {0}: {1}. See to the cause, then run `{remove}` again", remove = mco_rescue("install --remove"))]
+    #[error("removing {0}: {1}. See to the cause first. Next: {remove}", remove = mco_rescue("install --remove"))]
     Remove(RootPath, Reason),
     /// A link in the way of a directory that leads to nothing that can be made.
     #[error(
-        "{0} is a link to {1}, and nothing can be made there. Make that directory, or mount what holds it, then run it again"
+        "{0} is a link to {1}, and nothing can be made there. Make that directory, or mount what holds it. Next: {again}", again = again()
     )]
     Link(RootPath, String),
     /// The lock is not held for writing.

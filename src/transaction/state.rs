@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::disk;
 use super::journal::{Journal, MARKER_TEXT, VERSION};
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, node_path};
 use crate::node::Labels;
 use crate::object::Kind;
 use crate::paths;
@@ -324,11 +324,14 @@ fn way_out(file: &str) -> String {
     }
     if file.starts_with("history/") {
         return format!(
-            "Without it that run cannot be taken back. Next: rm -r /{}/{file}; the runs before it can be taken back then",
-            paths::STATE
+            "Without it that run cannot be taken back; the runs before it can be, once it is away. Next: rm -r {}",
+            node_path(&format!("{}/{file}", paths::STATE))
         );
     }
-    format!("Next: rm /{}/{file}", paths::STATE)
+    format!(
+        "Next: rm {}",
+        node_path(&format!("{}/{file}", paths::STATE))
+    )
 }
 
 fn is_empty_var(root: &Root) -> bool {

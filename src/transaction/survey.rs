@@ -155,21 +155,21 @@ fn fmt_lost(
         return write!(
             f,
             "the interrupted run cannot be undone: the staged objects from before are damaged or missing for {}. Nothing \
-             was changed. All else can be undone: {}. Or the run can be finished. Next: {}",
+             was changed. The run can be finished, or all else undone. Next: {}, or {}",
             join_paths(back),
-            recover_command(Direction::Back, leave, back),
-            recover_command(Direction::Forward, leave, &[])
+            recover_command(Direction::Forward, leave, &[]),
+            recover_command(Direction::Back, leave, back)
         );
     }
     write!(
         f,
         "the interrupted run can be neither finished nor undone: staged objects are damaged or missing, the new ones for \
-         {}, those from before for {}. Nothing was changed. It can be undone but for the latter: {}. Or it can be \
-         finished but for the former. Next: {}",
+         {}, those from before for {}. Nothing was changed. It can be finished but for the former, or undone but for the \
+         latter. Next: {}, or {}",
         join_paths(forward),
         join_paths(back),
-        recover_command(Direction::Back, leave, back),
-        recover_command(Direction::Forward, leave, forward)
+        recover_command(Direction::Forward, leave, forward),
+        recover_command(Direction::Back, leave, back)
     )
 }
 

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::{Trial, TrialResult, VERSION};
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, node_path};
 use crate::paths;
 use crate::root::{Root, RootPath};
 use crate::sealed;
@@ -15,8 +15,9 @@ use crate::transaction::{StateDirectoryError, open_store, store_value};
 pub enum TrialFileError {
     /// The file is damaged, or of another version.
     #[error(
-        "/{file}: {why}. It is left as it is, and no change goes back by it. Next: mv /{file} /{file}.damaged; then take the \
-         last run back, if it is not to stay: {back}",
+        "/{file}: {why}. It is left as it is, and no change goes back by it. Move it away, and take the \
+         last run back if it is not to stay. Next: mv {place} {place}.damaged, then {back}",
+        place = node_path(file),
         back = mco_rescue("rollback")
     )]
     Damaged {

@@ -22,7 +22,7 @@ use mco_rescue::doctor::checks::CHECKS;
 use serde_json::{Value, json};
 
 /// Troubles, by check.
-const SICK: &[&[Sick]] = &[
+pub(super) const SICK: &[&[Sick]] = &[
     fp_02::SICK,
     fp_03::SICK,
     fp_04::SICK,

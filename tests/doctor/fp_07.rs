@@ -7,6 +7,7 @@ use super::worker::{Branch, Row, all_met, healthy, is_well, on_a_node, sick, wel
 use super::{FINE, Sick, WARNING, doctor, doctor_on, doctor_with, finding, unseen};
 use crate::support::TestRoot;
 use crate::support::ostree_node::NEXT;
+use serde_json::json;
 
 pub(super) const SICK: &[Sick] = &[Sick {
     id: "FP-07",
@@ -92,6 +93,33 @@ fn a_kernel_that_would_not_fit_on_boot_is_found() {
 }
 
 #[test]
+fn a_foreign_file_that_fills_boot_is_named_with_what_moves_it_away() {
+    let root = healthy();
+    kernels(&root, &[HUGE]);
+    fs::write(root.path("boot/dump.img"), vec![1; 3 << 20]).unwrap();
+    fs::create_dir(root.path("boot/copies")).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(root.path("boot/copies").join(name), vec![1; 1 << 19]).unwrap();
+    }
+    let report = doctor(&root);
+    let found = finding(&report, "FP-07");
+    let place = root.dir().display();
+    for said in [
+        json!({"place": "/boot/dump.img", "said": "3 MiB, of no deployment"}),
+        json!({"place": "/boot/copies", "said": "2 MiB in its own files, of no deployment"}),
+    ] {
+        let facts = found["evidence"].as_array().unwrap();
+        assert!(facts.contains(&said), "{found:#}");
+    }
+    let wanted = json!([
+        format!("ostree admin status --sysroot={place}"),
+        format!("ls -lh {place}/boot/dump.img"),
+        format!("mv {place}/boot/dump.img {place}/var/"),
+    ]);
+    assert_eq!(found["next"], wanted);
+}
+
+#[test]
 fn a_boot_that_is_not_mounted_is_told_with_the_command_that_mounts_it() {
     let root = healthy();
     assert!(unseen(&doctor(&root), "FP-07").contains("there is no /boot"));
@@ -99,7 +127,7 @@ fn a_boot_that_is_not_mounted_is_told_with_the_command_that_mounts_it() {
     let text = unseen(&doctor(&root), "FP-07");
     let place = root.dir().display();
     let command = format!(
-        "mount -o ro /dev/disk/by-label/boot {place}/boot, then mco-rescue doctor --root {place} again"
+        "`mount -o ro /dev/disk/by-label/boot {place}/boot`, then `mco-rescue doctor --root {place}`"
     );
     assert!(text.contains(&command), "{text}");
     fs::remove_dir(root.path("usr/etc")).unwrap();
@@ -119,7 +147,8 @@ fn a_kernel_that_a_shutdown_cannot_write_is_critical_once_its_os_is_staged() {
             severity,
             what: "/boot lacks ",
             seen,
-            next: &["rpm-ostree cleanup -r", "mco-rescue rollback --forget"],
+            // There is no second deployment, so a clean-up frees nothing.
+            next: &["du -xah /boot | sort -h | tail"],
         };
         lacks(
             "warning",

@@ -14,7 +14,7 @@ pub(super) const SICK: &[Sick] = &[
         id: "FP-09",
         code: CRITICAL,
         what: "the kubelet's client certificate has expired",
-        next: "oc get csr -o name | xargs oc adm certificate approve",
+        next: "oc get csr --field-selector spec.signerName=kubernetes.io/kube-apiserver-client-kubelet",
         sicken: |root| {
             root.write(CLIENT, &by_years("system:node:worker-0", 2020, 2021));
         },
@@ -47,8 +47,10 @@ const CERTIFICATES: [Row; 8] = [
                 "two new certificates are approved",
             ],
             next: &[
-                "oc get csr -o name | xargs oc adm certificate approve # once the node has booted",
-                "oc get csr -o name | xargs oc adm certificate approve # again, a minute later",
+                "oc get csr --field-selector spec.signerName=kubernetes.io/kube-apiserver-client-kubelet # once the node",
+                "oc get csr NAME -o jsonpath='{.spec.request}' | base64 -d | openssl req -noout -subject",
+                "oc adm certificate approve NAME",
+                "oc get csr --field-selector spec.signerName=kubernetes.io/kubelet-serving # a minute later",
             ],
         },
     ),
@@ -65,7 +67,12 @@ const CERTIFICATES: [Row; 8] = [
                 "kubeconfig is missing: copy it from another node",
                 "less than a day after the end",
             ],
-            next: &["oc get csr", "oc get csr"],
+            next: &[
+                "oc get csr --field-selector",
+                "oc get csr NAME",
+                "oc adm certificate approve NAME",
+                "oc get csr --field-selector",
+            ],
         },
     ),
     sick(
@@ -79,7 +86,11 @@ const CERTIFICATES: [Row; 8] = [
                 "1 day after the end",
                 "oc logs, exec and debug fail",
             ],
-            next: &["oc get csr -o name | xargs oc adm certificate approve"],
+            next: &[
+                "oc get csr --field-selector spec.signerName=kubernetes.io/kubelet-serving",
+                "oc get csr NAME -o jsonpath",
+                "oc adm certificate approve NAME",
+            ],
         },
     ),
     // Each one of them counts.

@@ -139,7 +139,14 @@ fn a_var_of_its_own_is_judged_beside_the_disk_of_the_os() {
         root.write("var/fill", &"x".repeat(62 << 20));
         says(
             &found(&doctor(&root), "FP-16", "critical"),
-            &["the disk is full", "\"/var\"", "of 64 MiB are free"],
+            &[
+                "the disk is full",
+                "\"/var\"",
+                "of 64 MiB are free",
+                "/var/fill",
+                "62 MiB, in /var",
+                &format!("ls -lh {}", var.join("fill").display()),
+            ],
         );
     });
 }

@@ -49,7 +49,7 @@ fn labels_that_the_policy_does_not_give_are_told_with_the_command() {
         &text,
         &[
             "tmp_t, should be etc_t",
-            ".autorelabel",
+            "on the node itself, after it booted: restorecon -RFv /etc/of-config.conf",
             "not be allowed to read",
         ],
     );

@@ -66,7 +66,11 @@ fn keys_that_are_gone_are_missed_only_where_the_config_gives_some() {
     root.remove("home/core/.ssh/authorized_keys.d/ignition");
     says(
         &found(&doctor(&root), "FP-33", "critical"),
-        &["gives 1 key to core", "mco-rescue apply"],
+        &[
+            "gives 1 key to core",
+            "mco-rescue apply",
+            "mco-rescue apply --key FILE --root ",
+        ],
     );
     root.run(&["apply", "--yes"]).ok();
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());

@@ -61,13 +61,14 @@ mod recipients;
 mod sabotage;
 mod small;
 mod until;
+mod watched;
 mod worker;
 
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use crate::support::ostree_node::OstreeNode;
-use crate::support::{RECORD, Run, TestRoot};
+use crate::support::{RECORD, Run, TestRoot, commands};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::Value;
 
@@ -143,7 +144,9 @@ fn doctor_exits(node: &OstreeNode, code: i32) -> Value {
 fn doctor_with(root: &TestRoot, args: &[&str]) -> Run {
     let mut command = root.command(&["doctor"]);
     command.args(args).env("TERM", "dumb").stdin(Stdio::null());
-    Run::of(command.output().unwrap())
+    let output = command.output().unwrap();
+    commands::check(&output, root.dir().to_str().unwrap());
+    Run::of(output)
 }
 
 /// One thing that is wrong.

@@ -1087,7 +1087,10 @@ fn an_initramfs_archive_has_the_program_its_units_and_the_configs_of_the_caller(
         &["install", "--initramfs", image, "--config", config.path()],
     );
     let said = said.ok().out();
-    assert!(said.contains(NAME) && said.contains("Next: "), "{said}");
+    assert!(
+        said.contains(NAME) && said.contains("Load it after"),
+        "{said}"
+    );
     assert_eq!(root.everything(), before);
     assert_eq!(
         fs::metadata(image).unwrap().permissions().mode() & 0o7777,

@@ -163,6 +163,12 @@ fn a_dry_run_of_apply_is_plan() {
     for option in ["--dry-run", "-n", "--check"] {
         let run = root.run(&["apply", option, "--yes", config.path()]).ok();
         assert_eq!(run.out(), plan, "{option}");
+        let next = format!(
+            "\nNext: mco-rescue --root {} apply {}\n",
+            root.dir().display(),
+            config.path()
+        );
+        assert!(plan.ends_with(&next), "{plan}");
         assert!(root.everything() == before, "{option} changed the node");
     }
 }
@@ -305,7 +311,8 @@ fn the_list_names_each_run_its_time_and_where_it_leads_back_to() {
     );
     assert!(text.contains("back to rendered-worker-1"), "{text}");
     assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
+        text.lines()
+            .all(|line| line.chars().count() <= 80 || line.contains(": mco-rescue ")),
         "{text}"
     );
     assert!(root.everything() == before, "a list changes nothing");

@@ -1,6 +1,7 @@
 //! A node's root in a scratch directory, the program run on it, and what the tree looks like.
 
 pub mod ansible;
+pub mod commands;
 #[allow(dead_code, reason = "each kind of test uses a part")]
 pub mod control_plane;
 pub mod dns;
@@ -187,9 +188,14 @@ impl TestRoot {
         Config(file)
     }
 
-    /// Runs `mco-rescue --root ROOT ARGS…` without standard input.
+    /// Runs `mco-rescue --root ROOT ARGS…` without standard input. A command that `doctor` prints and that does not work is an
+    /// error of every test; those of the others are collected on demand ([`commands`]).
     pub fn run(&self, args: &[&str]) -> Run {
-        Run::of(self.command(args).stdin(Stdio::null()).output().unwrap())
+        let output = self.command(args).stdin(Stdio::null()).output().unwrap();
+        if args.contains(&"doctor") || std::env::var_os("MCO_RESCUE_COMMANDS").is_some() {
+            commands::check(&output, self.dir.path().to_str().unwrap());
+        }
+        Run::of(output)
     }
 
     /// The same, not started yet.
@@ -293,6 +299,10 @@ impl Run {
     pub fn of(output: Output) -> Self {
         documents::check(&output.stdout);
         Self(output)
+    }
+
+    pub fn output(&self) -> &Output {
+        &self.0
     }
 
     pub fn code(&self) -> i32 {

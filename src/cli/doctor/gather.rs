@@ -26,7 +26,7 @@ use crate::images::ImageName;
 use crate::images::pull::{Trace, TraceError};
 use crate::node::clock::{self, Clock, Heard, Moment as Passed};
 use crate::node::neighbours::has_fencing;
-use crate::node::space::Space;
+use crate::node::space::{Largest, Space, find_largest};
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{
@@ -318,7 +318,16 @@ fn disks(root: &Root) -> Result<Vec<Disk>> {
                 place,
                 of_the_os,
                 space,
+                largest: Look::Seen(Largest::default()),
             });
+        }
+    }
+    let var = RootPath::fixed("var");
+    let device = Space::of(root, &var)?.map(|space| space.device);
+    for disk in &mut all {
+        // A search through a disk that has room would only take time.
+        if Some(disk.space.device) == device && disk.space.is_low() {
+            disk.largest = find_largest(root, &var, &["var/lib/containers/storage"]).into();
         }
     }
     match all.is_empty() {
@@ -368,6 +377,12 @@ fn boot(root: &Root, system: &System) -> Result<BootEvidence> {
         room: facts.and_then(|facts| facts.boot).map(|(_, room)| room),
         entries: bootloader::read(root)?,
         kernels: bootloader::kernels(root)?,
+        largest: find_largest(
+            root,
+            &RootPath::fixed(paths::BOOT),
+            &[paths::BOOT_OSTREE, "boot/efi", "boot/grub2"],
+        )
+        .into(),
     })
 }
 

@@ -163,7 +163,7 @@ fn against(root: &Root, plan: &Plan, system: bool, reboots: bool) -> Result<Vec<
             if root.exists(&RootPath::fixed(path))? {
                 all.push(format!(
                     "{unit} takes the operating system back by itself, and two such programs would work against each \
-                     other. Stop it first: systemctl disable --now {unit}; or leave --try out"
+                     other. Leave --try out, or stop it first. Next: systemctl disable --now {unit}"
                 ));
             }
         }

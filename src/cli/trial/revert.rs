@@ -16,6 +16,7 @@ use crate::command::job::{self, Job};
 use crate::command::network_manager::{self, RolledBack};
 use crate::command::{motd, systemctl, wall};
 use crate::grub::CounterState;
+use crate::invocation::mco_rescue;
 use crate::node::Host;
 use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
@@ -296,7 +297,10 @@ fn wait_for_completion(root: &Root, trial: &Trial) -> Result<()> {
     let is_due = state::read_awaited(root)?
         .is_some_and(|awaited| awaited.failed.is_none() && !awaited.boot.is_same(&trial.boot));
     if is_due && milliseconds_since_boot() < COMPLETES {
-        bail!("mco-rescue complete brings the files back first");
+        bail!(
+            "the files come back first. Next: {}",
+            mco_rescue("complete")
+        );
     }
     Ok(())
 }

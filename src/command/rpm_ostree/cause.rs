@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::command::{CommandError, CommandOutput};
-use crate::invocation::mco_rescue;
+use crate::invocation::{again, mco_rescue};
 
 /// A failed command of rpm-ostree or ostree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,11 +135,9 @@ impl FullDisk {
     /// The next step that makes room there.
     fn next_step(self) -> &'static str {
         match self {
-            Self::Boot => {
-                "make room: rpm-ostree cleanup -r drops the rollback deployment and its kernel; then run this again"
-            }
+            Self::Boot => "rpm-ostree cleanup -r # drops the rollback deployment and its kernel",
             Self::Sysroot => {
-                "make room: rpm-ostree cleanup -b -p -m, podman image prune, journalctl --vacuum-size=100M; then run this again"
+                "rpm-ostree cleanup -b -p -m, then podman image prune, then journalctl --vacuum-size=100M"
             }
             Self::VarTmp => {
                 "unpack the archive on a medium and give it as oci:PATH, which needs no room below /var/tmp"
@@ -220,7 +218,7 @@ impl RpmOstreeError {
 
     /// The sentence with the next step.
     pub fn to_line(&self) -> String {
-        format!("{self}. {}", self.next_step())
+        format!("{self}. Next: {}", self.next_step())
     }
 
     /// The table of causes: the name for programs, the sentence, and the next step.
@@ -239,32 +237,32 @@ impl RpmOstreeError {
                     labelled(", begun by ", initiator.as_ref()),
                     labelled(", since ", since.as_ref())
                 ),
-                "wait for it, or end it: rpm-ostree cancel; then run this again".into(),
+                then_again("rpm-ostree cancel # or wait for it"),
             ),
             Self::Cancelled => (
                 "cancelled",
                 "the transaction was cancelled".into(),
-                "run this again, and let no other program cancel it".into(),
+                format!("{} # and let no other program cancel it", again()),
             ),
             Self::DaemonDied => (
                 "daemon-died",
                 "rpm-ostreed ended during the transaction".into(),
-                DAEMON.into(),
+                then_again(DAEMON),
             ),
             Self::DaemonDown(words) => (
                 "daemon-down",
                 format!("rpm-ostreed does not start: {words}"),
-                DAEMON.into(),
+                then_again(DAEMON),
             ),
             Self::ClientKilled => (
                 "client-killed",
                 "the program was ended by a signal".into(),
-                GOES_ON.into(),
+                then_again(GOES_ON),
             ),
             Self::NoAnswer { program, seconds } => (
                 "no-answer",
                 format!("{program} gave no answer within {seconds} s"),
-                GOES_ON.into(),
+                then_again(GOES_ON),
             ),
             Self::NotInstalled(program) => (
                 "not-installed",
@@ -274,53 +272,52 @@ impl RpmOstreeError {
             Self::LockHeld => (
                 "lock-held",
                 "another process holds the lock of the sysroot".into(),
-                "find the process that holds it: fuser -v /ostree/lock; then run this again".into(),
+                then_again("fuser -v /ostree/lock # shows the process that holds it"),
             ),
             Self::SameReference(reference) => (
                 "same-reference",
                 format!("{reference} is booted or staged already"),
-                "compare the digest in rpm-ostree status: nothing is to be done, or rpm-ostree upgrade takes the new \
-                 content"
+                "rpm-ostree status # with this digest nothing is to be done, or rpm-ostree upgrade # takes the new content"
                     .into(),
             ),
             Self::NoRollback => (
                 "no-rollback",
                 "there is no deployment to go back to".into(),
                 format!(
-                    "there is only this deployment; deploy the wanted image: {}",
+                    "{} # deploys the wanted image",
                     mco_rescue("pivot IMAGE")
                 ),
             ),
             Self::StagedInTheWay => (
                 "staged-in-the-way",
                 "a staged deployment is in the way".into(),
-                "drop it: rpm-ostree cleanup -p; then run this again".into(),
+                then_again("rpm-ostree cleanup -p"),
             ),
             Self::FinalizationLocked => (
                 "finalization-locked",
                 "the staged deployment is locked".into(),
-                "finish it: rpm-ostree finalize-deployment CHECKSUM, or drop it: rpm-ostree cleanup -p".into(),
+                "rpm-ostree finalize-deployment CHECKSUM # finishes it, or rpm-ostree cleanup -p # drops it".into(),
             ),
             Self::OtherStaged(wanted, found) => (
                 "other-staged",
                 format!("{found} is staged, and not {wanted}"),
-                "read rpm-ostree status again: another deployment was staged meanwhile".into(),
+                "rpm-ostree status # another deployment was staged meanwhile".into(),
             ),
             Self::NoArgument(words) => (
                 "no-argument",
                 format!("changing kernel arguments: {words}"),
-                "read them again: rpm-ostree kargs".into(),
+                "rpm-ostree kargs # shows those that are there".into(),
             ),
-            Self::NotRoot => ("not-root", "only root may do that".into(), "run this as root".into()),
+            Self::NotRoot => ("not-root", "only root may do that".into(), format!("{} # as root", again())),
             Self::Driver(name, unit) => (
                 "driver",
                 format!("updates are driven by {name} ({unit})"),
-                format!("stop it: systemctl stop {unit}; then run this again"),
+                then_again(&format!("systemctl stop {unit}")),
             ),
             Self::Usage(words) => (
                 "usage",
                 format!("this rpm-ostree does not understand its arguments: {words}"),
-                "look at rpm-ostree --version: it is older or newer than what mco-rescue knows".into(),
+                "rpm-ostree --version # it is older or newer than what mco-rescue knows".into(),
             ),
             Self::UnknownScheme(reference) => (
                 "unknown-scheme",
@@ -335,7 +332,7 @@ impl RpmOstreeError {
             Self::AmbiguousRef(name) => (
                 "ambiguous-ref",
                 format!("the ref {name} has several meanings"),
-                format!("look at it: ostree refs --list | grep {name}"),
+                format!("ostree refs --list | grep {name}"),
             ),
             Self::NotBootable => (
                 "not-bootable",
@@ -359,7 +356,10 @@ impl RpmOstreeError {
                     place.mount_path(),
                     labelled(": ", Some(detail).filter(|detail| !detail.is_empty()))
                 ),
-                place.next_step().into(),
+                match place {
+                    FullDisk::VarTmp => place.next_step().into(),
+                    _ => then_again(place.next_step()),
+                },
             ),
             Self::NotFound(what) => (
                 "not-found",
@@ -376,9 +376,7 @@ impl RpmOstreeError {
             Self::NoCredentials(path) => (
                 "no-credentials",
                 format!("the user that fetches images looks for credentials in {path}, which it may not read"),
-                "give it a file of credentials, the pull secret or an empty one: echo '{\"auths\": {}}' \
-                 >/etc/ostree/auth.json; then run this again"
-                    .into(),
+                then_again("echo '{\"auths\": {}}' >/etc/ostree/auth.json # or the pull secret"),
             ),
             Self::MissingBlob(path) => (
                 "missing-blob",
@@ -393,9 +391,7 @@ impl RpmOstreeError {
             Self::Corrupt(words) => (
                 "corrupt",
                 format!("the image is damaged: {words}"),
-                "run this again; if it comes again, the medium, mirror or registry has it so: copy the image there \
-                 again, skopeo copy --all --preserve-digests docker://IMAGE oci:PATH"
-                    .into(),
+                format!("{}, or {COPY_AGAIN} if the medium, mirror or registry has it so", again()),
             ),
             Self::Unreachable(words) => (
                 "unreachable",
@@ -430,8 +426,8 @@ impl RpmOstreeError {
             Self::Immutable(path) => (
                 "immutable",
                 format!("{path} may not be changed"),
-                "find the flag: lsattr -R /ostree/deploy; then chattr -i on it, but not on the directory of a \
-                 deployment itself, which has it by design"
+                "lsattr -R /ostree/deploy, then chattr -i FILE # but not the directory of a deployment itself, which has it \
+                 by design"
                     .into(),
             ),
             Self::FinalizeFailed(inner) => (
@@ -442,18 +438,23 @@ impl RpmOstreeError {
             Self::Unknown(words) => (
                 "unknown",
                 words.clone(),
-                "read rpm-ostree status and journalctl -u rpm-ostreed".into(),
+                "rpm-ostree status, then journalctl -u rpm-ostreed".into(),
             ),
         }
     }
 }
 
+/// Returns commands with this run behind them.
+fn then_again(commands: &str) -> String {
+    format!("{commands}, then {}", again())
+}
+
 /// Next steps of several causes.
-const DAEMON: &str = "look at it: systemctl status dbus.socket rpm-ostreed; then run this again";
-const GOES_ON: &str = "the daemon may go on and stage its result: rpm-ostree cancel, wait until rpm-ostree status says idle, then run this again";
+const DAEMON: &str = "systemctl status dbus.socket rpm-ostreed";
+const GOES_ON: &str = "rpm-ostree cancel # the daemon may go on and stage its result, then rpm-ostree status # until it says idle";
 const REFERENCE: &str =
     "give an image as NAME@sha256:DIGEST, or a medium as oci:PATH or oci-archive:PATH";
-const COPY_AGAIN: &str = "copy the image to the medium again: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH";
+const COPY_AGAIN: &str = "skopeo copy --all --preserve-digests docker://IMAGE oci:PATH # copies the image to the medium again";
 const MIRROR: &str = "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
      name, and say --from-storage";
 

@@ -242,7 +242,7 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
     }
     if right.is_none() {
         finding = finding.next(
-            "Find the right one with lsblk -o NAME,LABEL,UUID,MOUNTPOINTS, and name it: rpm-ostree kargs \
+            "Name the one that lsblk -o NAME,LABEL,UUID,MOUNTPOINTS shows to be right: rpm-ostree kargs \
              --append=boot=UUID=THE-RIGHT-ONE",
         );
     }

@@ -49,7 +49,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             )
             .seen(&image, problem)
             .next(format!(
-                "lsinitrd /{image} | grep -F .ko, in a container of the image"
+                "lsinitrd /{image} | grep -F .ko # in a container of the image"
             )),
         );
     }
@@ -174,7 +174,7 @@ impl Place<'_> {
         let finding = finding.seen(format!("{}/driver", level.path), &level.module);
         let look = format!("modprobe -S {} -R '{}'", self.version(), level.modalias);
         self.ended(finding).next(format!(
-            "{look}, in a container of the image, names its modules."
+            "{look} # names its modules, in a container of the image"
         ))
     }
 

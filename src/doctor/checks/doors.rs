@@ -3,6 +3,7 @@
 use crate::crossing::{self, CrossingFinding, CrossingSeverity};
 use crate::doctor::crossing::{CrossingEvidence, CrossingMoment};
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorEvidence, DoctorFinding, Fact, WHAT};
+use crate::invocation::Command;
 
 /// A check of `doctor`, and the checks of `preflight` that judge it.
 struct Door {
@@ -92,21 +93,25 @@ fn as_finding(
     made
 }
 
+/// Where the paths of a node begin that are others on a mounted disk.
+const OF_THE_NODE: [&str; 5] = ["/boot/", "/etc/", "/sysroot/", "/usr/", "/var/"];
+
 /// Returns a command for the root that was judged: the paths of a node are others on a mounted disk. What only the
 /// running node can do stays as it is.
 fn at_root(evidence: &DoctorEvidence, command: &str) -> String {
-    let of_the_node = ["nmcli ", "In the cluster"];
-    if evidence.live || of_the_node.iter().any(|one| command.starts_with(one)) {
-        return command.to_owned();
+    let line = Command::new(command).spelled(true);
+    let is_of_the_node = Command::new(&*line).is_of_the_machine();
+    if evidence.live || is_of_the_node || command.starts_with("In the cluster") {
+        return line;
     }
     let place = |word: &str| match word.trim_end_matches([',', ';', '.']) {
-        path if path.starts_with("/etc/") => {
+        path if OF_THE_NODE.iter().any(|one| path.starts_with(one)) => {
             let end = word.strip_prefix(path).unwrap_or_default();
             evidence.path(path) + end
         }
         _ => word.to_owned(),
     };
-    let words: Vec<String> = command.split(' ').map(place).collect();
+    let words: Vec<String> = line.split(' ').map(place).collect();
     words.join(" ")
 }
 

@@ -96,7 +96,10 @@ fn find_bootstrap_config(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             format!("/{}", crate::paths::BOOTSTRAP_DIFF),
             "the daemon wrote what differs",
         )
-        .next(format!("cat /{}", crate::paths::BOOTSTRAP_DIFF))
+        .next(format!(
+            "cat {}",
+            evidence.path(crate::paths::BOOTSTRAP_DIFF)
+        ))
         .next(format!(
             "mco-rescue status --for-cluster{}",
             evidence.at_root()

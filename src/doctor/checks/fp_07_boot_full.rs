@@ -4,8 +4,9 @@ use crate::doctor::evidence::BootEvidence;
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
+use crate::invocation::shell_word;
 use crate::node::bootloader::{BootEntry, KernelDirectory};
-use crate::node::space::{Fit, kernel_room};
+use crate::node::space::{Fit, KernelRoom, Largest, kernel_room};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-07",
@@ -16,7 +17,8 @@ they do not fit, the shutdown cannot finish the update, no message appears, and 
 It is filled by kernels of kept deployments: the rollback deployment, pinned ones, and directories below \
 /boot/ostree that no boot entry names any more. df misleads there: it leaves out the blocks reserved for root.\n\n\
 rpm-ostree cleanup -r drops the rollback deployment and its kernel, and ostree removes kernels without an entry. What \
-mco-rescue pinned is released by mco-rescue rollback --forget.",
+mco-rescue pinned is released by mco-rescue rollback --forget. The largest files there that belong to no deployment are \
+named: no clean-up removes them.",
     judge: judge_boot_full,
 };
 
@@ -28,10 +30,10 @@ fn not_mounted(evidence: &DoctorEvidence) -> CheckVerdict {
         return CheckVerdict::healthy();
     }
     CheckVerdict::unseen(format!(
-        "/boot: no kernel of ostree is there. If its partition is not mounted: mount -o ro /dev/disk/by-label/boot {}, \
-         then mco-rescue doctor{} again; lsblk -f shows the label",
+        "/boot: no kernel of ostree is there. If its partition is not mounted: `mount -o ro /dev/disk/by-label/boot {}`, \
+         then `{}`; `lsblk -f` shows the label",
         evidence.path("/boot"),
-        evidence.at_root()
+        evidence.command("doctor")
     ))
 }
 
@@ -60,15 +62,8 @@ fn judge_boot_full(evidence: &DoctorEvidence) -> CheckVerdict {
             let what = "/boot has room for the next OS only after a clean-up";
             let means = "Newer versions of ostree clean up first by themselves. Older ones fail at the shutdown.";
             CheckVerdict::found(
-                finding(
-                    evidence,
-                    CheckSeverity::Notice,
-                    what,
-                    means,
-                    boot,
-                    room.needed,
-                )
-                .seen("can be removed", mib(pruned)),
+                finding(evidence, CheckSeverity::Notice, what, means, boot, room)
+                    .seen("can be removed", mib(pruned)),
             )
         }
         Fit::TooSmall { missing } => {
@@ -84,7 +79,7 @@ fn judge_boot_full(evidence: &DoctorEvidence) -> CheckVerdict {
                 }
                 false => "The next OS update will be staged, but lost at the shutdown.",
             };
-            CheckVerdict::found(finding(evidence, severity, what, means, boot, room.needed))
+            CheckVerdict::found(finding(evidence, severity, what, means, boot, room))
         }
     }
 }
@@ -95,13 +90,13 @@ fn finding(
     what: impl Into<String>,
     means: &str,
     boot: &BootEvidence,
-    needed: u64,
+    room: KernelRoom,
 ) -> DoctorFinding {
     let free = format!(
         "{} free of {}, {} needed",
         mib(boot.space.free),
         mib(boot.space.total),
-        mib(needed)
+        mib(room.needed)
     );
     let facts = boot.kernels.iter().map(|kernel| {
         let by = boot
@@ -123,23 +118,116 @@ fn finding(
         .seen("/boot", free)
         .seen_all(facts)
         .daemon(Some("regfile copy: No space left on device".to_owned()));
-    match evidence.live {
-        true => finding
-            .next("rpm-ostree cleanup -r")
-            .next("mco-rescue rollback --forget"),
-        // rpm-ostree does not answer there, and only the running node releases its pins.
-        false => finding
-            .next(format!("ostree admin status --sysroot={}", evidence.root))
-            .next(evidence.cleanup()),
+    let finding = match evidence.live {
+        true => clean_running(evidence, finding, room),
+        false => clean_root(evidence, finding, boot),
+    };
+    name_foreign(evidence, finding, boot)
+}
+
+/// Adds the clean-ups that free something on the running node.
+fn clean_running(
+    evidence: &DoctorEvidence,
+    finding: DoctorFinding,
+    room: KernelRoom,
+) -> DoctorFinding {
+    let finding = match room.prunable {
+        0 => finding,
+        _ => finding.next("rpm-ostree cleanup -r"),
+    };
+    let is_pinned = evidence.facts().is_ok_and(|facts| {
+        let mut all = facts.deployments.all.iter();
+        all.any(|one| one.pinned && !one.booted)
+    });
+    match is_pinned {
+        true => finding.next(evidence.command("rollback --forget")),
+        false => finding,
     }
 }
 
-fn find_orphaned_kernels(evidence: &DoctorEvidence, boot: &BootEvidence) -> Option<DoctorFinding> {
-    let orphan = |kernel: &&KernelDirectory| {
+/// Adds the clean-ups that free something on a mounted disk: rpm-ostree does not answer there.
+fn clean_root(
+    evidence: &DoctorEvidence,
+    finding: DoctorFinding,
+    boot: &BootEvidence,
+) -> DoctorFinding {
+    let root = shell_word(&evidence.root);
+    let mut finding = finding.next(format!("ostree admin status --sysroot={root}"));
+    if !orphans(boot).is_empty() {
+        finding = finding.next(evidence.cleanup());
+    }
+    match boot.entries.len() {
+        0 | 1 => finding,
+        // The entries are in the order of the deployments: the last one is the oldest.
+        all => finding.next(format!(
+            "ostree admin undeploy --sysroot={root} {}",
+            all - 1
+        )),
+    }
+}
+
+/// Adds the largest files that belong to no deployment: no clean-up removes them.
+fn name_foreign(
+    evidence: &DoctorEvidence,
+    finding: DoctorFinding,
+    boot: &BootEvidence,
+) -> DoctorFinding {
+    let many = format!("du -xah {} | sort -h | tail", evidence.path("/boot"));
+    let largest = match boot.largest.seen() {
+        Ok(largest) => largest,
+        Err(why) => {
+            return finding
+                .seen("the largest files beside the kernels", why)
+                .next(many);
+        }
+    };
+    let facts = as_facts(largest, "of no deployment");
+    let finding = finding.seen_all(facts);
+    match largest.occupants.first() {
+        Some(first) => finding
+            .next(format!("ls -lh {}", evidence.path(&first.path.to_string())))
+            .next(format!(
+                "mv {} {}",
+                evidence.path(&first.path.to_string()),
+                evidence.path("/var/")
+            )),
+        None if finding.next.is_empty() => finding.next(many),
+        None => finding,
+    }
+}
+
+/// Returns the largest files and directories as evidence.
+pub(super) fn as_facts(largest: &Largest, whose: &str) -> Vec<Fact> {
+    let facts = largest.occupants.iter().map(|one| {
+        let files = match one.is_directory {
+            true => " in its own files",
+            false => "",
+        };
+        Fact::new(
+            one.path.to_string(),
+            format!("{}{files}, {whose}", mib(one.bytes)),
+        )
+    });
+    let partial = largest.is_partial.then(|| {
+        Fact::new(
+            "there may be larger files",
+            "the search ended early, as there are very many",
+        )
+    });
+    facts.chain(partial).collect()
+}
+
+/// Returns the kernels that no boot entry names.
+fn orphans(boot: &BootEvidence) -> Vec<&KernelDirectory> {
+    let is_orphan = |kernel: &&KernelDirectory| {
         let mut entries = boot.entries.iter();
         !entries.any(|entry| entry.kernel_directory() == Some(&kernel.name))
     };
-    let orphans: Vec<&KernelDirectory> = boot.kernels.iter().filter(orphan).collect();
+    boot.kernels.iter().filter(is_orphan).collect()
+}
+
+fn find_orphaned_kernels(evidence: &DoctorEvidence, boot: &BootEvidence) -> Option<DoctorFinding> {
+    let orphans = orphans(boot);
     if orphans.is_empty() || boot.entries.is_empty() {
         return None;
     }

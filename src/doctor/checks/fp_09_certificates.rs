@@ -19,14 +19,19 @@ kubelet, server (kubelet-server-current.pem): requested once the first one works
 blocks oc logs, exec and debug.\n\n\
 kubelet-ca.crt: written by the daemon, also while a pool is paused in newer releases; it blocks oc logs and exec. \
 Certificates of etcd: renewed by its operator; they block the control plane.\n\n\
-So there are two waves: oc get csr, approve, wait a minute, and again. If the API cannot be reached from elsewhere, the \
+So there are two waves: oc get csr, approve, wait a minute, and again. Approve by name, and only Pending requests whose \
+subject is this node: an approved request makes its sender a node of the cluster. If the API cannot be reached from elsewhere, the \
 localhost kubeconfig of a control-plane node works too. mco-rescue approves nothing.",
     judge: judge_certificates,
 };
 
 const DAY: u64 = 86_400;
-/// Approves the pending requests.
-const APPROVE: &str = "oc get csr -o name | xargs oc adm certificate approve";
+/// Lists the requests for client certificates of kubelets, with their state.
+const CLIENT_REQUESTS: &str =
+    "oc get csr --field-selector spec.signerName=kubernetes.io/kube-apiserver-client-kubelet";
+/// Lists the requests for server certificates of kubelets, with their state.
+const SERVER_REQUESTS: &str =
+    "oc get csr --field-selector spec.signerName=kubernetes.io/kubelet-serving";
 /// Seconds before its end from which on a valid certificate is reported.
 const SOON: u64 = 2 * DAY;
 
@@ -149,14 +154,26 @@ fn ended(
                 true => (finding.next_all(evidence.restart_kubelet()), ""),
                 false => (finding, " # once the node has booted"),
             };
-            finding
-                .next(format!("{APPROVE}{when}"))
-                .next(format!("{APPROVE} # again, a minute later"))
+            let finding = finding.next(format!("{CLIENT_REQUESTS}{when}"));
+            approve(evidence, finding).next(format!(
+                "{SERVER_REQUESTS} # a minute later: look and approve it the same way"
+            ))
         }
-        CertificateRole::KubeletServing => finding.next(APPROVE),
+        CertificateRole::KubeletServing => approve(evidence, finding.next(SERVER_REQUESTS)),
         CertificateRole::Etcd => finding.next("oc get clusteroperator etcd"),
         _ => finding.next("oc get mcp"),
     }
+}
+
+/// Adds the look at one pending request, and its approval by name: an approved request makes its sender a node.
+fn approve(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+    let node = evidence.node_name().unwrap_or("NODE");
+    finding
+        .next(format!(
+            "oc get csr NAME -o jsonpath='{{.spec.request}}' | base64 -d | openssl req -noout -subject # a Pending one; \
+             approve it only if this says CN = system:node:{node}"
+        ))
+        .next("oc adm certificate approve NAME")
 }
 
 fn bootstrap(evidence: &DoctorEvidence) -> &'static str {

@@ -1,5 +1,6 @@
 //! FP-16: the disk of the OS and of the node's data has no space or no inodes left.
 
+use super::fp_07_boot_full::as_facts as as_occupants;
 use crate::doctor::evidence::{DeployedTree, Disk};
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
@@ -18,12 +19,11 @@ A file system can also run out of inodes, of which every file uses one. Programs
 device\" while df shows free space: df -i shows the inodes.\n\n\
 To free space, in this order: old logs (journalctl --vacuum-size=500M), images that no container uses (crictl rmi \
 --prune), packages metadata (rpm-ostree cleanup -m), old deployments (doctor FP-13 shows what blocks their removal). \
-Last of all rpm-ostree cleanup -r: it removes the rollback deployment.",
+Last of all rpm-ostree cleanup -r: it removes the rollback deployment. The largest files and directories of /var are \
+named, without the container images: no clean-up removes a foreign file.",
     judge: judge_disk_full,
 };
 
-/// Percentage of free bytes below which the kubelet evicts, by its defaults.
-const EVICTION_PERCENT: u64 = 10;
 /// Percentage of free inodes below which the kubelet evicts, by its defaults.
 const EVICTION_INODES_PERCENT: u64 = 5;
 /// Free bytes below which the disk counts as full.
@@ -66,6 +66,11 @@ fn find_full_disks(evidence: &DoctorEvidence, disks: &[Disk]) -> Option<DoctorFi
     let facts = wanting.iter().flat_map(|(disk, _)| as_facts(disk));
     let finding = DoctorFinding::new(worst.severity, worst.what, worst.means)
         .seen_all(facts)
+        .seen_all(
+            wanting
+                .iter()
+                .flat_map(|(disk, want)| occupants(disk, want)),
+        )
         .seen_all(left_behind(evidence))
         .daemon(worst.says.clone());
     Some(commands(evidence, finding, disk, worst))
@@ -108,7 +113,7 @@ fn bytes(disk: &Disk) -> Option<Want> {
             Some(refused),
             means,
         )
-    } else if below(EVICTION_PERCENT, space.available) {
+    } else if space.is_low() {
         let means = "The kubelet evicts pods below 10 %, and another image of the OS may not fit.";
         want(
             CheckSeverity::Warning,
@@ -174,6 +179,15 @@ fn as_facts(disk: &Disk) -> Vec<Fact> {
     facts
 }
 
+/// Returns what takes most space on a disk that lacks bytes.
+fn occupants(disk: &Disk, want: &Want) -> Vec<Fact> {
+    match (want.inodes, disk.largest.seen()) {
+        (true, _) => Vec::new(),
+        (false, Ok(largest)) => as_occupants(largest, "in /var"),
+        (false, Err(why)) => vec![Fact::new("the largest files of /var", why)],
+    }
+}
+
 fn commands(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
@@ -182,7 +196,7 @@ fn commands(
 ) -> DoctorFinding {
     let directory = evidence.path(&format!("{}/", disk.place));
     let many = format!("du --inodes -xS {directory} | sort -n | tail");
-    match (evidence.live, want.inodes) {
+    let finding = match (evidence.live, want.inodes) {
         (true, false) => finding
             .next("journalctl --vacuum-size=500M")
             .next("crictl rmi --prune")
@@ -193,6 +207,11 @@ fn commands(
             finding.next(format!("journalctl -D {journal} --vacuum-size=500M"))
         }
         (false, true) => finding.next(many),
+    };
+    let first = disk.largest.get().and_then(|all| all.occupants.first());
+    match first.filter(|_| !want.inodes) {
+        Some(first) => finding.next(format!("ls -lh {}", evidence.path(&first.path.to_string()))),
+        None => finding,
     }
 }
 
@@ -247,6 +266,7 @@ mod tests {
                 free_inodes,
                 ..Space::default()
             },
+            largest: Look::default(),
         }
     }
 
@@ -269,7 +289,7 @@ mod tests {
     #[test]
     fn a_disk_for_var_is_judged_beside_that_of_the_os_and_by_its_own_limits() {
         let os = disk("/sysroot", 500, 9000);
-        let var = |free| worst(vec![os, disk("/var", free, 9000)]);
+        let var = |free| worst(vec![os.clone(), disk("/var", free, 9000)]);
         assert_eq!(var(500), None);
         assert_eq!(var(20), Some((CheckSeverity::Warning, "/var")));
         assert_eq!(var(0), Some((CheckSeverity::Critical, "/var")));

@@ -3,9 +3,8 @@
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
+use crate::invocation::shell_word;
 use crate::labels::type_of;
-use crate::plan::restorecon_command;
-use crate::root::RootPath;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-26",
@@ -15,10 +14,13 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
 label. systemd ignores units without a label, scripts do not run, and the kubelet's errors do not name the \
 label. The daemon does not check labels.\n\n\
 mco-rescue labels its files by the policy of the root, also from an initramfs. Existing wrong labels are corrected \
-by restorecon -RFv PATH on the running node. A mounted disk is relabelled at its next boot after: touch \
-/.autorelabel.",
+by restorecon -RFv PATH on the running node. For a mounted disk that is the way too, after it has booted: OSTree \
+systems have no relabelling at boot, and /.autorelabel does nothing there.",
     judge: judge_labels,
 };
+
+/// Number of paths that one command names.
+const ON_A_LINE: usize = 20;
 
 fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
     let labels = match evidence.upkeep.labels.seen() {
@@ -31,7 +33,11 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
         None => CheckVerdict::healthy(),
     };
     let units = labels.wrong.iter().any(|one| one.path.is_in("etc/systemd"));
-    let paths: Vec<RootPath> = labels.wrong.iter().map(|one| one.path.clone()).collect();
+    let paths = labels
+        .wrong
+        .iter()
+        .map(|one| shell_word(&one.path.to_string()));
+    let paths: Vec<String> = paths.collect();
     let facts = labels.wrong.iter().map(|one| {
         let found = one.found.as_deref().map_or("no label", type_of);
         let said = format!("{found}, should be {}", type_of(&one.wanted));
@@ -47,11 +53,10 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
         means,
     );
     verdict.and((!paths.is_empty()).then(|| {
-        let command = restorecon_command(&paths);
-        let here = command.split('`').nth(1).unwrap_or_default().to_owned();
-        let at_boot = format!("touch {}", evidence.path(".autorelabel"));
-        finding
-            .seen_all(facts)
-            .next(if evidence.live { here } else { at_boot })
+        // The labels are those of the node's own policy, by paths as the node has them: it sets them itself.
+        let lines = paths.chunks(ON_A_LINE);
+        lines.fold(finding.seen_all(facts), |finding, paths| {
+            finding.next(format!("restorecon -RFv {}", paths.join(" ")))
+        })
     }))
 }

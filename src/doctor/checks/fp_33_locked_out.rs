@@ -19,7 +19,7 @@ gives one. sshd ignores a key file that others can write, or that is in a direct
 one wrong mode locks out like a missing key.\n\n\
 mco-rescue apply writes the keys of the config with owner, mode and label. Without any login: boot another medium, or \
 init=/bin/bash at the boot menu, and run it with --root on the disk. Any config with keys works: mco-rescue --root \
-/mnt apply CONFIG.\n\n\
+/mnt apply CONFIG. Without a config, mco-rescue apply --key FILE adds one public key for core, also with --root.\n\n\
 After adding a key by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600, restorecon -RF.",
     judge: judge_locked_out,
 };
@@ -172,9 +172,14 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
             .fixed_by(put_right(login)),
         None => finding,
     };
-    match wanted {
+    let finding = match wanted {
         0 if refused || login.no_keys.is_some() => finding,
-        0 => finding.next(format!("mco-rescue apply{} CONFIG", evidence.at_root())),
-        _ => finding.next(format!("mco-rescue apply{}", evidence.at_root())),
+        0 => finding.next(evidence.command("apply CONFIG")),
+        _ => finding.next(evidence.command("apply")),
+    };
+    match login.no_keys {
+        // sshd would not read it.
+        Some(_) => finding,
+        None => finding.next(evidence.command("apply --key FILE")),
     }
 }

@@ -1,0 +1,220 @@
+//! Every command that a run prints, checked as a person would use it: it is whole on its line, the shell and the program
+//! take it, it names the root of the run, and none acts on the machine that looks at that root.
+//!
+//! `MCO_RESCUE_COMMANDS=FILE` collects what is wrong in a file, instead of failing the test.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::{Command as Process, Output};
+use std::sync::Mutex;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use mco_rescue::cli::Cli;
+use mco_rescue::invocation::{Command, ON_THE_NODE};
+use serde_json::Value;
+
+/// What begins a line with a command.
+const LABELS: [&str; 7] = [
+    "Next: ", "then: ", "or: ", "Next  ", "then  ", "Fix  ", "Fix: ",
+];
+
+/// Programs that commands name, beside those that act on the machine.
+const PROGRAMS: [&str; 42] = [
+    "base64",
+    "cat",
+    "chattr",
+    "chmod",
+    "chown",
+    "chroot",
+    "cp",
+    "cryptsetup",
+    "date",
+    "df",
+    "du",
+    "efibootmgr",
+    "etcd-dump-db",
+    "find",
+    "getcap",
+    "grep",
+    "hwclock",
+    "journalctl",
+    "ln",
+    "ls",
+    "lsblk",
+    "mkdir",
+    "mount",
+    "mv",
+    "oc",
+    "openssl",
+    "ostree",
+    "ovsdb-tool",
+    "rm",
+    "sed",
+    "install",
+    "echo",
+    "umount",
+    "e2label",
+    "for",
+    "rmdir",
+    "scp",
+    "sha256sum",
+    "ssh",
+    "systemctl",
+    "touch",
+    "vi",
+];
+
+/// The commands that were checked in this process.
+static CHECKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Returns the number of different commands that were checked in this process.
+pub fn number_checked() -> usize {
+    CHECKED.lock().unwrap().len()
+}
+
+/// The lines that a run prints as commands.
+pub fn printed(output: &Output) -> Vec<String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    let mut all = Vec::new();
+    match serde_json::from_str::<Value>(&out) {
+        Ok(document) => of_document(&document, &mut all),
+        Err(_) => of_text(&out, &mut all),
+    }
+    of_text(&err, &mut all);
+    all
+}
+
+fn of_text(text: &str, all: &mut Vec<String>) {
+    for line in text.lines() {
+        let line = line.trim_start();
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        let command = LABELS.iter().find_map(|label| line.strip_prefix(label));
+        all.extend(command.map(|command| command.trim().to_owned()));
+        let quoted = line.split('`').skip(1).step_by(2);
+        let ours = quoted.filter(|one| one.starts_with("mco-rescue "));
+        all.extend(ours.map(str::to_owned));
+    }
+}
+
+fn of_document(value: &Value, all: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|one| of_document(one, all)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match (name.as_str(), value) {
+                    ("next" | "then", Value::Array(values)) => {
+                        all.extend(
+                            values
+                                .iter()
+                                .filter_map(|one| Some(one.as_str()?.to_owned())),
+                        );
+                    }
+                    _ => of_document(value, all),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Checks what a run with a root other than that of the running system printed.
+pub fn check(output: &Output, root: &str) {
+    let problems = printed(output).into_iter().filter_map(|command| {
+        let problem = problem_of(&command, root)?;
+        Some(format!("{problem}: {command}"))
+    });
+    let problems: Vec<String> = problems.collect();
+    if problems.is_empty() {
+        return;
+    }
+    let Ok(file) = std::env::var("MCO_RESCUE_COMMANDS") else {
+        let said = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
+        panic!("{}\n{said}{error}", problems.join("\n"));
+    };
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)
+        .unwrap();
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    for problem in problems {
+        writeln!(file, "{name}: {}", problem.replace(root, "ROOT")).unwrap();
+    }
+}
+
+/// What is wrong with a command.
+fn problem_of(command: &str, root: &str) -> Option<String> {
+    CHECKED
+        .lock()
+        .unwrap()
+        .insert(command.replace(root, "ROOT"));
+    if command.starts_with('#') || Command::new(command).is_instruction() {
+        return None;
+    }
+    if let Some(on_node) = command.strip_prefix(ON_THE_NODE) {
+        return shell(on_node);
+    }
+    if let Some(problem) = shell(command) {
+        return Some(problem);
+    }
+    if command.starts_with("mco-rescue ") {
+        return of_the_program(command, root);
+    }
+    if Command::new(command).is_of_the_machine() {
+        return Some("acts on the machine, and not on the root".to_owned());
+    }
+    if let Some(path) = path_of_the_machine(command, root) {
+        return Some(format!("names {path} of the machine"));
+    }
+    let is_setting = |word: &&str| word.contains('=');
+    let program = command.split_whitespace().find(|word| !is_setting(word));
+    let program = program.unwrap_or_default();
+    (!PROGRAMS.contains(&program)).then(|| "is no command that is known".to_owned())
+}
+
+/// A path outside the root that is none of a device. What runs elsewhere has its own paths.
+fn path_of_the_machine<'a>(command: &'a str, root: &str) -> Option<&'a str> {
+    let command = command.split(" # ").next().unwrap_or(command);
+    if ["oc ", "scp ", "ssh ", "KUBECONFIG="]
+        .iter()
+        .any(|one| command.starts_with(one))
+    {
+        return None;
+    }
+    let mut words = command.split([' ', '=', '>']);
+    words.find(|word| {
+        let elsewhere = ["/dev/", "/PEER"].iter().any(|one| word.starts_with(one));
+        let is_path = word.starts_with('/') && *word != "/";
+        is_path && !word.starts_with(root) && !elsewhere
+    })
+}
+
+/// The shell reads it.
+fn shell(command: &str) -> Option<String> {
+    let status = Process::new("bash").args(["-n", "-c", command]).output();
+    let output = status.unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    (!output.status.success()).then(|| format!("the shell does not read it ({})", error.trim()))
+}
+
+/// The program's own parser takes it, and it leads to the root.
+fn of_the_program(command: &str, root: &str) -> Option<String> {
+    // The shell takes the words apart, and may expand none of them.
+    let script = format!("printf '%s\\0' {command}");
+    let output = Process::new("bash").args(["-c", &script]).output().unwrap();
+    let words = String::from_utf8(output.stdout).unwrap();
+    let end = |word: &&str| ![";", "&&", "|", ">"].contains(word);
+    let words: Vec<&str> = words.split_terminator('\0').take_while(end).collect();
+    match Cli::try_parse_from(&words) {
+        Ok(cli) if [Some(root), Some("DIR")].contains(&cli.root.to_str()) => None,
+        // The explanation of a check is of no root.
+        Ok(_) if words.len() == 3 && words[1] == "doctor" && words[2].starts_with("FP-") => None,
+        Ok(_) => Some("does not name the root".to_owned()),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => None,
+        Err(error) => Some(format!("does not parse ({:?})", error.kind())),
+    }
+}
