@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::kargs::KargsChange;
+
 /// The root as the command line named it, as a word for the shell. It is set once, before anything is printed.
 static ROOT: OnceLock<String> = OnceLock::new();
 
@@ -316,6 +318,19 @@ pub fn shell_word(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// `rpm-ostree kargs` with these changes, as it has to be typed.
+pub fn kargs_command(changes: &[KargsChange]) -> String {
+    let options = changes.iter().map(KargsChange::command_option);
+    let line = ["rpm-ostree", "kargs"].map(str::to_owned).into_iter();
+    shell_words(&line.chain(options).collect::<Vec<_>>())
+}
+
+/// Texts as words for the shell, with blanks between them.
+pub fn shell_words(texts: &[String]) -> String {
+    let words: Vec<String> = texts.iter().map(|text| shell_word(text)).collect();
+    words.join(" ")
 }
 
 /// The option that leads to a root, with a blank before it.

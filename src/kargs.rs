@@ -107,6 +107,18 @@ impl Kargs {
         self.0.iter().filter(absent).map(String::as_str).collect()
     }
 
+    /// Returns the arguments in the quoting of `known`, where the kernel reads the same key and value from both. The command line
+    /// of a boot has the quotes of the boot loader: GRUB removes those of `key="a value"`, and encloses the whole argument.
+    #[must_use]
+    pub fn written_as(&self, known: &Self) -> Self {
+        let known: BTreeMap<_, _> = known.0.iter().map(|one| (meaning_of(one), one)).collect();
+        let written = |token: &String| match known.get(&meaning_of(token)) {
+            Some(written) => (*written).clone(),
+            None => token.clone(),
+        };
+        Self(self.0.iter().map(written).collect())
+    }
+
     /// Arguments with a blank between quotes: the daemon splits what it reads back at every blank, so it never finds
     /// them and stays Degraded (docs/agreement.md: Validation).
     pub fn never_found(&self) -> Vec<&str> {
@@ -155,18 +167,26 @@ impl Kargs {
         }
     }
 
-    /// Returns true if nothing is to be done: all of `new` is present, in order, and of `old` nothing else.
-    fn is_settled(&self, old: &Self, new: &Self) -> bool {
-        let (here, before, wanted) = (self.token_counts(), old.token_counts(), new.token_counts());
+    /// Returns the arguments of `old` that are present, more often than `new` asks for them.
+    pub fn left_over<'a>(&self, old: &'a Self, new: &Self) -> Vec<&'a str> {
+        let (here, wanted) = (self.token_counts(), new.token_counts());
         let of = |counts: &BTreeMap<&String, usize>, token: &String| {
             counts.get(token).copied().unwrap_or_default()
         };
-        let stale = |(token, count): (&&String, &usize)| {
+        let counts = old.token_counts().into_iter();
+        let left = counts.filter(|(token, count)| {
             *count > of(&wanted, token) && of(&here, token) > of(&wanted, token)
-        };
-        let lacking = |(token, count): (&&String, &usize)| of(&here, token) < *count;
-        !before.iter().any(stale)
-            && !wanted.iter().any(lacking)
+        });
+        left.map(|(token, _)| token.as_str()).collect()
+    }
+
+    /// Returns true if nothing is to be done: all of `new` is present, in order, and of `old` nothing else.
+    fn is_settled(&self, old: &Self, new: &Self) -> bool {
+        let here = self.token_counts();
+        let lacks =
+            |(token, count): (&&String, &usize)| here.get(*token).is_none_or(|there| there < count);
+        self.left_over(old, new).is_empty()
+            && !new.token_counts().iter().any(lacks)
             && new.out_of_order(self).is_empty()
             && self.ends_with_changed(old, new)
     }
@@ -357,7 +377,7 @@ impl fmt::Display for Kargs {
 }
 
 impl KargsChange {
-    /// The option of `rpm-ostree kargs`.
+    /// The option of `rpm-ostree kargs`, as the program gets it: a shell needs quotes around it.
     pub fn command_option(&self) -> String {
         match self {
             Self::Delete(token) => format!("--delete-if-present={token}"),
@@ -377,6 +397,40 @@ pub fn daemon_sequence(old: &Kargs, new: &Kargs) -> Vec<KargsChange> {
 
 fn is_blank(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
+}
+
+/// Returns the key and the value, if there is one, as the kernel's `next_arg` reads them: quotes around the argument or its value
+/// are no part of it.
+fn meaning_of(token: &str) -> (&str, Option<&str>) {
+    let (is_enclosed, inner) = match token.strip_prefix('"') {
+        Some(inner) => (true, inner),
+        None => (false, token),
+    };
+    let equals = inner.char_indices().find(|(at, c)| *at > 0 && *c == '=');
+    let (key, value) = match equals {
+        Some((at, _)) => (inner.get(..at), inner.get(at + 1..)),
+        None => (Some(inner), None),
+    };
+    let unquoted = |text| match is_enclosed {
+        true => without_end(text),
+        false => text,
+    };
+    let key = key.unwrap_or_default();
+    match value {
+        Some(value) => (
+            key,
+            Some(match value.strip_prefix('"') {
+                Some(value) => without_end(value),
+                None => unquoted(value),
+            }),
+        ),
+        None => (unquoted(key), None),
+    }
+}
+
+/// Returns the text without a quote at its end.
+fn without_end(text: &str) -> &str {
+    text.strip_suffix('"').unwrap_or(text)
 }
 
 /// Returns the text before the first `=`.
@@ -435,6 +489,28 @@ mod tests {
             Kargs::from_entries(&["a=\"1", "b"]).unclosed_quotes(),
             ["a=\"1"]
         );
+    }
+
+    #[test]
+    fn quotes_around_an_argument_or_its_value_have_one_meaning() {
+        for (booted, known, written) in [
+            // As GRUB hands it over.
+            (
+                r#"rw "dyndbg=file x +p" quiet"#,
+                r#"dyndbg="file x +p""#,
+                r#"rw dyndbg="file x +p" quiet"#,
+            ),
+            // Quotes without a blank in them do not arrive at all.
+            (r"a=b", r#"a="b""#, r#"a="b""#),
+            (r#""a b""#, r#""a b""#, r#""a b""#),
+            (r#"a="b"#, r#"a="b c""#, r#"a="b"#),
+            ("a=1", "a=2 a", "a=1"),
+            ("a", "a=", "a"),
+            ("=", "=a", "="),
+        ] {
+            let found = kargs(booted).written_as(&kargs(known)).to_string();
+            assert_eq!(found, written, "{booted} as {known}");
+        }
     }
 
     #[test]

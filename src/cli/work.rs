@@ -1,6 +1,6 @@
 //! Carrying a plan out: asking, the transaction, and what `status` will say of it.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::events;
 use super::node_change::NodeChange;
@@ -12,12 +12,14 @@ use crate::invocation::mco_rescue;
 use crate::labels::LabelPolicy;
 use crate::node::NodeState;
 use crate::node::boot::BootIdentity;
+use crate::paths;
 use crate::plan::{self, Plan, restorecon_command};
 use crate::reason::Reason;
 use crate::recorder::Event;
 use crate::report;
 use crate::report::events::{NodeEvent, RunEnd};
 use crate::root::RootPath;
+use crate::staging::state;
 use crate::sys::privileges::{self, Capability};
 use crate::text::count;
 use crate::time::now;
@@ -79,6 +81,16 @@ impl RunWork<'_> {
                 boot: boot.as_ref(),
             },
         };
+        let record = RootPath::fixed(paths::CURRENT_CONFIG);
+        if self
+            .plan
+            .steps
+            .iter()
+            .any(|planned| *planned.step.path() == record)
+        {
+            state::keep_requests(root, self.node)
+                .context("remembering the config of the kernel arguments; nothing was changed")?;
+        }
         self.limit();
         let config = &self.config.name;
         events::send(root, &NodeEvent::RunBegan, config);

@@ -9,6 +9,7 @@ pub mod enablement;
 use nix::errno::Errno;
 
 use self::enablement::{DEV_NULL, UnchangedUnits};
+use crate::command::rpm_ostree::status::Deployment;
 use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, MachineConfig, Owner, Undecodable};
 use crate::go_quote::quoted;
@@ -84,6 +85,7 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
     all.extend(image_drift(config, layered, &runs.unwrap_or_default()));
     all.extend(missing_arguments(config, Some(&facts.arguments)));
     all.extend(disordered_arguments(config, &facts.arguments));
+    all.extend(left_arguments(config, facts));
     all
 }
 
@@ -109,19 +111,43 @@ pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Opt
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let never = asked_for.never_found();
     let absent = present.map(|present| asked_for.missing_from(present));
+    let absent = absent.unwrap_or_default();
     let tokens = asked_for.tokens().iter().map(String::as_str);
-    let is_missing =
-        |token: &&str| never.contains(token) || absent.iter().flatten().any(|one| one == token);
+    let is_missing = |token: &&str| never.contains(token) || absent.contains(token);
     let list = tokens.filter(is_missing).collect::<Vec<_>>().join(" ");
+    let mut detail = Vec::new();
+    if !absent.is_empty() {
+        detail.push(format!("{} missing", absent.join(" ")));
+    }
+    let unseen: Vec<&str> = never
+        .into_iter()
+        .filter(|one| !absent.contains(one))
+        .collect();
+    if !unseen.is_empty() {
+        let all = unseen.join(" ");
+        detail.push(format!(
+            "{all}: the daemon splits it at its blank, and never finds it"
+        ));
+    }
     (!list.is_empty()).then(|| Drift {
         kind: DriftKind::Arguments,
         subject: "kernel arguments".to_owned(),
-        detail: format!("{} missing", redacted_arguments(&list)),
+        detail: redacted_arguments(&detail.join("; ")),
         daemon: Some(format!(
             "missing expected kernel arguments: [{}]",
             redacted_arguments(&list)
         )),
     })
+}
+
+/// Kernel arguments that are not `present`, in the quoting of the config. The daemon may miss more.
+pub fn absent_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift> {
+    let asked_for = Kargs::from_entries(&config.kernel_arguments);
+    let present = present.written_as(&asked_for);
+    let is_absent = !asked_for.missing_from(&present).is_empty();
+    is_absent
+        .then(|| missing_arguments(config, Some(&present)))
+        .flatten()
 }
 
 /// Kernel arguments that are all `present`, but not in the order that gives them their meaning. The daemon does not look
@@ -182,13 +208,13 @@ pub fn os_mismatch(records: &Records, facts: &Facts) -> Option<String> {
     let image = (!config.os_image_url.is_empty())
         .then(|| image_drift(config, layered, &booted.image()))
         .flatten();
-    let missing = missing_arguments(config, Some(&facts.booted_arguments));
-    let mut all: Vec<String> = [image, missing]
+    let missing = absent_arguments(config, &facts.booted_arguments);
+    let left = arguments_left(config, facts, booted, &facts.booted_arguments);
+    let all: Vec<String> = [image, missing, left]
         .into_iter()
         .flatten()
         .map(|drift| format!("{}: {}", drift.subject, drift.detail))
         .collect();
-    all.extend(left_arguments(config, facts));
     (!all.is_empty()).then(|| format!("{} is recorded, but {}", config.name, all.join("; ")))
 }
 
@@ -201,28 +227,32 @@ pub fn is_next(records: &Records, facts: &Facts) -> bool {
     };
     let layered = records.current_image.as_deref();
     image_drift(config, layered, &next.image()).is_none()
-        && missing_arguments(config, Some(&facts.arguments)).is_none()
+        && absent_arguments(config, &facts.arguments).is_none()
 }
 
-/// Arguments that the config of what runs asked for, and the recorded one does not.
-fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
-    let booted = facts.deployments.booted()?;
-    let asked = facts.asked.of(&booted.name(), &facts.booted_arguments)?;
+/// Kernel arguments of the next boot that the config of its deployment asked for, and this one does not. The daemon does not look
+/// for them.
+pub fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<Drift> {
+    let next = facts.deployments.next_boot()?;
+    arguments_left(config, facts, next, &facts.arguments)
+}
+
+/// Arguments of a deployment that the config it was made for asked for, and `config` does not.
+fn arguments_left(
+    config: &MachineConfig,
+    facts: &Facts,
+    deployment: &Deployment,
+    present: &Kargs,
+) -> Option<Drift> {
+    let asked = facts.asked.of(&deployment.name(), present)?;
+    let old = Kargs::from_entries(&asked.arguments);
     let wanted = Kargs::from_entries(&config.kernel_arguments);
-    let left = |word: &&String| {
-        !wanted.tokens().contains(word) && facts.booted_arguments.tokens().contains(word)
-    };
-    let left: Vec<&str> = asked
-        .arguments
-        .iter()
-        .filter(left)
-        .map(String::as_str)
-        .collect();
-    (!left.is_empty()).then(|| {
-        format!(
-            "kernel arguments: {} still present",
-            redacted_arguments(&left.join(" "))
-        )
+    let list = present.written_as(&old).left_over(&old, &wanted).join(" ");
+    (!list.is_empty()).then(|| Drift {
+        kind: DriftKind::Arguments,
+        subject: "kernel arguments".to_owned(),
+        detail: format!("{} still present, of a config from before", redacted_arguments(&list)),
+        daemon: None,
     })
 }
 

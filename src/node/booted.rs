@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 
 use nix::errno::Errno;
 
+use crate::kargs::Kargs;
 use crate::paths;
 use crate::root::{
     ResolveError, Root, RootError, RootPath, descriptor_path, skip_obstacle, stat_of_open,
@@ -63,8 +64,8 @@ pub fn by_ostree() -> bool {
 
 /// Returns the link in `ostree=`: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX`. Its target may be missing.
 pub fn ostree_link() -> Option<String> {
-    let command_line = kernel_command_line()?;
-    let mut words = command_line.split_whitespace();
+    let line = Kargs::parse(&kernel_command_line()?);
+    let mut words = line.tokens().iter();
     words
         .find_map(|word| word.strip_prefix("ostree="))
         .map(str::to_owned)
@@ -94,7 +95,8 @@ pub fn composefs_traces(root: &Root, host: &Host) -> Result<Option<String>, Root
 
 /// Returns the kernel argument that names a deployment of the composefs backend, shortened.
 fn composefs_argument(line: &str) -> Option<String> {
-    let mut words = line.split_whitespace();
+    let line = Kargs::parse(line);
+    let mut words = line.tokens().iter();
     if words.clone().any(|word| word.starts_with("ostree=")) {
         return None;
     }

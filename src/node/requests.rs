@@ -30,6 +30,14 @@ pub struct AskedFor {
     pub extensions: Vec<String>,
 }
 
+impl AskedFor {
+    /// Returns true if the boot loader makes this command line of it: it may quote anew.
+    fn is_of(&self, command_line: &Kargs) -> bool {
+        let own = Kargs::from_entries(&self.command_line);
+        command_line.written_as(&own) == own
+    }
+}
+
 /// Number of deployments that are stored; a node has three or four.
 const DEPLOYMENTS_KEPT: usize = 8;
 
@@ -41,7 +49,7 @@ impl Asked {
             .deployments
             .iter()
             .rev()
-            .filter(|one| one.command_line == command_line.tokens());
+            .filter(|one| one.is_of(command_line));
         let its = alike.clone().find(|one| one.deployment == deployment);
         its.or_else(|| alike.next())
     }

@@ -119,8 +119,10 @@ impl System {
             boot: room_on_boot(root, &answers.deployments)?,
             sysroot: Space::of(root, &RootPath::fixed(paths::SYSROOT))?,
             deployments: answers.deployments,
+            booted_arguments: Kargs::parse(booted.trim())
+                .without(&OF_DEPLOYMENTS)
+                .written_as(&answers.arguments),
             arguments: answers.arguments,
-            booted_arguments: Kargs::parse(booted.trim()).without(&OF_DEPLOYMENTS),
             asked: asked(root)?,
             version: answers.version,
             class: OsRelease::read(root)?.class(),
@@ -291,7 +293,7 @@ fn line_of_next(root: &Root, all: &Deployments) -> Result<Option<String>, RootEr
         }
         Some(next) if !next.booted => {
             let first = bootloader::read(root)?.into_iter().next();
-            Ok(first.map(|entry| entry.options.tokens().join(" ")))
+            Ok(first.map(|entry| entry.options.to_string()))
         }
         _ => Ok(super::host::kernel_command_line()),
     }

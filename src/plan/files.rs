@@ -122,9 +122,10 @@ impl Builder<'_> {
             return false;
         };
         let wanted = Kargs::from_entries(&config.kernel_arguments);
+        let booted = booted.written_as(&wanted);
         os.image.as_ref() == Some(&config.os_image_url)
-            && wanted.missing_from(booted).is_empty()
-            && wanted.out_of_order(booted).is_empty()
+            && wanted.missing_from(&booted).is_empty()
+            && wanted.out_of_order(&booted).is_empty()
             && config.extensions.is_empty()
             && config.kernel_type == KernelType::Default
             && self.node().host.fips.unwrap_or_default() == config.fips

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Builder, crossing};
 use crate::command::rpm_ostree::packages::{layered_by, packages_of};
 use crate::command::rpm_ostree::status::{Deployment, Standing, is_of_kernel};
+use crate::invocation::shell_words;
 use crate::kargs::{Kargs, KargsChange};
 use crate::node::os_release::Class;
 use crate::node::requests::AskedFor;
@@ -554,7 +555,7 @@ impl Builder<'_> {
             plan.waits_for_reboot |= waits && facts.deployments.only_arguments_staged();
             return;
         }
-        changes.push(change("spec.kernelArguments", options.join(" ")));
+        changes.push(change("spec.kernelArguments", shell_words(&options)));
         plan.steps.push(OsStep::Arguments { changes: options });
     }
 
@@ -605,7 +606,7 @@ pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
                 let shown = shown_arguments(changes);
                 all.push(change(
                     "spec.kernelArguments",
-                    format!("{alone} kernel arguments: {}", shown.join(" ")),
+                    format!("{alone} kernel arguments: {}", shell_words(&shown)),
                 ))
             }
             OsStep::Packages { what, command } => all.push(change(

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::daemon::described;
 use super::{WIDTH, after, fingerprint, is_secret_step, wrap};
 use crate::daemon::forecast::Forecast;
+use crate::invocation::shell_words;
 use crate::notice::Notice;
 use crate::plan::{
     Force, Held, OsPlan, OsStep, PackageChange, Payload, Plan, PlannedStep, Repository, Section,
@@ -313,7 +314,7 @@ pub fn operating_system(os: &OsPlan) -> String {
                 format!("image {to}, instead of {from}: it is on the node ({short}), no download")
             }
             OsStep::Arguments { changes } => {
-                format!("kernel arguments {}", shown_arguments(changes).join(" "))
+                format!("kernel arguments {}", shell_words(&shown_arguments(changes)))
             }
             OsStep::Repository(Repository::Directory(from)) => format!("packages come from {from}"),
             OsStep::Repository(Repository::Image(image)) => format!("packages come from {image}"),

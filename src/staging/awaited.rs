@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::invocation::mco_rescue;
+use crate::kargs::Kargs;
 use crate::node::boot::BootIdentity;
 use crate::secrets::redacted_arguments;
 use crate::transaction::id_order;
@@ -340,7 +341,10 @@ impl Awaited {
             let runs = booted.image.as_deref().unwrap_or("no image that is known");
             return Some(format!("{image} was staged, {runs} runs"));
         }
-        let mut present = booted.kernel_arguments.clone();
+        let of_boot = Kargs::from_entries(&booted.kernel_arguments);
+        let known = [&self.kernel_arguments[..], &self.gone_arguments].concat();
+        let of_boot = of_boot.written_as(&Kargs::from_entries(&known));
+        let mut present = of_boot.tokens().to_vec();
         let mut missing = Vec::new();
         for word in &self.kernel_arguments {
             match present.iter().position(|other| other == word) {
@@ -568,16 +572,18 @@ mod tests {
 
     #[test]
     fn a_quoted_argument_is_found_as_it_was_asked_for() {
-        use crate::kargs::Kargs;
         let words = |kargs: Kargs| kargs.tokens().to_vec();
         let asked_for = Awaited {
             kernel_arguments: words(Kargs::from_entries(&[r#"dyndbg="file x +p""#])),
             ..awaited(Way::Forward)
         };
-        let runs = Booted {
-            kernel_arguments: words(Kargs::parse(r#"rw dyndbg="file x +p""#)),
-            ..booted("now", "bb.0", "quay.example/os@sha256:b", &[])
-        };
-        assert_eq!(asked_for.judge_boot(&runs), Arrival::Arrived);
+        // As it was written, and as GRUB hands it over.
+        for line in [r#"rw dyndbg="file x +p""#, r#"rw "dyndbg=file x +p""#] {
+            let runs = Booted {
+                kernel_arguments: words(Kargs::parse(line)),
+                ..booted("now", "bb.0", "quay.example/os@sha256:b", &[])
+            };
+            assert_eq!(asked_for.judge_boot(&runs), Arrival::Arrived, "{line}");
+        }
     }
 }

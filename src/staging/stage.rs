@@ -18,7 +18,7 @@ use crate::command::rpm_ostree::status::Deployment;
 use crate::command::{CommandLine, CommandRunner, bootc};
 use crate::error::RunError;
 use crate::images::storage;
-use crate::invocation::{again, mco_rescue};
+use crate::invocation::{again, mco_rescue, shell_words};
 use crate::kargs::{Kargs, KargsChange};
 use crate::node::boot::BootIdentity;
 use crate::node::requests::AskedFor;
@@ -406,7 +406,8 @@ impl Staging<'_> {
             )));
         }
         let words: Vec<String> = changes.iter().map(KargsChange::command_option).collect();
-        Ok((!words.is_empty()).then(|| format!("what is staged still needs {}", words.join(" "))))
+        Ok((!words.is_empty())
+            .then(|| format!("what is staged still needs {}", shell_words(&words))))
     }
 
     /// Names wrong packages of the next boot, in the daemon's words where it has some.

@@ -6,10 +6,11 @@ use anyhow::{Context, Result, bail};
 use super::awaited::{Awaited, Booted, OsRun, OsRuns, Ran, VERSION};
 use crate::command::CommandRunner;
 use crate::invocation::mco_rescue;
+use crate::kargs::Kargs;
 use crate::node::boot::BootIdentity;
 use crate::node::requests::AskedFor;
-use crate::node::system::asked;
-use crate::node::{Host, Os};
+use crate::node::system::{OF_DEPLOYMENTS, asked};
+use crate::node::{Host, NodeState, Os, Records, bootloader};
 use crate::paths;
 use crate::plan::FinishedRun;
 use crate::root::{Root, RootPath};
@@ -118,6 +119,44 @@ pub fn store_requests(root: &Root, one: AskedFor) -> Result<()> {
     }
     all.remember(one);
     Ok(store_value(root, paths::ASKED, &all)?)
+}
+
+/// Remembers the requests of the config whose kernel arguments the node has, before a run replaces its record: unless that run
+/// stages an operating system, they stay in force.
+pub fn keep_requests(root: &Root, node: &NodeState) -> Result<()> {
+    let Some(deployment) = &node.host.deployment else {
+        return Ok(());
+    };
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let (Some(config), Some(line)) = (records.baseline().config(), line_of(root, node)?) else {
+        return Ok(());
+    };
+    if asked(root)?.of(deployment, &line).is_some() {
+        return Ok(());
+    }
+    store_requests(
+        root,
+        AskedFor {
+            deployment: deployment.clone(),
+            command_line: line.tokens().to_vec(),
+            arguments: Kargs::from_entries(&config.kernel_arguments)
+                .tokens()
+                .to_vec(),
+            extensions: config.extensions.clone(),
+        },
+    )
+}
+
+/// The kernel arguments of the root's deployment: those of the kernel that runs, else of the default boot entry.
+fn line_of(root: &Root, node: &NodeState) -> Result<Option<Kargs>> {
+    let line = match &node.os.kernel_arguments {
+        Some(line) => Some(line.clone()),
+        None => bootloader::read(root)?
+            .into_iter()
+            .next()
+            .map(|entry| entry.options),
+    };
+    Ok(line.map(|line| line.without(&OF_DEPLOYMENTS)))
 }
 
 /// The runs of a history, the newest first.

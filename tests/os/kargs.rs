@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::support::mounts::with_mounts;
-use crate::support::ostree_node::{IMAGE, OstreeNode};
+use crate::support::ostree_node::{AWAITED, IMAGE, OstreeNode};
 use crate::support::{file, flat, machine_config, say};
 use mco_rescue::kargs::{Kargs, KargsChange, daemon_sequence};
+use mco_rescue::node::bootloader::BootEntry;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
@@ -343,5 +344,109 @@ fn the_right_arguments_in_the_wrong_order_are_drift_and_are_put_in_order() {
             doctor.contains("the config's kernel arguments are in another order"),
             "{doctor}"
         );
+    });
+}
+
+/// A config with the image that runs, these kernel arguments and one file.
+fn config_of(name: &str, arguments: &[&str]) -> String {
+    let files = json!({"storage": {"files": [file("/etc/a", 0o644, &format!("{name}\n"))]}});
+    let mut config = machine_config(name, files);
+    config["spec"]["osImageURL"] = json!(IMAGE);
+    config["spec"]["kernelArguments"] = json!(arguments);
+    config.to_string()
+}
+
+/// A node whose record asks for `recorded`, with this command line in its boot entry and in the kernel.
+fn node_of(recorded: &[&str], entry: &str, booted: &str) -> OstreeNode {
+    let node = OstreeNode::new();
+    let name = "rendered-worker-1";
+    node.root.write(
+        "etc/machine-config-daemon/currentconfig",
+        &config_of(name, recorded),
+    );
+    node.root.write("etc/a", &format!("{name}\n"));
+    node.root.write("stub/kargs", &format!("{entry}\n"));
+    let shown = format!("{booted} ostree=/ostree/boot.1/rhcos/0/0\n");
+    node.root.write("cmdline", &shown);
+    node
+}
+
+#[test]
+fn arguments_that_only_files_left_behind_are_drift_and_go_with_the_next_full_run() {
+    with_mounts(|| {
+        let node = node_of(&["audit=0"], "rw audit=0", "rw audit=0");
+        for name in ["rendered-worker-2", "rendered-worker-3"] {
+            node.root.write("config", &config_of(name, &[]));
+            let args = ["apply", "--yes", "--files-only", "/config"];
+            let run = node.run(&args);
+            assert_eq!(run.code(), 3, "{}{}", run.out(), run.err());
+            let verified = node.run(&["verify"]);
+            assert_eq!(verified.code(), 3, "{}", verified.out());
+            let said = flat(&verified.out());
+            let words = "audit=0 still present, of a config from before";
+            assert!(said.contains(words), "{said}");
+        }
+        node.run(&["apply", "--yes", "/config"]).ok();
+        assert_eq!(node.root.read("stub/kargs"), "rw\n");
+        node.run(&["verify"]).ok();
+    });
+}
+
+#[test]
+fn an_argument_with_a_quoted_blank_arrives_as_grub_hands_it_over() {
+    with_mounts(|| {
+        let quoted = r#"dyndbg="file x +p""#;
+        let node = node_of(&[], "rw", "rw");
+        let name = "rendered-worker-2";
+        node.root.write("config", &config_of(name, &[quoted]));
+        let plan = node.run(&["plan", "/config"]);
+        let option = format!("'--append={quoted}'");
+        assert!(flat(&plan.out()).contains(&option), "{}", plan.out());
+        node.run(&["apply", "--yes", "/config"]).ok();
+        let staged = node.root.read("stub/kargs");
+        assert_eq!(staged, format!("rw {quoted}\n"));
+        node.reboots_into(IMAGE);
+        let line = r#"rw "dyndbg=file x +p" ostree=/ostree/boot.1/rhcos/0/0"#;
+        node.root.write("cmdline", &format!("{line}\n"));
+        node.awaits_since_the_boot_before();
+        let complete = node.run(&["complete"]).ok();
+        assert!(!node.root.exists(AWAITED), "{}", complete.out());
+        let status = flat(&node.run(&["status"]).out());
+        assert!(!status.contains("Mixed"), "{status}");
+        assert!(!status.contains("did not come up"), "{status}");
+        let plan = flat(&node.run(&["plan", "/config"]).out());
+        assert!(!plan.contains("--append"), "{plan}");
+        assert!(!plan.contains("reboot"), "{plan}");
+        // What asked for it is remembered under the line of the boot entry.
+        node.root
+            .write("config", &config_of("rendered-worker-3", &[]));
+        let plan = flat(&node.run(&["plan", "/config"]).out());
+        let option = format!("'--delete-if-present={quoted}'");
+        assert!(plan.contains(&option), "{plan}");
+    });
+}
+
+#[test]
+fn every_way_to_quote_reads_as_the_same_argument() {
+    let generated = ("[a-z._-]{1,4}", "[a-z0-9 ,=+;*]{0,8}", "[a-z=]{0,3}");
+    check(generated, |(key, value, other)| {
+        let mut forms = vec![format!("{key}=\"{value}\""), format!("\"{key}={value}\"")];
+        if !value.contains(' ') {
+            forms.push(format!("{key}={value}"));
+        }
+        let another = Kargs::parse(&format!("{key}=\"{value}x\""));
+        for one in &forms {
+            let line = format!("rw {one} {other}");
+            let entry = BootEntry::parse("x", &format!("options {line}\n")).options;
+            for two in &forms {
+                let of_config = Kargs::from_entries(&[two]);
+                prop_assert_eq!(of_config.tokens().len(), 1);
+                let booted = Kargs::parse(&line).written_as(&of_config);
+                prop_assert!(booted.tokens().contains(two), "{} as {}", one, two);
+                prop_assert_eq!(&booted, &entry.written_as(&of_config));
+                prop_assert!(!another.written_as(&of_config).tokens().contains(two));
+            }
+        }
+        Ok(())
     });
 }

@@ -1,7 +1,8 @@
 //! Is `/boot` the one that the next boot uses?
 
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Target};
-use crate::kargs::Kargs;
+use crate::invocation::kargs_command;
+use crate::kargs::{Kargs, KargsChange};
 use crate::node::platform::{BlockDevice, Mounted, Platform, Storage};
 
 /// The check.
@@ -130,10 +131,15 @@ fn report_wrong(node: &Platform, proofs: Vec<Proof>) -> CrossingFinding {
         |device: &&&BlockDevice| !node.storage.disks_of(&device.number).is_disjoint(&root);
     let finding = match labelled.iter().find(on_root) {
         Some(right) => finding.next(format!(
-            "If {} is the right one: rpm-ostree kargs --delete-if-present={} --append=boot=UUID={}",
+            "If {} is the right one: {}",
             right.path(),
-            boot_argument(node).map_or_else(|| "boot".to_owned(), |value| format!("boot={value}")),
-            right.get("ID_FS_UUID")
+            kargs_command(&[
+                KargsChange::Delete(
+                    boot_argument(node)
+                        .map_or_else(|| "boot".to_owned(), |value| format!("boot={value}")),
+                ),
+                KargsChange::Append(format!("boot=UUID={}", right.get("ID_FS_UUID"))),
+            ])
         )),
         None => finding.next("Find the right one: lsblk -o NAME,LABEL,UUID,MOUNTPOINTS"),
     };

@@ -1,6 +1,8 @@
 //! Are there kernel arguments that the image's systemd does not take?
 
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Target};
+use crate::invocation::kargs_command;
+use crate::kargs::KargsChange;
 use crate::node::platform::Platform;
 
 /// The check.
@@ -70,10 +72,8 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
             "Legacy cgroup v1 configured. This will stop being supported soon. Will proceed with cgroup v2 after 30 s.",
         )
     };
-    let options = going
-        .iter()
-        .map(|token| format!(" --delete-if-present={token}"));
-    let command = "rpm-ostree kargs".to_owned() + &options.collect::<String>();
+    let changes: Vec<_> = going.iter().cloned().map(KargsChange::Delete).collect();
+    let command = kargs_command(&changes);
     let recorded = node.record.kernel_arguments.tokens();
     let kept: Vec<&String> = going.iter().filter(|one| recorded.contains(one)).collect();
     if !kept.is_empty() {
@@ -119,7 +119,7 @@ fn judge_one(token: &str) -> Option<CrossingFinding> {
         _ => return None,
     };
     let finding = CrossingFinding::new(CrossingSeverity::Warning, token, what);
-    Some(finding.next(format!("rpm-ostree kargs --delete-if-present={token}")))
+    Some(finding.next(kargs_command(&[KargsChange::Delete(token.to_owned())])))
 }
 
 /// Returns the key; to systemd `-` and `_` are one letter.

@@ -1,6 +1,7 @@
 //! Does the next boot find a root disk that has several paths?
 
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::invocation::shell_word;
 use crate::node::platform::{BlockDevice, Platform, Storage};
 
 /// The check.
@@ -82,7 +83,7 @@ fn judge_arguments(node: &Platform, map: &BlockDevice) -> Option<CrossingFinding
     let old = [format!("root={root}"), "rd.multipath=0".to_owned()];
     let old = old.iter().filter(|one| arguments.tokens().contains(one));
     let old: String = old
-        .map(|one| format!(" --delete-if-present={one}"))
+        .map(|one| " ".to_owned() + &shell_word(&format!("--delete-if-present={one}")))
         .collect();
     let new: String = ARGUMENTS
         .split(' ')

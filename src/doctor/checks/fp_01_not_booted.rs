@@ -1,15 +1,18 @@
 //! FP-01: the recorded OS image or kernel arguments are not in force.
 
-use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::document::MachineConfig;
 use crate::drift::{self, Drift, DriftKind};
 use crate::invocation::reboot;
-use crate::node::Recorded;
+use crate::node::{Recorded, Records};
+use crate::staging::awaited::Way;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-01",
     title: "the recorded OS or kernel arguments are not booted",
-    looks_at: "booted image and kernel arguments against the record; errors of the last shutdown",
+    looks_at: "booted image and kernel arguments against the record; errors of the last shutdown; files that wait for a reboot",
     explain: "The daemon writes its record before the reboot. The staged deployment becomes \
 a real one only while the node shuts down. If the power fails then, or the shutdown cannot write it, the node \
 boots the old OS, and the record does not match it. The daemon is Degraded from then on.\n\n\
@@ -22,7 +25,11 @@ the image from a medium.",
 };
 
 fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = left_by_shutdown(evidence);
+    let verdict = left_by_shutdown(evidence).and(find_needed_reboot(evidence));
+    let verdict = match evidence.reboots.seen() {
+        Ok(_) => verdict,
+        Err(why) => verdict.and_unseen(format!("files that need a reboot: {why}")),
+    };
     let Some(records) = evidence.records.get() else {
         return verdict.and_unseen("the record cannot be read");
     };
@@ -79,7 +86,7 @@ fn arguments(evidence: &DoctorEvidence, config: &MachineConfig) -> Result<Option
             .seen()
             .map_err(|why| format!("kernel arguments: {why}"))?,
     };
-    Ok(drift::missing_arguments(config, Some(present)))
+    Ok(drift::absent_arguments(config, present))
 }
 
 fn gap(evidence: &DoctorEvidence, config: &MachineConfig, drifts: &[Drift]) -> DoctorFinding {
@@ -128,6 +135,27 @@ fn gap(evidence: &DoctorEvidence, config: &MachineConfig, drifts: &[Drift]) -> D
         .next(evidence.command("apply --reboot"))
 }
 
+/// Reports files that were changed in this boot, and that are read only at a reboot.
+fn find_needed_reboot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let needs = evidence.reboots.get()?;
+    if needs.is_empty() {
+        return None;
+    }
+    let means = "The files are in place, and what runs still has the old ones: it goes on as before until a reboot.";
+    let facts = needs
+        .iter()
+        .map(|need| Fact::new(&need.config, need.causes.join(", ")));
+    Some(
+        DoctorFinding::new(
+            CheckSeverity::Warning,
+            "changed files wait for a reboot",
+            means,
+        )
+        .seen_all(facts)
+        .next(reboot()),
+    )
+}
+
 /// Reports the error with which the last shutdown failed to write the staged deployment.
 fn left_by_shutdown(evidence: &DoctorEvidence) -> CheckVerdict {
     let said = evidence
@@ -147,7 +175,33 @@ fn left_by_shutdown(evidence: &DoctorEvidence) -> CheckVerdict {
         means,
     )
     .seen(place, words)
-    .next("mco-rescue doctor FP-07")
-    .next(evidence.command("apply --reboot"));
-    CheckVerdict::found(finding)
+    .next("mco-rescue doctor FP-07");
+    CheckVerdict::found(stage_again(evidence, finding))
+}
+
+/// Adds the commands that stage what was lost: where its files are restored, the recorded config is not the one that was staged.
+fn stage_again(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+    let awaited = evidence.awaited.get().and_then(Option::as_ref);
+    let lost = awaited.filter(|awaited| awaited.way == Way::Forward && awaited.failed.is_some());
+    if let Some(lost) = lost {
+        return finding.next(lost.apply_command() + " --reboot");
+    }
+    let config = evidence.records.get().and_then(Records::recorded);
+    let is_recorded = config.is_some_and(|config| {
+        let layered = evidence
+            .records
+            .get()
+            .and_then(|records| records.current_image.as_deref());
+        let drifts = [
+            image(evidence, config, layered),
+            arguments(evidence, config),
+        ];
+        drifts.iter().any(|drift| !matches!(drift, Ok(None)))
+    });
+    if is_recorded {
+        return finding.next(evidence.command("apply --reboot"));
+    }
+    finding
+        .next(evidence.command("cache list"))
+        .next(evidence.command("apply --reboot cached:NAME"))
 }

@@ -5,7 +5,8 @@ use crate::doctor::{
 };
 use crate::document::MachineConfig;
 use crate::drift;
-use crate::kargs::Kargs;
+use crate::invocation::kargs_command;
+use crate::kargs::{Kargs, KargsChange};
 use crate::node::Records;
 use crate::secrets::{has_secret_argument, redacted_arguments, shown_argument};
 
@@ -33,11 +34,12 @@ fn judge_kernel_arguments(evidence: &DoctorEvidence) -> CheckVerdict {
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let verdict = verdict
         .and(find_unclosed_quotes(&asked_for))
-        .and(never_found(evidence, config, &asked_for));
-    match present(evidence) {
+        .and(never_found(evidence, config, &asked_for))
+        .and(left_over(evidence, config));
+    match present(evidence).map(|present| present.written_as(&asked_for)) {
         Ok(present) => verdict
-            .and(find_overridden_arguments(&asked_for, present))
-            .and(disordered(evidence, config, &asked_for, present)),
+            .and(find_overridden_arguments(&asked_for, &present))
+            .and(disordered(evidence, config, &asked_for, &present)),
         Err(_) if asked_for.is_empty() => verdict,
         Err(why) => verdict.and_unseen(format!("kernel arguments: {why}")),
     }
@@ -134,9 +136,25 @@ fn find_overridden_arguments(asked_for: &Kargs, present: &Kargs) -> Option<Docto
         .seen_all(facts)
         .next(match has_secret_argument(&first) {
             true => "rpm-ostree kargs --editor".to_owned(),
-            false => format!("rpm-ostree kargs --delete-if-present={first}"),
+            false => kargs_command(&[KargsChange::Delete(first)]),
         })
     })
+}
+
+/// Reports arguments of a config from before. The daemon only checks that those of the recorded one are there.
+fn left_over(evidence: &DoctorEvidence, config: &MachineConfig) -> Option<DoctorFinding> {
+    let left = drift::left_arguments(config, evidence.facts().ok()?)?;
+    let means = "The recorded config does not ask for them: its files came without its kernel arguments. They stay until a run \
+stages those.";
+    Some(
+        DoctorFinding::new(
+            CheckSeverity::Warning,
+            "kernel arguments of a config from before are left",
+            means,
+        )
+        .seen("the next boot", left.detail)
+        .next(evidence.command("apply")),
+    )
 }
 
 fn disordered(

@@ -3,7 +3,8 @@
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
-use crate::kargs::Kargs;
+use crate::invocation::kargs_command;
+use crate::kargs::{Kargs, KargsChange};
 use crate::paths;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -43,10 +44,8 @@ fn command(evidence: &DoctorEvidence, arguments: &Kargs) -> String {
     }
     let mut consoles = arguments.tokens().iter();
     let last = consoles.rfind(|token| token.starts_with("console="));
-    format!(
-        "rpm-ostree kargs --delete-if-present={}",
-        last.map_or("", String::as_str)
-    )
+    let changes: Vec<_> = last.cloned().map(KargsChange::Delete).into_iter().collect();
+    kargs_command(&changes)
 }
 
 fn find_silent_console(arguments: &Kargs, terminals: Option<&[String]>) -> Option<DoctorFinding> {
