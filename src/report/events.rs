@@ -77,7 +77,7 @@ impl NodeEvent<'_> {
             | Self::Drift(_) => Priority::Warning,
             Self::RunEnded(RunEnd::PutBack) | Self::BootFailed(_) => Priority::Error,
             Self::RunEnded(RunEnd::HalfWay)
-            | Self::TrialEnded(TrialOutcome::PartlyReverted)
+            | Self::TrialEnded(TrialOutcome::PartlyReverted | TrialOutcome::NotReverted)
             | Self::Critical(_) => Priority::Critical,
         }
     }
@@ -95,6 +95,7 @@ impl NodeEvent<'_> {
             Self::TrialEnded(TrialOutcome::Confirmed) => "confirmed".to_owned(),
             Self::TrialEnded(TrialOutcome::Reverted) => "reverted".to_owned(),
             Self::TrialEnded(TrialOutcome::PartlyReverted) => "partly-reverted".to_owned(),
+            Self::TrialEnded(TrialOutcome::NotReverted) => "not-reverted".to_owned(),
             Self::BootCompleted(_) => "arrived".to_owned(),
             Self::BootFailed(_) => "failed".to_owned(),
             Self::Drift(number) => count(*number, "difference"),
@@ -128,6 +129,9 @@ impl NodeEvent<'_> {
             Self::TrialEnded(TrialOutcome::Reverted) => {
                 format!("The trial of {config} was taken back")
             }
+            Self::TrialEnded(TrialOutcome::NotReverted) => format!(
+                "The trial of {config} could not be taken back, and the change stays. Next: mco-rescue status"
+            ),
             Self::TrialEnded(TrialOutcome::PartlyReverted) => format!(
                 "The trial of {config} was taken back in part only. Next: {status}",
                 status = mco_rescue("status")
@@ -199,6 +203,7 @@ mod tests {
             TrialEnded(TrialOutcome::Confirmed),
             TrialEnded(TrialOutcome::Reverted),
             TrialEnded(TrialOutcome::PartlyReverted),
+            TrialEnded(TrialOutcome::NotReverted),
             BootCompleted(Some(Way::Forward)),
             BootCompleted(Some(Way::Back)),
             BootFailed(Some(Way::Forward)),

@@ -6,7 +6,7 @@ use super::wrap;
 use crate::invocation::{mco_rescue, reboot};
 use crate::time::utc;
 use crate::trial::coverage::Accident;
-use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, duration_words};
+use crate::trial::{GIVE_UP, Phase, Trial, TrialOutcome, TrialResult, duration_words};
 
 /// The trial that runs, in `status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,6 +21,8 @@ pub struct TrialReport {
     pub began: u64,
     /// The reason why it goes back.
     pub why: Option<String>,
+    /// The last error of a way back that fails.
+    pub failing: Option<String>,
     /// Probes that confirm it.
     pub probes: Vec<String>,
     /// A guard is at work; `None` if systemd does not tell.
@@ -36,6 +38,7 @@ impl TrialReport {
         Self {
             what: trial.what.clone(),
             phase: trial.phase.word(),
+            failing: trial.failing.as_ref().map(|failing| failing.why.clone()),
             remaining: now.and_then(|now| trial.remaining(now)),
             began: trial.began,
             why: match &trial.phase {
@@ -46,6 +49,17 @@ impl TrialReport {
             guarded,
             elsewhere: now.is_none(),
         }
+    }
+
+    /// Says that the way back fails, and for how long it is tried.
+    fn failing_words(&self) -> String {
+        let words = |why: &String| {
+            let limit = duration_words(GIVE_UP.as_secs());
+            format!(
+                ". It FAILS: {why}. It is tried again until it has failed for {limit}; then the trial ends, and the change stays"
+            )
+        };
+        self.failing.as_ref().map(words).unwrap_or_default()
     }
 
     /// Returns the state in one sentence, with the next command.
@@ -84,8 +98,9 @@ impl TrialReport {
                 "this is the first boot with {what}; it goes back if the boot has not reached its end in {left}{guard}"
             ),
             _ => format!(
-                "{what} goes back: {}{guard}",
-                self.why.as_deref().unwrap_or_default()
+                "{what} goes back: {}{guard}{}",
+                self.why.as_deref().unwrap_or_default(),
+                self.failing_words()
             ),
         }
     }
@@ -166,6 +181,12 @@ impl TrialResult {
                     "The trial of {what} went back ({when}): {why}. Everything is as it was before."
                 )
             }
+            TrialOutcome::NotReverted => format!(
+                "The trial of {what} could NOT be taken back ({when}), and has ended: {why}. The change stays. Next: {}, if it is \
+                 good; or take only its files back: {}",
+                mco_rescue("confirm"),
+                mco_rescue("rollback --files-only")
+            ),
             TrialOutcome::PartlyReverted => format!(
                 "The trial of {what} went back ({when}), but not all of it: {why}. Next: {}",
                 mco_rescue("verify")

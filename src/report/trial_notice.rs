@@ -88,6 +88,18 @@ pub fn announce_stuck(at: u64, reason: &str) -> String {
     )
 }
 
+/// Returns the text for terminals and logins if the way back of a trial was given up. `reason`: the error, as a clause.
+pub fn announce_kept(at: u64, reason: &str) -> String {
+    wrap(
+        &format!(
+            "mco-rescue: the changes on trial could NOT be taken back, and stay since {}: {reason}. The commands that lead out: `{}`",
+            utc(at),
+            mco_rescue("status")
+        ),
+        0,
+    )
+}
+
 /// Returns the text for logins while a run is half-way.
 pub fn announce_half_way(config: &str) -> String {
     wrap(
@@ -138,6 +150,7 @@ mod tests {
                 "mco-rescue status",
             ),
             (announce_stuck(0, "the disk is full"), "mco-rescue recover"),
+            (announce_kept(0, "it is gone"), "mco-rescue status"),
             (announce_half_way("rendered-x"), "mco-rescue recover"),
             (announce_failed_boot("rendered-x"), "mco-rescue status"),
         ];

@@ -215,6 +215,11 @@ fn said(cause: RpmOstreeError) -> anyhow::Error {
     anyhow::anyhow!(cause.to_line())
 }
 
+/// The deployment of a way back does not exist any more, so that no later attempt finds it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct DeploymentMissing(String);
+
 /// Makes the deployment from before the one of the next boot.
 ///
 /// The record of what is awaited stays where the node is there already: until the files are back, a boot has to bring
@@ -228,12 +233,13 @@ pub fn go_back(
     let (engine, mut all) = system::read_deployments(root, runner).map_err(said)?;
     let booted = all.running()?.name();
     if booted != leaving.to && all.named(&leaving.to).is_none() {
-        bail!(
+        let missing = format!(
             "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
              Stage its image: {}; or take only the files back: {}",
             mco_rescue("pivot IMAGE"),
             mco_rescue("rollback --files-only")
         );
+        return Err(DeploymentMissing(missing).into());
     }
     let is_back = booted == leaving.to;
     if !is_back {
@@ -287,9 +293,12 @@ pub fn finalize_staged(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
 pub fn enter_without_daemon(runner: &dyn CommandRunner, name: &str) -> Result<()> {
     let answer = runner.run(&ostree::list_deployments())?;
     let names = ostree::names_in_order(&answer.stdout);
+    if answer.status != Some(0) || names.is_empty() {
+        bail!("ostree admin status: {}", answer.stderr.trim());
+    }
     let index = names.iter().position(|other| other == name);
     let Some(index) = index else {
-        bail!("ostree knows no deployment {name}");
+        return Err(DeploymentMissing(format!("ostree knows no deployment {name}")).into());
     };
     let answer = runner.run(&arguments::set_default(index))?;
     if answer.status != Some(0) {

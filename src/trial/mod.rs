@@ -25,6 +25,10 @@ pub const SHORTEST: Duration = Duration::from_secs(5);
 pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time after which a reboot that was asked for has not begun: the trial goes back.
 pub const REBOOT_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// Time after which a way back that fails is given up. Longer than a boot takes to mount everything.
+pub const GIVE_UP: Duration = Duration::from_secs(10 * 60);
+/// A boot loader that enters the new deployment so many times, although the old one is the default, will not enter the old one.
+pub const RETURNS: u32 = 3;
 
 /// The step of its way that a trial has reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +70,11 @@ impl Phase {
             Self::TrialBoot { .. } => "trial-boot",
             Self::Reverting { .. } => "reverting",
         }
+    }
+
+    /// Returns true while the change goes back.
+    pub fn reverts(&self) -> bool {
+        matches!(self, Self::Reverting { .. })
     }
 
     /// Returns the moment at which the time of this phase ends, in milliseconds.
@@ -133,6 +142,21 @@ pub struct Trial {
     /// `kernel.panic` before the trial, if the trial changed it.
     #[serde(default)]
     pub panic: Option<i32>,
+    /// The way back fails, in the boot of the phase.
+    #[serde(default)]
+    pub failing: Option<FailingWay>,
+    /// Number of boots into the new deployment after the way back had left it.
+    #[serde(default)]
+    pub returns: u32,
+}
+
+/// A way back that fails again and again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailingWay {
+    /// Since when, in milliseconds.
+    pub since: u64,
+    /// The last error.
+    pub why: String,
 }
 
 /// The end of a trial.
@@ -145,6 +169,8 @@ pub enum TrialOutcome {
     Reverted,
     /// Everything is as it was before, but for what the reason says.
     PartlyReverted,
+    /// It could not be taken back. The change stays until a person decides.
+    NotReverted,
 }
 
 /// The end of the last trial, as `trial-result.json` keeps it.
@@ -191,6 +217,13 @@ impl Trial {
     pub fn remaining(&self, now: u64) -> Option<u64> {
         let until = self.phase.until()?;
         Some(until.saturating_sub(now).div_ceil(1000))
+    }
+
+    /// Returns true if the way back has failed for so long that it is given up.
+    pub fn is_given_up(&self, now: u64) -> bool {
+        let limit = u64::try_from(GIVE_UP.as_millis()).unwrap_or(u64::MAX);
+        let failing = self.failing.as_ref();
+        failing.is_some_and(|failing| now >= failing.since.saturating_add(limit))
     }
 
     /// Returns the time for a confirmation in words.
@@ -346,6 +379,8 @@ mod tests {
             jobs_back: Vec::new(),
             forgets: Vec::new(),
             panic: None,
+            failing: None,
+            returns: 0,
         }
     }
 

@@ -55,13 +55,21 @@ pub fn store_trial(root: &Root, trial: &Trial) -> Result<(), StateDirectoryError
     store_value(root, paths::TRIAL, trial)
 }
 
+/// Writes the result of the last trial, durably.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn store_result(root: &Root, result: &TrialResult) -> Result<(), StateDirectoryError> {
+    store_value(root, paths::TRIAL_RESULT, result)
+}
+
 /// Ends a trial: its result is written, then the trial is removed. The removal is the commit point.
 ///
 /// # Errors
 /// A file cannot be written or removed.
 pub fn end_trial(root: &Root, result: Option<&TrialResult>) -> Result<(), StateDirectoryError> {
     if let Some(result) = result {
-        store_value(root, paths::TRIAL_RESULT, result)?;
+        store_result(root, result)?;
     }
     let store = open_store(root, paths::STATE)?;
     store.remove_file(RootPath::fixed(paths::TRIAL).name())

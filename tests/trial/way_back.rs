@@ -1,7 +1,7 @@
 //! The boots of a trial with another operating system: what the command that completes a boot does beside the guard, what is
 //! set for that boot alone, and which trials of `rollback` are refused. rpm-ostree and systemctl are STUBS.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::{
     ARRIVED, AWAITED, BOOTED, IMAGE, NEXT, OTHER_BOOT, OstreeNode, service_config,
 };
-use crate::support::{STATE, flat_run, unsealed};
+use crate::support::{Run, STATE, flat_run, unsealed};
 
 const TRIAL: &str = "var/lib/mco-rescue/trial.json";
 const PANIC: &str = "proc/sys/kernel/panic";
@@ -178,5 +178,143 @@ fn a_trial_of_going_back_is_one_run_of_files() {
         let deployment = format!("sysroot/ostree/deploy/rhcos/deploy/{ARRIVED}.0.origin");
         assert!(node.root.exists(&deployment));
         refuses(&["rollback", "--yes", "--try"]);
+    });
+}
+
+/// Lets the second guard look, as its timer does.
+fn guard(node: &OstreeNode) -> Run {
+    node.run(&["trial", "guard", "--once"])
+}
+
+#[test]
+fn a_trial_whose_deployment_another_program_removed_ends_with_the_change_in_place() {
+    with_mounts(|| {
+        for is_accepted in [true, false] {
+            let node = node();
+            node.run(&["apply", "--yes", "/two"]).ok();
+            node.reboots_into(NEXT);
+            node.awaits_since_the_boot_before();
+            node.run(&["complete"]).ok();
+            trial(&node, &json!({"phase": "reverting", "why": "a test"}));
+            // As after rpm-ostree cleanup -r.
+            node.root.remove("stub/previous");
+            let refused = node.run(&["apply", "--yes", "/one"]).exits(1);
+            assert!(
+                flat_run(&refused).contains("a trial of"),
+                "{}",
+                refused.err()
+            );
+            // The boot is judged first, then the trial goes back.
+            guard(&node).ok();
+            guard(&node).ok();
+            assert!(!node.root.exists(TRIAL));
+            let result = unsealed(&node.root.read("var/lib/mco-rescue/trial-result.json"));
+            assert_eq!(result["outcome"], "not-reverted", "{result}");
+            let status = flat_run(&node.run(&["status"]));
+            for words in [
+                "could NOT be taken back",
+                "is gone, so its operating system cannot come back",
+                "mco-rescue confirm",
+                "mco-rescue rollback --files-only",
+            ] {
+                assert!(status.contains(words), "no {words:?}: {status}");
+            }
+            let doctor = node.run(&["doctor"]);
+            let said = flat_run(&doctor);
+            assert!(said.contains("a trial could not be taken back"), "{said}");
+            assert_eq!(doctor.code(), 6);
+            if is_accepted {
+                let run = node.run(&["confirm"]).ok();
+                assert!(
+                    flat_run(&run).contains("The change stays."),
+                    "{}",
+                    run.out()
+                );
+                assert_eq!(node.root.read("etc/service.conf"), "two\n");
+            } else {
+                node.run(&["rollback", "--yes", "--files-only"]).ok();
+                assert_eq!(node.root.read("etc/service.conf"), "one\n");
+            }
+            let said = flat_run(&node.run(&["doctor"]));
+            assert!(!said.contains("a trial could not be taken back"), "{said}");
+            let again = node.run(&["confirm"]).exits(1);
+            assert!(
+                flat_run(&again).contains("no trial runs"),
+                "{}",
+                again.err()
+            );
+        }
+    });
+}
+
+#[test]
+fn a_way_back_whose_old_contents_are_missing_is_tried_for_a_while_and_then_given_up() {
+    with_mounts(|| {
+        let node = node();
+        trial(
+            &node,
+            &json!({"phase": "reverting", "why": "a test", "system": null}),
+        );
+        let head = node.root.path("var/lib/mco-rescue/history");
+        let mut runs: Vec<_> = fs::read_dir(&head)
+            .unwrap()
+            .map(|one| one.unwrap().path())
+            .collect();
+        runs.sort();
+        let mut kept = unsealed(&node.root.read(TRIAL));
+        let first = runs[0].file_name().unwrap().to_str().unwrap();
+        kept["head"] = json!(first);
+        node.root.write(TRIAL, &kept.to_string());
+        for file in fs::read_dir(runs.last().unwrap()).unwrap() {
+            let path = file.unwrap().path();
+            if path
+                .file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with("old-")
+            {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        // The first look judges the boot, and tries it too.
+        let errors = [guard(&node), guard(&node)];
+        assert_eq!(errors[1].code(), 1, "{}", errors[1].err());
+        let status = flat_run(&node.run(&["status"]));
+        assert!(status.contains("It FAILS:"), "{status}");
+        let doctor = flat_run(&node.run(&["doctor"]));
+        assert!(doctor.contains("the way back of a trial fails"), "{doctor}");
+        // Ten minutes later.
+        let mut kept = unsealed(&node.root.read(TRIAL));
+        kept["failing"]["since"] = json!(0);
+        node.root.write(TRIAL, &kept.to_string());
+        guard(&node).ok();
+        assert!(!node.root.exists(TRIAL));
+        let status = flat_run(&node.run(&["status"]));
+        assert!(status.contains("could NOT be taken back"), "{status}");
+        assert_eq!(node.root.read("etc/service.conf"), "one\n");
+        node.run(&["confirm"]).ok();
+    });
+}
+
+#[test]
+fn a_boot_loader_that_never_enters_the_old_deployment_ends_the_trial() {
+    with_mounts(|| {
+        let node = node();
+        node.run(&["apply", "--yes", "/two"]).ok();
+        node.reboots_into(NEXT);
+        node.awaits_since_the_boot_before();
+        node.run(&["complete"]).ok();
+        trial(&node, &json!({"phase": "reverting", "why": "a test"}));
+        for _ in 0..3 {
+            assert!(node.root.exists(TRIAL));
+            let mut kept = unsealed(&node.root.read(TRIAL));
+            kept["boot"] = json!(OTHER_BOOT);
+            node.root.write(TRIAL, &kept.to_string());
+            node.run(&["recover", "--at-boot"]).ok();
+        }
+        assert!(!node.root.exists(TRIAL));
+        let status = flat_run(&node.run(&["status"]));
+        assert!(status.contains("was booted 3 times"), "{status}");
     });
 }

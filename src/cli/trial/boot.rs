@@ -1,6 +1,6 @@
 //! A trial at a boot: the early unit takes files back before anything reads them, or begins the time of the trial's boot.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use super::{has_leftovers, revert, sweep_leftovers};
 use crate::cli::node_change::{Needs, Opening};
@@ -11,8 +11,9 @@ use crate::node::boot::BootIdentity;
 use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::root::Root;
+use crate::text::count;
 use crate::trial::store::{read_trial, store_trial};
-use crate::trial::{BootStep, Phase, Place, Trial, judge_boot};
+use crate::trial::{BootStep, Phase, Place, RETURNS, Trial, judge_boot};
 
 /// Judges the boot, if a trial runs, and does what is due now. `early`: no service runs yet.
 ///
@@ -31,7 +32,25 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
     let place = trial.place(deployment.as_deref());
     let boot = BootIdentity::observe(root, deployment, ui.runner)
         .context("the kernel tells no boot id")?;
-    match judge_boot(&trial, boot.is_same(&trial.boot), place) {
+    let is_same = boot.is_same(&trial.boot);
+    let is_back_again = !is_same && place == Place::New && trial.phase.reverts();
+    let trial = match is_same {
+        true => trial,
+        // Its times are of another boot.
+        false => Trial {
+            failing: None,
+            returns: trial.returns + u32::from(is_back_again),
+            ..trial
+        },
+    };
+    match judge_boot(&trial, is_same, place) {
+        BootStep::Revert(why) if trial.returns >= RETURNS => {
+            let times = count(trial.returns as usize, "time");
+            let error = anyhow!(
+                "the new deployment was booted {times} after the old one had become the default"
+            );
+            revert::give_up(&change, &trial, &why, &error)?;
+        }
         BootStep::None => {}
         BootStep::BeginBoot => {
             let phase = Phase::TrialBoot {

@@ -19,7 +19,7 @@ use crate::root::Root;
 use crate::sys::runtime;
 use crate::time::now;
 use crate::transaction;
-use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
+use crate::trial::store::{end_trial, read_result, read_trial, store_result, store_trial};
 use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, VERSION};
 
 /// Runs `confirm`.
@@ -33,13 +33,13 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
             mco_rescue("rollback")
         );
     }
-    if read_trial(&root)?.is_none() {
+    if read_trial(&root)?.is_none() && find_kept(&root)?.is_none() {
         return Err(no_trial(&root)?);
     }
     let change = Opening::of(ui, root, &Needs::CONFIRM)?.begin()?;
     let root = &change.root;
     let Some(trial) = read_trial(root)? else {
-        return Err(no_trial(root)?);
+        return accept_kept(&change);
     };
     let Phase::Waiting { since, .. } = trial.phase else {
         bail!("{}", not_waiting(&trial));
@@ -67,12 +67,7 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     // With the lock: the guard of a trial that begins now must not be stopped.
     stop_guard(ui.runner);
     drop(change);
-    let text = match ui.output {
-        Output::Json => report::trial::result_json(&result)?,
-        Output::Text => report::trial::ended(&result),
-    };
-    report::print_result(text.as_bytes());
-    Ok(ExitCode::Done)
+    say(ui, &result)
 }
 
 /// Confirms a trial: the boot loader first, so that no later boot goes back; then the commit point.
@@ -115,6 +110,40 @@ pub(in crate::cli) fn confirm_trial(
         log::info!("{error}");
     }
     Ok(result)
+}
+
+/// Returns the end of the last trial, if that left its change in place as nothing could take it back.
+fn find_kept(root: &Root) -> Result<Option<TrialResult>> {
+    let is_kept = |last: &TrialResult| last.outcome == TrialOutcome::NotReverted;
+    Ok(read_result(root)?.filter(is_kept))
+}
+
+/// Accepts the change of such a trial.
+fn accept_kept(change: &NodeChange<'_>) -> Result<ExitCode> {
+    let root = &change.root;
+    let Some(kept) = find_kept(root)? else {
+        return Err(no_trial(root)?);
+    };
+    let result = TrialResult {
+        outcome: TrialOutcome::Confirmed,
+        why: "accepted, as it could not be taken back".to_owned(),
+        ended: now(),
+        ..kept
+    };
+    store_result(root, &result)?;
+    if let Err(error) = runtime::withdraw_announcement() {
+        log::info!("{error}");
+    }
+    say(change.ui, &result)
+}
+
+fn say(ui: &Ui<'_>, result: &TrialResult) -> Result<ExitCode> {
+    let text = match ui.output {
+        Output::Json => report::trial::result_json(result)?,
+        Output::Text => report::trial::ended(result),
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
 }
 
 fn no_trial(root: &Root) -> Result<anyhow::Error> {

@@ -255,7 +255,7 @@ fn take_back(ui: &Ui<'_>, root: &Root, seen: &Trial, why: &str) -> Result<Look> 
         return Ok(Look::Wait);
     }
     log::warn!("the trial of {} goes back: {why}", seen.what);
-    revert::revert(&change, seen.clone(), why)?;
+    revert::revert_or_give_up(&change, seen.clone(), why)?;
     Ok(Look::Wait)
 }
 

@@ -292,6 +292,8 @@ impl<'a> RunningTrial<'a> {
             jobs_back,
             forgets: request.forgets,
             panic: None,
+            failing: None,
+            returns: 0,
         };
         let mut running = Self {
             ui,
@@ -557,6 +559,7 @@ impl<'a> RunningTrial<'a> {
                 result.what, result.why
             ))
             .into()),
+            TrialOutcome::NotReverted => Err(RunError::Incomplete(result.words()).into()),
         }
     }
 
@@ -631,7 +634,7 @@ pub(super) fn take_back_now(change: NodeChange<'_>) -> Result<Option<ExitCode>> 
             log::warn!(
                 "no guard can be started: {error:#}. This command takes the trial back itself"
             );
-            revert::revert(&change, running.trial, ASKED)?;
+            revert::revert_or_give_up(&change, running.trial, ASKED)?;
             let result = read_result(&change.root)?;
             result.context("the end of the trial was not kept")?
         }
@@ -650,6 +653,10 @@ fn running_end(ui: &Ui<'_>, result: &TrialResult) -> Result<()> {
         TrialOutcome::PartlyReverted => {
             Err(RunError::Incomplete("the trial went back, but not all of it".to_owned()).into())
         }
+        TrialOutcome::NotReverted => Err(RunError::Incomplete(
+            "the trial could not be taken back, and has ended: the change stays".to_owned(),
+        )
+        .into()),
         TrialOutcome::Reverted | TrialOutcome::Confirmed => Ok(()),
     }
 }
@@ -885,6 +892,7 @@ fn has_leftovers(root: &Root) -> bool {
 fn gone_back(result: &TrialResult, why: &str) -> anyhow::Error {
     match result.outcome {
         TrialOutcome::PartlyReverted => RunError::Incomplete(result.why.clone()).into(),
+        TrialOutcome::NotReverted => RunError::Incomplete(result.words()).into(),
         TrialOutcome::Reverted | TrialOutcome::Confirmed => {
             RunError::RolledBack(why.to_owned()).into()
         }

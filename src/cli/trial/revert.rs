@@ -25,14 +25,14 @@ use crate::report::events::NodeEvent;
 use crate::report::trial_notice;
 use crate::root::{Root, RootPath};
 use crate::staging::awaited::Leaving;
-use crate::staging::deployments::{self, WayBack};
+use crate::staging::deployments::{self, DeploymentMissing, WayBack};
 use crate::staging::{pins, state};
 use crate::sys::{kernel, runtime};
 use crate::systemd::changed::is_read_by_manager;
 use crate::time::now;
 use crate::transaction::{self, id_order};
-use crate::trial::store::{end_trial, read_result, store_trial};
-use crate::trial::{Phase, Place, Trial, TrialOutcome, TrialResult, VERSION};
+use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
+use crate::trial::{FailingWay, Phase, Place, Trial, TrialOutcome, TrialResult, VERSION};
 
 /// Seconds after which a panic reboots, in the boot of a trial.
 const PANIC: i32 = 10;
@@ -67,8 +67,48 @@ pub(super) fn end_boot_guards(trial: &Trial) {
     }
 }
 
+/// Takes the change back. A way back that no later attempt can make ends the trial, and so does one that fails for a long time.
+pub(super) fn revert_or_give_up(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
+    let Err(error) = revert(change, trial, why) else {
+        return Ok(());
+    };
+    let root = &change.root;
+    let Some(trial) = read_trial(root)? else {
+        return Err(error);
+    };
+    let now = milliseconds_since_boot();
+    let is_hopeless = error.downcast_ref::<DeploymentMissing>().is_some();
+    if is_hopeless || trial.is_given_up(now) {
+        return give_up(change, &trial, why, &error);
+    }
+    let since = trial.failing.as_ref().map_or(now, |failing| failing.since);
+    let failing = Some(FailingWay {
+        since,
+        why: format!("{error:#}"),
+    });
+    store_trial(root, &Trial { failing, ..trial })?;
+    Err(error)
+}
+
+/// Ends a trial that cannot be taken back, with the change in place.
+pub(super) fn give_up(
+    change: &NodeChange<'_>,
+    trial: &Trial,
+    why: &str,
+    error: &anyhow::Error,
+) -> Result<()> {
+    log::error!("the trial of {} cannot go back: {error:#}", trial.what);
+    if trial.system.is_some()
+        && let Err(error) = super::disarm_boot_counter(&change.root, change.lock())
+    {
+        log::warn!("the boot loader still counts: {error:#}");
+    }
+    let why = format!("{why}; {error:#}");
+    end(change, trial, TrialOutcome::NotReverted, why)
+}
+
 /// Takes the change back: files, services, deployment; then, where it takes a boot, reboots.
-pub(super) fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
+fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
     let (ui, root) = (change.ui, &change.root);
     let trial = begin_reverting(root, trial, why)?;
     let deployment = Host::observe(root)?.deployment;
@@ -94,9 +134,13 @@ pub(super) fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result
             finish(change, &trial, why, &left)
         }
         Place::New => {
-            if let Err(error) = go_back(ui, root, &trial) {
-                log::error!("{error:#}");
-                enter_old(ui, root, &trial)?;
+            match go_back(ui, root, &trial) {
+                Err(error) if error.is::<DeploymentMissing>() => return Err(error),
+                Err(error) => {
+                    log::error!("{error:#}");
+                    enter_old(ui, root, &trial)?;
+                }
+                Ok(_) => {}
             }
             reboot(ui, root)
         }
@@ -110,11 +154,13 @@ fn enter_old(ui: &Ui<'_>, root: &Root, trial: &Trial) -> Result<()> {
         return Ok(());
     };
     match boot_counter::read_counter_state(root)? {
-        CounterState::Fired { entry } => {
+        CounterState::Fired { entry } if !error.is::<DeploymentMissing>() => {
             log::error!("{error:#}. The boot loader starts {entry} next");
             Ok(())
         }
-        CounterState::Missing | CounterState::Armed { .. } => Err(error),
+        CounterState::Missing | CounterState::Armed { .. } | CounterState::Fired { .. } => {
+            Err(error)
+        }
     }
 }
 
@@ -171,8 +217,11 @@ pub(super) fn revert_on_disk(
     if trial.system.is_some() {
         return Ok(None);
     }
-    let left = take_files_back(change, &trial, false)?;
-    finish(change, &trial, why, &left)?;
+    // No guard tries it again: this attempt is the one that counts.
+    match take_files_back(change, &trial, false) {
+        Ok(left) => finish(change, &trial, why, &left)?,
+        Err(error) => give_up(change, &trial, why, &error)?,
+    }
     read_result(root).map_err(Into::into)
 }
 
@@ -320,10 +369,6 @@ fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) ->
             log::warn!("{error:#}");
         }
     }
-    // The kernel and the logins of another system are none of its matter.
-    if root.is_live() {
-        end_boot_guards(trial);
-    }
     let outcome = match left.files.is_empty() {
         true => TrialOutcome::Reverted,
         false => TrialOutcome::PartlyReverted,
@@ -336,6 +381,16 @@ fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) ->
         if !all.is_empty() {
             why += &format!(". {words}: {}", all.join("; "));
         }
+    }
+    end(change, trial, outcome, why)
+}
+
+/// Keeps the result, and ends the trial.
+fn end(change: &NodeChange<'_>, trial: &Trial, outcome: TrialOutcome, why: String) -> Result<()> {
+    let (ui, root) = (change.ui, &change.root);
+    // The kernel and the logins of another system are none of its matter.
+    if root.is_live() {
+        end_boot_guards(trial);
     }
     let result = TrialResult {
         version: VERSION,
@@ -359,6 +414,7 @@ fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) ->
 pub(super) fn announce_end(ui: &Ui<'_>, result: &TrialResult) {
     let text = match result.outcome {
         TrialOutcome::PartlyReverted => trial_notice::announce_stuck(result.ended, &result.why),
+        TrialOutcome::NotReverted => trial_notice::announce_kept(result.ended, &result.why),
         _ => trial_notice::announce_taken_back(result.ended, &result.why),
     };
     wall::write_to_terminals(ui.runner, &text);
