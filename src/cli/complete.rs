@@ -248,17 +248,16 @@ impl<'a> JudgedBoot<'a> {
                 mco_rescue("complete")
             );
         }
-        let (_, drifts) = session.compare();
+        let (_, mut drifts) = session.compare();
+        // The operating system is judged by what runs, and not by what the daemon finds of it.
+        drifts.retain(|drift| !drift.is_of_the_os());
         let recorded = &session.chosen.config.name;
         let half = match brought {
             Err(error) => Some(format!("{error:#}")),
             Ok(()) if *recorded != awaited.config.name => {
                 Some(format!("the node is recorded to be in {recorded}"))
             }
-            Ok(()) => drifts
-                .iter()
-                .find(|drift| drift.is_of_the_os())
-                .map(differs),
+            Ok(()) => deployments::describe_half(self.root(), self.runner())?,
         };
         if let Some(words) = half {
             let failed = self.give_up(awaited, words, true)?;
@@ -276,9 +275,10 @@ impl<'a> JudgedBoot<'a> {
     /// The deployment from before came up again, as asked: its files come back too.
     fn back(&self, awaited: Awaited) -> Result<Completed> {
         let history = state::summarise_runs(&transaction::read_history(self.root())?);
-        if let GoesBack::Runs(runs) = awaited.goes_back(&history) {
-            self.take_back(&awaited, &runs)?;
-        }
+        let restored = match awaited.goes_back(&history) {
+            GoesBack::Runs(runs) => self.take_back(&awaited, &runs)?,
+            GoesBack::Superseded(_) => false,
+        };
         let half = deployments::describe_half(self.root(), self.runner());
         let half = half.inspect_err(|_| {
             // The files are back: the next attempt must not look for their run.
@@ -286,16 +286,17 @@ impl<'a> JudgedBoot<'a> {
                 log::warn!("{error:#}");
             }
         });
-        match half? {
+        let completed = match half? {
             Some(words) => {
                 let failed = self.give_up(awaited, words, true)?;
-                Ok(Completed::failed(&failed))
+                Completed::failed(&failed)
             }
             None => {
                 state::forget_awaited(self.root())?;
-                Ok(Completed::back(&awaited))
+                Completed::back(&awaited)
             }
-        }
+        };
+        Ok(completed.with_restored(restored))
     }
 
     /// The deployment from before came up, not as asked: files that came with the other one go back.
@@ -304,8 +305,9 @@ impl<'a> JudgedBoot<'a> {
         match awaited.goes_back(&history) {
             GoesBack::Runs(runs) => {
                 let why = self.why_stayed(&awaited);
-                self.take_back(&awaited, &runs)?;
-                self.not_taken(without_files(awaited), why)
+                let restored = self.take_back(&awaited, &runs)?;
+                let completed = self.not_taken(without_files(awaited), why)?;
+                Ok(completed.with_restored(restored))
             }
             GoesBack::Superseded(config) => {
                 let why = format!("{config} was applied since, so nothing was taken back");
@@ -334,8 +336,8 @@ impl<'a> JudgedBoot<'a> {
         why_stayed(self.runner(), self.boot.is_soft_after(&awaited.boot))
     }
 
-    /// Asking is not possible at boot: what was changed since stays, and is said.
-    fn take_back(&self, awaited: &Awaited, runs: &[String]) -> Result<()> {
+    /// Takes runs back; returns true if there was one. Asking is not possible at boot: what was changed since stays, and is said.
+    fn take_back(&self, awaited: &Awaited, runs: &[String]) -> Result<bool> {
         if let Some(id) = awaited
             .run
             .as_ref()
@@ -343,14 +345,16 @@ impl<'a> JudgedBoot<'a> {
         {
             log::warn!("the run {id} is not in the history any more; its files stay as they are");
         }
+        let mut restored = false;
         for id in runs {
             recover_first(self.change, Direction::Forward)?;
             let mut history = transaction::read_history(self.root())?.into_iter();
             if let Some(run) = history.find(|run| run.id == *id) {
                 self.take_run_back(run)?;
+                restored = true;
             }
         }
-        Ok(())
+        Ok(restored)
     }
 
     fn take_run_back(&self, run: FinishedRun) -> Result<()> {

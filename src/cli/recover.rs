@@ -25,6 +25,7 @@ use crate::staging::lease::Lease;
 use crate::staging::state;
 use crate::sys::memory::RunStage;
 use crate::sys::signals::{self, SignalAnswer};
+use crate::systemd::UNIT_SEARCH_PATH;
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::time::now;
 use crate::transaction::{
@@ -121,9 +122,27 @@ pub(super) fn at_boot(
     let there = changed.iter().filter(|path| is_there(path)).cloned();
     let wanted = wanted_at(&there.collect::<Vec<_>>());
     match ask(&units_at(changed), &wanted, runner) {
-        Ok((before, too_late)) => Started::Read { before, too_late },
+        Ok((running, too_late)) => {
+            let (before, removed) = running
+                .into_iter()
+                .partition(|unit| has_file(unit, is_there));
+            Started::Read {
+                before,
+                removed,
+                too_late,
+            }
+        }
         Err(error) => Started::Unknown(error.to_string()),
     }
+}
+
+/// Returns true if a unit has a file, or is an instance of a template.
+fn has_file(unit: &str, is_there: &dyn Fn(&RootPath) -> bool) -> bool {
+    let exists = |directory: &&str| {
+        let path = RootPath::parse(&format!("{directory}/{unit}"));
+        path.is_ok_and(|path| is_there(&path))
+    };
+    unit.contains('@') || UNIT_SEARCH_PATH.iter().any(|directory| exists(&directory))
 }
 
 /// The units that were started before, and those that nothing starts any more.
@@ -346,9 +365,21 @@ mod tests {
         let found = at_boot(recovered.changed(), &|_| true, &manager);
         let wanted = Started::Read {
             before: vec!["a.service".to_owned()],
+            removed: Vec::new(),
             too_late: Vec::new(),
         };
         assert_eq!(found, wanted);
+        // It runs on, and no restart finds it.
+        let found = at_boot(recovered.changed(), &|_| false, &Manager::default());
+        let wanted = Started::Read {
+            before: Vec::new(),
+            removed: vec!["a.service".to_owned()],
+            too_late: Vec::new(),
+        };
+        assert_eq!(found, wanted);
+        let said = report::recover::units(&found);
+        assert!(said.contains("Next: systemctl stop a.service"), "{said}");
+        assert!(!said.contains("restart"), "{said}");
         assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
     }
 
@@ -373,6 +404,7 @@ mod tests {
         let found = at_boot(recovered.changed(), &|_| true, &manager);
         let wanted = Started::Read {
             before: Vec::new(),
+            removed: Vec::new(),
             too_late: vec!["idle.service".to_owned()],
         };
         assert_eq!(found, wanted);
@@ -381,6 +413,7 @@ mod tests {
         let found = at_boot(recovered.changed(), &|_| false, &manager);
         let wanted = Started::Read {
             before: Vec::new(),
+            removed: Vec::new(),
             too_late: Vec::new(),
         };
         assert_eq!(found, wanted);

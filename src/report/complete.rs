@@ -22,6 +22,9 @@ pub struct Completed {
     half: bool,
     /// The reason why no boot is awaited any more.
     why: Option<String>,
+    /// Files of runs were restored.
+    #[serde(skip)]
+    restored: bool,
     #[serde(skip)]
     apply: String,
 }
@@ -36,6 +39,7 @@ impl Completed {
             way: awaited.map(|awaited| awaited.way),
             why: None,
             half: awaited.is_some_and(|awaited| awaited.half),
+            restored: false,
             apply: awaited.map(Awaited::apply_command).unwrap_or_default(),
         }
     }
@@ -90,6 +94,12 @@ impl Completed {
         }
     }
 
+    /// Adds if files of runs were restored.
+    #[must_use]
+    pub fn with_restored(self, restored: bool) -> Self {
+        Self { restored, ..self }
+    }
+
     /// Returns the result if another deployment came up.
     pub fn failed(awaited: &Awaited) -> Self {
         Self::of("failed", Some(awaited))
@@ -124,6 +134,10 @@ pub fn to_text(completed: &Completed) -> String {
         ("failed", _) => format!("Next: {}\n", mco_rescue("rollback")),
         _ => String::new(),
     };
+    let restored = match completed.restored {
+        true => "The old files are restored",
+        false => "No file had to be restored",
+    };
     let said = match (completed.outcome, completed.way) {
         ("nothing", _) => "No boot is awaited.".to_owned(),
         ("not-yet", Some(Way::Back)) => format!("The way back from {name} ends with a reboot."),
@@ -139,15 +153,11 @@ pub fn to_text(completed: &Completed) -> String {
             "{name} is not awaited any more: {}. The running OS is the recorded one.",
             completed.why.as_deref().unwrap_or_default()
         ),
-        ("back", _) => {
-            format!("The deployment from before {name} runs, and its files are restored.")
-        }
+        ("back", _) => format!("The deployment from before {name} runs. {restored}."),
         (_, Some(Way::Forward)) if completed.half => {
             format!("{name} did not come up completely, and the node is incomplete: {failed}.")
         }
-        (_, Some(Way::Forward)) => format!(
-            "{name} did not come up: {failed}. The old files are restored, so the node is consistent."
-        ),
+        (_, Some(Way::Forward)) => format!("{name} did not come up: {failed}. {restored}."),
         (_, _) => format!("The way back from {name} was not taken: {failed}."),
     };
     wrap(&said, 0) + &next

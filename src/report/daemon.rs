@@ -147,10 +147,14 @@ impl Forecast {
         let seen = &first.prediction;
         let said = seen.error.as_deref().unwrap_or_default();
         match seen.state {
+            // No run changes what the daemon does not find: it splits at blanks.
+            State::Degraded if said.contains("kernel arguments") && said.contains('"') => {
+                Some(mco_rescue("doctor FP-18"))
+            }
             State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
                 Some(format!(
                     "{}, which stages the missing parts of the operating system",
-                    mco_rescue("plan")
+                    mco_rescue("apply")
                 ))
             }
             State::Degraded if said.starts_with("unexpected on-disk state") && self.planned => {

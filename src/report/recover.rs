@@ -18,6 +18,8 @@ pub enum Started {
     Read {
         /// Units that started before that, from the old files.
         before: Vec<String>,
+        /// Units that run on, although no file of theirs is left.
+        removed: Vec<String>,
         /// Enabled by the recovery, too late for this boot.
         too_late: Vec<String>,
     },
@@ -58,7 +60,9 @@ pub fn to_json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Re
     };
     let known: Option<(&[String], &[String])> = match units {
         Some(Started::Unconcerned) => Some((&[], &[])),
-        Some(Started::Read { before, too_late }) => Some((before, too_late)),
+        Some(Started::Read {
+            before, too_late, ..
+        }) => Some((before, too_late)),
         Some(Started::Unknown(_)) | None => None,
     };
     let document = RecoverDocument {
@@ -127,11 +131,22 @@ fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
 pub fn units(started: &Started) -> String {
     match started {
         Started::Unconcerned => "no unit file has changed".to_owned(),
-        Started::Read { before, too_late } => {
+        Started::Read {
+            before,
+            removed,
+            too_late,
+        } => {
             let mut said = "systemd has read the changed unit files".to_owned();
-            if before.is_empty() {
+            if before.is_empty() && removed.is_empty() {
                 said.push_str("; none of their units was started before");
-            } else {
+            }
+            if !removed.is_empty() {
+                let (all, words) = (removed.join(", "), removed.join(" "));
+                said.push_str(&format!(
+                    "; removed, and still running: {all}. Next: systemctl stop {words}"
+                ));
+            }
+            if !before.is_empty() {
                 let (all, words) = (before.join(", "), before.join(" "));
                 said.push_str(&format!(
                     "; started earlier, from the old files: {all}. Next: systemctl restart {words}"
