@@ -238,6 +238,8 @@ pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
 /// Requests of configs for the operating system, by deployment.
 pub const ASKED: &str = "var/lib/mco-rescue/asked.json";
+/// Runs after which the node has to be rebooted.
+pub const REBOOTS: &str = "var/lib/mco-rescue/reboots.json";
 /// The trial that runs (`--try`).
 pub const TRIAL: &str = "var/lib/mco-rescue/trial.json";
 /// The result of the last trial.
@@ -485,6 +487,7 @@ mod tests {
             IMAGE_TRIAL_UNIT,
             IMAGE_TRIAL_LINK,
             ASKED,
+            REBOOTS,
             INSTALL,
             PROGRAM,
             RECOVER_UNIT,

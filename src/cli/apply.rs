@@ -35,6 +35,7 @@ use crate::source::{Chosen, LATEST};
 use crate::staging::deployments;
 use crate::staging::image_source::ImageSource;
 use crate::staging::quorum;
+use crate::staging::reboots;
 use crate::staging::stage::{Over, Staging};
 use crate::sys::memory::RunStage;
 use crate::sys::privileges::Capability;
@@ -376,6 +377,7 @@ fn carry_out(
         .facts()
         .filter(|_| !work.plan.os.is_empty())
     else {
+        note_reboot(session, work.plan)?;
         let finished = work.transact()?;
         deployments::settle_awaited(&session.root, session.runner);
         return Ok(finished.told);
@@ -426,6 +428,14 @@ fn carry_out(
             Err(second) => error.context(format!("{second:#}")),
         }),
     }
+}
+
+/// Notes that services go on with the old files until a reboot. One that enters another operating system is awaited by itself.
+fn note_reboot(session: &Session<'_>, plan: &Plan) -> Result<()> {
+    let after = plan.after.as_ref().filter(|after| after.reboots());
+    let causes = after.map_or_else(Vec::new, After::causes);
+    let config = &session.chosen.config.name;
+    reboots::note_run(&session.root, session.runner, config, causes)
 }
 
 /// Plans again after units were installed: their directories may have been steps of the plan that was shown. The units are

@@ -10,7 +10,7 @@ use crate::node::requests;
 use crate::paths;
 use crate::root::{Root, RootPath};
 use crate::source::changes;
-use crate::staging::{awaited, pins};
+use crate::staging::{awaited, pins, reboots};
 use crate::state_file::other_version;
 use crate::transaction::journal;
 use crate::trial;
@@ -23,12 +23,13 @@ const OF_A_RUN: [(&str, u32); 4] = [
     (paths::COMMITTED, journal::VERSION),
 ];
 /// The others.
-const OTHERS: [(&str, u32); 6] = [
+const OTHERS: [(&str, u32); 7] = [
     (paths::TRIAL, trial::VERSION),
     (paths::AWAITED, awaited::VERSION),
     (paths::OS_RUNS, awaited::VERSION),
     (paths::PINS, pins::VERSION),
     (paths::ASKED, requests::VERSION),
+    (paths::REBOOTS, reboots::VERSION),
     (paths::CHANGES, changes::VERSION),
 ];
 

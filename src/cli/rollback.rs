@@ -28,10 +28,13 @@ use crate::plan::{Allowed, ChangedSince, FinishedRun, Plan};
 use crate::report;
 use crate::report::plan::Heading;
 use crate::report::question;
+use crate::report::reboot::RebootReport;
+use crate::report::rollback::RollbackEnd;
 use crate::root::Root;
 use crate::staging::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::staging::deployments::{self, WayBack};
 use crate::staging::pins;
+use crate::staging::reboots;
 use crate::sys::signals::DeferredSignals;
 use crate::text::count;
 use crate::transaction::{self, Direction, Pending};
@@ -249,6 +252,7 @@ impl GoingBack {
         let earlier = self.earlier(root)?;
         // Between two runs a signal must not end the program without a word on what went back.
         let mut signals = (!earlier.is_empty()).then(DeferredSignals::new);
+        reboots::note_undone(root, change.runner(), run)?;
         let tried = RunningTrial::begin(&change, request)?;
         if let Err(error) = self.back.carry_out(&change, &self.jobs) {
             hold_signals(signals.as_mut());
@@ -381,9 +385,18 @@ fn end(change: NodeChange<'_>, run: &Ran, steps: usize) -> Result<ExitCode> {
     let left =
         transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
     let recorded = recorded(root).unwrap_or_else(|error| said(&error, None));
+    let reboot =
+        reboots::read_needs(root, ui.runner).unwrap_or_else(|error| said(&error, Vec::new()));
+    let end = RollbackEnd {
+        run,
+        recorded: recorded.as_deref(),
+        steps,
+        left,
+        reboot: RebootReport::of(&reboot),
+    };
     let text = match ui.output {
-        Output::Json => report::rollback::to_json(run, &recorded, steps, left)?,
-        Output::Text => report::rollback::to_text(run, &recorded, steps, left),
+        Output::Json => report::rollback::to_json(&end)?,
+        Output::Text => report::rollback::to_text(&end),
     };
     report::print_result(text.as_bytes());
     change.finish(Ending::of(ExitCode::Done))
@@ -531,6 +544,7 @@ fn take_one_back(change: &NodeChange<'_>, args: &RollbackArgs, run: &Ran) -> Res
     if let Some(blocker) = back.plan.blockers.first() {
         bail!("{}: {}", blocker.subject, blocker.message);
     }
+    reboots::note_undone(root, runner, &back.run)?;
     back.carry_out(change, &[])?;
     Ok(back.plan.steps.len())
 }
@@ -602,7 +616,13 @@ fn is_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
 /// The files go back where their deployment runs again; here they belong to what is left.
 fn next_boot(change: NodeChange<'_>, run: &Ran, args: &RollbackArgs) -> Result<ExitCode> {
     let text = match change.ui.output {
-        Output::Json => report::rollback::to_json(run, &None, 0, 0)?,
+        Output::Json => report::rollback::to_json(&RollbackEnd {
+            run,
+            recorded: None,
+            steps: 0,
+            left: 0,
+            reboot: None,
+        })?,
         Output::Text => report::rollback::awaits(run),
     };
     report::print_result(text.as_bytes());

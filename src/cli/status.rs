@@ -2,6 +2,7 @@
 
 use crate::cli::ui::Ui;
 use crate::staging::pins;
+use crate::staging::reboots;
 use crate::staging::state;
 use anyhow::{Context, Result, anyhow};
 use std::fmt::Display;
@@ -30,6 +31,7 @@ use crate::plan::staged::{enter_command, name_stager};
 use crate::report;
 use crate::report::fetch::ClusterReport;
 use crate::report::metrics::{is_metrics, to_metrics};
+use crate::report::reboot::RebootReport;
 use crate::report::status::{
     CacheCounts, Half, OsReport, StagedReport, StatusReport, pending_words,
 };
@@ -155,6 +157,7 @@ pub(super) fn document(
         os_match,
         trial,
         last_trial,
+        reboot: RebootReport::of(&reboots::read_needs(root, runner)?),
         awaited,
         deployment: host.deployment,
         recorded,

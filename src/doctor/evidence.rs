@@ -45,8 +45,10 @@ use crate::object::Flags;
 use crate::paths;
 use crate::root::RootPath;
 use crate::staging::awaited::Awaited;
+use crate::staging::reboots::RebootNeed;
 use crate::transaction::LastRun;
 use crate::transaction::Pending;
+use crate::trial::{Trial, TrialResult};
 
 /// Something that was looked at, or why it could not be.
 #[derive(Debug, Clone)]
@@ -118,12 +120,18 @@ pub struct DoctorEvidence {
     pub records: Look<Records>,
     /// An interrupted run.
     pub pending: Look<Pending>,
+    /// The trial that runs.
+    pub trial: Look<Option<Trial>>,
+    /// The end of the last trial.
+    pub last_trial: Look<Option<TrialResult>>,
     /// Files of this program that another version of it wrote: path, that version, and the known one.
     pub other_versions: Look<Vec<(RootPath, u64, u64)>>,
     /// Staging directories of finished runs.
     pub strays: Vec<RootPath>,
     /// The last run.
     pub last_run: Option<LastRun>,
+    /// Runs of this boot whose files need a reboot.
+    pub reboots: Look<Vec<RebootNeed>>,
     /// The boot that a run waits for.
     pub awaited: Look<Option<Awaited>>,
     /// The result of this boot in the initramfs, if the module ran there.

@@ -82,6 +82,12 @@ impl After {
         units
     }
 
+    /// Returns the causes of the daemon's actions, in words.
+    pub fn causes(&self) -> Vec<String> {
+        let causes = self.queue.iter().map(|queued| queued.cause.to_string());
+        causes.collect()
+    }
+
     fn is_spared(&self, job: &Job) -> bool {
         self.fencing && job.unit().is_some_and(is_fenced)
     }

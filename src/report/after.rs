@@ -102,8 +102,7 @@ fn results(told: &JobsDone) -> String {
 pub fn tried(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
     if after.reboots() {
-        let cause = after.queue.iter().map(|queued| queued.cause.to_string());
-        let cause = cause.collect::<Vec<_>>().join(", ");
+        let cause = after.causes().join(", ");
         let words = format!("Once it is confirmed, the daemon still asks for a reboot: {cause}.");
         out.push_str(&wrap(&words, 0));
     }
@@ -114,8 +113,7 @@ pub fn tried(after: &After, told: &JobsDone) -> String {
 pub fn done(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
     if after.reboots() {
-        let cause = after.queue.iter().map(|queued| queued.cause.to_string());
-        let cause = cause.collect::<Vec<_>>().join(", ");
+        let cause = after.causes().join(", ");
         out.push_str(&wrap(&format!("The new files need a reboot: {cause}."), 0));
         return out + &format!("Next: {}\n", reboot());
     }

@@ -53,6 +53,11 @@ pub fn to_metrics(report: &StatusReport, cached: &[u64]) -> String {
         "1 while a run is half-way and needs mco-rescue recover, else 0.",
         Some((report.pending == "unfinished").into()),
     );
+    page.one(
+        "reboot_needed",
+        "1 while files were changed that what runs reads only at a reboot, else 0.",
+        Some(report.reboot.is_some().into()),
+    );
     add_awaited(&mut page, report);
     add_trial(&mut page, report);
     add_last_run(&mut page, report);
@@ -111,6 +116,7 @@ fn add_trial(page: &mut MetricsPage, report: &StatusReport) {
         ("confirmed", TrialOutcome::Confirmed),
         ("reverted", TrialOutcome::Reverted),
         ("partly-reverted", TrialOutcome::PartlyReverted),
+        ("not-reverted", TrialOutcome::NotReverted),
     ] {
         page.add(&[("result", word)], (last.outcome == outcome).into());
     }

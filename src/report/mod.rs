@@ -27,6 +27,7 @@ pub mod outlook;
 pub mod plan;
 pub mod preflight;
 pub mod question;
+pub mod reboot;
 pub mod recover;
 pub mod rollback;
 pub mod show;

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::reboot::RebootReport;
 use super::wrap;
 use crate::command::rpm_ostree::status::Deployment;
 use crate::invocation::{mco_rescue, on_node, reboot};
@@ -20,22 +21,35 @@ struct RollbackDocument<'a> {
     steps: usize,
     /// Number of runs that can still be reverted.
     left: usize,
+    /// The reboot that the node needs.
+    reboot: Option<&'a RebootReport>,
+}
+
+/// The end of a rollback.
+#[derive(Debug, Clone)]
+pub struct RollbackEnd<'a> {
+    /// The run that was taken back.
+    pub run: &'a Ran,
+    /// Name of the config that the node is recorded to be in now.
+    pub recorded: Option<&'a str>,
+    /// Number of steps.
+    pub steps: usize,
+    /// Number of runs that can still be reverted.
+    pub left: usize,
+    /// The reboot that the node needs.
+    pub reboot: Option<RebootReport>,
 }
 
 /// Returns the result as JSON.
-pub fn to_json(
-    run: &Ran,
-    recorded: &Option<String>,
-    steps: usize,
-    left: usize,
-) -> serde_json::Result<String> {
+pub fn to_json(end: &RollbackEnd<'_>) -> serde_json::Result<String> {
     let document = RollbackDocument {
         schema: "mco-rescue/rollback/v1",
-        undone: &run.id,
-        config: &run.config,
-        recorded: recorded.as_deref(),
-        steps,
-        left,
+        undone: &end.run.id,
+        config: &end.run.config,
+        recorded: end.recorded,
+        steps: end.steps,
+        left: end.left,
+        reboot: end.reboot.as_ref(),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
@@ -81,21 +95,25 @@ pub fn awaits(run: &Ran) -> String {
 }
 
 /// Returns the result as text.
-pub fn to_text(run: &Ran, recorded: &Option<String>, steps: usize, left: usize) -> String {
-    let then = match recorded {
+pub fn to_text(end: &RollbackEnd<'_>) -> String {
+    let then = match end.recorded {
         Some(_) => "verify",
         // Without a record there is no config to compare with.
         None => "status",
     };
-    let recorded = recorded.as_deref().unwrap_or("(no config)");
-    let next = match left {
+    let recorded = end.recorded.unwrap_or("(no config)");
+    let next = match end.left {
         0 => "No older run is kept.".to_owned(),
         left => format!("{} can still be reverted.", count(left, "older run")),
     };
+    let reboot = end.reboot.as_ref();
+    let reboot =
+        reboot.map(|reboot| wrap(&format!("The node needs a reboot: {}", reboot.words()), 0));
     format!(
-        "Reverted: {}\n{}; recorded is {recorded} now. {next}\nNext: {}\n",
-        run.config,
-        count(steps, "step"),
+        "Reverted: {}\n{}; recorded is {recorded} now. {next}\n{}Next: {}\n",
+        end.run.config,
+        count(end.steps, "step"),
+        reboot.unwrap_or_default(),
         mco_rescue(then),
     )
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::daemon::described;
 use super::fetch::{ClusterReport, seen};
 use super::plan::{collapsed, notices};
+use super::reboot::RebootReport;
 use super::trial::TrialReport;
 use super::wrap;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
@@ -47,6 +48,8 @@ pub struct StatusReport {
     /// The running operating system beside the record.
     #[serde(skip)]
     pub os_match: OsMatch,
+    /// The reboot that changed files need.
+    pub reboot: Option<RebootReport>,
     /// The difference between the running operating system and the record, if no boot is awaited.
     pub half: Option<Half>,
     /// Name of the recorded config.
@@ -256,6 +259,17 @@ pub fn to_text(report: &StatusReport) -> String {
             since => format!("; begun {} ({})", utc(since), ago(since, report.now)),
         };
         out.push_str(&wrapped("Awaited", &format!("{words}{when}. Next: {next}")));
+    }
+    if let Some(reboot) = &report.reboot {
+        let past = ago(reboot.since, report.now);
+        out.push_str(&wrapped(
+            "Reboot",
+            &format!(
+                "needed since {} ({past}): {}",
+                utc(reboot.since),
+                reboot.words()
+            ),
+        ));
     }
     if let Some(half) = &report.half {
         out.push_str(&wrapped(

@@ -10,6 +10,7 @@ pub mod image_source;
 pub mod lease;
 pub mod pins;
 pub mod quorum;
+pub mod reboots;
 mod release_registry;
 pub mod stage;
 pub mod state;

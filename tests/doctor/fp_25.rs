@@ -72,3 +72,53 @@ fn services_without_which_there_is_no_node_are_told_when_they_fail() {
         }
     });
 }
+
+#[test]
+fn a_kubelet_that_the_config_enables_and_that_does_not_run_is_critical() {
+    live(|node| {
+        record_on(node, |spec| {
+            let units = spec["config"]["systemd"]["units"].as_array_mut().unwrap();
+            let mut kubelet = units
+                .iter_mut()
+                .find(|unit| unit["name"] == "kubelet.service");
+            kubelet.as_mut().unwrap()["enabled"] = Value::Bool(true);
+            let text =
+                "[Service]\nExecStart=/usr/bin/kubelet\n[Install]\nWantedBy=multi-user.target\n";
+            kubelet.unwrap()["contents"] = text.into();
+        });
+        let unit = node.root.read(super::RECORD);
+        assert!(unit.contains("/usr/bin/kubelet"));
+        let text = "[Service]\nExecStart=/usr/bin/kubelet\n[Install]\nWantedBy=multi-user.target\n";
+        node.root.write("etc/systemd/system/kubelet.service", text);
+        let manager = |active: &str, job: &str| {
+            let script = format!(
+                "case $* in *SubState*) printf 'Id=kubelet.service\\nActiveState={active}\\nSubState=x\\n' ;; \
+                 list-jobs*) printf '{job}' ;; show*) : ;; *) exit 1 ;; esac"
+            );
+            node.program("systemctl", &script);
+        };
+        manager("active", "");
+        says(
+            &found(&doctor_on(node), "FP-25", "critical"),
+            &[
+                "kubelet.service is not enabled",
+                "mco-rescue apply --files-only",
+            ],
+        );
+        let link = "etc/systemd/system/multi-user.target.wants/kubelet.service";
+        node.root.link(link, "/etc/systemd/system/kubelet.service");
+        assert_eq!(of(&doctor_on(node), "FP-25"), Vec::<Value>::new());
+        manager("inactive", "");
+        says(
+            &found(&doctor_on(node), "FP-25", "critical"),
+            &[
+                "kubelet.service is not started",
+                "ordering cycle",
+                "systemctl start kubelet.service",
+            ],
+        );
+        // It waits for its turn.
+        manager("inactive", "7 kubelet.service start waiting\\n");
+        assert_eq!(of(&doctor_on(node), "FP-25"), Vec::<Value>::new());
+    });
+}

@@ -124,6 +124,7 @@ fn metrics_are_written_whole_for_all_to_read() {
         ("mco_rescue_record_usable", 1.0),
         ("mco_rescue_run_unfinished", 0.0),
         ("mco_rescue_trial_running", 0.0),
+        ("mco_rescue_reboot_needed", 0.0),
         ("mco_rescue_boot_awaited", 0.0),
         ("mco_rescue_boot_failed", 0.0),
         ("mco_rescue_cache_configs", 1.0),

@@ -16,6 +16,7 @@ mod neighbours;
 mod packages;
 mod pins;
 mod quorum;
+mod reboots;
 mod sequences;
 mod silent;
 mod soft_reboot;

@@ -204,6 +204,11 @@ fn documents(history: &str, cached: &str) -> Vec<Document> {
             Refused("asked.json.version-2"),
         ),
         new(
+            "reboots.json",
+            json!({"version": 1, "runs": []}),
+            Refused("reboots.json.version-2"),
+        ),
+        new(
             "changes.json",
             json!({"version": 1, "changes": []}),
             Refused("changes.json.version-2"),

@@ -39,9 +39,10 @@ use crate::render;
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached};
 use crate::source::server;
-use crate::staging::state;
+use crate::staging::{reboots, state};
 use crate::sys::runtime;
 use crate::transaction;
+use crate::trial::store::{read_result, read_trial};
 
 /// Units that tell how an update or a first boot goes.
 const UNITS: [&str; 10] = [
@@ -74,7 +75,7 @@ pub(super) fn all(
     };
     evidence.upkeep.directory = root.shown().display().to_string();
     evidence.of_host(&root);
-    evidence.of_ours(&root);
+    evidence.of_ours(&root, runner);
     evidence.of_disk(&root);
     evidence.of_services(runner);
     // One observation serves the comparison and tells what rpm-ostree says.
@@ -127,8 +128,11 @@ impl DoctorEvidence {
         self.deployment = host.deployment;
     }
 
-    fn of_ours(&mut self, root: &Root) {
+    fn of_ours(&mut self, root: &Root, runner: &dyn CommandRunner) {
+        self.reboots = reboots::read_needs(root, runner).into();
         self.pending = transaction::find_pending(root).into();
+        self.trial = read_trial(root).into();
+        self.last_trial = read_result(root).into();
         self.other_versions = files_of_other_versions(root).into();
         self.strays = transaction::find_strays(root);
         self.last_run = transaction::last_run(root).ok().flatten();

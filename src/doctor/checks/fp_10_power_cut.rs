@@ -6,15 +6,17 @@ use crate::doctor::{
 use crate::node::{Recorded, Records, images_on_disk};
 use crate::paths;
 use crate::transaction::Pending;
+use crate::trial::TrialOutcome;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-10",
     title: "something was interrupted half-way",
-    looks_at: "interrupted runs, state of other versions, empty files, the record, an unfinished first boot, the store of images",
+    looks_at: "interrupted runs, trials that did not go back, state of other versions, empty files, the record, an unfinished first boot, the store of images",
     explain: "When the power fails, files that were being written are empty or incomplete, and changes that belong \
 together are half done.\n\n\
 A run of mco-rescue: its journal lists what was done. mco-rescue recover finishes or undoes it, and the unit that \
-mco-rescue install adds does so at boot. State that a newer version of mco-rescue wrote: only that version knows what it \
+mco-rescue install adds does so at boot. A trial whose way back fails is tried again for ten minutes, and ends then with the change in place: \
+mco-rescue confirm accepts the change, and mco-rescue rollback --files-only takes its files back. State that a newer version of mco-rescue wrote: only that version knows what it \
 means, and this one refuses to change the node until it is settled. Files of the config: mco-rescue apply rewrites the incomplete ones. The \
 daemon's record: mco-rescue apply CONFIG rewrites it.\n\n\
 The first boot is over when its input file was renamed to .bak. Until then the first-boot service runs at every boot, and \
@@ -27,6 +29,8 @@ be pulled again. Its layers are judged by FP-48, and objects of the booted commi
 fn judge_power_cut(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = CheckVerdict::healthy()
         .and(find_interrupted_run(evidence))
+        .and(find_failing_trial(evidence))
+        .and(find_kept_trial(evidence))
         .and(find_other_versions(evidence))
         .and(find_stray_files(evidence))
         .and(find_damaged_record(evidence))
@@ -37,6 +41,12 @@ fn judge_power_cut(evidence: &DoctorEvidence) -> CheckVerdict {
         verdict = verdict.and_unseen(format!("interrupted runs: {why}"));
     } else if let Err(why) = evidence.other_versions.seen() {
         verdict = verdict.and_unseen(format!("files of other versions: {why}"));
+    }
+    if let Err(why) = evidence.trial.seen() {
+        verdict = verdict.and_unseen(format!("the trial that runs: {why}"));
+    }
+    if let Err(why) = evidence.last_trial.seen() {
+        verdict = verdict.and_unseen(format!("the end of the last trial: {why}"));
     }
     if let Err(why) = evidence.storage.seen() {
         verdict = verdict.and_unseen(format!("the store of images: {why}"));
@@ -75,6 +85,52 @@ fn find_interrupted_run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             )
             .next(format!("mco-rescue recover{}", evidence.at_root())),
     )
+}
+
+/// Reports a trial whose way back fails.
+fn find_failing_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let trial = evidence.trial.get()?.as_ref()?;
+    let failing = trial.failing.as_ref()?;
+    let means = "The guard tries again. Once it has failed for ten minutes, the trial ends, and the change stays.";
+    Some(
+        DoctorFinding::new(
+            CheckSeverity::Critical,
+            "the way back of a trial fails",
+            means,
+        )
+        .seen(&trial.what, failing.why.clone())
+        .next(evidence.command("status")),
+    )
+}
+
+/// Reports the end of a trial that left its change, or a part of it, on the node. A run after it has settled that.
+fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let last = evidence.last_trial.get()?.as_ref()?;
+    let later = evidence.last_run.as_ref();
+    if later.is_some_and(|run| run.finished > last.ended) {
+        return None;
+    }
+    let finding = |what: &str, means: &str| {
+        DoctorFinding::new(CheckSeverity::Critical, what, means).seen(&last.what, last.why.clone())
+    };
+    match last.outcome {
+        TrialOutcome::Confirmed | TrialOutcome::Reverted => None,
+        TrialOutcome::PartlyReverted => Some(
+            finding(
+                "a trial went back, but not all of it",
+                "Some files are of the change, and the rest of the node is as it was before.",
+            )
+            .next(evidence.command("verify")),
+        ),
+        TrialOutcome::NotReverted => Some(
+            finding(
+                "a trial could not be taken back",
+                "The change stays, although nothing confirmed it.",
+            )
+            .next(evidence.command("confirm"))
+            .next(evidence.command("rollback --files-only")),
+        ),
+    }
 }
 
 /// Reports files that the commands which change the node refuse to go beside.

@@ -3,6 +3,7 @@
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
+use crate::drift::{Drift, DriftKind};
 use crate::node::unit_links::{UnitLink, Wrong};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -21,7 +22,10 @@ them, then systemctl daemon-reload.",
 const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.service"];
 
 fn judge_units(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(find_failed_units(evidence));
+    let verdict = CheckVerdict::healthy()
+        .and(find_failed_units(evidence))
+        .and(find_disabled_kubelet(evidence))
+        .and(find_stopped_kubelet(evidence));
     match evidence.upkeep.unit_links.seen() {
         Ok(links) => verdict
             .and(in_the_way(evidence, links))
@@ -100,6 +104,76 @@ fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<Doct
         .seen_all(all.iter().map(|link| as_fact(link)))
         .next(format!("systemctl{at} disable {}", first.path.name()));
     Some(fixed(evidence, finding, &all))
+}
+
+/// Returns the enablement links of the kubelet that the config asks for, and that are missing.
+fn missing_links(evidence: &DoctorEvidence) -> Vec<&Drift> {
+    let drifts = evidence.compared.get().map(|compared| &compared.drifts);
+    let is_link = |drift: &&Drift| {
+        drift.kind == DriftKind::Enablement
+            && drift.subject.ends_with("/kubelet.service")
+            && drift.detail.ends_with("is missing")
+    };
+    drifts.into_iter().flatten().filter(is_link).collect()
+}
+
+/// Reports a kubelet that the config enables, and the node does not. Pacemaker disables it by design.
+fn find_disabled_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let missing = missing_links(evidence);
+    if missing.is_empty() || evidence.fencing {
+        return None;
+    }
+    let means = "The next boot does not start it, and the node is not Ready. The daemon does not look at this.";
+    let facts = missing
+        .iter()
+        .map(|drift| Fact::new(&drift.subject, &drift.detail));
+    Some(
+        DoctorFinding::new(
+            CheckSeverity::Critical,
+            "kubelet.service is not enabled",
+            means,
+        )
+        .seen_all(facts)
+        .next(evidence.command("apply --files-only")),
+    )
+}
+
+/// Reports a kubelet that is enabled, and neither runs nor waits for anything.
+fn find_stopped_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let config = evidence.records.get()?.recorded()?;
+    let mut units = evidence.units.get()?.iter();
+    let kubelet = units.find(|unit| unit.name == "kubelet.service")?;
+    let has_job = evidence
+        .jobs
+        .get()?
+        .iter()
+        .any(|job| job.unit == kubelet.name);
+    // FP-44 reports what it waits for.
+    let waits = evidence
+        .boot_waits
+        .get()
+        .is_none_or(|waits| waits.kubelet_waits);
+    let mut configured = config.ignition.systemd.units.iter();
+    let is_enabled = configured.any(|unit| unit.name == kubelet.name && unit.enabled == Some(true));
+    let is_meant_to_run = is_enabled && missing_links(evidence).is_empty();
+    if kubelet.active != "inactive" || has_job || waits || !is_meant_to_run || evidence.fencing {
+        return None;
+    }
+    let means = "It is enabled, and nothing is about to start it: it was stopped, or systemd left it out of the boot to break a \
+cycle of units. The node is not Ready, and the daemon's pod does not run.";
+    Some(
+        DoctorFinding::new(
+            CheckSeverity::Critical,
+            "kubelet.service is not started",
+            means,
+        )
+        .seen(
+            &kubelet.name,
+            format!("{} ({})", kubelet.active, kubelet.sub),
+        )
+        .next("journalctl -b -g 'ordering cycle' --no-pager")
+        .next("systemctl start kubelet.service"),
+    )
 }
 
 fn find_failed_units(evidence: &DoctorEvidence) -> Option<DoctorFinding> {

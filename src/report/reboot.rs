@@ -1,0 +1,52 @@
+//! The reboot that a running node needs for files that were changed.
+
+use serde::Serialize;
+
+use crate::invocation::reboot;
+use crate::staging::reboots::RebootNeed;
+
+/// The needs of the boot that runs, as one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RebootReport {
+    /// Seconds since 1970 at which the first of the files were changed.
+    pub since: u64,
+    /// Names of the configs that were applied or taken back.
+    pub configs: Vec<String>,
+    /// What needs a reboot, in words.
+    pub causes: Vec<String>,
+}
+
+impl RebootReport {
+    /// Creates the report; `None` where no reboot is needed.
+    pub fn of(needs: &[RebootNeed]) -> Option<Self> {
+        let first = needs.first()?;
+        let (mut configs, mut causes) = (Vec::new(), Vec::new());
+        for need in needs {
+            add_new(&mut configs, std::slice::from_ref(&need.config));
+            add_new(&mut causes, &need.causes);
+        }
+        Some(Self {
+            since: first.since,
+            configs,
+            causes,
+        })
+    }
+
+    /// Returns the configs and the causes, with the next command.
+    pub fn words(&self) -> String {
+        format!(
+            "files of {} were changed ({}), and what runs has the old ones. Next: {}",
+            self.configs.join(", "),
+            self.causes.join(", "),
+            reboot()
+        )
+    }
+}
+
+fn add_new(all: &mut Vec<String>, more: &[String]) {
+    for one in more {
+        if !all.contains(one) {
+            all.push(one.clone());
+        }
+    }
+}
