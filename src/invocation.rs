@@ -328,8 +328,8 @@ pub fn kargs_command(changes: &[KargsChange]) -> String {
 }
 
 /// Texts as words for the shell, with blanks between them.
-pub fn shell_words(texts: &[String]) -> String {
-    let words: Vec<String> = texts.iter().map(|text| shell_word(text)).collect();
+pub fn shell_words<S: AsRef<str>>(texts: &[S]) -> String {
+    let words: Vec<String> = texts.iter().map(|text| shell_word(text.as_ref())).collect();
     words.join(" ")
 }
 

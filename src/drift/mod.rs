@@ -251,7 +251,10 @@ fn arguments_left(
     (!list.is_empty()).then(|| Drift {
         kind: DriftKind::Arguments,
         subject: "kernel arguments".to_owned(),
-        detail: format!("{} still present, of a config from before", redacted_arguments(&list)),
+        detail: format!(
+            "{} still present, of a config from before",
+            redacted_arguments(&list)
+        ),
         daemon: None,
     })
 }

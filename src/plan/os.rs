@@ -555,7 +555,10 @@ impl Builder<'_> {
             plan.waits_for_reboot |= waits && facts.deployments.only_arguments_staged();
             return;
         }
-        changes.push(change("spec.kernelArguments", shell_words(&options)));
+        changes.push(change(
+            "spec.kernelArguments",
+            shell_words(&shown_arguments(&options)),
+        ));
         plan.steps.push(OsStep::Arguments { changes: options });
     }
 

@@ -314,7 +314,10 @@ pub fn operating_system(os: &OsPlan) -> String {
                 format!("image {to}, instead of {from}: it is on the node ({short}), no download")
             }
             OsStep::Arguments { changes } => {
-                format!("kernel arguments {}", shell_words(&shown_arguments(changes)))
+                format!(
+                    "kernel arguments {}",
+                    shell_words(&shown_arguments(changes))
+                )
             }
             OsStep::Repository(Repository::Directory(from)) => format!("packages come from {from}"),
             OsStep::Repository(Repository::Image(image)) => format!("packages come from {image}"),

@@ -25,7 +25,7 @@ use crate::node::requests::AskedFor;
 use crate::node::system::{Engine, Facts, staged_file};
 use crate::plan::{OsPlan, OsStep, PackageChange};
 use crate::root::Root;
-use crate::secrets::redacted_arguments;
+use crate::secrets::{redacted_arguments, shown_arguments};
 use crate::sys::signals::{self, DeferredSignals, SignalAnswer};
 use crate::time::now;
 use crate::transaction;
@@ -406,8 +406,12 @@ impl Staging<'_> {
             )));
         }
         let words: Vec<String> = changes.iter().map(KargsChange::command_option).collect();
-        Ok((!words.is_empty())
-            .then(|| format!("what is staged still needs {}", shell_words(&words))))
+        Ok((!words.is_empty()).then(|| {
+            format!(
+                "what is staged still needs {}",
+                shell_words(&shown_arguments(&words))
+            )
+        }))
     }
 
     /// Names wrong packages of the next boot, in the daemon's words where it has some.
