@@ -90,7 +90,11 @@ fn command_of(config: Option<&str>) -> String {
     )
 }
 
-/// True for the only argument where it is a path or a unit of a config, and no file to read a config from.
+/// Returns true for the only argument where it is a path or a unit of a config, and no file to read a config from.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a file that the command line may name, not a path of the node's root"
+)]
 fn is_of_a_config(word: &str) -> bool {
     let is_unit = || {
         word.rsplit_once('.')

@@ -21,6 +21,10 @@ const SPARE: usize = 24;
 pub struct TooFewFiles(u64);
 
 /// Makes new files independent of the caller's umask, those of the programs that are started too: others never write them.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "once, at the start of the process; modes are set on descriptors all the same"
+)]
 pub fn set_umask() {
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
 }
