@@ -142,7 +142,7 @@ fn has_file(unit: &str, is_there: &dyn Fn(&RootPath) -> bool) -> bool {
         let path = RootPath::parse(&format!("{directory}/{unit}"));
         path.is_ok_and(|path| is_there(&path))
     };
-    unit.contains('@') || UNIT_SEARCH_PATH.iter().any(|directory| exists(&directory))
+    unit.contains('@') || UNIT_SEARCH_PATH.iter().any(exists)
 }
 
 /// The units that were started before, and those that nothing starts any more.

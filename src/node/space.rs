@@ -107,10 +107,10 @@ pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Large
                 continue;
             };
             match kind {
-                EntryType::Directory if device == space.device => {
-                    if !apart.iter().any(|one| path.is_in(one)) {
-                        waiting.push(path);
-                    }
+                EntryType::Directory
+                    if device == space.device && !apart.iter().any(|one| path.is_in(one)) =>
+                {
+                    waiting.push(path);
                 }
                 EntryType::File => {
                     bytes += own;

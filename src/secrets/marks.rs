@@ -132,8 +132,7 @@ fn find_word(line: &str, at: usize) -> Option<(usize, &'static str)> {
     let is_token = |c: char| c.is_ascii_alphanumeric() || "_-.~+/=$".contains(c);
     if let Some(begin) = WORDS.iter().find(|begin| rest.starts_with(**begin)) {
         let body = rest.get(begin.len()..)?;
-        let end =
-            body.find(|c: char| !is_token(c) && !(begin.starts_with('{') && "{}".contains(c)));
+        let end = body.find(|c: char| !(is_token(c) || begin.starts_with('{') && "{}".contains(c)));
         let end = end.unwrap_or(body.len());
         return (end >= 6).then_some((at + begin.len() + end, WHY_TOKEN));
     }

@@ -162,7 +162,7 @@ pub(super) fn kind_of(name: &str) -> Option<NameKind> {
         from.and_then(|from| last.get(from..))
             .is_some_and(|part| part.eq_ignore_ascii_case(end))
     };
-    let kind = if ENDS.iter().any(|end| ends(&end)) || WORDS.iter().any(|word| eq(word)) {
+    let kind = if ENDS.iter().any(ends) || WORDS.iter().any(eq) {
         NameKind::Secret
     } else if last.eq_ignore_ascii_case("key") {
         let is_before = |all: &[&str]| all.iter().any(|word| word.eq_ignore_ascii_case(before));

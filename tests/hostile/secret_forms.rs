@@ -321,12 +321,8 @@ fn every_form_is_asked_about_before_it_is_kept() {
         .filter(|one| one["secret"] == true)
         .map(|one| one["subject"].as_str().unwrap())
         .collect();
-    for number in 0..SECRETS.len() {
-        assert!(
-            withheld.contains(&path_of(number).as_str()),
-            "{}",
-            SECRETS[number]
-        );
+    for (number, form) in SECRETS.iter().enumerate() {
+        assert!(withheld.contains(&path_of(number).as_str()), "{form}");
     }
     let kept = all["kept"].as_array().unwrap();
     assert!(
