@@ -15,8 +15,20 @@ use crate::support::mounts::{mount, with_mounts};
 use crate::support::{PROGRAM, say};
 use mco_rescue::invocation::{OF_THE_MACHINE, ON_THE_NODE};
 
-/// Programs of other machines, and editors.
-const OF_A_PERSON: [&str; 4] = ["oc", "scp", "ssh", "vi"];
+/// Programs of other machines, editors, and those that set the clock or the firmware: no namespace holds these.
+const OF_A_PERSON: [&str; 11] = [
+    "chronyc",
+    "cryptsetup",
+    "date",
+    "efibootmgr",
+    "hwclock",
+    "mount",
+    "oc",
+    "scp",
+    "ssh",
+    "umount",
+    "vi",
+];
 /// Words that stand for what only a person can give.
 const PLACEHOLDERS: [&str; 8] = [
     "CONFIG",
