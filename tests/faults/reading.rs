@@ -103,8 +103,8 @@ impl Command {
         let mut problems = self.judge(&root, &before, &run);
         problems.extend(demand(&root, &["recover"], 0));
         let after = differences(&self.after, &root);
-        // What `install` has put in place before an error stays, and the next one puts the rest.
-        let is_whole = self.name != "install";
+        // They may end after a part, as they say; the same command does the rest.
+        let is_whole = !["install", "rollback --to"].contains(&self.name);
         if is_whole && !after.is_empty() && !differences(&before, &root).is_empty() {
             problems.extend(after);
         }
