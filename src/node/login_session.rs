@@ -735,11 +735,7 @@ mod tests {
         for (uid, program, cgroup, wanted) in cases {
             let (dir, proc) = processes(&[(50, "sshd", 1, 500, "sshd: core [priv]")]);
             let place = dir.path().join("50");
-            std::fs::write(
-                place.join("status"),
-                format!("Name:\tsshd\nUid:\t{uid}\t0\n"),
-            )
-            .unwrap();
+            std::fs::write(place.join("status"), format!("Name:\tsshd\nUid:\t{uid}\n")).unwrap();
             std::fs::write(place.join("cgroup"), cgroup).unwrap();
             std::fs::remove_file(place.join("exe")).unwrap();
             if !program.is_empty() {
