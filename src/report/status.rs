@@ -223,7 +223,7 @@ fn is_news(report: &StatusReport, last: &TrialResult) -> bool {
     const DAY: u64 = 24 * 60 * 60;
     // The run that takes a change back ends a little before the trial.
     let run = report.last_run.as_ref();
-    let is_last = run.is_none_or(|run| run.finished <= last.ended);
+    let is_last = run.is_none_or(|run| !last.is_before(run.finished));
     let is_fresh = report.now < last.ended.saturating_add(DAY);
     is_last && (is_fresh || last.outcome != TrialOutcome::Confirmed)
 }

@@ -309,7 +309,7 @@ fn a_boot_loader_that_never_enters_the_old_deployment_ends_the_trial() {
         for _ in 0..3 {
             assert!(node.root.exists(TRIAL));
             let mut kept = unsealed(&node.root.read(TRIAL));
-            kept["boot"] = json!(OTHER_BOOT);
+            kept["boot"] = json!({"boot": OTHER_BOOT});
             node.root.write(TRIAL, &kept.to_string());
             node.run(&["recover", "--at-boot"]).ok();
         }

@@ -112,10 +112,16 @@ pub(in crate::cli) fn confirm_trial(
     Ok(result)
 }
 
-/// Returns the end of the last trial, if that left its change in place as nothing could take it back.
+/// Returns the end of the last trial, if that left its change in place as nothing could take it back, and no run came since.
 fn find_kept(root: &Root) -> Result<Option<TrialResult>> {
     let is_kept = |last: &TrialResult| last.outcome == TrialOutcome::NotReverted;
-    Ok(read_result(root)?.filter(is_kept))
+    let Some(kept) = read_result(root)?.filter(is_kept) else {
+        return Ok(None);
+    };
+    let later = transaction::last_run(root)?;
+    Ok(later
+        .is_none_or(|run| !kept.is_before(run.finished))
+        .then_some(kept))
 }
 
 /// Accepts the change of such a trial.

@@ -107,7 +107,7 @@ fn find_failing_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let last = evidence.last_trial.get()?.as_ref()?;
     let later = evidence.last_run.as_ref();
-    if later.is_some_and(|run| run.finished > last.ended) {
+    if later.is_some_and(|run| last.is_before(run.finished)) {
         return None;
     }
     let finding = |what: &str, means: &str| {
