@@ -1,5 +1,6 @@
 //! The printed commands, carried out: in a namespace in which only the root can be written, with stand-ins in the place of
-//! every program that acts on the machine.
+//! every program that acts on the machine, and without the capabilities for what no namespace holds: the clock, the kernel,
+//! the network, a reboot.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,6 +30,8 @@ const OF_A_PERSON: [&str; 11] = [
     "umount",
     "vi",
 ];
+/// What a command of the root does not need, as setpriv takes it.
+const TAKEN_AWAY: &str = "--bounding-set=-sys_time,-sys_boot,-sys_module,-sys_rawio,-syslog,-net_admin,-kill,-sys_ptrace";
 /// Words that stand for what only a person can give.
 const PLACEHOLDERS: [&str; 8] = [
     "CONFIG",
@@ -98,8 +101,8 @@ fn printed_commands_run_as_they_are_and_change_nothing_but_the_root() {
                     true => command.replacen("mco-rescue ", "mco-rescue --yes ", 1),
                     false => command.clone(),
                 };
-                let output = Command::new("bash")
-                    .args(["-c", &asked])
+                let output = Command::new("setpriv")
+                    .args([TAKEN_AWAY, "bash", "-c", &asked])
                     .env("PATH", format!("{}:/usr/sbin:/usr/bin", programs.display()))
                     .current_dir(work.path())
                     .stdin(Stdio::null())

@@ -254,7 +254,7 @@ impl TrialNode {
         }
         all.retain(|path, _| {
             let below = path.strip_prefix(STATE).unwrap_or_default();
-            !["/status.json", "/trial-result.json"].contains(&below)
+            !["/reboots.json", "/status.json", "/trial-result.json"].contains(&below)
                 && !below.starts_with("/history/")
         });
         all
