@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::FileStat;
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::command::origin::Origin;
@@ -42,6 +43,8 @@ const UNITS: [&str; 11] = [
 ];
 /// Units of programs that stage by themselves.
 const STAGERS: [&str; 2] = ["bootc-operator-switch.service", BOOTC_TIMER];
+/// Bytes of the file of the staged deployment, at most.
+const MAX_STAGED_FILE: u64 = 1 << 20;
 /// The timer of bootc's automatic update, which also reboots.
 pub const BOOTC_TIMER: &str = "bootc-fetch-apply-updates.timer";
 
@@ -73,7 +76,7 @@ pub struct StagedEvidence {
     pub file: Option<StagedFile>,
     /// Its origin file.
     pub origin: Option<Origin>,
-    /// The last staging of this boot in the journal, in words.
+    /// The program that was at work in the journal when it was staged, in words.
     pub client: Option<String>,
     /// Units of programs that stage by themselves, as far as they run.
     pub units: Vec<UnitActivity>,
@@ -97,15 +100,27 @@ impl StagedEvidence {
             log::info!("querying systemd: {error}");
             Vec::new()
         });
+        let path = RootPath::fixed(paths::STAGED_DEPLOYMENT);
+        let written = root.read_with_stat(&path, MAX_STAGED_FILE)?;
         let journal = runner.run(&arguments::staging_journal());
         let journal = journal.inspect_err(|error| log::info!("reading the journal: {error}"));
+        let client = match (journal, written) {
+            (Ok(journal), Some((_, stat))) => staged_by(&journal.stdout, written_at(&stat)),
+            _ => None,
+        };
         Ok(Some(Self {
             file,
             origin,
-            client: journal.ok().and_then(|journal| staged_by(&journal.stdout)),
+            client,
             units: units.into_iter().filter(UnitActivity::is_running).collect(),
         }))
     }
+}
+
+/// Returns the time of the last change of a file, in microseconds since 1970.
+fn written_at(stat: &FileStat) -> u64 {
+    let micros = stat.st_mtime * 1_000_000 + stat.st_mtime_nsec / 1_000;
+    u64::try_from(micros).unwrap_or_default()
 }
 
 fn origin_of(root: &Root, file: &StagedFile) -> Result<Option<Origin>, RootError> {

@@ -190,6 +190,19 @@ impl Deployments {
         self.all.iter().find(|deployment| !deployment.staged)
     }
 
+    /// Returns the deployment that the next boot enters although it neither runs nor is staged: after a rollback, or as
+    /// the default. What is staged comes before it.
+    pub fn queued(&self) -> Option<&Deployment> {
+        self.booted()?;
+        self.after_power_cut().filter(|first| !first.booted)
+    }
+
+    /// Returns the deployment that the next boot enters if the shutdown before it is clean: a locked one stays out.
+    pub fn entered_next(&self) -> Option<&Deployment> {
+        let is_entered = |one: &&Deployment| !(one.staged && one.finalization_locked);
+        self.all.iter().find(is_entered)
+    }
+
     /// The deployment that `rpm-ostree rollback` would make the first, and `cleanup -r` remove: the next of the stateroot after the
     /// booted one.
     pub fn rollback(&self) -> Option<&Deployment> {
@@ -416,21 +429,85 @@ pub fn begun(journal: &str) -> Option<(u64, String)> {
     journal.lines().rev().find_map(begin)
 }
 
-/// Returns the program that staged last, in words, from the journal of the stagings as `-o json`.
-pub fn staged_by(journal: &str) -> Option<String> {
-    let staging = |line: &str| {
-        let entry: Value = serde_json::from_str(line).ok()?;
-        let id = entry.get("MESSAGE_ID").and_then(Value::as_str);
-        if id == Some(arguments::BOOTC_STAGED) {
-            return Some(format!("bootc: {}", message(line)?));
+/// Returns the program that staged a deployment, in words, from the journal of the stagings as `-o json`. It is the one
+/// at whose work the file of the staged deployment was written, in microseconds since 1970; `None` if none was at work.
+pub fn staged_by(journal: &str, written: u64) -> Option<String> {
+    let mut staging: Option<(u64, String)> = None;
+    for line in journal.lines() {
+        let Some(entry) = StagingEntry::read(line) else {
+            continue;
+        };
+        let begun = staging.take();
+        match entry.event {
+            StagingEvent::Begun(who) => staging = Some((entry.time, who)),
+            StagingEvent::Succeeded => {
+                if let Some((from, who)) = begun
+                    && is_within(written, from, entry.time)
+                {
+                    return Some(format!("rpm-ostree: {who}"));
+                }
+            }
+            StagingEvent::Failed => {}
+            StagingEvent::ByBootc(words) => {
+                if is_within(written, entry.time.saturating_sub(BOOTC_TELLS), entry.time) {
+                    return Some(format!("bootc: {words}"));
+                }
+            }
         }
-        let who = message(line)?;
-        let who = who.strip_prefix("Initiated txn ")?;
-        let (who, _) = who.rsplit_once(": /").unwrap_or((who, ""));
-        // A clean-up stages nothing, and nothing was staged when a transaction only looked.
-        (!who.starts_with("Cleanup")).then(|| format!("rpm-ostree: {who}"))
-    };
-    journal.lines().rev().find_map(staging)
+    }
+    // Its end is not in the journal yet.
+    staging
+        .filter(|(from, _)| is_within(written, *from, u64::MAX))
+        .map(|(_, who)| format!("rpm-ostree: {who}"))
+}
+
+/// The clock of the journal and that of the file system may differ by as many microseconds.
+const CLOCK_STEP: u64 = 1_000_000;
+/// bootc tells of a staged image within as many microseconds.
+const BOOTC_TELLS: u64 = 60_000_000;
+
+fn is_within(written: u64, from: u64, to: u64) -> bool {
+    written >= from.saturating_sub(CLOCK_STEP) && written <= to.saturating_add(CLOCK_STEP)
+}
+
+/// An entry of the journal that tells of a staging.
+struct StagingEntry {
+    /// Microseconds since 1970.
+    time: u64,
+    event: StagingEvent,
+}
+
+enum StagingEvent {
+    /// A transaction began, with its client.
+    Begun(String),
+    /// The transaction ended well.
+    Succeeded,
+    /// The transaction staged nothing.
+    Failed,
+    /// bootc staged something.
+    ByBootc(String),
+}
+
+impl StagingEntry {
+    fn read(line: &str) -> Option<Self> {
+        let entry: Value = serde_json::from_str(line).ok()?;
+        let time = entry.get("__REALTIME_TIMESTAMP")?.as_str()?.parse().ok()?;
+        let words = message(line)?;
+        let id = entry.get("MESSAGE_ID").and_then(Value::as_str);
+        let event = if id == Some(arguments::BOOTC_STAGED) {
+            StagingEvent::ByBootc(words)
+        } else if let Some(who) = words.strip_prefix("Initiated txn ") {
+            let (who, _) = who.rsplit_once(": /").unwrap_or((who, ""));
+            StagingEvent::Begun(who.to_owned())
+        } else if words.starts_with("Txn ") && words.ends_with(" successful") {
+            StagingEvent::Succeeded
+        } else if words.starts_with("Txn ") && words.contains(" failed") {
+            StagingEvent::Failed
+        } else {
+            return None;
+        };
+        Some(Self { time, event })
+    }
 }
 
 /// Returns the message of a journal line. systemd writes bytes as numbers if they are not text.
@@ -807,36 +884,43 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_tells_who_staged_last() {
-        let begun = |who: &str| {
-            format!(
-                "{{\"MESSAGE\":\"Initiated txn {who}: /org/projectatomic/rpmostree1/rhcos\"}}\n"
-            )
+    fn the_journal_tells_who_staged_what_is_staged() {
+        let path = "/org/projectatomic/rpmostree1/rhcos";
+        let entry = |second: u64, words: &str| {
+            format!("{{\"__REALTIME_TIMESTAMP\":\"{second}000000\",\"MESSAGE\":\"{words}\"}}\n")
         };
-        let person = begun("Rebase for client(id:cli dbus:1.5 unit:session-12.scope uid:0)");
-        let cleanup = begun("Cleanup for client(id:cli uid:0)");
+        let who = "Rebase for client(id:cli dbus:1.5 unit:session-12.scope uid:0)";
+        let begun = entry(100, &format!("Initiated txn {who}: {path}"));
+        let done = entry(110, &format!("Txn Rebase on {path} successful"));
+        let failed = entry(110, &format!("Txn Rebase on {path} failed: No such image"));
+        let cleanup = entry(
+            200,
+            &format!("Initiated txn Cleanup for client(id:cli uid:0): {path}"),
+        ) + &entry(201, &format!("Txn Cleanup on {path} successful"));
         let bootc = format!(
-            "{{\"MESSAGE_ID\":\"{}\",\"MESSAGE\":\"Staged image: quay.example/os:2\"}}\n",
+            "{{\"__REALTIME_TIMESTAMP\":\"300000000\",\"MESSAGE_ID\":\"{}\",\"MESSAGE\":\"Staged image: quay.example/os:2\"}}\n",
             arguments::BOOTC_STAGED
         );
         let person_said =
             "rpm-ostree: Rebase for client(id:cli dbus:1.5 unit:session-12.scope uid:0)";
-        for (journal, said) in [
-            (person.clone(), Some(person_said)),
-            (
-                format!("{person}{cleanup}{{\"MESSAGE\":\"Txn Cleanup successful\"}}\n"),
-                Some(person_said),
-            ),
-            (
-                format!("{person}{bootc}"),
-                Some("bootc: Staged image: quay.example/os:2"),
-            ),
-            (format!("{bootc}{person}"), Some(person_said)),
-            (cleanup, None),
-            ("no JSON\n".to_owned(), None),
-            (String::new(), None),
+        let bootc_said = "bootc: Staged image: quay.example/os:2";
+        let all = format!("{begun}{done}{cleanup}{bootc}");
+        for (journal, second, said) in [
+            (begun.clone(), 105, Some(person_said)),
+            (format!("{begun}{done}"), 109, Some(person_said)),
+            // It staged nothing, so what is staged is another program's.
+            (format!("{begun}{failed}"), 150, None),
+            (format!("{begun}{failed}"), 105, None),
+            // What it staged was replaced since.
+            (format!("{begun}{done}"), 150, None),
+            (format!("{begun}{done}{cleanup}"), 105, Some(person_said)),
+            (all.clone(), 299, Some(bootc_said)),
+            (all, 400, None),
+            ("no JSON\n".to_owned(), 1, None),
+            (String::new(), 1, None),
         ] {
-            assert_eq!(staged_by(&journal).as_deref(), said, "{journal}");
+            let is = staged_by(&journal, second * 1_000_000);
+            assert_eq!(is.as_deref(), said, "{second}: {journal}");
         }
     }
 
