@@ -379,7 +379,7 @@ fn carry_out(
     else {
         note_reboot(session, work.plan)?;
         let finished = work.transact()?;
-        deployments::settle_awaited(&session.root, session.runner);
+        deployments::settle_after_run(&session.root, session.runner, &finished.id);
         return Ok(finished.told);
     };
     let files = !work.plan.steps.is_empty();

@@ -18,12 +18,13 @@ use super::trial::{self, UnderWay};
 use super::work::RunWork;
 use crate::command::CommandRunner;
 use crate::command::rpm_ostree::arguments::finalize_journal;
-use crate::command::rpm_ostree::status::{Deployment, Deployments, finalize_failure};
+use crate::command::rpm_ostree::status::finalize_failure;
 use crate::drift::Drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::node::System;
 use crate::node::boot::BootIdentity;
+use crate::node::{Host, System};
 use crate::plan::{ChangedSince, FinishedRun, Options, PlanRequest, Step};
 use crate::report;
 use crate::report::complete::{self, Completed};
@@ -33,6 +34,7 @@ use crate::report::status::awaited_words;
 use crate::root::{Root, RootPath};
 use crate::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
 use crate::staging::deployments;
+use crate::staging::next_boot::observe_next_boot;
 use crate::text::count;
 use crate::transaction::{self, Direction};
 
@@ -123,26 +125,24 @@ fn not_yet(
     booted: &Booted,
 ) -> Result<Completed> {
     let history = state::summarise_runs(&transaction::read_history(root)?);
-    let next = deployments::read_deployments(root, runner);
-    let next = next.inspect_err(|cause| {
-        log::warn!(
-            "it is not known if the next boot enters it: {}",
-            cause.to_line()
-        );
-    });
-    let next = next.ok();
-    let next = next.as_ref().and_then(Deployments::next_boot);
-    let next = next.map(Deployment::name);
+    let system = System::observe(root, &Host::observe(root)?, runner)?;
+    if let System::Silent(why) = &system {
+        log::warn!("it is not known if the next boot enters it: {why}");
+    }
+    let next = match system.facts() {
+        Some(facts) => observe_next_boot(root, runner, facts, Some(awaited))?,
+        None => None,
+    };
     let scene = Scene {
         booted,
-        next: next.as_deref(),
+        next: next.as_ref().map(|next| &next.enters),
         history: &history,
         at_work: false,
     };
     let verdict = awaited.verdict(&scene);
     Ok(match verdict {
         Verdict::Failed => Completed::failed(awaited),
-        Verdict::CutOff | Verdict::Dropped => Completed::failed(&Awaited {
+        Verdict::CutOff | Verdict::Dropped | Verdict::Replaced(_) => Completed::failed(&Awaited {
             failed: Some(awaited_words(awaited, &verdict)),
             half: true,
             ..awaited.clone()

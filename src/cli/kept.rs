@@ -12,6 +12,7 @@ use crate::plan::{FinishedRun, RecordBefore};
 use crate::report;
 use crate::report::kept::{Before, KeptRun, RunsDocument};
 use crate::root::{Root, RootPath};
+use crate::text::count;
 use crate::time::now;
 use crate::transaction;
 
@@ -26,7 +27,7 @@ pub(super) fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
             began: run.began(),
             before: before(root, run),
             steps: run.steps.len(),
-            operating_system: state::find_os_run(root, &run.id)?.map(|one| one.from),
+            operating_system: state::find_os_run(root, &run.id)?.and_then(|one| one.from),
         })
     };
     let runs = history.iter().map(kept).collect::<Result<Vec<_>>>()?;
@@ -108,8 +109,20 @@ pub(super) fn separate_systems(
     if !whole {
         return Ok(());
     }
-    let own = state::find_os_run(root, &newest.id)?.is_some();
-    if own && older.len() != together {
+    if older.len() < together {
+        bail!(
+            "run {} goes back together with the {} before it, whose operating system never ran. Nothing was changed. \
+             Next: {}",
+            newest.id,
+            count(together, "run"),
+            mco_rescue("rollback")
+        );
+    }
+    let changed_system = |id: &str| -> Result<bool> {
+        let run = state::find_os_run(root, id)?;
+        Ok(run.is_some_and(|run| run.from.is_some()))
+    };
+    if changed_system(&newest.id)? && older.len() != together {
         bail!(
             "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was changed. \
              Next: {}, then {}, then {}",
@@ -121,7 +134,7 @@ pub(super) fn separate_systems(
     }
     let mut later = newest;
     for run in older.iter().skip(together) {
-        if state::find_os_run(root, &run.id)?.is_some() {
+        if changed_system(&run.id)? {
             bail!(
                 "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was \
                  changed. Next: {}, then {}",

@@ -4,7 +4,7 @@ use crate::cli::ui::Ui;
 use crate::staging::state;
 use std::cell::RefCell;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::evidence::NodeEvidence;
 use super::install::Beforehand;
@@ -29,6 +29,7 @@ use crate::report;
 use crate::report::plan::{machine as of_machine, notices, operating_system};
 use crate::root::Root;
 use crate::staging::awaited::PIVOT;
+use crate::staging::target::find_target;
 use crate::transaction::journal::ConfigRef;
 
 /// Runs `pivot`.
@@ -115,7 +116,10 @@ impl<'a> PivotRun<'a> {
         };
         let runs = facts.deployments.booted().map(Deployment::image);
         let crossing = match runs.as_deref() == Some(image.as_str()) {
-            true => Vec::new(),
+            true => {
+                expect_on_medium(root, &image, args)?;
+                Vec::new()
+            }
             false => preflight::judge_image(root, &image, &args.bits.options(), None)?,
         };
         let task = Task::Image {
@@ -229,6 +233,23 @@ fn request(change: &NodeChange<'_>, args: &PivotArgs) -> Result<PlanRequest> {
     })
 }
 
+/// Refuses a medium that was named and holds another image: nothing would be taken from it.
+fn expect_on_medium(root: &Root, image: &str, args: &PivotArgs) -> Result<()> {
+    let options = args.bits.options();
+    let Some(medium) = options.os_from else {
+        return Ok(());
+    };
+    let found = find_target(root, Some(image), &options);
+    found.map(drop).with_context(|| {
+        let medium = medium.display();
+        let other = format!("pivot NAME@sha256:DIGEST --os-from {medium}");
+        format!(
+            "{image} runs already, and {medium} does not hold it. Name the image that is there: {}",
+            mco_rescue(&other)
+        )
+    })
+}
+
 fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
     let recorded = records.recorded().map(|config| config.os_image_url.clone());
     let image = args
@@ -270,7 +291,7 @@ fn say_end(ui: &Ui<'_>, root: &Root, plan: &Plan, reboots: bool) -> Result<()> {
     if plan.os.needs_reboot() && !reboots {
         report::print_result(format!("Staged.\nNext: {}\n", reboot()).as_bytes());
     } else if !plan.os.is_empty() && !reboots {
-        report::print_result(b"What was staged is dropped; what runs stays.\n");
+        report::print_result(b"The next boot enters what runs.\n");
     }
     Ok(())
 }

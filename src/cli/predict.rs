@@ -35,7 +35,8 @@ use crate::plan::{self, Force, Plan};
 use crate::render::{self, NameHash};
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, CacheEntry, Cached};
-use crate::staging::awaited::{Awaited, Way};
+use crate::staging::awaited::{Awaited, Verdict, Way};
+use crate::staging::next_boot::find_next_boot;
 use crate::staging::state;
 
 /// When the daemon starts.
@@ -142,7 +143,19 @@ fn next_boot(root: &Root, moment: ForecastMoment<'_>) -> Result<Option<NextBoot>
         }),
         ForecastMoment::Now(..) | ForecastMoment::Beside(_) => {
             let awaited = state::read_awaited(root)?;
-            let comes = |awaited: &Awaited| awaited.way == Way::Forward && awaited.failed.is_none();
+            let facts = match moment {
+                ForecastMoment::Now(_, system) => system.and_then(System::facts),
+                ForecastMoment::Beside(session) | ForecastMoment::After(session, _) => {
+                    session.node.system.facts()
+                }
+            };
+            let comes = |awaited: &Awaited| {
+                let next =
+                    facts.and_then(|facts| find_next_boot(facts, Some(awaited), String::new));
+                // Where it is not known, the run's word counts.
+                let keeps = next.is_none_or(|next| awaited.promise(&next.enters) == Verdict::Waits);
+                awaited.way == Way::Forward && awaited.failed.is_none() && keeps
+            };
             awaited.filter(comes).map(|awaited| NextBoot {
                 config: awaited.config.name,
                 image: awaited.image,

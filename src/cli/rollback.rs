@@ -154,7 +154,7 @@ impl GoingBack {
         if is_tried && (os_run.is_some() || !older.is_empty()) {
             bail!("{ONE_RUN}");
         }
-        let way = os_run.map(|os_run| Together::of(root, &run, &os_run));
+        let way = os_run.map(|os_run| Together::of(root, runner, &run, os_run));
         let way = way.transpose()?;
         let together = way.as_ref().map_or(0, |way| way.earlier().len());
         if args.to.is_some() {
@@ -431,9 +431,22 @@ struct Together {
 
 impl Together {
     /// The newest run, with those before it whose operating system never ran.
-    fn of(root: &Root, run: &FinishedRun, os_run: &OsRun) -> Result<Self> {
+    fn of(
+        root: &Root,
+        runner: &dyn CommandRunner,
+        run: &FinishedRun,
+        os_run: OsRun,
+    ) -> Result<Self> {
+        let OsRun { from, earlier, .. } = os_run;
+        let runs_now = || -> Result<String> {
+            let booted = state::read_booted(root, runner)?;
+            booted
+                .deployment
+                .context("the deployment that runs is not known; look: ostree admin status")
+        };
+        let to = from.map_or_else(runs_now, Ok)?;
         let history = transaction::read_history(root)?;
-        let belongs = |run: &&FinishedRun| run.id == os_run.run || os_run.earlier.contains(&run.id);
+        let belongs = |other: &&FinishedRun| other.id == run.id || earlier.contains(&other.id);
         let runs = history.iter().take_while(belongs);
         Ok(Self {
             run: Ran {
@@ -441,7 +454,7 @@ impl Together {
                 config: run.config.clone(),
             },
             leaving: Leaving {
-                to: os_run.from.clone(),
+                to,
                 runs: runs.map(|run| run.id.clone()).collect(),
             },
         })

@@ -16,30 +16,28 @@ use super::session::open_root;
 use super::trial::is_guarded;
 use super::{DaemonArgs, Output, StatusArgs, machine};
 use crate::command::CommandRunner;
-use crate::command::rpm_ostree::status::Deployment;
 use crate::daemon::{annotations, pod_log, policies};
 use crate::drift;
 use crate::error::ExitCode;
 use crate::invocation::{self, mco_rescue};
-use crate::node::activity::StagedEvidence;
 use crate::node::boot::BootIdentity;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::node::system::Facts;
 use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
 use crate::plan;
-use crate::plan::staged::{enter_command, name_stager};
+use crate::plan::staged::enter_command;
 use crate::report;
 use crate::report::fetch::ClusterReport;
 use crate::report::metrics::{is_metrics, to_metrics};
 use crate::report::reboot::RebootReport;
 use crate::report::status::{
-    CacheCounts, Half, OsReport, StagedReport, StatusReport, pending_words,
+    CacheCounts, Half, NextBootReport, OsReport, StagedReport, StatusReport, pending_words,
 };
 use crate::report::trial::TrialReport;
 use crate::root::Root;
 use crate::source::cache;
-use crate::staging::awaited::{Awaited, Scene, Verdict};
-use crate::staging::deployments::is_staged_for;
+use crate::staging::awaited::{Awaited, Scene, Verdict, Way};
+use crate::staging::next_boot::{Author, NextBoot, observe_next_boot};
 use crate::sys::runtime;
 use crate::time::now;
 use crate::transaction::{self, Pending, StateDirectoryError};
@@ -107,14 +105,20 @@ pub(super) fn document(
         (_, Baseline::Known(_)) => None,
     };
     let awaited = state::read_awaited(root)?;
+    let next_boot = match system.facts() {
+        Some(facts) => observe_next_boot(root, runner, facts, awaited.as_ref())?,
+        None => None,
+    };
     let verdict = awaited
         .as_ref()
-        .map(|one| verdict(root, runner, one, &system))
+        .map(|one| verdict(root, runner, one, &system, next_boot.as_ref()))
         .transpose()?;
     let half = match &verdict {
         None | Some(Verdict::Failed) => system.facts(),
         Some(_) => None,
     };
+    let is_back = awaited.as_ref().is_some_and(|one| one.way == Way::Back);
+    let goes_back = is_back && verdict == Some(Verdict::Waits);
     let seen = seen(root)?;
     let half = half.and_then(|facts| half_of(root, &records, facts, &seen));
     let os_match = drift::match_os(&records, &system);
@@ -149,8 +153,11 @@ pub(super) fn document(
         os: OsReport::of(
             &system,
             &pins::read_pins(root)?,
-            staged(root, runner, &system, awaited.as_ref())?,
+            staged(&system, next_boot.as_ref()),
         ),
+        next_boot: next_boot
+            .as_ref()
+            .map(|next| NextBootReport::of(next, verdict.as_ref())),
         // What failed tells its half itself.
         verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
         half: half.filter(|_| !is_told),
@@ -176,6 +183,8 @@ pub(super) fn document(
         daemon: match &pending {
             // What is half-way is finished or undone before the daemon starts.
             Pending::Unfinished(..) => None,
+            // So are files that the next boot brings back.
+            _ if goes_back => None,
             _ => {
                 let now = ForecastMoment::Now(&records, Some(&system));
                 let forecast = predict::forecast(root, runner, daemon, now);
@@ -222,35 +231,24 @@ fn report_trial(root: &Root, runner: &dyn CommandRunner, trial: &Trial) -> Resul
     Ok(TrialReport::of(trial, now, guarded))
 }
 
-/// What is staged, who did it, and the command that enters it.
-fn staged(
-    root: &Root,
-    runner: &dyn CommandRunner,
-    system: &System,
-    awaited: Option<&Awaited>,
-) -> Result<Option<StagedReport>> {
-    let Some(facts) = system.facts() else {
-        return Ok(None);
+/// Who staged or queued what does not run, and the commands that enter it or stay with what runs.
+fn staged(system: &System, next: Option<&NextBoot>) -> Option<StagedReport> {
+    let (facts, next) = (system.facts()?, next?);
+    let by = match next.by.as_ref()? {
+        Author::Ours | Author::Unknown => None,
+        Author::Others(who) => Some(who.clone()),
     };
-    if facts.deployments.staged().is_none() {
-        return Ok(None);
+    let locked = facts.deployments.staged();
+    let locked = locked.is_some_and(|one| one.finalization_locked);
+    let mut enter = match next.arguments_words() {
+        words if words.is_empty() => String::new(),
+        words => format!("{words}; "),
+    };
+    enter += &enter_command(locked, Some(facts));
+    if let Some(stay) = &next.stay {
+        enter += &format!("; stay with what runs: {stay}");
     }
-    let is_ours = awaited.is_some_and(|one| is_staged_for(one, &facts.deployments));
-    let by = match is_ours {
-        true => None,
-        false => {
-            let evidence = StagedEvidence::observe(root, runner).context("looking at the node")?;
-            Some(name_stager(&evidence.unwrap_or_default(), Some(facts)))
-        }
-    };
-    let locked = facts
-        .deployments
-        .staged()
-        .is_some_and(|one| one.finalization_locked);
-    Ok(Some(StagedReport {
-        by,
-        enter: enter_command(locked, Some(facts)),
-    }))
+    Some(StagedReport { by, enter })
 }
 
 /// The operating system that runs is not that of the record: the files are old, or it is.
@@ -337,11 +335,10 @@ fn verdict(
     runner: &dyn CommandRunner,
     awaited: &Awaited,
     system: &System,
+    next: Option<&NextBoot>,
 ) -> Result<Verdict> {
     let facts = system.facts();
     let history = state::summarise_runs(&transaction::read_history(root)?);
-    let next = facts.and_then(|facts| facts.deployments.next_boot());
-    let next = next.map(Deployment::name);
     let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
     let at_work = transaction || transaction::is_held(root);
     if !root.is_live() {
@@ -354,7 +351,7 @@ fn verdict(
     }
     let scene = Scene {
         booted: &state::read_booted(root, runner)?,
-        next: next.as_deref(),
+        next: next.map(|next| &next.enters),
         history: &history,
         at_work: at_work && awaited.failed.is_none(),
     };

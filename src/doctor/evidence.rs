@@ -45,6 +45,7 @@ use crate::object::Flags;
 use crate::paths;
 use crate::root::RootPath;
 use crate::staging::awaited::Awaited;
+use crate::staging::next_boot::NextBoot;
 use crate::staging::reboots::RebootNeed;
 use crate::transaction::LastRun;
 use crate::transaction::Pending;
@@ -134,6 +135,8 @@ pub struct DoctorEvidence {
     pub reboots: Look<Vec<RebootNeed>>,
     /// The boot that a run waits for.
     pub awaited: Look<Option<Awaited>>,
+    /// What the next boot enters, and who made it so.
+    pub next_boot: Look<Option<NextBoot>>,
     /// The result of this boot in the initramfs, if the module ran there.
     pub first_boot: Option<FirstBootResult>,
     /// Time of that result; seconds since 1970.

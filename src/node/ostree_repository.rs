@@ -7,8 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
+use crate::command::rpm_ostree::status::digest_in;
+
 use super::ostree_objects::{Checksum, file_header, parse_commit, parse_dirtree};
-use crate::root::{Place, Root, RootError, RootPath, all_attributes, digest, hex, sha256};
+use crate::root::{
+    EntryType, Place, Root, RootError, RootPath, all_attributes, digest, hex, sha256,
+};
 use crate::sys::parallel;
 
 /// Path of the repository, as a deployment sees it.
@@ -55,6 +59,80 @@ pub enum ObjectFault {
     Empty,
     /// Its content has this other checksum.
     Other(String),
+}
+
+/// Refs of imported container images, each below its name in ostree's own escapes.
+const IMAGE_REFS: &str = "sysroot/ostree/repo/refs/heads/ostree/container/image";
+
+/// Returns the commit of each image that was imported into the repository, by the name of the image. An image without
+/// a digest in its name, or whose pull is not complete, is skipped.
+///
+/// # Errors
+/// The repository cannot be read.
+pub fn imported_images(root: &Root) -> Result<BTreeMap<String, String>, RootError> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![String::new()];
+    while let Some(folder) = waiting.pop() {
+        let Ok(path) = RootPath::parse(&format!("/{IMAGE_REFS}{folder}")) else {
+            continue;
+        };
+        for (name, kind) in root.list_types(&path)? {
+            let below = format!("{folder}/{name}");
+            if kind == EntryType::Directory {
+                waiting.push(below);
+            } else if let Some(image) = image_of_ref(below.trim_start_matches('/'))
+                && let Some(commit) = whole_commit(root, &path, &name)?
+            {
+                found.insert(image, commit);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the commit that a ref names, if it is in the repository and whole.
+fn whole_commit(root: &Root, folder: &RootPath, name: &str) -> Result<Option<String>, RootError> {
+    let Ok(path) = folder.join(name) else {
+        return Ok(None);
+    };
+    let Some(bytes) = root.read_small(&path)? else {
+        return Ok(None);
+    };
+    let commit = String::from_utf8_lossy(&bytes).trim().to_owned();
+    let Some(checksum) = parse_hex(&commit) else {
+        return Ok(None);
+    };
+    let exists = |path: &str| RootPath::parse(path).map_or(Ok(false), |path| root.exists(&path));
+    let is_whole = exists(&object_path(&checksum, ObjectKind::Commit).0)?
+        && !exists(&format!("/{REPOSITORY}/state/{commit}.commitpartial"))?;
+    Ok(is_whole.then_some(commit))
+}
+
+/// Returns the name of the image of a ref, with its digest, as the daemon compares it.
+fn image_of_ref(escaped: &str) -> Option<String> {
+    let reference = unescape_ref(escaped)?;
+    let schemes = ["docker://", "containers-storage:"];
+    let image = schemes
+        .iter()
+        .find_map(|scheme| reference.strip_prefix(scheme))?;
+    digest_in(image).map(|_| image.to_owned())
+}
+
+/// Undoes ostree's escapes of a ref: `_3A_` is the character of this number, and two underscores are one.
+fn unescape_ref(escaped: &str) -> Option<String> {
+    let mut plain = String::new();
+    let mut rest = escaped;
+    while let Some((before, after)) = rest.split_once('_') {
+        plain.push_str(before);
+        let (code, after) = after.split_once('_')?;
+        match code {
+            "" => plain.push('_'),
+            code => plain.push(char::from_u32(u32::from_str_radix(code, 16).ok()?)?),
+        }
+        rest = after;
+    }
+    plain.push_str(rest);
+    Some(plain)
 }
 
 /// Reads the objects of commits: the first ones of each, or with `deep` all of them. `None` if there is no repository.
@@ -308,4 +386,27 @@ fn judge_file(place: &Place, name: &str) -> Result<Option<ObjectFault>, Errno> {
         0 => Some(ObjectFault::Empty),
         _ => Some(ObjectFault::Other(is)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_image_is_read_from_its_ref() {
+        let digest = "c".repeat(64);
+        let image = format!("quay.example/os_2@sha256:{digest}");
+        for scheme in ["docker_3A__2F__2F_", "containers-storage_3A_"] {
+            let name = format!("{scheme}quay_2E_example/os__2_40_sha256_3A_{digest}");
+            assert_eq!(image_of_ref(&name), Some(image.clone()), "{scheme}");
+        }
+        for other in [
+            "docker_3A__2F__2F_quay_2E_example/os_3A_latest".to_owned(),
+            format!("oci_3A__2F_mnt_40_sha256_3A_{digest}"),
+            "docker_3A__2F__2F_quay_2Z_".to_owned(),
+            "docker_3A".to_owned(),
+        ] {
+            assert_eq!(image_of_ref(&other), None, "{other}");
+        }
+    }
 }

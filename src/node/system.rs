@@ -13,10 +13,13 @@ use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 use crate::state_file;
 
+use std::collections::BTreeMap;
+
 use super::booted;
 use super::bootloader::{self, BootEntry};
 use super::host::Host;
 use super::os_release::{Class, OsRelease};
+use super::ostree_repository::imported_images;
 use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
 use crate::command::rpm_ostree::status::{Deployments, StatusText};
@@ -82,6 +85,8 @@ pub struct Facts {
     pub booted_arguments: Kargs,
     /// Package requests of the configs of deployments, if a run has replaced their record.
     pub asked: Asked,
+    /// The commits of the images in the node's repository, by name, with or without a deployment; or why they are unknown.
+    pub imported: Result<BTreeMap<String, String>, String>,
     /// Version of rpm-ostree.
     pub version: Version,
     /// The class of the system.
@@ -124,6 +129,7 @@ impl System {
                 .written_as(&answers.arguments),
             arguments: answers.arguments,
             asked: asked(root)?,
+            imported: imported_images(root).map_err(|error| error.to_string()),
             version: answers.version,
             class: OsRelease::read(root)?.class(),
             finalize_error: answers.finalize_error,
@@ -299,8 +305,19 @@ fn line_of_next(root: &Root, all: &Deployments) -> Result<Option<String>, RootEr
     }
 }
 
-/// Returns the output of a program, or the cause of its failure.
+/// Returns the output of a program, or the cause of its failure. A daemon that ended meanwhile is asked once more: the
+/// bus starts it again.
+///
+/// # Errors
+/// The program gives no answer, or fails.
 pub fn ask(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
+    match ask_once(runner, line) {
+        Err(RpmOstreeError::DaemonDied) => ask_once(runner, line),
+        other => other,
+    }
+}
+
+fn ask_once(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
     let answer = runner
         .run(line)
         .map_err(|error| RpmOstreeError::of_error(&error))?;

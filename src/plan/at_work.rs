@@ -56,6 +56,8 @@ pub(super) struct StagedScene<'a> {
     pub stages: bool,
     /// The plan drops it.
     pub drops: bool,
+    /// What is queued for the next boot gives way.
+    pub stays: bool,
 }
 
 /// Each piece of evidence. What is staged is none where it is what is wanted.
@@ -249,10 +251,10 @@ pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
         .with(|message| format!("{message}. It is left alone, as asked (--files-only): {enter}"))
 }
 
-/// What is queued for the next boot, and is no run's of ours: a plan that stages takes its place.
+/// What is queued for the next boot: a plan that stages takes its place.
 pub(super) fn queued(scene: StagedScene<'_>) -> Option<Notice> {
-    let facts = scene.facts.filter(|_| scene.stages && !scene.wanted)?;
-    Some(notice("the next boot", name_queued(facts)?))
+    let facts = scene.facts.filter(|_| scene.stages && scene.stays)?;
+    Some(notice("the next boot", name_queued(facts, scene.ours)?))
 }
 
 /// Programs that stage by themselves, and can replace what a run stages.
@@ -652,6 +654,7 @@ mod tests {
         let scene = StagedScene {
             facts: Some(&here),
             stages: true,
+            stays: true,
             files_only: true,
             ..StagedScene::default()
         };
@@ -666,7 +669,7 @@ mod tests {
                 ..scene
             },
             StagedScene {
-                wanted: true,
+                stays: false,
                 ..scene
             },
         ] {

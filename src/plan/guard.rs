@@ -49,6 +49,7 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
         files_only: allowed.has_files_only && !allowed.ours,
         stages: plan.os.steps.iter().any(OsStep::is_staging),
         drops: plan.os.drops(),
+        stays: plan.os.stays(),
     };
     if scene.stages {
         plan.notices.extend(at_work::stagers(activity, facts));

@@ -43,6 +43,9 @@ mod units;
 mod users;
 mod whole;
 
+#[cfg(test)]
+pub(crate) use os::tests as os_tests;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 

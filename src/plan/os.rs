@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Builder, crossing};
 use crate::command::rpm_ostree::packages::{layered_by, packages_of};
-use crate::command::rpm_ostree::status::{Deployment, Standing, is_of_kernel};
+use crate::command::rpm_ostree::status::{Deployment, Deployments, Standing, is_of_kernel};
 use crate::invocation::shell_words;
 use crate::kargs::{Kargs, KargsChange};
 use crate::node::os_release::Class;
@@ -57,6 +57,14 @@ pub enum OsStep {
         to: String,
         /// The commit of the image.
         commit: String,
+    },
+    /// What runs becomes the deployment of the next boot again: what is queued there, by a rollback or as the default,
+    /// gives way and is kept.
+    Stay {
+        /// The deployment that is queued, in words.
+        what: String,
+        /// `CHECKSUM.SERIAL` of it.
+        queued: String,
     },
     /// Other kernel arguments are staged.
     Arguments {
@@ -155,7 +163,7 @@ impl OsPlan {
             plan.booted = booted.name();
             plan.towards(facts, wanted, &[]);
             let next = facts.deployments.next_boot().filter(|next| !next.booted);
-            let asked = match next.filter(|_| !plan.drops()) {
+            let asked = match next.filter(|_| !plan.starts_from_running()) {
                 Some(next) => facts.asked.of(&next.name(), &facts.arguments),
                 None => facts.asked.of(&booted.name(), &facts.booted_arguments),
             };
@@ -219,6 +227,51 @@ impl OsPlan {
         self.steps.iter().any(drops)
     }
 
+    /// Whether what is queued for the next boot gives way to what runs.
+    pub fn stays(&self) -> bool {
+        let stays = |step: &OsStep| matches!(step, OsStep::Stay { .. });
+        self.steps.iter().any(stays)
+    }
+
+    /// Whether what is staged is made of what runs, and not of what the next boot would enter now.
+    pub fn starts_from_running(&self) -> bool {
+        self.drops() || self.stays()
+    }
+
+    /// Adds the step by which what is queued gives way.
+    fn stay(&mut self, deployments: &Deployments) -> Option<Notice> {
+        let queued = deployments.queued()?;
+        let what = named(queued);
+        let said = change(
+            "the next boot",
+            format!("{what} is queued, and not wanted; what runs stays"),
+        );
+        self.steps.push(OsStep::Stay {
+            what,
+            queued: queued.name(),
+        });
+        Some(said)
+    }
+
+    /// Adds the step that stages an image: from its commit where the node has it, else from its source.
+    fn stage_image(&mut self, facts: &Facts, standing: &Standing, from: &str, wanted: &str) {
+        let (from, to) = (from.to_owned(), wanted.to_owned());
+        let kept = facts.deployments.kept_commit(standing);
+        // rpm-ostree's clean-up, which drops what is staged, removes images without a deployment, too.
+        let imported = || match &facts.imported {
+            Ok(imported) if !self.drops() => imported.get(wanted).cloned(),
+            Ok(_) => None,
+            Err(why) => {
+                log::warn!("the images in the node's repository are not known: {why}");
+                None
+            }
+        };
+        self.steps.push(match kept.or_else(imported) {
+            Some(commit) => OsStep::Kept { from, to, commit },
+            None => OsStep::Image { from, to },
+        });
+    }
+
     /// Adds what leads to an image; says what changes. `foreign`: what is staged and was asked for by no config.
     fn towards(&mut self, facts: &Facts, wanted: &str, foreign: &[String]) -> Option<Notice> {
         self.image = Some(wanted.to_owned());
@@ -232,22 +285,26 @@ impl OsPlan {
         let standing = deployments.standing(wanted, None);
         let from = deployments.booted().map(Deployment::image);
         let from = from.unwrap_or_default();
-        let goes_on = deployments.next_boot().map(Deployment::image).as_deref() == Some(wanted);
+        let next = deployments.next_boot();
+        let goes_on =
+            next.is_some_and(|next| next.image() == wanted && (next.booted || next.staged));
         match (&standing, deployments.staged()) {
             (Standing::Booted, _) if goes_on => return None,
             (Standing::Staged, Some(staged)) if !foreign.is_empty() => {
                 let what = format!("{} with {}", named(staged), foreign.join(", "));
                 self.steps.push(OsStep::DropStaged { what: what.clone() });
+                self.stay(deployments);
                 if from == wanted {
                     let message = format!("{what}: this config does not ask for that");
                     return Some(change("the staged deployment", message));
                 }
-                let (from, to) = (from.clone(), wanted.to_owned());
-                self.steps.push(OsStep::Image { from, to });
+                self.stage_image(facts, &Standing::Absent, &from, wanted);
             }
+            (Standing::Booted, None) => return self.stay(deployments),
             (Standing::Booted, Some(staged)) => {
                 let what = named(staged);
                 self.steps.push(OsStep::DropStaged { what: what.clone() });
+                self.stay(deployments);
                 return Some(change(
                     "the staged deployment",
                     format!("{what} is not wanted"),
@@ -259,11 +316,8 @@ impl OsPlan {
                     what: named(staged),
                 });
                 self.steps.extend(dropped);
-                let (from, to) = (from.clone(), wanted.to_owned());
-                self.steps.push(match deployments.kept_commit(&standing) {
-                    Some(commit) => OsStep::Kept { from, to, commit },
-                    None => OsStep::Image { from, to },
-                });
+                self.stay(deployments);
+                self.stage_image(facts, &standing, &from, wanted);
             }
         }
         Some(change(
@@ -428,7 +482,7 @@ impl Builder<'_> {
     /// Requests of the config from whose deployment the next one is made: they are taken away again.
     fn base(&self, facts: &Facts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
         let next = facts.deployments.next_boot();
-        match next.filter(|next| !plan.drops() && !next.booted) {
+        match next.filter(|next| !plan.starts_from_running() && !next.booted) {
             Some(next) if facts.asked.of(&next.name(), &facts.arguments).is_some() => {
                 self.asked_for(facts, next, &facts.arguments)
             }
@@ -541,7 +595,7 @@ impl Builder<'_> {
             );
         }
         // What is dropped takes its arguments along.
-        let drops = plan.drops();
+        let drops = plan.starts_from_running();
         let present = if drops {
             &facts.booted_arguments
         } else {
@@ -679,7 +733,7 @@ fn or_none(image: &str) -> &str {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const OLD: &str = "quay.example/os@sha256:aaaa";
@@ -710,6 +764,7 @@ pub(super) mod tests {
             arguments: Kargs::parse(arguments),
             booted_arguments: Kargs::parse(booted_arguments),
             asked: crate::node::requests::Asked::default(),
+            imported: Ok(std::collections::BTreeMap::new()),
             version: crate::command::rpm_ostree::arguments::Version::default(),
             class: Class::EnterpriseCoreos,
             finalize_error: None,

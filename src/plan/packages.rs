@@ -80,7 +80,7 @@ impl OsPlan {
     /// What the commands start from: what is dropped takes its packages along.
     fn base<'a>(&self, facts: &'a Facts) -> Option<&'a Deployment> {
         let deployments = &facts.deployments;
-        if self.drops() {
+        if self.starts_from_running() {
             deployments.booted()
         } else {
             deployments.next_boot()

@@ -43,7 +43,7 @@ fn by_origin(origin: Option<&Origin>, facts: Option<&Facts>) -> &'static str {
             "rpm-ostree (its origin file has keys that only rpm-ostree writes)"
         }
         _ if is_bootc => "bootc, the only engine here",
-        Some(_) => "rpm-ostree or bootc (its origin file has an image alone)",
+        Some(_) => "rpm-ostree, bootc or ostree (its origin file has an image alone)",
         None => "an unknown program (it has no origin file)",
     }
 }
@@ -109,20 +109,21 @@ pub fn enter_command(locked: bool, facts: Option<&Facts>) -> String {
 }
 
 /// Names what is queued for the next boot without being staged, by a rollback or as the default: staging something else
-/// takes its place, and the clean-up of rpm-ostree would remove it.
-pub fn name_queued(facts: &Facts) -> Option<String> {
-    let next = facts.deployments.next_boot()?;
-    if next.booted || next.staged || facts.deployments.booted().is_none() {
-        return None;
-    }
+/// takes its place.
+pub fn name_queued(facts: &Facts, ours: bool) -> Option<String> {
+    let next = facts.deployments.queued()?;
     let image = next.image();
     let what = match image.is_empty() {
         true => format!("the deployment {}", shortened(&next.name())),
         false => format!("{image} ({})", shortened(&next.name())),
     };
+    let who = match ours {
+        true => "by mco-rescue rollback",
+        false => "by a rollback or as the default, and not by mco-rescue",
+    };
     Some(format!(
-        "{what} is queued for the next boot, by a rollback or as the default, and not by mco-rescue. What this run stages \
-         takes its place, and a clean-up can remove it. Enter it instead: systemctl reboot. Keep it: ostree admin pin {}",
+        "{what} is queued for the next boot, {who}. What this run stages takes its place, and a later clean-up can remove \
+         it. Enter it instead: systemctl reboot. Keep it: ostree admin pin {}",
         next.index
     ))
 }
@@ -172,7 +173,9 @@ mod tests {
             here
         };
         let (rpm, bootc) = (here(Engine::RpmOstree), here(Engine::Bootc));
-        assert!(name_stager(&evidence(&of_image), Some(&rpm)).contains("rpm-ostree or bootc"));
+        assert!(
+            name_stager(&evidence(&of_image), Some(&rpm)).contains("rpm-ostree, bootc or ostree")
+        );
         assert!(name_stager(&evidence(&of_image), Some(&bootc)).contains("bootc, the only engine"));
         assert!(name_stager(&evidence(&layered), Some(&rpm)).starts_with("rpm-ostree (its origin"));
         assert!(name_stager(&evidence(""), None).starts_with("an unknown program"));
@@ -223,7 +226,7 @@ mod tests {
     #[test]
     fn what_is_queued_is_neither_booted_nor_staged() {
         let kept = || crate::plan::os::tests::deployment(NEW, "k");
-        let queued = |all| name_queued(&facts(all, "rw", "rw"));
+        let queued = |all| name_queued(&facts(all, "rw", "rw"), false);
         let said = queued(vec![kept(), booted("x")]).unwrap();
         assert!(
             said.starts_with(&format!("{NEW} (k.0) is queued")),

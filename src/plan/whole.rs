@@ -166,7 +166,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         } => {
             let mut os = OsPlan::of_image(facts, image);
             if !crossing.is_empty() {
-                let present = if os.drops() {
+                let present = if os.starts_from_running() {
                     &facts.booted_arguments
                 } else {
                     &facts.arguments

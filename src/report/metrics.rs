@@ -59,6 +59,7 @@ pub fn to_metrics(report: &StatusReport, cached: &[u64]) -> String {
         Some(report.reboot.is_some().into()),
     );
     add_awaited(&mut page, report);
+    add_next_boot(&mut page, report);
     add_trial(&mut page, report);
     add_last_run(&mut page, report);
     page.one(
@@ -88,6 +89,21 @@ fn add_awaited(page: &mut MetricsPage, report: &StatusReport) {
         "boot_failed",
         "1 if the last awaited boot did not bring what was staged, else 0.",
         Some(failed.into()),
+    );
+}
+
+fn add_next_boot(page: &mut MetricsPage, report: &StatusReport) {
+    let next = report.next_boot.as_ref();
+    let is_foreign = next.map(|next| next.way != "stays" && next.by == Some("others"));
+    page.one(
+        "next_boot_foreign",
+        "1 if the next boot enters what another program staged or queued, else 0. Missing where it is not known.",
+        is_foreign.map(u64::from),
+    );
+    page.one(
+        "next_boot_awaited",
+        "1 if the next boot enters what a run waits for, 0 if it enters something else. Missing where no run waits.",
+        next.and_then(|next| next.awaited).map(u64::from),
     );
 }
 

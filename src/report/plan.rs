@@ -306,6 +306,9 @@ pub fn operating_system(os: &OsPlan) -> String {
                 format!("pin the running deployment ({short}) for a rollback")
             }
             OsStep::DropStaged { what } => format!("drop the staged deployment: {what}"),
+            OsStep::Stay { what, .. } => {
+                format!("the next boot enters what runs again, and not {what}, which is kept")
+            }
             OsStep::Bring { from, image } => format!("copy {image} from {from}"),
             OsStep::Image { from, to } if from.is_empty() => format!("image {to}"),
             OsStep::Image { from, to } => format!("image {to}, instead of {from}"),

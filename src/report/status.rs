@@ -17,6 +17,7 @@ use crate::node::System;
 use crate::notice::Notice;
 use crate::plan::staged::SOFT_REBOOT;
 use crate::staging::awaited::{Awaited, Verdict, Way};
+use crate::staging::next_boot::NextBoot;
 use crate::text::{inline, one_line};
 use crate::time::{ago, utc};
 use crate::transaction::journal::ConfigRef;
@@ -36,6 +37,8 @@ pub struct StatusReport {
     pub deployment: Option<String>,
     /// The operating system, if the root is that of a running OSTree system.
     pub os: Option<OsReport>,
+    /// What the next boot enters; missing where it is not known.
+    pub next_boot: Option<NextBootReport>,
     /// The trial that runs.
     pub trial: Option<TrialReport>,
     /// The end of the last trial.
@@ -108,13 +111,48 @@ pub struct Half {
     pub next: String,
 }
 
-/// The staged deployment, beside the answer of the engine.
+/// The deployment that is staged or queued, beside the answer of the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StagedReport {
-    /// The program that staged it; `None` if a run of ours did.
+    /// The program that staged or queued it; `None` if a run of ours did.
     pub by: Option<String>,
-    /// The command that lets it come into force.
+    /// The commands that let it come into force, or leave what runs.
     pub enter: String,
+}
+
+/// What the next boot enters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NextBootReport {
+    /// `CHECKSUM.SERIAL`.
+    pub deployment: Option<String>,
+    /// Its image.
+    pub image: Option<String>,
+    /// Its kernel arguments, where they are known.
+    pub kernel_arguments: Option<Vec<String>>,
+    /// `stays`: what runs; `staged` or `queued`: something else.
+    pub way: &'static str,
+    /// Who staged or queued the first deployment of the list, which may be locked: `mco-rescue`, `others` or `unknown`.
+    pub by: Option<&'static str>,
+    /// It is what a run waits for; missing where no run waits, or where it is not known.
+    pub awaited: Option<bool>,
+}
+
+impl NextBootReport {
+    /// Creates the report from the answer, and from how it stands with what is awaited.
+    pub fn of(next: &NextBoot, verdict: Option<&Verdict>) -> Self {
+        Self {
+            deployment: next.enters.deployment.clone(),
+            image: next.enters.image.clone(),
+            kernel_arguments: next.enters.kernel_arguments.clone(),
+            way: next.way.word(),
+            by: next.author(),
+            awaited: match verdict {
+                Some(Verdict::Waits) => Some(true),
+                Some(Verdict::Dropped | Verdict::Replaced(_)) => Some(false),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// The running operating system, and the one of the next boot.
@@ -132,7 +170,9 @@ pub struct OsReport {
     pub kept: Vec<String>,
     /// The image that is staged.
     pub staged: Option<String>,
-    /// The program or person that staged it, if no run of ours did.
+    /// The image that is queued: the next boot enters it, or would without what is staged.
+    pub queued: Option<String>,
+    /// The program or person that staged or queued it, if no run of ours did.
     pub staged_by: Option<String>,
     /// No reboot enters it: a download only, or it waits to be finalized.
     pub staged_locked: bool,
@@ -175,6 +215,7 @@ impl OsReport {
                     staged_by_hand: all.staged().map(Deployment::by_hand).unwrap_or_default(),
                     kept: kept(all, ours),
                     staged: all.staged().map(Deployment::image),
+                    queued: all.queued().map(Deployment::image),
                     staged_by: staged.by,
                     staged_locked: all.staged().is_some_and(|one| one.finalization_locked),
                     enter: staged.enter,
@@ -360,6 +401,13 @@ fn deployments(os: &OsReport) -> String {
             line("", &format!("changed by hand: {words}"));
         }
     }
+    if let Some(queued) = &os.queued {
+        let when = match os.staged.is_some() && !os.staged_locked {
+            true => "kept, behind what is staged",
+            false => "runs after a reboot",
+        };
+        line("Queued", &format!("{} ({when})", or_unknown(queued)));
+    }
     if let Some(problem) = &os.problem {
         line("", problem);
     }
@@ -419,6 +467,22 @@ pub fn awaited_words(awaited: &Awaited, verdict: &Verdict) -> String {
         (Verdict::Dropped, _) => {
             format!("{name}, but it is no longer staged, and its files are in place")
         }
+        (Verdict::Replaced(what), Way::Back) => {
+            format!("the rollback from {name}, but the next boot does not enter it: {what}")
+        }
+        (Verdict::Replaced(what), _) => {
+            let files = match awaited.run.is_none() && awaited.earlier.is_empty() {
+                true => "",
+                false => ", and its files are in place",
+            };
+            format!("{name}, but the next boot does not enter it: {what}{files}")
+        }
+        (Verdict::NotKnown, Way::Forward) => {
+            format!("{name}; it is not known if the next boot enters it")
+        }
+        (Verdict::NotKnown, Way::Back) => {
+            format!("the rollback from {name}; it is not known if the next boot enters it")
+        }
         (Verdict::Due(_), _) => format!("{name}: this boot was not checked yet"),
         (Verdict::Waits, Way::Forward) => format!("{name}, at the next boot"),
         (Verdict::Waits, Way::Back) => format!("the rollback from {name}, at the next boot"),
@@ -429,9 +493,17 @@ pub fn awaited_words(awaited: &Awaited, verdict: &Verdict) -> String {
 pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     let apply = awaited.apply_command();
     let either = format!("{apply}, or {}", mco_rescue("rollback"));
+    // Another program's work is in the way.
+    let over = format!(
+        "{apply} --takeover, or {}",
+        mco_rescue("rollback --takeover")
+    );
     match (verdict, awaited.way) {
         (Verdict::AtWork, _) => format!("{} # until it has ended", mco_rescue("status")),
         (Verdict::Waits, _) => reboot().to_owned(),
+        (Verdict::NotKnown, _) => mco_rescue("status"),
+        (Verdict::Replaced(_), Way::Back) => mco_rescue("rollback --takeover"),
+        (Verdict::Replaced(_), Way::Forward) => over,
         (Verdict::Due(_), _) => mco_rescue("complete"),
         (Verdict::Failed, Way::Back) if awaited.half => mco_rescue("apply"),
         (_, Way::Back) => mco_rescue("rollback"),

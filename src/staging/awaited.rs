@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::rpm_ostree::status::Deployment;
 use crate::invocation::mco_rescue;
 use crate::kargs::Kargs;
 use crate::node::boot::BootIdentity;
@@ -90,8 +91,10 @@ pub struct OsRuns {
 pub struct OsRun {
     /// The run of the files.
     pub run: String,
-    /// `CHECKSUM.SERIAL` of the deployment that ran before: `rollback` goes back there.
-    pub from: String,
+    /// `CHECKSUM.SERIAL` of the deployment that ran before: `rollback` goes back there. `None`: the run changed files
+    /// alone, above those of runs whose deployments never ran.
+    #[serde(default)]
+    pub from: Option<String>,
     /// Runs before it whose deployments never ran, the oldest first: they are taken back with it.
     #[serde(default)]
     pub earlier: Vec<String>,
@@ -119,6 +122,17 @@ pub struct Booted {
     pub kernel_arguments: Vec<String>,
 }
 
+/// What a boot enters, whether it was or is to come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entered {
+    /// `CHECKSUM.SERIAL`.
+    pub deployment: Option<String>,
+    /// Its image.
+    pub image: Option<String>,
+    /// The words of the kernel command line; `None` where they are not known.
+    pub kernel_arguments: Option<Vec<String>>,
+}
+
 /// The judgement on a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrival {
@@ -137,8 +151,8 @@ pub enum Arrival {
 pub struct Scene<'a> {
     /// The boot that runs.
     pub booted: &'a Booted,
-    /// `CHECKSUM.SERIAL` of what the next boot enters; `None` where rpm-ostree does not tell.
-    pub next: Option<&'a str>,
+    /// What the next boot enters; `None` where rpm-ostree does not tell.
+    pub next: Option<&'a Entered>,
     /// The finished runs, the newest first.
     pub history: &'a [Ran],
     /// A run of ours, or a transaction of rpm-ostree, is at work right now.
@@ -152,6 +166,10 @@ pub enum Verdict {
     AtWork,
     /// Everything is ready; only the reboot is missing.
     Waits,
+    /// Everything was made ready, and it is not known if the next boot still enters it.
+    NotKnown,
+    /// The next boot enters something else. In words: what is not as awaited.
+    Replaced(String),
     /// The run was cut off before its files.
     CutOff,
     /// The next boot does not enter it any more.
@@ -195,18 +213,44 @@ impl Awaited {
         if booted.boot.is_same(&self.written_in()) {
             return Arrival::NotYet;
         }
-        let deployment = booted.deployment.as_deref();
+        let entered = Entered {
+            deployment: booted.deployment.clone(),
+            image: booted.image.clone(),
+            kernel_arguments: Some(booted.kernel_arguments.clone()),
+        };
+        self.judge_entered(&entered, "runs")
+    }
+
+    /// Judges what a boot enters, whenever that is: `enters` is the verb, such as `runs`.
+    fn judge_entered(&self, entered: &Entered, enters: &str) -> Arrival {
+        let deployment = entered.deployment.as_deref();
         let stayed = deployment == Some(self.from.as_str());
         match (self.way, &self.staged) {
             _ if stayed => Arrival::Stayed,
             (Way::Back, Some(wanted)) if deployment != Some(wanted) => {
-                let runs = deployment.unwrap_or("no deployment that is known");
-                Arrival::Elsewhere(format!("{wanted} was to run, {runs} runs"))
+                let other = deployment.unwrap_or("no deployment that is known");
+                Arrival::Elsewhere(format!("{wanted} was to run, {other} {enters}"))
             }
             (Way::Back, _) => Arrival::Arrived,
             (Way::Forward, _) => self
-                .missing(booted)
+                .missing(entered, enters)
                 .map_or(Arrival::Arrived, Arrival::Elsewhere),
+        }
+    }
+
+    /// Returns true if it was made for the next boot by the run that awaits it: `first` is the first deployment of the list.
+    pub fn made(&self, first: &Deployment) -> bool {
+        let has_name = |name: &String| *name == first.name();
+        let has_image = |image: &String| *image == first.image();
+        match self.way {
+            _ if self.failed.is_some() || first.booted => false,
+            Way::Back => self.staged.as_ref().is_some_and(has_name),
+            // Without a name its staging was cut off.
+            Way::Forward => {
+                (first.staged || self.staged.is_some())
+                    && self.image.as_ref().is_none_or(has_image)
+                    && self.staged.as_ref().is_none_or(has_name)
+            }
         }
     }
 
@@ -222,14 +266,23 @@ impl Awaited {
 
     /// How it stands with it.
     pub fn verdict(&self, scene: &Scene<'_>) -> Verdict {
-        let stays = scene.next.is_some() && scene.next == scene.booted.deployment.as_deref();
         match self.judge_boot(scene.booted) {
             _ if scene.at_work => Verdict::AtWork,
             Arrival::NotYet if self.failed.is_some() => Verdict::Failed,
             Arrival::NotYet if self.lacks_files(scene.history) => Verdict::CutOff,
-            Arrival::NotYet if stays => Verdict::Dropped,
-            Arrival::NotYet => Verdict::Waits,
+            Arrival::NotYet => scene
+                .next
+                .map_or(Verdict::NotKnown, |next| self.promise(next)),
             arrival => Verdict::Due(arrival),
+        }
+    }
+
+    /// Returns how it stands with what was promised, if the next boot enters this.
+    pub fn promise(&self, next: &Entered) -> Verdict {
+        match self.judge_entered(next, "comes") {
+            Arrival::Elsewhere(what) => Verdict::Replaced(what),
+            Arrival::Stayed => Verdict::Dropped,
+            Arrival::Arrived | Arrival::NotYet => Verdict::Waits,
         }
     }
 
@@ -310,7 +363,7 @@ impl Awaited {
     pub fn os_run(&self, run: String) -> OsRun {
         OsRun {
             run,
-            from: self.way_back.clone().unwrap_or_else(|| self.from.clone()),
+            from: Some(self.way_back.clone().unwrap_or_else(|| self.from.clone())),
             earlier: self.earlier.clone(),
         }
     }
@@ -334,14 +387,14 @@ impl Awaited {
     }
 
     /// Names a difference to what is awaited, where the deployment from before does not run.
-    fn missing(&self, booted: &Booted) -> Option<String> {
+    fn missing(&self, entered: &Entered, enters: &str) -> Option<String> {
         if let Some(image) = &self.image
-            && booted.image.as_ref() != Some(image)
+            && entered.image.as_ref() != Some(image)
         {
-            let runs = booted.image.as_deref().unwrap_or("no image that is known");
-            return Some(format!("{image} was staged, {runs} runs"));
+            let other = entered.image.as_deref().unwrap_or("no image that is known");
+            return Some(format!("{image} was staged, {other} {enters}"));
         }
-        let of_boot = Kargs::from_entries(&booted.kernel_arguments);
+        let of_boot = Kargs::from_entries(entered.kernel_arguments.as_ref()?);
         let known = [&self.kernel_arguments[..], &self.gone_arguments].concat();
         let of_boot = of_boot.written_as(&Kargs::from_entries(&known));
         let mut present = of_boot.tokens().to_vec();

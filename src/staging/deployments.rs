@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::awaited::{Awaited, Leaving, VERSION, Way};
+use super::awaited::{Awaited, Leaving, OsRun, Ran, VERSION, Way};
 use super::{quorum, state};
 use crate::command::rpm_ostree::arguments;
 use crate::command::rpm_ostree::cause::RpmOstreeError;
@@ -20,6 +20,7 @@ use crate::node::{Host, Records, System};
 use crate::progress::{self, Work};
 use crate::root::Root;
 use crate::time::now;
+use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
 /// How long a cancelled transaction may take to end.
@@ -106,24 +107,52 @@ pub fn next_arguments(root: &Root, runner: &dyn CommandRunner) -> Result<Kargs, 
     }
 }
 
-/// Drops what is staged; nothing where nothing is. bootc has no command for it, so ostree does it there.
+/// Drops what is staged, and nothing else.
 ///
 /// # Errors
 /// The program fails.
 pub fn drop_staged(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeError> {
-    match ask(runner, &arguments::drop_pending()) {
-        Err(RpmOstreeError::NotInstalled(program)) => {
-            let (engine, all) = system::read_deployments(root, runner)?;
-            match all.staged() {
-                Some(staged) if engine == Engine::Bootc => {
-                    ask(runner, &arguments::undeploy(staged.index)).map(drop)
-                }
-                None if engine == Engine::Bootc => Ok(()),
-                _ => Err(RpmOstreeError::NotInstalled(program)),
-            }
-        }
-        other => other.map(drop),
+    let (engine, all) = system::read_deployments(root, runner)?;
+    match drop_command(engine, &all) {
+        Some(line) => ask(runner, &line).map(drop),
+        None => Ok(()),
     }
+}
+
+/// Returns the command that drops what is staged; `None` where nothing is to be dropped. rpm-ostree's clean-up removes
+/// whatever comes before what runs, so ostree does it where something is queued; bootc has no command for it.
+pub fn drop_command(engine: Engine, all: &Deployments) -> Option<CommandLine> {
+    let staged = all.staged().map(|staged| arguments::undeploy(staged.index));
+    match engine {
+        // Nothing staged may still have left something in the way.
+        Engine::RpmOstree if all.queued().is_none() => Some(arguments::drop_pending()),
+        Engine::RpmOstree | Engine::Bootc => staged,
+    }
+}
+
+/// Makes what runs the deployment of the next boot again; what is queued there is kept.
+///
+/// # Errors
+/// The program fails.
+pub fn stay(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeError> {
+    let (engine, all) = system::read_deployments(root, runner)?;
+    let Some(booted) = all.booted().map(Deployment::name) else {
+        return Ok(());
+    };
+    enter_deployment(root, runner, engine, &all, &booted)
+}
+
+/// Makes a deployment that was queued the one of the next boot again.
+///
+/// # Errors
+/// The program fails.
+pub fn queue_again(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    queued: &str,
+) -> Result<(), RpmOstreeError> {
+    let (engine, all) = system::read_deployments(root, runner)?;
+    enter_deployment(root, runner, engine, &all, queued)
 }
 
 /// The way back of a run that changed the operating system.
@@ -137,28 +166,11 @@ pub enum WayBack {
 
 /// True where the next boot enters what a run of ours staged and still waits for, or what a rollback of ours made the next.
 pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
-    let waits = |one: &Awaited| one.failed.is_none();
-    let awaited = state::read_awaited(root)?.filter(|_| root.is_live());
-    let Some(awaited) = awaited.filter(waits) else {
+    let Some(awaited) = state::read_awaited(root)?.filter(|_| root.is_live()) else {
         return Ok(false);
     };
     let all = read_deployments(root, runner).map_err(said)?;
-    Ok(match awaited.way {
-        Way::Forward => is_staged_for(&awaited, &all),
-        Way::Back => all.next_boot().map(Deployment::name) == awaited.staged,
-    })
-}
-
-/// True where the staged deployment is the one that is awaited.
-pub fn is_staged_for(awaited: &Awaited, all: &Deployments) -> bool {
-    let is_its = |staged: &Deployment| {
-        let image = awaited.image.as_ref();
-        let name = awaited.staged.as_ref();
-        // Without a name its staging was cut off.
-        image.is_none_or(|image| *image == staged.image())
-            && name.is_none_or(|name| *name == staged.name())
-    };
-    all.staged().is_some_and(is_its)
+    Ok(all.next_boot().is_some_and(|first| awaited.made(first)))
 }
 
 /// True where taking this run back drops the staged deployment, too.
@@ -172,7 +184,17 @@ pub fn is_staged_by_run(root: &Root, runner: &dyn CommandRunner, run: &str) -> R
 ///
 /// The run is over by then: what fails here is said, and does not change how it ended.
 pub fn settle_awaited(root: &Root, runner: &dyn CommandRunner) {
-    if let Err(error) = try_settle(root, runner) {
+    settle(root, runner, None);
+}
+
+/// The same after a run of files. Files of runs whose operating system never ran are below those of this run: they go back
+/// with it, as nothing brings their system any more.
+pub fn settle_after_run(root: &Root, runner: &dyn CommandRunner, run: &str) {
+    settle(root, runner, Some(run));
+}
+
+fn settle(root: &Root, runner: &dyn CommandRunner, run: Option<&str>) {
+    if let Err(error) = try_settle(root, runner, run) {
         log::warn!(
             "all is in place, but what is awaited cannot be settled: {error:#}. Next: {}",
             mco_rescue("status")
@@ -180,18 +202,43 @@ pub fn settle_awaited(root: &Root, runner: &dyn CommandRunner) {
     }
 }
 
-fn try_settle(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
-    if !root.is_live() || state::read_awaited(root)?.is_none() {
+fn try_settle(root: &Root, runner: &dyn CommandRunner, run: Option<&str>) -> Result<()> {
+    let Some(awaited) = state::read_awaited(root)?.filter(|_| root.is_live()) else {
         return Ok(());
-    }
+    };
     match read_deployments(root, runner) {
-        Ok(all) if all.next_boot().is_some_and(|next| next.booted) => state::forget_awaited(root),
+        Ok(all) if all.next_boot().is_some_and(|next| next.booted) => {
+            if let Some(run) = run {
+                remember_earlier(root, runner, &awaited, run)?;
+            }
+            state::forget_awaited(root)
+        }
         Ok(_) => Ok(()),
         Err(cause) => {
             log::warn!("{}", cause.to_line());
             Ok(())
         }
     }
+}
+
+fn remember_earlier(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    awaited: &Awaited,
+    run: &str,
+) -> Result<()> {
+    let history = state::summarise_runs(&transaction::read_history(root)?).into_iter();
+    let before: Vec<Ran> = history.skip_while(|one| one.id == run).collect();
+    let inherited = awaited.inherited(&state::read_booted(root, runner)?, &before);
+    if inherited.earlier.is_empty() {
+        return Ok(());
+    }
+    let one = OsRun {
+        run: run.to_owned(),
+        from: None,
+        earlier: inherited.earlier,
+    };
+    state::store_os_run(root, one)
 }
 
 /// In what the operating system that runs is not that of the recorded config, in words.
@@ -250,7 +297,7 @@ pub fn go_back(
         Ok(()) if !is_back => error.context("making the deployment from before the next one"),
         _ => error,
     };
-    if is_back || all.staged().is_some() {
+    if all.staged().is_some() || is_back && all.queued().is_none() {
         drop_staged(root, runner).map_err(|cause| failed(said(cause)))?;
         all = read_deployments(root, runner).map_err(|cause| failed(said(cause)))?;
     }

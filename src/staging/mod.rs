@@ -1,13 +1,14 @@
 //! Staging of the operating system for the next boot, together with the files of a run.
 //!
 //! [`stage`] drives rpm-ostree one transaction at a time and proves the result; [`awaited`] holds what the next boot has
-//! to bring, and judges that boot; [`state`] reads and writes the files of both. [`image_source`] and [`quorum`] are
+//! to bring, and judges that boot; [`next_boot`] answers what it would enter now; [`state`] reads and writes the files of both. [`image_source`] and [`quorum`] are
 //! evidence for the plan; [`lease`] and [`pins`] are taken back on every way out.
 
 pub mod awaited;
 pub mod deployments;
 pub mod image_source;
 pub mod lease;
+pub mod next_boot;
 pub mod pins;
 pub mod quorum;
 pub mod reboots;

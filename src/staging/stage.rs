@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use super::awaited::{Awaited, Booted, Inherited, PIVOT, VERSION, Way};
 use super::deployments::{
-    drop_staged, next_arguments, read_deployments, run_transaction, settle_awaited,
+    drop_command, drop_staged, next_arguments, queue_again, read_deployments, run_transaction,
+    settle_after_run, stay,
 };
 use super::image_source::ImageSource;
 use super::lease::Lease;
@@ -196,21 +197,34 @@ impl Staging<'_> {
 
     /// The files are in place: their run can be taken back should the wanted deployment not come up.
     pub fn files_came(&self) {
-        match self.plan.needs_reboot() {
-            true => state::settle_files(self.root),
-            false => settle_awaited(self.root, self.runner),
+        match (&self.files, self.plan.needs_reboot()) {
+            (_, true) => state::settle_files(self.root),
+            (Some(run), false) => settle_after_run(self.root, self.runner, run),
+            (None, false) => {}
         }
     }
 
     /// The files could not be applied: what we staged goes, and what was awaited before is again.
     pub fn take_back(&self) -> Result<()> {
-        if self.plan.steps.iter().any(OsStep::is_staging) {
-            drop_staged(self.root, self.runner).map_err(|cause| {
-                anyhow::anyhow!("dropping what was staged: {}", cause.to_line())
-            })?;
-        }
+        self.leave_nothing()
+            .map_err(|cause| anyhow::anyhow!("dropping what was staged: {}", cause.to_line()))?;
         self.unpin();
         self.await_as_before()
+    }
+
+    /// What this run staged is dropped, and what was queued before is queued again.
+    fn leave_nothing(&self) -> Result<(), RpmOstreeError> {
+        if self.plan.steps.iter().any(OsStep::is_staging) {
+            drop_staged(self.root, self.runner)?;
+        }
+        let queued = self.plan.steps.iter().find_map(|step| match step {
+            OsStep::Stay { queued, .. } => Some(queued),
+            _ => None,
+        });
+        match queued {
+            Some(queued) => queue_again(self.root, self.runner, queued),
+            None => Ok(()),
+        }
     }
 
     fn await_as_before(&self) -> Result<()> {
@@ -277,9 +291,9 @@ impl Staging<'_> {
                 pins::remember_pin(self.root, deployment)
                     .map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
-            OsStep::DropStaged { .. } if facts.engine == Engine::Bootc => {
+            OsStep::Stay { .. } => {
                 (self.print)(&format!("{}\n", step_gerund(step)));
-                return drop_staged(self.root, self.runner);
+                return stay(self.root, self.runner);
             }
             // The exception is rpm-ostreed's; bootc asks the policy of the node as it is.
             OsStep::Image { to, .. }
@@ -299,9 +313,18 @@ impl Staging<'_> {
             line.program,
             line.args.join(" ")
         ));
-        match run_transaction(self.root, self.runner, &line, &|| {
-            signals.waiting().is_some()
-        }) {
+        let run = || {
+            let is_ended = || signals.waiting().is_some();
+            run_transaction(self.root, self.runner, &line, &is_ended)
+        };
+        match run() {
+            // The bus starts the daemon again.
+            Err(RpmOstreeError::DaemonDied)
+                if signals.waiting().is_none() && !self.is_done(step) =>
+            {
+                log::warn!("{}; trying once more", RpmOstreeError::DaemonDied);
+                run()
+            }
             // bootc keeps what runs as the way back by itself.
             Err(RpmOstreeError::NotInstalled(program))
                 if facts.engine == Engine::Bootc && matches!(step, OsStep::Pin { .. }) =>
@@ -333,7 +356,10 @@ impl Staging<'_> {
                 Some(bootc::switch_to(transport, to))
             }
             OsStep::Pin { index, .. } => Some(arguments::pin_deployment(*index)),
-            OsStep::DropStaged { .. } => Some(arguments::drop_pending()),
+            OsStep::DropStaged { .. } => {
+                let all = read_deployments(self.root, self.runner)?;
+                drop_command(facts.engine, &all)
+            }
             OsStep::Bring { from, image } => Some(storage::copy_into_storage(from, image)),
             OsStep::Image { to, .. } => {
                 let target = match self.source {
@@ -358,7 +384,7 @@ impl Staging<'_> {
                 arguments::change_kargs(&changes)
             }
             OsStep::Packages { command, .. } => Some(arguments::change_packages(command)),
-            OsStep::Repository(_) => None,
+            OsStep::Repository(_) | OsStep::Stay { .. } => None,
         })
     }
 
@@ -373,6 +399,7 @@ impl Staging<'_> {
                 .is_ok_and(|all| self.lacks_packages(all.next_boot()).is_none()),
             OsStep::Pin { .. }
             | OsStep::DropStaged { .. }
+            | OsStep::Stay { .. }
             | OsStep::Bring { .. }
             | OsStep::Repository(_) => false,
         }
@@ -523,10 +550,7 @@ impl Staging<'_> {
 
     /// Only what we staged is dropped, and what was awaited before is again.
     fn drop_staged(&self, words: &str, next: &str) -> anyhow::Error {
-        let dropped = match self.plan.steps.iter().any(OsStep::is_staging) {
-            true => drop_staged(self.root, self.runner),
-            false => Ok(()),
-        };
+        let dropped = self.leave_nothing();
         self.unpin();
         match (dropped, self.await_as_before()) {
             (Ok(()), Ok(())) => match &self.over.before {
@@ -535,6 +559,9 @@ impl Staging<'_> {
                     apply = before.apply_command(),
                     back = mco_rescue("rollback"),
                     name = before.config.name
+                ),
+                _ if self.plan.stays() => anyhow::anyhow!(
+                    "{words}; nothing is staged, what was queued is queued again, and no file was changed. Next: {next}"
                 ),
                 _ => anyhow::anyhow!(
                     "{words}; nothing is staged, and no file was changed. Next: {next}"
@@ -557,9 +584,10 @@ fn step_gerund(step: &OsStep) -> &'static str {
     match step {
         OsStep::Pin { .. } => "pinning what runs",
         OsStep::DropStaged { .. } => "dropping what is staged",
+        OsStep::Stay { .. } => "making what runs the next boot again",
         OsStep::Bring { .. } => "bringing the image (this can take minutes)",
         OsStep::Image { .. } => "staging the image (this can take minutes)",
-        OsStep::Kept { .. } => "staging the image of a deployment that is kept",
+        OsStep::Kept { .. } => "staging the image, which is on the node",
         OsStep::Arguments { .. } => "staging the kernel arguments",
         OsStep::Repository(_) => "making the packages of the extensions known",
         OsStep::Packages { what, .. } => match what {

@@ -170,6 +170,10 @@ fn arguments_that_are_staged_wait_for_a_reboot() {
         let staged =
             format!("image=ostree-unverified-registry:{IMAGE}\npackages=\"\"\nremovals=\"\"\n");
         node.root.write("stub/staged", &staged);
+        // What is staged lacks it, too.
+        let text = found(&doctor_on(node), "FP-01", "critical");
+        says(&text, &["recorded kernel arguments are not in force"]);
+        node.root.write("stub/kargs", "rw nosmt\n");
         let text = found(&doctor_on(node), "FP-01", "warning");
         says(&text, &["waits for a reboot", "systemctl reboot", "nosmt"]);
         // Another boot is not told besides: the staging is the reason.

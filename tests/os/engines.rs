@@ -98,7 +98,7 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
     };
     let who = match bootc {
         true => "bootc, the only engine here",
-        false => "rpm-ostree or bootc (its origin file has an image alone)",
+        false => "rpm-ostree, bootc or ostree (its origin file has an image alone)",
     };
     if os != Os::Booted {
         says(&status, &["not by mco-rescue, but by", who]);

@@ -13,6 +13,7 @@ mod images;
 mod kargs;
 mod lasting;
 mod neighbours;
+mod next_boot;
 mod packages;
 mod pins;
 mod quorum;

@@ -39,6 +39,7 @@ stage() {
 front() { [ "$at" != "$number" ] || line; at=$((at + 1)); }
 others() { [ "$at" = "$number" ] || line; at=$((at + 1)); }
 enter() { number=$1; { at=0; each front; at=0; each others; } >new; put; }
+dropped() { [ "$at" = "$number" ] || line; at=$((at + 1)); }
 pinned() { [ "$at" != "$number" ] || pi=$to; line; at=$((at + 1)); }
 place() { [ "$bo" != true ] || booted=$at; at=$((at + 1)); }
 pending() { [ "$bo" != true ] || past=yes; [ "$pi" = false ] && [ -z "$past" ] || line; }
@@ -48,6 +49,7 @@ case $0 in *rpm-ostree) ;; *)
     case $* in
         "admin pin --unpin "*) number=$4 to=false at=0; each pinned >new; put ;;
         "admin pin "*) number=$3 to=true at=0; each pinned >new; put ;;
+        "admin undeploy "*) number=$3 at=0; each dropped >new; put ;;
         "admin set-default "*) first; [ "$st" = false ] || fail 'staged'; enter "$3" ;;
         *) fail "unknown: $*" ;;
     esac
@@ -108,7 +110,7 @@ esac
 "#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+pub(super) enum Act {
     Apply(char),
     /// Of C; killed when the image is staged: rpm-ostreed goes on without it.
     Killed,
@@ -118,7 +120,20 @@ enum Act {
     RebootOld,
     RebootNew,
     PowerCut,
+    /// Another program stages C.
+    ForeignRebase,
+    /// Another program takes the first kernel argument of the config away.
+    ForeignArguments,
+    /// Another program swaps the first two boot entries.
+    ForeignRollback,
 }
+
+/// What other programs do.
+const FOREIGN: [Act; 3] = [
+    Act::ForeignRebase,
+    Act::ForeignArguments,
+    Act::ForeignRollback,
+];
 
 const ACTS: [Act; 10] = [
     Act::Apply('a'),
@@ -133,7 +148,7 @@ const ACTS: [Act; 10] = [
     Act::PowerCut,
 ];
 
-fn image(letter: char) -> String {
+pub(super) fn image(letter: char) -> String {
     format!("quay.example/os@sha256:{}", letter.to_string().repeat(64))
 }
 
@@ -145,7 +160,7 @@ fn arguments(letter: char) -> &'static [&'static str] {
     }
 }
 
-fn config(letter: char) -> String {
+pub(super) fn config(letter: char) -> String {
     let text = format!("{letter}\n");
     let ignition = json!({"storage": {"files": [file("/etc/service.conf", 0o644, &text)]}});
     let mut config = machine_config(&format!("rendered-worker-{letter}"), ignition);
@@ -156,13 +171,13 @@ fn config(letter: char) -> String {
 
 /// A deployment of the stand-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Line {
+pub(super) struct Line {
     name: String,
     staged: bool,
-    booted: bool,
+    pub(super) booted: bool,
     pinned: bool,
-    image: String,
-    arguments: String,
+    pub(super) image: String,
+    pub(super) arguments: String,
 }
 
 impl Line {
@@ -198,8 +213,8 @@ struct Kept {
     line: String,
 }
 
-struct Node {
-    node: OstreeNode,
+pub(super) struct Node {
+    pub(super) node: OstreeNode,
     boots: u32,
     runs: u32,
     /// States from which each printed command leads to a whole node.
@@ -208,7 +223,7 @@ struct Node {
 
 impl Node {
     /// In config A, whose deployment runs; no run can be taken back.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let node = OstreeNode::new();
         support::copy_program(&node.root, "/bin/cat");
         node.program("rpm-ostree", DEPLOYMENTS);
@@ -234,13 +249,14 @@ impl Node {
             image('a')
         );
         made.node.root.write("stub/d", &first);
+        made.node.root.write("stub/by", "staged=- queued=-\n");
         made.boot();
         made.run(&["apply", "--yes", "/a"]).ok();
         fs::remove_dir_all(made.node.root.path(&format!("{STATE}/history"))).unwrap();
         made
     }
 
-    fn run(&mut self, args: &[&str]) -> Run {
+    pub(super) fn run(&mut self, args: &[&str]) -> Run {
         self.runs += 1;
         self.node.run(args)
     }
@@ -256,7 +272,7 @@ impl Node {
         }
     }
 
-    fn lines(&self) -> Vec<Line> {
+    pub(super) fn lines(&self) -> Vec<Line> {
         self.node
             .root
             .read("stub/d")
@@ -321,7 +337,91 @@ impl Node {
         self.set_lines(&lines);
     }
 
-    fn takes(&mut self, act: Act) -> Option<Run> {
+    /// Does it, and keeps who made the next boot what it is.
+    pub(super) fn takes(&mut self, act: Act) -> Option<Run> {
+        let before = self.lines();
+        let run = self.does(act);
+        self.notes_author(&before, FOREIGN.contains(&act));
+        run
+    }
+
+    /// The staged deployment and the queued one each have an author: the last one who changed it.
+    fn notes_author(&self, before: &[Line], foreign: bool) {
+        let known = self.node.root.read("stub/by");
+        let known: Vec<&str> = known
+            .split_whitespace()
+            .map(|word| word.split_once('=').unwrap().1)
+            .collect();
+        let after = self.lines();
+        let staged = |all: &[Line]| all.iter().find(|line| line.staged).cloned();
+        let queued = |all: &[Line]| {
+            let first = all.iter().find(|line| !line.staged).cloned();
+            first.filter(|first| !first.booted)
+        };
+        let author = |was: Option<Line>, is: Option<Line>, known: &str| match (was, is) {
+            (_, None) => "-".to_owned(),
+            (Some(was), Some(is)) if was.name == is.name => known.to_owned(),
+            _ if foreign => "others".to_owned(),
+            _ => "mco-rescue".to_owned(),
+        };
+        let text = format!(
+            "staged={} queued={}\n",
+            author(staged(before), staged(&after), known[0]),
+            author(queued(before), queued(&after), known[1])
+        );
+        self.node.root.write("stub/by", &text);
+    }
+
+    /// What the next boot enters, and by whom: as `status` has to say it.
+    fn model(&self) -> (String, String, &'static str, String) {
+        let first = self.lines().into_iter().next().unwrap();
+        let by = self.node.root.read("stub/by");
+        let of = |key: &str| {
+            let words = by.split_whitespace();
+            let mut values = words.filter_map(|word| word.strip_prefix(key));
+            values.next().unwrap().to_owned()
+        };
+        let (way, by) = match (first.staged, first.booted) {
+            (true, _) => ("staged", of("staged=")),
+            (_, true) => ("stays", "-".to_owned()),
+            _ => ("queued", of("queued=")),
+        };
+        (first.name.replace('|', "."), first.image, way, by)
+    }
+
+    /// The deployment that a run waits for.
+    fn awaited_name(&self) -> Option<String> {
+        let path = self.node.root.path(&format!("{STATE}/awaited.json"));
+        let awaited: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).unwrap();
+        Some(awaited["staged"].as_str()?.to_owned())
+    }
+
+    /// Names a difference between the model and `status`.
+    fn lies(&mut self) -> Option<String> {
+        let said = self.run(&["status", "--output", "json"]).ok().out();
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let next = &said["next_boot"];
+        let text = |key: &str| next[key].as_str().unwrap_or("-").to_owned();
+        let (deployment, image, way, by) = self.model();
+        let is = [text("deployment"), text("image"), text("way"), text("by")];
+        let wanted = [deployment, image, way.to_owned(), by];
+        // Who did it leaves no more than a name.
+        let is_like_ours = self.awaited_name().as_ref() == Some(&wanted[0]);
+        let is_author = is[3] == wanted[3] || is[3] == "unknown" || is_like_ours;
+        let is_wrong = is[..3] != wanted[..3] || !is_author;
+        is_wrong.then(|| format!("status says of the next boot {is:?}, which is {wanted:?}"))
+    }
+
+    /// Runs a program of the node, as another program or an admin does.
+    pub(super) fn foreign(&self, words: &[&str]) {
+        let mut command = Command::new("chroot");
+        let (program, args) = words.split_first().unwrap();
+        command.arg(self.node.root.dir());
+        command.arg(format!("/usr/sbin/{program}")).args(args);
+        command.output().unwrap();
+    }
+
+    fn does(&mut self, act: Act) -> Option<Run> {
         let lines = self.lines();
         let booted = lines.iter().position(|line| line.booted).unwrap();
         match act {
@@ -358,8 +458,24 @@ impl Node {
                 let first = self.lines()[0].name.clone();
                 self.boots_into(&first)
             }
+            Act::ForeignRebase => {
+                let target = format!("ostree-unverified-registry:{}", image('c'));
+                self.foreign(&["rpm-ostree", "rebase", &target]);
+                None
+            }
+            Act::ForeignArguments => {
+                let first = &lines[0].arguments;
+                let word = first.split(' ').find(|word| *word != "rw");
+                let gone = format!("--delete={}", word.unwrap_or("rw"));
+                self.foreign(&["rpm-ostree", "kargs", &gone]);
+                None
+            }
+            Act::ForeignRollback => {
+                self.foreign(&["rpm-ostree", "rollback"]);
+                None
+            }
             Act::PowerCut => {
-                self.takes(Act::Drop);
+                self.does(Act::Drop);
                 let first = self.lines()[0].name.clone();
                 self.boots_into(&first)
             }
@@ -404,20 +520,21 @@ impl Node {
             .replace_all(&older.replace_all(&text, "\"then\""), "gone")
             .into_owned();
         format!(
-            "{}{}{}{text}",
+            "{}{}{}{}{text}",
             self.node.root.read("stub/d"),
+            self.node.root.read("stub/by"),
             self.node.root.read("etc/service.conf"),
             self.recorded()
         )
     }
 
-    fn recorded(&self) -> String {
+    pub(super) fn recorded(&self) -> String {
         let record: Value = serde_json::from_str(&self.node.root.read(RECORD)).unwrap();
         record["metadata"]["name"].as_str().unwrap().to_owned()
     }
 
     /// The one config that everything is of.
-    fn whole(&self) -> Option<char> {
+    pub(super) fn whole(&self) -> Option<char> {
         let letter = self
             .node
             .root
@@ -490,12 +607,18 @@ impl Node {
             .split("Next: ")
             .nth(1)
             .map(|next| next.split(", or ").map(str::to_owned).collect());
-        (said, next.unwrap_or_default())
+        let mut next: Vec<String> = next.unwrap_or_default();
+        let flat: Vec<&str> = said.split_whitespace().collect();
+        if let Some((_, rest)) = flat.join(" ").split_once("; stay with what runs: ") {
+            let stay: Vec<&str> = rest.split(' ').take_while(|word| !is_label(word)).collect();
+            next.extend([stay.join(" "), "systemctl reboot".to_owned()]);
+        }
+        (said, next)
     }
 
     /// Follows what `status` prints, each of its ways, until the node is whole; else what was met. `path` holds the
     /// states on the way here: a way that comes back to one of them never ends.
-    fn follow(&mut self, path: &mut Vec<String>) -> Result<(), String> {
+    pub(super) fn follow(&mut self, path: &mut Vec<String>) -> Result<(), String> {
         let key = self.key();
         if self.led_out.contains(&key) {
             return Ok(());
@@ -528,9 +651,17 @@ impl Node {
         let words: Vec<&str> = command.split(' ').collect();
         match words.as_slice() {
             ["systemctl", "reboot"] => Ok(self.takes(Act::RebootNew)),
+            ["rpm-ostree" | "ostree", ..] => {
+                let before = self.lines();
+                self.foreign(&words);
+                self.notes_author(&before, true);
+                Ok(None)
+            }
             ["mco-rescue", "complete"] => Ok(Some(self.run(&["complete"]))),
             ["mco-rescue", rest @ ..] => {
+                let before = self.lines();
                 let run = self.run_alone(&[rest, &["--yes"]].concat());
+                self.notes_author(&before, false);
                 match run.code() {
                     0 => Ok(Some(run)),
                     code => Err(format!("{command}: {code} {}{}", run.out(), run.err())),
@@ -541,23 +672,31 @@ impl Node {
     }
 }
 
+/// True for the labels of `status` that come after what is staged or queued.
+fn is_label(word: &str) -> bool {
+    ["Awaited", "Mixed", "Recorded", "Queued", "Trial"].contains(&word)
+}
+
 /// Every state that sequences of this length lead to, each judged once: their number, and what was wrong.
-fn explore(node: &mut Node, longest: usize) -> (usize, Vec<String>) {
+fn explore(node: &mut Node, longest: usize, all: &[Act]) -> (usize, Vec<String>) {
     let mut met = HashSet::from([node.key()]);
     let mut wrong = Vec::new();
     let mut layer = vec![(Vec::new(), node.keep())];
     for _ in 0..longest {
         let mut next = Vec::new();
         for (acts, kept) in &layer {
-            for act in ACTS {
+            for act in all {
                 node.restore(kept);
-                let run = node.takes(act);
+                let run = node.takes(*act);
                 if !met.insert(node.key()) {
                     continue;
                 }
-                let acts: Vec<Act> = [acts.as_slice(), &[act]].concat();
+                let acts: Vec<Act> = [acts.as_slice(), &[*act]].concat();
                 let kept = node.keep();
                 let words = run.map(|run| run.out() + &run.err()).unwrap_or_default();
+                if let Some(lie) = node.lies() {
+                    wrong.push(format!("{acts:?}: {lie}\n-- the last act said:\n{words}"));
+                }
                 if let Err(error) = node.follow(&mut Vec::new()) {
                     wrong.push(format!("{acts:?}: {error}\n-- the last act said:\n{words}"));
                 }
@@ -572,24 +711,42 @@ fn explore(node: &mut Node, longest: usize) -> (usize, Vec<String>) {
 #[test]
 fn every_sequence_ends_whole_or_says_how_to_get_there() {
     with_mounts(|| {
-        let longest = std::env::var("SEQUENCES").map_or(3, |text| text.parse().unwrap());
-        let mut node = Node::new();
-        let (states, wrong) = explore(&mut node, longest);
-        let sequences: usize = (1..=longest)
-            .map(|length| ACTS.len().pow(length as u32))
-            .sum();
-        say(&format!(
-            "{sequences} sequences of up to {longest} lead to {states} states; the program ran {} times",
-            node.runs
-        ));
-        let first: Vec<String> = wrong.iter().take(3).cloned().collect();
-        assert!(
-            wrong.is_empty(),
-            "{} of {states} states:\n{}",
-            wrong.len(),
-            first.join("\n=====\n")
-        );
+        explores(&mut Node::new(), longest(3), &ACTS);
     });
+}
+
+/// The same where other programs stage, swap and take away between our own runs, from a node that runs its second config.
+#[test]
+fn status_says_what_the_next_boot_enters_whoever_made_it_so() {
+    with_mounts(|| {
+        let mut node = Node::new();
+        node.takes(Act::Apply('b')).unwrap().ok();
+        node.takes(Act::RebootNew).unwrap().ok();
+        assert_eq!(node.whole(), Some('b'));
+        explores(&mut node, longest(3) - 1, &[&ACTS[..], &FOREIGN].concat());
+    });
+}
+
+fn longest(usual: usize) -> usize {
+    std::env::var("SEQUENCES").map_or(usual, |text| text.parse().unwrap())
+}
+
+fn explores(node: &mut Node, longest: usize, all: &[Act]) {
+    let (states, wrong) = explore(node, longest, all);
+    let sequences: usize = (1..=longest)
+        .map(|length| all.len().pow(length as u32))
+        .sum();
+    say(&format!(
+        "{sequences} sequences of up to {longest} lead to {states} states; the program ran {} times",
+        node.runs
+    ));
+    let first: Vec<String> = wrong.iter().take(3).cloned().collect();
+    assert!(
+        wrong.is_empty(),
+        "{} of {states} states:\n{}",
+        wrong.len(),
+        first.join("\n=====\n")
+    );
 }
 
 /// Found by the table of sequences of four: the half of a killed run is chosen again in the boot menu.

@@ -39,6 +39,7 @@ use crate::render;
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached};
 use crate::source::server;
+use crate::staging::next_boot::observe_next_boot;
 use crate::staging::{reboots, state};
 use crate::sys::runtime;
 use crate::transaction;
@@ -206,6 +207,12 @@ impl DoctorEvidence {
                 self.system = system.unwrap_or_else(|error| System::Silent(error.to_string()));
             }
         }
+        let facts = self.system.facts();
+        let next = facts.map(|facts| {
+            let awaited = state::read_awaited(root)?;
+            observe_next_boot(root, runner, facts, awaited.as_ref())
+        });
+        self.next_boot = next.transpose().map(Option::flatten).into();
     }
 
     fn of_configs(&mut self, root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) {

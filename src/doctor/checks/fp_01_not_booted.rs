@@ -6,13 +6,15 @@ use crate::doctor::{
 use crate::document::MachineConfig;
 use crate::drift::{self, Drift, DriftKind};
 use crate::invocation::reboot;
+use crate::kargs::Kargs;
 use crate::node::{Recorded, Records};
 use crate::staging::awaited::Way;
+use crate::staging::next_boot::{BootWay, NextBoot};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-01",
     title: "the recorded OS or kernel arguments are not booted",
-    looks_at: "booted image and kernel arguments against the record; errors of the last shutdown; files that wait for a reboot",
+    looks_at: "image and kernel arguments of this boot and of the next against the record; errors of the last shutdown; files that wait for a reboot",
     explain: "The daemon writes its record before the reboot. The staged deployment becomes \
 a real one only while the node shuts down. If the power fails then, or the shutdown cannot write it, the node \
 boots the old OS, and the record does not match it. The daemon is Degraded from then on.\n\n\
@@ -60,10 +62,112 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(_) => verdict,
     };
     let drifts: Vec<Drift> = [image, arguments].into_iter().flatten().flatten().collect();
-    if drifts.is_empty() {
-        return verdict;
+    let next = match evidence.next_boot.seen() {
+        Ok(next) => next.as_ref(),
+        // Off the node it is what the default boot entry says.
+        Err(_) if !evidence.live => None,
+        Err(why) => return verdict.and_unseen(format!("the next boot: {why}")),
+    };
+    let other = next.filter(|next| next.way != BootWay::Stays);
+    let lacks = other.map(|next| lacks_of(next, config, layered));
+    match (drifts.is_empty(), other.zip(lacks)) {
+        (true, Some((next, lacks))) if !lacks.is_empty() => {
+            verdict.and(leaves(evidence, config, next, &lacks))
+        }
+        (true, _) => verdict,
+        (false, Some((next, lacks))) if lacks.is_empty() => {
+            verdict.and([waits(evidence, config, &drifts, next)])
+        }
+        (false, other) => {
+            verdict.and([gap(evidence, config, &drifts, other.map(|(next, _)| next))])
+        }
     }
-    verdict.and([gap(evidence, config, &drifts)])
+}
+
+/// What the next boot lacks of the recorded config. Arguments that are not known are not missing.
+fn lacks_of(next: &NextBoot, config: &MachineConfig, layered: Option<&str>) -> Vec<Drift> {
+    let image = next.enters.image.as_deref().unwrap_or_default();
+    let present = next.enters.kernel_arguments.as_ref();
+    let present = present.map(|words| Kargs::from_entries(words));
+    let missing = present.and_then(|present| drift::missing_arguments(config, Some(&present)));
+    drift::image_drift(config, layered, image)
+        .into_iter()
+        .chain(missing)
+        .collect()
+}
+
+/// The words for what the next boot enters, and who made it so.
+fn next_fact(next: &NextBoot) -> Fact {
+    let image = next.enters.image.as_deref().unwrap_or_default();
+    let deployment = next.enters.deployment.as_deref().unwrap_or_default();
+    let what = if image.is_empty() { deployment } else { image };
+    let by = next.foreign().unwrap_or("mco-rescue");
+    Fact::new(
+        "the next boot",
+        format!("{what} ({}), by {by}", next.way.word()),
+    )
+}
+
+/// What runs is the recorded OS, and another program made the next boot leave it. What our own runs made ready is told
+/// by them.
+fn leaves(
+    evidence: &DoctorEvidence,
+    config: &MachineConfig,
+    next: &NextBoot,
+    lacks: &[Drift],
+) -> Option<DoctorFinding> {
+    next.foreign()?;
+    let means = "What runs is as recorded. The next reboot ends that, and the daemon is Degraded from then on.";
+    let mut finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the next boot leaves the recorded OS",
+        means,
+    )
+    .seen_all([next_fact(next)]);
+    for drift in lacks {
+        finding = finding.seen(drift.subject.clone(), drift.detail.clone());
+    }
+    let finding = finding.daemon(evidence.daemon_verdict(&config.name, lacks));
+    let finding = match &next.stay {
+        Some(stay) => finding.next(stay.clone()),
+        None => finding,
+    };
+    Some(finding.next(evidence.command("status")))
+}
+
+/// What runs is not the recorded OS, and the next boot brings it.
+fn waits(
+    evidence: &DoctorEvidence,
+    config: &MachineConfig,
+    drifts: &[Drift],
+    next: &NextBoot,
+) -> DoctorFinding {
+    let means = match next.way {
+        BootWay::Staged => {
+            "It takes effect at the next clean shutdown. A power cut before that loses it."
+        }
+        BootWay::Queued | BootWay::Stays => "The next boot of any kind enters it.",
+    };
+    let title = "the recorded OS waits for a reboot";
+    let finding = DoctorFinding::new(CheckSeverity::Warning, title, means);
+    seen_drifts(evidence, config, drifts, finding).next(reboot())
+}
+
+fn seen_drifts(
+    evidence: &DoctorEvidence,
+    config: &MachineConfig,
+    drifts: &[Drift],
+    mut finding: DoctorFinding,
+) -> DoctorFinding {
+    for drift in drifts {
+        finding = finding.seen(drift.subject.clone(), drift.detail.clone());
+    }
+    if let Ok(Some(awaited)) = evidence.awaited.seen()
+        && let Some(why) = &awaited.failed
+    {
+        finding = finding.seen("the boot that mco-rescue waited for", why.clone());
+    }
+    finding.daemon(evidence.daemon_verdict(&config.name, drifts))
 }
 
 fn image(
@@ -77,9 +181,11 @@ fn image(
     Ok(drift::image_drift(config, layered, &runs))
 }
 
-/// Returns the kernel arguments: of a live node from rpm-ostree, else from the default boot entry.
+/// Returns the difference of the kernel arguments: of a live node those of this boot, unless the next boot enters the
+/// same deployment; else those of the default boot entry.
 fn arguments(evidence: &DoctorEvidence, config: &MachineConfig) -> Result<Option<Drift>, String> {
     let present = match evidence.facts() {
+        Ok(facts) if another_is_next(evidence) => &facts.booted_arguments,
         Ok(facts) => &facts.arguments,
         Err(_) => evidence
             .arguments_on_disk
@@ -89,47 +195,36 @@ fn arguments(evidence: &DoctorEvidence, config: &MachineConfig) -> Result<Option
     Ok(drift::absent_arguments(config, present))
 }
 
-fn gap(evidence: &DoctorEvidence, config: &MachineConfig, drifts: &[Drift]) -> DoctorFinding {
-    let staged = evidence
-        .facts()
-        .ok()
-        .and_then(|facts| facts.deployments.staged());
-    let wants_image = drifts.iter().any(|drift| drift.kind == DriftKind::Image);
-    let waits = staged.is_some_and(|staged| !wants_image || staged.image() == config.os_image_url);
-    let what = match (waits, wants_image) {
-        (true, _) => "the recorded OS waits for a reboot",
-        (false, true) => "the recorded OS image is not running",
-        (false, false) => "recorded kernel arguments are not in force",
+fn another_is_next(evidence: &DoctorEvidence) -> bool {
+    let next = evidence.next_boot.get().and_then(Option::as_ref);
+    next.is_some_and(|next| next.way != BootWay::Stays)
+}
+
+/// The recorded OS neither runs nor comes with the next boot.
+fn gap(
+    evidence: &DoctorEvidence,
+    config: &MachineConfig,
+    drifts: &[Drift],
+    next: Option<&NextBoot>,
+) -> DoctorFinding {
+    let what = match drifts.iter().any(|drift| drift.kind == DriftKind::Image) {
+        true => "the recorded OS image is not running",
+        false => "recorded kernel arguments are not in force",
     };
-    let severity = if waits {
-        CheckSeverity::Warning
-    } else {
-        CheckSeverity::Critical
-    };
-    let means = match (waits, evidence.live) {
-        (true, _) => {
-            "It takes effect at the next clean shutdown. A power cut before that loses it."
-        }
-        (false, true) => {
+    let means = match evidence.live {
+        true => {
             "The daemon stays Degraded. It compares records, finds nothing to do, and never stages this again."
         }
-        (false, false) => {
+        false => {
             "The daemon will be Degraded. Only the booted node can stage an OS: boot it, then run this there."
         }
     };
-    let mut finding = DoctorFinding::new(severity, what, means);
-    for drift in drifts {
-        finding = finding.seen(drift.subject.clone(), drift.detail.clone());
-    }
-    if let Ok(Some(awaited)) = evidence.awaited.seen()
-        && let Some(why) = &awaited.failed
-    {
-        finding = finding.seen("the boot that mco-rescue waited for", why.clone());
-    }
-    let finding = finding.daemon(evidence.daemon_verdict(&config.name, drifts));
-    if waits {
-        return finding.next(reboot());
-    }
+    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means);
+    let finding = seen_drifts(evidence, config, drifts, finding);
+    let finding = match next.filter(|next| next.foreign().is_some()) {
+        Some(next) => finding.seen_all([next_fact(next)]),
+        None => finding,
+    };
     finding
         .next(evidence.command("plan"))
         .next(evidence.command("apply --reboot"))

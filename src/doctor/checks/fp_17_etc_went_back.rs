@@ -5,6 +5,7 @@ use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
 use crate::node::lasting::Transient;
+use crate::staging::next_boot::{BootWay, NextBoot};
 use crate::time::utc;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -38,9 +39,9 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     let Some(record) = evidence.recorded() else {
         return CheckVerdict::healthy();
     };
-    if let Some(next) = next_boot(evidence, elsewhere) {
-        return CheckVerdict::healthy()
-            .and((next.config != record).then(|| will(evidence, next, &record)));
+    if let Some((next, other)) = next_boot(evidence, elsewhere) {
+        let is_told = next.foreign().is_some() && other.config != record;
+        return CheckVerdict::healthy().and(is_told.then(|| will(evidence, next, other, &record)));
     }
     let written = evidence.upkeep.record_written.unwrap_or_default();
     let staged = evidence.facts().ok();
@@ -62,12 +63,16 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     CheckVerdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))
 }
 
-/// Returns the record of the deployment that boots next, if that is neither booted nor staged.
-fn next_boot<'a>(evidence: &DoctorEvidence, elsewhere: &'a [Elsewhere]) -> Option<&'a Elsewhere> {
-    let facts = evidence.facts().ok()?;
-    let next = facts.deployments.next_boot()?;
-    let name = (!next.booted && !next.staged).then(|| next.name())?;
-    elsewhere.iter().find(|other| other.deployment == name)
+/// Returns what is queued for the next boot, and the record there. After a rollback of our own, `complete` brings the
+/// files that belong to it.
+fn next_boot<'a>(
+    evidence: &'a DoctorEvidence,
+    elsewhere: &'a [Elsewhere],
+) -> Option<(&'a NextBoot, &'a Elsewhere)> {
+    let next = evidence.next_boot.get()?.as_ref()?;
+    let name = next.enters.deployment.as_ref()?;
+    let other = elsewhere.iter().find(|other| other.deployment == *name)?;
+    (next.way == BootWay::Queued).then_some((next, other))
 }
 
 fn made_anew(why: &str) -> DoctorFinding {
@@ -85,18 +90,26 @@ fn as_fact(other: &Elsewhere) -> Fact {
     )
 }
 
-fn will(evidence: &DoctorEvidence, next: &Elsewhere, record: &str) -> DoctorFinding {
+fn will(
+    evidence: &DoctorEvidence,
+    next: &NextBoot,
+    other: &Elsewhere,
+    record: &str,
+) -> DoctorFinding {
     let means = "The next boot uses the /etc of that deployment, with its users, network \
 and certificates. Later changes of this /etc are not in it.";
-    DoctorFinding::new(
+    let finding = DoctorFinding::new(
         CheckSeverity::Warning,
         "the next boot uses another /etc",
         means,
     )
-    .seen_all([as_fact(next)])
+    .seen_all([as_fact(other)])
     .seen("the record here", record)
-    .next(evidence.command("status"))
-    .next("rpm-ostree rollback")
+    .next(evidence.command("status"));
+    match &next.stay {
+        Some(stay) => finding.next(stay.clone()),
+        None => finding,
+    }
 }
 
 fn did(evidence: &DoctorEvidence, other: &Elsewhere, record: &str, written: u64) -> DoctorFinding {

@@ -181,7 +181,9 @@ and for most keys the last value counts. The daemon only checks presence.";
 fn another_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let facts = evidence.facts().ok()?;
     let (now, then) = (&facts.booted_arguments, &facts.arguments);
-    if facts.deployments.staged().is_some() || now == then {
+    let all = &facts.deployments;
+    // Another deployment has arguments of its own.
+    if all.staged().or(all.queued()).is_some() || now == then {
         return None;
     }
     let differs = |what: &str, a: &Kargs, b: &Kargs| {
