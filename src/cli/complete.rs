@@ -22,7 +22,6 @@ use crate::command::rpm_ostree::status::finalize_failure;
 use crate::drift::Drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
-use crate::node::System;
 use crate::node::boot::BootIdentity;
 use crate::node::{Host, System};
 use crate::plan::{ChangedSince, FinishedRun, Options, PlanRequest, Step};
