@@ -111,8 +111,9 @@ pub struct Command {
 }
 
 /// Programs that act on the system that runs them, unless an option names another one.
-pub const OF_THE_MACHINE: [&str; 26] = [
+pub const OF_THE_MACHINE: [&str; 27] = [
     "bootc",
+    "bootupctl",
     "chronyc",
     "crictl",
     "crio",
@@ -195,6 +196,12 @@ impl Command {
         first.starts_with(|first: char| first.is_ascii_uppercase()) && !is_setting
     }
 
+    /// Returns true if it works with the API of the cluster, or on another node.
+    pub fn is_of_the_cluster(&self) -> bool {
+        let begins = |one: &&str| self.line.starts_with(*one);
+        ["oc ", "scp ", "ssh ", "KUBECONFIG="].iter().any(begins)
+    }
+
     /// Returns true if one of its programs acts on the system that runs it.
     pub fn is_of_the_machine(&self) -> bool {
         self.line
@@ -218,7 +225,10 @@ fn acts_on_the_machine(line: &str) -> bool {
     let program = words.next().unwrap_or_default();
     let names_a_root = |word: &str| NAMES_A_ROOT.contains(&word.split('=').next().unwrap_or(word));
     let is_own = line.contains(" --root / ") || line.trim_end().ends_with(" --root /");
-    OF_THE_MACHINE.contains(&program) && (is_own || !words.any(names_a_root))
+    // A script of the node, such as that of a restore.
+    let is_own = is_own || program.starts_with("/usr/");
+    let is_known = OF_THE_MACHINE.contains(&program) || program.starts_with("/usr/");
+    is_known && (is_own || !words.any(names_a_root))
 }
 
 fn is_upper(name: &str) -> bool {

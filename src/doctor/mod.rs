@@ -306,11 +306,50 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
     diagnosis
 }
 
-/// Marks the commands that only the node itself can carry out, if another system runs here.
+/// Marks the commands that only the node itself can carry out, if another system runs here, and makes the paths of the
+/// others those of the root.
 fn mark_commands(commands: &mut [String], evidence: &DoctorEvidence) {
     for command in commands {
-        *command = Command::new(&*command).spelled(evidence.live);
+        let line = Command::new(&*command);
+        let is_bound =
+            line.is_of_the_machine() || line.is_of_the_cluster() || line.is_instruction();
+        *command = line.spelled(evidence.live);
+        if !evidence.live && !is_bound {
+            *command = at_root(evidence, command);
+        }
     }
+}
+
+/// Where the paths of a node begin that are others on a mounted disk.
+const OF_THE_NODE: [&str; 6] = [
+    "/boot/",
+    "/etc/",
+    "/home/core",
+    "/sysroot/",
+    "/usr/",
+    "/var/",
+];
+
+/// Returns a command for the root that was judged: the paths of a node are others on a mounted disk.
+fn at_root(evidence: &DoctorEvidence, line: &str) -> String {
+    let (command, comment) = match line.split_once(" # ") {
+        Some((command, comment)) => (command, format!(" # {comment}")),
+        None => (line, String::new()),
+    };
+    let place = |word: &str| match word.trim_end_matches([',', ';', '.']) {
+        path if path.starts_with(&evidence.root) => word.to_owned(),
+        path if OF_THE_NODE.iter().any(|one| path.starts_with(one)) => {
+            let end = word.strip_prefix(path).unwrap_or_default();
+            // The shell expands what is in it.
+            match path.contains(['*', '$']) {
+                true => format!("{}{path}{end}", evidence.path("").trim_end_matches('/')),
+                false => evidence.path(path) + end,
+            }
+        }
+        _ => word.to_owned(),
+    };
+    let words: Vec<String> = command.split(' ').map(place).collect();
+    words.join(" ") + &comment
 }
 
 /// Gives each fix its command; several of one check are numbered.

@@ -733,7 +733,7 @@ fn what_was_changed_by_hand_is_told_like_a_change_and_never_needs_a_reboot() {
         live.root.write("etc/chrony.conf", "edited\n");
         let said = live.apply(&[]).ok().out();
         assert_eq!(live.calls(), [RELOADED_BACK]);
-        let next = "Next: restart what reads /etc/chrony.conf, or reboot";
+        let next = "Restart what reads /etc/chrony.conf, or reboot";
         assert!(flat(&said).contains(next), "{said}");
     });
 }

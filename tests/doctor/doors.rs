@@ -252,7 +252,7 @@ const BROKEN: [Broken; 9] = [
     (
         "FP-37",
         "warning",
-        "mount /dev/sda2 /boot/efi",
+        "mount /dev/sda2 ROOT/boot/efi",
         &[
             "the boot loader on /dev/sda2 is not the OS's",
             "grub>",
@@ -263,7 +263,7 @@ const BROKEN: [Broken; 9] = [
     (
         "FP-37",
         "critical",
-        "mount /dev/sda2 /boot/efi",
+        "mount /dev/sda2 ROOT/boot/efi",
         &[
             "no grub.cfg on /dev/sda2: it stops at grub>",
             "EFI/redhat/grub.cfg is missing",
@@ -303,7 +303,7 @@ const BROKEN: [Broken; 9] = [
     (
         "FP-37",
         "warning",
-        "rm -r /boot/efi/EFI/.btmp.redhat",
+        "rm -r ROOT/boot/efi/EFI/.btmp.redhat",
         &["an update of the boot loader on /dev/sda2 broke off"],
         |lab| lab.node.write("boot/efi/EFI/.btmp.redhat/x", ""),
     ),

@@ -354,7 +354,7 @@ fn a_control_plane_that_is_not_whole_is_told_with_its_cure() {
                 what: "revision 8 of kube-apiserver lacks a usual part",
                 seen: &["configmaps/kube-apiserver-pod"],
                 next: &[
-                    "ls -l /etc/kubernetes/static-pod-resources/kube-apiserver-pod-*/*/kube-apiserver-pod",
+                    "ls -l ROOT/etc/kubernetes/static-pod-resources/kube-apiserver-pod-*/*/kube-apiserver-pod",
                 ],
             }),
         },

@@ -68,7 +68,7 @@ fn each_trouble_is_found_and_a_node_as_it_runs_is_well() {
                 next: &[
                     "pcs status",
                     "pcs stonith status",
-                    "grep -A20 nodelist /etc/corosync/corosync.conf",
+                    "grep -A20 nodelist ROOT/etc/corosync/corosync.conf",
                 ],
             },
         ),

@@ -3,7 +3,6 @@
 use crate::crossing::{self, CrossingFinding, CrossingSeverity};
 use crate::doctor::crossing::{CrossingEvidence, CrossingMoment};
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorEvidence, DoctorFinding, Fact, WHAT};
-use crate::invocation::Command;
 
 /// A check of `doctor`, and the checks of `preflight` that judge it.
 struct Door {
@@ -62,14 +61,13 @@ pub(super) fn judge_door(
                 verdict = verdict.and_unseen(format!("{}: {}", finding.subject, finding.what));
             }
         } else if let Some((severity, what)) = weigh(finding, seen) {
-            verdict = verdict.and([as_finding(evidence, finding, seen, severity, what)]);
+            verdict = verdict.and([as_finding(finding, seen, severity, what)]);
         }
     }
     verdict
 }
 
 fn as_finding(
-    evidence: &DoctorEvidence,
     finding: &CrossingFinding,
     seen: &CrossingEvidence,
     severity: CheckSeverity,
@@ -82,8 +80,7 @@ fn as_finding(
         made = made.seen("the deployment of the next boot", name);
     }
     made = made.daemon(finding.prevents.clone());
-    let next = finding.next.iter();
-    made.next = next.map(|command| at_root(evidence, command)).collect();
+    made.next = finding.next.clone();
     // The way out if the node has to boot before the cure.
     if severity == CheckSeverity::Critical
         && matches!(seen.moment, CrossingMoment::Next { staged: true, .. })
@@ -91,28 +88,6 @@ fn as_finding(
         made = made.next("rpm-ostree cleanup --pending");
     }
     made
-}
-
-/// Where the paths of a node begin that are others on a mounted disk.
-const OF_THE_NODE: [&str; 5] = ["/boot/", "/etc/", "/sysroot/", "/usr/", "/var/"];
-
-/// Returns a command for the root that was judged: the paths of a node are others on a mounted disk. What only the
-/// running node can do stays as it is.
-fn at_root(evidence: &DoctorEvidence, command: &str) -> String {
-    let line = Command::new(command).spelled(true);
-    let is_of_the_node = Command::new(&*line).is_of_the_machine();
-    if evidence.live || is_of_the_node || command.starts_with("In the cluster") {
-        return line;
-    }
-    let place = |word: &str| match word.trim_end_matches([',', ';', '.']) {
-        path if OF_THE_NODE.iter().any(|one| path.starts_with(one)) => {
-            let end = word.strip_prefix(path).unwrap_or_default();
-            evidence.path(path) + end
-        }
-        _ => word.to_owned(),
-    };
-    let words: Vec<String> = line.split(' ').map(place).collect();
-    words.join(" ")
 }
 
 /// Returns the words as a sentence.
