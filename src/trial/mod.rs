@@ -194,12 +194,9 @@ pub struct TrialResult {
 
 impl TrialResult {
     /// Returns true if a run that finished at this time, in seconds since 1970, came after the trial. The run that takes a change
-    /// back ends within the trial, and may do so in its last second; what could not be taken back has none.
+    /// back ends within the trial, and may do so in its last second.
     pub fn is_before(&self, finished: u64) -> bool {
-        match self.outcome {
-            TrialOutcome::NotReverted => finished >= self.ended,
-            _ => finished > self.ended,
-        }
+        finished > self.ended
     }
 }
 

@@ -481,7 +481,7 @@ fn a_stick_with_two_pools_suggests_what_the_node_speaks_for_and_nothing_else() {
     for words in [
         "Pool master Kept rendered-master-",
         "Pool worker Kept rendered-worker-",
-        "Nothing on this node names its pool. Next: mco-rescue plan cached:NAME",
+        "Nothing on this node names its pool. NAME stands for a config of its pool. Next: mco-rescue plan cached:NAME",
         "99-worker-ssh is not a rendered config",
         "mco-rescue render",
     ] {

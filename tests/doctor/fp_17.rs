@@ -10,7 +10,8 @@ use crate::support::ostree_node::{BOOTED, NEXT};
 use serde_json::{Value, json};
 
 pub(super) const DARK: &[Dark] = &[("FP-17", "records in other deployments", |root| {
-    endless(root, "sysroot/ostree/deploy");
+    fs::create_dir_all(root.path("sysroot/ostree/deploy/os")).unwrap();
+    endless(root, "sysroot/ostree/deploy/os/deploy");
 })];
 
 #[test]

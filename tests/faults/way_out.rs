@@ -564,13 +564,24 @@ fn next_commands(said: &str) -> Vec<Vec<String>> {
     // The other version of which a damaged file speaks does not exist.
     let without = flat.rsplit_once("Without it: ");
     let without = without.and_then(|(_, way)| way.split(" (").next());
-    let next = || flat.rsplit_once("Next: ").map(|(_, next)| next);
-    let Some(next) = without.or_else(next) else {
+    // Each command is whole on its line; the next line has the one after it.
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    let next = || {
+        let at = lines.iter().rposition(|line| line.contains("Next: "))?;
+        let first = lines[at].rsplit_once("Next: ")?.1;
+        let then = lines[at + 1..]
+            .iter()
+            .map_while(|line| line.strip_prefix("then: "));
+        let all: Vec<&str> = std::iter::once(first).chain(then).collect();
+        Some(all.join(", then "))
+    };
+    let Some(next) = without.map(str::to_owned).or_else(next) else {
         return Vec::new();
     };
     let next = next.split("; ").next().unwrap();
     let commands = next.split(", then ").filter_map(|text| {
         let text = text.strip_prefix("mco-rescue ")?;
+        let text = text.split(" # ").next().unwrap();
         let text = text.split(", ").next().unwrap().trim_end_matches('.');
         let mut args: Vec<String> = text
             .split(' ')

@@ -480,7 +480,7 @@ fn nothing_is_staged_where_nothing_would_complete_it_unless_a_person_does() {
 
         let by_hand = ["--from-storage", "--complete-by-hand"];
         let said = flat(&live.completes(&by_hand).ok());
-        assert!(said.contains("run mco-rescue complete by hand"), "{said}");
+        assert!(said.contains("run `mco-rescue complete` by hand"), "{said}");
         assert!(!said.contains("the rest is done by"), "{said}");
         assert_eq!(live.calls(), staging());
     });
@@ -556,7 +556,7 @@ fn a_place_of_the_program_that_cannot_be_looked_at_stands_against_staging() {
         live.is_untouched();
         let by_hand = ["--from-storage", "--complete-by-hand"];
         let said = flat(&live.completes(&by_hand).ok());
-        assert!(said.contains("run mco-rescue complete by hand"), "{said}");
+        assert!(said.contains("run `mco-rescue complete` by hand"), "{said}");
         assert_eq!(live.calls(), staging());
     });
 }

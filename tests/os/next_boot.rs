@@ -211,7 +211,10 @@ fn an_image_alone_after_a_queued_rollback_starts_from_what_runs() {
         );
         // The image alone is not of the recorded config, and nothing else is wrong.
         let complete = node.takes(Act::RebootNew).unwrap().exits(3);
-        says(&complete, &["runs, but the node is incomplete: OS image"]);
+        says(
+            &complete,
+            &["runs, but the node is incomplete: rendered-worker-b is recorded, but OS image"],
+        );
         is_silent(&complete, &["kernel arguments"]);
         assert_eq!(node.node.root.read("etc/service.conf"), "b\n");
         assert_eq!(

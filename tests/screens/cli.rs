@@ -491,7 +491,8 @@ fn show_of_an_unknown_path_ends_with_1_and_says_how_to_find_one() {
         let run = root.run(&["show", config.path(), path]).exits(1);
         assert_eq!(run.out(), "");
         assert!(
-            run.err().contains("mco-rescue show CONFIG"),
+            run.err()
+                .contains(&format!("mco-rescue show {}", config.path())),
             "{}",
             run.err()
         );

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use crate::support::{PROGRAM, TestRoot, file, kubelet_unit, machine_config, say};
 use clap::{CommandFactory, Parser};
 use mco_rescue::cli::Cli;
+use mco_rescue::invocation::ON_THE_NODE;
 use serde_json::{Value, json};
 
 /// A root whose name has a blank.
@@ -136,7 +137,7 @@ fn commands(said: &str, root: &Path) -> Result<Vec<Vec<String>>, String> {
             .split(|c: char| !c.is_ascii_lowercase())
             .next()
             .unwrap_or_default();
-        let of_the_node = before.ends_with("on the node: ");
+        let of_the_node = before.ends_with("on the node: ") || before.ends_with(ON_THE_NODE);
         if !verbs.contains(verb)
             || of_the_node
             || ROOTLESS.iter().any(|known| part.starts_with(known))

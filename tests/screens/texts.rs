@@ -284,7 +284,7 @@ fn the_recorded_name_and_a_file_with_another_ending_are_told() {
     }
     let err = root.run(&["show", "/nowhere/next.yaml"]).exits(1).err();
     assert!(
-        err.contains("reading /nowhere/next.yaml: there is no such file. "),
+        err.contains("there is no file \"/nowhere/next.yaml\" to read a config from"),
         "{err}"
     );
 }
