@@ -124,7 +124,7 @@ impl Table {
         let node = OstreeNode::new();
         let queues = RPM_OSTREE.replace(
             "    cancel) ;;",
-            "    cancel) ;;\n    rollback) echo >queued; exit ;;",
+            "    cancel) ;;\n    rollback) if [ -e queued ]; then rm queued; else echo >queued; fi; exit ;;",
         );
         let first = "deployment \"$checksum\" 0 false true\n";
         let swapped = queues.replace(

@@ -113,7 +113,7 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
             let words = [
                 "Mixed",
                 "What runs is the image of rendered-worker-2",
-                "Next: mco-rescue apply cached:rendered-worker-2, or mco-rescue pivot",
+                "Next: mco-rescue apply cached:rendered-worker-2 or: mco-rescue pivot",
             ];
             says(&status, &words);
             node.run(&["apply", "--yes", &format!("cached:{TWO}")]).ok();

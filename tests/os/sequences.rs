@@ -606,7 +606,7 @@ impl Node {
         let next = text
             .split("Next: ")
             .nth(1)
-            .map(|next| next.split(", or ").map(str::to_owned).collect());
+            .map(|next| next.split(" or: ").map(without_comment).collect());
         let mut next: Vec<String> = next.unwrap_or_default();
         let flat: Vec<&str> = said.split_whitespace().collect();
         if let Some((_, rest)) = flat.join(" ").split_once("; stay with what runs: ") {
@@ -670,6 +670,12 @@ impl Node {
             _ => Err(format!("{command:?} is no command")),
         }
     }
+}
+
+/// Returns a printed command without the words behind it.
+fn without_comment(command: &str) -> String {
+    let command = command.split(" # ").next();
+    command.unwrap_or_default().to_owned()
 }
 
 /// True for the labels of `status` that come after what is staged or queued.
@@ -794,7 +800,7 @@ fn a_node_without_the_rest_of_a_killed_run_is_named_a_half_with_both_ways_out() 
         let said = flat_run(&node.run(&["status"]).ok());
         let words = "rendered-worker-c, but the run was interrupted before its files; begun ";
         assert!(said.contains(words), "{said}");
-        let next = ". Next: mco-rescue apply cached:rendered-worker-c, or mco-rescue rollback";
+        let next = ". Next: mco-rescue apply cached:rendered-worker-c or: mco-rescue rollback";
         assert!(said.contains(next), "{said}");
         let complete = node.takes(Act::RebootNew).unwrap().exits(3);
         let said = flat_run(&complete);
@@ -855,7 +861,7 @@ fn what_was_dropped_is_not_promised_and_what_is_to_go_is_not_forgotten() {
         let words =
             "rendered-worker-b, but it is no longer staged, and its files are in place; begun ";
         assert!(said.contains(words), "{said}");
-        let next = ". Next: mco-rescue apply cached:rendered-worker-b, or mco-rescue rollback";
+        let next = ". Next: mco-rescue apply cached:rendered-worker-b or: mco-rescue rollback";
         assert!(said.contains(next), "{said}");
         let plan = flat_run(&node.run(&["plan", "/b"]).ok());
         assert!(plan.contains("--delete-if-present=audit=0"), "{plan}");
