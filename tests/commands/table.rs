@@ -124,18 +124,18 @@ impl Table {
         let node = OstreeNode::new();
         let queues = RPM_OSTREE.replace(
             "    cancel) ;;",
-            "    cancel) ;;\n    rollback) if [ -e queued ]; then rm queued; else echo >queued; fi; exit ;;",
+            "    cancel) ;;\n    rollback) if [ -s queued ]; then : >queued; else echo yes >queued; fi; exit ;;",
         );
         let first = "deployment \"$checksum\" 0 false true\n";
         let swapped = queues.replace(
             &format!("        . ./booted; {first}"),
             &format!(
-                "        if [ -e queued ]; then . ./previous; deployment \"$checksum\" 0 false false; printf ', '; fi\n        . ./booted; {first}"
+                "        if [ -s queued ]; then . ./previous; deployment \"$checksum\" 0 false false; printf ', '; fi\n        . ./booted; {first}"
             ),
         );
         let swapped = swapped.replace(
             "if [ -e previous ]; then",
-            "if [ -e previous ] && [ ! -e queued ]; then",
+            "if [ -e previous ] && [ ! -s queued ]; then",
         );
         assert_ne!(queues, swapped);
         node.program("rpm-ostree", &swapped);

@@ -336,7 +336,8 @@ impl OstreeNode {
         node.program(
             "ostree",
             r#"echo "ostree $*" >>/stub/log
-case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/booted; echo "$checksum" >/stub/pinned ;; esac"#,
+case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/booted; echo "$checksum" >/stub/pinned ;;
+    "admin set-default "*) [ ! -e /stub/queued ] || : >/stub/queued ;; esac"#,
         );
         node.program(
             "systemctl",
