@@ -300,7 +300,7 @@ fn the_first_page_ends_with_the_exit_codes() {
     let page = root.read("package/usr/share/man/man8/mco-rescue.8");
     assert!(page.starts_with(".TH MCO-RESCUE 8 "), "{page}");
     let (_, codes) = page.split_once(".SH \"EXIT CODES\"").unwrap();
-    assert!(codes.contains("5  the run is half\\-way"), "{codes}");
+    assert!(codes.contains("5  it ended half\\-way"), "{codes}");
 }
 
 // Shells.
