@@ -125,10 +125,10 @@ fn the_copy_below_boot_is_enough() {
         assert_eq!(run.json()["entries"].as_array().unwrap().len(), 2);
         let store = root.path("boot/mco-rescue").display().to_string();
         assert_eq!(run.json()["store"], store);
-        // The printed command leads to that directory, wrapped as it may be.
+        // The printed command leads to that directory.
         let said = other.run(&["history", "--store", at]).ok().out();
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        let next = format!("Next: mco-rescue diff A B --store {store} ");
+        let next = format!("Next: mco-rescue diff A B --store {store}");
         assert!(said.contains(&next), "{said}");
         let said = other.run(&["diff", "--store", at, "9"]).exits(1).err();
         assert!(
