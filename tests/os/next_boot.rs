@@ -41,9 +41,9 @@ fn calls(node: &Node) -> String {
 fn not_booted(node: &mut Node) -> Value {
     let said = node.run(&["doctor", "--output", "json"]).out();
     let said: Value = serde_json::from_str(&said).unwrap();
-    let all = said["findings"].as_array().unwrap().iter();
-    let found = all.filter(|finding| finding["id"] == "FP-01");
-    found.cloned().next().unwrap_or_default()
+    let mut all = said["findings"].as_array().unwrap().iter();
+    let found = all.find(|finding| finding["id"] == "FP-01");
+    found.cloned().unwrap_or_default()
 }
 
 #[test]
