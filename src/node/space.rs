@@ -68,7 +68,7 @@ pub struct Occupant {
 pub struct Largest {
     /// The largest first.
     pub occupants: Vec<Occupant>,
-    /// The search ended early, at [`LOOKED_AT`] objects: there may be larger ones.
+    /// The search ended early, at `LOOKED_AT` objects: there may be larger ones.
     pub is_partial: bool,
 }
 
