@@ -145,7 +145,7 @@ impl<'a> ApplyRun<'a> {
         })
     }
 
-    /// Shows the plan, and refuses it where something stands against it.
+    /// Shows the plan, and refuses one with blockers.
     fn show(&self) -> Result<()> {
         show_plan(self.ui, &self.apply.plan, &self.session, &self.plan)?;
         if self.plan.blockers.is_empty() {

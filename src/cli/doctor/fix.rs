@@ -276,7 +276,7 @@ impl Cure<'_> {
         Ok((plan, jobs))
     }
 
-    /// Refuses what stands against the plan; else asks.
+    /// Refuses a plan with blockers; otherwise asks.
     fn ask(&self, plan: &Plan) -> Result<()> {
         if !plan.blockers.is_empty() {
             bail!("refusing to change anything: see the blockers above; nothing was changed");
