@@ -37,7 +37,7 @@ use crate::report::trial::TrialReport;
 use crate::root::Root;
 use crate::source::cache;
 use crate::staging::awaited::{Awaited, Scene, Verdict, Way};
-use crate::staging::next_boot::{Author, NextBoot, observe_next_boot};
+use crate::staging::next_boot::{NextBoot, observe_next_boot};
 use crate::sys::runtime;
 use crate::time::now;
 use crate::transaction::{self, Pending, StateDirectoryError};
@@ -234,10 +234,7 @@ fn report_trial(root: &Root, runner: &dyn CommandRunner, trial: &Trial) -> Resul
 /// Who staged or queued what does not run, and the commands that enter it or stay with what runs.
 fn staged(system: &System, next: Option<&NextBoot>) -> Option<StagedReport> {
     let (facts, next) = (system.facts()?, next?);
-    let by = match next.by.as_ref()? {
-        Author::Ours | Author::Unknown => None,
-        Author::Others(who) => Some(who.clone()),
-    };
+    let by = next.by.as_ref()?.foreign().map(str::to_owned);
     let locked = facts.deployments.staged();
     let locked = locked.is_some_and(|one| one.finalization_locked);
     let mut enter = match next.arguments_words() {

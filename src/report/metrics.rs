@@ -94,10 +94,10 @@ fn add_awaited(page: &mut MetricsPage, report: &StatusReport) {
 
 fn add_next_boot(page: &mut MetricsPage, report: &StatusReport) {
     let next = report.next_boot.as_ref();
-    let is_foreign = next.map(|next| next.way != "stays" && next.by == Some("others"));
+    let is_foreign = next.map(|next| next.way != "stays" && next.awaited != Some(true));
     page.one(
         "next_boot_foreign",
-        "1 if the next boot enters what another program staged or queued, else 0. Missing where it is not known.",
+        "1 if the next boot enters something that does not run and that no run waits for, else 0. Missing where it is not known.",
         is_foreign.map(u64::from),
     );
     page.one(

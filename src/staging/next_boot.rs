@@ -56,13 +56,25 @@ impl BootWay {
 pub enum Author {
     /// A run of this program.
     Ours,
-    /// Not known: a run of this program was cut off while it staged the same image.
-    Unknown,
+    /// Perhaps a run of this program, which was cut off while it staged the same image.
+    PerhapsOurs,
     /// Another program or an admin: in words, as far as it is known.
     Others(String),
+    /// Not known: who queues a deployment leaves no trace.
+    Unknown,
 }
 
-/// Who queues a deployment leaves no trace.
+impl Author {
+    /// Returns who it is, in words; `None` where it is, or may be, a run of this program.
+    pub fn foreign(&self) -> Option<&str> {
+        match self {
+            Self::Ours | Self::PerhapsOurs => None,
+            Self::Others(who) => Some(who),
+            Self::Unknown => Some(QUEUED_BY),
+        }
+    }
+}
+
 const QUEUED_BY: &str = "an unknown program, by a rollback or as the default";
 
 /// Answers what the next boot enters; `None` where no deployment is listed. `stager` names who staged what is staged.
@@ -85,11 +97,11 @@ pub fn find_next_boot(
             Some(if is_named {
                 Author::Ours
             } else {
-                Author::Unknown
+                Author::PerhapsOurs
             })
         }
         _ if first.staged => Some(Author::Others(stager())),
-        _ => Some(Author::Others(QUEUED_BY.to_owned())),
+        _ => Some(Author::Unknown),
     };
     let arguments = arguments_of(facts, first, entered);
     let differs =
@@ -164,11 +176,11 @@ pub fn observe_next_boot(
 }
 
 impl NextBoot {
-    /// Returns who chose it, in words, where another program or an admin made it enter something that does not run.
+    /// Returns who chose it, in words, where it enters something that does not run and that no run of this program awaits.
     pub fn foreign(&self) -> Option<&str> {
-        match &self.by {
-            Some(Author::Others(who)) if self.way != BootWay::Stays => Some(who),
-            _ => None,
+        match self.way {
+            BootWay::Stays => None,
+            _ => self.by.as_ref().and_then(Author::foreign),
         }
     }
 
@@ -176,7 +188,7 @@ impl NextBoot {
     pub fn author(&self) -> Option<&'static str> {
         self.by.as_ref().map(|by| match by {
             Author::Ours => "mco-rescue",
-            Author::Unknown => "unknown",
+            Author::PerhapsOurs | Author::Unknown => "unknown",
             Author::Others(_) => "others",
         })
     }

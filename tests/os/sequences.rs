@@ -249,7 +249,7 @@ impl Node {
             image('a')
         );
         made.node.root.write("stub/d", &first);
-        made.node.root.write("stub/by", "staged=- queued=-\n");
+        made.node.root.write("stub/by", "-");
         made.boot();
         made.run(&["apply", "--yes", "/a"]).ok();
         fs::remove_dir_all(made.node.root.path(&format!("{STATE}/history"))).unwrap();
@@ -337,7 +337,7 @@ impl Node {
         self.set_lines(&lines);
     }
 
-    /// Does it, and keeps who made the next boot what it is.
+    /// Does it, and keeps who staged what is staged.
     pub(super) fn takes(&mut self, act: Act) -> Option<Run> {
         let before = self.lines();
         let run = self.does(act);
@@ -345,55 +345,40 @@ impl Node {
         run
     }
 
-    /// The staged deployment and the queued one each have an author: the last one who changed it.
+    /// The staged deployment has an author: the last one who changed it. Who queues one leaves no trace.
     fn notes_author(&self, before: &[Line], foreign: bool) {
-        let known = self.node.root.read("stub/by");
-        let known: Vec<&str> = known
-            .split_whitespace()
-            .map(|word| word.split_once('=').unwrap().1)
-            .collect();
-        let after = self.lines();
-        let staged = |all: &[Line]| all.iter().find(|line| line.staged).cloned();
-        let queued = |all: &[Line]| {
-            let first = all.iter().find(|line| !line.staged).cloned();
-            first.filter(|first| !first.booted)
+        let staged = |all: &[Line]| {
+            let staged = all.iter().find(|line| line.staged);
+            staged.map(|line| line.name.clone())
         };
-        let author = |was: Option<Line>, is: Option<Line>, known: &str| match (was, is) {
-            (_, None) => "-".to_owned(),
-            (Some(was), Some(is)) if was.name == is.name => known.to_owned(),
-            _ if foreign => "others".to_owned(),
-            _ => "mco-rescue".to_owned(),
+        let author = match (staged(before), staged(&self.lines())) {
+            (_, None) => "-",
+            (was, is) if was == is => return,
+            _ if foreign => "others",
+            _ => "mco-rescue",
         };
-        let text = format!(
-            "staged={} queued={}\n",
-            author(staged(before), staged(&after), known[0]),
-            author(queued(before), queued(&after), known[1])
-        );
-        self.node.root.write("stub/by", &text);
+        self.node.root.write("stub/by", author);
     }
 
     /// What the next boot enters, and by whom: as `status` has to say it.
     fn model(&self) -> (String, String, &'static str, String) {
         let first = self.lines().into_iter().next().unwrap();
-        let by = self.node.root.read("stub/by");
-        let of = |key: &str| {
-            let words = by.split_whitespace();
-            let mut values = words.filter_map(|word| word.strip_prefix(key));
-            values.next().unwrap().to_owned()
-        };
+        let name = first.name.replace('|', ".");
         let (way, by) = match (first.staged, first.booted) {
-            (true, _) => ("staged", of("staged=")),
+            (true, _) => ("staged", self.node.root.read("stub/by")),
             (_, true) => ("stays", "-".to_owned()),
-            _ => ("queued", of("queued=")),
+            _ if self.awaited_name().as_ref() == Some(&name) => ("queued", "mco-rescue".to_owned()),
+            _ => ("queued", "unknown".to_owned()),
         };
-        (first.name.replace('|', "."), first.image, way, by)
+        (name, first.image, way, by)
     }
 
-    /// The deployment that a run waits for.
+    /// The deployment that a run waits for: no more once a boot of it failed.
     fn awaited_name(&self) -> Option<String> {
         let path = self.node.root.path(&format!("{STATE}/awaited.json"));
         let awaited: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).unwrap();
-        Some(awaited["staged"].as_str()?.to_owned())
+        let is_over = !awaited["failed"].is_null();
+        Some(awaited["staged"].as_str().filter(|_| !is_over)?.to_owned())
     }
 
     /// Names a difference between the model and `status`.
@@ -405,9 +390,10 @@ impl Node {
         let (deployment, image, way, by) = self.model();
         let is = [text("deployment"), text("image"), text("way"), text("by")];
         let wanted = [deployment, image, way.to_owned(), by];
-        // Who did it leaves no more than a name.
-        let is_like_ours = self.awaited_name().as_ref() == Some(&wanted[0]);
-        let is_author = is[3] == wanted[3] || is[3] == "unknown" || is_like_ours;
+        // Who staged it leaves no more than its name, and a run that is cut off not even that.
+        let is_staged = wanted[2] == "staged";
+        let is_like_ours = is_staged && self.awaited_name().as_ref() == Some(&wanted[0]);
+        let is_author = is[3] == wanted[3] || (is_staged && is[3] == "unknown") || is_like_ours;
         let is_wrong = is[..3] != wanted[..3] || !is_author;
         is_wrong.then(|| format!("status says of the next boot {is:?}, which is {wanted:?}"))
     }
@@ -466,7 +452,7 @@ impl Node {
             Act::ForeignArguments => {
                 let first = &lines[0].arguments;
                 let word = first.split(' ').find(|word| *word != "rw");
-                let gone = format!("--delete={}", word.unwrap_or("rw"));
+                let gone = format!("--delete={}", word?);
                 self.foreign(&["rpm-ostree", "kargs", &gone]);
                 None
             }

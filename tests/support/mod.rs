@@ -12,6 +12,7 @@ pub mod http;
 pub mod ignition;
 pub mod live;
 pub mod luks;
+pub mod machine;
 pub mod mcs;
 pub mod mounts;
 pub mod notify;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::machine::{Machine, ip};
 use super::mounts::{mount, with_network};
 use super::{PROGRAM, install, say};
 
@@ -37,14 +38,13 @@ pub struct Sshd {
     program: PathBuf,
     listener: Child,
     masters: Vec<Child>,
-    /// It holds the network of the client.
-    machine: Child,
+    /// The client's.
+    machine: Machine,
 }
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        let others = [&mut self.listener, &mut self.machine];
-        for child in self.masters.iter_mut().chain(others) {
+        for child in self.masters.iter_mut().chain([&mut self.listener]) {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -86,32 +86,15 @@ pub fn with_sshd(test: impl FnOnce(&mut Sshd) + Send) {
     });
 }
 
-/// Makes the machine of the client: a network at the other end of a cable.
-fn connect_client() -> Child {
-    let mut machine = Command::new("unshare")
-        .args(["--net", "sh", "-c", "echo ready; exec cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut ready = [0; 6];
-    std::io::Read::read_exact(machine.stdout.as_mut().unwrap(), &mut ready).unwrap();
-    let pid = machine.id().to_string();
-    let run = |program: &[&str], line: &str| {
-        let (first, rest) = program.split_first().unwrap();
-        let mut command = Command::new(first);
-        command.args(rest).args(line.split(' '));
-        assert!(command.status().unwrap().success(), "ip {line}");
-    };
-    let line = format!("link add cable type veth peer name cable netns {pid}");
-    run(&["ip"], &line);
-    let there = ["nsenter", "--net", "--target", &pid, "ip"];
-    run(&there, &format!("addr add {CLIENT}/24 dev cable"));
-    run(&there, "link set cable up");
+/// Connects the machine of the client.
+fn connect_client() -> Machine {
+    let machine = Machine::connect("client");
+    machine.ip(&format!("addr add {CLIENT}/24 dev client"));
+    machine.ip("link set client up");
     for address in [NODE, NODE_TOO] {
-        run(&["ip"], &format!("addr add {address}/24 dev cable"));
+        ip(&format!("addr add {address}/24 dev client"));
     }
-    run(&["ip"], "link set cable up");
+    ip("link set client up");
     machine
 }
 
@@ -221,10 +204,7 @@ impl Sshd {
 
     /// A client on its own machine.
     fn client(&self, user: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        let pid = self.machine.id().to_string();
-        command.args(["--net", "--target", &pid, "ssh"]);
-        self.with_options(command, user)
+        self.with_options(self.machine.command("ssh"), user)
     }
 
     fn with_options(&self, mut command: Command, user: &str) -> Command {

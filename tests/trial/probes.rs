@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mco_rescue::command::HostRunner;
@@ -17,6 +16,7 @@ use simple_dns::RCODE;
 
 use crate::support::dns::{NameServer, Said};
 use crate::support::http::{Authority, Response, Routes, Server, VALID, Years};
+use crate::support::machine::{Machine, ip};
 use crate::support::mounts::{mount, with_network};
 use crate::support::sshd::with_sshd;
 use crate::support::{TestRoot, is_root, say};
@@ -80,68 +80,30 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn ip(line: &str) {
-    let status = Command::new("ip").args(line.split(' ')).status().unwrap();
-    assert!(status.success(), "ip {line}");
-}
-
-/// A router: a network namespace at the other end of a cable.
-struct Router(Child);
-
-impl Drop for Router {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// Connects a router: the kernel's answers are its own; the node has the address 198.51.100.2 and fd00:51::2.
+fn connect_router() -> Machine {
+    let router = Machine::connect("cable");
+    // The interface's number is read there, for link-local routers.
+    mount(&["-t", "sysfs", "none", "/sys"]);
+    router.ip("link set lo up");
+    // Without the search for duplicates, which takes a second.
+    for address in [
+        "198.51.100.1/24",
+        "fd00:51::1/64 nodad",
+        "fe80::51/64 nodad",
+    ] {
+        router.ip(&format!("addr add dev cable {address}"));
     }
-}
-
-impl Router {
-    /// The kernel's answers are the router's; the node has the address 198.51.100.2 and fd00:51::2.
-    fn connect() -> Self {
-        let mut child = Command::new("unshare")
-            .args(["--net", "sh", "-c", "echo ready; exec cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut ready = [0; 6];
-        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
-        let router = Self(child);
-        let pid = router.0.id();
-        ip(&format!(
-            "link add cable type veth peer name cable netns {pid}"
-        ));
-        // The interface's number is read there, for link-local routers.
-        mount(&["-t", "sysfs", "none", "/sys"]);
-        router.ip("link set lo up");
-        // Without the search for duplicates, which takes a second.
-        for address in [
-            "198.51.100.1/24",
-            "fd00:51::1/64 nodad",
-            "fe80::51/64 nodad",
-        ] {
-            router.ip(&format!("addr add dev cable {address}"));
-        }
-        router.ip("link set cable up");
-        for address in [
-            "198.51.100.2/24",
-            "fd00:51::2/64 nodad",
-            "fe80::52/64 nodad",
-        ] {
-            ip(&format!("addr add dev cable {address}"));
-        }
-        ip("link set cable up");
-        router
+    router.ip("link set cable up");
+    for address in [
+        "198.51.100.2/24",
+        "fd00:51::2/64 nodad",
+        "fe80::52/64 nodad",
+    ] {
+        ip(&format!("addr add dev cable {address}"));
     }
-
-    fn ip(&self, line: &str) {
-        let target = self.0.id().to_string();
-        let status = Command::new("nsenter")
-            .args(["--net", "--target", &target, "ip"])
-            .args(line.split(' '))
-            .status();
-        assert!(status.unwrap().success(), "in the router: ip {line}");
-    }
+    ip("link set cable up");
+    router
 }
 
 #[test]
@@ -150,7 +112,7 @@ fn the_router_of_the_default_route_has_to_answer() {
         let root = TestRoot::new();
         let asked = Asked::of(&root);
         asked.is_bad("default-route", "there is no default route");
-        let router = Router::connect();
+        let router = connect_router();
         ip("route add default via 198.51.100.1");
         asked.is_good("default-route", "198.51.100.1 on cable answers");
         for gateway in ["fd00:51::1", "fe80::51"] {
@@ -184,7 +146,7 @@ fn the_router_of_the_default_route_has_to_answer() {
 fn a_router_that_answers_no_datagram_is_known_by_its_neighbour_entry() {
     with_network(|| {
         let root = TestRoot::new();
-        let router = Router::connect();
+        let router = connect_router();
         // It resolves addresses, and everything that it would send to the node is dropped.
         router.ip("route add blackhole 198.51.100.2/32");
         ip("route add default via 198.51.100.1");
@@ -336,7 +298,7 @@ fn sshd_has_to_greet_at_each_of_its_ports() {
         root.write("etc/ssh/sshd_config", &config);
         asked.is_good("sshd", "127.0.0.1:2222");
         // Over the node's own address too, where there is a default route.
-        let _router = Router::connect();
+        let _router = connect_router();
         ip("route add default via 198.51.100.1");
         asked.is_good("sshd", "127.0.0.1:2222, 198.51.100.2:2222");
         root.write(
