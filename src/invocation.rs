@@ -111,20 +111,26 @@ pub struct Command {
 }
 
 /// Programs that act on the system that runs them, unless an option names another one.
-pub const OF_THE_MACHINE: [&str; 27] = [
+pub const OF_THE_MACHINE: [&str; 34] = [
+    "arping",
     "bootc",
     "bootupctl",
     "chronyc",
+    "chronyd",
     "crictl",
     "crio",
     "curl",
+    "ethtool",
+    "findmnt",
     "fsfreeze",
     "fuser",
     "hostnamectl",
     "ip",
     "journalctl",
     "kubelet",
+    "mokutil",
     "nmcli",
+    "nmstatectl",
     "ostree",
     "ovs-vsctl",
     "pcs",
@@ -134,11 +140,12 @@ pub const OF_THE_MACHINE: [&str; 27] = [
     "rpm",
     "rpm-ostree",
     "ss",
+    "sshd",
     "sysctl",
     "systemctl",
     "udevadm",
     "update-ca-trust",
-    "nmstatectl",
+    "visudo",
 ];
 
 /// Programs that act on the disks and files they are given, wherever they run.
@@ -157,6 +164,9 @@ const OF_DISKS: [&str; 12] = [
     "xfs_admin",
 ];
 
+/// Other programs that messages name.
+const FIXED: [&str; 4] = ["echo", "lsattr", "mco-rescue", "skopeo"];
+
 /// Options by which such a program works on another root.
 const NAMES_A_ROOT: [&str; 6] = [
     "--root",
@@ -166,6 +176,9 @@ const NAMES_A_ROOT: [&str; 6] = [
     "-D",
     "--file",
 ];
+
+/// In the comment of a command that is run in a container.
+const IN_CONTAINER: &str = "in a container of the image";
 
 /// Leads a command that works on the node only.
 pub const ON_THE_NODE: &str = "on the node itself, after it booted: ";
@@ -196,10 +209,11 @@ impl Command {
         first.starts_with(|first: char| first.is_ascii_uppercase()) && !is_setting
     }
 
-    /// Returns true if it works with the API of the cluster, or on another node.
-    pub fn is_of_the_cluster(&self) -> bool {
+    /// Returns true if it works with the API of the cluster, on another node, or in a container.
+    pub fn is_elsewhere(&self) -> bool {
         let begins = |one: &&str| self.line.starts_with(*one);
-        ["oc ", "scp ", "ssh ", "KUBECONFIG="].iter().any(begins)
+        let is_of_cluster = ["oc ", "scp ", "ssh ", "KUBECONFIG="].iter().any(begins);
+        is_of_cluster || self.line.contains(IN_CONTAINER)
     }
 
     /// Returns true if one of its programs acts on the system that runs it.
@@ -209,14 +223,64 @@ impl Command {
             .any(acts_on_the_machine)
     }
 
-    /// Returns the line for a node that runs (`live`), or for the root of a node that does not.
+    /// Returns the line for a node that runs (`live`), or for the root of a node that does not: there the paths of the node
+    /// are those of this machine, and what acts on the machine is marked.
     pub fn spelled(&self, live: bool) -> String {
         let is_marked = self.line.starts_with(ON_THE_NODE) || self.is_instruction();
-        match live || is_marked || !self.is_of_the_machine() {
+        let is_own = self.line.starts_with("mco-rescue ");
+        match live || is_marked || is_own || self.is_elsewhere() {
             true => self.line.clone(),
-            false => format!("{ON_THE_NODE}{}", self.line),
+            false if self.is_of_the_machine() => format!("{ON_THE_NODE}{}", self.line),
+            false => match PLACES.get() {
+                Some((top, var)) => place_paths(&self.line, top, var),
+                None => self.line.clone(),
+            },
         }
     }
+}
+
+/// Directories at the top of a node whose contents are the node's own, and not the kernel's.
+const OF_THE_NODE: [&str; 9] = [
+    "boot", "efi", "etc", "home", "opt", "root", "sysroot", "usr", "var",
+];
+
+/// Returns a line whose paths of the node are where they are on this machine: below `top`, and those of `/var` in `var`.
+fn place_paths(line: &str, top: &Path, var: &Path) -> String {
+    let (command, comment) = match line.split_once(" # ") {
+        Some((command, comment)) => (command, format!(" # {comment}")),
+        None => (line, String::new()),
+    };
+    let mut is_quoted = false;
+    let words = command.split_inclusive(|c: char| {
+        is_quoted ^= c == '\'';
+        c == ' ' && !is_quoted
+    });
+    let place = |word: &str| {
+        let bare = word.strip_prefix('\'').unwrap_or(word);
+        let below = bare.strip_prefix('/').unwrap_or_default();
+        let first = below
+            .split(['/', ' ', '\'', ';'])
+            .next()
+            .unwrap_or_default();
+        let is_placed = [top, var]
+            .iter()
+            .any(|place| Path::new(bare).starts_with(place));
+        if is_placed || !OF_THE_NODE.contains(&first) {
+            return word.to_owned();
+        }
+        let (place, rest) = match first {
+            "var" => (var, &below["var".len()..]),
+            _ => (top, &bare[..]),
+        };
+        match bare.len() == word.len() {
+            true => shell_word(&place.display().to_string()) + rest,
+            false => format!(
+                "'{}{rest}",
+                place.display().to_string().replace('\'', "'\\''")
+            ),
+        }
+    };
+    words.map(place).collect::<String>() + &comment
 }
 
 fn acts_on_the_machine(line: &str) -> bool {
@@ -226,8 +290,8 @@ fn acts_on_the_machine(line: &str) -> bool {
     let names_a_root = |word: &str| NAMES_A_ROOT.contains(&word.split('=').next().unwrap_or(word));
     let is_own = line.contains(" --root / ") || line.trim_end().ends_with(" --root /");
     // A script of the node, such as that of a restore.
-    let is_own = is_own || program.starts_with("/usr/");
-    let is_known = OF_THE_MACHINE.contains(&program) || program.starts_with("/usr/");
+    let is_own = is_own || program.starts_with('/');
+    let is_known = OF_THE_MACHINE.contains(&program) || program.starts_with('/');
     is_known && (is_own || !words.any(names_a_root))
 }
 
@@ -268,6 +332,18 @@ pub fn with_commands_apart(text: &str) -> String {
     let words = Some(words.to_owned()).filter(|words| !words.is_empty());
     let lines: Vec<String> = words.into_iter().chain(commands).collect();
     lines.join("\n")
+}
+
+/// Returns what to do, as the end of a message: a command after `Next: `, words as a sentence.
+pub fn advise(what: &str) -> String {
+    let first = what.split_whitespace().next().unwrap_or_default();
+    let known = [&OF_THE_MACHINE[..], &OF_DISKS, &FIXED].concat();
+    if known.contains(&first) || Command::new(what).is_elsewhere() {
+        return format!("{NEXT}{what}");
+    }
+    let mut letters = what.trim_end_matches('.').chars();
+    let begin = letters.next().map(|first| first.to_uppercase().to_string());
+    format!("{}{}.", begin.unwrap_or_default(), letters.as_str())
 }
 
 /// Returns a command of the node's own programs; for another root than that of the running system it is marked.
@@ -383,6 +459,34 @@ mod tests {
             "mv /mnt/a /mnt/b",
         ] {
             assert_eq!(Command::new(line).spelled(false), line);
+        }
+    }
+
+    #[test]
+    fn paths_of_the_node_are_placed_on_this_machine() {
+        let placed =
+            |line: &str| place_paths(line, Path::new("/mnt/a disk"), Path::new("/mnt/var"));
+        for (line, wanted) in [
+            (
+                "mv /etc/a '/etc/b c' # of /etc",
+                "mv '/mnt/a disk'/etc/a '/mnt/a disk/etc/b c' # of /etc",
+            ),
+            (
+                "cp -rp $d /boot/efi/; done",
+                "cp -rp $d '/mnt/a disk'/boot/efi/; done",
+            ),
+            (
+                "du -a /var/lib /boot | sort",
+                "du -a /mnt/var/lib '/mnt/a disk'/boot | sort",
+            ),
+            (
+                "mv /var/x /var/x-$(date -u +%s)",
+                "mv /mnt/var/x /mnt/var/x-$(date -u +%s)",
+            ),
+            ("mount /dev/sda2 /mnt/var/x", "mount /dev/sda2 /mnt/var/x"),
+            ("cat /etc2/x /proc/cmdline", "cat /etc2/x /proc/cmdline"),
+        ] {
+            assert_eq!(placed(line), wanted);
         }
     }
 

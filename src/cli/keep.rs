@@ -379,7 +379,8 @@ fn read_files(
             }
         };
         if let Ok(Some(file)) = session.root.open_file(&path) {
-            let names = extended_attributes(&file).unwrap_or_default();
+            let names = extended_attributes(&file)
+                .with_context(|| format!("reading the extended attributes of {path}"))?;
             let names: Vec<String> = names
                 .iter()
                 .map(|(name, _)| name.to_string_lossy().into_owned())

@@ -232,8 +232,8 @@ impl Needs {
         }
         if self.before_boot == BeforeBoot::Refused && state::read_awaited(root)?.is_some() {
             bail!(
-                "a run waits for the next boot, and one more run would stand in its way back. Reboot first: {}; or take it \
-                 back: {}. Nothing was changed",
+                "a run waits for the next boot, and one more run would stand in its way back. Nothing was changed. Next: {}, or \
+                 {} # takes it back",
                 reboot(),
                 mco_rescue("rollback")
             );
@@ -242,7 +242,7 @@ impl Needs {
             (self.half_way, pending_words(pending))
         {
             bail!(
-                "an earlier run ({}) is {word}, and {why}. Next: {}. Nothing was changed",
+                "an earlier run ({}) is {word}, and {why}. Nothing was changed. Next: {}",
                 config.name,
                 mco_rescue("recover")
             );

@@ -61,14 +61,14 @@ pub(super) fn expect_known_state(root: &Root) -> Result<()> {
     let which = if is_newer { "a newer" } else { "another" };
     let it = if named.len() == 1 { "it" } else { "them" };
     bail!(
-        "{}: {which} version of mco-rescue wrote {it}. Nothing was changed. Next: run that version, {}. Without it: {}{}",
+        "{}: {which} version of mco-rescue wrote {it}. Nothing was changed. Next: {} # with that version, or {} # without it{}",
         named.join("; "),
         if run.is_empty() {
             mco_rescue("status")
         } else {
             mco_rescue("recover")
         },
-        ways.join("; "),
+        ways.join(", then "),
         meaning(first, run.is_empty()),
     )
 }
@@ -76,15 +76,15 @@ pub(super) fn expect_known_state(root: &Root) -> Result<()> {
 /// The consequence of the way without the other version.
 fn meaning(first: &RootPath, is_no_run: bool) -> &'static str {
     if !is_no_run {
-        return " (the run is forgotten, and every file stays as it is)";
+        return ": the run is forgotten, and every file stays as it is";
     }
     let is = |file| *first == RootPath::fixed(file);
     if is(paths::TRIAL) {
-        " (the change stays, and does not go back by itself)"
+        ": the change stays, and does not go back by itself"
     } else if is(paths::AWAITED) {
-        " (nothing then proves at the next boot that what was staged runs)"
+        ": nothing then proves at the next boot that what was staged runs"
     } else if is(paths::OS_RUNS) {
-        " (the operating system of those runs is not taken back then)"
+        ": the operating system of those runs is not taken back then"
     } else {
         ""
     }

@@ -27,8 +27,11 @@ use crate::plan::fit::Accepted;
 use crate::plan::{self, Allowed, Plan, PlanRequest, PlanScope, Task};
 use crate::report;
 use crate::report::plan::{machine as of_machine, notices, operating_system};
+use crate::report::status::awaited_words;
+use crate::report::wrap;
 use crate::root::Root;
-use crate::staging::awaited::PIVOT;
+use crate::staging::awaited::{PIVOT, Verdict};
+use crate::staging::next_boot::{Author, find_next_boot};
 use crate::staging::target::find_target;
 use crate::transaction::journal::ConfigRef;
 
@@ -69,7 +72,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     match run.judge_staged(&change.root) {
         Ok(is_inhibited) => {
             if tried.is_none() && !is_inhibited {
-                say_end(ui, &change.root, &run.plan, run.reboots())?;
+                say_end(ui, &change.root, &run)?;
             }
             change.finish(Ending {
                 tried,
@@ -280,7 +283,8 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     Ok(report::print(text.as_bytes())?)
 }
 
-fn say_end(ui: &Ui<'_>, root: &Root, plan: &Plan, reboots: bool) -> Result<()> {
+fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
+    let (plan, reboots) = (&run.plan, run.reboots());
     if ui.output == Output::Json {
         let text = report::plan::os_json(&plan.os)?;
         report::print_result(text.as_bytes());
@@ -289,9 +293,34 @@ fn say_end(ui: &Ui<'_>, root: &Root, plan: &Plan, reboots: bool) -> Result<()> {
     // Staging undoes a prepared soft reboot.
     remember_soft_reboot(is_soft_prepared(root));
     if plan.os.needs_reboot() && !reboots {
-        report::print_result(format!("Staged.\nNext: {}\n", reboot()).as_bytes());
+        let what = match plan.os.steps.is_empty() {
+            true => describe_waiting(root, facts_of(&run.node)?)?,
+            false => "Staged.\n".to_owned(),
+        };
+        report::print_result(format!("{what}Next: {}\n", reboot()).as_bytes());
     } else if !plan.os.is_empty() && !reboots {
         report::print_result(b"The next boot enters what runs.\n");
     }
     Ok(())
+}
+
+/// Returns what the next boot enters already, and what else comes with it.
+fn describe_waiting(root: &Root, facts: &Facts) -> Result<String> {
+    let awaited = state::read_awaited(root)?;
+    let next = find_next_boot(facts, awaited.as_ref(), String::new);
+    let comes = match (&awaited, &next) {
+        (Some(awaited), Some(next)) if next.by == Some(Author::Ours) => {
+            format!(", by {}", awaited_words(awaited, &Verdict::Waits))
+        }
+        _ => String::new(),
+    };
+    let arguments = next.map_or_else(String::new, |next| next.arguments_words());
+    let arguments = match arguments.is_empty() {
+        true => arguments,
+        false => format!(", {arguments}"),
+    };
+    Ok(wrap(
+        &format!("Nothing more to stage: the next boot enters this image{comes}{arguments}."),
+        0,
+    ))
 }

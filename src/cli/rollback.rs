@@ -232,13 +232,23 @@ impl GoingBack {
     }
 
     fn carry_out(self, change: NodeChange<'_>, args: &RollbackArgs) -> Result<ExitCode> {
-        let (root, runner, run) = (&change.root, change.runner(), &self.back.run);
-        if let Some(way) = &self.way
-            && let WayBack::NextBoot =
-                deployments::go_back(root, runner, &way.leaving, &run.config)?
-        {
-            return next_boot(change, &way.run, args);
+        let Some(way) = &self.way else {
+            return self.take_files_back(change, args);
+        };
+        let (root, config) = (&change.root, self.back.run.config.clone());
+        match deployments::go_back(root, change.runner(), &way.leaving, &config)? {
+            WayBack::NextBoot => next_boot(change, &way.run, args),
+            WayBack::StillHere => {
+                error::note_changed(Changed::Part);
+                let taken = self.take_files_back(change, args);
+                taken.map_err(|error| without_staged(error, &config))
+            }
         }
+    }
+
+    /// Takes the files back while the node runs.
+    fn take_files_back(self, change: NodeChange<'_>, args: &RollbackArgs) -> Result<ExitCode> {
+        let (root, runner, run) = (&change.root, change.runner(), &self.back.run);
         let request = TrialRequest {
             forgets: vec![run.id.clone()],
             jobs: self.jobs.clone(),
@@ -286,6 +296,15 @@ impl GoingBack {
             config: run.config.clone(),
         }));
         Ok(all)
+    }
+}
+
+/// The error of files that did not go back, after what was staged with them is gone.
+fn without_staged(error: anyhow::Error, config: &str) -> anyhow::Error {
+    let gone = format!("what was staged for {config} is dropped, but its files are still in place");
+    match format!("{error:#}") {
+        said if said.contains("Next: ") => error.context(gone),
+        said => anyhow!("{gone}: {said}. Next: {}", mco_rescue("rollback")),
     }
 }
 

@@ -75,7 +75,7 @@ fn refusals_text(refusals: &[Refusal]) -> String {
     let line = |refusal: &Refusal| {
         let advice = match refusal.advice.as_str() {
             "" => String::new(),
-            advice => format!("\n  Next: {advice}"),
+            advice => format!("\n  To fix it: {advice}"),
         };
         format!(
             "{}: {}: {}{advice}",

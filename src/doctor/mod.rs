@@ -311,8 +311,7 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
 fn mark_commands(commands: &mut [String], evidence: &DoctorEvidence) {
     for command in commands {
         let line = Command::new(&*command);
-        let is_bound =
-            line.is_of_the_machine() || line.is_of_the_cluster() || line.is_instruction();
+        let is_bound = line.is_of_the_machine() || line.is_elsewhere() || line.is_instruction();
         *command = line.spelled(evidence.live);
         if !evidence.live && !is_bound {
             *command = at_root(evidence, command);

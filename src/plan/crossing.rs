@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::{Builder, OsPlan, OsStep, Payload, Plan, Section};
 use crate::crossing::checks::{self, ARCHITECTURE};
 use crate::crossing::{CrossingFinding, CrossingSeverity, Cure};
+use crate::invocation::{Command, on_node};
 use crate::kargs::{Kargs, KargsChange};
 use crate::notice::Notice;
 use crate::object::{Kind, Object};
@@ -140,8 +141,14 @@ fn describe(finding: &CrossingFinding, blocks: bool) -> String {
         text += &format!(". Otherwise: {words}");
     }
     if blocks || finding.severity != CrossingSeverity::Cured {
-        for next in &finding.next {
-            text += &format!(". Next: {}", next.trim_end_matches('.'));
+        let next = finding.next.iter().map(|next| on_node(next.as_str()));
+        let (words, commands): (Vec<_>, Vec<_>) =
+            next.partition(|next| Command::new(next.as_str()).is_instruction());
+        for words in words {
+            text += &format!(". {}", words.trim_end_matches('.'));
+        }
+        if !commands.is_empty() {
+            text += &format!(". Next: {}", commands.join(", then "));
         }
     }
     text

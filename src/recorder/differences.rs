@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::bounds::aligned;
 use super::harm::harm;
 use super::{Area, Facts, Snapshot};
+use crate::text::count;
 
 /// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -39,6 +40,9 @@ pub struct Difference {
     pub text: Option<String>,
 }
 
+/// Ends the fact about an object of which something could not be read.
+pub const UNREADABLE: &str = ", unreadable";
+
 /// The differences between two snapshots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
@@ -55,8 +59,12 @@ pub fn compare(before: &Snapshot, after: &Snapshot, same_key: bool) -> Compariso
     for area in Area::ALL {
         match (before.facts.get(&area), after.facts.get(&area)) {
             (Some(before), Some(after)) => {
+                let unread = Unread::find(before, after);
+                let found = compare_area(area, before, after, same_key).into_iter();
                 all.differences
-                    .extend(compare_area(area, before, after, same_key));
+                    .extend(found.filter(|one| !unread.hides(one)));
+                all.not_compared
+                    .extend(unread.words().map(|words| (area, words)));
             }
             (None, None) if !before.unseen.contains_key(&area) => {}
             (seen, _) => {
@@ -75,6 +83,61 @@ pub fn compare(before: &Snapshot, after: &Snapshot, same_key: bool) -> Compariso
     all.differences
         .sort_by(|a, b| (a.harm, a.area, &a.subject).cmp(&(b.harm, b.area, &b.subject)));
     all
+}
+
+/// The objects that were read on one side alone.
+struct Unread<'a> {
+    now: Vec<&'a str>,
+    before: Vec<&'a str>,
+}
+
+impl<'a> Unread<'a> {
+    fn find(before: &'a Facts, after: &'a Facts) -> Self {
+        let of = |facts: &'a Facts| {
+            let unread = facts
+                .iter()
+                .filter(|(_, value)| value.ends_with(UNREADABLE));
+            unread.map(|(subject, _)| subject.as_str()).collect()
+        };
+        Self {
+            now: of(after),
+            before: of(before),
+        }
+    }
+
+    /// Returns true for a difference that may be none: it is in what was not read.
+    fn hides(&self, one: &Difference) -> bool {
+        let is_in = |unread: &&&str| {
+            let below = one.subject.strip_prefix(**unread);
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        let Some(unread) = self.now.iter().chain(&self.before).find(is_in) else {
+            return false;
+        };
+        let known = |value: &Option<String>| {
+            let value = value.as_deref().unwrap_or_default();
+            let value = value.strip_suffix(UNREADABLE).unwrap_or(value);
+            let known = value.rsplit_once(" #").map_or(value, |(known, _)| known);
+            known.to_owned()
+        };
+        let (before, after) = (known(&one.before), known(&one.after));
+        let is_alike = before.starts_with(&after) || after.starts_with(&before);
+        one.subject != **unread || is_alike || [before, after].contains(&"object".to_owned())
+    }
+
+    fn words(&self) -> Option<String> {
+        let side = |when: &str, unread: &[&str]| match unread {
+            [] => None,
+            [one] => Some(format!("{when}: {one} could not be read")),
+            [one, rest @ ..] => Some(format!(
+                "{when}: {one} and {} could not be read",
+                count(rest.len(), "other")
+            )),
+        };
+        let sides = [side("now", &self.now), side("before", &self.before)];
+        let sides: Vec<String> = sides.into_iter().flatten().collect();
+        (!sides.is_empty()).then(|| sides.join("; "))
+    }
 }
 
 fn compare_area(area: Area, before: &Facts, after: &Facts, same_key: bool) -> Vec<Difference> {
@@ -181,6 +244,32 @@ mod tests {
         let all = compare(&before, &after, false).differences;
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].after.as_deref(), Some("0600 5 bytes"));
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_no_difference() {
+        let before = snapshot(&[
+            (Area::Etc, "/etc/a", "0644 5 bytes #a"),
+            (Area::Etc, "/etc/b", "0644 5 bytes #a"),
+            (Area::Etc, "/etc/d", "directory 0755"),
+            (Area::Etc, "/etc/d/x", "0644 5 bytes #a"),
+        ]);
+        let after = snapshot(&[
+            (Area::Etc, "/etc/a", "0644 5 bytes, unreadable"),
+            (Area::Etc, "/etc/b", "0600 5 bytes, unreadable"),
+            (Area::Etc, "/etc/d", "directory, unreadable"),
+        ]);
+        let all = compare(&before, &after, true);
+        let subjects: Vec<_> = all
+            .differences
+            .iter()
+            .map(|one| one.subject.as_str())
+            .collect();
+        assert_eq!(subjects, ["/etc/b"], "its mode is another one");
+        assert_eq!(
+            all.not_compared[&Area::Etc],
+            "now: /etc/a and 2 others could not be read"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use super::wrap;
 use crate::daemon::forecast::{ANOTHER, Branch, Forecast};
 use crate::daemon::start::{Prediction, StartUpdate, State};
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, on_node};
 use crate::text::inline;
 
 #[derive(Serialize)]
@@ -153,7 +153,7 @@ impl Forecast {
             }
             State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
                 Some(format!(
-                    "{}, which stages the missing parts of the operating system",
+                    "{} # stages the missing parts of the operating system",
                     mco_rescue("apply")
                 ))
             }
@@ -173,30 +173,35 @@ impl Forecast {
                 mco_rescue("doctor")
             )),
             State::Degraded if said.starts_with("error running podman") => {
-                Some("podman images, on the node: until it answers, no image is staged".to_owned())
+                let asks = on_node("podman images");
+                Some(format!(
+                    "{asks} # until it answers, the daemon stages no image"
+                ))
             }
             State::Degraded if seen.update.is_some() => Some(format!(
-                "see the obstacle: {}, with that config",
+                "{} # CONFIG: that one; it names the obstacle",
                 mco_rescue("plan CONFIG")
             )),
             State::Degraded if said.starts_with("extension package") => {
-                Some("rpm-ostree status: the packages must be layered".to_owned())
+                let asks = on_node("rpm-ostree status");
+                Some(format!("{asks} # the packages must be layered"))
             }
             State::Degraded
                 if said.contains("annotation not found") || said.contains("generated MC") =>
             {
                 Some(format!(
-                    "{}, for when the API is back",
+                    "{} # objects for when the API is back",
                     mco_rescue("status --for-cluster")
                 ))
             }
             State::Degraded if self.planned => Some(mco_rescue("doctor")),
             State::Degraded => Some(format!(
-                "{}, then apply: it rewrites the record",
-                mco_rescue("plan CONFIG")
+                "{}, then {} # rewrites the record",
+                mco_rescue("plan CONFIG"),
+                mco_rescue("apply CONFIG")
             )),
             State::Unreconcilable => Some(format!(
-                "see why: {}, with that config; the cluster must desire another one",
+                "{} # CONFIG: that one; it says why. The cluster must desire another one",
                 mco_rescue("plan CONFIG")
             )),
             State::Unknown => Some(format!(
@@ -205,7 +210,7 @@ impl Forecast {
                 mco_rescue("fetch")
             )),
             State::Working if !seen.force_file_after && seen.update.is_some() => Some(format!(
-                "{}, if the cluster should keep this node as it is",
+                "{} # objects that make the cluster keep this node as it is",
                 mco_rescue("status --for-cluster")
             )),
             State::Working | State::Done => None,

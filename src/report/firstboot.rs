@@ -5,24 +5,25 @@ use super::{WIDTH, wrap};
 /// Lines of an error that fit among the ten; the journal has all of it.
 const CAUSE_LINES: usize = 4;
 
-/// Returns the message about a failure: phase, cause, state of the node, and next step. At most ten lines.
-pub fn failure(phase: &str, cause: &str, unfinished: bool) -> String {
-    let node = if unfinished {
-        "a run is half-way; the next boot finishes or undoes it"
-    } else {
-        "nothing was changed; the boot continues without mco-rescue"
+/// Returns the message about a failure: phase, cause, state of the node, and next step. At most ten lines. `unfinished`: a
+/// run is half-way; `None` if that is not known.
+pub fn failure(phase: &str, cause: &str, unfinished: Option<bool>) -> String {
+    let node = match unfinished {
+        Some(true) => "a run is half-way; the next boot finishes or undoes it",
+        Some(false) => "nothing was changed; the boot continues without mco-rescue",
+        None => "it is not known if a run is half-way; the boot continues",
     };
-    let next = if unfinished {
-        "boot again, or with mco_rescue=shell: mco-rescue recover --root /sysroot"
-    } else {
+    let next = if unfinished == Some(false) {
         "boot with mco_rescue=shell for a shell, or name a config:"
+    } else {
+        "boot again, or with mco_rescue=shell: mco-rescue recover --root /sysroot"
     };
     let mut text = format!("{}\n", title("the config of this node was NOT applied"));
     text += &field("Phase", phase, 1);
     text += &field("Cause", cause, CAUSE_LINES);
     text += &field("Node", node, 1);
     text += &field("Next", next, 1);
-    if !unfinished {
+    if unfinished == Some(false) {
         text += "        mco_rescue=apply mco_rescue.config=PATH\n";
     }
     text + &field("More", "journalctl -b -u mco-rescue-firstboot", 1)
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn a_failure_takes_at_most_ten_lines_of_eighty_columns() {
         let cause = "https://api-int.cluster.example:22623/config/worker: the certificate is not valid yet ".repeat(9);
-        for unfinished in [false, true] {
+        for unfinished in [Some(false), Some(true), None] {
             let text = failure("fetching the config", &cause, unfinished);
             assert!(text.lines().count() <= 10, "{text}");
             assert!(
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_cause_cannot_forge_lines() {
-        let text = failure("applying", "a\nNext    rm -rf /\u{1b}[2J", false);
+        let text = failure("applying", "a\nNext    rm -rf /\u{1b}[2J", Some(false));
         assert_eq!(
             text.lines().filter(|line| line.starts_with("Next")).count(),
             1,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::wrap;
 use crate::drift::Drift;
 use crate::go_yaml::{YamlNode, write_shown_yaml};
-use crate::invocation::{mco_rescue, shell_word};
+use crate::invocation::{advise, mco_rescue, shell_word};
 use crate::keep::{Keeping, Kept, Unkept};
 use crate::text::{count, inline};
 
@@ -108,10 +108,10 @@ pub fn to_text(report: &KeepReport<'_>) -> String {
     }
     for one in &kept.unkept {
         let text = format!(
-            "{}: {}. Next: {}",
+            "{}: {}. {}",
             inline(&one.subject),
             inline(&one.reason),
-            one.next
+            advise(&one.next)
         );
         out.push_str(&wrap(&text, 2));
     }

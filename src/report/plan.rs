@@ -340,7 +340,7 @@ pub fn operating_system(os: &OsPlan) -> String {
         out.push_str(wrap(&text, 4).trim_start());
     }
     if os.waits_for_reboot {
-        out.push_str("  - staged already; only the reboot is left\n");
+        out.push_str("  - nothing more to stage; only the reboot is left\n");
     }
     out.push('\n');
     out

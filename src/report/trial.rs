@@ -182,8 +182,8 @@ impl TrialResult {
                 )
             }
             TrialOutcome::NotReverted => format!(
-                "The trial of {what} could NOT be taken back ({when}), and has ended: {why}. The change stays. Next: {}, if it is \
-                 good; or take only its files back: {}",
+                "The trial of {what} could NOT be taken back ({when}), and has ended: {why}. The change stays. Next: {} # if it \
+                 is good, or {} # takes only its files back",
                 mco_rescue("confirm"),
                 mco_rescue("rollback --files-only")
             ),

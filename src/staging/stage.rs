@@ -19,7 +19,7 @@ use crate::command::rpm_ostree::status::Deployment;
 use crate::command::{CommandLine, CommandRunner, bootc};
 use crate::error::RunError;
 use crate::images::storage;
-use crate::invocation::{again, mco_rescue, shell_words};
+use crate::invocation::{advise, again, mco_rescue, shell_words};
 use crate::kargs::{Kargs, KargsChange};
 use crate::node::boot::BootIdentity;
 use crate::node::requests::AskedFor;
@@ -311,7 +311,7 @@ impl Staging<'_> {
             "{}: {} {}\n",
             step_gerund(step),
             line.program,
-            line.args.join(" ")
+            shell_words(&line.args)
         ));
         let run = || {
             let is_ended = || signals.waiting().is_some();
@@ -516,7 +516,7 @@ impl Staging<'_> {
             (words, cause.next_step())
         };
         let all = read_deployments(self.root, self.runner).map_err(said)?;
-        let look = || format!("look at it: {} status", engine.name());
+        let look = || format!("{} status # shows it", engine.name());
         if !self.plan.needs_reboot() {
             let stays = all.next_boot().is_some_and(|next| next.booted);
             let words = "the next boot would still not enter what runs".to_owned();
@@ -561,10 +561,12 @@ impl Staging<'_> {
                     name = before.config.name
                 ),
                 _ if self.plan.stays() => anyhow::anyhow!(
-                    "{words}; nothing is staged, what was queued is queued again, and no file was changed. Next: {next}"
+                    "{words}; nothing is staged, what was queued is queued again, and no file was changed. {}",
+                    advise(next)
                 ),
                 _ => anyhow::anyhow!(
-                    "{words}; nothing is staged, and no file was changed. Next: {next}"
+                    "{words}; nothing is staged, and no file was changed. {}",
+                    advise(next)
                 ),
             },
             (Err(cause), _) => RunError::Incomplete(format!(

@@ -7,21 +7,12 @@
 
 use serde_json::{Value, json};
 
-use crate::support::faults::{Call, Traced, demand, differences, duplicate, on_threads, traced};
+use crate::support::faults::{
+    Call, READING, Traced, demand, differences, duplicate, on_threads, traced,
+};
+use crate::support::mounts::{mount, with_mounts};
 use crate::support::scenes::{can_disturb, everything_is_asked_for};
 use crate::support::{Snapshot, TestRoot, file, machine_config, say};
-
-/// Calls that only look at something.
-const READING: [&str; 8] = [
-    "openat",
-    "openat2",
-    "read",
-    "newfstatat",
-    "statx",
-    "readlinkat",
-    "getdents64",
-    "lgetxattr",
-];
 
 fn config(letter: char) -> Value {
     let mut files = vec![file("/etc/app.conf", 0o644, &format!("{letter}\n"))];
@@ -104,14 +95,14 @@ impl Command {
         problems.extend(demand(&root, &["recover"], 0));
         let after = differences(&self.after, &root);
         // They may end after a part, as they say; the same command does the rest.
-        let is_whole = !["install", "rollback --to"].contains(&self.name);
+        let is_whole = !["install", "rollback --to", "doctor --fix"].contains(&self.name);
         if is_whole && !after.is_empty() && !differences(&before, &root).is_empty() {
             problems.extend(after);
         }
         // Once everything can be read, it does its work.
         let again = traced(&root, call, &[], &self.words());
         if !is_whole {
-            problems.extend(differences(&self.after, &root));
+            problems.extend(self.differs(&root));
         }
         let is_done = run.code == Some(0) && again.code == Some(1);
         if again.code != Some(0) && !is_done {
@@ -131,11 +122,18 @@ impl Command {
             .collect()
     }
 
+    /// What `doctor --fix` moved aside has the time in its name.
+    fn differs(&self, root: &TestRoot) -> Vec<String> {
+        let mut all = differences(&self.after, root);
+        all.retain(|one| !one.contains(".json.mco-rescue-"));
+        all
+    }
+
     fn judge(&self, root: &TestRoot, before: &Snapshot, run: &Traced) -> Vec<String> {
         let out = run.out.replace(root.dir().to_str().unwrap(), "ROOT");
         match run.code {
             Some(0) => {
-                let mut problems = differences(&self.after, root);
+                let mut problems = self.differs(root);
                 let is_said = run.err.lines().any(|line| line.starts_with("warn: "));
                 if self.after == *before && !is_said && shown(&out) != shown(&self.out) {
                     problems.push(format!("shows without a warning: {out}"));
@@ -159,6 +157,15 @@ fn shown(out: &str) -> Value {
     document
 }
 
+/// With a file of the daemon that `doctor --fix` removes.
+fn damaged(root: &TestRoot) -> TestRoot {
+    let root = duplicate(root.dir());
+    let directory = "etc/machine-config-daemon";
+    root.write(&format!("{directory}/node-annotation.json.bak"), "{}");
+    root.write(&format!("{directory}/node-annotations.json"), "{\"");
+    root
+}
+
 fn commands(root: &TestRoot) -> Vec<Command> {
     let status = root.run(&["status", "--output", "json"]).ok().json();
     let second = status["history"][1]["id"].as_str().unwrap().to_owned();
@@ -176,6 +183,11 @@ fn commands(root: &TestRoot) -> Vec<Command> {
             &["rollback", "--yes", "--to", &second],
         ),
         Command::on("install", fresh(), &["install"]),
+        Command::on(
+            "doctor --fix",
+            damaged(root),
+            &["doctor", "--fix", "FP-22", "--yes"],
+        ),
         Command::on("status", fresh(), &["status", "--output", "json"]),
         Command::on(
             "--list",
@@ -191,14 +203,72 @@ fn what_cannot_be_read_is_neither_missing_nor_as_wanted() {
     if !can_disturb() {
         return;
     }
-    let root = node();
-    let commands = commands(&root);
-    let mut points = Vec::new();
-    for command in &commands {
-        points.extend(command.points().into_iter().map(|point| (command, point)));
-    }
+    try_all(&commands(&node()));
+}
+
+/// Tries a sample of the calls of each command, or all of them.
+fn try_all(commands: &[Command]) {
+    let points = commands.iter().flat_map(|command| {
+        let points = command.points().into_iter();
+        points.map(move |point| (command, point))
+    });
+    let points: Vec<_> = points.collect();
     let problems = on_threads(&points, |(command, point)| command.try_point(*point));
     say(&format!("{} calls could not be read", points.len()));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// In the initramfs, whose `/run` and command line are those of a mount namespace.
+#[test]
+fn a_first_boot_that_cannot_read_something_says_so() {
+    if !can_disturb() {
+        return;
+    }
+    with_mounts(|| {
+        mount(&["-t", "tmpfs", "run", "/run"]);
+        let root = TestRoot::new();
+        root.write("etc/machine-id", "");
+        let own = config('a').to_string();
+        root.write("usr/lib/mco-rescue/configs/a.json", &own);
+        let args = ["firstboot", "--kernel-arguments", "mco_rescue=auto"];
+        try_all(&[Command::on("firstboot", root, &args)]);
+    });
+}
+
+/// A snapshot of a node that did not change shows no difference from the one before: what could not be read is named.
+#[test]
+fn what_a_snapshot_could_not_read_is_no_change() {
+    if !can_disturb() {
+        return;
+    }
+    let root = node();
+    root.write(
+        "boot/loader/entries/ostree-1.conf",
+        "title one\noptions rw\n",
+    );
+    root.write("boot/vmlinuz-6.1", "kernel");
+    root.run(&["record"]).ok();
+    let record = Command::on("record", root, &["record"]);
+    let problems = on_threads(&record.points(), |(call, nth)| {
+        let root = duplicate(record.node.dir());
+        let fault = format!("{call}:error=EIO:when={nth}");
+        let run = traced(&root, call, &[fault], &record.words());
+        let injected = run.calls.iter().find(|one| one.line.contains("(INJECTED)"));
+        let line = injected.map_or("", |one| one.line.as_str()).to_owned();
+        if run.code != Some(0) {
+            let is_said = run.err.lines().any(|line| line.starts_with("error: "));
+            let silent = (!is_said).then(|| format!("{line}: ended with {:?}", run.code));
+            return silent.into_iter().collect();
+        }
+        let history = root.run(&["history", "--output", "json"]).ok().json();
+        if history["entries"][0]["snapshot"] == 1 {
+            return Vec::new();
+        }
+        let found = root.run(&["diff", "1", "2", "--output", "json"]).json();
+        let all = found["differences"].as_array().unwrap().iter();
+        let words = all.map(|one| format!("{line}: {one}; said {}", run.err));
+        words.collect()
+    });
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 

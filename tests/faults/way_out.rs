@@ -560,22 +560,23 @@ fn put_right(node: &Node, said: &str) -> bool {
 
 /// The commands behind the last `Next:`.
 fn next_commands(said: &str) -> Vec<Vec<String>> {
-    let flat = flat(said);
-    // The other version of which a damaged file speaks does not exist.
-    let without = flat.rsplit_once("Without it: ");
-    let without = without.and_then(|(_, way)| way.split(" (").next());
     // Each command is whole on its line; the next line has the one after it.
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    // The other version of which a damaged file speaks does not exist.
+    let label = match said.contains("# with that version") {
+        true => "or: ",
+        false => "Next: ",
+    };
     let next = || {
-        let at = lines.iter().rposition(|line| line.contains("Next: "))?;
-        let first = lines[at].rsplit_once("Next: ")?.1;
+        let at = lines.iter().rposition(|line| line.contains(label))?;
+        let first = lines[at].rsplit_once(label)?.1;
         let then = lines[at + 1..]
             .iter()
             .map_while(|line| line.strip_prefix("then: "));
         let all: Vec<&str> = std::iter::once(first).chain(then).collect();
         Some(all.join(", then "))
     };
-    let Some(next) = without.map(str::to_owned).or_else(next) else {
+    let Some(next) = next() else {
         return Vec::new();
     };
     let next = next.split("; ").next().unwrap();
@@ -828,7 +829,7 @@ fn flipped(update: &Update, tree: &Node, file: &str, bit: usize, on: bool) -> Ve
         let name = file.strip_prefix(STATE).unwrap();
         // A bit of the version makes it the file of another version, which could read it.
         let way = if run.err().contains(" is of version ") {
-            "Without it: mco-rescue recover --give-up"
+            "or: mco-rescue recover --give-up"
         } else {
             "Next: mco-rescue recover --give-up"
         };

@@ -173,7 +173,7 @@ fn a_damaged_config_and_a_missing_one_stop_nothing_but_us() {
     );
     let before = root.everything();
     for (arguments, code, outcome) in [
-        ("", 0, "nothing"),
+        ("", 1, "failed"),
         (
             "mco_rescue=apply mco_rescue.config=/no/such.json",
             1,

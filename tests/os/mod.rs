@@ -17,6 +17,7 @@ mod next_boot;
 mod packages;
 mod pins;
 mod quorum;
+mod reading;
 mod reboots;
 mod sequences;
 mod silent;

@@ -115,6 +115,8 @@ pub(super) enum Act {
     /// Of C; killed when the image is staged: rpm-ostreed goes on without it.
     Killed,
     Pivot,
+    /// To the image of A.
+    PivotBack,
     Rollback,
     Drop,
     RebootOld,
@@ -207,7 +209,7 @@ impl Line {
 }
 
 /// The files of a state, its boot, and its command line.
-struct Kept {
+pub(super) struct Kept {
     files: tempfile::NamedTempFile,
     boot: String,
     line: String,
@@ -315,14 +317,27 @@ impl Node {
 
     /// Boots the deployment of this name, and what runs first at a boot.
     fn boots_into(&mut self, name: &str) -> Option<Run> {
+        self.enters(name);
+        let awaited = self.node.root.exists(&format!("{STATE}/awaited.json"));
+        awaited.then(|| self.run(&["complete"]))
+    }
+
+    fn enters(&mut self, name: &str) {
         let mut lines = self.lines();
         for line in &mut lines {
             line.booted = line.name == name;
         }
         self.set_lines(&lines);
         self.boot();
-        let awaited = self.node.root.exists(&format!("{STATE}/awaited.json"));
-        awaited.then(|| self.run(&["complete"]))
+    }
+
+    /// Reboots into what is the default then, or into what ran, without what runs first at a boot.
+    pub(super) fn boots_without_completing(&mut self, is_new: bool) {
+        self.finalize();
+        let lines = self.lines();
+        let ran = lines.iter().find(|line| line.booted).unwrap();
+        let name = if is_new { &lines[0].name } else { &ran.name };
+        self.enters(&name.clone());
     }
 
     /// An orderly shutdown writes the staged deployment; it, the one that ran, and pinned ones stay.
@@ -422,6 +437,7 @@ impl Node {
                 Some(run)
             }
             Act::Pivot => Some(self.run(&["pivot", "--yes", "--takeover", &image('c')])),
+            Act::PivotBack => Some(self.run(&["pivot", "--yes", "--takeover", &image('a')])),
             Act::Rollback => Some(self.run(&["rollback", "--yes", "--takeover"])),
             Act::Drop => {
                 let dropped: Vec<Line> = lines.into_iter().filter(|line| !line.staged).collect();
@@ -480,7 +496,7 @@ impl Node {
     }
 
     /// Two nodes of one key behave alike: without times, and with runs by their place.
-    fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         let read = |name: &str| {
             let path = self.node.root.path(&format!("{STATE}/{name}"));
             fs::read_to_string(path).unwrap_or_default()
@@ -495,7 +511,12 @@ impl Node {
             text += &format!("{}\n", journal["config"]["name"]);
         }
         let boot = self.node.root.read("boot_id");
-        let kept = text.lines().filter(|line| !line.contains("\"since\""));
+        let of_time = |line: &&str| {
+            ["\"since\"", "\"checksum\""]
+                .iter()
+                .any(|key| line.contains(key))
+        };
+        let kept = text.lines().filter(|line| !of_time(line));
         let text: Vec<&str> = kept.collect();
         let text = text
             .join("\n")
@@ -509,6 +530,23 @@ impl Node {
             "{}{}{}{}{text}",
             self.node.root.read("stub/d"),
             self.node.root.read("stub/by"),
+            self.node.root.read("etc/service.conf"),
+            self.recorded()
+        )
+    }
+
+    /// What a person sees of it: without the memory of what each deployment was asked for, and without the runs.
+    pub(super) fn visible(&self) -> String {
+        let path = self.node.root.path(&format!("{STATE}/awaited.json"));
+        let awaited: Value = match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap(),
+            Err(_) => Value::Null,
+        };
+        let keys = ["way", "config", "staged", "image", "failed", "half"];
+        let awaited = keys.map(|key| awaited[key].to_string());
+        format!(
+            "{}{}{}{awaited:?}",
+            self.node.root.read("stub/d"),
             self.node.root.read("etc/service.conf"),
             self.recorded()
         )
@@ -543,7 +581,7 @@ impl Node {
         is.then_some(letter)
     }
 
-    fn keep(&self) -> Kept {
+    pub(super) fn keep(&self) -> Kept {
         let files = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         let mut command = Command::new("tar");
         command
@@ -562,7 +600,7 @@ impl Node {
         Kept { files, boot, line }
     }
 
-    fn restore(&self, kept: &Kept) {
+    pub(super) fn restore(&self, kept: &Kept) {
         for dir in ["etc", "var", "stub", "sysroot"] {
             fs::remove_dir_all(self.node.root.path(dir)).unwrap();
         }
@@ -715,7 +753,8 @@ fn status_says_what_the_next_boot_enters_whoever_made_it_so() {
         node.takes(Act::Apply('b')).unwrap().ok();
         node.takes(Act::RebootNew).unwrap().ok();
         assert_eq!(node.whole(), Some('b'));
-        explores(&mut node, longest(3) - 1, &[&ACTS[..], &FOREIGN].concat());
+        let all = [&ACTS[..], &[Act::PivotBack], &FOREIGN].concat();
+        explores(&mut node, longest(3) - 1, &all);
     });
 }
 

@@ -21,55 +21,63 @@ const LABELS: [&str; 7] = [
 ];
 
 /// Programs that commands name, beside those that act on the machine.
-const PROGRAMS: [&str; 42] = [
+const PROGRAMS: [&str; 50] = [
     "base64",
     "cat",
     "chattr",
     "chmod",
     "chown",
     "chroot",
+    "clevis",
     "cp",
     "cryptsetup",
     "date",
     "df",
     "du",
+    "e2label",
+    "echo",
     "efibootmgr",
     "etcd-dump-db",
+    "fatlabel",
     "find",
+    "for",
     "getcap",
     "grep",
     "hwclock",
+    "install",
     "journalctl",
     "ln",
     "ls",
     "lsblk",
+    "lsinitrd",
     "mkdir",
+    "modinfo",
+    "modprobe",
     "mount",
     "mv",
     "oc",
     "openssl",
     "ostree",
     "ovsdb-tool",
+    "printf",
     "rm",
-    "sed",
-    "install",
-    "echo",
-    "umount",
-    "e2label",
-    "for",
     "rmdir",
     "scp",
+    "sed",
     "sha256sum",
     "ssh",
     "systemctl",
     "touch",
+    "umount",
     "vi",
+    "xfs_admin",
+    "xfs_info",
 ];
 
-/// The commands that were checked in this process.
-static CHECKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+/// The commands that work, with another root or on a node that runs.
+static CHECKED: Mutex<BTreeSet<(String, bool)>> = Mutex::new(BTreeSet::new());
 
-/// Returns the number of different commands that were checked in this process.
+/// Returns the number of different commands that were checked in this process and work.
 pub fn number_checked() -> usize {
     CHECKED.lock().unwrap().len()
 }
@@ -120,7 +128,16 @@ fn of_document(value: &Value, all: &mut Vec<String>) {
     }
 }
 
-/// Checks what a run with a root other than that of the running system printed.
+/// The root of a node that runs.
+pub const LIVE: &str = "/";
+
+/// The root of a run on a node that runs: [`LIVE`], or the one that is named.
+pub fn root_of<'a>(args: &[&'a str]) -> &'a str {
+    let at = args.iter().position(|word| *word == "--root");
+    at.map_or(LIVE, |at| args[at + 1])
+}
+
+/// Checks what a run printed, with this root or on a node that runs ([`LIVE`]).
 pub fn check(output: &Output, root: &str) {
     let problems = printed(output).into_iter().filter_map(|command| {
         let problem = problem_of(&command, root)?;
@@ -142,16 +159,32 @@ pub fn check(output: &Output, root: &str) {
         .unwrap();
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     for problem in problems {
-        writeln!(file, "{name}: {}", problem.replace(root, "ROOT")).unwrap();
+        writeln!(file, "{name}: {}", generalize(&problem, root)).unwrap();
+    }
+}
+
+/// A text without the name of a root that is one test's own.
+fn generalize(text: &str, root: &str) -> String {
+    match root {
+        LIVE => text.to_owned(),
+        _ => text.replace(root, "ROOT"),
     }
 }
 
 /// What is wrong with a command.
 fn problem_of(command: &str, root: &str) -> Option<String> {
-    CHECKED
-        .lock()
-        .unwrap()
-        .insert(command.replace(root, "ROOT"));
+    let key = (generalize(command, root), root == LIVE);
+    if CHECKED.lock().unwrap().contains(&key) {
+        return None;
+    }
+    let problem = find_problem(command, root);
+    if problem.is_none() {
+        CHECKED.lock().unwrap().insert(key);
+    }
+    problem
+}
+
+fn find_problem(command: &str, root: &str) -> Option<String> {
     if command.starts_with('#') || Command::new(command).is_instruction() {
         return None;
     }
@@ -164,7 +197,7 @@ fn problem_of(command: &str, root: &str) -> Option<String> {
     if command.starts_with("mco-rescue ") {
         return of_the_program(command, root);
     }
-    if Command::new(command).is_of_the_machine() {
+    if root != LIVE && Command::new(command).is_of_the_machine() {
         return Some("acts on the machine, and not on the root".to_owned());
     }
     if let Some(path) = path_of_the_machine(command, root) {
@@ -173,18 +206,16 @@ fn problem_of(command: &str, root: &str) -> Option<String> {
     let is_setting = |word: &&str| word.contains('=');
     let program = command.split_whitespace().find(|word| !is_setting(word));
     let program = program.unwrap_or_default();
-    (!PROGRAMS.contains(&program)).then(|| "is no command that is known".to_owned())
+    let is_known = PROGRAMS.contains(&program) || Command::new(command).is_of_the_machine();
+    (!is_known).then(|| "is no command that is known".to_owned())
 }
 
 /// A path outside the root that is none of a device. What runs elsewhere has its own paths.
 fn path_of_the_machine<'a>(command: &'a str, root: &str) -> Option<&'a str> {
-    let command = command.split(" # ").next().unwrap_or(command);
-    if ["oc ", "scp ", "ssh ", "KUBECONFIG="]
-        .iter()
-        .any(|one| command.starts_with(one))
-    {
+    if root == LIVE || Command::new(command).is_elsewhere() {
         return None;
     }
+    let command = command.split(" # ").next().unwrap_or(command);
     let mut words = command.split([' ', '=', '>']);
     words.find(|word| {
         let elsewhere = ["/dev/", "/PEER"].iter().any(|one| word.starts_with(one));
@@ -212,6 +243,8 @@ fn of_the_program(command: &str, root: &str) -> Option<String> {
     match Cli::try_parse_from(&words) {
         Ok(cli) if [Some(root), Some("DIR")].contains(&cli.root.to_str()) => None,
         // The explanation of a check is of no root.
+        // So is the store of another node.
+        Ok(_) if words.contains(&"--store") => None,
         Ok(_) if words.len() == 3 && words[1] == "doctor" && words[2].starts_with("FP-") => None,
         Ok(_) => Some("does not name the root".to_owned()),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => None,

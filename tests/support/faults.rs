@@ -1,6 +1,7 @@
 //! Runs of the program under strace: which calls they make, and what a fault at one of them leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -26,6 +27,17 @@ pub const CHANGING: [&str; 9] = [
     "fsync",
     "syncfs",
     "fchmod",
+];
+/// Calls that only look at something.
+pub const READING: [&str; 8] = [
+    "openat",
+    "openat2",
+    "read",
+    "newfstatat",
+    "statx",
+    "readlinkat",
+    "getdents64",
+    "lgetxattr",
 ];
 pub const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
 
@@ -325,22 +337,33 @@ pub fn count(calls: &[Call], name: &str) -> usize {
 
 /// Runs the program under strace, with these faults.
 pub fn traced(root: &TestRoot, trace: &str, inject: &[String], args: &[&str]) -> Traced {
+    // On a busy machine a run may last so long that its progress is shown.
+    let words = [PROGRAM, "--quiet", "--root"].map(OsString::from);
+    let mut words: Vec<OsString> = words.into();
+    words.push(root.dir().into());
+    words.extend(args.iter().map(OsString::from));
+    traced_by(&["-f"], &words, trace, inject)
+}
+
+/// The same of any command line, and of none of its other threads and programs.
+pub fn traced_on_first_thread(words: &[OsString], trace: &str, inject: &[String]) -> Traced {
+    traced_by(&[], words, trace, inject)
+}
+
+fn traced_by(options: &[&str], words: &[OsString], trace: &str, inject: &[String]) -> Traced {
     let log = tempfile::NamedTempFile::new().unwrap();
     // With one processor the program looks at one thing after the other, so that a call has the same number every time.
     let mut command = Command::new("taskset");
     command
         .args(["--cpu-list", &one_processor(), "strace"])
-        .args(["-f", "-qq", "-s", "256", "-o"])
+        .args(options)
+        .args(["-qq", "-s", "256", "-o"])
         .arg(log.path());
     command.args(["-e", &format!("trace={trace}")]);
     for fault in inject {
         command.args(["-e", &format!("inject={fault}")]);
     }
-    // On a busy machine a run may last so long that its progress is shown.
-    command
-        .args([PROGRAM, "--quiet", "--root"])
-        .arg(root.dir())
-        .args(args);
+    command.args(words);
     let output = command.stdin(Stdio::null()).output().unwrap();
     Traced {
         code: output.status.code(),

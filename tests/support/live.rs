@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::ostree_node::Turn;
-use super::{PROGRAM, Run, TestRoot, copy_program, install, null_device};
+use super::{PROGRAM, Run, TestRoot, commands, copy_program, install, null_device};
 
 /// A program of the node.
 pub fn answers(root: &TestRoot, program: &str, script: &str) {
@@ -76,5 +76,7 @@ pub fn run_live(root: &TestRoot, args: &[&str]) -> Run {
         .arg(root.dir())
         .args(args);
     let _turn = Turn::take();
-    Run::of(command.stdin(Stdio::null()).output().unwrap())
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    commands::check(&output, commands::root_of(args));
+    Run::of(output)
 }

@@ -189,13 +189,11 @@ impl TestRoot {
         Config(file)
     }
 
-    /// Runs `mco-rescue --root ROOT ARGS…` without standard input. A command that `doctor` prints and that does not work is an
-    /// error of every test; those of the others are collected on demand ([`commands`]).
+    /// Runs `mco-rescue --root ROOT ARGS…` without standard input. A command that it prints and that does not work is an
+    /// error of every test ([`commands`]).
     pub fn run(&self, args: &[&str]) -> Run {
         let output = self.command(args).stdin(Stdio::null()).output().unwrap();
-        if args.contains(&"doctor") || std::env::var_os("MCO_RESCUE_COMMANDS").is_some() {
-            commands::check(&output, self.dir.path().to_str().unwrap());
-        }
+        commands::check(&output, self.dir.path().to_str().unwrap());
         Run::of(output)
     }
 

@@ -12,6 +12,7 @@ use std::thread::{self, ThreadId};
 
 use serde_json::{Value, json};
 
+use super::commands;
 use super::mounts::mount;
 use crate::support::{
     POLICY, PROGRAM, Run, TestRoot, copy_program, file, install, machine_config, null_device,
@@ -530,7 +531,9 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
     /// Runs the program on it.
     pub fn run(&self, args: &[&str]) -> Run {
         let _turn = Turn::take();
-        Run::of(self.command(args).output().unwrap())
+        let output = self.command(args).output().unwrap();
+        commands::check(&output, commands::root_of(args));
+        Run::of(output)
     }
 
     /// Starts the program on it.

@@ -95,11 +95,10 @@ fn ended(output: &std::process::Output, log: &str) -> Traced {
     }
 }
 
-/// The calls of a log: lines like `1234 renameat(5, "new-3", 7, "x.conf") = 0`.
+/// The calls of a log: lines like `1234 renameat(5, "new-3", 7, "x.conf") = 0`, without the number where one process was traced.
 pub fn calls(log: &str) -> Vec<Call> {
     let call = |line: &str| {
-        let (_, rest) = line.split_once(char::is_whitespace)?;
-        let rest = rest.trim_start();
+        let rest = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
         let (name, _) = rest.split_once('(')?;
         let is_call = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         is_call.then(|| Call {

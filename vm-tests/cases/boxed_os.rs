@@ -43,7 +43,7 @@ use crate::lab::{Case, Shell};
 use crate::support::oci;
 
 /// Of a person who is far away.
-const KEY: &str =
+pub(super) const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA core@bastion";
 
 #[test]
@@ -358,7 +358,7 @@ fn a_box_names_what_an_admin_staged_and_leads_out_of_what_that_makes() {
     let status = unwrapped(&story.node.ask(&format!("{PROGRAM} status")));
     let words = format!("What runs is the image of {name}: the node was booted into it before");
     assert!(status.contains(&words), "{status}");
-    let next = format!("Next: {PROGRAM} apply cached:{name}, or {PROGRAM} pivot");
+    let next = format!("Next: {PROGRAM} apply cached:{name} or: {PROGRAM} pivot");
     let next = next.replace(PROGRAM, "mco-rescue");
     assert!(status.contains(&next), "{status}");
     story
@@ -509,16 +509,16 @@ fn knows_what_runs(node: &BoxNode) {
 }
 
 /// The node, and the two configs, which it has in `/root`.
-struct Story<'a> {
+pub(super) struct Story<'a> {
     case: &'a Case,
-    node: BoxNode<'a>,
-    a: Value,
-    b: Value,
+    pub(super) node: BoxNode<'a>,
+    pub(super) a: Value,
+    pub(super) b: Value,
 }
 
 impl<'a> Story<'a> {
     /// Runs 1.0 in config A.
-    fn in_a(case: &'a Case) -> Self {
+    pub(super) fn in_a(case: &'a Case) -> Self {
         let mut story = Self {
             case,
             node: BoxNode::new(case),
@@ -540,7 +540,7 @@ impl<'a> Story<'a> {
     }
 
     /// Has 2.0.
-    fn registry(&self) -> Registry {
+    pub(super) fn registry(&self) -> Registry {
         self.node.registry(registry_of(&golden().oci()))
     }
 
@@ -564,7 +564,7 @@ impl<'a> Story<'a> {
         let words =
             format!("{name}, but it is no longer staged, and its files are in place; begun ");
         assert!(said.contains(&words), "{status}");
-        let next = format!(". Next: mco-rescue apply cached:{name}, or mco-rescue rollback");
+        let next = format!(". Next: mco-rescue apply cached:{name} or: mco-rescue rollback");
         assert!(said.contains(&next), "{status}");
     }
 
@@ -576,7 +576,7 @@ impl<'a> Story<'a> {
         assert_eq!(self.node.ask(id), before);
     }
 
-    fn awaits_nothing(&self) {
+    pub(super) fn awaits_nothing(&self) {
         let run = self.node.run("ls /var/lib/mco-rescue/awaited.json");
         assert_ne!(run.code(), 0, "{}", run.out());
     }
@@ -596,7 +596,7 @@ impl<'a> Story<'a> {
     }
 
     /// Ends as the person expects: with what is to be done next.
-    fn applies_b(&self, options: &str) {
+    pub(super) fn applies_b(&self, options: &str) {
         let said = self
             .node
             .ask(&format!("{PROGRAM} apply --yes {options} b.json"));

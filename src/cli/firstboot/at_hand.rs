@@ -34,8 +34,9 @@ pub(super) fn choose(
     if parameters.mode == Mode::Apply && recorded {
         return Ok((None, None));
     }
-    let mut all = of_image(Some(root));
-    all.extend(of_cache(root)?);
+    let mut all = AtHand::default();
+    all.add_image(Some(root));
+    all.configs.extend(of_cache(root)?);
     let medium = match (all.is_empty(), parameters.mode) {
         (false, _) => None,
         // It was given on purpose: a stick may take its time, or be plugged in only now.
@@ -43,8 +44,9 @@ pub(super) fn choose(
         (true, _) => medium(runner),
     };
     if let Some(medium) = &medium {
-        all.extend(of_directory(&medium.path(), "on the medium MCO-RESCUE"));
+        all.add_directory(&medium.path(), "on the medium MCO-RESCUE");
     }
+    let mut all = all.read()?;
     if all.is_empty() && parameters.mode == Mode::Apply {
         bail!(
             "no config is at hand: none in the image or the cache, and no medium labelled MCO-RESCUE within {} s. \
@@ -119,18 +121,78 @@ fn fetched(
     fetch::into_cache(root, &args).context("fetching the config")
 }
 
-/// Of the initramfs, and of the image's own root where that is mounted.
-pub(super) fn of_image(root: Option<&Root>) -> Vec<AvailableConfig> {
-    let mut all = of_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
-    if let Some(root) = root {
-        let documents = documents_of(root).unwrap_or_default();
-        all.extend(
-            documents
-                .iter()
-                .flat_map(|path| of_file(path, "in the image")),
-        );
+/// The configs that were found, and what was passed over.
+#[derive(Default)]
+pub(super) struct AtHand {
+    configs: Vec<AvailableConfig>,
+    passed_over: Vec<String>,
+}
+
+impl AtHand {
+    /// Adds those of the initramfs, and of the image's own root where that is mounted.
+    pub(super) fn add_image(&mut self, root: Option<&Root>) {
+        self.add_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
+        if let Some(root) = root {
+            self.add_files(documents_of(root), "in the image");
+        }
     }
-    all
+
+    /// Adds every config in a directory.
+    pub(super) fn add_directory(&mut self, directory: &str, place: &'static str) {
+        if source::is_there(directory) {
+            let documents = source::documents_in(directory);
+            self.add_files(documents.map_err(Into::into), place);
+        }
+    }
+
+    fn add_files(&mut self, documents: Result<Vec<String>>, place: &'static str) {
+        match documents {
+            Ok(documents) => {
+                for path in documents {
+                    self.add_file(&path, place);
+                }
+            }
+            Err(error) => self.pass_over(format!("looking for configs: {error:#}")),
+        }
+    }
+
+    /// Adds the config in a file.
+    pub(super) fn add_file(&mut self, path: &str, place: &'static str) {
+        let config = source::read_named(path)
+            .map_err(anyhow::Error::from)
+            .and_then(|bytes| Ok(document::parse(bytes, path)?))
+            .and_then(rendered);
+        match config {
+            Ok(config) => self.configs.push(AvailableConfig {
+                pool: cache::pool_of(&config),
+                name_matches: render::name_matches(&config.record),
+                name: config.name,
+                argument: path.to_owned(),
+                place,
+            }),
+            Err(error) => self.pass_over(format!("{path} is passed over: {error:#}")),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.configs.is_empty()
+    }
+
+    fn pass_over(&mut self, why: String) {
+        log::warn!("{why}");
+        self.passed_over.push(why);
+    }
+
+    /// Returns the configs.
+    ///
+    /// # Errors
+    /// There is none, and something was passed over: it may have been the one.
+    pub(super) fn read(self) -> Result<Vec<AvailableConfig>> {
+        if self.is_empty() && !self.passed_over.is_empty() {
+            bail!("no config can be read: {}", self.passed_over.join("; "));
+        }
+        Ok(self.configs)
+    }
 }
 
 /// The files in the directory of the root, by the names under which the initramfs opens them: no link on the root
@@ -147,34 +209,6 @@ fn documents_of(root: &Root) -> Result<Vec<String>> {
         }
     }
     Ok(all)
-}
-
-/// Every config in a directory; what is none is said and passed over.
-pub(super) fn of_directory(directory: &str, place: &'static str) -> Vec<AvailableConfig> {
-    let documents = source::documents_in(directory).unwrap_or_default();
-    let read = |path: &String| of_file(path, place);
-    documents.iter().flat_map(read).collect()
-}
-
-/// The config in a file; one that cannot be read is said and passed over.
-pub(super) fn of_file(path: &str, place: &'static str) -> Vec<AvailableConfig> {
-    let config = source::read_named(path)
-        .map_err(anyhow::Error::from)
-        .and_then(|bytes| Ok(document::parse(bytes, path)?))
-        .and_then(rendered);
-    match config {
-        Ok(config) => vec![AvailableConfig {
-            pool: cache::pool_of(&config),
-            name_matches: render::name_matches(&config.record),
-            name: config.name,
-            argument: path.to_owned(),
-            place,
-        }],
-        Err(error) => {
-            log::warn!("{path} is passed over: {error:#}");
-            Vec::new()
-        }
-    }
 }
 
 /// Of a part of a rendered config the node would get nothing else.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::at_hand;
+use super::at_hand::{self, AtHand};
 use crate::command::{CommandRunner, ignition, systemctl};
 use crate::document::{self, pointer};
 use crate::error::ExitCode;
@@ -113,7 +113,7 @@ fn give(
 ) -> Result<Option<String>> {
     let pool = pointer.and_then(|text| pointer::server_addresses(text).into_iter().next());
     let pool = pool.as_deref().and_then(pointer::requested_pool);
-    let (all, _medium) = all_at_hand(parameters, runner);
+    let (all, _medium) = all_at_hand(parameters, runner)?;
     if all.is_empty() {
         return Ok(None);
     }
@@ -121,7 +121,9 @@ fn give(
     let served = served(chosen)?;
     let config = pointer::with_served(pointer, &served)
         .map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message))?;
-    let before = source::read_named(runtime::IGNITION_CONFIG).ok();
+    let before = source::is_there(runtime::IGNITION_CONFIG);
+    let before = before.then(|| source::read_named(runtime::IGNITION_CONFIG));
+    let before = before.transpose()?;
     runtime::write_ignition_config(Some(config.as_bytes()))
         .with_context(|| format!("writing {}", runtime::IGNITION_CONFIG))?;
     if let Err(error) = make_ignition_read(runner) {
@@ -139,25 +141,22 @@ fn give(
 fn all_at_hand(
     parameters: &Parameters,
     runner: &dyn CommandRunner,
-) -> (Vec<AvailableConfig>, Option<ConfigMedium>) {
-    if let Some(named) = parameters
-        .config
-        .as_deref()
-        .filter(|named| named.starts_with('/'))
-    {
-        return (
-            at_hand::of_file(named, "named on the kernel command line"),
-            None,
-        );
+) -> Result<(Vec<AvailableConfig>, Option<ConfigMedium>)> {
+    let named = parameters.config.as_deref();
+    let mut all = AtHand::default();
+    if let Some(named) = named.filter(|named| named.starts_with('/')) {
+        all.add_file(named, "named on the kernel command line");
+        return Ok((all.read()?, None));
     }
-    let all = at_hand::of_image(None);
-    if !all.is_empty() {
-        return (all, None);
+    all.add_image(None);
+    if all.is_empty() {
+        let medium = at_hand::medium(runner);
+        if let Some(medium) = &medium {
+            all.add_directory(&medium.path(), "on the medium MCO-RESCUE");
+        }
+        return Ok((all.read()?, medium));
     }
-    let medium = at_hand::medium(runner);
-    let directory = medium.as_ref().map(ConfigMedium::path);
-    let all = directory.map(|path| at_hand::of_directory(&path, "on the medium MCO-RESCUE"));
-    (all.unwrap_or_default(), medium)
+    Ok((all.read()?, None))
 }
 
 /// What a server would have served: a rendered config gets the files of a first boot.

@@ -117,10 +117,10 @@ fn tell(
     Ok(ExitCode::Done)
 }
 
-fn is_unfinished(path: &Path) -> bool {
-    let root = Root::open(path);
-    // What cannot be read may be half-way.
-    root.is_ok_and(|root| !matches!(transaction::find_pending(&root), Ok(Pending::Nothing)))
+/// Returns true if a run is half-way; `None` if that is not known.
+fn is_unfinished(path: &Path) -> Option<bool> {
+    let pending = transaction::find_pending(&Root::open(path).ok()?).ok()?;
+    Some(!matches!(pending, Pending::Nothing))
 }
 
 /// How far it has got.

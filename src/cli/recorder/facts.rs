@@ -61,7 +61,7 @@ impl Observer<'_> {
         all.put(Area::Deployment, self.deployments());
         all.put(Area::Origin, self.origin());
         all.put(Area::CommandLine, self.command_line());
-        all.put(Area::BootFiles, Ok(self.boot_files()));
+        all.put(Area::BootFiles, self.boot_files());
         if let Some(facts) = self.system_partition().transpose() {
             all.put(Area::Esp, facts);
         }
@@ -74,18 +74,38 @@ impl Observer<'_> {
         let etc = etc.and_then(|facts| facts.ok_or_else(|| "/etc is missing".to_owned()));
         all.put(Area::Etc, etc.map(|facts| bounded(facts, MAX_LISTED)));
         all.put(Area::Units, self.units());
-        all.put(Area::Config, Ok(self.config()));
+        all.put(Area::Config, self.config());
         all.put(Area::Daemon, self.daemon());
         all.put(Area::Clock, self.clock());
         let versions = self.versions(&all);
-        all.put(Area::Versions, Ok(versions));
+        all.put(Area::Versions, versions);
         all
     }
 
-    fn text(&self, path: &str) -> Option<String> {
-        let path = RootPath::parse(path).ok()?;
-        let bytes = self.root.read_within(&path, MAX_TEXT).ok()??;
-        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    /// Returns the text of a file; `None` if it is missing.
+    fn text(&self, path: &str) -> Result<Option<String>, String> {
+        let path = RootPath::parse(path).map_err(|error| error.to_string())?;
+        let bytes = self.root.read_within(&path, MAX_TEXT);
+        let bytes = bytes.map_err(|error| error.to_string())?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
+    }
+
+    fn exists(&self, path: &'static str) -> Result<bool, String> {
+        let exists = self.root.exists(&RootPath::fixed(path));
+        exists.map_err(|error| error.to_string())
+    }
+
+    fn names(&self, path: &RootPath) -> Result<Vec<String>, String> {
+        self.root.list(path).map_err(|error| error.to_string())
+    }
+
+    /// Returns the size of a file in bytes; `None` if it is missing.
+    fn size(&self, path: &RootPath) -> Result<Option<i64>, String> {
+        let place = self.root.place(path).map_err(|error| error.to_string())?;
+        let Some(place) = place else { return Ok(None) };
+        let stat = place.stat();
+        let stat = stat.map_err(|errno| format!("{path}: {}", errno.desc()))?;
+        Ok(stat.map(|stat| stat.st_size))
     }
 
     /// Returns `NAME=VALUE` with a digest in place of what is secret in it.
@@ -135,16 +155,8 @@ impl Observer<'_> {
 
     fn boot_entries(&self) -> Result<Facts, String> {
         let entries = bootloader::read(self.root).map_err(|error| error.to_string())?;
-        if !self
-            .root
-            .exists(&RootPath::fixed("boot/loader"))
-            .unwrap_or_default()
-        {
-            return match self
-                .root
-                .exists(&RootPath::fixed("boot/grub"))
-                .unwrap_or_default()
-            {
+        if !self.exists("boot/loader")? {
+            return match self.exists("boot/grub")? {
                 true => Ok(Facts::new()),
                 false => Err("/boot/loader is missing".to_owned()),
             };
@@ -204,12 +216,12 @@ impl Observer<'_> {
     }
 
     fn command_line(&self) -> Result<Facts, String> {
-        let line = self.text("/proc/cmdline");
+        let line = self.text("/proc/cmdline")?;
         let line = line.ok_or("/proc/cmdline is missing below this root")?;
         Ok(self.arguments(&Kargs::parse(&line)))
     }
 
-    fn boot_files(&mut self) -> Facts {
+    fn boot_files(&mut self) -> Result<Facts, String> {
         let mut facts = Facts::new();
         for file in BOOT_FILES {
             if let Ok(path) = RootPath::parse(&format!("/boot/{file}")) {
@@ -218,7 +230,7 @@ impl Observer<'_> {
             }
         }
         for file in ["/boot/grub2/grubenv", "/boot/grub/grubenv"] {
-            let text = self.text(file).unwrap_or_default();
+            let text = self.text(file)?.unwrap_or_default();
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             for (key, value) in lines.filter_map(|line| line.split_once('=')) {
                 // These change at each boot.
@@ -227,20 +239,19 @@ impl Observer<'_> {
                 }
             }
         }
-        for kernel in bootloader::kernels(self.root).unwrap_or_default() {
+        let kernels = bootloader::kernels(self.root).map_err(|error| error.to_string())?;
+        for kernel in kernels {
             let words = format!("{} bytes", kernel.bytes);
             facts.insert(format!("/boot/ostree/{}", kernel.name), words);
         }
         let top = RootPath::fixed(paths::BOOT);
-        let kernels = self.root.list(&top).unwrap_or_default().into_iter();
+        let kernels = self.names(&top)?.into_iter();
         let kernels = kernels.filter(|name| KERNELS.iter().any(|begin| name.starts_with(begin)));
         for path in kernels.filter_map(|name| top.join(&name).ok()) {
-            let stat = self.root.place(&path).ok().flatten();
-            if let Some(stat) = stat.and_then(|place| place.stat().ok().flatten()) {
-                facts.insert(path.to_string(), format!("{} bytes", stat.st_size));
-            }
+            let size = self.size(&path)?;
+            facts.extend(size.map(|size| (path.to_string(), format!("{size} bytes"))));
         }
-        facts
+        Ok(facts)
     }
 
     /// Of a partition that is not mounted, only files whose size or time changed are read again.
@@ -289,7 +300,7 @@ impl Observer<'_> {
     }
 
     fn addresses(&self) -> Result<Facts, String> {
-        let trie = self.text("/proc/net/fib_trie");
+        let trie = self.text("/proc/net/fib_trie")?;
         let trie = trie.ok_or("/proc/net/fib_trie is missing below this root")?;
         let mut facts = Facts::new();
         let mut last = "";
@@ -300,7 +311,8 @@ impl Observer<'_> {
                 facts.insert(last.to_owned(), "IPv4".to_owned());
             }
         }
-        for line in self.text("/proc/net/if_inet6").unwrap_or_default().lines() {
+        let inet6 = self.text("/proc/net/if_inet6")?.unwrap_or_default();
+        for line in inet6.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             // 00 is the scope of addresses that other networks reach.
             if let [address, _, _, "00", _, interface] = words.as_slice()
@@ -314,7 +326,7 @@ impl Observer<'_> {
 
     fn disks(&self) -> Result<Facts, String> {
         let by_id = RootPath::fixed("dev/disk/by-id");
-        let names = self.root.list(&by_id).map_err(|error| error.to_string())?;
+        let names = self.names(&by_id)?;
         if names.is_empty() {
             return Err("/dev/disk/by-id is missing below this root".to_owned());
         }
@@ -323,16 +335,20 @@ impl Observer<'_> {
             let is_part = is_part.is_some_and(|(_, rest)| rest.bytes().all(|b| b.is_ascii_digit()));
             !is_part && !VIRTUAL.iter().any(|begin| name.starts_with(begin))
         };
-        let fact = |name: String| {
-            let link = self.root.read_link(&by_id.join(&name).ok()?).ok()??;
+        let mut facts = Facts::new();
+        for name in names.into_iter().filter(whole).take(MAX_DISKS) {
+            let path = by_id.join(&name).map_err(|error| error.to_string())?;
+            let link = self.root.read_link(&path);
+            let Some(link) = link.map_err(|error| error.to_string())? else {
+                continue;
+            };
             let device = link.rsplit('/').next().unwrap_or_default();
-            let blocks = self.text(&format!("/sys/class/block/{device}/size"));
+            let blocks = self.text(&format!("/sys/class/block/{device}/size"))?;
             let bytes = blocks.and_then(|text| text.parse::<u64>().ok()?.checked_mul(512));
             let words = bytes.map_or_else(|| "disk".to_owned(), |bytes| format!("{bytes} bytes"));
-            Some((name, words))
-        };
-        let disks = names.into_iter().filter(whole).take(MAX_DISKS);
-        Ok(disks.filter_map(fact).collect())
+            facts.insert(name, words);
+        }
+        Ok(facts)
     }
 
     fn certificates(&self) -> Facts {
@@ -370,19 +386,20 @@ impl Observer<'_> {
         Ok(facts.take(MAX_UNITS).collect())
     }
 
-    fn config(&self) -> Facts {
+    fn config(&self) -> Result<Facts, String> {
         let mut facts = Facts::new();
         let record = self.root.read(&RootPath::fixed(paths::CURRENT_CONFIG));
-        if let Ok(Some(bytes)) = record {
+        if let Some(bytes) = record.map_err(|error| error.to_string())? {
             let name = serde_json::from_slice::<Named>(&bytes);
             let name = name.map_or_else(|_| "unreadable".to_owned(), |named| named.metadata.name);
             facts.insert("recorded".to_owned(), name);
             let digest = format!("{} bytes #{}", bytes.len(), self.key.digest(&bytes));
             facts.insert("recorded contents".to_owned(), digest);
         }
-        let image = self.text(&format!("/{}", paths::CURRENT_IMAGE));
+        let image = self.text(&format!("/{}", paths::CURRENT_IMAGE))?;
         facts.extend(image.map(|image| ("recorded image".to_owned(), redacted_url(&image))));
-        if let Ok(Some(seen)) = annotations::remembered(self.root) {
+        let seen = annotations::remembered(self.root).map_err(|error| error.to_string())?;
+        if let Some(seen) = seen {
             let more = seen.more.unwrap_or_default();
             let told = [
                 ("current for the cluster", seen.current),
@@ -397,7 +414,7 @@ impl Observer<'_> {
             });
             facts.extend(told);
         }
-        facts
+        Ok(facts)
     }
 
     fn daemon(&self) -> Result<Facts, String> {
@@ -432,14 +449,14 @@ impl Observer<'_> {
             .collect())
     }
 
-    fn versions(&self, now: &Snapshot) -> Facts {
+    fn versions(&self, now: &Snapshot) -> Result<Facts, String> {
         let mut facts = Facts::new();
         let mut put = |key: &str, value: Option<String>| {
             let value = value.filter(|value| !value.is_empty());
             facts.extend(value.map(|value| (key.to_owned(), value)));
         };
-        put("kernel", self.text("/proc/sys/kernel/osrelease"));
-        let release = OsRelease::read(self.root).unwrap_or_default();
+        put("kernel", self.text("/proc/sys/kernel/osrelease")?);
+        let release = OsRelease::read(self.root).map_err(|error| error.to_string())?;
         let keys = ["OSTREE_VERSION", "VERSION", "VERSION_ID"];
         let mut version = keys.iter().map(|key| release.get(key));
         let version = version.find(|version| !version.is_empty());
@@ -451,39 +468,38 @@ impl Observer<'_> {
             "cluster release",
             Some(release.get("OPENSHIFT_VERSION").to_owned()),
         );
-        put("systemd", self.systemd_version());
-        for (key, path) in [("kubelet", "/usr/bin/kubelet"), ("crio", "/usr/bin/crio")] {
-            let path = RootPath::parse(path).ok();
-            let stat = path.and_then(|path| self.root.place(&path).ok()??.stat().ok()?);
+        put("systemd", self.systemd_version()?);
+        for (key, path) in [("kubelet", "usr/bin/kubelet"), ("crio", "usr/bin/crio")] {
+            let size = self.size(&RootPath::fixed(path))?;
             put(
                 &format!("{key} program"),
-                stat.map(|stat| format!("{} bytes", stat.st_size)),
+                size.map(|size| format!("{size} bytes")),
             );
         }
-        facts.extend(self.package_versions(now, &facts));
-        facts
+        facts.extend(self.package_versions(now, &facts)?);
+        Ok(facts)
     }
 
     /// Returns the version in the name of the library that systemd's programs share.
-    fn systemd_version(&self) -> Option<String> {
+    fn systemd_version(&self) -> Result<Option<String>, String> {
         for place in [
             "usr/lib/systemd",
             "usr/lib64/systemd",
             "usr/lib/x86_64-linux-gnu/systemd",
         ] {
-            let names = self.root.list(&RootPath::fixed(place)).unwrap_or_default();
+            let names = self.names(&RootPath::fixed(place))?;
             let version = names
                 .iter()
                 .find_map(|name| name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so"));
             if let Some(version) = version {
-                return Some(version.to_owned());
+                return Ok(Some(version.to_owned()));
             }
         }
-        None
+        Ok(None)
     }
 
     /// Returns the versions of packages. rpm is asked only if the snapshot before is of other programs.
-    fn package_versions(&self, now: &Snapshot, own: &Facts) -> Facts {
+    fn package_versions(&self, now: &Snapshot, own: &Facts) -> Result<Facts, String> {
         let programs = ["kubelet program", "crio program"];
         let in_use =
             |snapshot: &Snapshot| snapshot.get(Area::Deployment, "in use").map(str::to_owned);
@@ -496,19 +512,13 @@ impl Observer<'_> {
             let known = facts
                 .iter()
                 .filter(|(key, _)| PACKAGES.contains(&key.as_str()));
-            return known
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect();
+            let known = known.map(|(key, value)| (key.clone(), value.clone()));
+            return Ok(known.collect());
         }
-        let has_rpm = || {
-            self.root
-                .exists(&RootPath::fixed("usr/bin/rpm"))
-                .unwrap_or_default()
-        };
-        if !self.root.is_live() || !has_rpm() {
-            return Facts::new();
+        if !self.root.is_live() || !self.exists("usr/bin/rpm")? {
+            return Ok(Facts::new());
         }
-        rpm::query_versions(self.runner, &PACKAGES).unwrap_or_default()
+        rpm::query_versions(self.runner, &PACKAGES).map_err(|error| error.to_string())
     }
 }
 
@@ -605,10 +615,9 @@ fn copy(root: &Root, line: &str) -> Result<Option<String>, String> {
     }
     let path = RootPath::parse(line).map_err(|error| error.to_string())?;
     let place = root.place(&path).map_err(|error| error.cause.to_string())?;
-    let stat = place.as_ref().and_then(|place| place.stat().ok().flatten());
-    let (Some(place), Some(stat)) = (place, stat) else {
-        return Ok(None);
-    };
+    let Some(place) = place else { return Ok(None) };
+    let stat = place.stat().map_err(|errno| errno.desc().to_owned())?;
+    let Some(stat) = stat else { return Ok(None) };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Err("is not a file".to_owned());
     }

@@ -6,6 +6,7 @@ use nix::sys::stat::FileStat;
 
 use super::facts::Observer;
 use crate::recorder::Facts;
+use crate::recorder::differences::UNREADABLE;
 use crate::recorder::known::Stamp;
 use crate::root::{Place, Root, RootError, RootPath};
 
@@ -27,7 +28,7 @@ impl Observer<'_> {
             let names = self.root.list(&folder);
             let directory = self.root.directory(&folder);
             let (Ok(names), Ok(Some(directory))) = (names, directory) else {
-                facts.insert(folder.to_string(), "directory, unreadable".to_owned());
+                facts.insert(folder.to_string(), format!("directory{UNREADABLE}"));
                 continue;
             };
             let directory = std::sync::Arc::new(directory);
@@ -45,7 +46,11 @@ impl Observer<'_> {
                     dir: std::sync::Arc::clone(&directory),
                     name,
                 };
-                let Ok(Some(stat)) = place.stat() else {
+                let stat = place.stat();
+                if stat.is_err() {
+                    facts.insert(path.to_string(), format!("object{UNREADABLE}"));
+                }
+                let Ok(Some(stat)) = stat else {
                     // A listed name holds replacement characters in place of bytes that are no text.
                     if place.name.contains(char::REPLACEMENT_CHARACTER) {
                         let words = "a name that is not UTF-8; the contents are not compared";
@@ -66,9 +71,14 @@ impl Observer<'_> {
 
     /// Returns the fact about one file, link or directory; `None` if it is missing. Links on the way are followed.
     pub(super) fn file(&mut self, path: &RootPath) -> Option<String> {
-        let place = self.root.place(path).ok()??;
-        let stat = place.stat().ok()??;
-        Some(self.object(path, &place, &stat))
+        let place = match self.root.place(path) {
+            Ok(place) => place?,
+            Err(_) => return Some(format!("object{UNREADABLE}")),
+        };
+        match place.stat() {
+            Ok(stat) => Some(self.object(path, &place, &stat?)),
+            Err(_) => Some(format!("object{UNREADABLE}")),
+        }
     }
 
     fn object(&mut self, path: &RootPath, place: &Place, stat: &FileStat) -> String {
@@ -84,7 +94,7 @@ impl Observer<'_> {
             }
             libc::S_IFLNK => match self.root.read_link(path) {
                 Ok(Some(target)) => format!("link to {target}{owner}"),
-                _ => "link, unreadable".to_owned(),
+                _ => format!("link{UNREADABLE}"),
             },
             libc::S_IFDIR => format!("directory {mode:04o}{owner}"),
             _ => format!("special file {mode:04o}{owner}"),
@@ -104,7 +114,7 @@ impl Observer<'_> {
                 format!(" #{digest}")
             }
             None if stat.st_size > MAX_FILE => format!(", not read, changed at {}", stat.st_mtime),
-            None => ", unreadable".to_owned(),
+            None => UNREADABLE.to_owned(),
         }
     }
 

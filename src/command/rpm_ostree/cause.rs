@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::command::{CommandError, CommandOutput};
-use crate::invocation::{again, mco_rescue};
+use crate::invocation::{advise, again, mco_rescue};
 
 /// A failed command of rpm-ostree or ostree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,7 +218,7 @@ impl RpmOstreeError {
 
     /// The sentence with the next step.
     pub fn to_line(&self) -> String {
-        format!("{self}. Next: {}", self.next_step())
+        format!("{self}. {}", advise(&self.next_step()))
     }
 
     /// The table of causes: the name for programs, the sentence, and the next step.

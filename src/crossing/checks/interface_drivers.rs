@@ -144,6 +144,6 @@ pub(super) fn lists_missing(target: &Target) -> Option<CrossingFinding> {
             "the image lists no kernel modules, so the drivers of disks and interfaces cannot be judged",
         )
         .seen(&place, "missing or empty, or there is more than one kernel")
-        .next(format!("ls {} in a container of the image", place.rsplit_once('/').map_or("", |(above, _)| above)))
+        .next(format!("ls {} # in a container of the image", place.rsplit_once('/').map_or("", |(above, _)| above)))
     })
 }

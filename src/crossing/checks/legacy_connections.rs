@@ -44,9 +44,10 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 .prevents("Legacy network configuration with policy routing rules found")
                 .next(format!("nmcli connection migrate {}", one.path))
                 .next(format!(
-                    "nmcli connection modify {name} +ipv4.routing-rules 'priority 100 from SUBNET table TABLE', for each \
-                     line of {path}; then rm {path}"
-                )),
+                    "nmcli connection modify {name} +ipv4.routing-rules 'priority 100 from SUBNET table TABLE' # for each line \
+                     of {path}"
+                ))
+                .next(format!("rm {path}")),
             );
         }
     }
@@ -102,7 +103,7 @@ fn judge_connection(one: &LegacyConnection, rules: &[(String, String)]) -> Cross
     let has_rules = rules.iter().any(|(_, name)| *name == one.name);
     let migrate = format!("nmcli connection migrate {}", one.path);
     let look = format!(
-        "nmcli connection show; then look that a file of {} is in /etc/NetworkManager/system-connections",
+        "nmcli connection show # a file of {} has to be in /etc/NetworkManager/system-connections",
         one.device
     );
     match one.is_simple && !has_rules {

@@ -162,7 +162,7 @@ impl Place<'_> {
         );
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, &self.disk.source, what);
         let look = format!(
-            "modinfo -k {} {module}, in a container of the image",
+            "modinfo -k {} {module} # in a container of the image",
             self.version()
         );
         Some(self.ended(finding.seen(place, module)).next(look))
