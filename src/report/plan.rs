@@ -111,7 +111,10 @@ pub fn to_json(
     let steps = plan.steps.iter().map(|planned| {
         let (section, secret) = entry(planned);
         let diff = diffs.get(planned.step.path()).map(String::as_str);
-        let has_secret = secret || diff.is_some_and(has_hidden) || brings_secret(planned);
+        // Nobody looks into what is removed, so it may hold a secret whatever its mode is.
+        let is_removed = matches!(planned.step, Step::Remove { .. });
+        let has_secret =
+            secret || is_removed || diff.is_some_and(has_hidden) || brings_secret(planned);
         let step = shown_step(&planned.step, has_secret)?;
         Ok(StepEntry {
             section,
