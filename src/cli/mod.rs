@@ -563,8 +563,8 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "NAME")]
     pub desired: Option<String>,
 
-    /// The daemon's release, such as 4.19, or the day of its source, such as 2025-07-22;
-    /// what a release got later is not known [default: the newest]
+    /// The daemon's release, such as 4.19, 4.19.3 or 5.0, or the day of its source, such as
+    /// 2025-07-22 [default: that of the node, else the newest]
     #[arg(long, value_name = "VERSION")]
     pub daemon_version: Option<Release>,
 }

@@ -18,6 +18,7 @@ use crate::daemon::forecast::Forecast;
 use crate::daemon::forecast::{ForecastEvidence, Witnesses, forecast_branches, gather_evidence};
 use crate::daemon::midway::{self, Failure};
 use crate::daemon::policies::Cluster;
+use crate::daemon::release::NodeRelease;
 use crate::daemon::start::{
     Annotation, ApiReach, DiskComparison, KnownConfig, PREFIX, Record, Situation, StartAnnotations,
     StartOs, Triggers,
@@ -186,6 +187,8 @@ struct ForecastSources<'a> {
     /// What an update to a config fails over, by its name.
     failing: BTreeMap<String, Failure>,
     os: StartOs,
+    /// `OPENSHIFT_VERSION` of the system; empty where it has none.
+    openshift: String,
     /// The boot that comes before the daemon.
     next_boot: Option<NextBoot>,
     /// What rpm-ostree said, once it was asked.
@@ -215,7 +218,9 @@ impl<'a> ForecastSources<'a> {
         });
         let host = Host::observe(root).context("looking at the node")?;
         let cache = cache::read(root).context("reading the cache")?;
+        let os_release = OsRelease::read(root)?;
         let mut found = Self {
+            openshift: os_release.get("OPENSHIFT_VERSION").to_owned(),
             runner,
             moment,
             records,
@@ -231,7 +236,7 @@ impl<'a> ForecastSources<'a> {
             compared: BTreeMap::new(),
             failing: BTreeMap::new(),
             os: StartOs {
-                class: OsRelease::read(root)?.class(),
+                class: os_release.class(),
                 booted: None,
                 packages: None,
                 podman: None,
@@ -500,8 +505,16 @@ impl<'a> ForecastSources<'a> {
             self.compared.get(&config.name).cloned().unwrap_or_default()
         };
         let fails = |name: &str| self.failing.get(name).cloned();
+        let named = NodeRelease::find(
+            args.daemon_version,
+            match self.record() {
+                Record::Present(config) => config.provenance.release.as_deref(),
+                _ => None,
+            },
+            &self.openshift,
+        );
         let here = Situation {
-            release: args.daemon_version.unwrap_or_default(),
+            release: named.release,
             node: &self.node,
             annotations: &self.evidence.annotations,
             single_replica: self.single_replica,
@@ -527,6 +540,8 @@ impl<'a> ForecastSources<'a> {
         let record = record_name(self.records, self.moment);
         Forecast {
             release: here.release.to_string(),
+            release_source: named.source,
+            release_words: named.words(),
             node: self.node.clone(),
             running: self.running,
             after_reboot: self.next_boot.is_some(),

@@ -6,13 +6,19 @@ use serde::Serialize;
 use super::start::{Annotation, Prediction, Situation, StartAnnotations, State, predict_start};
 use crate::daemon::annotations;
 use crate::daemon::pod_log::DaemonLog;
+use crate::daemon::release::ReleaseSource;
 use crate::time::utc;
 
 /// The forecast of the daemon's behaviour, as far as the sources here allow.
 #[derive(Debug, Clone, Serialize)]
 pub struct Forecast {
-    /// Date of the daemon's source that the rules follow.
+    /// The release whose rules are used: `4.21`, `4.21.3`, a day of the main branch, or `newest`.
     pub release: String,
+    /// What names it.
+    pub release_source: ReleaseSource,
+    /// Both as text.
+    #[serde(skip)]
+    pub release_words: String,
     /// Name of the Node.
     pub node: String,
     /// The source of the annotations.

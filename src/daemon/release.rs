@@ -1,79 +1,250 @@
-//! Releases of the daemon: changes of its behaviour over time, as rules (docs/agreement.md: Versions).
+//! Releases of the daemon: which of its rules a branch has on a day (docs/agreement.md: Versions).
+//!
+//! A branch gets a change of the main one on a day of its own, or never, and a change can be taken back.
 
+use std::fmt;
 use std::str::FromStr;
 
-/// The daemon's source on a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+use serde::Serialize;
+
+/// A daemon: a branch of its source, and the day up to which that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
-    /// The day as a number that sorts.
-    day: u32,
+    branch: Branch,
+    /// The patch release, such as 14 of 4.20.14.
+    patch: Option<u32>,
+    day: Day,
 }
 
+/// A branch of the operator's source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Branch {
+    /// `release-4.MINOR`. 5.0 is the tree of 4.23.
+    Minor(u32),
+    /// The main one.
+    Main,
+}
+
+/// A day as a number that sorts.
+type Day = u32;
+
 /// Returns a day as a number that sorts.
-const fn on(year: u32, month: u32, day: u32) -> u32 {
+const fn on(year: u32, month: u32, day: u32) -> Day {
     year * 10_000 + month * 100 + day
 }
 
-/// Ignition 3.5 is accepted from this day on.
-const IGNITION_3_5: u32 = on(2025, 3, 26);
-/// Units that are enabled and should be disabled are reported from this day on.
-const ENABLEMENT: u32 = on(2025, 7, 22);
-/// The force file rewrites all units from this day on, not only the changed ones.
-const FORCE_WRITES_UNITS: u32 = on(2026, 2, 4);
-/// Packages of extensions are checked after an update from this day on.
-const PACKAGES: u32 = on(2026, 5, 15);
+/// A day after all others: that of a release of which only the branch is known.
+const NEWEST: Day = on(9999, 12, 31);
+/// Since the branch began.
+const ALWAYS: Day = 0;
+/// The oldest branch with known rules.
+const OLDEST: u32 = 12;
+/// The branch of 5.0.
+const FIVE: u32 = 23;
 
-/// Eight weeks before each release, about when its branch leaves the main one. Later backports are not in here, and
-/// later releases count as the newest.
-const BRANCHES: [(&str, u32); 8] = [
-    ("4.13", on(2023, 3, 22)),
-    ("4.14", on(2023, 9, 5)),
-    ("4.15", on(2024, 1, 3)),
-    ("4.16", on(2024, 5, 2)),
-    ("4.17", on(2024, 8, 6)),
-    ("4.18", on(2024, 12, 31)),
-    ("4.19", on(2025, 4, 22)),
-    ("4.20", on(2025, 8, 26)),
+/// A rule of the daemon that not every release has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Ignition 3.5 is accepted.
+    Ignition3_5,
+    /// Units that are enabled and should be disabled are reported, and the other way round.
+    Enablement,
+    /// The force file rewrites all units, not only the changed ones.
+    ForceWritesUnits,
+    /// Packages of extensions are checked after an update.
+    Packages,
+}
+
+/// The days of a rule.
+struct RuleDays {
+    /// When the main branch got it; a second pair where it was taken back and came again.
+    main: &'static [(Day, Day)],
+    /// The first branch that has it since it began.
+    since_branch: u32,
+    /// When older branches got it; those that are not named never did.
+    backports: &'static [(u32, Day)],
+}
+
+impl Rule {
+    /// All rules, for tables.
+    pub const ALL: [Self; 4] = [
+        Self::Ignition3_5,
+        Self::Enablement,
+        Self::ForceWritesUnits,
+        Self::Packages,
+    ];
+
+    /// Returns its days: those of the first merge on each branch of openshift/machine-config-operator.
+    fn days(self) -> &'static RuleDays {
+        match self {
+            Self::Ignition3_5 => {
+                const {
+                    &RuleDays {
+                        main: &[(on(2025, 3, 26), NEWEST)],
+                        since_branch: 19,
+                        backports: &[],
+                    }
+                }
+            }
+            // Reverted before 4.20 and 4.21 branched; back with OCPBUGS of 2026.
+            Self::Enablement => {
+                const {
+                    &RuleDays {
+                        main: &[(on(2025, 7, 22), on(2025, 8, 1)), (on(2026, 1, 27), NEWEST)],
+                        since_branch: 22,
+                        backports: &[
+                            (21, on(2026, 2, 12)),
+                            (20, on(2026, 2, 23)),
+                            (19, on(2026, 3, 9)),
+                            (18, on(2026, 3, 12)),
+                        ],
+                    }
+                }
+            }
+            Self::ForceWritesUnits => {
+                const {
+                    &RuleDays {
+                        main: &[(on(2026, 2, 11), NEWEST)],
+                        since_branch: 22,
+                        backports: &[
+                            (21, on(2026, 2, 12)),
+                            (20, on(2026, 2, 23)),
+                            (19, on(2026, 3, 9)),
+                            (18, on(2026, 3, 12)),
+                        ],
+                    }
+                }
+            }
+            Self::Packages => {
+                const {
+                    &RuleDays {
+                        main: &[(on(2026, 5, 15), NEWEST)],
+                        since_branch: FIVE,
+                        backports: &[
+                            (22, on(2026, 5, 26)),
+                            (21, on(2026, 6, 2)),
+                            (20, on(2026, 6, 11)),
+                            (19, on(2026, 6, 22)),
+                            (18, on(2026, 7, 16)),
+                        ],
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Days on which the first release of a branch was published; a patch release is built from its branch on a day that is
+/// not known.
+const FIRST_RELEASES: [(u32, Day); 3] = [
+    (18, on(2025, 2, 25)),
+    (19, on(2025, 6, 17)),
+    (20, on(2025, 10, 21)),
 ];
+
+/// The begin of the day of the newest source whose rules are known; seconds since 1970 (2026-08-20).
+pub const RULES_OF: u64 = 1_787_184_000;
 
 impl Release {
     /// The newest one with known rules.
     pub const NEWEST: Self = Self {
-        day: on(2026, 8, 20),
+        branch: Branch::Main,
+        patch: None,
+        day: NEWEST,
     };
 
-    /// Returns the begin of the day; seconds since 1970.
-    pub fn seconds(self) -> u64 {
-        let (year, month, day) = (self.day / 10_000, self.day / 100 % 100, self.day % 100);
-        // Years are counted from March, so that leap days come last.
-        let (year, month) = if month > 2 {
-            (year, month - 3)
-        } else {
-            (year - 1, month + 9)
-        };
-        let leap_days = year / 4 - year / 100 + year / 400;
-        let days = year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1;
-        u64::from(days.saturating_sub(719_468)) * 86_400
+    /// Returns true if this daemon has the rule.
+    pub fn has(self, rule: Rule) -> bool {
+        let days = rule.days();
+        match self.branch {
+            Branch::Main => {
+                let mut spans = days.main.iter();
+                spans.any(|(from, to)| {
+                    (*from..*to).contains(&self.day) || self.day == NEWEST && *to == NEWEST
+                })
+            }
+            Branch::Minor(minor) => {
+                let mut backports = days.backports.iter();
+                let came = match minor >= days.since_branch {
+                    true => Some(ALWAYS),
+                    false => backports
+                        .find(|(branch, _)| *branch == minor)
+                        .map(|(_, day)| *day),
+                };
+                came.is_some_and(|came| self.day >= came)
+            }
+        }
     }
 
     /// Returns the newest minor version of Ignition's spec 3 that it accepts.
     pub fn ignition_minor(self) -> u64 {
-        if self.day >= IGNITION_3_5 { 5 } else { 4 }
+        if self.has(Rule::Ignition3_5) { 5 } else { 4 }
     }
 
-    /// Is true if it reports a unit that is enabled and should be disabled.
-    pub fn sees_enablement(self) -> bool {
-        self.day >= ENABLEMENT
+    /// Returns true if its day is not known, so that it counts as the newest of its branch.
+    pub fn is_of_unknown_day(self) -> bool {
+        self.patch.is_some() && self.day == NEWEST
+    }
+}
+
+/// The release of a node's daemon, and what names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeRelease {
+    /// The release.
+    pub release: Release,
+    /// What names it.
+    pub source: ReleaseSource,
+}
+
+/// What names the release of a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReleaseSource {
+    /// The command line.
+    Given,
+    /// The annotation `release-image-version` of the recorded config.
+    Record,
+    /// `OPENSHIFT_VERSION` of os-release.
+    OsRelease,
+    /// Nothing.
+    Unknown,
+}
+
+impl NodeRelease {
+    /// Finds the release: `given` on the command line, else the newer one of those that the recorded config and os-release
+    /// name. Without any it is the newest.
+    pub fn find(given: Option<Release>, record: Option<&str>, os_release: &str) -> Self {
+        let of = |text: &str, source| {
+            let release = text.parse().ok()?;
+            Some(Self { release, source })
+        };
+        if let Some(release) = given {
+            let source = ReleaseSource::Given;
+            return Self { release, source };
+        }
+        let record = record.and_then(|text| of(text, ReleaseSource::Record));
+        let os = of(os_release, ReleaseSource::OsRelease);
+        let newer =
+            |one: &Self| record.is_none_or(|record| one.release.branch > record.release.branch);
+        os.filter(newer).or(record).unwrap_or(Self {
+            release: Release::NEWEST,
+            source: ReleaseSource::Unknown,
+        })
     }
 
-    /// Is true if a forced update rewrites drifted units.
-    pub fn force_writes_units(self) -> bool {
-        self.day >= FORCE_WRITES_UNITS
-    }
-
-    /// Is true if it checks the packages of extensions at the end of an update.
-    pub fn asks_for_packages(self) -> bool {
-        self.day >= PACKAGES
+    /// Returns the release in words, with what names it.
+    pub fn words(&self) -> String {
+        let source = match self.source {
+            ReleaseSource::Given => "as given",
+            ReleaseSource::Record => "of the recorded config",
+            ReleaseSource::OsRelease => "OPENSHIFT_VERSION of os-release",
+            ReleaseSource::Unknown => return "unknown release: newest rules".to_owned(),
+        };
+        let day = match self.release.is_of_unknown_day() {
+            true => "; the day of its source is not known: newest rules of its branch",
+            false => "",
+        };
+        format!("{} ({source}){day}", self.release)
     }
 }
 
@@ -86,37 +257,68 @@ impl Default for Release {
 impl FromStr for Release {
     type Err = String;
 
-    /// Parses a day (`2025-07-22`) or a release (`4.19`, `4.19.3`).
+    /// Parses a release (`4.19`, `4.19.3`, `5.0`) or a day of the main branch (`2025-07-22`).
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(day) = day(text) {
-            return Ok(Self { day });
+            return Ok(Self {
+                branch: Branch::Main,
+                patch: None,
+                day,
+            });
         }
-        let minor: Vec<&str> = text.split('.').take(2).collect();
-        let named = minor.join(".");
-        let known = BRANCHES.iter().find(|(name, _)| *name == named);
-        let newer = || {
-            let number = named.strip_prefix("4.")?.parse::<u32>().ok()?;
-            (number > 20).then_some(Self::NEWEST)
-        };
-        known
-            .map(|(_, day)| Self { day: *day })
-            .or_else(newer)
-            .ok_or_else(|| {
-                "is neither a release from 4.13 on, such as 4.19, nor the day of the daemon's source, such as \
-                 2025-07-22"
-                    .to_owned()
-            })
+        release(text).ok_or_else(|| {
+            "is neither a release from 4.12 on, such as 4.19, 4.19.3 or 5.0, nor the day of the daemon's source, such as \
+             2025-07-22"
+                .to_owned()
+        })
     }
 }
 
-impl std::fmt::Display for Release {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (year, month, day) = (self.day / 10_000, self.day / 100 % 100, self.day % 100);
-        write!(f, "{year:04}-{month:02}-{day:02}")
+/// A release as it is named: `MAJOR.MINOR`, with a patch release and a suffix (`4.21.3-rc.1`, `4.19.0-okd-scos.9`).
+fn release(text: &str) -> Option<Release> {
+    let plain = text.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Option<Vec<u32>> = plain.split('.').map(|part| part.parse().ok()).collect();
+    let (major, minor, patch) = match numbers?.as_slice() {
+        [major, minor] => (*major, *minor, None),
+        [major, minor, patch] => (*major, *minor, Some(*patch)),
+        _ => return None,
+    };
+    let branch = match (major, minor) {
+        (4, OLDEST..=FIVE) => Branch::Minor(minor),
+        (5, 0) => Branch::Minor(FIVE),
+        // Newer than what is known.
+        (4, minor) if minor > FIVE => Branch::Main,
+        (5.., _) => Branch::Main,
+        _ => return None,
+    };
+    let first = FIRST_RELEASES
+        .iter()
+        .find(|(of, _)| Branch::Minor(*of) == branch);
+    let day = first.filter(|_| patch == Some(0)).map(|(_, day)| *day);
+    Some(Release {
+        branch,
+        patch,
+        day: day.unwrap_or(NEWEST),
+    })
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.branch, self.patch) {
+            (Branch::Main, _) if self.day == NEWEST => f.write_str("newest"),
+            (Branch::Main, _) => {
+                let (year, month, day) = (self.day / 10_000, self.day / 100 % 100, self.day % 100);
+                write!(f, "{year:04}-{month:02}-{day:02}")
+            }
+            (Branch::Minor(FIVE), None) => f.write_str("5.0"),
+            (Branch::Minor(FIVE), Some(patch)) => write!(f, "5.0.{patch}"),
+            (Branch::Minor(minor), None) => write!(f, "4.{minor}"),
+            (Branch::Minor(minor), Some(patch)) => write!(f, "4.{minor}.{patch}"),
+        }
     }
 }
 
-fn day(text: &str) -> Option<u32> {
+fn day(text: &str) -> Option<Day> {
     let [year, month, day] = text.split('-').collect::<Vec<_>>().try_into().ok()?;
     let number = |part: &str, digits: usize, most: u32| {
         let plain = part.len() == digits && part.bytes().all(|b| b.is_ascii_digit());
@@ -124,7 +326,7 @@ fn day(text: &str) -> Option<u32> {
         (1..=most).contains(&number).then_some(number)
     };
     Some(on(
-        number(year, 4, 9999)?,
+        number(year, 4, 9998)?,
         number(month, 2, 12)?,
         number(day, 2, 31)?,
     ))
@@ -134,7 +336,7 @@ fn day(text: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn release(text: &str) -> Release {
+    fn of(text: &str) -> Release {
         text.parse().unwrap()
     }
 
@@ -142,41 +344,113 @@ mod tests {
     fn a_release_or_a_day_names_a_daemon() {
         for (text, shown) in [
             ("2025-07-22", "2025-07-22"),
-            ("4.19", "2025-04-22"),
-            ("4.19.3", "2025-04-22"),
-            ("4.99", "2026-08-20"),
+            ("4.12", "4.12"),
+            ("4.19.3", "4.19.3"),
+            ("4.19.0-okd-scos.9", "4.19.0"),
+            ("4.21.3-rc.1", "4.21.3"),
+            ("4.23", "5.0"),
+            ("5.0", "5.0"),
+            ("5.0.2", "5.0.2"),
+            ("5.2", "newest"),
+            ("4.99", "newest"),
         ] {
-            assert_eq!(release(text).to_string(), shown, "{text}");
+            assert_eq!(of(text).to_string(), shown, "{text}");
         }
-        for text in ["", "4", "4.12", "5.1", "2025-13-01", "2025-7-1", "newest"] {
+        for text in [
+            "",
+            "4",
+            "4.11",
+            "3.11",
+            "4.x",
+            "4.19.",
+            "4.1.2.3",
+            "2025-13-01",
+            "2025-7-1",
+            "newest",
+        ] {
             assert!(text.parse::<Release>().is_err(), "{text}");
         }
         assert_eq!(Release::default(), Release::NEWEST);
+        assert!(of("4.20.14").is_of_unknown_day());
+        assert!(!of("4.20.0").is_of_unknown_day());
+        assert!(!of("4.20").is_of_unknown_day());
     }
 
     #[test]
-    fn a_day_is_a_moment_too() {
-        for day in ["2024-02-29", "2025-03-01", "2026-01-01", "2026-08-20"] {
-            let at = crate::time::utc(release(day).seconds());
-            assert_eq!(at, format!("{day}T00:00:00Z"));
+    fn the_node_names_the_release_of_its_daemon() {
+        let find = |given: Option<&str>, record: Option<&str>, os: &str| {
+            NodeRelease::find(given.map(of), record, os).words()
+        };
+        let unknown = "; the day of its source is not known: newest rules of its branch";
+        assert_eq!(
+            find(Some("4.19"), Some("4.20.1"), "4.21"),
+            "4.19 (as given)"
+        );
+        assert_eq!(
+            find(None, Some("4.20.14"), "4.20"),
+            format!("4.20.14 (of the recorded config){unknown}")
+        );
+        assert_eq!(
+            find(None, Some("4.20.0"), "4.21"),
+            "4.21 (OPENSHIFT_VERSION of os-release)"
+        );
+        assert_eq!(
+            find(None, None, "5.0"),
+            "5.0 (OPENSHIFT_VERSION of os-release)"
+        );
+        for os in ["", "x"] {
+            assert_eq!(find(None, Some("?"), os), "unknown release: newest rules");
         }
     }
 
+    /// For each rule: the branches that have it with all their backports, and days with their answer.
     #[test]
-    fn a_rule_holds_from_its_day_on() {
-        let rules = |text| {
-            let release = release(text);
+    fn a_branch_has_its_own_days() {
+        let minors = [
+            "4.12", "4.14", "4.17", "4.18", "4.19", "4.20", "4.21", "4.22", "5.0", "5.1",
+        ];
+        let last = |rule: Rule| minors.map(|minor| of(minor).has(rule));
+        let (no, yes) = (false, true);
+        let rows = [
             (
-                release.ignition_minor(),
-                release.sees_enablement(),
-                release.force_writes_units(),
-                release.asks_for_packages(),
-            )
-        };
-        assert_eq!(rules("2025-03-25"), (4, false, false, false));
-        assert_eq!(rules("2025-03-26"), (5, false, false, false));
-        assert_eq!(rules("2025-07-22"), (5, true, false, false));
-        assert_eq!(rules("2026-02-04"), (5, true, true, false));
-        assert_eq!(rules("2026-05-15"), (5, true, true, true));
+                Rule::Ignition3_5,
+                [no, no, no, no, yes, yes, yes, yes, yes, yes],
+            ),
+            (
+                Rule::Enablement,
+                [no, no, no, yes, yes, yes, yes, yes, yes, yes],
+            ),
+            (
+                Rule::ForceWritesUnits,
+                [no, no, no, yes, yes, yes, yes, yes, yes, yes],
+            ),
+            (
+                Rule::Packages,
+                [no, no, no, yes, yes, yes, yes, yes, yes, yes],
+            ),
+        ];
+        for (rule, wanted) in rows {
+            assert_eq!(last(rule), wanted, "{rule:?}");
+        }
+        // The first releases were before the backports, and after the revert.
+        for release in ["4.18.0", "4.19.0", "4.20.0"] {
+            assert!(!of(release).has(Rule::Enablement), "{release}");
+            assert!(!of(release).has(Rule::Packages), "{release}");
+        }
+        let days = [
+            ("2025-03-25", [no, no, no, no]),
+            ("2025-03-26", [yes, no, no, no]),
+            ("2025-07-22", [yes, yes, no, no]),
+            ("2025-07-31", [yes, yes, no, no]),
+            ("2025-08-01", [yes, no, no, no]),
+            ("2026-01-26", [yes, no, no, no]),
+            ("2026-01-27", [yes, yes, no, no]),
+            ("2026-02-11", [yes, yes, yes, no]),
+            ("2026-05-15", [yes, yes, yes, yes]),
+        ];
+        for (day, wanted) in days {
+            assert_eq!(Rule::ALL.map(|rule| of(day).has(rule)), wanted, "{day}");
+        }
+        assert!(Rule::ALL.iter().all(|rule| Release::NEWEST.has(*rule)));
     }
 }

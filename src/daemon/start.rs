@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::midway::Failure;
-use super::release::Release;
+use super::release::{Release, Rule};
 use super::update::decide_allowing;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
 use crate::daemon::policies::{ClusterPolicies, Overrides};
@@ -624,7 +624,7 @@ impl<'a> Walk<'a> {
     }
 
     fn forced(&mut self) {
-        let units = if self.here.release.force_writes_units() {
+        let units = if self.here.release.has(Rule::ForceWritesUnits) {
             "all files and units"
         } else {
             "all files, and the units that differ between the configs"
@@ -664,7 +664,7 @@ impl<'a> Walk<'a> {
 
     fn first_message(&self, config: &MachineConfig, compared: &DiskComparison) -> Option<String> {
         let seen = |drift: &&Drift| {
-            drift.kind != DriftKind::Enablement || self.here.release.sees_enablement()
+            drift.kind != DriftKind::Enablement || self.here.release.has(Rule::Enablement)
         };
         let said = |of_os: bool| {
             let mut drifts = compared.drifts.iter();
@@ -713,7 +713,7 @@ impl<'a> Walk<'a> {
         let (Some(config), Class::EnterpriseCoreos) = (at.config, self.here.os.class) else {
             return Ok(());
         };
-        if config.extensions.is_empty() || !self.here.release.asks_for_packages() {
+        if config.extensions.is_empty() || !self.here.release.has(Rule::Packages) {
             return Ok(());
         }
         let Some(installed) = &self.here.os.packages else {

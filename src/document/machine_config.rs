@@ -53,6 +53,8 @@ pub struct Provenance {
     pub owners: Vec<Option<String>>,
     /// It bears the annotation of the controller that makes rendered configs, and some of their parts.
     pub generated: bool,
+    /// The release of the controller that rendered it, such as `4.21.3`.
+    pub release: Option<String>,
 }
 
 /// A MachineConfig that passed every check.

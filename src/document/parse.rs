@@ -64,6 +64,7 @@ impl ObjectMetadata {
             role: text(&self.labels, "role"),
             owners: owners.map(|owner| owner.kind.clone()).collect(),
             generated: text(&self.annotations, "generated-by-controller-version").is_some(),
+            release: text(&self.annotations, "release-image-version"),
         }
     }
 }

@@ -143,11 +143,7 @@ pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeStat
     play.switch_units(&desired.units, &listed, false);
     play.renew_masks(&desired.units);
     if !desired.bare {
-        for link in paths::LEAKED_LINKS {
-            play.tree.apply(&LinkChange::Remove {
-                path: format!("/{link}"),
-            });
-        }
+        play.remove_leaked_links(&desired.units);
     }
     Simulated {
         tree: play.tree,
@@ -531,6 +527,25 @@ impl Play<'_> {
         self.remove_entry(&unit_file(&unit.name));
         if self.state_of(&unit.name) == Some(UnitFileState::NotFound) {
             self.remove_links(&unit.name);
+        }
+    }
+
+    /// Removes the links that older releases left behind, as every daemon since 2024-06-21 does. A config of before that asks
+    /// for them in [Install], and its daemon leaves them.
+    fn remove_leaked_links(&mut self, units: &[Unit]) {
+        for link in paths::LEAKED_LINKS {
+            let path = format!("/{link}");
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let mut without = self.tree.clone();
+            without.apply(&LinkChange::Remove { path: path.clone() });
+            let is_on = |unit: &Unit| unit.name == name && unit.enabled == Some(true);
+            let makes_it = |change: &LinkChange| matches!(change, LinkChange::Create { path: made, .. } if *made == path);
+            let is_asked_for = units.iter().any(is_on)
+                && systemd::enable_units(&without, &[name], &self.support)
+                    .is_ok_and(|outcome| outcome.changes.iter().any(makes_it));
+            if !is_asked_for {
+                self.tree = without;
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::drift::{dropin_path, unit_path};
 use crate::object::Kind;
 use crate::paths;
 use crate::root::RootPath;
+use crate::systemd::{UnitEntry, UnitTree};
 use crate::text::count;
 
 /// Units without which the node runs no pods, or cannot be reached.
@@ -39,7 +40,12 @@ const SHARE: usize = 10;
 const NAMED: usize = 5;
 
 /// A doubt where much of what the recorded config manages goes, or anything that is essential.
-pub(super) fn find_removals(plan: &Plan, old: &Desired, new: &Desired) -> Option<Doubtful> {
+pub(super) fn find_removals(
+    plan: &Plan,
+    old: &Desired,
+    new: &Desired,
+    units: &UnitTree,
+) -> Option<Doubtful> {
     let (mut before, after) = (managed(old), managed(new));
     let touched: BTreeSet<&RootPath> = plan.steps.iter().map(|one| one.step.path()).collect();
     // The file of a unit that has no contents any more stays until the unit itself goes.
@@ -51,7 +57,13 @@ pub(super) fn find_removals(plan: &Plan, old: &Desired, new: &Desired) -> Option
         .filter(|path| touched.contains(path));
     let gone: Vec<&RootPath> = gone.collect();
     let mut essential: Vec<String> = gone.iter().filter_map(|path| essential(path)).collect();
-    essential.extend(plan.steps.iter().filter_map(|one| switched_off(&one.step)));
+    let off = plan.steps.iter().filter_map(|one| switched_off(&one.step));
+    essential.extend(off.filter_map(|(unit, how)| match how {
+        Off::Masked => Some(format!("{unit} (masked)")),
+        Off::NotStarted if is_wanted_off(unit, old, new) => None,
+        Off::NotStarted if is_linked_after(unit, plan, units) => None,
+        Off::NotStarted => Some(format!("{unit} (not started at boot)")),
+    }));
     essential.sort();
     essential.dedup();
     if essential.is_empty() && !is_much(gone.len(), before.len()) {
@@ -95,21 +107,77 @@ fn essential(path: &RootPath) -> Option<String> {
     is_file.then(|| path.to_string())
 }
 
-/// A unit that would be masked, or not be started at boot any more.
-fn switched_off(step: &Step) -> Option<String> {
+/// How a plan takes a unit from the boot.
+enum Off {
+    Masked,
+    /// A link that starts it at boot goes.
+    NotStarted,
+}
+
+/// The essential unit that a step takes from the boot.
+fn switched_off(step: &Step) -> Option<(&'static str, Off)> {
     let path = step.path();
     let unit = UNITS.into_iter().find(|unit| *unit == path.name())?;
     match step {
         Step::Put { new, .. } => {
             let masked = matches!(&new.kind, Kind::Symlink { target } if target == DEV_NULL);
-            masked.then(|| format!("{unit} (masked)"))
+            masked.then_some((unit, Off::Masked))
         }
         Step::Remove { .. } if path.is_in(paths::UNITS) => {
             let own = format!("{}/{unit}", paths::UNITS);
-            (path.relative() != own).then(|| format!("{unit} (not started at boot)"))
+            (path.relative() != own).then_some((unit, Off::NotStarted))
         }
         _ => None,
     }
+}
+
+/// Units that a platform has off: its config says so.
+const OFF_ON_SOME_PLATFORMS: [&str; 2] =
+    ["nodeip-configuration.service", "ovs-configuration.service"];
+
+/// Returns true if the recorded config has the unit off already, or the new one has it off by right.
+fn is_wanted_off(unit: &str, old: &Desired, new: &Desired) -> bool {
+    let state = |config: &Desired| {
+        let mut of_name = config.units.iter().filter(|one| one.name == unit);
+        of_name.find_map(|one| one.enabled)
+    };
+    state(new) == Some(false)
+        && (state(old) == Some(false) || OFF_ON_SOME_PLATFORMS.contains(&unit))
+}
+
+/// Returns true if a link that starts the unit at boot stays, or comes with the plan.
+fn is_linked_after(unit: &str, plan: &Plan, units: &UnitTree) -> bool {
+    let directories = units.dirs.iter().flat_map(|dir| {
+        let names = dir.entries.iter();
+        names.map(move |(name, entry)| (format!("{}/{name}/{unit}", dir.path), entry))
+    });
+    let present = directories.filter_map(|(path, entry)| match entry {
+        UnitEntry::Directory(links) if starts_units(&path) => {
+            matches!(links.get(unit), Some(UnitEntry::Link(_))).then_some(path)
+        }
+        _ => None,
+    });
+    let mut links: BTreeSet<String> = present.collect();
+    for planned in &plan.steps {
+        let path = planned.step.path().to_string();
+        match &planned.step {
+            Step::Remove { .. } => {
+                links.remove(&path);
+            }
+            Step::Put { .. } if planned.step.path().name() == unit && starts_units(&path) => {
+                links.insert(path);
+            }
+            _ => {}
+        }
+    }
+    !links.is_empty()
+}
+
+/// Returns true for a link in a directory whose units are started with another one.
+fn starts_units(path: &str) -> bool {
+    let directory = path.rsplit('/').nth(1).unwrap_or_default();
+    let ends = [".wants", ".requires", ".upholds"];
+    ends.iter().any(|end| directory.ends_with(end))
 }
 
 fn among(essential: &[String]) -> String {
@@ -195,10 +263,13 @@ mod tests {
     fn only_what_the_plan_really_takes_away_counts() {
         let (old, new) = (desired(40, &json!([])), desired(20, &json!([])));
         let all = (20..40).map(|number| remove(&format!("/etc/site/{number}")));
-        let found = find_removals(&plan(all), &old, &new).unwrap();
+        let found = find_removals(&plan(all), &old, &new, &UnitTree::default()).unwrap();
         assert!(found.why.starts_with("20 of 40 paths"), "{}", found.why);
         let few = (20..25).map(|number| remove(&format!("/etc/site/{number}")));
-        assert_eq!(find_removals(&plan(few), &old, &new), None);
+        assert_eq!(
+            find_removals(&plan(few), &old, &new, &UnitTree::default()),
+            None
+        );
     }
 
     #[test]
@@ -224,10 +295,13 @@ mod tests {
             ),
             (mask, "sshd.service (masked)"),
         ] {
-            let found = find_removals(&plan([taken]), &old, &new).unwrap();
+            let found = find_removals(&plan([taken]), &old, &new, &UnitTree::default()).unwrap();
             assert!(found.why.contains(said), "{}", found.why);
         }
         let other = remove(&format!("{units}/multi-user.target.wants/site.service"));
-        assert_eq!(find_removals(&plan([other]), &old, &new), None);
+        assert_eq!(
+            find_removals(&plan([other]), &old, &new, &UnitTree::default()),
+            None
+        );
     }
 }

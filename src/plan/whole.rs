@@ -245,7 +245,7 @@ fn add_doubts(
     all.extend(
         inputs
             .old
-            .and_then(|old| find_removals(plan, old, inputs.desired)),
+            .and_then(|old| find_removals(plan, old, inputs.desired, &inputs.node.units)),
     );
     let others = std::mem::take(&mut plan.blockers);
     for doubtful in all {

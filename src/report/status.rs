@@ -332,6 +332,9 @@ pub fn to_text(report: &StatusReport) -> String {
         Some("") => line("Image", "not layered"),
         Some(image) => line("Image", image),
     }
+    if let Some(forecast) = &report.daemon {
+        out.push_str(&wrapped("Release", &forecast.release_words));
+    }
     out.push_str(&seen(&report.seen));
     for (index, notice) in report.beside.iter().enumerate() {
         let label = if index == 0 { "Beside" } else { "" };

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use crate::support::{self, TestRoot, file, is_root, machine_config, say};
+use crate::support::{self, TestRoot, file, flat_run, is_root, machine_config, say};
 use serde_json::{Value, json};
 
 const A: &str = "rendered-worker-a";
@@ -319,6 +319,104 @@ fn links_that_older_releases_leaked_are_removed() {
     root.link(leaked, "/etc/systemd/system/ovs-configuration.service");
     root.apply(&files(A, json!([])));
     assert!(!root.exists(leaked));
+}
+
+/// A link of the two that older releases leaked, and the unit that it starts.
+const LEAKED: [(&str, &str); 2] = [
+    ("requires", "node-valid-hostname.service"),
+    ("wants", "ovs-configuration.service"),
+];
+
+/// Units of 2023 asked for these links themselves, and their daemon left them.
+#[test]
+fn a_link_that_a_unit_asks_for_is_none_that_was_leaked() {
+    for (kind, name) in LEAKED {
+        let link = format!("etc/systemd/system/network-online.target.{kind}/{name}");
+        let install = match kind {
+            "wants" => "WantedBy",
+            _ => "RequiredBy",
+        };
+        let text = |target: &str| {
+            format!("[Service]\nExecStart=/bin/true\n[Install]\n{install}={target}\n")
+        };
+        let unit = |enabled: bool, target: &str| json!([{"name": name, "enabled": enabled, "contents": text(target)}]);
+        let asks = units(A, unit(true, "network-online.target"));
+        let root = TestRoot::new();
+        root.apply(&asks);
+        assert!(root.exists(&link), "{name} is started at boot");
+        root.run(&["verify"]).ok();
+        // Nothing of it is a leftover later.
+        root.apply(&asks);
+        root.run(&["apply", "--yes", "--allow-removals"]).ok();
+        assert!(root.exists(&link), "{name} is still started at boot");
+        // Once the unit asks for another place, the old link is.
+        root.apply(&units(B, unit(true, "multi-user.target")));
+        assert!(!root.exists(&link), "{name}");
+        root.link(&link, &format!("/etc/systemd/system/{name}"));
+        root.run(&["apply", "--yes"]).ok();
+        assert!(
+            !root.exists(&link),
+            "{name}: a leftover goes with the next run"
+        );
+        // So it is where the unit is off.
+        root.apply(&units(A, unit(false, "network-online.target")));
+        root.link(&link, &format!("/etc/systemd/system/{name}"));
+        root.run(&["apply", "--yes"]).ok();
+        assert!(!root.exists(&link), "{name} is off");
+    }
+}
+
+/// An essential unit moves from one target to another; one link of several goes; the config has it off.
+#[test]
+fn a_unit_that_is_still_started_at_boot_is_no_removal() {
+    let unit = |name: &str, targets: &str, enabled: bool| {
+        let text = format!("[Service]\nExecStart=/bin/true\n[Install]\nWantedBy={targets}\n");
+        json!([{"name": name, "enabled": enabled, "contents": text}])
+    };
+    for name in [
+        "kubelet.service",
+        "sshd.service",
+        "nodeip-configuration.service",
+    ] {
+        for (before, after) in [
+            ("multi-user.target", "basic.target"),
+            ("multi-user.target basic.target", "basic.target"),
+        ] {
+            let root = TestRoot::new();
+            root.apply(&units(A, unit(name, before, true)));
+            root.apply(&units(B, unit(name, after, true)));
+            let link = |target: &str| format!("etc/systemd/system/{target}.wants/{name}");
+            assert!(root.exists(&link("basic.target")), "{name}");
+            assert!(!root.exists(&link("multi-user.target")), "{name}");
+            // A link of somebody else, where the config has the unit in another place.
+            root.link(
+                &link("rescue.target"),
+                &format!("/etc/systemd/system/{name}"),
+            );
+            root.run(&["apply", "--yes"]).ok();
+            root.run(&["verify"]).ok();
+        }
+        let root = TestRoot::new();
+        root.apply(&units(A, unit(name, "multi-user.target", false)));
+        root.link(
+            &format!("etc/systemd/system/multi-user.target.wants/{name}"),
+            &format!("/etc/systemd/system/{name}"),
+        );
+        root.run(&["apply", "--yes"]).ok();
+        root.run(&["verify"]).ok();
+        // That it goes from the boot altogether is asked about.
+        let root = TestRoot::new();
+        root.apply(&units(A, unit(name, "multi-user.target", true)));
+        let off = root.config(&units(B, unit(name, "multi-user.target", false)));
+        let run = root.run(&["apply", "--yes", off.path()]);
+        match name {
+            "nodeip-configuration.service" => drop(run.ok()),
+            _ => {
+                let said = format!("{name} (not started at boot)");
+                assert!(flat_run(&run.exits(1)).contains(&said), "{name}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -735,7 +735,7 @@ const ROWS: &[Row] = &[
     (
         "which an older daemon does not see",
         |n| {
-            n.release = "4.19".parse().unwrap();
+            n.release = "4.19.0".parse().unwrap();
             n.drifts = vec![drift(
                 DriftKind::Enablement,
                 "unit \"u\" expected enabled=false, but systemd reports \"enabled\"",
@@ -746,7 +746,7 @@ const ROWS: &[Row] = &[
     (
         "packages that an older daemon does not ask for",
         |n| {
-            n.release = "4.20".parse().unwrap();
+            n.release = "4.20.0".parse().unwrap();
             (n.record, n.annotations) = (Recorded::In("usbguard"), first("usbguard"));
         },
         Adopted(""),

@@ -14,7 +14,7 @@ use crate::cli::{DaemonArgs, DoctorArgs};
 use crate::command::{CommandRunner, systemctl};
 use crate::daemon::forecast::AnnotationSource;
 use crate::daemon::forecast::Forecast;
-use crate::daemon::release::Release;
+use crate::daemon::release::RULES_OF;
 use crate::daemon::{annotations, pod_log};
 use crate::doctor::Look;
 use crate::doctor::evidence::{
@@ -503,7 +503,7 @@ fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
     clock.passed.push(Passed {
         place: "the rules in this program".to_owned(),
         what: "are of",
-        at: Release::NEWEST.seconds(),
+        at: RULES_OF,
         foreign: true,
     });
     let cached = evidence
