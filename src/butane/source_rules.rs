@@ -196,6 +196,16 @@ impl Checker {
     }
 
     fn check_boot_device(&mut self, value: &Value, at: &Path) {
+        let mirror = value.pointer("/mirror/devices").and_then(Value::as_array);
+        let is_mirrored = mirror.is_some_and(|devices| !devices.is_empty());
+        if is_mirrored && text(value, "layout").is_none() {
+            let message =
+                "boot_device.layout should be specified when boot_device.mirror is specified";
+            match self.version.level >= Level::V8 {
+                true => self.report.error(at.key("mirror"), message),
+                false => self.report.warning(at.key("mirror"), message),
+            }
+        }
         if let Some(layout) = text(value, "layout") {
             match layout {
                 "aarch64" | "ppc64le" | "x86_64" => {}

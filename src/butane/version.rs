@@ -3,7 +3,7 @@
 /// One version of the variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
-    /// The number after `4.`.
+    /// The number after `4.`; 23 is 5.0 too, and 24 is 5.1.
     pub(super) minor: u32,
     /// Butane's version as text, such as `4.22.0`.
     pub(super) text: &'static str,
@@ -36,7 +36,7 @@ const fn version(minor: u32, text: &'static str, level: Level, ignition: &'stati
 }
 
 /// Every version with a translator.
-pub(super) const VERSIONS: [Version; 16] = [
+pub(super) const VERSIONS: [Version; 18] = [
     version(8, "4.8.0", Level::V3, "3.2.0"),
     version(9, "4.9.0", Level::V3, "3.2.0"),
     version(10, "4.10.0", Level::V3, "3.2.0"),
@@ -53,12 +53,20 @@ pub(super) const VERSIONS: [Version; 16] = [
     version(21, "4.21.0", Level::V6, "3.5.0"),
     version(22, "4.22.0", Level::V6, "3.5.0"),
     version(23, "4.23.0-experimental", Level::V8, "3.7.0-experimental"),
+    version(23, "5.0.0", Level::V6, "3.5.0"),
+    version(24, "5.1.0-experimental", Level::V8, "3.7.0-experimental"),
 ];
 
 impl Version {
     /// Finds the translator of a version, which is given as a semantic version.
     pub(super) fn find(text: &str) -> Option<Self> {
         VERSIONS.into_iter().find(|version| version.text == text)
+    }
+
+    /// Returns major and minor number, as they are in the names of upstream's types.
+    fn underscored(self) -> String {
+        let parts: Vec<&str> = self.text.split('.').take(2).collect();
+        parts.join("_")
     }
 
     /// Returns true if contents may be packed.
@@ -87,8 +95,8 @@ impl Version {
         match origin {
             Origin::Base => base.to_owned(),
             Origin::Fcos => fcos.to_owned(),
-            Origin::OpenShift if self.is_experimental() => format!("v4_{}_exp", self.minor),
-            Origin::OpenShift => format!("v4_{}", self.minor),
+            Origin::OpenShift if self.is_experimental() => format!("v{}_exp", self.underscored()),
+            Origin::OpenShift => format!("v{}", self.underscored()),
         }
     }
 }

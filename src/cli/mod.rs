@@ -251,7 +251,8 @@ pub enum Command {
     /// Translate a Butane config of variant openshift into a MachineConfig
     ///
     /// Changes nothing. Prints the MachineConfig as Butane does, byte for byte, and what it
-    /// warns of on standard error. The versions are 4.8.0 to 4.22.0, and 4.23.0-experimental.
+    /// warns of on standard error. The versions are 4.8.0 to 4.22.0 and 5.0.0, and 4.23.0- and
+    /// 5.1.0-experimental.
     /// Ends with exit code 1 when the config is refused.
     #[command(after_long_help = examples::BUTANE)]
     Butane(Deferred<ButaneArgs>),

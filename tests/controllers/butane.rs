@@ -335,6 +335,37 @@ fn warnings_refuse_only_with_strict() {
     assert!(strict.out().is_empty());
 }
 
+/// Versions that each release has, and the layout that a mirror of the boot disk needs from fcos 1.7 on.
+#[test]
+fn a_mirror_without_a_layout_is_warned_of_or_refused() {
+    let mirror = "boot_device:\n  mirror:\n    devices: [/dev/sda, /dev/sdb]\n";
+    let words = "boot_device.layout should be specified when boot_device.mirror is specified";
+    for (version, kind) in [
+        ("4.8.0", "warning"),
+        ("4.18.0", "warning"),
+        ("4.22.0", "warning"),
+        ("5.0.0", "warning"),
+        ("4.23.0-experimental", "error"),
+        ("5.1.0-experimental", "error"),
+    ] {
+        let head = HEAD.replace("4.18.0", version);
+        let input = format!("{head}{mirror}");
+        let seen = document(&input, &[]);
+        let found = report(&seen);
+        let wanted = format!("{kind} at $.boot_device.mirror, line 9 col 5: {words}");
+        assert!(found.contains(&wanted), "{version}: {found:?}");
+        let code = i32::from(kind == "error");
+        assert_eq!(run(&input, &[]).code(), code, "{version}");
+        run(&input, &["--strict"]).exits(1);
+        let whole = format!("{input}  layout: x86_64\n");
+        let seen = report(&document(&whole, &[]));
+        assert!(
+            !seen.iter().any(|line| line.contains(words)),
+            "{version}: {seen:?}"
+        );
+    }
+}
+
 #[test]
 fn raw_output_is_the_ignition_config_alone() {
     let input = format!(
