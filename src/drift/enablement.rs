@@ -223,6 +223,73 @@ struct Play<'d> {
     notices: Vec<String>,
 }
 
+/// The files and drop-ins of a unit, or of its template.
+fn entries_of<'t>(tree: &'t UnitTree, name: &str) -> impl Iterator<Item = &'t UnitEntry> {
+    let template = systemd::unit_name::template_of(name);
+    let names: Vec<String> = std::iter::once(name.to_owned()).chain(template).collect();
+    let dirs = tree.dirs.iter();
+    dirs.flat_map(move |dir| {
+        let found = names.iter().flat_map(|name| {
+            let dropins = match dir.entries.get(&format!("{name}.d")) {
+                Some(UnitEntry::Directory(dropins)) => Some(dropins.values()),
+                _ => None,
+            };
+            dir.entries
+                .get(name)
+                .into_iter()
+                .chain(dropins.into_iter().flatten())
+        });
+        found.collect::<Vec<_>>()
+    })
+}
+
+fn has_also(tree: &UnitTree, name: &str) -> bool {
+    entries_of(tree, name).any(|entry| names_in_also(entry, ""))
+}
+
+/// Returns true if a file names the unit in an `Also=`; any unit where the name is empty.
+fn names_in_also(entry: &UnitEntry, name: &str) -> bool {
+    let UnitEntry::File(Some(text)) = entry else {
+        return false;
+    };
+    // Most files have none.
+    text.contains("Also")
+        && text
+            .lines()
+            .filter_map(also_of)
+            .any(|value| value.contains(name))
+}
+
+/// The value of an `Also=` in a line.
+fn also_of(line: &str) -> Option<&str> {
+    let (key, value) = line.split_once('=')?;
+    (key.trim() == "Also").then_some(value)
+}
+
+/// Returns the tree with a unit that names no other one.
+fn without_also(tree: &UnitTree, name: &str) -> UnitTree {
+    let mut tree = tree.clone();
+    let template = systemd::unit_name::template_of(name);
+    for name in std::iter::once(name.to_owned()).chain(template) {
+        for dir in &mut tree.dirs {
+            if let Some(entry) = dir.entries.get_mut(&name) {
+                strip_also(entry);
+            }
+            if let Some(UnitEntry::Directory(dropins)) = dir.entries.get_mut(&format!("{name}.d")) {
+                dropins.values_mut().for_each(strip_also);
+            }
+        }
+    }
+    tree
+}
+
+fn strip_also(entry: &mut UnitEntry) {
+    if let UnitEntry::File(Some(text)) = entry {
+        let lines = text.lines().filter(|line| also_of(line).is_none());
+        *text = lines.flat_map(|line| [line, "\n"]).collect();
+    }
+}
+
 /// A refusal of systemctl.
 #[derive(PartialEq, Eq)]
 struct Refusal {
@@ -423,14 +490,62 @@ impl Play<'_> {
             }
             names.push(name);
         }
-        if !self.switch_at_once(&names, on) {
-            self.switch_one_by_one(&names, &by_daemon, on);
+        let linked = self.linked_by_also();
+        let (alone, together): (Vec<&str>, Vec<&str>) = names
+            .iter()
+            .partition(|name| !self.changed.contains(*name) && linked.contains(**name));
+        if !self.switch_at_once(&together, on) {
+            self.switch_one_by_one(&together, &by_daemon, on);
         }
+        let alone: Vec<&str> = alone
+            .into_iter()
+            .filter(|name| !self.is_switched_by_another(name, units, on))
+            .collect();
+        self.switch_one_by_one(&alone, &by_daemon, on);
         if !on {
             names
                 .iter()
                 .for_each(|name| self.remove_runtime_links(name));
         }
+    }
+
+    /// Returns the units that name others in an `Also=`, and those that are named. The daemon switches changed units only, so no
+    /// `Also=` of an unchanged one counts.
+    fn linked_by_also(&self) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        let mut add = |unit: &str, entry: &UnitEntry| {
+            let UnitEntry::File(Some(text)) = entry else {
+                return;
+            };
+            // Most files have none.
+            if text.contains("Also") {
+                for value in text.lines().filter_map(also_of) {
+                    all.insert(unit.to_owned());
+                    all.extend(value.split_whitespace().map(str::to_owned));
+                }
+            }
+        };
+        for (name, entry) in self.tree.dirs.iter().flat_map(|dir| &dir.entries) {
+            match entry {
+                UnitEntry::Directory(dropins) => {
+                    let unit = name.strip_suffix(".d").unwrap_or(name);
+                    dropins.values().for_each(|dropin| add(unit, dropin));
+                }
+                entry => add(name, entry),
+            }
+        }
+        all
+    }
+
+    /// Returns true for a unit that another one of the config switches the other way by its `Also=`: both states are right,
+    /// as they depend on which of them was changed last.
+    fn is_switched_by_another(&self, name: &str, units: &[Unit], on: bool) -> bool {
+        let others = units.iter().filter(|unit| unit.enabled == Some(!on));
+        let mut others = others.filter(|unit| unit.name != name);
+        others.any(|unit| {
+            let mut entries = entries_of(&self.tree, &unit.name);
+            entries.any(|entry| names_in_also(entry, name))
+        })
     }
 
     /// Returns true if the unit has a file of its own, or one of its template.
@@ -466,8 +581,11 @@ impl Play<'_> {
     fn switch_one_by_one(&mut self, names: &[&str], by_daemon: &BTreeSet<&str>, on: bool) {
         let mut refusals: Vec<(Refusal, Vec<&str>)> = Vec::new();
         for name in names {
-            let refused =
-                self.carry_out(|tree, support| switch_operation(on)(tree, &[name], support));
+            let alone = !self.changed.contains(name);
+            let refused = self.carry_out(|tree, support| match alone && has_also(tree, name) {
+                true => switch_operation(on)(&without_also(tree, name), &[name], support),
+                false => switch_operation(on)(tree, &[name], support),
+            });
             let Some(reason) = refused else { continue };
             let by_daemon = by_daemon.contains(name);
             let refusal = Refusal { reason, by_daemon };

@@ -20,8 +20,8 @@ impl Builder<'_> {
             .cloned()
             .collect();
         for path in of_image {
-            let message = "is a path of the image: /usr of an OSTree deployment is never changed, and the next deployment \
-                           would be without it. Use a path below /etc or /var, or bring it with the image";
+            let message = "is a path of the image: /usr of a deployment is read-only on the node, and the next deployment would \
+                           be without it. Use a path below /etc or /var, or bring it with the image";
             self.block(path.to_string(), message);
         }
     }

@@ -321,6 +321,50 @@ fn links_that_older_releases_leaked_are_removed() {
     assert!(!root.exists(leaked));
 }
 
+/// The daemon switches changed units only, so what the `Also=` of another unit did stays as the last change of either left it.
+#[test]
+fn an_unchanged_unit_switches_no_other_one() {
+    let text = |also: &str| {
+        format!("[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n{also}")
+    };
+    let unit = |name: &str, enabled: bool, also: &str| json!({"name": name, "enabled": enabled, "contents": text(also)});
+    let link = |name: &str| format!("etc/systemd/system/multi-user.target.wants/{name}");
+    let stays = |root: &TestRoot, what: &str| {
+        let before = root.snapshot();
+        root.run(&["verify"]).ok();
+        root.run(&["apply", "--yes"]).ok();
+        assert!(root.snapshot() == before, "{what}");
+    };
+    let off = unit("a.service", false, "Also=b.service\n");
+    let both = units(B, json!([off, unit("b.service", true, "")]));
+    // B came later than A, and is on.
+    let root = TestRoot::new();
+    root.apply(&units(A, json!([off])));
+    root.apply(&both);
+    assert!(root.exists(&link("b.service")));
+    stays(&root, "later");
+    // Both came at once: what is to be off is switched last.
+    let root = TestRoot::new();
+    root.apply(&both);
+    assert!(!root.exists(&link("b.service")));
+    stays(&root, "at once");
+    // A unit of the OS that is named by one that is on, and that somebody switched off.
+    let root = TestRoot::new();
+    root.write("usr/lib/systemd/system/v.service", &text(""));
+    root.apply(&units(
+        A,
+        json!([unit("a.service", true, "Also=v.service\n")]),
+    ));
+    assert!(root.exists(&link("v.service")));
+    root.remove(&link("v.service"));
+    stays(&root, "off by hand");
+    // What a unit asks for itself is repaired all the same.
+    root.remove(&link("a.service"));
+    root.run(&["verify"]).exits(3);
+    root.run(&["apply", "--yes"]).ok();
+    assert!(root.exists(&link("a.service")) && !root.exists(&link("v.service")));
+}
+
 /// A link of the two that older releases leaked, and the unit that it starts.
 const LEAKED: [(&str, &str); 2] = [
     ("requires", "node-valid-hostname.service"),

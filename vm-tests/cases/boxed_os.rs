@@ -298,7 +298,10 @@ fn a_box_tells_a_damaged_blob_from_a_fetcher_without_credentials() {
     // The config of the image first, then a layer.
     for size in [0, 100_000] {
         damaged.store(size, Ordering::SeqCst);
-        story.fails_with(&["the image is damaged", "run this again"]);
+        story.fails_with(&[
+            "the image is damaged",
+            "Next: mco-rescue apply --yes b.json",
+        ]);
     }
     damaged.store(usize::MAX, Ordering::SeqCst);
     story.node.ask(
