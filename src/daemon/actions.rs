@@ -254,16 +254,36 @@ fn settled(mut all: Vec<Queued>) -> Vec<Queued> {
     all
 }
 
-/// Returns the policy for a path: of the path itself or of a directory above it, the longest.
+/// Returns the policy for a path: of the path itself, byte for byte, or of a directory above it other than `/`. The longest
+/// text counts, with each of its slashes.
 fn file_policy<'a>(path: &str, policies: &'a ClusterPolicies) -> Option<&'a FilePolicy> {
-    let length = |policy: &FilePolicy| policy.path.trim_end_matches('/').len();
+    let of_file: Vec<&str> = path.split('/').skip(1).collect();
     let holds = |policy: &&FilePolicy| {
-        let rest = path.strip_prefix(policy.path.trim_end_matches('/'));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let directory = directory_names(&policy.path);
+        let is_above = !directory.is_empty()
+            && directory.len() < of_file.len()
+            && of_file.starts_with(&directory);
+        policy.path == path || is_above
     };
     // Of two for the same path the first counts.
     let all = policies.files.iter().rev();
-    all.filter(holds).max_by_key(|policy| length(policy))
+    all.filter(holds).max_by_key(|policy| policy.path.len())
+}
+
+/// The names on the way to a directory, without `.`, `..` and repeated slashes; none for a relative path and for `/`.
+fn directory_names(path: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    if !path.starts_with('/') {
+        return names;
+    }
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    names
 }
 
 /// Returns the operator's defaults (of 2026-08), over which a cluster lays its own policies.
@@ -502,6 +522,40 @@ mod tests {
             assert!(
                 cause.starts_with("/a: ") && cause.contains(words),
                 "{cause}"
+            );
+        }
+    }
+
+    /// As seen beside the operator's own code.
+    #[test]
+    fn a_policy_finds_its_files_by_its_text() {
+        let reboot: &[Action] = &[Action::Reboot];
+        let none: &[Action] = &[Action::None];
+        let rows: [(&[(&str, &[Action])], Option<&str>); 13] = [
+            (&[("/", none)], None),
+            (&[("", none)], None),
+            (&[("etc/sub", none)], None),
+            (&[("/etc/sub/f/", none)], None),
+            (&[("/etc/sub/f", none)], Some("/etc/sub/f")),
+            (&[("/etc/sub", none)], Some("/etc/sub")),
+            (&[("/etc/su", none)], None),
+            (&[("/etc/sub/f/g", none)], None),
+            (
+                &[("/etc/sub", none), ("/etc/sub/", reboot)],
+                Some("/etc/sub/"),
+            ),
+            (&[("/etc//sub", none)], Some("/etc//sub")),
+            (&[("/etc/./sub", none)], Some("/etc/./sub")),
+            (&[("/etc/x/../sub", none)], Some("/etc/x/../sub")),
+            (&[("/etc", reboot), ("/etc/sub", none)], Some("/etc/sub")),
+        ];
+        for (policies_of, wanted) in rows {
+            let policies = policies(policies_of);
+            let found = file_policy("/etc/sub/f", &policies);
+            assert_eq!(
+                found.map(|one| one.path.as_str()),
+                wanted,
+                "{policies_of:?}"
             );
         }
     }

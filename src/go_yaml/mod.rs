@@ -28,12 +28,14 @@ const LONGEST_KEY: usize = 128;
 /// As much of the document is gathered before it is handed on.
 const PIECE: usize = 16 << 10;
 
-/// Writes an object with these entries as a YAML document, piece by piece.
+/// Writes an object with these entries as a YAML document, piece by piece: as Go makes it of the object's JSON, which it reads
+/// as YAML first.
 pub fn write_yaml<'n, 't: 'n>(
     entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
     sink: &mut dyn FnMut(&str),
 ) {
     let mut writer = Writer::new(sink, is_printable);
+    writer.folds = true;
     writer.write_mapping(entries);
     writer.end();
 }
@@ -63,6 +65,8 @@ struct Writer<'s> {
     sink: &'s mut dyn FnMut(&str),
     /// Is true for characters that are written as they are.
     printable: fn(char) -> bool,
+    /// What YAML takes for the end of a line within quotes, and JSON does not, is folded.
+    folds: bool,
     /// Characters in the current line.
     column: usize,
     /// The last character was a blank (or there was none).
@@ -79,6 +83,7 @@ impl<'s> Writer<'s> {
             out: String::new(),
             sink,
             printable,
+            folds: false,
             column: 0,
             whitespace: true,
             indention: true,
@@ -164,6 +169,13 @@ impl<'s> Writer<'s> {
     }
 
     fn write_text(&mut self, text: &str, is_key: bool) {
+        if self.folds && text.contains(NEXT_LINE) {
+            return self.write_scalar_text(&fold(text), is_key);
+        }
+        self.write_scalar_text(text, is_key);
+    }
+
+    fn write_scalar_text(&mut self, text: &str, is_key: bool) {
         if is_one_word(text) && is_text(text) {
             return self.write_word(text);
         }
@@ -265,10 +277,14 @@ impl<'s> Writer<'s> {
 
     fn double_quoted(&mut self, chars: &[char], may_fold: bool) {
         self.write_indicator("\"", true, false);
+        // yaml.v2 takes every character of such a text for the mark at its begin.
+        let is_marked = chars.first() == Some(&BYTE_ORDER_MARK);
         let mut spaces = false;
         for (i, &c) in chars.iter().enumerate() {
             let next = chars.get(i + 1);
-            if c != ' ' {
+            if is_marked {
+                self.put_escape(c);
+            } else if c != ' ' {
                 self.put_escaped(c);
             } else if may_fold && !spaces && self.column > BEST_WIDTH && i > 0 && next.is_some() {
                 self.new_line();
@@ -343,7 +359,15 @@ impl<'s> Writer<'s> {
         self.column = 0;
     }
 
+    /// Writes a character within double quotes, as an escape where it cannot be written as it is.
     fn put_escaped(&mut self, c: char) {
+        match (self.printable)(c) && !is_break(c) && !matches!(c, '"' | '\\') {
+            true => self.put_char(c),
+            false => self.put_escape(c),
+        }
+    }
+
+    fn put_escape(&mut self, c: char) {
         let short = match c {
             '\0' => '0',
             '\x07' => 'a',
@@ -355,10 +379,9 @@ impl<'s> Writer<'s> {
             '\r' => 'r',
             '\x1b' => 'e',
             '"' | '\\' => c,
-            '\u{85}' => 'N',
+            NEXT_LINE => 'N',
             '\u{2028}' => 'L',
             '\u{2029}' => 'P',
-            _ if (self.printable)(c) => return self.put_char(c),
             _ => return self.put_number(u32::from(c)),
         };
         self.put_char('\\');
@@ -372,6 +395,46 @@ impl<'s> Writer<'s> {
             _ => format!("\\U{code:08X}"),
         };
         escape.chars().for_each(|c| self.put_char(c));
+    }
+}
+
+/// U+0085, which ends a line for YAML.
+const NEXT_LINE: char = '\u{85}';
+/// U+FEFF, which some editors put before a text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Folds the ends of lines that only YAML sees: one becomes a blank, of several all but one stay as line feeds, and blanks
+/// beside them go.
+fn fold(text: &str) -> String {
+    let mut out = String::new();
+    let mut ends = 0;
+    for (i, line) in text.split(NEXT_LINE).enumerate() {
+        let is_first = i == 0;
+        let begin = if is_first {
+            line
+        } else {
+            line.trim_start_matches([' ', '\t'])
+        };
+        if !is_first {
+            out.truncate(out.trim_end_matches([' ', '\t']).len());
+            ends += 1;
+        }
+        if begin.is_empty() && !is_first {
+            continue;
+        }
+        push_ends(&mut out, ends);
+        ends = 0;
+        out.push_str(begin);
+    }
+    push_ends(&mut out, ends);
+    out
+}
+
+fn push_ends(out: &mut String, ends: usize) {
+    match ends {
+        0 => {}
+        1 => out.push(' '),
+        more => (1..more).for_each(|_| out.push('\n')),
     }
 }
 
@@ -472,7 +535,7 @@ fn block_hints(text: &str) -> String {
 }
 
 fn is_break(c: char) -> bool {
-    matches!(c, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    matches!(c, '\r' | '\n' | NEXT_LINE | '\u{2028}' | '\u{2029}')
 }
 
 /// Everything beyond the basic plane counts as unprintable in yaml.v2.
@@ -629,6 +692,29 @@ mod tests {
         let key = "k".repeat(129);
         let written = to_string(&json!({ &key: [1] }));
         assert_eq!(written, format!("? {key}\n: - 1\n"));
+    }
+
+    #[test]
+    fn what_ends_a_line_for_yaml_alone_is_folded() {
+        for (text, folded) in [
+            ("one\u{85}two", "one two"),
+            ("one \u{85} two", "one two"),
+            ("one\u{85}\u{85}two", "one\ntwo"),
+            ("one\u{85} \u{85}\t\u{85}two", "one\n\ntwo"),
+            ("\u{85}one", " one"),
+            ("one\u{85}", "one "),
+        ] {
+            assert_eq!(fold(text), folded, "{text:?}");
+        }
+        let mut text = String::new();
+        let node = YamlNode::Text("x\u{85}y".into());
+        write_yaml([("a", &node)].into_iter(), &mut |piece| text += piece);
+        assert_eq!(text, "a: x y\n");
+        assert_eq!(
+            to_string(&json!({"a": "\u{feff}[U \"\n"})),
+            "a: \"\\uFEFF\\x5B\\x55\\x20\\\"\\n\"\n"
+        );
+        assert_eq!(to_string(&json!({"a": "x\u{feff}y"})), "a: \"x\\uFEFFy\"\n");
     }
 
     #[test]

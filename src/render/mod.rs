@@ -337,6 +337,9 @@ fn render_inputs(inputs: &[Input], pool: &Pool) -> Result<Value, DocumentError> 
     let controller = controller_version(inputs, pool.controller_version.as_deref())?;
     let origin = format!("the rendered config of pool {}", pool.name);
     let spec = rendered_spec(inputs, pool).map_err(|finding| document_error(&origin, finding))?;
+    if let Some(finding) = find_control_character(&spec, "spec") {
+        return Err(document_error(&origin, finding));
+    }
     let hash = name_hash(&spec).map_err(|finding| document_error(&origin, finding))?;
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -355,6 +358,31 @@ fn render_inputs(inputs: &[Input], pool: &Pool) -> Result<Value, DocumentError> 
     // A merge can make an invalid config of valid ones.
     document::parse(text.as_bytes(), &origin)?;
     Ok(object)
+}
+
+/// Finds a character over which the operator fails: it reads the JSON of the object, which escapes fewer, as YAML.
+fn find_control_character(value: &Value, at: &str) -> Option<Finding> {
+    let in_text = |text: &str| {
+        let refused = |c: char| matches!(c, '\u{7f}'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}');
+        let found = text.chars().find(|c| refused(*c))?;
+        let code = u32::from(found);
+        let message = format!(
+            "has U+{code:04X} in it, and the operator cannot render that: yaml: control characters are not allowed. Take the \
+             character out, or bring the contents in base64"
+        );
+        Some(Finding::error(at, message))
+    };
+    match value {
+        Value::String(text) => in_text(text),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(i, item)| find_control_character(item, &format!("{at}[{i}]")))
+        }
+        Value::Object(entries) => entries.iter().find_map(|(key, value)| {
+            in_text(key).or_else(|| find_control_character(value, &format!("{at}.{key}")))
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
 }
 
 /// Role worker first, then all others; each part by name. A name stands for one object.

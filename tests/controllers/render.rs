@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::scene::{IMAGE, MIRROR, cluster, parts, write_parts};
 use crate::doctor::etcd_data::{ask, put, start, with_etcd};
-use crate::support::{PROGRAM, Run, TestRoot};
+use crate::support::{PROGRAM, Run, TestRoot, shared_data};
 
 /// Runs `render worker` in a directory.
 fn render(root: &TestRoot, args: &[&str]) -> Run {
@@ -409,5 +409,71 @@ fn a_butane_config_goes_in_beside_the_parts() {
             run.err()
         );
         assert_eq!(run.out(), "");
+    }
+}
+
+/// A MachineConfig with this text in a unit.
+fn with_text(text: &str) -> String {
+    let unit = json!({"name": "a.service", "contents": text});
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": "00-worker", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.4.0"}, "systemd": {"units": [unit]}}},
+    })
+    .to_string()
+}
+
+/// The operator reads an object's JSON as YAML before it makes the name.
+#[test]
+fn names_are_those_of_what_the_operator_reads() {
+    let root = TestRoot::empty();
+    let name = |text: &str| {
+        root.write("part.json", &with_text(text));
+        name_of(render(&root, &["part.json"]))
+    };
+    let plain = name("one two");
+    assert_eq!(name("one\u{85}two"), plain);
+    assert_eq!(name("one \u{85} two"), plain);
+    assert_ne!(name("one\u{feff}two"), name("\u{feff}one two"));
+    for code in [0x7f, 0x80, 0x84, 0x86, 0x9f, 0xfffe] {
+        let text = format!("x{}", char::from_u32(code).unwrap());
+        root.write("part.json", &with_text(&text));
+        let run = render(&root, &["part.json"]).exits(1);
+        let said = run.err();
+        let words = format!("U+{code:04X}");
+        assert!(
+            said.contains(&words) && said.contains("systemd.units[0].contents"),
+            "{said}"
+        );
+        assert!(
+            said.contains("control characters are not allowed"),
+            "{said}"
+        );
+    }
+    let Some(pairs) = shared_data("daemon-inputs/rendered-name-hash") else {
+        return;
+    };
+    for pair in ["bom", "nel"] {
+        let read = |name: String| fs::read_to_string(pairs.join(name)).unwrap();
+        let rendered: Value =
+            serde_json::from_str(&read(format!("{pair}-rendered-by-operator.json"))).unwrap();
+        root.write("part.json", &read(format!("{pair}.json")));
+        let image = |key: &str| rendered["spec"][key].as_str().unwrap().to_owned();
+        let mut command = Command::new(PROGRAM);
+        command
+            .current_dir(root.dir())
+            .args(["render", "worker", "part.json"]);
+        command.args(["--os-image", &image("osImageURL")]);
+        command.args([
+            "--extensions-image",
+            &image("baseOSExtensionsContainerImage"),
+        ]);
+        let run = Run::of(command.stdin(Stdio::null()).output().unwrap());
+        assert_eq!(
+            name_of(run),
+            rendered["metadata"]["name"].as_str().unwrap(),
+            "{pair}"
+        );
     }
 }
