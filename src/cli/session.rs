@@ -21,6 +21,8 @@ use crate::command::CommandRunner;
 use crate::command::rpm_ostree::status::Deployment;
 use crate::crossing::{CrossingFinding, Cure};
 use crate::daemon::policies::{Cluster, Overrides};
+use crate::daemon::release::Release;
+use crate::daemon::start::too_new;
 use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, Finding, MachineConfig, Text, with_first_boot_files};
 use crate::drift::enablement::UnchangedUnits;
@@ -745,10 +747,14 @@ impl<'a> Session<'a> {
         self.differs.get_or_init(look)
     }
 
-    /// Returns the verdict of the daemon on the differences; `None` if it finds nothing.
+    /// Returns the verdict of the daemon on the differences, or on the version of the config; `None` if it finds nothing.
     pub(super) fn daemon_verdict(&self, drifts: &[Drift]) -> Option<String> {
-        let layered = self.records.current_image.as_deref();
-        drift::daemon_verdict(&self.chosen.config.name, layered, drifts)
+        let (config, layered) = (&self.chosen.config, self.records.current_image.as_deref());
+        let found = drift::daemon_verdict(&config.name, layered, drifts);
+        // A bare config is none of the daemon's.
+        let refused = || too_new(config, Release::NEWEST).filter(|_| !config.bare);
+        let refused = || Some(drift::verdict_sentence(&config.name, layered, &refused()?));
+        found.or_else(refused)
     }
 
     /// What is not compared here, in words.

@@ -83,7 +83,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     report::print_asked(&text, args.show_secrets)?;
     // The kernel takes the memory of a large config back faster than it can be put in order.
     std::mem::forget(session);
-    Ok(if drifts.is_empty() {
+    Ok(if drifts.is_empty() && verdict.is_none() {
         ExitCode::Done
     } else {
         ExitCode::Drift

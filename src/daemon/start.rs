@@ -643,9 +643,12 @@ impl<'a> Walk<'a> {
         let image = self.layered_image();
         let compared = (self.here.compare)(config, image.as_deref());
         if compared.os_unknown {
+            let running = match image.as_deref().unwrap_or(&config.os_image_url) {
+                "" => "the system that runs has".to_owned(),
+                image => format!("{image} is running, with"),
+            };
             self.say(format!(
-                "if {} is running, with the kernel arguments of that config; rpm-ostree was not queried here",
-                image.as_deref().unwrap_or(&config.os_image_url)
+                "if {running} the kernel arguments of that config; rpm-ostree was not queried here"
             ));
         }
         let Some(inner) = self.first_message(config, &compared) else {
@@ -908,10 +911,17 @@ fn group() -> &'static str {
     "machineconfiguration.openshift.io "
 }
 
-/// Returns the message for an Ignition part of a version that the daemon does not support yet.
-fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
+/// The newest version of spec 2 that the daemon supports: 2.2.
+const NEWEST_SPEC_2: u64 = 2;
+
+/// Returns the message for an Ignition part of a version that the daemon does not support.
+pub fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
     let newest = release.ignition_minor();
-    if config.spec2.is_some() || config.emptied || config.ignition.minor_version() <= newest {
+    let is_known = match &config.spec2 {
+        Some(written) => written.minor <= NEWEST_SPEC_2,
+        None => config.emptied || config.ignition.minor_version() <= newest,
+    };
+    if is_known {
         return None;
     }
     let known: Vec<String> = (0..=newest).map(|minor| format!("3.{minor}")).collect();

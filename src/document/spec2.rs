@@ -131,7 +131,7 @@ pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
         config,
         minor,
         warnings,
-        written: Written::new(places, units),
+        written: Written::new(minor, places, units),
     })
 }
 

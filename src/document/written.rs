@@ -33,15 +33,21 @@ impl OriginalPlaces {
 /// A config of spec 2 as it is written: places and units.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
+    /// The version of spec 2 that it was written in: 2 of 2.2.
+    pub minor: u64,
     places: OriginalPlaces,
     /// Every entry of the list of units in its order, shadowed ones too: the daemon verifies each.
     pub units: Vec<Unit>,
 }
 
 impl Written {
-    /// Keeps the places of a conversion and the units as written.
-    pub fn new(places: OriginalPlaces, units: Vec<Unit>) -> Self {
-        Self { places, units }
+    /// Keeps the version, the places of a conversion and the units as written.
+    pub fn new(minor: u64, places: OriginalPlaces, units: Vec<Unit>) -> Self {
+        Self {
+            minor,
+            places,
+            units,
+        }
     }
 
     /// Returns the path in the document as written for a path in the result.

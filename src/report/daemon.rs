@@ -157,6 +157,10 @@ impl Forecast {
                     mco_rescue("apply")
                 ))
             }
+            State::Degraded if said.contains("Supported spec versions") => Some(format!(
+                "{} # CONFIG: one of a version that the daemon supports",
+                mco_rescue("plan CONFIG")
+            )),
             State::Degraded if said.starts_with("unexpected on-disk state") && self.planned => {
                 Some(format!(
                     "{} # the cluster's config of that name",

@@ -153,6 +153,8 @@ pub fn to_text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
         inline(&heading.root)
     );
     if findings.drifts.is_empty() {
+        let refused = findings.verdict.map(degraded);
+        out.push_str(&refused.unwrap_or_default());
         out.push_str("Clean: files, units, enablement, keys and password match the config.\n");
     } else {
         out.push_str(&differences(findings));
@@ -166,13 +168,15 @@ pub fn to_text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
     out
 }
 
+/// The daemon's message stays on one line, to be searched for and copied.
+fn degraded(verdict: &str) -> String {
+    let verdict = inline(verdict);
+    format!("The daemon would go Degraded and report:\n  {verdict}\n\n")
+}
+
 fn differences(findings: VerifyFindings<'_>) -> String {
     let mut out = match findings.verdict {
-        // The message stays on one line, to be searched for and copied.
-        Some(verdict) => format!(
-            "The daemon would go Degraded and report:\n  {}\n\n",
-            inline(verdict)
-        ),
+        Some(verdict) => degraded(verdict),
         None => "The daemon would find nothing. It does not check these:\n\n".to_owned(),
     };
     out.push_str(&format!("Differences ({}):\n", findings.drifts.len()));

@@ -382,6 +382,47 @@ fn an_older_daemon_has_older_rules() {
     says(&wrong, &["such as 4.19"]);
 }
 
+/// Applied all the same it makes the daemon Degraded, and every command says so.
+#[test]
+fn a_version_of_ignition_that_the_daemon_does_not_support_is_said() {
+    for (version, is_supported) in [
+        ("2.2.0", true),
+        ("2.3.0", false),
+        ("2.4.0", false),
+        ("3.0.0", true),
+        ("3.5.0", true),
+        ("3.6.0", false),
+    ] {
+        let mut entry = file("/etc/a.conf", 0o644, "a\n");
+        if version.starts_with('2') {
+            entry["filesystem"] = json!("root");
+        }
+        let mut config =
+            machine_config("rendered-worker-a", json!({"storage": {"files": [entry]}}));
+        config["spec"]["config"]["ignition"]["version"] = json!(version);
+        let root = TestRoot::new();
+        let run = root.apply(&config);
+        let words = "unknown version. Supported spec versions: 2.2,3.0,3.1,3.2,3.3,3.4,3.5";
+        assert_eq!(flat_run(&run).contains(words), !is_supported, "{version}");
+        let verify = root
+            .run(&["verify"])
+            .exits(if is_supported { 0 } else { 3 });
+        assert_eq!(
+            flat_run(&verify).contains(words),
+            !is_supported,
+            "{version}"
+        );
+        says(&verify, &["Clean: files, units"]);
+        annotate(&root, &config, &config);
+        let status = root.run(&["status"]).ok();
+        assert_eq!(
+            flat_run(&status).contains(words),
+            !is_supported,
+            "{version}"
+        );
+    }
+}
+
 /// Without an option it is read from the node: the newer one of what the system and the recorded config name.
 #[test]
 fn the_release_of_the_daemon_is_read_from_the_node() {
