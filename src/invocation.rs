@@ -270,7 +270,7 @@ fn place_paths(line: &str, top: &Path, var: &Path) -> String {
         }
         let (place, rest) = match first {
             "var" => (var, &below["var".len()..]),
-            _ => (top, &bare[..]),
+            _ => (top, bare),
         };
         match bare.len() == word.len() {
             true => shell_word(&place.display().to_string()) + rest,

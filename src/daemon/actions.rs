@@ -531,7 +531,8 @@ mod tests {
     fn a_policy_finds_its_files_by_its_text() {
         let reboot: &[Action] = &[Action::Reboot];
         let none: &[Action] = &[Action::None];
-        let rows: [(&[(&str, &[Action])], Option<&str>); 13] = [
+        type Row<'a> = (&'a [(&'a str, &'a [Action])], Option<&'a str>);
+        let rows: [Row<'_>; 13] = [
             (&[("/", none)], None),
             (&[("", none)], None),
             (&[("etc/sub", none)], None),

@@ -253,7 +253,12 @@ pub fn parse_answer(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> 
 /// The file contains another object, or a broken one.
 pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFileError> {
     let failed = |words: String| PolicyFileError::Form(origin.to_owned(), words);
-    let value = yaml::parse(text).map_err(|e| failed(e.to_string()))?;
+    // JSON is no YAML in all of its escapes.
+    let value = match text.trim_start().starts_with('{') {
+        true => serde_json::from_str(text).or_else(|_| yaml::parse(text)),
+        false => yaml::parse(text),
+    };
+    let value = value.map_err(|e| failed(e.to_string()))?;
     let object = object(value.to_string().as_bytes()).map_err(failed)?;
     let (cluster, found) = match (object.result(), &object.spec.node_disruption_policy) {
         (Some(cluster), _) => (cluster, FoundPolicies::Result),

@@ -88,20 +88,21 @@ impl<'a> Reader<'a> {
     }
 
     fn read_document(&mut self) -> Result<Value, YamlError> {
-        let Some((_, value)) = self.read_next_document()? else {
+        let Some((_, mut value)) = self.read_next_document()? else {
             return Err(self.error("the document is empty"));
         };
-        loop {
-            match self.next_event()? {
-                Event::StreamEnd => return Ok(value),
-                Event::DocumentStart(_) => {
-                    return Err(
-                        self.error("more than one YAML document; give one config at a time")
-                    );
-                }
-                _ => {}
+        while let Some(first) = self.read_start()? {
+            let line = self.line;
+            let next = self.read_value(first)?;
+            // One without a value, such as after a last `---`, is none.
+            if value.is_null() {
+                value = next;
+            } else if !next.is_null() {
+                self.line = line;
+                return Err(self.error("more than one YAML document; give one config at a time"));
             }
         }
+        Ok(value)
     }
 
     /// Reads the next document and the line of its first value; `None` at the end of the text.
@@ -331,6 +332,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    #[test]
+    fn a_document_without_a_value_is_none() {
+        for text in [
+            "a: 1\n---\n",
+            "a: 1\n---\n# words\n",
+            "---\n---\na: 1\n...\n---\n",
+        ] {
+            assert_eq!(parse(text).unwrap(), json!({"a": 1}), "{text:?}");
+        }
+        let error = parse("a: 1\n---\n---\nb: 2\n").unwrap_err().to_string();
+        assert!(
+            error.contains("line 4: more than one YAML document"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn plain_scalars_mean_what_go_makes_of_them() {
