@@ -372,7 +372,7 @@ pub const NEVER_STALE: [&str; 3] = [
 /// Registry certificates, which the daemon manages outside the MachineConfig.
 pub const CERTS_D: &str = "etc/docker/certs.d";
 /// Links that older releases leaked; the daemon removes them in every update (docs/agreement.md: Stale files). A config whose
-/// unit asks for one in [Install] keeps it.
+/// unit asks for one in `[Install]` keeps it.
 pub const LEAKED_LINKS: [&str; 2] = [
     "etc/systemd/system/network-online.target.requires/node-valid-hostname.service",
     "etc/systemd/system/network-online.target.wants/ovs-configuration.service",

@@ -20,7 +20,7 @@ use crate::plan::{Plan, wrong_machine};
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
 use crate::report::status::pending_words;
-use crate::root::Root;
+use crate::root::{Root, RootPath};
 use crate::text::count;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Direction, Outlook, Pending};
@@ -36,28 +36,43 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     expect_known_state(&root)?;
     let pending = transaction::find_pending(&root)?;
     if let Pending::Unfinished(interrupted, _) = &pending {
-        return half_way(ui, &root, &machine, args, interrupted);
+        return half_way(ui, root, &machine, args, interrupted);
     }
-    let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
+    let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
+    let before = match pending_words(&pending) {
+        (word, Some(config)) => {
+            let config = &config.name;
+            format!("An earlier run ({config}) is {word}; apply tidies up after it first.")
+        }
+        _ => String::new(),
+    };
+    plan_session(ui, session, args, &before, &[])
+}
+
+/// Plans and shows; `before` is what is said first. Of paths that are `foreseen` the disk has another content yet.
+fn plan_session(
+    ui: &Ui<'_>,
+    mut session: Session<'_>,
+    args: &PlanArgs,
+    before: &str,
+    foreseen: &[RootPath],
+) -> Result<ExitCode> {
     let beforehand = Beforehand::of(&session);
     let mut plan = session.plan_run(args, beforehand.as_ref(), (false, false))?;
     // The reboot is an option of apply: it is taken as given where it is needed.
     let reboots = plan.os.needs_reboot();
     trial::facts::add_to_plan(&session.root, &args.trial, &mut plan, reboots)?;
-    let diffs = session.diffs(&plan, args.config.show_secrets);
+    let mut diffs = session.diffs(&plan, args.config.show_secrets);
+    diffs.retain(|path, _| !foreseen.contains(path));
     let heading = session.heading();
     let daemon = predict::of_plan(&session, &plan, args);
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {
-            let mut text = String::new();
-            if let (word, Some(config)) = pending_words(&pending) {
-                let said = format!(
-                    "An earlier run ({}) is {word}; apply tidies up after it first.",
-                    config.name
-                );
-                text.push_str(&(report::wrap(&said, 0) + "\n"));
-            }
+            let text = match before.is_empty() {
+                true => String::new(),
+                false => report::wrap(before, 0) + "\n",
+            };
             text + &report::plan::to_text(&heading, &plan, &diffs, ui.detail(args.summary))
                 + &daemon
                     .as_ref()
@@ -85,18 +100,18 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     Ok(ExitCode::Error)
 }
 
-/// A node whose files are of two configs is nothing to plan from: `apply` asks about the interrupted run first. Where the node
-/// is in the wanted config then, the rest of that run is the plan.
+/// A node whose files are of two configs is nothing to plan from: `apply` asks about the interrupted run first. The plan is that
+/// from the node after it. Where the node is in the wanted config then, the rest of that run is the plan.
 fn half_way(
     ui: &Ui<'_>,
-    root: &Root,
+    root: Root,
     machine: &Machine,
     args: &PlanArgs,
     interrupted: &ConfigRef,
 ) -> Result<ExitCode> {
-    let mut records = Records::read(root).context("reading the daemon's records")?;
+    let mut records = Records::read(&root).context("reading the daemon's records")?;
     let recorded = records.name();
-    let outlook = transaction::foresee_recovery(root);
+    let outlook = transaction::foresee_recovery(&root);
     if let Ok(Some(Outlook {
         record: Some(text), ..
     })) = &outlook
@@ -108,7 +123,23 @@ fn half_way(
             Err(error) => Recorded::Broken(error.to_string()),
         };
     }
-    let chosen = choose_config(root, args.config.choice(), Unnamed::Wanted, &records)?;
+    let chosen = choose_config(&root, args.config.choice(), Unnamed::Wanted, &records)?;
+    if chosen.config.digest != interrupted.digest
+        && let Ok(Some(outlook)) = &outlook
+        && outlook.direction == Direction::Forward
+    {
+        let before = format!(
+            "A run to {} is half-way. This is planned from the node after that run is finished, with {} left: apply asks about it \
+             first. Next: {} # finishes it, or {} # takes it back",
+            interrupted.name,
+            count(outlook.left.len(), "path"),
+            mco_rescue("recover"),
+            mco_rescue("recover --back")
+        );
+        let mut session = Session::of(root, ui.runner, records, chosen)?;
+        session.foresee_steps(&outlook.steps);
+        return plan_session(ui, session, args, &before, &outlook.left);
+    }
     let wanted = &chosen.config.name;
     let after = match outlook {
         Err(error) => Err(error.to_string()),
@@ -116,11 +147,7 @@ fn half_way(
             "is half-way, and can only be undone. What {wanted} needs is planned from the node after that. Next: {}",
             mco_rescue("recover")
         )),
-        Ok(_) if chosen.config.digest != interrupted.digest => Err(format!(
-            "is half-way. What {wanted} needs is planned from the node after it is finished. Next: {}; or, to go back: {}",
-            mco_rescue("recover"),
-            mco_rescue("recover --back")
-        )),
+        // Nothing is left but tidying up.
         Ok(outlook) => Ok(outlook.map(|outlook| outlook.left).unwrap_or_default()),
     };
     let subject = format!("the run to {}", interrupted.name);

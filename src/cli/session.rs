@@ -35,7 +35,9 @@ use crate::node::platform::NextConfig;
 use crate::node::sysroot;
 use crate::node::{self, BaseFacts, Host, Interest, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
-use crate::plan::{self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task};
+use crate::plan::{
+    self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task, after_steps,
+};
 use crate::progress::{self, Work};
 use crate::render::{self, NameHash};
 use crate::report::diff::{SecretLines, unified};
@@ -459,7 +461,8 @@ impl<'a> Session<'a> {
         Self::of(root, runner, records, chosen)
     }
 
-    fn of(
+    /// Looks at the node for a config, by records that were read before.
+    pub(super) fn of(
         root: Root,
         runner: &'a dyn CommandRunner,
         records: Records,
@@ -523,6 +526,14 @@ impl<'a> Session<'a> {
             self.old = Some(Arc::clone(&self.desired));
         }
         self.look_again(!bare)
+    }
+
+    /// Goes on with the node as it is once these steps, which lead to the recorded config, are done.
+    pub(super) fn foresee_steps(&mut self, steps: &[Step]) {
+        if let Some(recorded) = self.old.clone() {
+            let node = self.node.clone();
+            self.node = after_steps(node, steps.iter(), &recorded, None);
+        }
     }
 
     /// What the journal and `status` say of the config.

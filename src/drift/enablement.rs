@@ -649,7 +649,7 @@ impl Play<'_> {
     }
 
     /// Removes the links that older releases left behind, as every daemon since 2024-06-21 does. A config of before that asks
-    /// for them in [Install], and its daemon leaves them.
+    /// for them in `[Install]`, and its daemon leaves them.
     fn remove_leaked_links(&mut self, units: &[Unit]) {
         for link in paths::LEAKED_LINKS {
             let path = format!("/{link}");

@@ -23,13 +23,24 @@ pub fn is_carried_out(node: &NodeState, plan: &Plan) -> bool {
 
 /// The node with every step of the plan done. What the plan does not name stays as it was seen.
 pub fn carried_out(
-    mut node: NodeState,
+    node: NodeState,
     plan: &Plan,
     desired: &Desired,
     old: Option<&Desired>,
 ) -> NodeState {
-    for planned in &plan.steps {
-        match &planned.step {
+    let steps = plan.steps.iter().map(|planned| &planned.step);
+    after_steps(node, steps, desired, old)
+}
+
+/// The node with these steps done, which lead from `old` to `desired`.
+pub fn after_steps<'s>(
+    mut node: NodeState,
+    steps: impl Iterator<Item = &'s Step>,
+    desired: &Desired,
+    old: Option<&Desired>,
+) -> NodeState {
+    for step in steps {
+        match step {
             Step::MakeDirectory {
                 path,
                 mode,

@@ -71,7 +71,7 @@ use crate::secrets::shown_arguments;
 pub use after::{After, Rules};
 pub use as_drift::{account_drift, blocked_drifts, step_drifts};
 pub use capabilities::{CapabilityNeed, needs};
-pub use carried_out::{carried_out, is_carried_out};
+pub use carried_out::{after_steps, carried_out, is_carried_out};
 pub use crossing::AcceptedRisks;
 use fix::fix;
 pub use fix::{FixChange, FixInputs};

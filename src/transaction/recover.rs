@@ -27,6 +27,7 @@ use crate::invocation::mco_rescue;
 use crate::node::activity;
 use crate::paths;
 use crate::plan::FinishedRun;
+use crate::plan::Step;
 use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath};
 use crate::sys::signals::DeferredSignals;
@@ -284,6 +285,8 @@ pub struct Outlook {
     pub direction: Direction,
     /// Paths that it changes.
     pub left: Vec<RootPath>,
+    /// The changes that are left, in their order.
+    pub steps: Vec<Step>,
     /// The text of the daemon's record, where it brings a new one.
     pub record: Option<Vec<u8>>,
 }
@@ -319,9 +322,12 @@ pub fn foresee_recovery(root: &Root) -> Result<Option<Outlook>, RecoverError> {
         Direction::Forward => staged_record(root, &journal, &executor, &steps)?,
         Direction::Back => None,
     };
+    let steps = steps.iter().filter_map(|index| journal.steps.get(*index));
+    let steps = steps.map(|step| step.step.clone()).collect();
     Ok(Some(Outlook {
         direction,
         left,
+        steps,
         record,
     }))
 }
