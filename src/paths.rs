@@ -345,6 +345,8 @@ pub const KUBELET_KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 pub const KUBELET_CLIENT: &str = "var/lib/kubelet/pki/kubelet-client-current.pem";
 /// The kubelet's serving certificate, with its key.
 pub const KUBELET_SERVING: &str = "var/lib/kubelet/pki/kubelet-server-current.pem";
+/// The failure of the daemon's first boot to change the OS, in its words (openshift/machine-config-operator#6124).
+pub const FIRST_PIVOT_FAILED: &str = "run/mcd-firstboot-pivot-failed";
 /// Written at a shutdown that could not write what was staged, with the reason.
 pub const FINALIZE_FAILURE: &str = "boot/ostree/finalize-failure.stamp";
 /// Written by the daemon when the bootstrap's config does not exist in the cluster.
@@ -530,6 +532,7 @@ mod tests {
             KUBELET_CLIENT,
             KUBELET_SERVING,
             FINALIZE_FAILURE,
+            FIRST_PIVOT_FAILED,
             BOOTSTRAP_DIFF,
             HOSTNAME,
             APISERVER_URL,

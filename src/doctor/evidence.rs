@@ -255,6 +255,8 @@ pub struct FirstBootFiles {
     pub bootstrap_diff: bool,
     /// The backup copy of the first-boot input exists.
     pub encapsulated_kept: bool,
+    /// What the daemon's first boot could not change of the OS, in its words.
+    pub pivot_failed: Option<String>,
 }
 
 /// The comparison of the disk with the recorded config.

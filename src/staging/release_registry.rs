@@ -13,8 +13,8 @@ use crate::root::{Root, RootPath};
 
 /// Host and port on the node itself.
 pub(super) const HOST: &str = "localhost:22625";
-/// Repository of the images.
-const REPOSITORY: &str = "openshift/release-images";
+/// Repositories of a release: its payload, and the images that it names, such as that of the OS.
+const REPOSITORIES: [&str; 2] = ["openshift/release-images", "openshift/release"];
 /// Accepted forms of a manifest.
 const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
@@ -32,9 +32,22 @@ pub(super) fn is_present(root: &Root) -> bool {
 /// Asks the registry of the node for the manifest of an image, and returns the reference by which it is copied.
 ///
 /// # Errors
-/// The reason why the registry does not have it, in words.
+/// The reasons why no repository of the registry has it, in words.
 pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, String> {
-    let url = format!("https://{HOST}/v2/{REPOSITORY}/manifests/{digest}");
+    let mut reasons = Vec::new();
+    for repository in REPOSITORIES {
+        match find_in_repository(root, repository, digest) {
+            Ok(reference) => return Ok(reference),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    // Without an answer there is one reason for both.
+    reasons.dedup();
+    Err(reasons.join("; "))
+}
+
+fn find_in_repository(root: &Root, repository: &str, digest: &Digest) -> Result<String, String> {
+    let url = format!("https://{HOST}/v2/{repository}/manifests/{digest}");
     let mut request = FetchRequest::new(&url, MAX_MANIFEST);
     request.retry = false;
     request.headers = vec![("Accept".to_owned(), ACCEPT.to_owned())];
@@ -54,7 +67,7 @@ pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, String>
     if Digest::of(&answer.bytes) != *digest {
         return Err(format!("{url} has another digest"));
     }
-    Ok(format!("docker://{HOST}/{REPOSITORY}@{digest}"))
+    Ok(format!("docker://{HOST}/{repository}@{digest}"))
 }
 
 /// Reads the authority of the registry, and those of the system.

@@ -487,6 +487,75 @@ fn the_release_of_the_daemon_is_read_from_the_node() {
     }
 }
 
+/// A rendered config of each branch, as its controllers made it in that time, on a node of that branch.
+#[test]
+fn a_config_of_each_branch_is_applied_verified_and_foretold_by_its_rules() {
+    // Autumn 2023: the units of the network moved from network-online.target to kubelet-dependencies.target.
+    let old = "network-online.target";
+    let new = "kubelet-dependencies.target";
+    for (release, spec, target) in [
+        ("4.12.30", "3.2.0", old),
+        ("4.12.60", "3.2.0", new),
+        ("4.13.10", "3.2.0", old),
+        ("4.14.0", "3.4.0", old),
+        ("4.14.40", "3.4.0", new),
+        ("4.15.20", "3.4.0", new),
+        ("4.16.30", "3.4.0", new),
+        ("4.17.20", "3.4.0", new),
+        ("4.18.0", "3.4.0", new),
+        ("4.18.40", "3.4.0", new),
+        ("4.19.0", "3.5.0", new),
+        ("4.19.30", "3.5.0", new),
+        ("4.20.0", "3.5.0", new),
+        ("4.20.25", "3.5.0", new),
+        ("4.21.20", "3.5.0", new),
+        ("4.22.9", "3.5.0", new),
+        ("5.0.1", "3.5.0", new),
+    ] {
+        let unit = |name: &str, enabled: bool, target: &str| {
+            let text = format!("[Service]\nExecStart=/bin/true\n[Install]\nWantedBy={target}\n");
+            json!({"name": name, "enabled": enabled, "contents": text})
+        };
+        let units = json!([
+            unit("ovs-configuration.service", true, target),
+            unit("off.service", false, "multi-user.target"),
+        ]);
+        let files = json!([file("/etc/a.conf", 0o644, "a\n")]);
+        let ignition = json!({"storage": {"files": files}, "systemd": {"units": units}});
+        let mut config = machine_config("rendered-worker-a", ignition);
+        config["spec"]["config"]["ignition"]["version"] = json!(spec);
+        config["metadata"]["annotations"] =
+            json!({"machineconfiguration.openshift.io/release-image-version": release});
+        let root = TestRoot::new();
+        let branch: Vec<&str> = release.split('.').take(2).collect();
+        let text = format!(
+            "ID=rhcos\nVARIANT_ID=coreos\nOPENSHIFT_VERSION={}\n",
+            branch.join(".")
+        );
+        root.write("etc/os-release", &text);
+        root.apply(&config);
+        let link = format!("etc/systemd/system/{target}.wants/ovs-configuration.service");
+        assert!(root.exists(&link), "{release}");
+        root.run(&["verify"]).ok();
+        annotate(&root, &config, &config);
+        let error = |root: &TestRoot| {
+            let status = root.run(&["status", "--output", "json"]).ok();
+            foretold(&status)["prediction"]["error"].clone()
+        };
+        assert_eq!(error(&root), Value::Null, "{release}");
+        // A newer spec, and a unit that is on and should be off.
+        let minor: u32 = branch[1].parse().unwrap();
+        let is_old = branch[0] == "4" && minor < 18 || release.ends_with(".0");
+        root.link(
+            "etc/systemd/system/multi-user.target.wants/off.service",
+            "/etc/systemd/system/off.service",
+        );
+        assert_eq!(error(&root) == Value::Null, is_old, "{release}: enablement");
+        root.run(&["apply", "--yes"]).ok();
+        assert_eq!(error(&root), Value::Null, "{release}");
+    }
+}
+
 #[test]
 fn what_is_said_of_the_daemon_fits_80_columns() {
     let (old, new) = two();

@@ -102,6 +102,28 @@ fn a_failure_in_the_initramfs_is_told_until_a_run_makes_up_for_it() {
 }
 
 #[test]
+fn what_the_daemons_first_boot_could_not_change_is_told() {
+    on_a_node(|node| {
+        let sentinel = "run/mcd-firstboot-pivot-failed";
+        node.root
+            .write(sentinel, "error: no space left on device\n");
+        Branch {
+            id: "FP-02",
+            severity: "critical",
+            what: "the first boot could not change the operating system",
+            seen: &["no space left on device", "does not join"],
+            next: &[
+                "journalctl -b -u machine-config-daemon-firstboot",
+                "mco-rescue firstboot --complete",
+            ],
+        }
+        .met_by(&doctor_on(node), "");
+        node.root.remove(sentinel);
+        is_well(node, "FP-02");
+    });
+}
+
+#[test]
 fn a_failure_in_the_initramfs_is_told_there() {
     on_a_node(|node| {
         node.root.write("etc/initrd-release", "ID=rhcos\n");

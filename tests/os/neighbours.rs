@@ -224,7 +224,17 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
         let path = format!("/v2/openshift/release-images/manifests/{digest}");
         let has_it = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&has_it);
-        let routes = Routes::new().at(&path, move |request: &Request| {
+        // The images that the payload names are in a repository of their own.
+        let beside = format!("/v2/openshift/release/manifests/{digest}");
+        let has_it_beside = Arc::new(AtomicBool::new(false));
+        let asked_beside = Arc::clone(&has_it_beside);
+        let routes = Routes::new().at(&beside, move |_: &Request| {
+            match asked_beside.load(Relaxed) {
+                true => Response::ok(manifest),
+                false => Response::status(404),
+            }
+        });
+        let routes = routes.at(&path, move |request: &Request| {
             match (request.header("authorization"), asked.load(Relaxed)) {
                 (Some("Basic bWU6eA=="), true) => Response::ok(manifest),
                 (Some("Basic bWU6eA=="), false) => Response::ok("another"),
@@ -235,6 +245,10 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
         let _server = Server::tls_at(port, routes, &identity);
         let other = said().unwrap();
         assert!(other.contains("has another digest"), "{other}");
+        has_it_beside.store(true, Relaxed);
+        let from =
+            format!("copied from there: docker://localhost:22625/openshift/release@{digest}");
+        assert!(said().unwrap().contains(&from), "{:?}", said());
         has_it.store(true, Relaxed);
         let from = format!("docker://localhost:22625/openshift/release-images@{digest}");
         assert!(

@@ -103,6 +103,14 @@ fn exists(root: &Root, path: &'static str) -> bool {
     root.exists(&RootPath::fixed(path)).unwrap_or_default()
 }
 
+/// What the daemon's first boot has left; one that cannot be read is told as such.
+fn pivot_failed(root: &Root) -> Option<String> {
+    match root.read(&RootPath::fixed(paths::FIRST_PIVOT_FAILED)) {
+        Ok(bytes) => Some(String::from_utf8_lossy(&bytes?).trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 /// Whoever may not read it may still see that it is there.
 fn kubeconfig(root: &Root) -> Result<Kubeconfig> {
     let path = RootPath::fixed(paths::KUBECONFIG);
@@ -147,6 +155,7 @@ impl DoctorEvidence {
             encapsulated_kept: exists(root, paths::ENCAPSULATED_KEPT),
             ignition_result: exists(root, paths::IGNITION_RESULT),
             bootstrap_diff: exists(root, paths::BOOTSTRAP_DIFF),
+            pivot_failed: pivot_failed(root),
         };
         let remembered = server::remembered(root).ok().flatten();
         let of_api = || server::of_api(root).ok().flatten();

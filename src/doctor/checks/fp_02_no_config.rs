@@ -2,6 +2,7 @@
 
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::Recorded;
+use crate::paths;
 use crate::transaction::{LastRun, RunOutcome};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -47,6 +48,19 @@ fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
             finding = finding.seen(format!("while {phase}"), cause.clone());
         }
         return CheckVerdict::found(finding.next(fetch(evidence)).next(apply(evidence)));
+    }
+    if let Some(said) = &evidence.first_boot_files.pivot_failed {
+        let means = "The daemon's first boot stopped before the image and the arguments of the config were in force. The node \
+                     does not join until that is done.";
+        let finding = DoctorFinding::new(
+            CheckSeverity::Critical,
+            "the first boot could not change the operating system",
+            means,
+        )
+        .seen(format!("/{}", paths::FIRST_PIVOT_FAILED), said.clone())
+        .next("journalctl -b -u machine-config-daemon-firstboot")
+        .next(evidence.command("firstboot --complete"));
+        return CheckVerdict::found(finding);
     }
     let Some(records) = evidence.records.get() else {
         return CheckVerdict::unseen(
