@@ -705,11 +705,24 @@ impl Play<'_> {
                 }
                 (outcome.changes, None)
             }
+            // systemctl on the node expands what depends on the host: nothing fails there.
+            Err(error) if error.problems.iter().all(is_of_host) => {
+                self.unjudged.push(format!(
+                    "a unit cannot be judged: {}",
+                    all_of(&error.problems)
+                ));
+                (error.partial, None)
+            }
             Err(error) => (error.partial, Some(all_of(&error.problems))),
         };
         changes.iter().for_each(|change| self.tree.apply(change));
         reason
     }
+}
+
+/// Returns true for a setting whose value only the host itself knows.
+fn is_of_host(problem: &systemd::Problem) -> bool {
+    matches!(problem.fault, Fault::Specifier(_))
 }
 
 /// Returns the links below [`LINK_DIRS`] that differ. Links that become files, and files that

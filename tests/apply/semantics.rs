@@ -300,6 +300,22 @@ fn a_unit_that_cannot_be_enabled_blocks_the_whole_apply() {
     assert_eq!(root.everything(), before);
 }
 
+/// systemctl on the node expands them, so that its update does not fail.
+#[test]
+fn a_specifier_of_the_host_is_not_judged_here() {
+    for specifier in ["%H", "%m", "%b", "%v"] {
+        let text =
+            format!("[Service]\nExecStart=/bin/true\n[Install]\nWantedBy={specifier}.target\n");
+        let config = units(
+            A,
+            json!([{"name": "a.service", "enabled": true, "contents": text}]),
+        );
+        let said = blockers(&TestRoot::new(), &config, &[]);
+        assert!(says(&said, "cannot be judged"), "{said:?}");
+        assert!(!says(&said, "would fail"), "{said:?}");
+    }
+}
+
 #[test]
 fn links_of_a_removed_unit_do_not_dangle() {
     let root = TestRoot::new();
