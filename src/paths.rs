@@ -126,6 +126,12 @@ pub const REGISTRIES: &str = "etc/containers/registries.conf";
 pub const REGISTRIES_D: &str = "etc/containers/registries.conf.d";
 /// Signatures that images need.
 pub const POLICY: &str = "etc/containers/policy.json";
+/// The same of the image: containers tools of 2026 (Podman 6) read it where `/etc` has none. Older ones ship none there.
+pub const POLICY_OF_IMAGE: &str = "usr/share/containers/policy.json";
+/// The registries of the image, in the same way.
+pub const REGISTRIES_OF_IMAGE: &str = "usr/share/containers/registries.conf";
+/// Fragments of the image; one of the same name in `/etc` takes its place.
+pub const REGISTRIES_D_OF_IMAGE: &str = "usr/share/containers/registries.conf.d";
 /// Credentials that rpm-ostree uses for a pull; the first that exists counts (docs/agreement.md: Files on a node).
 pub const PULL_SECRETS: [&str; 3] = [
     "run/ostree/auth.json",

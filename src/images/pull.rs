@@ -143,10 +143,20 @@ impl Trace {
 /// # Errors
 /// It is missing, or cannot be understood.
 pub fn read_policy(root: &Root) -> Result<SignaturePolicy, TraceError> {
-    let policy = root
-        .read(&RootPath::fixed(paths::POLICY))?
-        .ok_or(TraceError::NoPolicy)?;
+    let policy = read_policy_text(root)?.ok_or(TraceError::NoPolicy)?;
     Ok(SignaturePolicy::parse(&String::from_utf8_lossy(&policy))?)
+}
+
+/// Returns the text of the signature policy: that of `/etc`, else that of the image; `None` where both are missing.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_policy_text(root: &Root) -> Result<Option<Vec<u8>>, RootError> {
+    let own = root.read(&RootPath::fixed(paths::POLICY))?;
+    match own {
+        Some(own) => Ok(Some(own)),
+        None => root.read(&RootPath::fixed(paths::POLICY_OF_IMAGE)),
+    }
 }
 
 /// A place is blocked by the table of its own name, not of the image's: a mirror of a blocked registry is asked.

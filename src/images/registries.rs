@@ -142,14 +142,23 @@ impl Registries {
     /// # Errors
     /// A file that cannot be read.
     pub fn files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
-        let folder = RootPath::fixed(paths::REGISTRIES_D);
-        let more = root
-            .list(&folder)?
-            .into_iter()
-            .filter(|name| name.ends_with(".conf"));
-        let more = more.filter_map(|name| folder.join(&name).ok());
+        let mut fragments = BTreeMap::new();
+        // What `/etc` has comes last, and takes the place of what the image has.
+        for folder in [paths::REGISTRIES_D_OF_IMAGE, paths::REGISTRIES_D] {
+            let folder = RootPath::fixed(folder);
+            for name in root.list(&folder)? {
+                let path = folder.join(&name).ok();
+                let path = path.filter(|_| name.ends_with(".conf"));
+                fragments.extend(path.map(|path| (name, path)));
+            }
+        }
+        let own = RootPath::fixed(paths::REGISTRIES);
+        let first = match root.exists(&own)? {
+            true => own,
+            false => RootPath::fixed(paths::REGISTRIES_OF_IMAGE),
+        };
         let mut files = Vec::new();
-        for path in std::iter::once(RootPath::fixed(paths::REGISTRIES)).chain(more) {
+        for path in std::iter::once(first).chain(fragments.into_values()) {
             if let Some(bytes) = root.read(&path)? {
                 files.push((
                     path.to_string(),

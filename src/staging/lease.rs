@@ -11,10 +11,10 @@ use crate::drift::text_object;
 use crate::images::auth::Secrets;
 use crate::images::extensions::{self, REPO_FILE};
 use crate::images::policy::SignaturePolicy;
+use crate::images::pull::read_policy_text;
 use crate::images::storage;
 use crate::node::system::ask;
 use crate::node::{Host, Labels};
-use crate::paths;
 use crate::plan::Repository;
 use crate::root::{Root, RootPath};
 use crate::sys::runtime;
@@ -129,7 +129,7 @@ impl Lease<'_> {
     /// Lends a policy that accepts this one image of containers-storage, where the node's would not: its digest was
     /// checked when it was brought under its name.
     pub fn lease_exception(&self, image: &str) -> Result<()> {
-        let policy = self.root.read(&RootPath::fixed(paths::POLICY))?;
+        let policy = read_policy_text(self.root)?;
         let Some(policy) = policy else { return Ok(()) };
         let policy = String::from_utf8_lossy(&policy);
         if !storage::needs_exception(&SignaturePolicy::parse(&policy)?) {

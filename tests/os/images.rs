@@ -626,6 +626,38 @@ fn the_trace_of_a_pull_comes_from_the_files_of_the_root() {
     );
     assert!(!trace.to_string().contains("c2VjcmV0"));
 
+    // Tools of 2026 read the files of the image where `/etc` has none, and fragments of both.
+    let of_image = "usr/share/containers";
+    let mirror = |host: &str| {
+        format!(
+            "[[registry]]\nlocation = \"quay.example\"\n[[registry.mirror]]\nlocation = \"{host}\"\n"
+        )
+    };
+    let places = || {
+        let trace = Trace::read(&opened, &image).unwrap();
+        let asked = trace.asked().map(|source| source.name.clone());
+        asked.collect::<Vec<String>>()
+    };
+    root.write(
+        &format!("{of_image}/registries.conf"),
+        &mirror("of-image.local"),
+    );
+    let fragment = format!("{of_image}/registries.conf.d/10-mirror.conf");
+    root.write(&fragment, &mirror("hidden.local"));
+    assert_eq!(places(), ["mirror.local/os:1", "quay.example/os:1"]);
+    root.remove("etc/containers/registries.conf.d/10-mirror.conf");
+    assert_eq!(places(), ["hidden.local/os:1", "quay.example/os:1"]);
+    root.remove(&fragment);
+    root.remove("etc/containers/registries.conf");
+    assert_eq!(places(), ["of-image.local/os:1", "quay.example/os:1"]);
+    root.write("etc/containers/registries.conf", "");
+    assert_eq!(places(), ["quay.example/os:1"]);
+    let policy = root.read("etc/containers/policy.json");
+    root.remove("etc/containers/policy.json");
+    assert!(Trace::read(&opened, &image).is_err());
+    root.write(&format!("{of_image}/policy.json"), &policy);
+    assert_eq!(places(), ["quay.example/os:1"]);
+
     // What the daemon links there comes first.
     root.write("run/ostree/auth.json", r#"{"auths": {}}"#);
     let trace = Trace::read(&opened, &image).unwrap();
