@@ -919,6 +919,8 @@ pub fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
     let newest = release.ignition_minor();
     let is_known = match &config.spec2 {
         Some(written) => written.minor <= NEWEST_SPEC_2,
+        // Without an Ignition part there is nothing to parse.
+        None if config.ignition.ignition.version.is_empty() => true,
         None => config.emptied || config.ignition.minor_version() <= newest,
     };
     if is_known {

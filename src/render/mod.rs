@@ -18,6 +18,7 @@ use crate::document::{
 pub use hash::{NameHash, hashed_text, name_hash, name_hash_of, name_matches};
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
+const RELEASE: &str = "machineconfiguration.openshift.io/release-image-version";
 const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-controller-version";
 const OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
 /// The spec version of every rendered config.
@@ -344,7 +345,7 @@ fn render_inputs(inputs: &[Input], pool: &Pool) -> Result<Value, DocumentError> 
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
-        "metadata": rendered_metadata(pool, controller, &format!("rendered-{}-{hash}", pool.name), &spec),
+        "metadata": rendered_metadata(pool, controller, find_release(inputs), &format!("rendered-{}-{hash}", pool.name), &spec),
         "spec": spec,
     });
     let text = object.to_string();
@@ -433,8 +434,24 @@ fn controller_version<'a>(
     Ok(own)
 }
 
-fn rendered_metadata(pool: &Pool, controller: Option<&str>, name: &str, spec: &Value) -> Value {
+/// Finds the release that a part was rendered by, such as the config that a change is laid over.
+fn find_release(inputs: &[Input]) -> Option<&str> {
+    let mut releases = inputs.iter();
+    let release = releases.find_map(|input| input.config.provenance.release.as_deref());
+    release.filter(|release| !release.is_empty())
+}
+
+fn rendered_metadata(
+    pool: &Pool,
+    controller: Option<&str>,
+    release: Option<&str>,
+    name: &str,
+    spec: &Value,
+) -> Value {
     let mut annotations = Map::new();
+    if let Some(release) = release {
+        annotations.insert(RELEASE.to_owned(), release.into());
+    }
     if let Some(version) = controller {
         annotations.insert(GENERATED_BY.to_owned(), version.into());
     }

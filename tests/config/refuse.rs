@@ -147,7 +147,7 @@ const SYNTAX: &[Case] = &[
     ),
     (
         "yaml-two-documents.yaml",
-        &[("line 32", "more than one YAML document")],
+        &[("line 33", "more than one YAML document")],
     ),
     ("yaml-tab.yaml", &[("line 21", "tabs")]),
     ("yaml-too-deep.yaml", &[("line 3", "nested too deeply")]),

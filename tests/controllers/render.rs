@@ -477,3 +477,19 @@ fn names_are_those_of_what_the_operator_reads() {
         );
     }
 }
+
+/// What the controller notes of its release is that of the config below.
+#[test]
+fn the_release_of_the_base_is_that_of_the_result() {
+    let root = TestRoot::empty();
+    root.write("part.json", &with_text("[Unit]\n"));
+    let release = "machineconfiguration.openshift.io/release-image-version";
+    let mut base = render(&root, &["part.json"]).ok().json();
+    assert_eq!(base["metadata"]["annotations"][release], Value::Null);
+    base["metadata"]["annotations"] = json!({release: "4.19.7"});
+    root.write("base.json", &base.to_string());
+    let more = with_text("[Unit]\nDescription=more\n").replace("00-worker", "99-worker-more");
+    root.write("more.json", &more);
+    let result = render(&root, &["--base", "base.json", "more.json"]).ok();
+    assert_eq!(result.json()["metadata"]["annotations"][release], "4.19.7");
+}
