@@ -124,6 +124,15 @@ fn half_way(
         };
     }
     let chosen = choose_config(&root, args.config.choice(), Unnamed::Wanted, &records)?;
+    if let Ok(None) = &outlook {
+        // Its files are all in place, or none is.
+        let before = format!(
+            "A run to {} stopped before its end, and no file of it is left to change; apply tidies up after it first.",
+            interrupted.name
+        );
+        let session = Session::of(root, ui.runner, records, chosen)?;
+        return plan_session(ui, session, args, &before, &[]);
+    }
     if chosen.config.digest != interrupted.digest
         && let Ok(Some(outlook)) = &outlook
         && outlook.direction == Direction::Forward
@@ -147,8 +156,7 @@ fn half_way(
             "is half-way, and can only be undone. What {wanted} needs is planned from the node after that. Next: {}",
             mco_rescue("recover")
         )),
-        // Nothing is left but tidying up.
-        Ok(outlook) => Ok(outlook.map(|outlook| outlook.left).unwrap_or_default()),
+        Ok(outlook) => Ok(outlook.map_or_else(Vec::new, |outlook| outlook.left)),
     };
     let subject = format!("the run to {}", interrupted.name);
     let heading = Heading {

@@ -86,7 +86,7 @@ impl Rule {
                     }
                 }
             }
-            // Reverted before 4.20 and 4.21 branched; back with OCPBUGS of 2026.
+            // Taken back (ea59abee8) before 4.20 and 4.21 began, and there again since b03faf5ec.
             Self::Enablement => {
                 const {
                     &RuleDays {
@@ -294,7 +294,9 @@ fn release(text: &str) -> Option<Release> {
     let first = FIRST_RELEASES
         .iter()
         .find(|(of, _)| Branch::Minor(*of) == branch);
-    let day = first.filter(|_| patch == Some(0)).map(|(_, day)| *day);
+    // OKD counts in the suffix: all of its releases of a branch are `.0`.
+    let is_first = patch == Some(0) && !text.contains("okd");
+    let day = first.filter(|_| is_first).map(|(_, day)| *day);
     Some(Release {
         branch,
         patch,
@@ -372,6 +374,7 @@ mod tests {
         }
         assert_eq!(Release::default(), Release::NEWEST);
         assert!(of("4.20.14").is_of_unknown_day());
+        assert!(of("4.20.0-okd-scos.14").is_of_unknown_day());
         assert!(!of("4.20.0").is_of_unknown_day());
         assert!(!of("4.20").is_of_unknown_day());
     }

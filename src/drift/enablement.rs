@@ -244,20 +244,19 @@ fn entries_of<'t>(tree: &'t UnitTree, name: &str) -> impl Iterator<Item = &'t Un
 }
 
 fn has_also(tree: &UnitTree, name: &str) -> bool {
-    entries_of(tree, name).any(|entry| names_in_also(entry, ""))
+    entries_of(tree, name).any(|entry| !named_in_also(entry).is_empty())
 }
 
-/// Returns true if a file names the unit in an `Also=`; any unit where the name is empty.
-fn names_in_also(entry: &UnitEntry, name: &str) -> bool {
-    let UnitEntry::File(Some(text)) = entry else {
-        return false;
-    };
-    // Most files have none.
-    text.contains("Also")
-        && text
-            .lines()
-            .filter_map(also_of)
-            .any(|value| value.contains(name))
+/// Returns the units that a file names in its `Also=`, specifiers not expanded.
+fn named_in_also(entry: &UnitEntry) -> Vec<&str> {
+    match entry {
+        // Most files have none.
+        UnitEntry::File(Some(text)) if text.contains("Also") => {
+            let values = text.lines().filter_map(also_of);
+            values.flat_map(str::split_whitespace).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// The value of an `Also=` in a line.
@@ -514,15 +513,10 @@ impl Play<'_> {
     fn linked_by_also(&self) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         let mut add = |unit: &str, entry: &UnitEntry| {
-            let UnitEntry::File(Some(text)) = entry else {
-                return;
-            };
-            // Most files have none.
-            if text.contains("Also") {
-                for value in text.lines().filter_map(also_of) {
-                    all.insert(unit.to_owned());
-                    all.extend(value.split_whitespace().map(str::to_owned));
-                }
+            let named = named_in_also(entry);
+            if !named.is_empty() {
+                all.insert(unit.to_owned());
+                all.extend(named.into_iter().map(str::to_owned));
             }
         };
         for (name, entry) in self.tree.dirs.iter().flat_map(|dir| &dir.entries) {
@@ -537,14 +531,14 @@ impl Play<'_> {
         all
     }
 
-    /// Returns true for a unit that another one of the config switches the other way by its `Also=`: both states are right,
-    /// as they depend on which of them was changed last.
+    /// Returns true for a unit that another unchanged one of the config switches the other way by its `Also=`: both states are
+    /// right, as they depend on which of them was changed last.
     fn is_switched_by_another(&self, name: &str, units: &[Unit], on: bool) -> bool {
         let others = units.iter().filter(|unit| unit.enabled == Some(!on));
-        let mut others = others.filter(|unit| unit.name != name);
+        let mut others = others.filter(|unit| unit.name != name && !self.is_changed(unit));
         others.any(|unit| {
             let mut entries = entries_of(&self.tree, &unit.name);
-            entries.any(|entry| names_in_also(entry, name))
+            entries.any(|entry| named_in_also(entry).contains(&name))
         })
     }
 
@@ -654,6 +648,10 @@ impl Play<'_> {
         for link in paths::LEAKED_LINKS {
             let path = format!("/{link}");
             let name = path.rsplit('/').next().unwrap_or_default();
+            // Most nodes have none, and a copy of the tree takes time.
+            if self.tree.get(&path).is_none() {
+                continue;
+            }
             let mut without = self.tree.clone();
             without.apply(&LinkChange::Remove { path: path.clone() });
             let is_on = |unit: &Unit| unit.name == name && unit.enabled == Some(true);

@@ -374,6 +374,21 @@ fn an_unchanged_unit_switches_no_other_one() {
     assert!(root.exists(&link("v.service")));
     root.remove(&link("v.service"));
     stays(&root, "off by hand");
+    // Of a changed unit it counts; what the config has off is off in the end.
+    let root = TestRoot::new();
+    let off = unit("b.service", false, "");
+    root.apply(&units(A, json!([unit("a.service", true, ""), off])));
+    let on = unit("a.service", true, "Also=b.service\n");
+    root.apply(&units(B, json!([on, off])));
+    assert!(!root.exists(&link("b.service")));
+    stays(&root, "a changed one");
+    let root = TestRoot::new();
+    root.write("usr/lib/systemd/system/v.service", &text(""));
+    root.apply(&units(
+        A,
+        json!([unit("a.service", true, "Also=v.service\n")]),
+    ));
+    root.remove(&link("v.service"));
     // What a unit asks for itself is repaired all the same.
     root.remove(&link("a.service"));
     root.run(&["verify"]).exits(3);
