@@ -1274,8 +1274,10 @@ fn the_private_copy_is_gone_whatever_happens() {
         ),
     ];
     for (name, prepare, document, script, code) in tools {
-        fs::write(&tool, format!("#!/bin/sh\n{script}\n")).unwrap();
         let shown = tempfile::tempdir().unwrap();
+        let source = tempfile::NamedTempFile::new().unwrap();
+        fs::write(source.path(), format!("#!/bin/sh\n{script}\n")).unwrap();
+        support::install(source.path(), &tool);
         let run = format!("mount --bind {} /run && {prepare}", shown.path().display());
         let Some(output) = run_in(&run, &root, &["plan", document]) else {
             return;

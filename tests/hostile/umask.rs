@@ -70,14 +70,17 @@ fn under(umask: &str, root: &Path, args: &[&str]) -> Run {
     Run::of(command.output().unwrap())
 }
 
-/// Modes by name; the digits in names differ from run to run.
+/// Modes by name; the digits in names, and their number, differ from run to run.
 fn modes(all: &Snapshot) -> BTreeMap<String, BTreeSet<u32>> {
     let mut modes: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
     for (path, entry) in all.iter().filter(|(_, entry)| entry.kind != 'l') {
-        let name = path
-            .chars()
-            .map(|c| if c.is_ascii_hexdigit() { '#' } else { c });
-        modes.entry(name.collect()).or_default().insert(entry.mode);
+        let name = path.replace(|c: char| c.is_ascii_hexdigit(), "#");
+        let mut name: Vec<char> = name.chars().collect();
+        name.dedup_by(|a, b| *a == '#' && *b == '#');
+        modes
+            .entry(name.into_iter().collect())
+            .or_default()
+            .insert(entry.mode);
     }
     modes
 }
