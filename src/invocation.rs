@@ -168,14 +168,7 @@ const OF_DISKS: [&str; 12] = [
 const FIXED: [&str; 4] = ["echo", "lsattr", "mco-rescue", "skopeo"];
 
 /// Options by which such a program works on another root.
-const NAMES_A_ROOT: [&str; 6] = [
-    "--root",
-    "--sysroot",
-    "--repo",
-    "--directory",
-    "-D",
-    "--file",
-];
+const NAMES_A_ROOT: [&str; 5] = ["--root", "--sysroot", "--repo", "--directory", "--file"];
 
 /// In the comment of a command that is run in a container.
 const IN_CONTAINER: &str = "in a container of the image";
@@ -287,7 +280,10 @@ fn acts_on_the_machine(line: &str) -> bool {
     let is_setting = |word: &&str| word.split_once('=').is_some_and(|(name, _)| is_upper(name));
     let mut words = line.split_whitespace().skip_while(is_setting);
     let program = words.next().unwrap_or_default();
-    let names_a_root = |word: &str| NAMES_A_ROOT.contains(&word.split('=').next().unwrap_or(word));
+    let names_a_root = |word: &str| {
+        let option = word.split('=').next().unwrap_or(word);
+        NAMES_A_ROOT.contains(&option) || (option == "-D" && program == "journalctl")
+    };
     let is_own = line.contains(" --root / ") || line.trim_end().ends_with(" --root /");
     // A script of the node, such as that of a restore.
     let is_own = is_own || program.starts_with('/');
@@ -443,6 +439,7 @@ mod tests {
             "crictl logs $(crictl ps -q)",
             "ls /x && nmcli connection reload",
             "ostree admin cleanup",
+            "arping -D -c 3 -I ens3 192.0.2.5",
         ] {
             let command = Command::new(line);
             assert_eq!(command.spelled(true), line);

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use clap::Parser;
 use clap::error::ErrorKind;
 use mco_rescue::cli::Cli;
-use mco_rescue::invocation::{Command, ON_THE_NODE};
+use mco_rescue::invocation::{Command, OF_THE_MACHINE, ON_THE_NODE};
 use serde_json::Value;
 
 /// What begins a line with a command.
@@ -203,7 +203,7 @@ fn find_problem(command: &str, root: &str) -> Option<String> {
     let is_setting = |word: &&str| word.contains('=');
     let program = command.split_whitespace().find(|word| !is_setting(word));
     let program = program.unwrap_or_default();
-    let is_known = PROGRAMS.contains(&program) || Command::new(command).is_of_the_machine();
+    let is_known = PROGRAMS.contains(&program) || OF_THE_MACHINE.contains(&program);
     (!is_known).then(|| "is no command that is known".to_owned())
 }
 
