@@ -10,6 +10,8 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 
+use super::signals::AllBlocked;
+
 /// More are not worth their start; a disk has one queue.
 const MOST: usize = 8;
 
@@ -76,7 +78,10 @@ fn start<'scope, A: Send + 'scope>(
         let _ = here.map(leave_processor);
         work()
     };
+    // A signal to the process is none of its business: the thread that began may hold it back, and this one would not.
+    let blocked = AllBlocked::new();
     let started = thread::Builder::new().spawn_scoped(scope, work).ok();
+    drop(blocked);
     // The new thread may wait for this processor, and leaves it as soon as it gets it.
     thread::yield_now();
     started
@@ -314,6 +319,19 @@ mod tests {
         });
         taken.unwrap();
         all
+    }
+
+    /// Else one would end the program while the first thread holds it back, such as with a private copy of accounts.
+    #[test]
+    fn no_signal_ends_the_program_through_another_thread() {
+        let is_blocked = || {
+            let mask = nix::sys::signal::SigSet::thread_get_mask().unwrap();
+            mask.contains(nix::sys::signal::Signal::SIGTERM)
+        };
+        let first = thread::current().id();
+        let ((other, there), here) = both(|| (thread::current().id(), is_blocked()), is_blocked);
+        assert!(there || other == first);
+        assert!(!here);
     }
 
     #[test]
