@@ -64,13 +64,7 @@ fn write_image(tree: &Path, name: &str, vendor: &str, program: &[u8]) {
 
 /// The node's root as the guest sees it, what the printed commands name, and the modules for the partition.
 fn write_guest(case: &Case, tree: &Path) {
-    for directory in [
-        "node/etc",
-        "node/boot",
-        "boot/efi",
-        "var/tmp",
-        "lib/modules",
-    ] {
+    for directory in ["node/etc", "node/boot", "lib/modules"] {
         fs::create_dir_all(tree.join(directory)).unwrap();
     }
     let release = "ID=rhel\nVARIANT_ID=coreos\nRHEL_VERSION=9.4\n";
@@ -300,8 +294,14 @@ fn a_boot_loader_that_preflight_passes_boots_and_one_that_it_names_does_not() {
         commands(&crossing[1]),
     );
     let of_second = format!("{cure}\n{update}").replace("/dev/vda1", "/dev/vdb1");
-    let script =
-        format!("{ASK}set -e\n{cure}\n{update}\n{stub}\n{of_second}\nset +e\nask cured\nsync\n");
+    // The commands have the paths of the node's root on the rescue medium.
+    let directory = STATIC_STUB.rsplit_once('/').unwrap().0;
+    let furnish = format!(
+        "mkdir -p /node/boot/efi /node/var/tmp /node/{directory}\ncp /{STATIC_STUB} /node/{STATIC_STUB}\n"
+    );
+    let script = format!(
+        "{ASK}set -e\n{furnish}{cure}\n{update}\n{stub}\n{of_second}\nset +e\nask cured\nsync\n"
+    );
     let tiny = images::tiny();
     let mut rescue = Machine::tiny(&tiny)
         .memory(512)
