@@ -65,6 +65,14 @@ struct RuleDays {
     backports: &'static [(u32, Day)],
 }
 
+/// When older branches got `Enablement` and `ForceWritesUnits`, which came to each of them in one merge.
+const ENABLEMENT_BACKPORTS: [(u32, Day); 4] = [
+    (21, on(2026, 2, 12)),
+    (20, on(2026, 2, 23)),
+    (19, on(2026, 3, 9)),
+    (18, on(2026, 3, 12)),
+];
+
 impl Rule {
     /// All rules, for tables.
     pub const ALL: [Self; 4] = [
@@ -92,12 +100,7 @@ impl Rule {
                     &RuleDays {
                         main: &[(on(2025, 7, 22), on(2025, 8, 1)), (on(2026, 1, 27), NEWEST)],
                         since_branch: 22,
-                        backports: &[
-                            (21, on(2026, 2, 12)),
-                            (20, on(2026, 2, 23)),
-                            (19, on(2026, 3, 9)),
-                            (18, on(2026, 3, 12)),
-                        ],
+                        backports: &ENABLEMENT_BACKPORTS,
                     }
                 }
             }
@@ -106,12 +109,7 @@ impl Rule {
                     &RuleDays {
                         main: &[(on(2026, 2, 11), NEWEST)],
                         since_branch: 22,
-                        backports: &[
-                            (21, on(2026, 2, 12)),
-                            (20, on(2026, 2, 23)),
-                            (19, on(2026, 3, 9)),
-                            (18, on(2026, 3, 12)),
-                        ],
+                        backports: &ENABLEMENT_BACKPORTS,
                     }
                 }
             }
@@ -192,11 +190,11 @@ impl Release {
 pub struct NodeRelease {
     /// The release.
     pub release: Release,
-    /// What names it.
+    /// Source of the release.
     pub source: ReleaseSource,
 }
 
-/// What names the release of a daemon.
+/// Source of a daemon's release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReleaseSource {
