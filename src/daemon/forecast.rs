@@ -14,7 +14,7 @@ use crate::time::utc;
 pub struct Forecast {
     /// The release whose rules are used: `4.21`, `4.21.3`, a day of the main branch, or `newest`.
     pub release: String,
-    /// What names it.
+    /// Source of the release.
     pub release_source: ReleaseSource,
     /// Both as text.
     #[serde(skip)]

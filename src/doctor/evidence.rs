@@ -255,7 +255,7 @@ pub struct FirstBootFiles {
     pub bootstrap_diff: bool,
     /// The backup copy of the first-boot input exists.
     pub encapsulated_kept: bool,
-    /// What the daemon's first boot could not change of the OS, in its words.
+    /// The OS change that failed at the daemon's first boot, in the daemon's words.
     pub pivot_failed: Option<String>,
 }
 

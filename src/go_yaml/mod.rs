@@ -65,7 +65,7 @@ struct Writer<'s> {
     sink: &'s mut dyn FnMut(&str),
     /// Is true for characters that are written as they are.
     printable: fn(char) -> bool,
-    /// What YAML takes for the end of a line within quotes, and JSON does not, is folded.
+    /// Within quotes, line ends that YAML recognizes and JSON does not are folded.
     folds: bool,
     /// Characters in the current line.
     column: usize,

@@ -364,7 +364,7 @@ fn an_unchanged_unit_switches_no_other_one() {
     root.apply(&both);
     assert!(!root.exists(&link("b.service")));
     stays(&root, "at once");
-    // A unit of the OS that is named by one that is on, and that somebody switched off.
+    // A unit of the OS that somebody disabled; the `Also=` of an enabled unit names it.
     let root = TestRoot::new();
     root.write("usr/lib/systemd/system/v.service", &text(""));
     root.apply(&units(

@@ -103,7 +103,7 @@ fn exists(root: &Root, path: &'static str) -> bool {
     root.exists(&RootPath::fixed(path)).unwrap_or_default()
 }
 
-/// What the daemon's first boot has left; one that cannot be read is told as such.
+/// Returns the daemon's record of a failed OS change at first boot; `None` if missing, the error's text if unreadable.
 fn pivot_failed(root: &Root) -> Option<String> {
     match root.read(&RootPath::fixed(paths::FIRST_PIVOT_FAILED)) {
         Ok(bytes) => Some(String::from_utf8_lossy(&bytes?).trim().to_owned()),
