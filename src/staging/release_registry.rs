@@ -14,7 +14,9 @@ use crate::root::{Root, RootPath};
 /// Host and port on the node itself.
 pub(super) const HOST: &str = "localhost:22625";
 /// Repositories of a release: its payload, and the images that it names, such as that of the OS.
-const REPOSITORIES: [&str; 2] = ["openshift/release-images", "openshift/release"];
+const REPOSITORIES: [&str; 2] = [PAYLOADS, "openshift/release"];
+/// The repository of the payloads; its tags are the versions of the releases, such as `4.22.16-x86_64`.
+const PAYLOADS: &str = "openshift/release-images";
 /// Accepted forms of a manifest.
 const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
@@ -43,12 +45,45 @@ pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, String>
     }
     // Without an answer there is one reason for both.
     reasons.dedup();
-    Err(reasons.join("; "))
+    let mut text = reasons.join("; ");
+    match list_releases(root) {
+        Ok(releases) if !releases.is_empty() => {
+            text += &format!("; it has the releases {}", releases.join(", "))
+        }
+        // The reasons above say that it does not answer.
+        Ok(_) | Err(_) => {}
+    }
+    Err(text)
 }
 
 fn find_in_repository(root: &Root, repository: &str, digest: &Digest) -> Result<String, String> {
     let url = format!("https://{HOST}/v2/{repository}/manifests/{digest}");
-    let mut request = FetchRequest::new(&url, MAX_MANIFEST);
+    let answer = ask(root, &url)?;
+    if Digest::of(&answer) != *digest {
+        return Err(format!("{url} has another digest"));
+    }
+    Ok(format!("docker://{HOST}/{repository}@{digest}"))
+}
+
+/// Asks the registry for the versions of the releases that it holds. Tags of signatures (`sha256-DIGEST.sig`) are left out.
+fn list_releases(root: &Root) -> Result<Vec<String>, String> {
+    #[derive(Deserialize)]
+    struct Tags {
+        #[serde(default)]
+        tags: Option<Vec<String>>,
+    }
+    let url = format!("https://{HOST}/v2/{PAYLOADS}/tags/list");
+    let tags: Tags =
+        serde_json::from_slice(&ask(root, &url)?).map_err(|error| format!("{url}: {error}"))?;
+    let mut releases = tags.tags.unwrap_or_default();
+    releases.retain(|tag| !tag.ends_with(".sig"));
+    releases.sort();
+    Ok(releases)
+}
+
+/// The bytes that the registry answers with.
+fn ask(root: &Root, url: &str) -> Result<Vec<u8>, String> {
+    let mut request = FetchRequest::new(url, MAX_MANIFEST);
     request.retry = false;
     request.headers = vec![("Accept".to_owned(), ACCEPT.to_owned())];
     if let Some(login) = read_login(root) {
@@ -63,11 +98,9 @@ fn find_in_repository(root: &Root, repository: &str, digest: &Digest) -> Result<
         ..FetchSettings::default()
     };
     let answer = net::fetch_url(&settings, &request, &mut |_| {});
-    let answer = answer.map_err(|error| error.to_string())?;
-    if Digest::of(&answer.bytes) != *digest {
-        return Err(format!("{url} has another digest"));
-    }
-    Ok(format!("docker://{HOST}/{repository}@{digest}"))
+    answer
+        .map(|answer| answer.bytes)
+        .map_err(|error| error.to_string())
 }
 
 /// Reads the authority of the registry, and those of the system.

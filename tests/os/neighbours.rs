@@ -241,10 +241,22 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
                 _ => Response::status(401),
             }
         });
+        let tags = format!(
+            r#"{{"name": "openshift/release-images", "tags": ["4.22.16-x86_64", "sha256-{}.sig", "4.22.9-x86_64"]}}"#,
+            "0".repeat(64)
+        );
+        let routes = routes.at(
+            "/v2/openshift/release-images/tags/list",
+            move |_: &Request| Response::ok(&tags),
+        );
         let port = "127.0.0.1:22625".parse().unwrap();
         let _server = Server::tls_at(port, routes, &identity);
         let other = said().unwrap();
         assert!(other.contains("has another digest"), "{other}");
+        assert!(
+            other.contains("it has the releases 4.22.16-x86_64, 4.22.9-x86_64. Look at it"),
+            "{other}"
+        );
         has_it_beside.store(true, Relaxed);
         let from =
             format!("copied from there: docker://localhost:22625/openshift/release@{digest}");
