@@ -349,7 +349,7 @@ fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived
             .notes
             .iter()
             .filter(move |note| note.inexact == inexact);
-        notes.map(|note| note.text.clone())
+        notes.map(ToString::to_string)
     };
     let mut if_forgotten: Vec<String> = wanted
         .given

@@ -125,12 +125,12 @@ pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
 const STORED: [(&str, &str); 3] = [
     (
         "config.openshift.io",
-        "apiservers clusterimagepolicies clusterversions featuregates imagedigestmirrorsets \
-        imagepolicies images imagetagmirrorsets nodes",
+        "apiservers clusterimagepolicies clusterversions criocredentialproviderconfigs featuregates \
+        imagedigestmirrorsets imagepolicies images imagetagmirrorsets nodes",
     ),
     (
         "machineconfiguration.openshift.io",
-        "containerruntimeconfigs kubeletconfigs machineconfigpools machineconfigs",
+        "containerruntimeconfigs kubeletconfigs machineconfigpools machineconfigs osimagestreams",
     ),
     ("operator.openshift.io", "imagecontentsourcepolicies"),
 ];

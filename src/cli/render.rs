@@ -39,7 +39,7 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
         derive(gather(args, &files, pool)?)?
     };
     for note in &derived.notes {
-        log::warn!("{}", note.text);
+        log::warn!("{note}");
     }
     warn_of_images(&derived.rendered);
     let shown = match args.generated {

@@ -1,12 +1,13 @@
 //! The facts of a cluster that its controllers start from, as far as files and a node's config tell them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::generated::{GENERATED_BY, ROLE};
+use super::kubelet::base::KUBELET_CONF;
 use super::objects::ApiObject;
-use crate::document::data_url;
+use crate::document::{data_url, yaml};
 
 /// A MachineConfigPool.
 #[derive(Debug, Clone, PartialEq)]
@@ -205,6 +206,31 @@ impl Cluster {
     pub fn single(&self, kind: &str, name: &str) -> Option<&ApiObject> {
         let found = |object: &&ApiObject| object.kind == kind && object.name == name;
         self.objects.iter().find(found)
+    }
+
+    /// The names of the pools that every cluster has; a custom pool inherits the MachineConfigs of `worker`.
+    pub fn built_in_pools(&self) -> impl Iterator<Item = String> + use<> {
+        let pools = self.pools.iter();
+        let names = pools.map(|pool| match pool.is_custom() {
+            true => "worker".to_owned(),
+            false => pool.name.clone(),
+        });
+        names.collect::<BTreeSet<String>>().into_iter()
+    }
+
+    /// Returns the state of a feature gate: by the FeatureGate object, else by a kubelet.conf that a controller wrote, which
+    /// names every gate that the operator knows. `None` if neither names it.
+    pub fn named_gate(&self, name: &str) -> Option<bool> {
+        let of_object = self.gates.as_ref().and_then(|gates| gates.get(name));
+        of_object.copied().or_else(|| self.gate_of_kubelet(name))
+    }
+
+    /// Returns the state of a feature gate by kubelet.conf.
+    pub fn gate_of_kubelet(&self, name: &str) -> Option<bool> {
+        let mut files = self.pools.iter();
+        let bytes = files.find_map(|pool| self.base.file(&pool.name, KUBELET_CONF))?;
+        let config = yaml::parse(std::str::from_utf8(&bytes).ok()?).ok()?;
+        config.get("featureGates")?.get(name)?.as_bool()
     }
 
     /// Returns true if a feature gate is on; `None` if it is unknown.

@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::cluster::file_of;
 use super::generated::GeneratedConfig;
+use super::os_stream::{self, StreamImages};
 use super::registries::owned_files;
-use super::{ApiObject, Base, Cluster, Generation, Note, Refusal, generate};
+use super::{ApiObject, Base, Cluster, Generation, Note, Refusal, credentials, generate};
 use crate::document::{DocumentError, yaml};
 use crate::render::{self, Changes, Input, Pool};
 
@@ -90,17 +91,24 @@ fn refusals_text(refusals: &[Refusal]) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
     Registries,
+    Credentials,
     Runtime,
     Kubelet,
 }
 
 impl Family {
-    const ALL: [Self; 3] = [Self::Registries, Self::Runtime, Self::Kubelet];
+    const ALL: [Self; 4] = [
+        Self::Registries,
+        Self::Credentials,
+        Self::Runtime,
+        Self::Kubelet,
+    ];
 
     fn of_config(name: &str) -> Option<Self> {
         let (_, rest) = name.split_once("-generated-")?;
         match rest {
             "registries" => Some(Self::Registries),
+            credentials::NAME_END => Some(Self::Credentials),
             rest if rest.starts_with("containerruntime") => Some(Self::Runtime),
             rest if rest.starts_with("kubelet") => Some(Self::Kubelet),
             _ => None,
@@ -112,6 +120,8 @@ impl Family {
         match kind {
             "KubeletConfig" | "Node" | "APIServer" => &[Self::Kubelet],
             "ContainerRuntimeConfig" => &[Self::Runtime],
+            "CRIOCredentialProviderConfig" => &[Self::Credentials],
+            "OSImageStream" => &[],
             "FeatureGate" | "MachineConfigPool" => &Self::ALL,
             _ => &[Self::Registries],
         }
@@ -124,6 +134,7 @@ impl Family {
                 "imagedigestmirrorsets, imagetagmirrorsets, imagecontentsourcepolicies, images.config, clusterimagepolicies, \
                  imagepolicies"
             }
+            Self::Credentials => "criocredentialproviderconfigs",
             Self::Runtime => "containerruntimeconfigs",
             Self::Kubelet => "kubeletconfigs",
         }
@@ -248,12 +259,56 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
         )?);
     }
     inputs.extend(configs.into_values().map(|(_, input)| input));
-    let rendered = render::render_pool(inputs, &request.pool)?;
+    let mut notes = after.notes;
+    let mut pool = request.pool;
+    let stream = take_stream(&cluster, &mut pool, &mut notes)?;
+    let rendered = render::render_pool(inputs, &pool)?;
+    refuse_override(&cluster, &pool, stream.as_ref(), &rendered)?;
     Ok(Derived {
         rendered,
         generated,
-        notes: after.notes,
+        notes,
     })
+}
+
+/// Gives the pool the images of its OS stream, where the objects name them.
+fn take_stream(
+    cluster: &Cluster,
+    pool: &mut Pool,
+    notes: &mut Vec<Note>,
+) -> Result<Option<StreamImages>, DeriveError> {
+    let images = os_stream::images_of_pool(cluster, &pool.name, notes);
+    let images = images.map_err(|refusal| DeriveError::Refused(vec![refusal]))?;
+    let Some(images) = images else {
+        return Ok(None);
+    };
+    let given = pool.os_image.replace(images.os.clone());
+    pool.extensions_image = Some(images.extensions.clone());
+    if let Some(given) = given.filter(|given| *given != images.os) {
+        notes.push(Note {
+            object: "OSImageStream cluster".to_owned(),
+            text: format!(
+                "The pool {} takes the OS stream {}, so its image is {}, and not {given}.",
+                pool.name, images.stream, images.os
+            ),
+            inexact: false,
+        });
+    }
+    Ok(Some(images))
+}
+
+fn refuse_override(
+    cluster: &Cluster,
+    pool: &Pool,
+    stream: Option<&StreamImages>,
+    rendered: &Value,
+) -> Result<(), DeriveError> {
+    let image = rendered.pointer("/spec/osImageURL").and_then(Value::as_str);
+    let (Some(images), Some(image)) = (stream, image) else {
+        return Ok(());
+    };
+    os_stream::refuse_override(cluster, &pool.name, images, image)
+        .map_err(|refusal| DeriveError::Refused(vec![refusal]))
 }
 
 /// The MachineConfigs that the objects made before: their finalizers name them.
@@ -319,6 +374,16 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
     if families.contains(&Family::Registries) {
         restore_registries(&base, &generated, &mut changes);
     }
+    if generated
+        .iter()
+        .any(|part| name_of(part).ends_with(credentials::NAME_END))
+    {
+        let is_stale = |path: &&str| {
+            is_generated(&base, path) && !generated.iter().any(|part| file_of(part, path).is_some())
+        };
+        let stale = credentials::OWNED.into_iter().filter(is_stale);
+        changes.removed_files.extend(stale.map(str::to_owned));
+    }
     let mut notes = after.notes;
     notes.extend(doubts(
         &base,
@@ -344,7 +409,10 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
     // As the merge has them; a custom pool inherits those of the workers first.
     parts.sort_by_key(|(name, input)| (input.role != "worker", name.clone()));
     changes.parts = parts.into_iter().map(|(_, input)| input).collect();
-    let rendered = render::render_on_top(&base, changes, &origin, &request.pool)?;
+    let mut pool = request.pool;
+    let stream = take_stream(&cluster, &mut pool, &mut notes)?;
+    let rendered = render::render_on_top(&base, changes, &origin, &pool)?;
+    refuse_override(&cluster, &pool, stream.as_ref(), &rendered)?;
     Ok(Derived {
         rendered,
         generated,

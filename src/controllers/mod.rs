@@ -2,20 +2,27 @@
 //! (docs/controllers.md).
 //!
 //! Objects in, MachineConfigs out; no I/O. [`generate`] is the entry. Each controller is a room of its own:
-//! `registries` (mirrors, blocked registries, image policies), `kubelet` (KubeletConfig), `runtime`
-//! (ContainerRuntimeConfig), `node_config` (latency profile, cgroups).
+//! `registries` (mirrors, blocked registries, image policies), `credentials`
+//! (CRIOCredentialProviderConfig), `kubelet` (KubeletConfig), `runtime` (ContainerRuntimeConfig), `node_config` (latency
+//! profile, cgroups), `os_stream` (the images of OSImageStream).
 
 pub mod cluster;
+mod credentials;
 pub mod derive;
 pub mod generated;
+mod known_fields;
 pub mod kubelet;
+mod nearest;
 pub mod node_config;
 pub mod objects;
+mod os_stream;
 pub mod quantity;
 pub mod registries;
 pub mod runtime;
 mod suffix;
 mod toml_text;
+
+use std::fmt;
 
 use serde_json::Value;
 
@@ -47,6 +54,15 @@ pub struct Note {
     pub inexact: bool,
 }
 
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.object.as_str() {
+            "" => f.write_str(&self.text),
+            object => write!(f, "{object}: {}", self.text),
+        }
+    }
+}
+
 /// The result of the controllers.
 #[derive(Debug, Clone, Default)]
 pub struct Generation {
@@ -62,10 +78,13 @@ pub struct Generation {
     pub notes: Vec<Note>,
 }
 
-/// Runs every controller on the objects of a cluster, in the order of the operator: registries, runtime, kubelet, node.
+/// Runs every controller on the objects of a cluster, in the order of the operator: registries,
+/// credentials, runtime, kubelet, node.
 pub fn generate(cluster: &Cluster) -> Generation {
     let mut generation = Generation::default();
+    known_fields::sync(cluster, &mut generation);
     registries::sync(cluster, &mut generation);
+    credentials::sync(cluster, &mut generation);
     runtime::sync(cluster, &mut generation);
     kubelet::sync(cluster, &mut generation);
     node_config::sync(cluster, &mut generation);
@@ -111,6 +130,12 @@ pub fn if_forgotten(kind: &str) -> &'static str {
         }
         "ContainerRuntimeConfig" => {
             "the ContainerRuntimeConfig controller makes no file of it, and the node reboots into the old options"
+        }
+        "CRIOCredentialProviderConfig" => {
+            "the controller gives the kubelet CRI-O's credential provider without it, and the kubelet is restarted"
+        }
+        "MachineConfigPool" | "OSImageStream" => {
+            "the operator renders the pool by the object in the API, with its OS image, and the node reboots into that"
         }
         "Node" | "APIServer" | "FeatureGate" => {
             "the controllers write kubelet.conf by the object in the API, and the node reboots into it"

@@ -89,8 +89,9 @@ impl ApiObject {
 }
 
 /// Kinds that the controllers read, beside MachineConfig.
-pub const KINDS: [&str; 13] = [
+pub const KINDS: [&str; 15] = [
     "APIServer",
+    "CRIOCredentialProviderConfig",
     "ClusterImagePolicy",
     "ClusterVersion",
     "ContainerRuntimeConfig",
@@ -103,6 +104,7 @@ pub const KINDS: [&str; 13] = [
     "KubeletConfig",
     "MachineConfigPool",
     "Node",
+    "OSImageStream",
 ];
 
 /// Groups of the API whose kinds are read; a `Node` of the group `v1` is another one.

@@ -310,7 +310,7 @@ pub fn render_on_top(
         };
         arguments.retain(|argument| !removed(argument));
     }
-    let config = document::parse(object.to_string().into_bytes(), origin)?;
+    let mut config = document::parse(object.to_string().into_bytes(), origin)?;
     let ignition = object.pointer("/spec/config").filter(|one| !one.is_null());
     let ignition = ignition.map(to_v3_5).transpose();
     let generated = object.pointer("/metadata/annotations");
@@ -320,8 +320,13 @@ pub fn render_on_top(
         pool.controller_version = version.map(str::to_owned);
     }
     let overridden = generated.is_some_and(|all| all.get(OVERRIDDEN).is_some());
-    if pool.os_image.is_none() && !overridden {
-        pool.os_image = Some(config.os_image_url.clone());
+    if !overridden {
+        // The images of the base are the release's, and those of the pool take their place.
+        let old = &mut config.os_image_url;
+        old.clone_from(pool.os_image.get_or_insert(old.clone()));
+        if let Some(image) = &pool.extensions_image {
+            config.extensions_image.clone_from(image);
+        }
     }
     let below = Input {
         config,

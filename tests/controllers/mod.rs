@@ -2,9 +2,12 @@
 
 mod butane;
 mod change;
+mod credentials;
 mod keep;
 mod kubelet;
+mod os_stream;
 mod pairs;
 mod registries;
 mod render;
 mod scene;
+mod unknown_fields;

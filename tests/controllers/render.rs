@@ -436,7 +436,7 @@ fn names_are_those_of_what_the_operator_reads() {
     assert_eq!(name("one\u{85}two"), plain);
     assert_eq!(name("one \u{85} two"), plain);
     assert_ne!(name("one\u{feff}two"), name("\u{feff}one two"));
-    for code in [0x7f, 0x80, 0x84, 0x86, 0x9f, 0xfffe] {
+    for code in [0x7f, 0x80, 0x84, 0x86, 0x9f, 0xfffe, 0xffff] {
         let text = format!("x{}", char::from_u32(code).unwrap());
         root.write("part.json", &with_text(&text));
         let run = render(&root, &["part.json"]).exits(1);

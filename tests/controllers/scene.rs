@@ -14,7 +14,8 @@ pub(super) const IMAGE: &str =
 const TEMPLATE: &str =
     "unqualified-search-registries = ['registry.access.redhat.com', 'docker.io']\n";
 
-fn part(name: &str, role: &str, generated: bool, files: &[Value]) -> Value {
+/// A MachineConfig with these files.
+pub(super) fn part(name: &str, role: &str, generated: bool, files: &[Value]) -> Value {
     let mut config = json!({"ignition": {"version": "3.5.0"}});
     if !files.is_empty() {
         config["storage"] = json!({ "files": files });

@@ -16,7 +16,7 @@ const UNITS: [(&str, u64); 8] = [
 ///
 /// # Errors
 /// Go's words for a text that is no duration.
-pub(super) fn parse(text: &str) -> Result<i64, String> {
+pub(in crate::controllers) fn parse(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {}", quote(text));
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -83,7 +83,7 @@ fn amount(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
 }
 
 /// Writes nanoseconds as Go's `Duration.String` does: `1m30s`, `1.5ms`, `0s`.
-pub(super) fn format(nanoseconds: i64) -> String {
+pub(in crate::controllers) fn format(nanoseconds: i64) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let total = nanoseconds.unsigned_abs();
     let with_fraction = |value: u64, digits: usize| {

@@ -2,12 +2,11 @@
 
 pub(super) mod base;
 mod decode;
-mod duration;
+pub(super) mod duration;
 mod fields;
 mod files;
 mod in_force;
 mod merge;
-mod nearest;
 mod settings;
 mod tls;
 mod unknown;

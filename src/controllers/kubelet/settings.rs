@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::duration;
 use super::fields::{Field, KUBELET, Kind, Struct};
-use super::nearest::hint;
 use crate::controllers::ConfigPool;
+use crate::controllers::nearest::hint;
 use crate::controllers::quantity::Quantity;
 
 /// Labels of pools that a KubeletConfig selects by.

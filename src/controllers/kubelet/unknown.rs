@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::fields::{KUBELET, Kind, Struct};
-use super::nearest::hint;
+use crate::controllers::nearest::hint;
 
 /// More unknown keys than these are not listed.
 const MOST: usize = 10;

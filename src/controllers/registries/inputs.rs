@@ -6,8 +6,7 @@ use super::image_policies::ImagePolicies;
 use super::payload::{self, CountingLists, RegistrySources};
 use super::sets::{self, ALLOW, MirrorRule, MirroredSource};
 use super::{Refusal, pointer, quoted, read_texts, refuse, scopes, text_at};
-use crate::controllers::{ApiObject, Base, Cluster, Note};
-use crate::document::yaml;
+use crate::controllers::{ApiObject, Cluster, Note};
 
 /// The gate without which image policies do not count.
 const GATE: &str = "SigstoreImageVerification";
@@ -70,7 +69,7 @@ impl<'a> Inputs<'a> {
         let [idms, icsp, itms] = MIRROR_KINDS.map(|(kind, api, list)| {
             let objects = of_api(cluster, kind, api, notes);
             let count = objects.len();
-            read_rules(&objects, list, notes).map(|rules| (count, rules))
+            read_rules(&objects, list).map(|rules| (count, rules))
         });
         let (idms, icsp, itms) = (idms?, icsp?, itms?);
         let digest_rules: Vec<MirrorRule<'a>> = idms.1.into_iter().chain(icsp.1).collect();
@@ -221,16 +220,11 @@ fn read_sources(image: &ApiObject) -> Result<RegistrySources, Refusal> {
     })
 }
 
-fn read_rules<'a>(
-    objects: &[&'a ApiObject],
-    list: &str,
-    notes: &mut Vec<Note>,
-) -> Result<Vec<MirrorRule<'a>>, Refusal> {
+fn read_rules<'a>(objects: &[&'a ApiObject], list: &str) -> Result<Vec<MirrorRule<'a>>, Refusal> {
     let mut rules = Vec::new();
     for object in objects.iter().copied() {
         let at = format!("spec.{list}");
         let Some(value) = object.get(&pointer(&at)) else {
-            note_unknown_keys(object, "spec", &[list], notes);
             continue;
         };
         let Some(items) = value.as_array() else {
@@ -238,24 +232,14 @@ fn read_rules<'a>(
             return Err(refuse(object, &at, "this is not a list", advice));
         };
         for index in 0..items.len() {
-            rules.push(read_rule(object, format!("{at}[{index}]"), notes)?);
+            rules.push(read_rule(object, format!("{at}[{index}]"))?);
         }
     }
     Ok(rules)
 }
 
-fn read_rule<'a>(
-    object: &'a ApiObject,
-    path: String,
-    notes: &mut Vec<Note>,
-) -> Result<MirrorRule<'a>, Refusal> {
+fn read_rule<'a>(object: &'a ApiObject, path: String) -> Result<MirrorRule<'a>, Refusal> {
     let has_policy = object.kind != "ImageContentSourcePolicy";
-    let known: &[&str] = if has_policy {
-        &["source", "mirrors", "mirrorSourcePolicy"]
-    } else {
-        &["source", "mirrors"]
-    };
-    note_unknown_keys(object, &path, known, notes);
     let text = |key: &str| {
         let at = format!("{path}.{key}");
         match object.get(&pointer(&at)) {
@@ -283,22 +267,6 @@ fn read_rule<'a>(
         mirrors: read_texts(object, &format!("{path}.mirrors"))?.unwrap_or_default(),
         path,
     })
-}
-
-/// Keys that the API drops: most often a mistyped one.
-fn note_unknown_keys(object: &ApiObject, path: &str, known: &[&str], notes: &mut Vec<Note>) {
-    let entries = object.get(&pointer(path)).and_then(Value::as_object);
-    let keys = entries.into_iter().flatten().map(|(key, _)| key);
-    for key in keys.filter(|key| !known.contains(&key.as_str())) {
-        notes.push(Note {
-            object: object.title(),
-            text: format!(
-                "{path}.{key} has no effect; the keys here are {}. Correct it if it is mistyped.",
-                known.join(", ")
-            ),
-            inexact: false,
-        });
-    }
 }
 
 /// The lists as they count, and the repository of the release image. It is needed only if registries are blocked.
@@ -353,7 +321,10 @@ fn counts_policies(
     let Some(first) = objects.first() else {
         return Ok(false);
     };
-    match cluster.has_gate(GATE).or_else(|| gate_of_kubelet(cluster)) {
+    match cluster
+        .has_gate(GATE)
+        .or_else(|| cluster.gate_of_kubelet(GATE))
+    {
         Some(true) => Ok(true),
         Some(false) => {
             notes.push(Note {
@@ -373,16 +344,4 @@ fn counts_policies(
             Err(refuse(first, "kind", message, advice))
         }
     }
-}
-
-/// The gate as the kubelet.conf of a node has it: the operator writes every gate that it knows.
-fn gate_of_kubelet(cluster: &Cluster) -> Option<bool> {
-    let Base::Rendered(_) = &cluster.base else {
-        return None;
-    };
-    let bytes = cluster
-        .base
-        .file("worker", "/etc/kubernetes/kubelet.conf")?;
-    let config = yaml::parse(std::str::from_utf8(&bytes).ok()?).ok()?;
-    config.get("featureGates")?.get(GATE)?.as_bool()
 }

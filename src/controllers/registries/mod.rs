@@ -15,7 +15,7 @@ mod payload;
 mod policy_json;
 mod policy_objects;
 mod pulls;
-mod scopes;
+pub(super) mod scopes;
 mod sets;
 mod sigstore;
 
@@ -58,7 +58,7 @@ pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
         Err(refusal) => return generation.refusals.push(refusal),
     };
     if !inputs.are_given {
-        let missing = pools(cluster).filter(|pool| {
+        let missing = cluster.built_in_pools().filter(|pool| {
             let is_known = matches!(cluster.base, super::Base::Parts(_));
             is_known && cluster.base.part(&format!("99-{pool}{NAME_END}")).is_none()
         });
@@ -66,7 +66,7 @@ pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
         return generation.configs.extend(empty);
     }
     let mut configs = Vec::new();
-    for pool in pools(cluster) {
+    for pool in cluster.built_in_pools() {
         let template = Template::read(&cluster.base, &pool, &mut generation.notes);
         match write_files(&inputs, &template) {
             Ok(files) => {
@@ -84,16 +84,6 @@ pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     });
     generation.notes.extend(left_out);
     generation.configs.extend(configs);
-}
-
-/// The pools that get a MachineConfig: the built-in ones. A custom pool inherits that of `worker`.
-fn pools(cluster: &Cluster) -> impl Iterator<Item = String> {
-    let pools = cluster.pools.iter();
-    let names = pools.map(|pool| match pool.is_custom() {
-        true => "worker".to_owned(),
-        false => pool.name.clone(),
-    });
-    names.collect::<BTreeSet<String>>().into_iter()
 }
 
 fn config(pool: &str, files: Vec<GeneratedFile>, inputs: &Inputs<'_>) -> GeneratedConfig {
@@ -264,7 +254,7 @@ impl Refusal {
 }
 
 /// A refusal of a place in an object.
-fn refuse(
+pub(super) fn refuse(
     object: &ApiObject,
     path: &str,
     message: impl Into<String>,
@@ -280,7 +270,7 @@ fn refuse(
 }
 
 /// A list of texts in an object; `None` if it is missing or `null`.
-fn read_texts(object: &ApiObject, path: &str) -> Result<Option<Vec<String>>, Refusal> {
+pub(super) fn read_texts(object: &ApiObject, path: &str) -> Result<Option<Vec<String>>, Refusal> {
     let Some(value) = object.get(&pointer(path)) else {
         return Ok(None);
     };
@@ -298,7 +288,7 @@ fn read_texts(object: &ApiObject, path: &str) -> Result<Option<Vec<String>>, Ref
 }
 
 /// The JSON pointer of a path such as `spec.items[2].name`.
-fn pointer(path: &str) -> String {
+pub(super) fn pointer(path: &str) -> String {
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     parts.flat_map(|part| ["/", part]).collect()
 }

@@ -2,7 +2,7 @@
 
 /// Returns true if the scope `inner` is the scope `outer`, or lies in it. A port is a part of the host: `a.test` does not
 /// contain `a.test:5000`.
-pub(super) fn is_nested(inner: &str, outer: &str) -> bool {
+pub(in crate::controllers) fn is_nested(inner: &str, outer: &str) -> bool {
     if inner == outer {
         return true;
     }

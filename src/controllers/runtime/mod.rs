@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use super::suffix::Names;
 use super::{
     ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, GeneratedFile, Generation, Note,
-    Refusal, selects,
+    Refusal, os_stream, selects,
 };
 
 use crate::controllers::toml_text::quote_toml;
 use crate::document::Finding;
+pub(super) use settings::FIELDS;
 pub use settings::from_settings;
 use validate::Settings;
 
@@ -131,15 +132,7 @@ fn owner(object: &ApiObject) -> Value {
 
 /// Refuses runc where the pool is known to take an OS image of RHEL 10.
 fn check_stream(settings: &Settings, pool: &ConfigPool, cluster: &Cluster) -> Result<(), Refused> {
-    let of_pool = cluster
-        .single("MachineConfigPool", &pool.name)
-        .and_then(|pool| pool.get("/spec/osImageStream/name"));
-    let of_cluster = || {
-        let streams = cluster.single("OSImageStream", "cluster")?;
-        let status = streams.get("/status/defaultStream");
-        status.or_else(|| streams.get("/spec/defaultStream"))
-    };
-    let stream = of_pool.or_else(of_cluster).and_then(Value::as_str);
+    let stream = os_stream::name_of_pool(cluster, &pool.name);
     let is_rhel_10 = stream.is_some_and(|stream| stream.ends_with("-10"));
     if settings.default_runtime != "runc" || !is_rhel_10 {
         return Ok(());

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::ConfigPool;
 
-const FIELDS: [&str; 8] = [
+/// The fields of `spec.containerRuntimeConfig`.
+pub(in crate::controllers) const FIELDS: [&str; 8] = [
     "pidsLimit",
     "logLevel",
     "logSizeMax",

@@ -1,0 +1,231 @@
+//! Keys of objects that their API does not have, or that only a newer operator reads: they change nothing here.
+
+use serde_json::Value;
+
+use super::{ApiObject, Cluster, Generation, Note};
+
+/// Kinds, a place in their objects, and the keys that it has. `[]` stands for every item of a list.
+const FIELDS: [(&[&str], &str, &[&str]); 24] = [
+    (
+        &super::objects::KINDS,
+        "",
+        &["apiVersion", "kind", "metadata", "spec", "status"],
+    ),
+    (
+        &["APIServer"],
+        "spec",
+        &[
+            "servingCerts",
+            "clientCA",
+            "additionalCORSAllowedOrigins",
+            "encryption",
+            "tlsSecurityProfile",
+            "tlsAdherence",
+            "audit",
+        ],
+    ),
+    (
+        &["APIServer", "KubeletConfig"],
+        "spec.tlsSecurityProfile",
+        &["type", "old", "intermediate", "modern", "custom"],
+    ),
+    (
+        &["APIServer", "KubeletConfig"],
+        "spec.tlsSecurityProfile.custom",
+        &["ciphers", "minTLSVersion"],
+    ),
+    (&["CRIOCredentialProviderConfig"], "spec", &["matchImages"]),
+    (
+        &["ClusterImagePolicy", "ImagePolicy"],
+        "spec",
+        &["scopes", "policy"],
+    ),
+    (
+        &["ClusterImagePolicy", "ImagePolicy"],
+        "spec.policy",
+        &["rootOfTrust", "signedIdentity"],
+    ),
+    (
+        &["ClusterImagePolicy", "ImagePolicy"],
+        "spec.policy.rootOfTrust",
+        &["policyType", "publicKey", "fulcioCAWithRekor", "pki"],
+    ),
+    (
+        &["ClusterImagePolicy", "ImagePolicy"],
+        "spec.policy.signedIdentity",
+        &["matchPolicy", "exactRepository", "remapIdentity"],
+    ),
+    (
+        &["ContainerRuntimeConfig"],
+        "spec",
+        &["machineConfigPoolSelector", "containerRuntimeConfig"],
+    ),
+    (
+        &["ContainerRuntimeConfig"],
+        "spec.containerRuntimeConfig",
+        &super::runtime::FIELDS,
+    ),
+    (
+        &["Image"],
+        "spec",
+        &[
+            "registrySources",
+            "allowedRegistriesForImport",
+            "externalRegistryHostnames",
+            "additionalTrustedCA",
+            "imageStreamImportMode",
+        ],
+    ),
+    (
+        &["Image"],
+        "spec.registrySources",
+        &[
+            "insecureRegistries",
+            "blockedRegistries",
+            "allowedRegistries",
+            "containerRuntimeSearchRegistries",
+        ],
+    ),
+    (
+        &["ImageContentSourcePolicy"],
+        "spec",
+        &["repositoryDigestMirrors"],
+    ),
+    (
+        &["ImageContentSourcePolicy"],
+        "spec.repositoryDigestMirrors[]",
+        &["source", "mirrors"],
+    ),
+    (&["ImageDigestMirrorSet"], "spec", &["imageDigestMirrors"]),
+    (
+        &["ImageDigestMirrorSet"],
+        "spec.imageDigestMirrors[]",
+        &["source", "mirrors", "mirrorSourcePolicy"],
+    ),
+    (&["ImageTagMirrorSet"], "spec", &["imageTagMirrors"]),
+    (
+        &["ImageTagMirrorSet"],
+        "spec.imageTagMirrors[]",
+        &["source", "mirrors", "mirrorSourcePolicy"],
+    ),
+    (
+        &["KubeletConfig"],
+        "spec",
+        &[
+            "machineConfigPoolSelector",
+            "kubeletConfig",
+            "logLevel",
+            "autoSizingReserved",
+            "tlsSecurityProfile",
+        ],
+    ),
+    (
+        &["MachineConfigPool"],
+        "spec",
+        &[
+            "machineConfigSelector",
+            "nodeSelector",
+            "paused",
+            "maxUnavailable",
+            "configuration",
+            "pinnedImageSets",
+            "osImageStream",
+        ],
+    ),
+    (&["MachineConfigPool"], "spec.osImageStream", &["name"]),
+    (
+        &["Node"],
+        "spec",
+        &[
+            "cgroupMode",
+            "workerLatencyProfile",
+            "minimumKubeletVersion",
+        ],
+    ),
+    (&["OSImageStream"], "spec", &["defaultStream"]),
+];
+
+/// Kind, place and key of the fields for GOMAXPROCS, which an operator after 2026-08 reads.
+const NEWER: [(&str, &str, &str); 2] = [
+    ("KubeletConfig", "spec", "systemGomaxprocsBehavior"),
+    (
+        "ContainerRuntimeConfig",
+        "spec.containerRuntimeConfig",
+        "containerGomaxprocsBehavior",
+    ),
+];
+
+/// Adds a note for each key without an effect.
+pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+    for object in &cluster.objects {
+        let of_kind = FIELDS
+            .iter()
+            .filter(|(kinds, ..)| kinds.contains(&object.kind.as_str()));
+        for (_, place, keys) in of_kind {
+            let mut found = Vec::new();
+            collect(&object.value, place, String::new(), &mut found);
+            for (at, value) in found {
+                let given = value.as_object().into_iter().flatten();
+                let unknown = given.filter(|(key, _)| !keys.contains(&key.as_str()));
+                let notes = unknown.map(|(key, value)| note(object, place, &at, key, value, keys));
+                generation.notes.extend(notes);
+            }
+        }
+    }
+}
+
+/// Collects the values at a place, each with its path.
+fn collect<'v>(value: &'v Value, place: &str, at: String, found: &mut Vec<(String, &'v Value)>) {
+    if place.is_empty() {
+        found.push((at, value));
+        return;
+    }
+    let (step, rest) = place.split_once('.').unwrap_or((place, ""));
+    let key = step.strip_suffix("[]").unwrap_or(step);
+    let Some(inner) = value.get(key) else {
+        return;
+    };
+    let at = match at.is_empty() {
+        true => key.to_owned(),
+        false => format!("{at}.{key}"),
+    };
+    if key == step {
+        return collect(inner, rest, at, found);
+    }
+    for (index, item) in inner.as_array().into_iter().flatten().enumerate() {
+        collect(item, rest, format!("{at}[{index}]"), found);
+    }
+}
+
+fn note(
+    object: &ApiObject,
+    place: &str,
+    at: &str,
+    key: &str,
+    value: &Value,
+    keys: &[&str],
+) -> Note {
+    let path = match at {
+        "" => key.to_owned(),
+        at => format!("{at}.{key}"),
+    };
+    if NEWER.contains(&(&object.kind, place, key)) {
+        return Note {
+            object: object.title(),
+            text: format!(
+                "{path}: {value} is not rendered. An operator that reads it writes more files than these; the one of 2026-08 does \
+                 not read it yet."
+            ),
+            inexact: value != "Disabled",
+        };
+    }
+    Note {
+        object: object.title(),
+        text: format!(
+            "{path} has no effect; the keys here are {}. Correct it if it is mistyped; a key of a newer release is not rendered.",
+            keys.join(", ")
+        ),
+        // The API drops what it does not know, so an object of a cluster has the key for a reason.
+        inexact: object.get("/metadata/uid").is_some(),
+    }
+}
