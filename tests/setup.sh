@@ -42,6 +42,7 @@ ostree             -                                             ostree
 grub-editenv       -                                             grub-common
 unshare            -                                             util-linux
 useradd            -                                             passwd
+modprobe           -                                             kmod
 '
 
 # What vm-tests/ calls besides, for its boxes too. Where these cannot be had its cases are skipped, aloud.

@@ -7,10 +7,11 @@ use super::install::{Beforehand, Completion};
 use super::session::Session;
 use crate::command::CommandRunner;
 use crate::daemon::policies::Cluster;
-use crate::document::FORCE_FILE;
+use crate::document::{FORCE_FILE, MachineConfig};
 use crate::node::etcd::Etcd;
+use crate::node::kernel_modules::{self, KernelModules};
 use crate::node::lasting::Transient;
-use crate::node::{Activity, NodeState};
+use crate::node::{Activity, NodeState, network};
 use crate::notice::Notice;
 use crate::plan::{Findings, ImageEvidence, LiveEvidence, OsPlan, Plan};
 use crate::render::NameHash;
@@ -111,6 +112,11 @@ impl LiveEvidence for NodeEvidence<'_> {
     fn cluster(&self) -> Result<&Cluster> {
         let session = self.session.context("the run has no config")?;
         session.cluster(self.policy)
+    }
+
+    fn kernel_modules(&self, wanted: &MachineConfig) -> Result<KernelModules> {
+        let network = network::read(self.root);
+        Ok(kernel_modules::read(self.root, &network, Some(wanted))?)
     }
 
     fn has_force_file(&self) -> bool {

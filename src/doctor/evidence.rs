@@ -27,6 +27,7 @@ use crate::node::deploy_directories::DeployDirectory;
 use crate::node::etcd_files::EtcdFiles;
 use crate::node::host_name::HostNames;
 use crate::node::images_on_disk::ContainersStorage;
+use crate::node::kernel_modules::KernelModules;
 use crate::node::kubelet_state::KubeletState;
 use crate::node::network::Network;
 use crate::node::node_address::NodeAddresses;
@@ -211,6 +212,8 @@ pub struct DoctorEvidence {
     pub node_addresses: Look<NodeAddresses>,
     /// Configuration that services do not take.
     pub service_configs: Look<Vec<BrokenConfig>>,
+    /// Kernel modules that the node needs, and settings that turn modules off.
+    pub kernel_modules: Look<KernelModules>,
     /// The daemon's own troubles.
     pub daemon: Look<DaemonTroubles>,
     /// The files of two nodes with fencing; `None` on any other node.

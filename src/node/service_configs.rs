@@ -1,4 +1,5 @@
-//! Configuration with which a service does not start, or which it ignores: the kubelet's, and connections of NetworkManager.
+//! Configuration with which a service does not start, or which it ignores: the kubelet's, the store of images, and connections of
+//! NetworkManager.
 
 use serde_json::Value;
 
@@ -10,6 +11,10 @@ const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.conf";
 const KUBELET_UNIT: &str = "etc/systemd/system/kubelet.service";
 const KUBELET_DROP_INS: &str = "etc/systemd/system/kubelet.service.d";
 const CRIO: &str = "etc/crio/crio.conf.d";
+/// Where container images are kept, for CRI-O and podman (containers-storage.conf(5)).
+const STORAGE: &str = "etc/containers/storage.conf";
+/// Drivers of that store.
+const DRIVERS: [&str; 7] = ["", "overlay", "overlay2", "vfs", "btrfs", "zfs", "aufs"];
 const KEYFILES: &str = "etc/NetworkManager/system-connections";
 const KEYFILE_ENDING: &str = ".nmconnection";
 
@@ -45,13 +50,14 @@ pub struct BrokenConfig {
     pub only_mode: bool,
 }
 
-/// Reads the files of the kubelet and of NetworkManager.
+/// Reads the files of the kubelet, of NetworkManager, and of the store of images.
 ///
 /// # Errors
 /// A file that cannot be read.
 pub fn read(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
     let mut all = Vec::new();
     all.extend(read_kubelet(root)?);
+    all.extend(read_storage(root)?);
     let folder = RootPath::fixed(KEYFILES);
     for name in root.list(&folder)? {
         let Some(path) = name
@@ -64,6 +70,44 @@ pub fn read(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
         all.extend(read_keyfile(root, &path)?);
     }
     Ok(all)
+}
+
+fn read_storage(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
+    let Some(bytes) = root.read_small(&RootPath::fixed(STORAGE))? else {
+        return Ok(None);
+    };
+    let fault = judge_storage(&String::from_utf8_lossy(&bytes));
+    Ok(fault.map(|said| BrokenConfig {
+        service: Service::Crio,
+        place: format!("/{STORAGE}"),
+        words: format!("crio.service: Failed with result 'exit-code'. ({said})"),
+        said,
+        only_mode: false,
+    }))
+}
+
+/// Returns the fault for which CRI-O and podman do not open the store of images.
+fn judge_storage(text: &str) -> Option<String> {
+    let table = match toml::from_str::<toml::Table>(text) {
+        Ok(table) => table,
+        Err(error) => return Some(error.message().to_owned()),
+    };
+    let storage = table.get("storage")?;
+    for key in ["driver", "graphroot", "runroot"] {
+        match storage.get(key).map(toml::Value::as_str) {
+            Some(None) => return Some(format!("storage.{key} is not a string")),
+            Some(Some(driver)) if key == "driver" && !DRIVERS.contains(&driver) => {
+                return Some(format!("storage.driver: there is no driver {driver}"));
+            }
+            Some(Some(path))
+                if key != "driver" && !path.is_empty() && !path.starts_with(['/', '$']) =>
+            {
+                return Some(format!("storage.{key} is no absolute path: {path}"));
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 fn read_kubelet(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
@@ -204,6 +248,9 @@ pub fn find_fault(
     if path.to_string() == KUBELET_CONFIG {
         return Some((Service::Kubelet, judge_kubelet(&text()?)?));
     }
+    if *path == RootPath::fixed(STORAGE) {
+        return Some((Service::Crio, judge_storage(&text()?)?));
+    }
     if path.is_in(CRIO) {
         let error = toml::from_str::<toml::Table>(&text()?).err()?;
         return Some((Service::Crio, error.message().to_owned()));
@@ -309,6 +356,30 @@ mod tests {
         ] {
             let fault = judge_kubelet(text).unwrap();
             assert!(fault.contains(said), "{text}: {fault}");
+        }
+    }
+
+    #[test]
+    fn the_store_of_images_has_a_known_driver_and_absolute_paths() {
+        for good in [
+            "",
+            "[storage]\ndriver = \"overlay\"\nrunroot = \"/run/containers/storage\"\n",
+            "[storage]\ngraphroot = \"$HOME/x\"\ndriver = \"\"\n[storage.options]\npull_options = {enable_partial_images = \"true\"}\n",
+        ] {
+            assert_eq!(judge_storage(good), None, "{good}");
+        }
+        for (bad, said) in [
+            ("[storage\n", "table header"),
+            ("[storage]\ndriver = overlay\n", "string"),
+            ("[storage]\ndriver = \"overlayfs\"\n", "no driver overlayfs"),
+            (
+                "[storage]\ngraphroot = 1\n",
+                "storage.graphroot is not a string",
+            ),
+            ("[storage]\nrunroot = \"run/x\"\n", "no absolute path"),
+        ] {
+            let fault = judge_storage(bad).unwrap();
+            assert!(fault.contains(said), "{bad}: {fault}");
         }
     }
 

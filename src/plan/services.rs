@@ -1,7 +1,9 @@
 //! Files of a config that their service does not take. The config is carried out nevertheless, as the daemon would: the
 //! same words are a finding of `doctor` afterwards.
 
-use super::{Payload, Plan, PlannedStep, Step};
+use super::{Inputs, LiveEvidence, Payload, Plan, PlannedStep, Step};
+use crate::kargs::Kargs;
+use crate::node::kernel_modules::{ModuleBlock, is_settings_file, turns_modules_off};
 use crate::node::service_configs::{Service, find_fault};
 use crate::notice::Notice;
 
@@ -27,4 +29,62 @@ fn judge_step(planned: &PlannedStep) -> Option<Notice> {
         subject: path.to_string(),
         message: format!("{consequence}: {said}"),
     })
+}
+
+/// Adds a notice for each kernel module that the node needs and that this config turns off: nothing is seen of it before the
+/// next boot.
+pub(super) fn add_modules(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvidence) {
+    let arguments = Kargs::from_entries(&inputs.config.kernel_arguments);
+    let files: Vec<(String, String)> = plan
+        .steps
+        .iter()
+        .filter_map(|planned| match (&planned.step, &planned.payload) {
+            (Step::Put { path, .. }, Payload::Contents(contents)) if is_settings_file(path) => {
+                let bytes = contents.bytes().ok()?;
+                Some((
+                    path.to_string(),
+                    String::from_utf8_lossy(&bytes).into_owned(),
+                ))
+            }
+            _ => None,
+        })
+        .collect();
+    if files.is_empty() && !turns_modules_off(&arguments) {
+        return;
+    }
+    let mut modules = match evidence.kernel_modules(inputs.config) {
+        Ok(modules) => modules,
+        Err(error) => {
+            plan.notices.push(Notice {
+                subject: "kernel modules".to_owned(),
+                message: format!(
+                    "whether the node needs what this config turns off is not known: {error:#}"
+                ),
+            });
+            return;
+        }
+    };
+    for (path, text) in &files {
+        modules.overwrite(path, text);
+    }
+    let brings = |place: &str| {
+        let file = place.rsplit_once(':').map_or(place, |(file, _)| file);
+        file == place || files.iter().any(|(path, _)| path == file)
+    };
+    for (needed, setting) in modules.find_blocked(&arguments) {
+        if !brings(&setting.place) {
+            continue;
+        }
+        let unless = match setting.block {
+            ModuleBlock::Never => "",
+            ModuleBlock::ByNameOnly => ", unless a program loads it by name",
+        };
+        plan.notices.push(Notice {
+            subject: setting.place,
+            message: format!(
+                "turns off the kernel module {}: after the next boot {} is without it{unless} ({})",
+                needed.name, needed.by, setting.said
+            ),
+        });
+    }
 }

@@ -13,8 +13,10 @@ use super::{
 };
 use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Cluster;
+use crate::document::MachineConfig;
 use crate::invocation::{mco_rescue, reboot};
 use crate::node::etcd::Etcd;
+use crate::node::kernel_modules::KernelModules;
 use crate::node::lasting::Transient;
 use crate::node::system::Facts;
 use crate::node::{Activity, NodeState};
@@ -132,6 +134,12 @@ pub trait LiveEvidence {
     /// A file cannot be read or used.
     fn cluster(&self) -> Result<&Cluster>;
 
+    /// Returns the kernel modules that the node needs, with this config, and its settings of modprobe.
+    ///
+    /// # Errors
+    /// The settings cannot be read.
+    fn kernel_modules(&self, wanted: &MachineConfig) -> Result<KernelModules>;
+
     /// Returns true if the daemon's force file exists.
     fn has_force_file(&self) -> bool;
 
@@ -209,6 +217,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         if let Task::Config(inputs) = task {
             add_way_back(&mut plan, node, evidence)?;
             services::add(&mut plan);
+            services::add_modules(&mut plan, inputs, evidence);
             after::add(&mut plan, inputs, request.options, evidence)?;
         }
         add_quorum(&mut plan, request, evidence)?;

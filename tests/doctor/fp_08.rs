@@ -40,8 +40,26 @@ fn files_of_kubelet_and_networkmanager_are_judged_on_any_disk() {
             "mco-rescue apply --root ROOT",
         ],
     };
-    let rows: [Row; 13] = [
+    let rows: [Row; 15] = [
         well(ID, |_| {}),
+        well(ID, |root| {
+            root.write(
+                "etc/containers/storage.conf",
+                "[storage]\ndriver = \"overlay\"\n",
+            )
+        }),
+        sick(
+            |root| root.write("etc/containers/storage.conf", "[storage\n"),
+            Branch {
+                id: ID,
+                severity: "critical",
+                what: "CRI-O does not start with one of its files",
+                seen: &["/etc/containers/storage.conf", "that of the OS"],
+                next: &[
+                    "mv ROOT/etc/containers/storage.conf ROOT/etc/containers/storage.conf.mco-rescue-",
+                ],
+            },
+        ),
         well(ID, |root| {
             root.write(KUBELET, GOOD);
             names(root, "/etc/kubernetes/kubelet.conf");
@@ -318,6 +336,14 @@ fn a_plan_that_would_write_such_a_file_says_so() {
         (
             file("/etc/crio/crio.conf.d/99-x", 0o644, "[crio\n"),
             "CRI-O does not start with this file",
+        ),
+        (
+            file(
+                "/etc/containers/storage.conf",
+                0o644,
+                "[storage]\ndriver = \"overlayfs\"\n",
+            ),
+            "CRI-O does not start with this file: storage.driver: there is no driver overlayfs",
         ),
         (
             file(path, 0o644, "[connection]\n"),

@@ -31,7 +31,7 @@ use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
-    etcd_files, images_on_disk, kubelet_state, network, ovsdb_files, static_pods,
+    etcd_files, images_on_disk, kernel_modules, kubelet_state, network, ovsdb_files, static_pods,
 };
 use crate::object::Kind;
 use crate::paths;
@@ -170,7 +170,9 @@ impl DoctorEvidence {
         self.etcd_files = etcd_files::read(root, self.deep).into();
         self.ovsdb_files = Look::Seen(ovsdb_files::read(root, self.deep));
         self.kubeconfig = kubeconfig(root).into();
-        self.network = Look::Seen(network::read(root));
+        let network = network::read(root);
+        self.kernel_modules = kernel_modules::read(root, &network, None).into();
+        self.network = Look::Seen(network);
         self.kubelet_state = kubelet_state::read(root).into();
         self.crio_marks = crio_marks::read(root).into();
         self.storage = images_on_disk::read(root).into();

@@ -10,12 +10,12 @@ use crate::node::service_configs::{BrokenConfig, Service};
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-08",
     title: "a service does not take its configuration",
-    looks_at: "CRI-O's files, kubelet.conf, keyfiles; on the node also sshd -t, visudo -c and chronyd -p",
+    looks_at: "CRI-O's files, storage.conf, kubelet.conf, keyfiles; on the node also sshd -t, visudo -c and chronyd -p",
     explain: "A MachineConfig with a mistake in it is applied like any other. If the kubelet or CRI-O does not start with a file, no pod \
 starts, not even the daemon that could bring a better one. A file that is wrong by hand or by a half-written copy does the \
 same.\n\n\
-Judged are all files of CRI-O (TOML, whatever their ending is), the file that the kubelet's --config names, and the keyfiles of \
-NetworkManager: their syntax, and owner root with mode 0600, without which they are ignored. On the running node sshd, sudo and \
+Judged are all files of CRI-O (TOML, whatever their ending is), storage.conf, the file that the kubelet's --config names, and the \
+keyfiles of NetworkManager: their syntax, and owner root with mode 0600, without which they are ignored. On the running node sshd, sudo and \
 chronyd judge their own files. Files in order may still be wrong in what they ask for.\n\n\
 If the file comes from the config, mco-rescue apply with an older config takes it back: mco-rescue cache list shows those on the node. Else correct it, \
 or move it out of its directory, then start the service.",
@@ -39,6 +39,7 @@ fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
     let of = |service| all.iter().filter(move |one| one.service == service);
     let keyfiles: Vec<&BrokenConfig> = of(Service::NetworkManager).collect();
     verdict
+        .and(of(Service::Crio).map(|one| of_storage(evidence, one)))
         .and(of(Service::Kubelet).map(|one| of_kubelet(evidence, one)))
         .and(of_keyfiles(evidence, &keyfiles))
         .and(
@@ -98,6 +99,23 @@ fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
         true => evidence.restart_kubelet(),
         false => Vec::new(),
     })
+}
+
+/// Reports the file that says where images are kept; without it the OS's own is read.
+fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
+    let finding = DoctorFinding::new(
+        CheckSeverity::Critical,
+        "CRI-O does not start with one of its files",
+        "CRI-O and podman do not open the store of images, and no pod starts. Without this file they read that of the OS.",
+    )
+    .seen(&one.place, &one.said)
+    .daemon(Some(one.words.clone()))
+    .next(evidence.command_to_move_aside(&one.place, "/etc/containers"))
+    .fixed_by([FixChange::move_aside(&one.place)]);
+    match evidence.live {
+        true => finding.after_fix("systemctl restart crio"),
+        false => finding,
+    }
 }
 
 fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<DoctorFinding> {

@@ -63,6 +63,7 @@ mod fp_58_multipath;
 mod fp_59_boot_order;
 mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
+mod fp_71_kernel_modules;
 
 use super::DoctorCheck;
 
@@ -127,6 +128,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_59_boot_order::CHECK,
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
+    fp_71_kernel_modules::CHECK,
 ];
 
 /// An id of a trouble that a check with another id reports.

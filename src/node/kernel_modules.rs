@@ -1,0 +1,437 @@
+//! Kernel modules that a node needs, and the settings of modprobe that keep them from being loaded (modprobe.d(5)).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::kubelet_state::{is_enabled, unit_text};
+use super::network::Network;
+use crate::document::MachineConfig;
+use crate::kargs::Kargs;
+use crate::root::{Root, RootError, RootPath};
+
+/// Directories of settings. A file hides those of the same name in later ones.
+const DIRECTORIES: [&str; 4] = [
+    "etc/modprobe.d",
+    "run/modprobe.d",
+    "usr/local/lib/modprobe.d",
+    "usr/lib/modprobe.d",
+];
+const MODULES: &str = "usr/lib/modules";
+
+/// The argument with which the kernel itself refuses modules.
+const REFUSED_BY_KERNEL: &str = "module_blacklist";
+/// The argument that modprobe reads as `blacklist` lines.
+const REFUSED_BY_MODPROBE: &str = "modprobe.blacklist";
+
+/// The effect of a setting on a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModuleBlock {
+    /// It is never loaded.
+    Never,
+    /// It is loaded by its name only, not because something asks for what it provides.
+    ByNameOnly,
+}
+
+/// A setting that keeps a module from being loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleSetting {
+    /// The module, with `_` for `-`; a pattern in `install` lines.
+    pub module: String,
+    /// The effect.
+    pub block: ModuleBlock,
+    /// `/etc/modprobe.d/a.conf:3`, or the kernel argument's name.
+    pub place: String,
+    /// The line or the argument.
+    pub said: String,
+}
+
+/// A module without which a part of the node does not work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededModule {
+    /// Name of the module.
+    pub name: String,
+    /// The part that needs it.
+    pub by: &'static str,
+    /// Its user loads it by name.
+    pub by_name: bool,
+}
+
+/// What keeps modules of a node from being loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelModules {
+    /// Settings of modprobe in its own order.
+    pub settings: Vec<ModuleSetting>,
+    /// Modules that the node needs.
+    pub needed: Vec<NeededModule>,
+}
+
+const OPEN_VSWITCH: &str = "Open vSwitch, which carries the cluster network,";
+const CONTAINERS: &str = "CRI-O, for the file systems of containers,";
+const PODS: &str = "the network of pods";
+const FILTER: &str = "the filters of the cluster network";
+const BOND: &str = "a bond of NetworkManager";
+const VLAN: &str = "a VLAN of NetworkManager";
+
+/// The unit that makes the bridge of the cluster network.
+const BRIDGE_UNIT: &str = "ovs-configuration.service";
+const KUBELET_UNIT: &str = "kubelet.service";
+
+/// Reads the settings of a node, and the modules that it needs by its connections, and by its units or those of a config that
+/// it is to get.
+///
+/// # Errors
+/// A file or directory that cannot be read.
+pub fn read(
+    root: &Root,
+    network: &Network,
+    wanted: Option<&MachineConfig>,
+) -> Result<KernelModules, RootError> {
+    let brings = |name: &str| {
+        let units = wanted
+            .into_iter()
+            .flat_map(|config| &config.ignition.systemd.units);
+        units
+            .filter(|unit| unit.enabled == Some(true))
+            .any(|unit| unit.name == name)
+    };
+    let mut needed = Vec::new();
+    let mut need = |name: &str, by, by_name| {
+        needed.push(NeededModule {
+            name: name.to_owned(),
+            by,
+            by_name,
+        });
+    };
+    if is_enabled(root, BRIDGE_UNIT) || brings(BRIDGE_UNIT) {
+        need("openvswitch", OPEN_VSWITCH, true);
+        need("geneve", OPEN_VSWITCH, false);
+    }
+    if unit_text(root, KUBELET_UNIT).is_some() || brings(KUBELET_UNIT) {
+        need("overlay", CONTAINERS, false);
+        need("veth", PODS, false);
+        need("nf_tables", FILTER, false);
+    }
+    let kinds: BTreeSet<&str> = network.keyfiles.iter().map(|one| &*one.kind).collect();
+    for (kind, module, by) in [("bond", "bonding", BOND), ("vlan", "8021q", VLAN)] {
+        if kinds.contains(kind) {
+            need(module, by, false);
+        }
+    }
+    let mut modules = KernelModules {
+        settings: read_settings(root)?,
+        needed,
+    };
+    if !modules.needed.is_empty() {
+        modules.add_dependencies(&read_kernels(root)?);
+    }
+    Ok(modules)
+}
+
+/// The modules of the kernels of an operating system.
+#[derive(Debug, Default)]
+struct Kernels {
+    /// Module and those that are loaded before it.
+    dependencies: BTreeMap<String, BTreeSet<String>>,
+    /// Part of the kernel itself.
+    built_in: BTreeSet<String>,
+}
+
+impl KernelModules {
+    /// A module cannot be loaded without those that it depends on, and one that is part of the kernel needs no loading.
+    fn add_dependencies(&mut self, kernels: &Kernels) {
+        let needed = std::mem::take(&mut self.needed);
+        for one in needed {
+            let below = kernels.dependencies.get(&one.name);
+            let below = below.into_iter().flatten().map(|name| NeededModule {
+                name: name.clone(),
+                by: one.by,
+                // modprobe loads it by name, before the module that depends on it.
+                by_name: true,
+            });
+            self.needed.extend(below);
+            if !kernels.built_in.contains(&one.name) {
+                self.needed.push(one);
+            }
+        }
+    }
+
+    /// Takes the settings of a file that is to be written for those of the file of now.
+    pub fn overwrite(&mut self, path: &str, text: &str) {
+        let of_file = format!("{path}:");
+        self.settings
+            .retain(|setting| !setting.place.starts_with(&of_file));
+        self.settings.extend(parse_settings(path, text));
+    }
+
+    /// Returns the settings that keep a needed module from being loaded, with what needs it. `arguments` are those of the
+    /// boot in question.
+    pub fn find_blocked(&self, arguments: &Kargs) -> Vec<(&NeededModule, ModuleSetting)> {
+        let mut all: Vec<ModuleSetting> = of_arguments(arguments);
+        all.extend(self.settings.iter().cloned());
+        let mut found: Vec<(&NeededModule, ModuleSetting)> = Vec::new();
+        for needed in &self.needed {
+            let is_blocked = |setting: &&ModuleSetting| {
+                matches(&setting.module, &needed.name)
+                    && (setting.block == ModuleBlock::Never || !needed.by_name)
+            };
+            let worst = all.iter().filter(is_blocked).min_by_key(|one| one.block);
+            let is_new = |setting: &&ModuleSetting| {
+                found.iter().all(|(_, other)| other.place != setting.place)
+            };
+            found.extend(worst.filter(is_new).map(|one| (needed, one.clone())));
+        }
+        found
+    }
+}
+
+/// Returns true if modprobe reads its settings from this path.
+pub fn is_settings_file(path: &RootPath) -> bool {
+    path.name().ends_with(".conf") && path.is_in(DIRECTORIES[0])
+}
+
+/// Returns true if a name of a setting, which may be a pattern, is that of the module.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((before, after)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    name.strip_prefix(before).is_some_and(|rest| {
+        (0..=rest.len()).any(|at| rest.get(at..).is_some_and(|rest| matches(after, rest)))
+    })
+}
+
+/// Returns true if kernel arguments turn a module off.
+pub fn turns_modules_off(arguments: &Kargs) -> bool {
+    !of_arguments(arguments).is_empty()
+}
+
+fn of_arguments(arguments: &Kargs) -> Vec<ModuleSetting> {
+    let mut all = Vec::new();
+    for token in arguments.tokens() {
+        let Some((key, value)) = token.split_once('=') else {
+            continue;
+        };
+        let block = match key {
+            REFUSED_BY_KERNEL => ModuleBlock::Never,
+            REFUSED_BY_MODPROBE => ModuleBlock::ByNameOnly,
+            _ => continue,
+        };
+        all.extend(value.split(',').map(|name| ModuleSetting {
+            module: underscored(name),
+            block,
+            place: format!("kernel argument {key}"),
+            said: token.clone(),
+        }));
+    }
+    all
+}
+
+fn underscored(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+fn read_settings(root: &Root) -> Result<Vec<ModuleSetting>, RootError> {
+    let mut files: BTreeMap<String, RootPath> = BTreeMap::new();
+    for folder in DIRECTORIES.map(RootPath::fixed) {
+        for name in root.list(&folder)? {
+            if let (true, Ok(path)) = (name.ends_with(".conf"), folder.join(&name)) {
+                files.entry(name).or_insert(path);
+            }
+        }
+    }
+    let mut all = Vec::new();
+    for path in files.values() {
+        // A link to /dev/null turns a file of the OS off.
+        if let Some(bytes) = root.read_small(path)? {
+            all.extend(parse_settings(
+                &path.to_string(),
+                &String::from_utf8_lossy(&bytes),
+            ));
+        }
+    }
+    Ok(all)
+}
+
+/// Parses a file of `modprobe.d`. Commands of `install` that load the module after all are not judged.
+pub fn parse_settings(path: &str, text: &str) -> Vec<ModuleSetting> {
+    let mut all = Vec::new();
+    let mut number = 0;
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        number += 1;
+        let first = number;
+        let mut whole = line.to_owned();
+        while let Some(begin) = whole.strip_suffix('\\') {
+            let Some(next) = lines.next() else { break };
+            number += 1;
+            whole = format!("{begin}{next}");
+        }
+        let mut words = whole.split([' ', '\t']).filter(|word| !word.is_empty());
+        let (Some(command), Some(module)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let block = match command {
+            "blacklist" => ModuleBlock::ByNameOnly,
+            "install" if is_no_command(&words.collect::<Vec<_>>()) => ModuleBlock::Never,
+            _ => continue,
+        };
+        all.push(ModuleSetting {
+            module: underscored(module),
+            block,
+            place: format!("{path}:{first}"),
+            said: whole.trim().to_owned(),
+        });
+    }
+    all
+}
+
+/// Returns true if a command of `install` loads nothing.
+fn is_no_command(words: &[&str]) -> bool {
+    let program = words
+        .first()
+        .map(|word| word.rsplit('/').next().unwrap_or(word));
+    let ends = |word: &&&str| !["&&", "||", ";"].contains(*word);
+    words.iter().skip(1).all(|word| ends(&word))
+        && matches!(program, Some("true" | "false" | ":" | "exit"))
+}
+
+fn read_kernels(root: &Root) -> Result<Kernels, RootError> {
+    let mut kernels = Kernels::default();
+    let folder = RootPath::fixed(MODULES);
+    for version in root.list(&folder)? {
+        let Ok(of_version) = folder.join(&version) else {
+            continue;
+        };
+        let text = |name: &str| -> Result<String, RootError> {
+            let bytes = match of_version.join(name) {
+                Ok(path) => root.read_file(&path)?,
+                Err(_) => None,
+            };
+            Ok(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned())
+        };
+        for line in text("modules.dep")?.lines() {
+            let Some((module, below)) = line.split_once(':') else {
+                continue;
+            };
+            let below = below.split_whitespace().map(module_of);
+            let of_module = kernels.dependencies.entry(module_of(module)).or_default();
+            of_module.extend(below);
+        }
+        let built_in = text("modules.builtin")?;
+        kernels.built_in.extend(built_in.lines().map(module_of));
+    }
+    Ok(kernels)
+}
+
+/// Returns the name of the module in a file such as `kernel/net/openvswitch/openvswitch.ko.xz`.
+fn module_of(path: &str) -> String {
+    let name = path.trim().rsplit('/').next().unwrap_or(path);
+    underscored(name.split_once(".ko").map_or(name, |(name, _)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(text: &str) -> Vec<(String, ModuleBlock)> {
+        let all = parse_settings("/etc/modprobe.d/a.conf", text);
+        all.into_iter().map(|one| (one.module, one.block)).collect()
+    }
+
+    #[test]
+    fn commands_that_load_nothing_turn_a_module_off() {
+        use ModuleBlock::{ByNameOnly, Never};
+        for (text, expected) in [
+            (
+                "install vport-geneve /bin/false\n",
+                vec![("vport_geneve", Never)],
+            ),
+            ("install a /usr/bin/true # for now\n", vec![("a", Never)]),
+            (
+                "  install\ta  \\\n /bin/false\nblacklist b\n",
+                vec![("a", Never), ("b", ByNameOnly)],
+            ),
+            ("install a exit 0\n", vec![("a", Never)]),
+            (
+                "install a /bin/true && modprobe --ignore-install a\n",
+                vec![],
+            ),
+            ("install a /sbin/modprobe --ignore-install a\n", vec![]),
+            (
+                "#install a /bin/false\noptions a b=1\ninstall a\nblacklist\n\\\n",
+                vec![],
+            ),
+        ] {
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|(name, block)| ((*name).to_owned(), *block))
+                .collect();
+            assert_eq!(blocks(text), expected, "{text}");
+        }
+        assert_eq!(
+            parse_settings("/a", "\\\n\n#\ninstall x \\\n/bin/false\n")[0].place,
+            "/a:4"
+        );
+    }
+
+    #[test]
+    fn a_blacklisted_module_is_still_loaded_by_its_name() {
+        let modules = KernelModules {
+            settings: parse_settings("/a", "blacklist openvswitch\nblacklist geneve\n"),
+            needed: vec![
+                NeededModule {
+                    name: "openvswitch".into(),
+                    by: "x",
+                    by_name: true,
+                },
+                NeededModule {
+                    name: "geneve".into(),
+                    by: "x",
+                    by_name: false,
+                },
+            ],
+        };
+        let found = |line: &str| -> Vec<String> {
+            let found = modules.find_blocked(&Kargs::parse(line));
+            found
+                .iter()
+                .map(|(needed, by)| format!("{} {}", needed.name, by.place))
+                .collect()
+        };
+        assert_eq!(found("rw"), ["geneve /a:2"]);
+        assert_eq!(
+            found("module_blacklist=x,openvswitch"),
+            [
+                "openvswitch kernel argument module_blacklist",
+                "geneve /a:2"
+            ]
+        );
+        assert_eq!(found("modprobe.blacklist=openvswitch"), ["geneve /a:2"]);
+    }
+
+    /// The words of `modprobe --showconfig` on the settings, through the real program.
+    #[test]
+    fn modprobe_reads_the_same_settings() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "install a /bin/false\n  blacklist b-c\n#install d /bin/false\ninstall e \\\n/bin/true\nblacklist\n";
+        std::fs::write(directory.path().join("a.conf"), text).unwrap();
+        std::fs::write(directory.path().join("b.txt"), "blacklist z\n").unwrap();
+        #[allow(clippy::disallowed_methods, reason = "a test that asks modprobe")]
+        let output = std::process::Command::new("/sbin/modprobe")
+            .args(["--showconfig", "-C"])
+            .arg(directory.path())
+            .output();
+        let Ok(output) = output else {
+            println!("SKIP: no modprobe");
+            return;
+        };
+        let said = String::from_utf8(output.stdout).unwrap();
+        let mut theirs: Vec<String> = said
+            .lines()
+            .filter(|line| line.starts_with("install ") || line.starts_with("blacklist "))
+            .filter_map(|line| line.split_whitespace().nth(1).map(underscored))
+            .collect();
+        let mut own: Vec<String> = blocks(text).into_iter().map(|(name, _)| name).collect();
+        theirs.sort();
+        own.sort();
+        assert_eq!(own, theirs, "{said}");
+    }
+}

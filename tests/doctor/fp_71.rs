@@ -1,0 +1,171 @@
+//! FP-71: settings of modprobe keep a kernel module that the node needs from being loaded.
+
+use super::worker::{Branch, KEYFILES, all_met, config, healthy, sick, well};
+use super::{doctor, of, unseen};
+use crate::support::{TestRoot, file};
+
+const SITE: &str = "etc/modprobe.d/site.conf";
+
+fn off(lines: &str) -> impl Fn(&TestRoot) {
+    let lines = lines.to_owned();
+    move |root| root.write(SITE, &lines)
+}
+
+const NO_OPEN_VSWITCH: Branch = Branch {
+    id: "FP-71",
+    severity: "critical",
+    what: "the kernel module openvswitch is turned off",
+    seen: &[
+        "/etc/modprobe.d/site.conf:2",
+        "install openvswitch /bin/false",
+        "Open vSwitch, which carries the cluster network,",
+    ],
+    next: &["sed -i 2d ROOT/etc/modprobe.d/site.conf"],
+};
+
+#[test]
+fn modules_that_the_node_needs_are_found_and_others_are_not() {
+    all_met(&[
+        sick(off_openvswitch, NO_OPEN_VSWITCH),
+        // A module that another one depends on.
+        sick(
+            |root| {
+                root.write(
+                    "usr/lib/modules/5.14/modules.dep",
+                    "kernel/net/openvswitch/openvswitch.ko.xz: kernel/net/nf-x.ko.xz\nkernel/net/nf-x.ko.xz:\n",
+                );
+                off("install nf_x /bin/true\n")(root);
+            },
+            Branch {
+                id: "FP-71",
+                severity: "critical",
+                what: "the kernel module nf_x is turned off",
+                seen: &["install nf_x /bin/true"],
+                next: &["sed -i 1d ROOT/etc/modprobe.d/site.conf"],
+            },
+        ),
+        sick(
+            off_overlay,
+            Branch {
+                id: "FP-71",
+                severity: "warning",
+                what: "the kernel module overlay is turned off",
+                seen: &["unless a program loads it by name"],
+                next: &["sed -i 1d ROOT/etc/modprobe.d/site.conf"],
+            },
+        ),
+        // A file of the OS cannot be changed; it is hidden.
+        sick(
+            |root| root.write("usr/lib/modprobe.d/os.conf", "install veth /bin/true\n"),
+            Branch {
+                id: "FP-71",
+                severity: "critical",
+                what: "the kernel module veth is turned off",
+                seen: &["/usr/lib/modprobe.d/os.conf:1"],
+                next: &["ln -s /dev/null ROOT/etc/modprobe.d/os.conf"],
+            },
+        ),
+        sick(
+            |root| {
+                root.write(
+                    &format!("{KEYFILES}/bond0.nmconnection"),
+                    "[connection]\nid=bond0\ntype=bond\ninterface-name=bond0\n",
+                );
+                root.chmod(&format!("{KEYFILES}/bond0.nmconnection"), 0o600);
+                off("install bond* /bin/false\n")(root);
+            },
+            Branch {
+                id: "FP-71",
+                severity: "critical",
+                what: "the kernel module bonding is turned off",
+                seen: &["a bond of NetworkManager"],
+                next: &["sed -i 1d ROOT/etc/modprobe.d/site.conf"],
+            },
+        ),
+        well("FP-71", |root| {
+            off(
+                "install usb-storage /bin/true\nblacklist openvswitch\ninstall bonding /bin/false\n",
+            )(root);
+        }),
+        well("FP-71", |root| {
+            root.write(
+                "usr/lib/modules/6.12/modules.builtin",
+                "kernel/fs/overlayfs/overlay.ko\n",
+            );
+            off_overlay(root);
+        }),
+        // The file of the OS is hidden already, and another ending is not read.
+        well("FP-71", |root| {
+            root.write("usr/lib/modprobe.d/os.conf", "install veth /bin/true\n");
+            root.link("etc/modprobe.d/os.conf", "/dev/null");
+            root.write("etc/modprobe.d/old.bak", "install veth /bin/true\n");
+        }),
+    ]);
+}
+
+fn off_openvswitch(root: &TestRoot) {
+    off("# site\ninstall openvswitch /bin/false\n")(root);
+}
+
+fn off_overlay(root: &TestRoot) {
+    off("blacklist overlay\n")(root);
+}
+
+#[test]
+fn an_argument_of_the_next_boot_turns_a_module_off() {
+    let root = healthy();
+    root.write(
+        "boot/loader/entries/ostree-1.conf",
+        "version 1\noptions rw module_blacklist=floppy,openvswitch\n",
+    );
+    let report = doctor(&root);
+    let [found] = of(&report, "FP-71").try_into().expect("one finding");
+    assert_eq!(found["severity"], "critical");
+    let next = found["next"][0].as_str().unwrap();
+    assert!(
+        next.ends_with("rpm-ostree kargs --delete-if-present=module_blacklist=floppy,openvswitch"),
+        "{next}"
+    );
+}
+
+#[test]
+fn settings_that_cannot_be_read_are_not_taken_for_none() {
+    let root = healthy();
+    std::fs::create_dir_all(root.path("etc/modprobe.d/site.conf")).unwrap();
+    let report = doctor(&root);
+    assert!(
+        unseen(&report, "FP-71").contains("settings of modprobe"),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn a_config_that_turns_a_module_off_is_announced_by_plan() {
+    let root = healthy();
+    let mut config = config();
+    let files = config["spec"]["config"]["storage"]["files"]
+        .as_array_mut()
+        .unwrap();
+    files.push(file(
+        "/etc/modprobe.d/cve.conf",
+        0o644,
+        "install openvswitch /bin/false\n",
+    ));
+    files.push(file(
+        "/etc/modprobe.d/usb.conf",
+        0o644,
+        "install usb-storage /bin/false\n",
+    ));
+    config["spec"]["kernelArguments"] = serde_json::json!(["module_blacklist=veth"]);
+    let config = root.config(&config);
+    let plan = root.run(&["plan", "--output", "json", config.path()]);
+    let plan = plan.json()["notices"].to_string();
+    for part in [
+        "/etc/modprobe.d/cve.conf:1",
+        "turns off the kernel module openvswitch",
+        "turns off the kernel module veth",
+    ] {
+        assert!(plan.contains(part), "no {part}: {plan}");
+    }
+    assert!(!plan.contains("usb"), "{plan}");
+}
