@@ -233,7 +233,7 @@ pub struct DoctorEvidence {
     /// The disk of the root, as the firmware sees it.
     pub system_disk: Look<SystemDisk>,
     /// The stamp of a first boot exists on `/boot`.
-    pub first_boot_stamp: bool,
+    pub first_boot_stamp: Look<bool>,
 }
 
 /// The state of `/etc/kubernetes/kubeconfig`, links followed.
@@ -251,15 +251,22 @@ pub enum Kubeconfig {
 #[derive(Debug, Clone, Default)]
 pub struct FirstBootFiles {
     /// The input of the first-boot service exists.
-    pub encapsulated: bool,
+    pub encapsulated: Look<bool>,
     /// The result file of Ignition exists: it received a config.
-    pub ignition_result: bool,
+    pub ignition_result: Look<bool>,
     /// The daemon's file about a bootstrap config that differs from the cluster's exists.
-    pub bootstrap_diff: bool,
+    pub bootstrap_diff: Look<bool>,
     /// The backup copy of the first-boot input exists.
-    pub encapsulated_kept: bool,
+    pub encapsulated_kept: Look<bool>,
     /// The OS change that failed at the daemon's first boot, in the daemon's words.
     pub pivot_failed: Option<String>,
+}
+
+impl FirstBootFiles {
+    /// Returns true if the input of the first-boot service was seen: the first boot is not over.
+    pub fn is_waiting(&self) -> bool {
+        self.encapsulated.get() == Some(&true)
+    }
 }
 
 /// The comparison of the disk with the recorded config.

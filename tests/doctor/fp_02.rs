@@ -5,8 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use super::worker;
 use super::worker::{Branch, Row, all_met, is_well, on_a_node, sick, well};
-use super::{CRITICAL, DAY, RECORD, Sick, answer, doctor_on, unseen};
-use serde_json::json;
+use super::{CRITICAL, DAY, RECORD, Sick, answer, doctor_on, of, small, unseen};
+use crate::support::TestRoot;
+use crate::support::faults::traced;
+use crate::support::scenes::can_disturb;
+use serde_json::{Value, json};
 
 pub(super) const SICK: &[Sick] = &[Sick {
     id: "FP-02",
@@ -162,4 +165,79 @@ fn a_failure_in_the_initramfs_is_told_there() {
         )
         .met_by(&report(), "");
     });
+}
+
+/// EIO at a trace of the first boot: neither present nor missing.
+#[test]
+fn traces_of_the_first_boot_that_cannot_be_looked_for_are_not_taken_for_missing() {
+    if !can_disturb() {
+        return;
+    }
+    let never = |root: &TestRoot| root.remove(RECORD);
+    let recorded = |_: &TestRoot| {};
+    type Make<'a> = &'a dyn Fn(&TestRoot);
+    let table: [(&str, &str, &str, Make<'_>); 6] = [
+        (
+            "etc/ignition-machine-config-encapsulated.json",
+            "FP-02",
+            "its input cannot be looked for",
+            &never,
+        ),
+        (
+            "etc/ignition-machine-config-encapsulated.json.bak",
+            "FP-02",
+            "its input cannot be looked for",
+            &never,
+        ),
+        ("etc/.ignition-result.json", "FP-02", "", &never),
+        (
+            "etc/ignition-machine-config-encapsulated.json",
+            "FP-10",
+            "the input of the first boot",
+            &recorded,
+        ),
+        (
+            "etc/ignition-machine-config-encapsulated.json",
+            "FP-01",
+            "the input of the first boot",
+            &recorded,
+        ),
+        (
+            "etc/machine-config-daemon/bootstrapconfigdiff",
+            "FP-04",
+            "a config of the bootstrap",
+            &recorded,
+        ),
+    ];
+    for (path, id, words, make) in table {
+        let root = small::node();
+        make(&root);
+        let args = ["doctor", "--output", "json"];
+        let clean = traced(&root, "newfstatat", &[], &args);
+        let name = path.rsplit('/').next().unwrap();
+        let mut calls = clean.calls.iter().filter(|call| call.name == "newfstatat");
+        let looked = calls.position(|call| call.line.contains(&format!("\"{name}\"")));
+        let nth = looked.unwrap_or_else(|| panic!("{path} is not looked for")) + 1;
+        let run = traced(
+            &root,
+            "newfstatat",
+            &[format!("newfstatat:error=EIO:when={nth}")],
+            &args,
+        );
+        let injected = run
+            .calls
+            .iter()
+            .find(|call| call.line.contains("(INJECTED)"));
+        assert!(injected.unwrap().line.contains(name), "{path}");
+        let seen: Value = serde_json::from_str(&run.out).unwrap();
+        let shown = match words {
+            "" => super::finding(&seen, id).to_string(),
+            _ => unseen(&seen, id),
+        };
+        assert!(
+            shown.contains(words) && shown.contains("I/O error"),
+            "{path} {id}: {shown}"
+        );
+        assert!(words.is_empty() || of(&seen, id).is_empty(), "{path} {id}");
+    }
 }

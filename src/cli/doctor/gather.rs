@@ -69,7 +69,7 @@ pub(super) fn all(
     let mut evidence = DoctorEvidence {
         root: given.display().to_string(),
         deep: args.deep,
-        has_system: exists(&root, "usr") || exists(&root, "etc"),
+        has_system: may_exist(&root, "usr") || may_exist(&root, "etc"),
         live: root.is_live(),
         fencing: has_fencing(&root).unwrap_or_default(),
         ..DoctorEvidence::default()
@@ -99,8 +99,13 @@ pub(super) fn all(
     evidence
 }
 
-fn exists(root: &Root, path: &'static str) -> bool {
-    root.exists(&RootPath::fixed(path)).unwrap_or_default()
+/// Returns true for a directory that is there, or that cannot be looked for.
+fn may_exist(root: &Root, path: &'static str) -> bool {
+    root.exists(&RootPath::fixed(path)).unwrap_or(true)
+}
+
+fn look_for(root: &Root, path: &'static str) -> Look<bool> {
+    root.exists(&RootPath::fixed(path)).into()
 }
 
 /// Returns the daemon's record of a failed OS change at first boot; `None` if missing, the error's text if unreadable.
@@ -151,10 +156,10 @@ impl DoctorEvidence {
         self.first_boot = ours.then(firstboot).flatten();
         self.first_boot_ended = runtime::written(runtime::FIRSTBOOT).filter(|_| ours);
         self.first_boot_files = FirstBootFiles {
-            encapsulated: exists(root, paths::ENCAPSULATED),
-            encapsulated_kept: exists(root, paths::ENCAPSULATED_KEPT),
-            ignition_result: exists(root, paths::IGNITION_RESULT),
-            bootstrap_diff: exists(root, paths::BOOTSTRAP_DIFF),
+            encapsulated: look_for(root, paths::ENCAPSULATED),
+            encapsulated_kept: look_for(root, paths::ENCAPSULATED_KEPT),
+            ignition_result: look_for(root, paths::IGNITION_RESULT),
+            bootstrap_diff: look_for(root, paths::BOOTSTRAP_DIFF),
             pivot_failed: pivot_failed(root),
         };
         let remembered = server::remembered(root).ok().flatten();

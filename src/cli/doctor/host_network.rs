@@ -34,7 +34,7 @@ impl DoctorEvidence {
         };
         self.uptime = self.live.then(host::uptime).flatten();
         let stamp = RootPath::fixed("boot/ignition.firstboot");
-        self.first_boot_stamp = root.exists(&stamp).unwrap_or_default();
+        self.first_boot_stamp = root.exists(&stamp).into();
         match self.live {
             true => self.of_firmware(root, &Storage::observe(root), &["/sysroot", "/"]),
             false => self.of_rescue_system(),

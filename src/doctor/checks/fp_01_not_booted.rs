@@ -38,12 +38,18 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
     if matches!(records.current_config, Recorded::Broken(_)) {
         return verdict.and_unseen("the record cannot be read");
     }
-    let Some(config) = records
-        .recorded()
-        .filter(|_| !evidence.first_boot_files.encapsulated)
-    else {
+    let Some(config) = records.recorded() else {
         return verdict;
     };
+    match evidence.first_boot_files.encapsulated.seen() {
+        Ok(false) => {}
+        Ok(true) => return verdict,
+        Err(why) => {
+            return verdict.and_unseen(format!(
+                "image and kernel arguments: the input of the first boot: {why}"
+            ));
+        }
+    }
     if evidence.deployment.is_none() && evidence.facts().is_err() {
         return verdict.and_unseen(match evidence.live {
             true => "image and kernel arguments: this system was not booted by ostree",

@@ -77,8 +77,17 @@ fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
         (Recorded::Missing, Recorded::Missing)
     );
     let files = &evidence.first_boot_files;
-    if !nothing || files.encapsulated || files.encapsulated_kept {
+    if !nothing {
         return CheckVerdict::healthy();
+    }
+    match (files.encapsulated.seen(), files.encapsulated_kept.seen()) {
+        (Ok(true), _) | (_, Ok(true)) => return CheckVerdict::healthy(),
+        (Err(why), _) | (_, Err(why)) => {
+            return CheckVerdict::unseen(format!(
+                "whether a config came at the first boot: its input cannot be looked for: {why}"
+            ));
+        }
+        (Ok(false), Ok(false)) => {}
     }
     let first = evidence.in_initramfs || evidence.never_booted;
     let (severity, what) = match first {
@@ -96,9 +105,10 @@ fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
             "Either this is not a cluster node, or its records are lost. Nothing can be compared."
         }
     };
-    let ignition = match files.ignition_result {
-        true => "Ignition has written a config",
-        false => "Ignition has written no config",
+    let ignition = match files.ignition_result.seen() {
+        Ok(true) => "Ignition has written a config".to_owned(),
+        Ok(false) => "Ignition has written no config".to_owned(),
+        Err(why) => format!("not known: {why}"),
     };
     let finding = DoctorFinding::new(severity, what, means)
         .seen("/etc/machine-config-daemon/currentconfig", "missing")

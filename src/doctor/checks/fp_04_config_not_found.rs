@@ -32,6 +32,9 @@ fn judge_config_not_found(evidence: &DoctorEvidence) -> CheckVerdict {
         .and(find_bootstrap_config(evidence))
         .and(find_degraded_daemon(evidence))
         .and(find_damaged_entry(evidence, configs));
+    if let Err(why) = evidence.first_boot_files.bootstrap_diff.seen() {
+        verdict = verdict.and_unseen(format!("a config of the bootstrap that differs: {why}"));
+    }
     if evidence.recorded().is_some() && configs.told.is_none() {
         verdict = verdict.and_unseen(format!(
             "the desired config: no source here names it; oc describe node NAME, or {}",
@@ -86,7 +89,8 @@ fn find_altered_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<D
 fn find_bootstrap_config(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "The bootstrap rendered a different config than the cluster. The daemon looks for the \
                  bootstrap's config, which the cluster never contained.";
-    evidence.first_boot_files.bootstrap_diff.then(|| {
+    let differs = evidence.first_boot_files.bootstrap_diff.get() == Some(&true);
+    differs.then(|| {
         DoctorFinding::new(
             CheckSeverity::Warning,
             "the bootstrap's config is not the cluster's",

@@ -48,6 +48,9 @@ fn judge_power_cut(evidence: &DoctorEvidence) -> CheckVerdict {
     if let Err(why) = evidence.last_trial.seen() {
         verdict = verdict.and_unseen(format!("the end of the last trial: {why}"));
     }
+    if let Err(why) = evidence.first_boot_files.encapsulated.seen() {
+        verdict = verdict.and_unseen(format!("the input of the first boot: {why}"));
+    }
     if let Err(why) = evidence.storage.seen() {
         verdict = verdict.and_unseen(format!("the store of images: {why}"));
     }
@@ -217,7 +220,7 @@ fn find_empty_files(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 /// Reports an unfinished first boot; a finished one whose trigger came back is reported as FP-24.
 fn first_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let over = |records: &Records| records.first_boot_over;
-    if !evidence.first_boot_files.encapsulated || evidence.records.get().is_some_and(over) {
+    if !evidence.first_boot_files.is_waiting() || evidence.records.get().is_some_and(over) {
         return None;
     }
     let means = "The first-boot service has not done its work: image and kernel arguments may be those of the boot \

@@ -34,7 +34,7 @@ fn judge_boot_image(evidence: &DoctorEvidence) -> CheckVerdict {
 
 fn find_old_image(evidence: &DoctorEvidence, born: &Build, os: &Build) -> Option<DoctorFinding> {
     let days = os.day.saturating_sub(born.day) / DAY;
-    let first = evidence.first_boot_files.encapsulated;
+    let first = evidence.first_boot_files.is_waiting();
     let (severity, means) = match first {
         true => (
             CheckSeverity::Warning,

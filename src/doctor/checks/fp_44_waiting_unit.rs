@@ -104,7 +104,7 @@ fn is_of_cloud(unit: &str) -> bool {
 
 /// Returns the seconds after which a unit is late.
 fn late(evidence: &DoctorEvidence, unit: &str) -> u64 {
-    match evidence.first_boot_files.encapsulated || evidence.never_booted {
+    match evidence.first_boot_files.is_waiting() || evidence.never_booted {
         true => LATE_FIRST,
         false if is_of_cloud(unit) => LATE_FOR_CLOUD,
         false => LATE,

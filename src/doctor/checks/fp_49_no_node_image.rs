@@ -41,7 +41,7 @@ fn find_missing_programs(
         .records
         .get()
         .is_some_and(|records: &Records| records.first_boot_over);
-    let is_waiting = evidence.first_boot_files.encapsulated && !is_over;
+    let is_waiting = evidence.first_boot_files.is_waiting() && !is_over;
     let mut units = evidence.units.get().into_iter().flatten();
     let is_at_work =
         units.any(|unit| unit.name.starts_with("machine-config-daemon-") && unit.is_at_work());

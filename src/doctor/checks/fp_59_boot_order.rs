@@ -83,29 +83,34 @@ fn leftovers(evidence: &DoctorEvidence) -> Vec<Fact> {
     let files = &evidence.first_boot_files;
     let all = [
         (
-            evidence.first_boot_stamp,
-            "boot/ignition.firstboot".to_owned(),
+            &evidence.first_boot_stamp,
+            "boot/ignition.firstboot",
             "no boot came to the end of Ignition",
         ),
         (
-            files.ignition_result,
-            paths::IGNITION_RESULT.to_owned(),
+            &files.ignition_result,
+            paths::IGNITION_RESULT,
             "Ignition has run",
         ),
         (
-            files.encapsulated,
-            paths::ENCAPSULATED.to_owned(),
+            &files.encapsulated,
+            paths::ENCAPSULATED,
             "the first boot is not complete",
         ),
     ];
-    let there = all.into_iter().filter(|(there, _, _)| *there);
-    there
-        .map(|(_, path, said)| Fact::new(format!("/{path}"), said))
-        .collect()
+    let facts = all.into_iter().filter_map(|(there, path, said)| {
+        let said = match there.seen() {
+            Ok(true) => said.to_owned(),
+            Ok(false) => return None,
+            Err(why) => format!("not known: {why}"),
+        };
+        Some(Fact::new(format!("/{path}"), said))
+    });
+    facts.collect()
 }
 
 fn is_first_boot(evidence: &DoctorEvidence) -> bool {
-    evidence.first_boot_stamp || evidence.first_boot_files.encapsulated
+    evidence.first_boot_stamp.get() == Some(&true) || evidence.first_boot_files.is_waiting()
 }
 
 /// Reports a running node that was started from the partition of another disk.
