@@ -22,7 +22,10 @@ use crate::object::{HexDigest, Kind, Object};
 use crate::paths;
 use crate::root::{ResolveError, RootPath, sha256};
 use crate::secrets::redacted_arguments;
-use crate::systemd::{self, UnitFileState, unit_file_state};
+use crate::systemd::{self, UnitFileState, Unresolved, unit_file_state};
+
+/// What is made in a directory with this bit gets its group.
+pub const SETGID: u32 = 0o2000;
 
 /// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -315,7 +318,7 @@ pub fn is_exempt(path: &RootPath) -> bool {
 /// # Errors
 /// The daemon's message for a user or group that the root does not have.
 pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, String> {
-    let (uid, gid) = node.host.attainable(wanted_owner(file, &node.accounts)?);
+    let (uid, gid) = node.host.attainable(wanted_owner(file, node)?);
     let kind = Kind::File {
         size: file.size,
         sha256: file.sha256.clone(),
@@ -328,11 +331,18 @@ pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, Strin
     })
 }
 
-fn wanted_owner(file: &DesiredFile, accounts: &Accounts) -> Result<(u32, u32), String> {
-    Ok((
-        user_id(&file.user, accounts)?,
-        group_id(&file.group, accounts)?,
-    ))
+/// Ignition leaves a new file the group that the kernel gives it, unless the config names one. The daemon sets every group.
+fn wanted_owner(file: &DesiredFile, node: &NodeState) -> Result<(u32, u32), String> {
+    let bare = file.bare.as_ref();
+    let handed_down = bare.filter(|bare| bare.group.is_none());
+    let handed_down = handed_down.and_then(|_| {
+        let mut above = file.path.ancestors().skip(1);
+        let above = above.find_map(|above| node.directories.get(&above))?;
+        (above.mode & SETGID != 0).then_some(above.owner.1)
+    });
+    let gid = group_id(&file.group, &node.accounts)?;
+    let uid = user_id(&file.user, &node.accounts)?;
+    Ok((uid, handed_down.unwrap_or(gid)))
 }
 
 /// The number of a user, looked up in the root's own account files.
@@ -566,8 +576,17 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
         };
         let wanted = text_object(dropin.text().unwrap_or_default().as_bytes(), 0o644, owner);
         // An empty drop-in is one that need not be there.
-        if spec2 || dropin.text().is_some() || node.object(&path).is_some() {
-            drifts.extend(compare_file(&path, &wanted, node));
+        match look_at_end(&path, node) {
+            _ if spec2 || dropin.text().is_some() => {
+                drifts.extend(compare_file(&path, &wanted, node))
+            }
+            Ok(true) => drifts.extend(compare_file(&path, &wanted, node)),
+            Ok(false) => {}
+            Err(why) => {
+                let detail = format!("cannot be examined: {why}");
+                let message = format!("stat {path}: {why}");
+                drifts.push(checked_drift(DriftKind::Missing, &path, detail, message));
+            }
         }
     }
     let Some(path) = unit_path(&unit.name) else {
@@ -592,6 +611,42 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
         None => {}
     }
     drifts
+}
+
+/// Returns true if anything is where a drop-in's path leads, as the daemon's `stat` says.
+///
+/// # Errors
+/// The words of the error that ends the daemon's update.
+pub fn look_at_end(path: &RootPath, node: &NodeState) -> Result<bool, String> {
+    match node.obstructed.get(path) {
+        Some(ResolveError::NoDirectory(_)) => return Ok(false),
+        Some(cause) => return Err(stat_words(cause)),
+        None => {}
+    }
+    match node.object(path).map(|object| &object.kind) {
+        None => Ok(false),
+        Some(Kind::Symlink { .. }) => {
+            match systemd::eval_symlinks(&node.units, &path.to_string()) {
+                Ok(_) => Ok(true),
+                Err(Unresolved::Missing(_)) => Ok(false),
+                Err(Unresolved::NoDirectory) => Err("not a directory".to_owned()),
+                Err(Unresolved::TooManyLinks) => {
+                    Err("too many levels of symbolic links".to_owned())
+                }
+            }
+        }
+        Some(_) => Ok(true),
+    }
+}
+
+/// The words of Go for an error that `stat` returns.
+fn stat_words(cause: &ResolveError) -> String {
+    match cause {
+        ResolveError::System(Errno::EACCES | Errno::EPERM) => "permission denied".to_owned(),
+        ResolveError::System(Errno::ENOTDIR) => "not a directory".to_owned(),
+        ResolveError::System(Errno::ELOOP) => "too many levels of symbolic links".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// The daemon looks at masks only where the unit also has contents, and then at where the path leads.

@@ -98,7 +98,11 @@ impl Builder<'_> {
 
     /// A file with its contents and everything that is appended to them.
     fn written(&self, file: &DesiredFile, bare: &BareFile) -> Result<(Object, Payload), String> {
-        let wanted = wanted_file(file, self.node())?;
+        let mut wanted = wanted_file(file, self.node())?;
+        let group = self.handed_down(&file.path);
+        if let Some(gid) = group.filter(|_| bare.group.is_none()) {
+            wanted.gid = self.node().host.attainable((wanted.uid, gid)).1;
+        }
         if bare.append.is_empty() {
             return Ok((wanted, Payload::Contents(file.contents.clone())));
         }

@@ -60,7 +60,7 @@ use crate::document::{
     unconditional_refusals,
 };
 use crate::drift::enablement::UnchangedUnits;
-use crate::drift::kind_noun;
+use crate::drift::{SETGID, kind_noun};
 use crate::node::{Baseline, NodeState, Records};
 use crate::notice::Notice;
 use crate::object::{Kind, Object};
@@ -144,9 +144,6 @@ pub enum Step {
         old: Attributes,
     },
 }
-
-/// The bit of a directory that hands its group down.
-const SETGID: u32 = 0o2000;
 
 /// Mode and owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -900,29 +897,29 @@ impl<'a> Builder<'a> {
             Some(&core) if self.is_of_core(directory) => (0o700, core),
             _ => (0o755, (0, 0)),
         };
-        let above = directory
-            .parent()
-            .and_then(|above| self.directory_at(&above));
-        match above.filter(|above| above.mode & SETGID != 0) {
-            Some(above) => Attributes {
+        match self.handed_down(directory) {
+            Some(gid) => Attributes {
                 mode: mode | SETGID,
                 uid,
-                gid: above.gid,
+                gid,
             },
             None => Attributes { mode, uid, gid },
         }
     }
 
-    /// Mode and owner of a directory that is there, or that this plan makes.
+    /// Returns the group that the kernel gives to whatever is made at a path: that of the nearest directory above it, if this has
+    /// the setgid bit.
+    fn handed_down(&self, path: &RootPath) -> Option<u32> {
+        let mut above = path.ancestors().skip(1);
+        let above = above.find_map(|above| self.directory_at(&above))?;
+        (above.mode & SETGID != 0).then_some(above.gid)
+    }
+
+    /// Mode and owner of a directory that is there, or that this plan makes or changes.
     fn directory_at(&self, path: &RootPath) -> Option<Attributes> {
-        if let Some(found) = self.node().directories.get(path) {
-            let (uid, gid) = found.owner;
-            let mode = found.mode;
-            return Some(Attributes { mode, uid, gid });
-        }
         let wanted = self.real(path);
         let mut steps = self.plan.steps.iter().rev();
-        steps.find_map(|planned| match &planned.step {
+        let planned = steps.find_map(|planned| match &planned.step {
             Step::MakeDirectory {
                 path,
                 mode,
@@ -933,7 +930,17 @@ impl<'a> Builder<'a> {
                 uid: *uid,
                 gid: *gid,
             }),
+            Step::Metadata { path, new, .. } if self.real(path) == wanted => Some(*new),
+            Step::Put { path, new, .. } if new.is_directory() && self.real(path) == wanted => {
+                Some(Attributes::from(new))
+            }
             _ => None,
+        });
+        planned.or_else(|| {
+            let found = self.node().directories.get(path)?;
+            let (uid, gid) = found.owner;
+            let mode = found.mode;
+            Some(Attributes { mode, uid, gid })
         })
     }
 

@@ -5,7 +5,7 @@
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::document::{DesiredDirectory, DesiredLink, Owner};
-use crate::drift::{group_id, kind_noun, user_id};
+use crate::drift::{SETGID, group_id, kind_noun, user_id};
 use crate::object::{Kind, Object};
 use crate::root::RootPath;
 
@@ -46,10 +46,10 @@ impl Builder<'_> {
     ) {
         let path = &directory.path;
         let Some(found) = self.node().object(path).cloned() else {
-            return self.make_directory(directory, (uid.unwrap_or(0), gid.unwrap_or(0)));
+            return self.make_directory(directory, self.new_directory(directory, uid, gid));
         };
         if !found.is_directory() && directory.overwrite {
-            return self.put_directory(directory, (uid.unwrap_or(0), gid.unwrap_or(0)));
+            return self.put_directory(directory, self.new_directory(directory, uid, gid));
         }
         if !found.is_directory() {
             let what = kind_noun(&found.kind);
@@ -76,7 +76,25 @@ impl Builder<'_> {
         }
     }
 
-    fn make_directory(&mut self, directory: &DesiredDirectory, owner: (u32, u32)) {
+    /// Mode and owner of a directory where none is. Ignition leaves it what the kernel hands down and the config does not give.
+    fn new_directory(
+        &self,
+        directory: &DesiredDirectory,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Attributes {
+        let handed_down = self.handed_down(&directory.path);
+        let mode = 0o755 | handed_down.map_or(0, |_| SETGID);
+        let owner = (uid.unwrap_or(0), gid.or(handed_down).unwrap_or(0));
+        let (uid, gid) = self.node().host.attainable(owner);
+        Attributes {
+            mode: directory.mode.unwrap_or(mode),
+            uid,
+            gid,
+        }
+    }
+
+    fn make_directory(&mut self, directory: &DesiredDirectory, new: Attributes) {
         let path = &directory.path;
         if self.is_made(path) {
             return self.as_given(directory);
@@ -85,12 +103,11 @@ impl Builder<'_> {
             return;
         }
         self.make_parents(path);
-        let (uid, gid) = self.node().host.attainable(owner);
         let step = Step::MakeDirectory {
             path: path.clone(),
-            mode: directory.mode.unwrap_or(0o755),
-            uid,
-            gid,
+            mode: new.mode,
+            uid: new.uid,
+            gid: new.gid,
         };
         self.note_made(path);
         self.push(
@@ -102,13 +119,12 @@ impl Builder<'_> {
     }
 
     /// A directory instead of what is there now.
-    fn put_directory(&mut self, directory: &DesiredDirectory, owner: (u32, u32)) {
-        let (uid, gid) = self.node().host.attainable(owner);
+    fn put_directory(&mut self, directory: &DesiredDirectory, new: Attributes) {
         let object = Object {
             kind: Kind::Directory,
-            mode: directory.mode.unwrap_or(0o755),
-            uid,
-            gid,
+            mode: new.mode,
+            uid: new.uid,
+            gid: new.gid,
         };
         let why = "something else is there, and overwrite is set";
         let section = Section::Nodes;

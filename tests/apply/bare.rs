@@ -1,6 +1,9 @@
 //! Bare Ignition configs: Ignition's own rules, on a second run too.
 
-use crate::support::{TestRoot, file, flat, machine_config};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+
+use crate::support::{TestRoot, file, flat, is_root, machine_config, say};
 use serde_json::{Value, json};
 
 fn ignition(mut config: Value) -> Value {
@@ -162,4 +165,63 @@ fn what_a_bare_config_cannot_do_here_is_refused_by_name() {
         &files(json!([{"path": "relative"}])),
         "storage.files[0].path: \"relative\" is not an absolute path",
     );
+}
+
+#[test]
+fn objects_below_a_directory_with_the_setgid_bit_get_its_group_as_ignition_leaves_it() {
+    if !is_root() {
+        return say("SKIP: other groups need root");
+    }
+    let root = TestRoot::new();
+    root.write("srv/shared/old", "before\n");
+    chown(root.path("srv/shared"), Some(0), Some(10)).unwrap();
+    root.chmod("srv/shared", 0o2775);
+    root.write("srv/plain/kept", "");
+    let group = |mut object: Value| {
+        object["group"] = json!({"id": 7});
+        object
+    };
+    let mut old = file("/srv/shared/old", 0o640, "after\n");
+    old["overwrite"] = json!(true);
+    let config = json!({"ignition": {"version": "3.6.0"}, "storage": {
+        "directories": [
+            {"path": "/srv/shared/dir"},
+            {"path": "/srv/shared/closed", "mode": 0o700},
+            group(json!({"path": "/srv/shared/own"})),
+            {"path": "/srv/plain/made", "mode": 0o2755, "group": {"id": 9}},
+            {"path": "/srv/plain", "mode": 0o2755},
+        ],
+        "files": [
+            file("/srv/shared/new", 0o600, "x\n"),
+            file("/srv/shared/deep/er/new", 0o600, "x\n"),
+            group(file("/srv/shared/given", 0o600, "x\n")),
+            file("/srv/plain/made/new", 0o600, "x\n"),
+            old,
+        ],
+    }});
+    let check = || {
+        // The kernel's own word for what a plain mkdir gets there.
+        fs::create_dir(root.path("srv/shared/by-hand")).unwrap();
+        let is = |path: &str| {
+            let meta = fs::metadata(root.path(path)).unwrap();
+            (meta.mode() & 0o7777, meta.gid())
+        };
+        assert_eq!(is("srv/shared/by-hand"), (0o2755, 10));
+        for directory in ["dir", "deep", "deep/er"] {
+            let at = format!("srv/shared/{directory}");
+            assert_eq!(is(&at), is("srv/shared/by-hand"), "{at}");
+        }
+        assert_eq!(is("srv/shared/closed"), (0o700, 10));
+        // A chown takes the bit from no directory.
+        assert_eq!(is("srv/shared/own"), (0o2755, 7));
+        assert_eq!(is("srv/shared/new"), (0o600, 10));
+        assert_eq!(is("srv/shared/deep/er/new"), (0o600, 10));
+        assert_eq!(is("srv/shared/given"), (0o600, 7));
+        assert_eq!(is("srv/shared/old"), (0o640, 10));
+        assert_eq!(is("srv/plain/made"), (0o2755, 9));
+        assert_eq!(is("srv/plain/made/new"), (0o600, 9));
+        fs::remove_dir(root.path("srv/shared/by-hand")).unwrap();
+    };
+    applies_once(&root, &config);
+    check();
 }
