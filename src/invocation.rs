@@ -333,8 +333,8 @@ pub fn with_commands_apart(text: &str) -> String {
 /// Returns what to do, as the end of a message: a command after `Next: `, words as a sentence.
 pub fn advise(what: &str) -> String {
     let first = what.split_whitespace().next().unwrap_or_default();
-    let known = [&OF_THE_MACHINE[..], &OF_DISKS, &FIXED].concat();
-    if known.contains(&first) || Command::new(what).is_elsewhere() {
+    let known: [&[&str]; 3] = [&OF_THE_MACHINE, &OF_DISKS, &FIXED];
+    if known.iter().any(|known| known.contains(&first)) || Command::new(what).is_elsewhere() {
         return format!("{NEXT}{what}");
     }
     let mut letters = what.trim_end_matches('.').chars();

@@ -122,7 +122,7 @@ impl<'a> Unread<'a> {
         };
         let (before, after) = (known(&one.before), known(&one.after));
         let is_alike = before.starts_with(&after) || after.starts_with(&before);
-        one.subject != **unread || is_alike || [before, after].contains(&"object".to_owned())
+        one.subject != **unread || is_alike || before == "object" || after == "object"
     }
 
     fn words(&self) -> Option<String> {

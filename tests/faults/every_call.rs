@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::support::faults;
 use crate::support::faults::{
-    Call, JOURNAL, Scene, Traced, demand, duplicate, left_over, on_threads, traced,
+    Call, JOURNAL, READING, Scene, Traced, demand, duplicate, left_over, on_threads, traced,
 };
 use crate::support::scenes::{
     WATCHED, bare, can_disturb, everything_is_asked_for, taking_back, update,
@@ -597,17 +597,6 @@ fn a_recovery_that_meets_any_fault_at_any_call_is_finished_by_the_next_one() {
         });
     }
 }
-
-/// Calls that only look at something.
-const READING: [&str; 7] = [
-    "openat2",
-    "read",
-    "newfstatat",
-    "statx",
-    "readlinkat",
-    "getdents64",
-    "lgetxattr",
-];
 
 /// EIO at a call that only looks: what was done and what is said still fit each other.
 fn cannot_look(scene: &Scene, watched: &[Call], fault: &Fault, tally: &Tally) -> Vec<String> {
