@@ -93,7 +93,7 @@ impl LineChecker<'_> {
             self.refuse_ignition(&format!("{at}.name"), &message);
         }
         for (index, dropin) in unit.dropins.iter().enumerate() {
-            if dropin.name.contains(char::is_control) {
+            if dropin.name.contains(|c: char| c.is_control() && c != '\t') {
                 let message = format!(
                     "{:?} is not a drop-in name: it has a control character; remove it",
                     dropin.name

@@ -22,7 +22,8 @@ use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::{
     self, CONFIG_DIR, Fault, LINK_DIRS, LinkChange, PRESET_PATH, RUNTIME_CONFIG_DIR, Support,
-    UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitFileState, UnitTree, unit_text,
+    UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitFileState, UnitTree, Unresolved, unit_name,
+    unit_text,
 };
 
 /// A link to be made (with its target) or removed.
@@ -194,16 +195,7 @@ pub fn removed_units<'a>(old: &'a Desired, new: &Desired) -> Vec<&'a Unit> {
         .collect()
 }
 
-type SwitchOperation =
-    fn(&UnitTree, &[&str], &Support) -> Result<systemd::InstallOutcome, systemd::InstallError>;
-
-fn switch_operation(on: bool) -> SwitchOperation {
-    if on {
-        systemd::enable_units
-    } else {
-        systemd::disable_units
-    }
-}
+type SwitchResult = Result<systemd::InstallOutcome, systemd::InstallError>;
 
 fn switched(on: bool) -> &'static str {
     if on { "enabled" } else { "disabled" }
@@ -225,7 +217,7 @@ struct Play<'d> {
 
 /// The files and drop-ins of a unit, or of its template.
 fn entries_of<'t>(tree: &'t UnitTree, name: &str) -> impl Iterator<Item = &'t UnitEntry> {
-    let template = systemd::unit_name::template_of(name);
+    let template = unit_name::template_of(name);
     let names: Vec<String> = std::iter::once(name.to_owned()).chain(template).collect();
     let dirs = tree.dirs.iter();
     dirs.flat_map(move |dir| {
@@ -268,7 +260,7 @@ fn also_of(line: &str) -> Option<&str> {
 /// Returns the tree with a unit that names no other one.
 fn without_also(tree: &UnitTree, name: &str) -> UnitTree {
     let mut tree = tree.clone();
-    let template = systemd::unit_name::template_of(name);
+    let template = unit_name::template_of(name);
     for name in std::iter::once(name.to_owned()).chain(template) {
         for dir in &mut tree.dirs {
             if let Some(entry) = dir.entries.get_mut(&name) {
@@ -323,18 +315,17 @@ impl Play<'_> {
         }
     }
 
-    /// Returns the units of which systemd has a file before any is written: the daemon switches these, with contents
-    /// or without. A mask of the config is no file.
+    /// Returns the units that systemd lists before any is written: the daemon switches these, with contents or without.
     fn listed_units<'u>(&self, units: &'u [Unit]) -> BTreeSet<&'u str> {
-        let listed = units.iter().filter(|unit| self.has_file(unit, &unit.name));
-        listed.map(|unit| unit.name.as_str()).collect()
+        let names = units.iter().map(|unit| unit.name.as_str());
+        names.filter(|name| self.is_listed(name)).collect()
     }
 
-    fn has_file(&self, unit: &Unit, name: &str) -> bool {
-        self.tree.dirs.iter().any(|dir| {
-            let own = dir.path == CONFIG_DIR && unit.mask == Some(true);
-            dir.entries.contains_key(name) && !(own && self.is_masked(name))
-        })
+    /// Returns true for a unit that systemd lists: it has a file or a link, wherever that leads.
+    fn is_listed(&self, name: &str) -> bool {
+        let is_file = |entry: &UnitEntry| matches!(entry, UnitEntry::File(_) | UnitEntry::Link(_));
+        let mut dirs = self.tree.dirs.iter();
+        unit_name::is_valid(name) && dirs.any(|dir| dir.entries.get(name).is_some_and(is_file))
     }
 
     /// Returns true if the unit's link leads to `/dev/null`, however it is written.
@@ -393,7 +384,11 @@ impl Play<'_> {
         let changed = self.is_changed(unit);
         let path = unit_file(&unit.name);
         for dropin in unit.dropins.iter().filter(|dropin| dropin.text().is_none()) {
-            self.remove_entry(&format!("{path}.d/{}", dropin.name));
+            let dropin = format!("{path}.d/{}", dropin.name);
+            let end = systemd::eval_symlinks(&self.tree, &dropin);
+            if !matches!(end, Err(Unresolved::Missing(_))) {
+                self.remove_entry(&dropin);
+            }
         }
         for (path, entry) in dropin_entries(unit) {
             self.put_entry(&path, entry);
@@ -403,6 +398,7 @@ impl Play<'_> {
         } else if let Some(text) = unit.text() {
             if changed
                 && !self.is_managed(&unit.name)
+                && !self.is_option(&unit.name)
                 && self.state_of(&unit.name) == Some(UnitFileState::Enabled)
             {
                 self.switch_off_before_writing(&unit.name);
@@ -414,8 +410,8 @@ impl Play<'_> {
     }
 
     fn switch_off_before_writing(&mut self, unit: &str) {
-        let refused =
-            self.carry_out(|tree, support| systemd::disable_units(tree, &[unit], support));
+        let disabled = systemd::disable_units(&self.tree, &[unit], &self.support);
+        let refused = self.carry_out(disabled);
         if let Some(reason) = refused.filter(|_| !self.first_boot) {
             self.failures.push(format!(
                 "unit {unit} cannot be disabled before its file changes: {reason}"
@@ -461,7 +457,11 @@ impl Play<'_> {
 
     /// Presets a unit. Failures are ignored, as the daemon does.
     fn preset_unit(&mut self, unit: &str) {
-        self.carry_out(|tree, support| systemd::preset_units(tree, &[unit], support));
+        if self.is_option(unit) {
+            return;
+        }
+        let preset = systemd::preset_units(&self.tree, &[unit], &self.support);
+        self.carry_out(preset);
     }
 
     /// Switches units on or off; a unit that has neither contents nor a file anywhere is skipped.
@@ -473,7 +473,8 @@ impl Play<'_> {
             if self.is_managed(name) {
                 continue;
             }
-            if unit.text().is_none() && !self.can_be_found(unit) {
+            let listed = listed.contains(name);
+            if unit.text().is_none() && !listed && !self.has_template(name) {
                 self.notices.push(format!(
                     "unit {name} is to be {} but has no file on this node; skipped, as {}",
                     switched(on),
@@ -481,10 +482,7 @@ impl Play<'_> {
                 ));
                 continue;
             }
-            if !self.first_boot
-                && self.is_changed(unit)
-                && (unit.text().is_some() || listed.contains(name))
-            {
+            if !self.first_boot && self.is_changed(unit) && (unit.text().is_some() || listed) {
                 by_daemon.insert(name);
             }
             names.push(name);
@@ -542,12 +540,9 @@ impl Play<'_> {
         })
     }
 
-    /// Returns true if the unit has a file of its own, or one of its template.
-    fn can_be_found(&self, unit: &Unit) -> bool {
-        let template = systemd::unit_name::template_of(&unit.name);
-        let names = std::iter::once(&unit.name).chain(template.as_ref());
-        let mut names = names.map(|name| self.has_file(unit, name));
-        names.any(|found| found)
+    /// Returns true for an instance of a template that has a file.
+    fn has_template(&self, name: &str) -> bool {
+        unit_name::template_of(name).is_some_and(|template| self.is_listed(&template))
     }
 
     fn skipped_by(&self) -> &'static str {
@@ -558,10 +553,35 @@ impl Play<'_> {
         }
     }
 
+    /// Returns true for a name that systemctl takes for an option. systemd at the first boot takes it as it is.
+    fn is_option(&self, name: &str) -> bool {
+        name.starts_with('-') && !self.first_boot
+    }
+
+    /// Returns the result of `systemctl enable UNIT...` or `disable`.
+    fn switch(&self, tree: &UnitTree, names: &[&str], on: bool) -> SwitchResult {
+        if let Some(name) = names.iter().find(|name| self.is_option(name)) {
+            let problem = systemd::Problem {
+                subject: (*name).to_owned(),
+                fault: Fault::TakenForOption,
+            };
+            return Err(systemd::InstallError {
+                problems: vec![problem],
+                partial: Vec::new(),
+            });
+        }
+        if on {
+            return systemd::enable_units(tree, names, &self.support);
+        }
+        let names: Vec<String> = names.iter().map(|name| unit_name::escaped(name)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        systemd::disable_units(tree, &names, &self.support)
+    }
+
     /// Switches all units in one operation, as the daemon calls systemctl; returns true if there was no problem. If
     /// there was, nothing is changed: switching one by one then finds the unit of each problem.
     fn switch_at_once(&mut self, names: &[&str], on: bool) -> bool {
-        match switch_operation(on)(&self.tree, names, &self.support) {
+        match self.switch(&self.tree, names, on) {
             Ok(outcome) if outcome.problems.is_empty() => {
                 let changes = outcome.changes.iter();
                 changes.for_each(|change| self.tree.apply(change));
@@ -576,11 +596,13 @@ impl Play<'_> {
         let mut refusals: Vec<(Refusal, Vec<&str>)> = Vec::new();
         for name in names {
             let alone = !self.changed.contains(name);
-            let refused = self.carry_out(|tree, support| match alone && has_also(tree, name) {
-                true => switch_operation(on)(&without_also(tree, name), &[name], support),
-                false => switch_operation(on)(tree, &[name], support),
-            });
-            let Some(reason) = refused else { continue };
+            let switched = match alone && has_also(&self.tree, name) {
+                true => self.switch(&without_also(&self.tree, name), &[name], on),
+                false => self.switch(&self.tree, &[name], on),
+            };
+            let Some(reason) = self.carry_out(switched) else {
+                continue;
+            };
             let by_daemon = by_daemon.contains(name);
             let refusal = Refusal { reason, by_daemon };
             match refusals.iter_mut().find(|(known, _)| *known == refusal) {
@@ -682,18 +704,12 @@ impl Play<'_> {
     }
 
     /// Carries out the changes of an operation; returns its error, if there is one.
-    fn carry_out(
-        &mut self,
-        operation: impl FnOnce(
-            &UnitTree,
-            &Support,
-        ) -> Result<systemd::InstallOutcome, systemd::InstallError>,
-    ) -> Option<String> {
+    fn carry_out(&mut self, result: SwitchResult) -> Option<String> {
         let all_of = |problems: &[systemd::Problem]| {
             let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
             all.join("; ")
         };
-        let (changes, reason) = match operation(&self.tree, &self.support) {
+        let (changes, reason) = match result {
             Ok(outcome) => {
                 if !outcome.problems.is_empty() {
                     self.notices.push(format!(
@@ -731,6 +747,7 @@ pub fn link_changes(before: &UnitTree, after: &UnitTree) -> Vec<LinkStep> {
         let (before, after) = (entries_in(before, dir), entries_in(after, dir));
         changes.compare(&mut vec![dir], before, after);
     }
+    changes.compare_outside(before, after);
     changes.made.sort_by(|a, b| a.path.cmp(&b.path));
     changes.removed.sort_by(|a, b| a.path.cmp(&b.path));
     changes.made.append(&mut changes.removed);
@@ -752,6 +769,17 @@ struct LinkChanges {
 }
 
 impl LinkChanges {
+    /// Finds the links that are new where a link from the unit directories leads.
+    fn compare_outside(&mut self, before: &UnitTree, after: &UnitTree) {
+        for (path, entry) in &after.outside {
+            if let UnitEntry::Link(target) = entry
+                && before.outside.get(path) != Some(entry)
+            {
+                self.made.extend(link_step(&[path], Some(target)));
+            }
+        }
+    }
+
     /// Compares the directory at a path, before and after, with all that is below it.
     fn compare<'t>(
         &mut self,

@@ -113,6 +113,11 @@ impl<'r> Observer<'r> {
         observer
     }
 
+    /// Returns the root that is read.
+    pub(super) fn root(&self) -> &'r Root {
+        self.root
+    }
+
     pub(super) fn seen(self) -> SeenObjects {
         self.seen
     }

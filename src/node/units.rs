@@ -6,7 +6,7 @@ use super::{Interest, NodeState, Observer, at};
 use crate::object::Kind;
 use crate::root::{EntryType, Place, Root, RootError, RootPath, sha256, skip_obstacle};
 use crate::sys::parallel;
-use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_text};
+use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_name, unit_text};
 
 /// Lists the unit directories, without the contents of their files, and reads the presets. Links in directories where
 /// links change go to `observer` too.
@@ -43,7 +43,19 @@ pub(super) fn read_contents(
         &node.systemd,
         &mut read,
     )?;
+    observe_linked(&tree, observer)?;
     node.units = tree;
+    Ok(())
+}
+
+/// Observes the names of units outside of the search path: links of enabled units may be made there.
+fn observe_linked(tree: &UnitTree, observer: &mut Observer<'_>) -> Result<(), RootError> {
+    for path in tree.outside.keys() {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        if let (true, Ok(path)) = (unit_name::is_valid(name), RootPath::parse(path)) {
+            observer.object(&path)?;
+        }
+    }
     Ok(())
 }
 
@@ -161,7 +173,7 @@ fn kind_of(
     Ok(kind.map(|kind| (place, kind)))
 }
 
-/// Reads what is at a path, with the contents of a file.
+/// Reads what is at a path, with the contents of a file, or the names in a directory.
 fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, RootError> {
     let Ok(path) = RootPath::parse(path) else {
         return Ok(UnitEntry::Missing);
@@ -178,7 +190,10 @@ fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, Root
             Some(bytes) => UnitEntry::File(Some(unit_text(&bytes))),
             None => UnitEntry::Missing,
         },
-        Some((_, Kind::Directory)) => UnitEntry::Directory(BTreeMap::new()),
+        Some((_, Kind::Directory)) => {
+            let names = skip_obstacle(observer.root().list(&path))?.into_iter();
+            UnitEntry::Directory(names.map(|name| (name, UnitEntry::Other)).collect())
+        }
         Some((_, Kind::Special { .. })) => UnitEntry::Other,
     })
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Builder, Payload, Section, files};
 use crate::document::ignition::Unit;
 use crate::drift::enablement;
-use crate::drift::{dropin_path, text_object, unit_path};
+use crate::drift::{dropin_path, look_at_end, text_object, unit_path};
 use crate::node::originals::OriginalPaths;
 use crate::object::{Kind, Object};
 use crate::paths;
@@ -59,7 +59,7 @@ impl Builder<'_> {
                         self.unit_file(&path, "");
                     }
                 }
-                None => self.remove(&path, Section::Units, "the drop-in is empty in the config"),
+                None => self.remove_dropin(&path),
             }
         }
         let Some(path) = unit_path(&unit.name) else {
@@ -73,6 +73,18 @@ impl Builder<'_> {
                 self.remove(&path, Section::Units, "the config unmasks the unit")
             }
             None => {}
+        }
+    }
+
+    /// Removes a drop-in that is empty in the config. The daemon takes a link that leads nowhere for no drop-in.
+    fn remove_dropin(&mut self, path: &RootPath) {
+        match look_at_end(path, self.node()) {
+            Ok(false) => {}
+            Err(why) if self.node().object(path).is_none() => self.block(
+                path.to_string(),
+                format!("cannot be examined: {why}. The daemon's update would fail over this too"),
+            ),
+            _ => self.remove(path, Section::Units, "the drop-in is empty in the config"),
         }
     }
 

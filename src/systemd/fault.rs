@@ -33,9 +33,21 @@ pub enum Fault {
     /// A drop-in that spoils the unit, with its path.
     #[error("has a drop-in that cannot be read: {0} {1}")]
     Dropin(String, Box<Fault>),
-    /// A file or link where systemd would need a directory.
+    /// A file where systemd would need a directory.
     #[error("is not a directory")]
     NotADirectory,
+    /// A link to a missing directory, with its target.
+    #[error("is a link to {0:?}, which does not exist")]
+    DanglingDirectory(String),
+    /// A link in the place of a directory that leads back to itself.
+    #[error("is a link that leads in a circle")]
+    Circle,
+    /// A link to a directory of the OS, which no program can write to.
+    #[error("is a link to {0:?}, which is read-only")]
+    ReadOnly(String),
+    /// A name that systemctl takes for an option.
+    #[error("begins with \"-\", so systemctl takes the name for an option")]
+    TakenForOption,
     /// Something other than a link where a link should be.
     #[error("already exists and is not a symlink")]
     Exists,

@@ -10,7 +10,8 @@
 //! |---|---|---|
 //! | a name that is no unit name is completed or escaped (`a` becomes `a.service`), and a path is taken as a unit file to link | [`Fault::InvalidName`] | the names come from a configuration that must be exact |
 //! | of links to a removed alias, `disable --root` removes those it happens to list before the alias | all are removed | without `--root` systemctl removes them all; only there does it recognise the path |
-//! | `*.wants` being a symlink to a directory is written through | [`Fault::NotADirectory`] | the link would be made elsewhere, perhaps in `/usr` |
+//! | `*.wants` being a symlink to a directory in `/usr` is written through | [`Fault::ReadOnly`] | `/usr` of a node is read-only |
+//! | `*.wants` being an absolute symlink leads outside of `--root` | followed inside the root | only `--root` does that |
 //! | a link in `*.wants` that leads in a circle, or to a name that is too long, is kept | replaced | it wants nothing |
 //! | a drop-in directory that is an absolute symlink is looked for outside of `--root` | followed inside the root | only `--root` does that |
 //! | specifiers of the host (`%m`, `%H`, `%v`, …) expand to values of the host it runs on | [`Fault::Specifier`] | the host may be another one |
@@ -26,7 +27,7 @@ use super::lookup::{
 use super::preset::{PresetDecision, Presets};
 use super::support::Support;
 use super::unit_name::{self, UnitName, UnitNameKind};
-use super::unit_tree::{CONFIG_DIR, LinkChange, UnitTree};
+use super::unit_tree::{CONFIG_DIR, LinkChange, UnitTree, path_below};
 use super::view::{TreeNode, View};
 
 /// The result of an operation on links.
@@ -379,12 +380,9 @@ impl<'t> LinkOperation<'t> {
     /// Makes a link unless an equivalent one exists. Only `force` replaces others.
     fn create_link(&mut self, target: &str, path: &str, force: bool) -> LinkCount {
         let dir = parent_path(path);
-        if !matches!(
-            self.view.node_at(dir),
-            TreeNode::Directory(_) | TreeNode::Missing
-        ) {
-            return Err(self.report_problem(dir, Fault::NotADirectory));
-        }
+        let real = self.directory_of_links(dir);
+        let real = real.map_err(|fault| self.report_problem(dir, fault))?;
+        let path = &format!("{real}/{}", file_name(path));
         let there = match self.view.node_at(path) {
             TreeNode::Missing => None,
             TreeNode::Link(there) => Some(there.to_owned()),
@@ -406,6 +404,33 @@ impl<'t> LinkOperation<'t> {
             target: target.to_owned(),
         });
         Ok(1)
+    }
+
+    /// Returns the directory at a path, or the one that a link there leads to. A missing one is made.
+    fn directory_of_links(&self, dir: &str) -> Result<String, Fault> {
+        let target = match self.view.node_at(dir) {
+            TreeNode::Directory(_) | TreeNode::Missing => return Ok(dir.to_owned()),
+            TreeNode::Link(target) => target.to_owned(),
+            _ => return Err(Fault::NotADirectory),
+        };
+        let end = match self.view.chase_path(dir, true) {
+            Err(Fault::TooManyLinks) => return Err(Fault::Circle),
+            end => end?,
+        };
+        if end == "/usr" || path_below(&end, "/usr").is_some() {
+            return Err(Fault::ReadOnly(end));
+        }
+        if end == "/" {
+            return Ok(String::new());
+        }
+        if self.view.is_assumed(&end) {
+            return Ok(end);
+        }
+        match self.view.node_at(&end) {
+            TreeNode::Directory(_) => Ok(end),
+            TreeNode::Missing => Err(Fault::DanglingDirectory(target)),
+            _ => Err(Fault::NotADirectory),
+        }
     }
 
     /// Returns true for two targets that mean the same to systemd: one file, or one name in the search path.

@@ -11,14 +11,13 @@ use super::lookup::{FOLLOW_MAX, config_links, file_name, join_target};
 use super::preset::{PresetDecision, Presets};
 use super::support::Support;
 use super::unit_name::{self, UnitName};
-use super::unit_tree::{UnitEntry, UnitTree, path_below};
+use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree, path_below};
 use super::view::{NULL_DEVICE, View};
 
 /// Reads what has to be known before these units can be enabled, disabled, preset and asked for their state.
 ///
 /// The entries of the search path have to be in the tree already, without the contents of files. `written`: what is
-/// about to be written. `read` returns what is at a path, with the contents of a file; of a directory no entries
-/// are needed.
+/// about to be written. `read` returns what is at a path, with the contents of a file, or the names in a directory.
 ///
 /// # Errors
 /// The first error of `read`.
@@ -35,9 +34,11 @@ pub fn read_units<E>(
         tree,
         support,
         read,
+        linked: Vec::new(),
         met: BTreeSet::new(),
         queue: Vec::new(),
     };
+    reading.follow_directories()?;
     reading.follow_links(written)?;
     reading.add_names(units.iter().map(|unit| (*unit).to_owned()));
     while let Some(unit) = reading.queue.pop() {
@@ -72,6 +73,8 @@ struct Reading<'a, E> {
     presets: Presets,
     support: &'a Support,
     read: &'a mut dyn FnMut(&str) -> Result<UnitEntry, E>,
+    /// Directories outside of the search path that hold links of enabled units.
+    linked: Vec<String>,
     /// Names that are or were in the queue.
     met: BTreeSet<String>,
     queue: Vec<String>,
@@ -99,6 +102,25 @@ impl<E> Reading<'_, E> {
         Ok(())
     }
 
+    /// Reads what links in the place of directories for links of enabled units lead to.
+    fn follow_directories(&mut self) -> Result<(), E> {
+        let entries = self.tree.entries_of(CONFIG_DIR).into_iter().flatten();
+        let is_linked = |(name, entry): &(&String, &UnitEntry)| {
+            let kinds = [".wants", ".requires", ".upholds"];
+            matches!(entry, UnitEntry::Link(_)) && kinds.iter().any(|kind| name.ends_with(kind))
+        };
+        let linked = entries.filter(is_linked);
+        let linked: Vec<String> = linked
+            .map(|(name, _)| format!("{CONFIG_DIR}/{name}"))
+            .collect();
+        for path in linked {
+            if let Some(end) = self.chase_path(&path, true)? {
+                self.linked.push(end);
+            }
+        }
+        Ok(())
+    }
+
     /// Returns true for a link straight to what is no link itself, in a directory that is followed anyway.
     fn leads_to_unit_file(&self, path: &str) -> bool {
         let Some(UnitEntry::Link(target)) = self.tree.get(path) else {
@@ -116,6 +138,10 @@ impl<E> Reading<'_, E> {
         let is_template = UnitName::parse(unit).is_some_and(|name| name.instance == Some(""));
         if is_template && let PresetDecision::Enable(instances) = self.presets.decision_for(unit) {
             self.add_names(instances);
+        }
+        for end in self.linked.clone() {
+            let end = if end == "/" { "" } else { &end };
+            self.learn(&format!("{end}/{unit}"))?;
         }
         for name in std::iter::once(unit).chain(template.as_deref()) {
             for text in self.written.get(name).cloned().unwrap_or_default() {

@@ -147,6 +147,25 @@ pub fn template_of(name: &str) -> Option<String> {
     UnitName::parse(name)?.template()
 }
 
+/// Returns the name that systemctl takes instead of one that is no unit name: other bytes escaped, and a suffix added.
+pub fn escaped(name: &str) -> String {
+    if is_valid(name) {
+        return name.to_owned();
+    }
+    let mut escaped = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'/' => escaped.push('-'),
+            byte if is_name_byte(byte) => escaped.push(char::from(byte)),
+            byte => escaped.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    if !has_unit_suffix(&escaped) {
+        escaped.push_str(".service");
+    }
+    escaped
+}
+
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte)
 }

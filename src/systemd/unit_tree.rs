@@ -4,7 +4,10 @@
 //! to links. The meaning of a unit file is not known here: that is `lookup` and
 //! `install`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use super::view::View;
 
 /// Directory in which `systemctl --root` creates and removes links.
 pub const CONFIG_DIR: &str = "/etc/systemd/system";
@@ -58,7 +61,7 @@ pub struct UnitTree {
     pub presets: Vec<PresetDir>,
     /// Nodes at paths outside of `dirs`: files that linked units lead to,
     /// and the directories and directory links that targets pass through (`/lib` to
-    /// `usr/lib`). The entries of such directories are not listed.
+    /// `usr/lib`). Of the entries of such directories only the names count.
     pub outside: BTreeMap<String, UnitEntry>,
 }
 
@@ -96,7 +99,7 @@ pub struct PresetDir {
     pub files: BTreeMap<String, String>,
 }
 
-/// One change to a link below [`CONFIG_DIR`].
+/// One change to a link below [`CONFIG_DIR`], or in a directory that a link there leads to.
 ///
 /// Directories are not mentioned: creating a link creates its parents, and removing
 /// one removes those parents below the config directory that become empty, as
@@ -134,22 +137,53 @@ impl UnitTree {
     }
 
     /// Puts an entry at a path into the tree: below one of `dirs` if the path
-    /// is there, into `outside` otherwise.
+    /// is there, into `outside` otherwise. Links above it are followed.
     pub fn set_entry(&mut self, path: &str, entry: UnitEntry) {
+        let path = &*self.behind_links(path).into_owned();
         match self
             .dirs
             .iter_mut()
             .find_map(|dir| Some((path_below(path, &dir.path)?, dir)))
         {
             Some((below, dir)) => insert_below(&mut dir.entries, below, entry),
-            None => {
-                self.outside.insert(path.to_owned(), entry);
-            }
+            None => self.set_outside(path, entry),
         }
     }
 
-    /// Returns the entry at a path.
+    /// Puts an entry at a path outside of the search path, and its name into its directory.
+    fn set_outside(&mut self, path: &str, entry: UnitEntry) {
+        if let Some((parent, name)) = path.rsplit_once('/')
+            && let Some(UnitEntry::Directory(names)) = self.outside.get_mut(parent)
+        {
+            match entry {
+                UnitEntry::Missing => names.remove(name),
+                _ => names.insert(name.to_owned(), UnitEntry::Other),
+            };
+        }
+        self.outside.insert(path.to_owned(), entry);
+    }
+
+    /// Returns the path of an entry without links above it, as far as they lead anywhere.
+    fn behind_links<'p>(&self, path: &'p str) -> Cow<'p, str> {
+        let mut dirs = self.dirs.iter();
+        let found = dirs.find_map(|dir| Some((path_below(path, &dir.path)?, dir)));
+        // Nearly all have none above them.
+        let has_link = found.is_some_and(|(below, dir)| {
+            let mut above = below.match_indices('/').map(|(end, _)| &below[..end]);
+            above.any(|above| matches!(dir.get(above), Some(UnitEntry::Link(_))))
+        });
+        let (Some((parent, name)), true) = (path.rsplit_once('/'), has_link) else {
+            return Cow::Borrowed(path);
+        };
+        match View::new(self).chase_path(parent, true) {
+            Ok(real) => Cow::Owned(format!("{real}/{name}")),
+            Err(_) => Cow::Borrowed(path),
+        }
+    }
+
+    /// Returns the entry at a path. Links above it are followed.
     pub fn get(&self, path: &str) -> Option<&UnitEntry> {
+        let path = &*self.behind_links(path);
         let mut dirs = self.dirs.iter();
         let Some((below, dir)) = dirs.find_map(|dir| Some((path_below(path, &dir.path)?, dir)))
         else {
@@ -171,6 +205,10 @@ impl UnitTree {
                 self.set_entry(path, UnitEntry::Link(target.clone()));
             }
             LinkChange::Remove { path } => {
+                let path = &*self.behind_links(path).into_owned();
+                if self.outside.contains_key(path) {
+                    self.set_outside(path, UnitEntry::Missing);
+                }
                 for dir in &mut self.dirs {
                     if let Some(below) = path_below(path, &dir.path) {
                         remove_below(&mut dir.entries, below);

@@ -1,6 +1,7 @@
 //! Units that are linked, masked, switched or taken away in odd ways: judged as the daemon and systemd judge them.
 
 mod daemon;
+mod odd;
 
 use crate::support::{TestRoot, flat_run, machine_config, say};
 use daemon::{Systemctl, links};

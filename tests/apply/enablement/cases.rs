@@ -168,14 +168,101 @@ pub const CASES: &[Case] = &[
     ),
     differs(
         Agreement::OnlyWeRefuse,
-        "a link instead of the wants directory is refused",
+        "a link to a directory of the vendor instead of the wants directory is refused",
         "enable a.service",
         &[
             VENDOR,
-            ("etc:multi-user.target.wants", "-> ../../../opt/wants"),
-            ("opt/wants", "/"),
+            (
+                "etc:multi-user.target.wants",
+                "-> ../../../usr/lib/systemd/system/multi-user.target.wants",
+            ),
+            ("usr:multi-user.target.wants", "/"),
         ],
         "FAIL",
+    ),
+    case(
+        "a link to another wants directory is written through",
+        "enable a.service",
+        &[
+            VENDOR,
+            ("etc:multi-user.target.wants", "-> y.target.wants"),
+            ("etc:y.target.wants", "/"),
+        ],
+        "+y.target.wants/a.service -> /usr/lib/systemd/system/a.service",
+    ),
+    case(
+        "a link behind a link to another wants directory is seen",
+        "is-enabled a.service",
+        &[
+            VENDOR,
+            ("etc:multi-user.target.wants", "-> y.target.wants"),
+            (
+                "etc:y.target.wants/a.service",
+                "-> /usr/lib/systemd/system/a.service",
+            ),
+        ],
+        "enabled",
+    ),
+    case(
+        "a link in a directory out of the search path is no enablement",
+        "is-enabled a.service",
+        &[
+            VENDOR,
+            ("etc:multi-user.target.wants", "-> ../../../opt/wants"),
+            (
+                "opt/wants/a.service",
+                "-> /usr/lib/systemd/system/a.service",
+            ),
+        ],
+        "disabled",
+    ),
+    case(
+        "a link in a directory out of the search path is not removed",
+        "disable a.service",
+        &[
+            VENDOR,
+            ("etc:multi-user.target.wants", "-> ../../../opt/wants"),
+            (
+                "opt/wants/a.service",
+                "-> /usr/lib/systemd/system/a.service",
+            ),
+        ],
+        "",
+    ),
+    case(
+        "a dangling link instead of the wants directory is in the way",
+        "enable a.service",
+        &[VENDOR, ("etc:multi-user.target.wants", "-> nowhere")],
+        "FAIL",
+    ),
+    case(
+        "a circle instead of the wants directory is in the way",
+        "enable a.service",
+        &[
+            VENDOR,
+            ("etc:multi-user.target.wants", "-> multi-user.target.wants"),
+        ],
+        "FAIL",
+    ),
+    case(
+        "a link to a file instead of the wants directory is in the way",
+        "enable a.service",
+        &[
+            VENDOR,
+            ("etc:multi-user.target.wants", "-> f"),
+            ("etc:f", "x"),
+        ],
+        "FAIL",
+    ),
+    case(
+        "a drop-in behind a link to a directory out of the search path counts",
+        "enable a.service",
+        &[
+            ("usr:a.service", "[Service]\nExecStart=/bin/true\n"),
+            ("etc:a.service.d", "-> ../../../opt/d"),
+            ("opt/d/10.conf", WANTED),
+        ],
+        "+multi-user.target.wants/a.service -> /usr/lib/systemd/system/a.service",
     ),
     case(
         "a static unit enables to nothing",
