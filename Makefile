@@ -55,14 +55,19 @@ test: ## formatting, lints, docs, shell scripts, then every test
 	@tests/setup.sh
 	cargo fmt --check
 	@if [[ -z '$(strict)' ]]; then echo 'make test: lints only warn, as this is not Rust $(oldest)'; fi
+	@$(MAKE) -j 2 static checks
+	@$(MAKE) prove-cargo-install
+	VM_BINARY='$(abspath $(binary))' cargo test --locked
+
+# All of `make test` that waits for no release binary. That is linked by one processor, which leaves the other for this.
+.PHONY: checks
+checks:
 	cargo clippy --all-targets --locked -- $(strict)
 	RUSTDOCFLAGS='$(strict)' cargo doc --no-deps --locked
 	@$(MAKE) shellcheck
 	@if grep -rIlE '^(<{7} |>{7} )' --exclude-dir=target --exclude-dir=.git .; then \
 	    echo 'These files hold both sides of a merge: leave one of them.' >&2; exit 1; fi
-	@$(MAKE) static
-	@$(MAKE) prove-cargo-install
-	VM_BINARY='$(abspath $(binary))' cargo test --locked
+	cargo test --locked --no-run
 
 .PHONY: faults
 faults: ## every fault at every system call, every power cut, real disks (as root; minutes)
