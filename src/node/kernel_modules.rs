@@ -101,11 +101,11 @@ pub fn read(
             by_name,
         });
     };
-    if is_enabled(root, BRIDGE_UNIT) || brings(BRIDGE_UNIT) {
+    if brings(BRIDGE_UNIT) || is_enabled(root, BRIDGE_UNIT)? {
         need("openvswitch", OPEN_VSWITCH, true);
         need("geneve", OPEN_VSWITCH, false);
     }
-    if unit_text(root, KUBELET_UNIT).is_some() || brings(KUBELET_UNIT) {
+    if brings(KUBELET_UNIT) || unit_text(root, KUBELET_UNIT)?.is_some() {
         need("overlay", CONTAINERS, false);
         need("veth", PODS, false);
         need("nf_tables", FILTER, false);

@@ -61,7 +61,7 @@ pub fn read(root: &Root) -> Result<Option<KubeletState>, RootError> {
     if root.directory(&RootPath::fixed(KUBELET))?.is_none() {
         return Ok(None);
     }
-    let release = OsRelease::read(root).unwrap_or_default();
+    let release = OsRelease::read(root)?;
     let minor = checkpoint::kubernetes_minor(release.get("OPENSHIFT_VERSION"));
     let files = checkpoint::ALL.into_iter().filter_map(|file| {
         let judged = judge(root, file, minor)?;
@@ -69,7 +69,7 @@ pub fn read(root: &Root) -> Result<Option<KubeletState>, RootError> {
     });
     Ok(Some(KubeletState {
         files: files.collect(),
-        removed_at_boot: removed_at_boot(root),
+        removed_at_boot: removed_at_boot(root)?,
         policies: policies(root),
         minor,
     }))
@@ -80,7 +80,7 @@ pub fn read(root: &Root) -> Result<Option<KubeletState>, RootError> {
 /// # Errors
 /// A path that cannot be resolved.
 pub fn kept_over_a_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
-    let removed = removed_at_boot(root);
+    let removed = removed_at_boot(root)?;
     let mut kept = Vec::new();
     for file in checkpoint::ALL {
         if !removed.contains(&file) && root.exists(&RootPath::fixed(file.path()))? {
@@ -108,45 +108,59 @@ fn judge(
 }
 
 /// Returns the files that the clean-up removes. One that is masked, missing or disabled removes nothing.
-fn removed_at_boot(root: &Root) -> Vec<CheckpointFile> {
-    let text = unit_text(root, CLEANUP).filter(|_| is_enabled(root, CLEANUP));
-    let text = text.unwrap_or_default();
+fn removed_at_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
+    let text = match is_enabled(root, CLEANUP)? {
+        true => unit_text(root, CLEANUP)?.unwrap_or_default(),
+        false => String::new(),
+    };
     let removes = |file: &CheckpointFile| {
         let path = format!("/{}", file.path());
         let mut lines = text.lines().filter(|line| line.starts_with("ExecStart"));
         lines.any(|line| line.split_whitespace().any(|word| word == path))
     };
-    checkpoint::ALL.into_iter().filter(removes).collect()
+    Ok(checkpoint::ALL.into_iter().filter(removes).collect())
 }
 
 /// Returns true if a link of the admin starts a unit.
-pub(super) fn is_enabled(root: &Root, unit: &str) -> bool {
-    STARTED_BY.iter().any(|directory| {
-        let path = format!("/{}/{directory}/{unit}", paths::UNITS);
-        RootPath::parse(&path).is_ok_and(|path| root.exists(&path).unwrap_or_default())
-    })
+///
+/// # Errors
+/// A directory that cannot be read.
+pub(super) fn is_enabled(root: &Root, unit: &'static str) -> Result<bool, RootError> {
+    for directory in STARTED_BY {
+        let folder = RootPath::parse(&format!("/{}/{directory}", paths::UNITS));
+        if let Ok(path) = folder.and_then(|folder| folder.join(unit))
+            && root.exists(&path)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the text of a unit's file; a masked unit has none.
-pub(super) fn unit_text(root: &Root, name: &str) -> Option<String> {
-    for directory in UNITS {
-        let path = RootPath::parse(&format!("/{directory}/{name}")).ok()?;
-        if root.exists(&path).ok()? {
-            let bytes = root.read_small(&path).ok()??;
-            return Some(String::from_utf8_lossy(&bytes).into_owned());
+///
+/// # Errors
+/// A file that cannot be read.
+pub(super) fn unit_text(root: &Root, name: &'static str) -> Result<Option<String>, RootError> {
+    for directory in UNITS.map(RootPath::fixed) {
+        if let Ok(path) = directory.join(name)
+            && root.exists(&path)?
+        {
+            let bytes = root.read_small(&path)?;
+            return Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
         }
     }
-    None
+    Ok(None)
 }
 
 /// Returns the texts of the drop-ins of a unit, in systemd's order.
-fn drop_ins(root: &Root, name: &str) -> Vec<String> {
+fn drop_ins(root: &Root, name: &str) -> Result<Vec<String>, RootError> {
     let mut found = Vec::new();
     for directory in UNITS {
         let Ok(folder) = RootPath::parse(&format!("/{directory}/{name}.d")) else {
             continue;
         };
-        for (name, bytes) in texts(root, &folder).unwrap_or_default() {
+        for (name, bytes) in texts(root, &folder)? {
             found.push((
                 name.rsplit('/').next().unwrap_or_default().to_owned(),
                 bytes,
@@ -154,7 +168,7 @@ fn drop_ins(root: &Root, name: &str) -> Vec<String> {
         }
     }
     found.sort();
-    found.into_iter().map(|(_, text)| text).collect()
+    Ok(found.into_iter().map(|(_, text)| text).collect())
 }
 
 /// Returns the files `*.conf` of a directory, by name.
@@ -177,8 +191,15 @@ fn texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, RootEr
 
 /// Reads the policies: an option of the unit wins, then the last drop-in of the configuration, then its file.
 fn policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
-    let unit = unit_text(root, "kubelet.service").unwrap_or_default();
-    let units = [vec![unit], drop_ins(root, "kubelet.service")].concat();
+    let unread = |error: RootError| error.to_string();
+    let unit = unit_text(root, "kubelet.service")
+        .map_err(unread)?
+        .unwrap_or_default();
+    let units = [
+        vec![unit],
+        drop_ins(root, "kubelet.service").map_err(unread)?,
+    ]
+    .concat();
     let option = |name: &str| {
         let words = units.iter().flat_map(|text| text.split_whitespace());
         let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));

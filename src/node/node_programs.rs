@@ -35,9 +35,9 @@ pub struct NodePrograms {
 /// # Errors
 /// A path that cannot be resolved.
 pub fn read(root: &Root, has_fencing: bool) -> Result<Option<NodePrograms>, RootError> {
-    let text = unit_text(root, "kubelet.service");
+    let text = unit_text(root, "kubelet.service")?;
     // Pacemaker starts a kubelet that is not enabled.
-    let starts = has_fencing || is_enabled(root, "kubelet.service");
+    let starts = has_fencing || is_enabled(root, "kubelet.service")?;
     let Some(text) = text.filter(|_| starts) else {
         return Ok(None);
     };
@@ -53,13 +53,13 @@ pub fn read(root: &Root, has_fencing: bool) -> Result<Option<NodePrograms>, Root
         let is_needed = match unit {
             "kubelet.service" => text.contains(program),
             "crio.service" => text.contains(unit),
-            _ => is_enabled(root, unit),
+            _ => is_enabled(root, unit)?,
         };
         if is_needed && !root.exists(&RootPath::fixed(program))? {
             found.missing.push((program, unit));
         }
     }
-    let release = OsRelease::read(root).unwrap_or_default();
+    let release = OsRelease::read(root)?;
     let ids = ["ID", "VARIANT_ID", "VERSION_ID"].map(|key| (key, release.get(key)));
     let ids = ids.iter().filter(|(_, value)| !value.is_empty());
     let ids: Vec<String> = ids.map(|(key, value)| format!("{key}={value}")).collect();

@@ -140,6 +140,18 @@ fn settings_that_cannot_be_read_are_not_taken_for_none() {
 }
 
 #[test]
+fn a_unit_of_the_kubelet_that_cannot_be_read_is_not_taken_for_a_missing_one() {
+    let root = healthy();
+    let unit = "etc/systemd/system/kubelet.service";
+    root.remove(unit);
+    std::fs::create_dir(root.path(unit)).unwrap();
+    let report = doctor(&root);
+    for id in ["FP-49", "FP-71"] {
+        assert!(unseen(&report, id).contains(unit), "{id}: {report:#}");
+    }
+}
+
+#[test]
 fn a_config_that_turns_a_module_off_is_announced_by_plan() {
     let root = healthy();
     let mut config = config();
