@@ -784,9 +784,9 @@ impl<'a> Session<'a> {
         }
         if !self.desired.bare
             && self.desired.password_hash.is_some()
-            && self.node.accounts.shadow.is_none()
+            && let Some(why) = self.node.accounts.no_shadow
         {
-            all.push("the password of core (/etc/shadow cannot be read)".to_owned());
+            all.push(format!("the password of core (/etc/shadow {why})"));
         }
         if self.node.labels.usable() {
             all.push(format!(

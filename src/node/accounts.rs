@@ -17,6 +17,8 @@ pub struct Accounts {
     pub groups: BTreeMap<String, u32>,
     /// The text of `etc/shadow`.
     pub shadow: Option<String>,
+    /// The reason why that is not known, as the end of a sentence.
+    pub no_shadow: Option<&'static str>,
     /// Keys of `core` outside the config's own fragment: lines of `authorized_keys` and of other fragments.
     pub other_keys: usize,
 }
@@ -42,10 +44,13 @@ impl Accounts {
         );
         // Unreadable for ordinary users: then the password is simply not known.
         let shadow = match root.read(&RootPath::fixed(paths::SHADOW)) {
-            Err(error) if error.cause.is_denied() => None,
-            other => skip_obstacle(other)?,
+            Err(error) if error.cause.is_denied() => Err("cannot be read"),
+            other => skip_obstacle(other)?.ok_or("is missing"),
         };
-        accounts.shadow = shadow.and_then(|b| String::from_utf8(b).ok());
+        let shadow =
+            shadow.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "is not UTF-8 text"));
+        accounts.no_shadow = shadow.as_ref().err().copied();
+        accounts.shadow = shadow.ok();
         accounts.other_keys = other_keys(root);
         Ok(accounts)
     }
@@ -92,6 +97,7 @@ impl Accounts {
     pub fn with(&self, files: &AccountFiles) -> Self {
         let mut accounts = Self {
             shadow: self.shadow.clone(),
+            no_shadow: self.no_shadow,
             other_keys: self.other_keys,
             ..Self::default()
         };
@@ -103,6 +109,7 @@ impl Accounts {
         }
         if files.bytes(paths::SHADOW).is_some() {
             accounts.shadow = Some(files.text(paths::SHADOW));
+            accounts.no_shadow = None;
         }
         accounts
     }

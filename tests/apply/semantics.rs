@@ -897,3 +897,26 @@ fn a_root_that_lost_its_record_is_settled_by_one_run_and_no_file_of_unknown_orig
     assert_eq!(plan.json()["steps"], json!([]));
     assert!(!root.exists(stamp));
 }
+
+#[test]
+fn a_password_that_cannot_be_compared_is_named_with_its_reason() {
+    let root = TestRoot::new();
+    root.apply(&users(
+        A,
+        json!([{"name": "core", "passwordHash": "$6$salt$hash"}]),
+    ));
+    let verified = || root.run(&["verify"]).out().replace("\n", " ");
+    assert!(!verified().contains("/etc/shadow"), "{}", verified());
+    std::fs::write(root.path("etc/shadow"), b"core:\xff:19000::::::\n").unwrap();
+    assert!(
+        verified().contains("(/etc/shadow is not UTF-8 text)"),
+        "{}",
+        verified()
+    );
+    root.remove("etc/shadow");
+    assert!(
+        verified().contains("(/etc/shadow is missing)"),
+        "{}",
+        verified()
+    );
+}
