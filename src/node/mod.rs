@@ -23,6 +23,7 @@ pub mod etcd_files;
 pub mod host;
 pub mod host_name;
 pub mod images_on_disk;
+pub mod judged_units;
 pub mod kernel_modules;
 pub mod kubelet_state;
 mod labels;

@@ -174,7 +174,7 @@ fn kind_of(
 }
 
 /// Reads what is at a path, with the contents of a file, or the names in a directory.
-fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, RootError> {
+pub(super) fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, RootError> {
     let Ok(path) = RootPath::parse(path) else {
         return Ok(UnitEntry::Missing);
     };

@@ -175,7 +175,7 @@ fn assign_list(list: &mut Vec<String>, value: &str) {
     }
 }
 
-fn section_name(header: &str) -> Result<&str, SectionErrorKind> {
+pub(super) fn section_name(header: &str) -> Result<&str, SectionErrorKind> {
     let unsafe_char = |c: char| c.is_ascii_control() || matches!(c, '"' | '\'' | '\\');
     header
         .strip_prefix('[')
@@ -197,7 +197,7 @@ pub fn unit_text(bytes: &[u8]) -> String {
 }
 
 /// Returns true for the code points that Unicode keeps free of characters; systemd refuses them as it refuses broken UTF-8.
-fn is_no_character(c: char) -> bool {
+pub(super) fn is_no_character(c: char) -> bool {
     matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe
 }
 
@@ -219,7 +219,7 @@ fn is_without_install(text: &str) -> bool {
 
 /// Returns the lines with continuations joined by a blank, and comments left out, each with
 /// the number of its last line.
-fn logical_lines(text: &str) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
+pub(super) fn logical_lines(text: &str) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
     let mut lines = physical_lines(text).enumerate();
     let mut bom_seen = false;
     std::iter::from_fn(move || {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::install_section::InstallSection;
 use super::lookup::{FOLLOW_MAX, config_links, file_name, join_target};
 use super::preset::{PresetDecision, Presets};
+use super::refused::dropin_names;
 use super::support::Support;
 use super::unit_name::{self, UnitName};
 use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree, path_below};
@@ -151,6 +152,12 @@ impl<E> Reading<'_, E> {
                 self.read_file(unit, path)?;
             }
         }
+        // The manager reads more drop-ins than `systemctl enable`.
+        for name in dropin_names(unit) {
+            for path in self.files_of(&name)? {
+                self.learn_to_end(path)?;
+            }
+        }
         Ok(())
     }
 
@@ -203,6 +210,14 @@ impl<E> Reading<'_, E> {
             path = next;
         }
         Ok(())
+    }
+
+    /// Reads what a path leads to.
+    fn learn_to_end(&mut self, path: String) -> Result<(), E> {
+        match self.chase_path(&path, true)? {
+            Some(end) => self.learn(&end),
+            None => Ok(()),
+        }
     }
 
     /// Returns the path without links, all of which are read; `None` if it leads nowhere.

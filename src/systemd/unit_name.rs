@@ -147,6 +147,53 @@ pub fn template_of(name: &str) -> Option<String> {
     UnitName::parse(name)?.template()
 }
 
+/// Returns the part of a unit's name that stands for a path, such as `var-log` for `/var/log`. The path is absolute and simple.
+pub fn from_path(path: &str) -> String {
+    let below = path.trim_start_matches('/');
+    if below.is_empty() {
+        return "-".to_owned();
+    }
+    let mut name = String::new();
+    for (at, byte) in below.bytes().enumerate() {
+        match byte {
+            b'/' => name.push('-'),
+            b'.' if at > 0 => name.push('.'),
+            b':' | b'_' => name.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => name.push(char::from(byte)),
+            byte => name.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    name
+}
+
+/// Returns the path that this part of a unit's name stands for; `None` if it stands for none.
+pub fn path_of(name: &str) -> Option<String> {
+    if name == "-" {
+        return Some("/".to_owned());
+    }
+    let mut path = vec![b'/'];
+    let mut rest = name.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = match (first, after) {
+            (b'-', _) => {
+                path.push(b'/');
+                after
+            }
+            (b'\\', [b'x', high, low, after @ ..]) => {
+                let digits = [*high, *low];
+                let digits = std::str::from_utf8(&digits).ok()?;
+                path.push(u8::from_str_radix(digits, 16).ok()?);
+                after
+            }
+            (byte, _) => {
+                path.push(*byte);
+                after
+            }
+        };
+    }
+    String::from_utf8(path).ok()
+}
+
 /// Returns the name that systemctl takes instead of one that is no unit name: other bytes escaped, and a suffix added.
 pub fn escaped(name: &str) -> String {
     if is_valid(name) {

@@ -1,0 +1,236 @@
+//! The units of a root that systemd refuses, and what of the boot requires them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::install_section::{is_blank, logical_lines};
+use super::lookup::file_name;
+use super::refused::{Objection, dropin_names, judge_unit};
+use super::unit_name;
+use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree};
+use super::view::{TreeNode, View};
+
+/// Targets without which no boot comes to an end: what they require has to be loaded.
+const BOOT_TARGETS: [&str; 5] = [
+    "local-fs.target",
+    "sysinit.target",
+    "basic.target",
+    "multi-user.target",
+    "default.target",
+];
+
+/// A unit that systemd objects to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JudgedUnit {
+    /// Its name.
+    pub name: String,
+    /// The objection.
+    pub objection: Objection,
+    /// How the boot requires it; only of a unit that is refused.
+    pub required: Option<Requirement>,
+}
+
+/// A unit that a target of the boot requires: the judged one, or one that needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    /// The target.
+    pub target: &'static str,
+    /// The unit.
+    pub unit: String,
+}
+
+impl JudgedUnit {
+    /// Returns the sentence about the next boot, without its full stop; `None` if no boot requires the unit.
+    pub fn consequence(&self) -> Option<String> {
+        let Requirement { target, unit } = self.required.as_ref()?;
+        let boot = match *target {
+            "local-fs.target" => "the next boot ends in emergency mode",
+            _ => "the next boot does not come up",
+        };
+        Some(match *unit == self.name {
+            true => format!("{target} requires {unit}: {boot}"),
+            false => format!(
+                "{target} requires {unit}, which needs {}: {boot}",
+                self.name
+            ),
+        })
+    }
+}
+
+impl fmt::Display for JudgedUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.objection {
+            Objection::Refused(why) => write!(f, "systemd refuses {}: {why}", self.name),
+            Objection::Ignored(what) => write!(f, "{}: systemd ignores {what}", self.name),
+        }
+    }
+}
+
+/// Returns the objections to the units that have a file or drop-in in [`CONFIG_DIR`], by name. Units with a file that was not read
+/// are left out.
+pub fn judge_units(tree: &UnitTree) -> Vec<JudgedUnit> {
+    let entries = tree.entries_of(CONFIG_DIR).into_iter().flatten();
+    let names: BTreeSet<&str> = entries
+        .filter_map(|(name, entry)| match entry {
+            UnitEntry::Directory(_) | UnitEntry::Link(_) if name.ends_with(".d") => {
+                name.strip_suffix(".d")
+            }
+            UnitEntry::File(_) | UnitEntry::Link(_) => Some(name.as_str()),
+            _ => None,
+        })
+        .filter(|name| unit_name::has_ignition_suffix(name))
+        .collect();
+    let view = View::new(tree);
+    let mut judged = Vec::new();
+    for name in names {
+        let Some((fragment, dropins)) = read_unit(&view, name) else {
+            continue;
+        };
+        for objection in judge_unit(name, fragment, &dropins) {
+            let refused = matches!(objection, Objection::Refused(_));
+            judged.push(JudgedUnit {
+                name: name.to_owned(),
+                objection,
+                required: refused.then(|| find_requirement(&view, name)).flatten(),
+            });
+        }
+    }
+    judged
+}
+
+/// Returns the names of the units that [`judge_units`] judges, and of those whose files it needs.
+pub fn units_to_judge(tree: &UnitTree) -> Vec<String> {
+    let entries = tree.entries_of(CONFIG_DIR).into_iter().flatten();
+    let names = entries.map(|(name, _)| name.strip_suffix(".d").unwrap_or(name));
+    names
+        .filter(|name| unit_name::is_valid(name))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Returns the texts of a unit: its file, then its drop-ins in their order; `None` for one that is masked, has no file or another
+/// name, or was not read.
+fn read_unit<'v>(view: &'v View<'_>, name: &str) -> Option<(&'v str, Vec<&'v str>)> {
+    let template = unit_name::template_of(name);
+    let fragment = std::iter::once(name)
+        .chain(template.as_deref())
+        .find_map(|name| find_file(view, name))?;
+    let end = view.chase_path(&fragment, true).ok()?;
+    if file_name(&end) != file_name(&fragment) {
+        return None;
+    }
+    let fragment = text_at(view, &end)?;
+    let mut texts = Vec::new();
+    for path in find_dropins(view, name) {
+        // A drop-in that leads nowhere is none.
+        let Ok(end) = view.chase_path(&path, true) else {
+            continue;
+        };
+        match view.node_at(&end) {
+            TreeNode::Missing | TreeNode::Null => {}
+            _ => texts.push(text_at(view, &end)?),
+        }
+    }
+    Some((fragment, texts))
+}
+
+/// Returns the paths of a unit's drop-ins in the order in which they count. Of two with one name, the first hides the other.
+fn find_dropins(view: &View<'_>, unit: &str) -> Vec<String> {
+    let mut dropins = BTreeMap::new();
+    for name in dropin_names(unit) {
+        let below = format!("{name}.d");
+        let dirs = view.search_dirs().iter();
+        for dir in dirs.filter(|dir| dir.entries.contains_key(&below)) {
+            let Ok(directory) = view.chase_path(&format!("{}/{below}", dir.path), true) else {
+                continue;
+            };
+            let TreeNode::Directory(files) = view.node_at(&directory) else {
+                continue;
+            };
+            let is_dropin = |file: &&String| file.ends_with(".conf") && !file.starts_with('.');
+            for file in files.keys().filter(is_dropin) {
+                let path = || format!("{directory}/{file}");
+                dropins.entry(file.clone()).or_insert_with(path);
+            }
+        }
+    }
+    dropins.into_values().collect()
+}
+
+/// Returns the path of the first file of a name.
+fn find_file(view: &View<'_>, name: &str) -> Option<String> {
+    let mut dirs = view.search_dirs().iter();
+    let dir = dirs.find(|dir| dir.entries.contains_key(name))?;
+    Some(format!("{}/{name}", dir.path))
+}
+
+/// Returns the text of a file that was read.
+fn text_at<'v>(view: &'v View<'_>, path: &str) -> Option<&'v str> {
+    match view.node_at(path) {
+        TreeNode::File(text) => text,
+        _ => None,
+    }
+}
+
+/// Returns how the boot requires a unit, directly or by other units.
+fn find_requirement(view: &View<'_>, unit: &str) -> Option<Requirement> {
+    let mut met = BTreeSet::from([unit.to_owned()]);
+    let mut queue = vec![unit.to_owned()];
+    while let Some(unit) = queue.pop() {
+        for name in requirers_of(view, &unit) {
+            if let Some(target) = BOOT_TARGETS.iter().find(|target| **target == name) {
+                return Some(Requirement { target, unit });
+            }
+            if met.insert(name.clone()) {
+                queue.push(name);
+            }
+        }
+    }
+    None
+}
+
+/// Returns the units that require a unit: by a link, or by a setting in a file that was read.
+fn requirers_of(view: &View<'_>, unit: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for dir in view.search_dirs() {
+        for (name, entry) in &dir.entries {
+            if let Some(requirer) = name.strip_suffix(".requires")
+                && let Ok(end) = view.chase_path(&format!("{}/{name}", dir.path), true)
+                && matches!(view.node_at(&format!("{end}/{unit}")), TreeNode::Link(_))
+            {
+                found.insert(requirer.to_owned());
+            }
+            let (owner, texts) = match entry {
+                UnitEntry::File(text) => (Some(name.as_str()), vec![text.as_deref()]),
+                UnitEntry::Directory(files) => {
+                    let texts = files.values().map(|file| match file {
+                        UnitEntry::File(text) => text.as_deref(),
+                        _ => None,
+                    });
+                    (name.strip_suffix(".d"), texts.collect())
+                }
+                _ => continue,
+            };
+            let mut texts = texts.into_iter().flatten();
+            if let Some(owner) = owner
+                && texts.any(|text| requires(text, unit))
+            {
+                found.insert(owner.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// Returns true for a text that requires a unit.
+fn requires(text: &str, unit: &str) -> bool {
+    text.contains(unit)
+        && logical_lines(text).any(|(_, line)| {
+            let Some((key, value)) = line.split_once('=') else {
+                return false;
+            };
+            let key = key.trim_matches(is_blank);
+            matches!(key, "Requires" | "BindsTo" | "Requisite")
+                && value.split(is_blank).any(|word| word == unit)
+        })
+}
