@@ -6,19 +6,23 @@ use super::access::{self, AccessNeed};
 use super::session::{Unnamed, choose_config, open_root};
 use super::{Output, PreflightArgs, machine};
 use crate::cli::ui::Ui;
+use crate::command::CommandRunner;
 use crate::crossing::{self, CrossingFinding, CrossingSeverity, Target};
 use crate::document::{Desired, MachineConfig};
+use crate::drift::enablement::simulate_update;
 use crate::error::ExitCode;
 use crate::images::{ImageName, NameError};
 use crate::invocation::{mco_rescue, on_node};
-use crate::node::Records;
+use crate::node::judged_units::read_judged_units;
 use crate::node::platform::{NextConfig, Platform};
-use crate::plan::AcceptedRisks;
+use crate::node::{self, Records};
+use crate::plan::{AcceptedRisks, paths_of_interest};
 use crate::progress::{self, Work};
 use crate::report;
 use crate::root::Root;
 use crate::staging::image_source::SourceOptions;
 use crate::staging::target::{describe_missing, find_target};
+use crate::systemd::{CONFIG_DIR, JudgedUnit, Objection, judge_units as judge_units_of};
 
 /// Runs `preflight`.
 pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
@@ -45,6 +49,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     });
     let node = Platform::observe_next(&root, next);
     let mut findings = crossing::judge(&target, &node);
+    findings.extend(judge_units(
+        &root,
+        desired.as_ref(),
+        old.as_ref(),
+        ui.runner,
+    )?);
+    findings.sort_by_key(|finding| finding.severity);
     for command in findings.iter_mut().flat_map(|finding| &mut finding.next) {
         *command = on_node(&*command);
     }
@@ -61,6 +72,51 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     } else {
         ExitCode::Done
     })
+}
+
+/// Returns the findings on units that systemd refuses at the next boot: those of the config that is to come, else those of the node.
+fn judge_units(
+    root: &Root,
+    desired: Option<&Desired>,
+    old: Option<&Desired>,
+    runner: &dyn CommandRunner,
+) -> Result<Vec<CrossingFinding>> {
+    let judged = match desired {
+        None => read_judged_units(root)?,
+        Some(desired) => {
+            let mut interest = paths_of_interest(desired, old, None);
+            // The operating system is judged by the other checks.
+            interest.system = false;
+            let node = node::observe(root, interest, runner)?;
+            judge_units_of(&simulate_update(desired, old, &node).tree)
+        }
+    };
+    Ok(judged.iter().map(unit_finding).collect())
+}
+
+fn unit_finding(unit: &JudgedUnit) -> CrossingFinding {
+    let (severity, what) = match (&unit.objection, unit.consequence()) {
+        (Objection::Refused(_), Some(boot)) => (
+            CrossingSeverity::Inhibitor,
+            format!("systemd refuses this unit. {boot}"),
+        ),
+        (Objection::Refused(_), None) => (
+            CrossingSeverity::Warning,
+            "systemd refuses this unit: it never starts".to_owned(),
+        ),
+        (Objection::Ignored(_), _) => (
+            CrossingSeverity::Warning,
+            "systemd ignores a setting of this unit".to_owned(),
+        ),
+    };
+    let (Objection::Refused(said) | Objection::Ignored(said)) = &unit.objection;
+    let finding = CrossingFinding::new(severity, &unit.name, what)
+        .seen(format!("{CONFIG_DIR}/{}", unit.name), said)
+        .next("Correct the unit in its MachineConfig.");
+    CrossingFinding {
+        check: "units",
+        ..finding
+    }
 }
 
 /// Subject of the finding on an image that is not at hand.

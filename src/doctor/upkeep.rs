@@ -9,6 +9,7 @@ use crate::node::login::Login;
 use crate::node::name_servers::NameServers;
 use crate::node::stamps::Stamps;
 use crate::node::unit_links::UnitLink;
+use crate::systemd::JudgedUnit;
 
 use super::Look;
 
@@ -25,6 +26,8 @@ pub struct Upkeep {
     pub secrets: Look<Vec<Secrets>>,
     /// Links that lead nowhere.
     pub unit_links: Look<Vec<UnitLink>>,
+    /// Units that systemd refuses, or of which it ignores a setting.
+    pub judged_units: Look<Vec<JudgedUnit>>,
     /// Backup copies and stamps of the daemon.
     pub stamps: Look<Stamps>,
     /// The name servers of the node.

@@ -10,6 +10,7 @@ use crate::node::originals::OriginalPaths;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
+use crate::systemd::{self, UnitTree};
 
 impl Builder<'_> {
     /// Plans every unit, then the links that the whole sequence leads to.
@@ -36,11 +37,34 @@ impl Builder<'_> {
         for notice in &simulated.notices {
             self.notice("spec.config.systemd.units", notice);
         }
+        self.check_units(&simulated.tree);
         for link in enablement::link_changes(&self.node().units, &simulated.tree) {
             self.plan_link(&link);
         }
         if self.node().host.never_booted || desired.bare {
             self.preset_lines();
+        }
+    }
+
+    /// Reports the units that systemd will refuse. One that is new and that the boot requires is a blocker.
+    fn check_units(&mut self, after: &UnitTree) {
+        let before = systemd::judge_units(&self.node().units);
+        let desired = self.inputs.desired;
+        for unit in systemd::judge_units(after) {
+            let is_new = !before.contains(&unit);
+            let is_of_config = desired.units.iter().any(|one| one.name == unit.name);
+            if !is_new && !is_of_config {
+                continue;
+            }
+            let place = "spec.config.systemd.units";
+            match unit.consequence() {
+                Some(boot) if is_new => self.block(
+                    place,
+                    format!("{unit}. {boot}. Correct it in the config, then run again"),
+                ),
+                Some(boot) => self.notice(place, format!("{unit}. {boot}")),
+                None => self.notice(place, unit.to_string()),
+            }
         }
     }
 

@@ -19,6 +19,7 @@ mod originals;
 mod passwd;
 mod processors;
 mod real_configs;
+mod refused;
 mod right_config;
 mod semantics;
 mod units;

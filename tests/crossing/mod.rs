@@ -26,7 +26,7 @@ use std::fs;
 use base64::Engine;
 use serde_json::{Value, json};
 
-use crate::support::{TestRoot, flat_run};
+use crate::support::{TestRoot, flat_run, machine_config};
 
 /// Version of the target's kernel.
 pub const KERNEL: &str = "6.12.0-55.el10.x86_64";
@@ -335,6 +335,50 @@ pub fn short_of(node: &TestRoot, target: &str) -> Vec<String> {
 #[test]
 fn nothing_is_found_on_a_healthy_node() {
     assert_eq!(Lab::healthy().short(), Vec::<String>::new());
+}
+
+#[test]
+fn units_that_systemd_refuses_are_found_on_the_node_and_in_the_config_that_is_to_come() {
+    let lab = Lab::healthy();
+    let text =
+        "[Mount]\nWhat=/dev/sdb1\nWhere=/var/log/audit\n[Install]\nRequiredBy=local-fs.target\n";
+    let target = lab.target.dir().to_str().unwrap().to_owned();
+    let unit = |name: &str| json!([{"name": name, "enabled": true, "contents": text}]);
+    let ends = |name: &str| {
+        let list = json!({"systemd": {"units": unit(name)}});
+        let mut config = machine_config("rendered-worker-a", list);
+        config["spec"]["osImageURL"] = "quay.example/os:a".into();
+        let given = lab.node.config(&config);
+        let args = [
+            "preflight",
+            "--output",
+            "json",
+            given.path(),
+            "--os-from",
+            &target,
+        ];
+        lab.node.run(&args)
+    };
+    assert_eq!(
+        ends("var-log-audit.mount").ok().json()["findings"],
+        json!([])
+    );
+    let found = ends("var-log.mount").exits(1).json()["findings"].to_string();
+    for words in [
+        "\"units\"",
+        "inhibitor",
+        "local-fs.target requires var-log.mount: the next boot ends in emergency mode",
+        "the unit has to be named var-log-audit.mount",
+    ] {
+        assert!(found.contains(words), "{found}");
+    }
+    lab.node.write("etc/systemd/system/var-log.mount", text);
+    assert_eq!(lab.short(), ["units warning var-log.mount"]);
+    lab.node.link(
+        "etc/systemd/system/local-fs.target.requires/var-log.mount",
+        "/etc/systemd/system/var-log.mount",
+    );
+    assert_eq!(lab.short(), ["units inhibitor var-log.mount"]);
 }
 
 #[test]

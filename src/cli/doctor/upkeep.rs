@@ -11,7 +11,8 @@ use crate::labels::LabelPolicy;
 use crate::node::clock::Moment;
 use crate::node::lasting::Transient;
 use crate::node::{
-    Host, NodeState, Os, builds, deploy_directories, login, name_servers, stamps, unit_links,
+    Host, NodeState, Os, builds, deploy_directories, judged_units, login, name_servers, stamps,
+    unit_links,
 };
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
@@ -31,6 +32,7 @@ impl DoctorEvidence {
         upkeep.login = login::read(root).into();
         upkeep.secrets = secrets(root).into();
         upkeep.unit_links = unit_links::read_unit_links(root).into();
+        upkeep.judged_units = judged_units::read_judged_units(root).into();
         upkeep.stamps = stamps::read(root).into();
         upkeep.name_servers = name_servers::read(root).into();
         upkeep.builds = builds::read(root).into();

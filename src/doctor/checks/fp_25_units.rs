@@ -4,17 +4,24 @@ use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::drift::{Drift, DriftKind};
+use crate::invocation::shell_word;
 use crate::node::unit_links::{UnitLink, Wrong};
+use crate::paths;
+use crate::systemd::{JudgedUnit, Objection};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-25",
     title: "units that cannot be loaded or enabled",
-    looks_at: "links and files in /etc/systemd/system; kubelet, crio, NetworkManager",
+    looks_at: "links, units and drop-ins in /etc/systemd/system; kubelet, crio, NetworkManager",
     explain: "The daemon enables all units of an update with one systemctl enable. It stops at a unit whose link leads \
 nowhere, and at a file in the place of a link. Then no unit of the update is enabled (\"error enabling units\").\n\n\
 Units and enablement that differ from the config are reported as FP-03: mco-rescue apply corrects both with \
 links alone, also on a disk whose systemd does not run. The files reported here belong to no config: check and remove \
-them, then systemctl daemon-reload.",
+them, then systemctl daemon-reload.\n\n\
+A unit that systemd refuses never starts: a mount whose name does not fit its Where=, a service without ExecStart= or with two, a \
+timer without a time. The daemon applies it and calls the node up to date. If local-fs.target requires it, \
+the next boot ends in emergency mode; if another target of the boot does, it does not come up. Disable the unit before the reboot, and correct it in its MachineConfig. The rules are those of systemd; \
+systemd-analyze verify FILE gives its own words.",
     judge: judge_units,
 };
 
@@ -26,11 +33,94 @@ fn judge_units(evidence: &DoctorEvidence) -> CheckVerdict {
         .and(find_failed_units(evidence))
         .and(find_disabled_kubelet(evidence))
         .and(find_stopped_kubelet(evidence));
+    let verdict = match evidence.upkeep.judged_units.seen() {
+        Ok(units) => verdict
+            .and(find_refused_units(evidence, units))
+            .and(find_ignored_settings(evidence, units)),
+        Err(why) => verdict.and_unseen(format!("units that systemd refuses: {why}")),
+    };
     match evidence.upkeep.unit_links.seen() {
         Ok(links) => verdict
             .and(in_the_way(evidence, links))
             .and(find_idle_units(evidence, links)),
         Err(why) => verdict.and_unseen(format!("links of units: {why}")),
+    }
+}
+
+/// Returns the facts of these units, at the path that an admin looks at.
+fn as_facts(units: &[&JudgedUnit]) -> Vec<Fact> {
+    let facts = units.iter().map(|unit| {
+        let (Objection::Refused(said) | Objection::Ignored(said)) = &unit.objection;
+        Fact::new(&unit.name, said)
+    });
+    facts.collect()
+}
+
+/// Returns the subject of a finding about these units.
+fn named(units: &[&JudgedUnit]) -> String {
+    match units {
+        [] => String::new(),
+        [one] => one.name.clone(),
+        [first, rest @ ..] => format!("{} and {} more", first.name, rest.len()),
+    }
+}
+
+fn find_refused_units(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option<DoctorFinding> {
+    let refused = |unit: &&JudgedUnit| matches!(unit.objection, Objection::Refused(_));
+    let mut all: Vec<&JudgedUnit> = units.iter().filter(refused).collect();
+    all.sort_by_key(|unit| unit.required.is_none());
+    let first = all.first()?;
+    let (severity, means) = match first.consequence() {
+        Some(boot) => (CheckSeverity::Critical, format!("{boot}.")),
+        None if NEEDED.contains(&first.name.as_str()) => (
+            CheckSeverity::Critical,
+            "It does not start at the next boot, and the node does not join.".to_owned(),
+        ),
+        None => (
+            CheckSeverity::Warning,
+            "It never starts. The daemon applies such a unit and does not report it.".to_owned(),
+        ),
+    };
+    let what = format!("systemd refuses {}", named(&all));
+    let finding = DoctorFinding::new(severity, what, means).seen_all(as_facts(&all));
+    let finding = match &first.required {
+        Some(required) => finding.next(disable(evidence, &required.unit)),
+        None => finding.next(look_at(evidence, &first.name)),
+    };
+    Some(finding.next("Correct the unit in its MachineConfig."))
+}
+
+fn find_ignored_settings(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option<DoctorFinding> {
+    let ignored = |unit: &&JudgedUnit| matches!(unit.objection, Objection::Ignored(_));
+    let all: Vec<&JudgedUnit> = units.iter().filter(ignored).collect();
+    let first = all.first()?;
+    let means = "The unit is loaded without the setting, and may do something else than is meant.";
+    let what = format!("systemd ignores settings of {}", named(&all));
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(as_facts(&all));
+    Some(finding.next(look_at(evidence, &first.name)))
+}
+
+/// Returns the command that takes a unit from the target that requires it.
+fn disable(evidence: &DoctorEvidence, unit: &str) -> String {
+    format!(
+        "systemctl{} disable -- {}",
+        at_root(evidence),
+        shell_word(unit)
+    )
+}
+
+/// Returns the command that shows the files of a unit.
+fn look_at(evidence: &DoctorEvidence, unit: &str) -> String {
+    match evidence.live {
+        true => format!("systemctl cat -- {}", shell_word(unit)),
+        false => format!("ls -l {}", evidence.path(paths::UNITS)),
+    }
+}
+
+fn at_root(evidence: &DoctorEvidence) -> String {
+    match evidence.live {
+        true => String::new(),
+        false => format!(" --root={}", evidence.upkeep.directory),
     }
 }
 
@@ -95,10 +185,7 @@ fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<Doct
     let none = |link: &&UnitLink| matches!(link.wrong, Wrong::NoUnit { .. });
     let all: Vec<&UnitLink> = links.iter().filter(none).collect();
     let first = all.first()?;
-    let at = match evidence.live {
-        true => String::new(),
-        false => format!(" --root={}", evidence.upkeep.directory),
-    };
+    let at = at_root(evidence);
     let means = "These links start nothing. Their units no longer exist.";
     let finding = DoctorFinding::new(CheckSeverity::Notice, "missing units are enabled", means)
         .seen_all(all.iter().map(|link| as_fact(link)))
