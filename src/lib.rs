@@ -74,6 +74,8 @@ pub mod etcd_data;
 
 pub mod ovsdb;
 
+pub mod sshd;
+
 pub mod grub;
 
 // The edge that starts programs, and the evidence on a node.

@@ -11,11 +11,13 @@ use crate::document::{FORCE_FILE, MachineConfig};
 use crate::node::etcd::Etcd;
 use crate::node::kernel_modules::{self, KernelModules};
 use crate::node::lasting::Transient;
+use crate::node::login;
+use crate::node::view::NodeView;
 use crate::node::{Activity, NodeState, network};
 use crate::notice::Notice;
-use crate::plan::{Findings, ImageEvidence, LiveEvidence, OsPlan, Plan};
+use crate::plan::{Findings, ImageEvidence, LiveEvidence, Logins, OsPlan, Plan, find_leftovers};
 use crate::render::NameHash;
-use crate::root::{Root, RootPath};
+use crate::root::{Root, RootError, RootPath};
 use crate::source::identity::NodeIdentity;
 use crate::staging::image_source::{self, SourceOptions};
 use crate::staging::stage::Over;
@@ -63,6 +65,13 @@ impl<'a> NodeEvidence<'a> {
 }
 
 impl LiveEvidence for NodeEvidence<'_> {
+    fn logins(&self, plan: &Plan) -> Result<Logins> {
+        let after = NodeView::after(self.root, find_leftovers(plan));
+        let read = || Ok::<_, RootError>((login::read(self.root)?, login::read_view(&after)?));
+        let (before, after) = read().context("looking if core can log in afterwards")?;
+        Ok(Logins { before, after })
+    }
+
     fn activity(&self) -> Result<Activity> {
         Activity::observe(self.root, self.runner).context("looking for updates at work")
     }

@@ -208,8 +208,9 @@ fn warn_of_sshd(root: &Root, path: &str) {
     if let Some(why) = files.find_map(|file| file.refused.as_ref()) {
         log::warn!("the key is in place, but sshd does not take it: {why}. {next}");
     }
-    if let Some(file) = &login.no_keys {
-        log::warn!("the key is in place, but {file} says PubkeyAuthentication no. {next}");
+    if let Some(cause) = login.kept_out.first() {
+        let (place, said) = (&cause.place, &cause.said);
+        log::warn!("the key is in place, but sshd keeps core out: {place}: {said}. {next}");
     }
 }
 

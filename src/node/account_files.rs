@@ -143,6 +143,29 @@ impl AccountFiles {
         self.groups().into_iter().find(|group| group.name == name)
     }
 
+    /// Returns the groups of a user with their numbers: the primary one, and those whose lines name it, also those of the OS
+    /// of a name that `etc` has too.
+    pub fn groups_of(&self, user: &UserEntry) -> Vec<(String, u32)> {
+        let texts = [paths::GROUP, paths::USR_GROUP].map(|path| self.text(path));
+        let all: Vec<GroupEntry> = texts
+            .iter()
+            .flat_map(|text| text.lines().filter_map(group))
+            .collect();
+        let primary = all.iter().find(|group| group.gid == user.gid);
+        let named = |group: &&GroupEntry| group.members.contains(&user.name);
+        let all = primary.into_iter().chain(all.iter().filter(named));
+        let mut found: Vec<(String, u32)> = Vec::new();
+        for group in all {
+            if !found.iter().any(|(_, gid)| *gid == group.gid) {
+                found.push((group.name.clone(), group.gid));
+            }
+        }
+        if primary.is_none() {
+            found.insert(0, (String::new(), user.gid));
+        }
+        found
+    }
+
     /// Returns the group with a name or number, as shadow-utils reads it.
     pub fn group_of(&self, name: &str) -> Option<GroupEntry> {
         let number: Option<u32> = name.parse().ok();
@@ -258,6 +281,21 @@ fn replaced(bytes: &[u8], pairs: &[(String, String)]) -> Vec<u8> {
         all.extend_from_slice(field.get(text.len()..).unwrap_or_default());
     }
     all
+}
+
+impl UserEntry {
+    /// Returns a user that no line names, at a home.
+    pub fn unknown(name: &str, home: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            password: String::new(),
+            uid: u32::MAX,
+            gid: u32::MAX,
+            gecos: String::new(),
+            home: home.to_owned(),
+            shell: String::new(),
+        }
+    }
 }
 
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -1,21 +1,18 @@
-//! Possible logins of a node: the keys that sshd accepts for `core`, and passwords. Only counts are stored, no keys and
-//! no hashes.
+//! Possible logins of a node: the keys that sshd takes for `core`, what keeps every key out, and passwords. Only counts are
+//! stored, no keys and no hashes.
 
-use std::collections::BTreeMap;
+mod gates;
+mod key_files;
+mod settings;
 
-use nix::sys::stat::FileStat;
-
-use super::accounts::{Accounts, count_keys, opens};
+use crate::node::account_files::{AccountFiles, UserEntry};
+use crate::node::accounts::opens;
+use crate::node::view::NodeView;
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, skip_obstacle};
+use crate::sshd::{Cause, Certainty, SshdConfig, SshdUser};
 
-/// Most files with keys that are read; a program of each login reads them all, so a node has a few.
-const MAX_FILES: usize = 1000;
-/// Write permissions of others, which sshd refuses (`StrictModes`).
-const OTHERS: u32 = 0o022;
-/// Settings of sshd; those of the directory take precedence.
-const SSHD: &str = "etc/ssh/sshd_config";
-const SSHD_D: &str = "etc/ssh/sshd_config.d";
+pub use key_files::{KeyFile, WrongAttributes};
 
 /// The possible logins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,48 +23,59 @@ pub struct Login {
     pub passwords: Option<Vec<String>>,
     /// Number of files with keys that were not read, as there are too many.
     pub unread: usize,
-    /// The file with the setting that disables keys.
-    pub no_keys: Option<String>,
+    /// What keeps `core` out over ssh, whatever key it has.
+    pub kept_out: Vec<Cause>,
+    /// What may keep it out: it depends on the connection, or could not be read.
+    pub unsure: Vec<Cause>,
+    /// Sources of keys that are not known here, such as a program.
+    pub other_sources: Vec<Cause>,
+    /// sshd takes the password of `core`.
+    pub by_password: bool,
+    /// `root` can log in with a key.
+    pub root_has_keys: bool,
+    /// The reason why that is not known.
+    pub root_unseen: Option<String>,
     /// User and group of `core`.
     pub core: Option<(u32, u32)>,
 }
 
-/// A file with keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyFile {
-    /// Path of the file.
-    pub path: String,
-    /// Number of keys.
-    pub keys: usize,
-    /// The reason why sshd ignores it.
-    pub refused: Option<String>,
-    /// Everything about owners and modes that makes sshd ignore it: of the file, and of the directories above it.
-    pub wrong: Vec<WrongAttributes>,
-}
+impl Login {
+    /// Returns the number of keys that sshd takes, if nothing else keeps `core` out.
+    pub fn keys(&self) -> usize {
+        let taken = self.files.iter().filter(|file| file.refused.is_none());
+        taken.map(|file| file.keys).sum()
+    }
 
-/// Owner or mode of a file or directory that sshd does not accept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WrongAttributes {
-    /// The file or directory.
-    pub path: String,
-    /// Its owner is neither root nor the user.
-    pub foreign: Option<u32>,
-    /// Its permission bits, where others may write it.
-    pub open: Option<u32>,
-}
-
-impl WrongAttributes {
-    /// Returns the fault in words.
-    fn words(&self) -> String {
-        let path = &self.path;
-        match (self.foreign, self.open) {
-            (Some(uid), _) => format!("{path} belongs to user {uid}"),
-            (None, mode) => {
-                let mode = mode.unwrap_or_default();
-                format!("{path} has mode {mode:04o}, others may write it")
-            }
+    /// Returns if `core` can log in over ssh.
+    pub fn over_ssh(&self) -> Certainty {
+        if self.by_password {
+            return Certainty::Yes;
+        }
+        let no_keys = self.keys() == 0 && self.unread == 0 && self.other_sources.is_empty();
+        if !self.kept_out.is_empty() || no_keys {
+            return Certainty::No;
+        }
+        match self.keys() > 0 && self.unsure.is_empty() {
+            true => Certainty::Yes,
+            false => Certainty::Unknown,
         }
     }
+
+    /// Returns true if a password opens a console.
+    pub fn at_console(&self) -> bool {
+        let users = self.passwords.as_ref();
+        users.is_some_and(|users| !users.is_empty())
+    }
+}
+
+/// A user with what sshd asks about it.
+struct Person {
+    entry: UserEntry,
+    sshd: SshdUser,
+    /// The primary group, and all others.
+    gids: Vec<u32>,
+    /// The password field of `shadow`; `None` if it is not known.
+    password: Option<String>,
 }
 
 /// Reads keys, passwords and settings.
@@ -75,137 +83,113 @@ impl WrongAttributes {
 /// # Errors
 /// A file that cannot be read.
 pub fn read(root: &Root) -> Result<Login, RootError> {
-    let accounts = Accounts::read(root)?;
-    let core = accounts.users.get("core").copied();
-    let folder = RootPath::fixed(paths::CORE_KEYS_DIR);
-    let mut paths = vec![RootPath::fixed(paths::CORE_AUTHORIZED_KEYS)];
-    let visible = |name: &String| !name.starts_with('.');
-    let fragments = root.list(&folder)?.into_iter().filter(visible);
-    paths.extend(fragments.filter_map(|name| folder.join(&name).ok()));
-    let unread = paths.split_off(MAX_FILES.min(paths.len())).len();
+    read_view(&NodeView::now(root))
+}
+
+/// Reads the same as a run would leave it.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
+    let (accounts, has_shadow) = read_accounts(view)?;
+    let config = SshdConfig::read(&settings::ViewFiles(view));
+    let core = find_person(&accounts, "core");
     let mut login = Login {
-        unread,
-        no_keys: no_keys(root)?,
-        core,
+        core: core.as_ref().map(|core| (core.entry.uid, core.entry.gid)),
         ..Login::default()
     };
-    let mut directories = BTreeMap::new();
-    for path in paths {
-        if let Some(bytes) = root.read_small(&path)? {
-            let core = core.map(|(uid, _)| uid);
-            let wrong = find_wrong(root, &path, core, &mut directories)?;
-            login.files.push(KeyFile {
-                path: path.to_string(),
-                keys: count_keys(&String::from_utf8_lossy(&bytes)),
-                refused: wrong.first().map(WrongAttributes::words),
-                wrong,
-            });
-        } else if root.exists(&path)? {
-            login.files.push(KeyFile {
-                path: path.to_string(),
-                keys: 0,
-                refused: Some(format!(
-                    "{path} is not a regular file, or larger than 1 MiB"
-                )),
-                wrong: Vec::new(),
-            });
-        }
-    }
-    login.passwords = accounts.shadow.as_ref().map(|_| {
-        let open = |user: &&str| accounts.password(user).is_some_and(opens);
+    if has_shadow {
+        let open = |user: &&str| accounts.password(user).is_some_and(|hash| opens(&hash));
         let users = ["core", "root"].into_iter().filter(open);
-        users.map(str::to_owned).collect()
+        login.passwords = Some(users.map(str::to_owned).collect());
+    }
+    let core = core.unwrap_or_else(|| {
+        if !accounts.users().is_empty() {
+            let cause = Cause::new(format!("/{}", paths::PASSWD), "no user core");
+            login.kept_out.push(cause);
+        }
+        unknown_person("core")
     });
+    let has_password = login
+        .passwords
+        .as_ref()
+        .is_some_and(|users| users.iter().any(|one| one == "core"));
+    let gates = gates::judge(view, &config, &accounts, &core, has_password)?;
+    login.by_password = has_password && gates.takes_password && gates.kept_out.is_empty();
+    login.kept_out.extend(gates.kept_out);
+    login.kept_out.extend(gates.no_keys);
+    login.unsure = gates.unsure;
+    key_files::read(view, &config, &core, &mut login)?;
+    match root_has_keys(view, &config, &accounts) {
+        Ok(has_keys) => login.root_has_keys = has_keys,
+        Err(error) => login.root_unseen = Some(error.to_string()),
+    }
     Ok(login)
 }
 
-/// Checks owner and mode: the file and every directory up to the home must belong to the user or root, and only they may write.
-/// `known` are the directories that were checked for another file.
-fn find_wrong(
-    root: &Root,
-    path: &RootPath,
-    core: Option<u32>,
-    known: &mut BTreeMap<RootPath, Option<WrongAttributes>>,
-) -> Result<Vec<WrongAttributes>, RootError> {
-    let file = root.place(path)?.and_then(|place| place.stat().ok()?);
-    let mut all: Vec<WrongAttributes> = Vec::new();
-    all.extend(file.and_then(|stat| wrong(path, &stat, core)));
-    for above in path.ancestors().skip(1) {
-        if !known.contains_key(&above) {
-            let directory = root.directory(&above)?;
-            let stat = directory.and_then(|directory| nix::sys::stat::fstat(&directory).ok());
-            known.insert(
-                above.clone(),
-                stat.and_then(|stat| wrong(&above, &stat, core)),
-            );
-        }
-        all.extend(known.get(&above).cloned().flatten());
-        if above.relative() == paths::CORE_HOME {
-            break;
-        }
-    }
-    Ok(all)
+/// A key of root's is another way in.
+fn root_has_keys(
+    view: &NodeView<'_>,
+    config: &SshdConfig,
+    accounts: &AccountFiles,
+) -> Result<bool, RootError> {
+    let Some(root) = find_person(accounts, "root") else {
+        return Ok(false);
+    };
+    let gates = gates::judge(view, config, accounts, &root, false)?;
+    let mut login = Login::default();
+    key_files::read(view, config, &root, &mut login)?;
+    let open = gates.kept_out.is_empty() && gates.no_keys.is_empty() && gates.unsure.is_empty();
+    Ok(open && login.keys() > 0)
 }
 
-fn wrong(path: &RootPath, stat: &FileStat, core: Option<u32>) -> Option<WrongAttributes> {
-    let is_foreign = stat.st_uid != 0 && Some(stat.st_uid) != core;
-    let mode = stat.st_mode & 0o7777;
-    let is_open = mode & OTHERS != 0 && stat.st_mode & libc::S_IFMT != libc::S_IFLNK;
-    (is_foreign || is_open).then(|| WrongAttributes {
-        path: path.to_string(),
-        foreign: is_foreign.then_some(stat.st_uid),
-        open: is_open.then_some(mode),
+/// Reads the account files; false if `shadow` is closed to this user.
+fn read_accounts(view: &NodeView<'_>) -> Result<(AccountFiles, bool), RootError> {
+    let mut accounts = AccountFiles::default();
+    for path in [
+        paths::PASSWD,
+        paths::USR_PASSWD,
+        paths::GROUP,
+        paths::USR_GROUP,
+    ] {
+        if let Some(bytes) = view.read(&RootPath::fixed(path))? {
+            accounts.insert(path, bytes);
+        }
+    }
+    let shadow = match view.read(&RootPath::fixed(paths::SHADOW)) {
+        Err(error) if error.cause.is_denied() => return Ok((accounts, false)),
+        other => skip_obstacle(other)?,
+    };
+    let has_shadow = shadow.is_some();
+    if let Some(bytes) = shadow {
+        accounts.insert(paths::SHADOW, bytes);
+    }
+    Ok((accounts, has_shadow))
+}
+
+fn find_person(accounts: &AccountFiles, name: &str) -> Option<Person> {
+    let entry = accounts.user(name)?;
+    let (groups, gids) = accounts.groups_of(&entry).into_iter().unzip();
+    Some(Person {
+        sshd: SshdUser {
+            name: name.to_owned(),
+            groups,
+        },
+        gids,
+        password: accounts.password(name),
+        entry,
     })
 }
 
-/// Returns the file that disables keys. The first setting counts, and the directory comes first.
-fn no_keys(root: &Root) -> Result<Option<String>, RootError> {
-    let folder = RootPath::fixed(SSHD_D);
-    let names = root.list(&folder)?.into_iter();
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".conf")).collect();
-    names.sort();
-    let files = names.iter().filter_map(|name| folder.join(name).ok());
-    for path in files.chain([RootPath::fixed(SSHD)]) {
-        let bytes = root.read(&path)?.unwrap_or_default();
-        match takes_keys(&String::from_utf8_lossy(&bytes)) {
-            Some(true) => return Ok(None),
-            Some(false) => return Ok(Some(path.to_string())),
-            None => {}
-        }
-    }
-    Ok(None)
-}
-
-/// Returns `PubkeyAuthentication` for all users: before the first `Match`.
-fn takes_keys(text: &str) -> Option<bool> {
-    let words = |line: &str| -> Vec<String> {
-        let words = line.split(|c: char| c.is_whitespace() || c == '=');
-        let words = words.filter(|word| !word.is_empty());
-        words.map(str::to_ascii_lowercase).collect()
-    };
-    let lines = text.lines().map(words);
-    let general = lines.take_while(|line| line.first().is_none_or(|first| first != "match"));
-    let mut own = general.filter(|line| line.first().is_some_and(|w| w == "pubkeyauthentication"));
-    own.next()?.get(1).map(|value| value != "no")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_word_for_everybody_counts() {
-        for (text, takes) in [
-            ("", None),
-            ("#PubkeyAuthentication no\n", None),
-            (
-                "PubkeyAuthentication no\nPubkeyAuthentication yes\n",
-                Some(false),
-            ),
-            ("pubkeyauthentication = yes\n", Some(true)),
-            ("Match User x\nPubkeyAuthentication no\n", None),
-        ] {
-            assert_eq!(takes_keys(text), takes, "{text:?}");
-        }
+/// A user without a line in `passwd`, at the home that it would have.
+fn unknown_person(name: &str) -> Person {
+    Person {
+        entry: UserEntry::unknown(name, &format!("/{}", paths::CORE_HOME)),
+        sshd: SshdUser {
+            name: name.to_owned(),
+            groups: Vec::new(),
+        },
+        gids: Vec::new(),
+        password: None,
     }
 }

@@ -60,6 +60,7 @@ pub mod system;
 pub mod two_nodes;
 pub mod unit_links;
 mod units;
+pub mod view;
 pub mod virtual_addresses;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,6 +6,7 @@ use anyhow::Result;
 use super::crossing::{self, AcceptedRisks};
 use super::fit::{self, Accepted};
 use super::lasting::check_transient;
+use super::login::{Logins, check_login};
 use super::{
     Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
     RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, one_more_key, os,
@@ -92,6 +93,12 @@ pub struct Findings {
 
 /// Evidence on the running node that only some plans need; each is gathered when the plan asks for it.
 pub trait LiveEvidence {
+    /// Returns the possible logins before and after a plan.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn logins(&self, plan: &Plan) -> Result<Logins>;
+
     /// Returns the updates, processes and units at work.
     ///
     /// # Errors
@@ -195,6 +202,16 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
     if matches!(task, Task::Config(_) | Task::Key(..) | Task::Fix(..)) && !plan.steps.is_empty() {
         let transient = evidence.transient()?;
         check_transient(&mut plan, node, &transient, request.allowed.until_reboot);
+    }
+    if !plan.steps.is_empty() {
+        let may_lock = matches!(task, Task::Config(_)).then_some(request.options.allow_lockout);
+        match evidence.logins(&plan) {
+            Ok(logins) => check_login(&mut plan, &logins, may_lock),
+            Err(error) => plan.notices.push(Notice {
+                subject: "sshd".to_owned(),
+                message: format!("{error:#}: not known. Next: {}", mco_rescue("doctor FP-33")),
+            }),
+        }
     }
     guard(&mut plan, node, &evidence.activity()?, request.allowed);
     if let Some(denied) = evidence.permission(&plan) {

@@ -579,6 +579,109 @@ fn the_last_way_in_is_not_taken_away_unasked() {
     assert!(root.read("etc/shadow").contains("core:*:"));
 }
 
+#[test]
+fn settings_of_sshd_that_would_keep_core_out_are_refused() {
+    if !is_root() {
+        return say("SKIP: sshd's program has to belong to root");
+    }
+    let key = json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]);
+    let with = |name: &str, path: &str, text: &str| {
+        let mut config = users(name, key.clone());
+        config["spec"]["config"]["storage"] = json!({"files": [file(path, 0o600, text)]});
+        config
+    };
+    let own = "/etc/ssh/sshd_config.d/10-own.conf";
+    let node = || {
+        let root = TestRoot::new();
+        root.write(
+            "etc/ssh/sshd_config",
+            "Include /etc/ssh/sshd_config.d/*.conf\n",
+        );
+        root.write(
+            "etc/ssh/sshd_config.d/40-ssh-key-dir.conf",
+            "AuthorizedKeysCommand /usr/libexec/ssh-key-dir %u\nAuthorizedKeysCommandUser root\n",
+        );
+        root.write("usr/libexec/ssh-key-dir", "#!/bin/sh\n");
+        root.chmod("usr/libexec/ssh-key-dir", 0o755);
+        root.apply(&users(A, key.clone()));
+        root
+    };
+    for (path, text, words) in [
+        (
+            "/etc/ssh/sshd_config",
+            "PermitRootLogin no\nPasswordAuthentication no\n",
+            "no AuthorizedKeysCommand names ssh-key-dir",
+        ),
+        (own, "AllowUsers auditor\n", "AllowUsers auditor"),
+        (
+            own,
+            "AuthorizedKeysCommand none\n",
+            "AuthorizedKeysCommand none",
+        ),
+        (
+            own,
+            "Match User x\nUsePAM no\n",
+            "not allowed within a Match block",
+        ),
+        ("/etc/nologin", "", "only root may log in"),
+    ] {
+        let root = node();
+        let config = with(B, path, text);
+        let refused = blockers(&root, &config, &[]);
+        assert!(says(&refused, "sshd would not let core in"), "{refused:?}");
+        assert!(
+            says(&refused, words) && says(&refused, "--allow-lockout"),
+            "{refused:?}"
+        );
+        assert_eq!(
+            blockers(&root, &config, &["--allow-lockout"]),
+            Vec::<String>::new()
+        );
+        // The console stays.
+        root.write("etc/shadow", "core:$6$by$hand:19000:0:99999:7:::\n");
+        root.write(
+            "etc/ssh/sshd_config.d/09-no.conf",
+            "PasswordAuthentication no\nKbdInteractiveAuthentication no\n",
+        );
+        assert_eq!(
+            blockers(&root, &config, &[]),
+            Vec::<String>::new(),
+            "{text}"
+        );
+        assert!(
+            says(
+                &notes(&root, &config, &[], "notices"),
+                "Only the console is left"
+            ),
+            "{text}"
+        );
+        // Where it is so already, the run takes nothing away.
+        let given = root.config(&config);
+        root.run(&["apply", "--yes", given.path()]).ok();
+        let next = with("rendered-worker-c", path, &format!("# more\n{text}"));
+        assert!(
+            !says(
+                &notes(&root, &next, &[], "notices"),
+                "would not let core in"
+            ),
+            "{text}"
+        );
+    }
+    let root = node();
+    for text in [
+        "AllowUsers core\n",
+        "PermitRootLogin no\n",
+        "Match Address 192.0.2.1\nDenyUsers core\n",
+    ] {
+        let config = with(B, own, text);
+        assert_eq!(blockers(&root, &config, &[]), Vec::<String>::new());
+        assert!(
+            !says(&notes(&root, &config, &[], "notices"), "sshd"),
+            "{text}"
+        );
+    }
+}
+
 /// Whether core can log in, by what is on disk alone.
 fn can_log_in(root: &TestRoot) -> bool {
     let keys = ["authorized_keys", "authorized_keys.d/ignition"].map(|name| {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use super::small;
 use super::small::{directory, recorded};
 use super::{Dark, answer, doctor, found, of, says, unseen};
-use crate::support::{PROGRAM, Run, is_root, say};
+use crate::support::{PROGRAM, Run, TestRoot, is_root, say};
 use serde_json::{Value, json};
 
 pub(super) const DARK: &[Dark] = &[("FP-33", "keys and passwords", |root| {
@@ -149,4 +149,182 @@ fn of_very_many_files_with_keys_the_rest_is_not_judged() {
         text.contains("more files in /home/core/.ssh/authorized_keys.d"),
         "{text}"
     );
+}
+
+/// The drop-in of the OS, its program, and the main file.
+fn settings_of_the_os(root: &TestRoot) {
+    root.write(
+        "etc/ssh/sshd_config",
+        "Include /etc/ssh/sshd_config.d/*.conf\nAuthorizedKeysFile .ssh/authorized_keys\n",
+    );
+    root.write(
+        "etc/ssh/sshd_config.d/40-ssh-key-dir.conf",
+        "AuthorizedKeysCommand /usr/libexec/ssh-key-dir %u\nAuthorizedKeysCommandUser root\n",
+    );
+    root.write("usr/libexec/ssh-key-dir", "#!/bin/sh\n");
+    root.chmod("usr/libexec/ssh-key-dir", 0o755);
+}
+
+const OWN: &str = "etc/ssh/sshd_config.d/10-own.conf";
+
+#[test]
+fn settings_that_keep_core_out_are_named_with_their_line() {
+    if !is_root() {
+        return say("SKIP: sshd's program has to belong to root");
+    }
+    for (path, text, words) in [
+        (
+            "etc/ssh/sshd_config",
+            "PermitRootLogin no\n",
+            "no AuthorizedKeysCommand names ssh-key-dir",
+        ),
+        (
+            OWN,
+            "AuthorizedKeysCommand none\n",
+            "10-own.conf:1: AuthorizedKeysCommand none",
+        ),
+        (OWN, "# who\nAllowUsers auditor\n", "10-own.conf:2"),
+        (OWN, "DenyGroups wheel\n", "DenyGroups wheel"),
+        (
+            OWN,
+            "Match User core\nPubkeyAuthentication no\n",
+            "PubkeyAuthentication no",
+        ),
+        (
+            OWN,
+            "PermitRootLogn no\n",
+            "Bad configuration option: PermitRootLogn",
+        ),
+        (
+            OWN,
+            "Match User x\nUsePAM no\n",
+            "not allowed within a Match block",
+        ),
+        ("etc/nologin", "\n", "only root may log in"),
+    ] {
+        let root = small::node();
+        settings_of_the_os(&root);
+        assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+        root.write(path, text);
+        says(&found(&doctor(&root), "FP-33", "critical"), &[words]);
+        // A password is a way in at the console.
+        root.write("etc/shadow", "core:$6$salt$hash:19000:0:99999:7:::\n");
+        root.write(
+            "etc/ssh/sshd_config.d/11-own.conf",
+            "PasswordAuthentication no\nKbdInteractiveAuthentication no\n",
+        );
+        found(&doctor(&root), "FP-33", "warning");
+    }
+    let root = small::node();
+    settings_of_the_os(&root);
+    root.link("etc/systemd/system/sshd.service", "/dev/null");
+    let seen = doctor(&root);
+    says(&found(&seen, "FP-33", "critical"), &["masked"]);
+    let command = of(&seen, "FP-33")[0]["next"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        std::process::Command::new("sh")
+            .args(["-c", &command])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+}
+
+#[test]
+fn settings_that_depend_on_the_connection_are_not_judged() {
+    if !is_root() {
+        return say("SKIP: sshd's program has to belong to root");
+    }
+    for text in [
+        "Match Address 192.0.2.0/24\nDenyUsers core\n",
+        "AllowUsers core@192.0.2.*\n",
+        "Match LocalPort 2222\nPubkeyAuthentication no\n",
+    ] {
+        let root = small::node();
+        settings_of_the_os(&root);
+        root.write(OWN, text);
+        let seen = doctor(&root);
+        assert_eq!(of(&seen, "FP-33"), Vec::<Value>::new(), "{text}");
+        says(
+            &unseen(&seen, "FP-33"),
+            &["if sshd lets core in: /etc/ssh/sshd_config.d/10-own.conf"],
+        );
+    }
+}
+
+#[test]
+fn keys_of_any_other_file_that_sshd_reads_are_keys() {
+    if !is_root() {
+        return say("SKIP: sshd's program has to belong to root");
+    }
+    let root = small::node();
+    settings_of_the_os(&root);
+    root.remove("home/core/.ssh/authorized_keys.d/ignition");
+    root.write(OWN, "AuthorizedKeysFile /etc/ssh/keys/%u\n");
+    found(&doctor(&root), "FP-33", "critical");
+    root.write("etc/ssh/keys/core", "ssh-ed25519 AAAA a\n");
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+    root.chmod("etc/ssh/keys/core", 0o600);
+    says(
+        &found(&doctor(&root), "FP-33", "critical"),
+        &["/etc/ssh/keys/core belongs to user 0 with mode 0600"],
+    );
+    // Newer versions of CoreOS name the directory itself.
+    let root = small::node();
+    settings_of_the_os(&root);
+    root.remove("etc/ssh/sshd_config.d/40-ssh-key-dir.conf");
+    root.write(
+        "etc/ssh/sshd_config.d/40-authorized-keys-file.conf",
+        "AuthorizedKeysFile .ssh/authorized_keys .ssh/authorized_keys.d/*\n",
+    );
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+    root.write(OWN, "AuthorizedKeysFile .ssh/authorized_keys\n");
+    says(
+        &found(&doctor(&root), "FP-33", "critical"),
+        &["sshd does not read it"],
+    );
+    root.remove(OWN);
+    // Its sshd is an older one, which takes no patterns.
+    root.write("usr/sbin/sshd", "\u{7f}ELF OpenSSH_8.7p1, OpenSSL");
+    found(&doctor(&root), "FP-33", "critical");
+    root.write("usr/sbin/sshd", "\u{7f}ELF OpenSSH_10.0p1, OpenSSL");
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+}
+
+#[test]
+fn keys_that_core_cannot_read_are_no_keys() {
+    if !is_root() {
+        return say("SKIP: giving files to others needs root");
+    }
+    let root = small::node();
+    for path in [
+        "home/core/.ssh",
+        "home/core/.ssh/authorized_keys.d",
+        "home/core/.ssh/authorized_keys.d/ignition",
+    ] {
+        std::os::unix::fs::chown(root.path(path), Some(0), Some(0)).unwrap();
+    }
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-33", "critical"),
+        &[
+            "authorized_keys.d/ignition belongs to user 0 with mode 0600: closed to the user who logs in",
+        ],
+    );
+    let command = of(&seen, "FP-33")[0]["next"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        std::process::Command::new("sh")
+            .args(["-c", &command])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
 }

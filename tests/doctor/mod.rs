@@ -58,6 +58,7 @@ mod fp_59;
 mod fp_61;
 mod fp_71;
 mod master;
+mod real_sshd;
 mod recipients;
 mod sabotage;
 mod small;

@@ -23,7 +23,7 @@ pub const CLIENT: &str = "192.0.2.7";
 pub const PORT: u16 = 2222;
 
 /// The sshd of tests/openssh.sh, or that of this machine.
-fn find_sshd() -> Option<PathBuf> {
+pub fn find_sshd() -> Option<PathBuf> {
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
     let unpacked = unpacked.join("openssh/usr/sbin/sshd");

@@ -6,17 +6,24 @@ use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::Records;
-use crate::node::login::Login;
+use crate::node::login::{KeyFile, Login, WrongAttributes};
 use crate::paths;
+use crate::sshd::{Cause, Certainty};
 use crate::text::count;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-33",
     title: "no login is possible",
-    looks_at: "keys and passwords of core, the modes that sshd requires, sshd's settings",
+    looks_at: "keys and passwords of core, owners and modes on the way, sshd's settings and host keys",
     explain: "Only core can log in to a CoreOS node: with a key over ssh, or with a password at the console if a config \
-gives one. sshd ignores a key file that others can write, or that is in a directory that others can write: \
+gives one. sshd ignores a key file that others can write, that core cannot read, or that is in such a directory: \
 one wrong mode locks out like a missing key.\n\n\
+The keys of a config are in .ssh/authorized_keys.d. sshd reads them through a program, which a drop-in of the OS names: \
+/etc/ssh/sshd_config.d/40-ssh-key-dir.conf. A sshd_config without the line Include /etc/ssh/sshd_config.d/*.conf, or another \
+AuthorizedKeysCommand, takes them all away. Of most settings the first value counts, and those of a Match block come \
+before it. AllowUsers and AllowGroups keep out everyone whom they do not name.\n\n\
+What depends on the connection, such as Match Address, is listed under \"Not checked\". On the node, sshd itself says which \
+settings count: sshd -T -C user=core,host=HOST,addr=ADDRESS.\n\n\
 mco-rescue apply writes the keys of the config with owner, mode and label. Without any login: boot another medium, or \
 init=/bin/bash at the boot menu, and run it with --root on the disk. Any config with keys works: mco-rescue --root \
 /mnt apply CONFIG. Without a config, mco-rescue apply --key FILE adds one public key for core, also with --root.\n\n\
@@ -31,11 +38,9 @@ fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
     };
     let refused = login.files.iter().filter(|file| file.keys > 0);
     let refused = refused.filter(|file| file.refused.is_some());
-    let taken = login.files.iter().filter(|file| file.refused.is_none());
-    let keys: usize = taken.map(|file| file.keys).sum();
-    let locked = keys == 0 || login.no_keys.is_some();
-    let verdict = match &login.passwords {
-        None if locked => {
+    let over_ssh = login.over_ssh();
+    let mut verdict = match &login.passwords {
+        None if over_ssh == Certainty::No => {
             CheckVerdict::unseen("passwords: /etc/shadow cannot be read: permission denied")
         }
         _ if login.unread > 0 => CheckVerdict::unseen(format!(
@@ -45,16 +50,29 @@ fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
         )),
         _ => CheckVerdict::healthy(),
     };
-    match locked {
-        true => verdict.and([out(evidence, login)]),
-        false => verdict.and(
+    for cause in &login.unsure {
+        let why = format!("if sshd lets core in: {}: {}", cause.place, cause.said);
+        verdict = verdict.and_unseen(why);
+    }
+    if login.keys() == 0 {
+        for cause in &login.other_sources {
+            let why = format!("keys from elsewhere: {}: {}", cause.place, cause.said);
+            verdict = verdict.and_unseen(why);
+        }
+    }
+    if let (Certainty::No, Some(why)) = (over_ssh, &login.root_unseen) {
+        verdict = verdict.and_unseen(format!("keys of root: {why}"));
+    }
+    match over_ssh {
+        Certainty::No => verdict.and([out(evidence, login)]),
+        Certainty::Yes | Certainty::Unknown => verdict.and(
             (refused.clone().count() > 0)
                 .then(|| partly(evidence, login, refused.filter_map(fact_of_file))),
         ),
     }
 }
 
-fn fact_of_file(file: &crate::node::login::KeyFile) -> Option<Fact> {
+fn fact_of_file(file: &KeyFile) -> Option<Fact> {
     let why = file.refused.as_ref()?;
     Some(Fact::new(&file.path, format!("sshd ignores it: {why}")))
 }
@@ -65,19 +83,46 @@ fn partly(
     facts: impl Iterator<Item = Fact>,
 ) -> DoctorFinding {
     let means = "The keys in these files do not work. Other keys do.";
-    DoctorFinding::new(
+    let finding = DoctorFinding::new(
         CheckSeverity::Warning,
         "sshd ignores a file with keys",
         means,
     )
     .seen_all(facts)
-    .daemon(Some("Permission denied (publickey)".to_owned()))
-    .next(narrowed(evidence, login))
-    .fixed_by(put_right(login))
+    .daemon(Some("Permission denied (publickey)".to_owned()));
+    put_right(evidence, login, finding)
+}
+
+/// Adds the commands after which sshd takes the files that have keys, and the fix.
+fn put_right(evidence: &DoctorEvidence, login: &Login, finding: DoctorFinding) -> DoctorFinding {
+    let refused = || {
+        let files = login.files.iter().filter(|file| file.keys > 0);
+        files.filter(|file| file.refused.is_some())
+    };
+    let finding = match refused().any(|file| !file.wrong.is_empty()) {
+        true => finding
+            .next(narrowed(evidence, login))
+            .fixed_by(find_fixes(login)),
+        false => finding,
+    };
+    match refused().any(|file| file.wrong.is_empty()) {
+        true => finding.next(command_for_settings(evidence)),
+        false => finding,
+    }
+}
+
+/// Returns the command that shows the settings that decide.
+fn command_for_settings(evidence: &DoctorEvidence) -> String {
+    let words = "Include|Match|Allow|Deny|Authorized|Pubkey|AuthenticationMethods";
+    let (file, folder) = (
+        evidence.path("/etc/ssh/sshd_config"),
+        evidence.path("/etc/ssh/sshd_config.d"),
+    );
+    format!("grep -rniE '^ *({words})' {file} {folder}")
 }
 
 /// Returns the changes of owners and modes after which sshd takes every file that has keys; none if core is unknown.
-fn put_right(login: &Login) -> Vec<FixChange> {
+fn find_fixes(login: &Login) -> Vec<FixChange> {
     let mut changes: Vec<FixChange> = Vec::new();
     let refused = login.files.iter().filter(|file| file.keys > 0);
     let mut seen = BTreeSet::new();
@@ -86,10 +131,14 @@ fn put_right(login: &Login) -> Vec<FixChange> {
         if !seen.insert(&wrong.path) {
             continue;
         }
-        let owner = wrong.foreign.map(|_| login.core);
+        let is_own = wrong.path.starts_with(&format!("/{}", paths::CORE_HOME));
+        let owner = (wrong.foreign.is_some() || wrong.closed.is_some()).then_some(login.core);
         let Some(owner) = owner.map_or(Some(None), |core| core.map(Some)) else {
             return Vec::new();
         };
+        if !is_own {
+            return Vec::new();
+        }
         let path = &wrong.path;
         let owner = owner.map(|(uid, gid)| FixChange::set_owner(path, uid, gid));
         let mode = wrong
@@ -103,9 +152,24 @@ fn put_right(login: &Login) -> Vec<FixChange> {
 /// Returns the command that restores owners, else modes, that sshd accepts.
 fn narrowed(evidence: &DoctorEvidence, login: &Login) -> String {
     let home = evidence.path(paths::CORE_HOME);
-    let mut refused = login.files.iter().filter_map(|file| file.refused.as_ref());
-    match refused.any(|why| why.contains(" belongs to ")) {
-        true => format!("chown -R --reference={home} {home}/.ssh"),
+    let refused = || login.files.iter().flat_map(|file| &file.wrong);
+    let is_own =
+        |wrong: &&WrongAttributes| wrong.path.starts_with(&format!("/{}", paths::CORE_HOME));
+    if let Some(outside) = refused().find(|wrong| !is_own(wrong)) {
+        let place = evidence.path(&outside.path);
+        return match outside.closed {
+            Some(_) => format!("chmod a+rx {place}"),
+            None => format!("chown root: {place}; chmod go-w {place}"),
+        };
+    }
+    let of_home = refused().any(|wrong| wrong.path == format!("/{}", paths::CORE_HOME));
+    match refused().any(|wrong| wrong.foreign.is_some() || wrong.closed.is_some()) {
+        true => match login.core {
+            Some((uid, gid)) if of_home => {
+                format!("chown -R {uid}:{gid} {home}/.ssh; chown {uid}:{gid} {home}")
+            }
+            _ => format!("chown -R --reference={home} {home}/.ssh"),
+        },
         false => format!("chmod -R go-w {home}/.ssh; chmod go-w {home}"),
     }
 }
@@ -119,13 +183,10 @@ fn wanted(evidence: &DoctorEvidence) -> usize {
 }
 
 fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
-    let console = login
-        .passwords
-        .as_ref()
-        .is_some_and(|users| !users.is_empty());
+    let console = login.at_console();
     let wanted = wanted(evidence);
     let intended = wanted == 0 && login.files.iter().all(|file| file.keys == 0);
-    let severity = match (console, intended) {
+    let severity = match (console || login.root_has_keys, intended) {
         // The config contains no key, so it was installed like this.
         (_, true) => CheckSeverity::Notice,
         (true, false) => CheckSeverity::Warning,
@@ -134,19 +195,20 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
         (false, false) => CheckSeverity::Critical,
     };
     let what = match console {
+        _ if login.root_has_keys => "core cannot log in over ssh, only root can",
         true => "no login works over ssh, only at the console",
         false if login.passwords.is_none() => "no login works over ssh",
+        false if !login.kept_out.is_empty() => "no login works: sshd keeps core out, no password",
         false => "no login works: no valid key, no password",
     };
     let means = match console {
+        _ if login.root_has_keys => "A key of root's is the only access over ssh.",
         true => "Without the API the console is the only access.",
         false => "Without the API the only access is another boot medium.",
     };
     let mut finding = DoctorFinding::new(severity, what, means);
-    finding = match &login.no_keys {
-        Some(file) => finding.seen(file, "PubkeyAuthentication no"),
-        None => finding,
-    };
+    let causes = login.kept_out.iter();
+    finding = finding.seen_all(causes.map(|cause| Fact::new(&cause.place, &cause.said)));
     if login.files.is_empty() {
         finding = finding.seen(format!("/{}", paths::CORE_SSH), "no file with keys");
     }
@@ -161,25 +223,57 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
             format!("gives {} to core", count(wanted, "key")),
         )
         .daemon((!intended).then(|| "Permission denied (publickey)".to_owned()));
-    let refused = login.files.iter().any(|file| file.refused.is_some());
-    let finding = match &login.no_keys {
-        Some(file) => finding.next(format!(
-            "grep -n PubkeyAuthentication {}",
-            evidence.path(file)
-        )),
-        None if refused => finding
-            .next(narrowed(evidence, login))
-            .fixed_by(put_right(login)),
-        None => finding,
+    match login.kept_out.first() {
+        Some(cause) => change_cause(evidence, cause, finding),
+        None => bring_keys(evidence, login, wanted, finding),
+    }
+}
+
+/// Adds the commands against what keeps every key out.
+fn change_cause(evidence: &DoctorEvidence, cause: &Cause, finding: DoctorFinding) -> DoctorFinding {
+    let (file, line) = match cause.place.rsplit_once(':') {
+        Some((file, line)) if line.parse::<usize>().is_ok() => (file, Some(line)),
+        Some((file, _)) => (file, None),
+        None => (cause.place.as_str(), None),
     };
+    let place = evidence.path(file);
+    let command = match (file, line) {
+        (_, Some(line)) => format!("vi +{line} {place}"),
+        ("/etc/systemd/system/sshd.service" | "/etc/nologin", None) => format!("rm {place}"),
+        ("/etc/passwd", None) => format!("vi {place}"),
+        ("/etc/shadow", None) => format!("sed -i 's/^core:!*/core:*/' {place}"),
+        (_, None) if cause.said.starts_with("has mode") => format!("chmod 0600 {place}"),
+        (_, None) => format!("vi {place}"),
+    };
+    let finding = finding.next(command);
+    match evidence.live {
+        true => finding.next("sshd -t && systemctl restart sshd"),
+        false => finding,
+    }
+}
+
+/// Adds the commands that bring keys that sshd takes.
+fn bring_keys(
+    evidence: &DoctorEvidence,
+    login: &Login,
+    wanted: usize,
+    finding: DoctorFinding,
+) -> DoctorFinding {
+    let mut files = login.files.iter().filter(|file| file.refused.is_some());
+    let refused = files.clone().next().is_some();
+    // A key in a file that sshd does not read is of no use, wherever it comes from.
+    let by_settings = files.any(|file| file.keys > 0 && file.wrong.is_empty());
+    let finding = match refused {
+        true => put_right(evidence, login, finding),
+        false => finding,
+    };
+    if by_settings {
+        return finding.next(evidence.command("doctor FP-33"));
+    }
     let finding = match wanted {
-        0 if refused || login.no_keys.is_some() => finding,
+        0 if refused => finding,
         0 => finding.next(evidence.command("apply CONFIG")),
         _ => finding.next(evidence.command("apply")),
     };
-    match login.no_keys {
-        // sshd would not read it.
-        Some(_) => finding,
-        None => finding.next(evidence.command("apply --key FILE")),
-    }
+    finding.next(evidence.command("apply --key FILE"))
 }

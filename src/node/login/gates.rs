@@ -1,0 +1,302 @@
+//! What keeps a user out over ssh, whatever keys it has: settings, host keys, the unit, the account.
+
+use super::Person;
+use crate::node::account_files::AccountFiles;
+use crate::node::view::{FileKind, NodeView};
+use crate::root::{RootError, RootPath};
+use crate::sshd::{Cause, Certainty, SshdConfig};
+
+/// Keys of the host where no line names others; they are made at the start of sshd if they are missing.
+const HOST_KEYS: [&str; 3] = [
+    "/etc/ssh/ssh_host_rsa_key",
+    "/etc/ssh/ssh_host_ecdsa_key",
+    "/etc/ssh/ssh_host_ed25519_key",
+];
+/// The unit of sshd, where an admin or a config masks it.
+const UNIT: &str = "etc/systemd/system/sshd.service";
+/// sshd started by a connection.
+const SOCKET: &str = "etc/systemd/system/sockets.target.wants/sshd.socket";
+/// Exists where only root may log in.
+const NOLOGIN: &str = "etc/nologin";
+/// The shell that every system has.
+const BASH: &str = "usr/bin/bash";
+/// Commands that are no shell.
+const NO_SHELL: [&str; 3] = ["false", "nologin", "true"];
+
+/// The answer about a user.
+#[derive(Debug, Default)]
+pub(super) struct Gates {
+    /// What keeps the user out.
+    pub(super) kept_out: Vec<Cause>,
+    /// What makes keys useless alone.
+    pub(super) no_keys: Vec<Cause>,
+    /// What may keep it out.
+    pub(super) unsure: Vec<Cause>,
+    /// sshd asks for a password, and takes it.
+    pub(super) takes_password: bool,
+}
+
+impl Gates {
+    fn add(&mut self, answer: Certainty, cause: impl FnOnce() -> Cause) {
+        match answer {
+            Certainty::Yes => self.kept_out.push(cause()),
+            Certainty::Unknown => self.unsure.push(cause()),
+            Certainty::No => {}
+        }
+    }
+}
+
+/// Judges everything but keys.
+pub(super) fn judge(
+    view: &NodeView<'_>,
+    config: &SshdConfig,
+    accounts: &AccountFiles,
+    person: &Person,
+    has_password: bool,
+) -> Result<Gates, RootError> {
+    let mut gates = Gates::default();
+    for fault in config.faults.iter().take(1) {
+        let said = format!("sshd refuses it: {}", fault.said);
+        gates.kept_out.push(Cause::new(&fault.place, said));
+    }
+    let unread = config.unread.iter();
+    gates
+        .unsure
+        .extend(unread.map(|why| Cause::new(why, "not read")));
+    judge_service(view, &mut gates)?;
+    judge_host_keys(view, config, accounts, &mut gates)?;
+    judge_account(view, config, person, &mut gates)?;
+    let (denied, unsure) = person.sshd.find_denials(config);
+    gates.kept_out.extend(denied);
+    gates.unsure.extend(unsure);
+    judge_session(config, person, &mut gates);
+    judge_methods(config, person, has_password, &mut gates);
+    Ok(gates)
+}
+
+fn judge_service(view: &NodeView<'_>, gates: &mut Gates) -> Result<(), RootError> {
+    let unit = RootPath::fixed(UNIT);
+    let link = view.read_link(&unit)?;
+    let is_empty = || Ok(view.read(&unit)?.is_some_and(|bytes| bytes.is_empty()));
+    let masked = match link {
+        Some(target) => target == "/dev/null",
+        None => is_empty()?,
+    };
+    if masked && !view.exists(&RootPath::fixed(SOCKET))? {
+        let cause = Cause::new(unit.to_string(), "masked: sshd does not start");
+        gates.kept_out.push(cause);
+    }
+    Ok(())
+}
+
+/// sshd uses no key of the host that others may read, and without any it ends.
+fn judge_host_keys(
+    view: &NodeView<'_>,
+    config: &SshdConfig,
+    accounts: &AccountFiles,
+    gates: &mut Gates,
+) -> Result<(), RootError> {
+    let lines = config.lines.iter().filter(|line| line.keyword == "hostkey");
+    let named: Vec<&str> = lines
+        .filter_map(|line| line.arguments.first().map(String::as_str))
+        .collect();
+    let agent = config
+        .lines
+        .iter()
+        .any(|line| line.keyword == "hostkeyagent");
+    let all = match named.as_slice() {
+        [] => HOST_KEYS.as_slice(),
+        named => named,
+    };
+    if agent || config.is_missing {
+        return Ok(());
+    }
+    let mut first_fault: Option<Cause> = None;
+    for path in all {
+        let Ok(at) = RootPath::parse(path) else {
+            return Ok(());
+        };
+        let fault = match view.status(&at)? {
+            Some(status) if status.kind == FileKind::File => {
+                let group = || {
+                    accounts
+                        .groups()
+                        .into_iter()
+                        .find(|one| one.gid == status.gid)
+                };
+                let is_for_keysign = status.mode & 0o077 == 0o040
+                    && group().is_some_and(|group| group.name == "ssh_keys");
+                match status.uid == 0 && status.mode & 0o077 != 0 && !is_for_keysign {
+                    true => format!("has mode {:04o}, and sshd uses no such key", status.mode),
+                    false => return Ok(()),
+                }
+            }
+            // The unit sshd-keygen makes them.
+            _ if HOST_KEYS.contains(path) => return Ok(()),
+            _ => "is missing".to_owned(),
+        };
+        first_fault.get_or_insert_with(|| {
+            Cause::new(
+                *path,
+                format!("{fault}; no other key of the host can be used"),
+            )
+        });
+    }
+    gates.kept_out.extend(first_fault);
+    Ok(())
+}
+
+fn judge_account(
+    view: &NodeView<'_>,
+    config: &SshdConfig,
+    person: &Person,
+    gates: &mut Gates,
+) -> Result<(), RootError> {
+    let name = &person.sshd.name;
+    let nologin = RootPath::fixed(NOLOGIN);
+    if name != "root" && view.exists(&nologin)? {
+        let said = "exists: only root may log in";
+        gates.kept_out.push(Cause::new(nologin.to_string(), said));
+    }
+    let shell = person.entry.shell.as_str();
+    let place = format!("/etc/passwd: {name}");
+    let program = shell.rsplit('/').next().unwrap_or_default();
+    if NO_SHELL.contains(&program) {
+        gates
+            .kept_out
+            .push(Cause::new(&place, format!("the shell is {shell}")));
+    } else if let Ok(shell) = RootPath::parse(shell)
+        && view.exists(&RootPath::fixed(BASH))?
+        && view.status(&shell)?.is_none()
+    {
+        gates
+            .kept_out
+            .push(Cause::new(&place, format!("the shell {shell} is missing")));
+    }
+    let (pam, _) = person
+        .sshd
+        .ask(config, "usepam", "no", |word| word == "yes");
+    let is_locked = person
+        .password
+        .as_ref()
+        .is_some_and(|hash| hash.starts_with('!'));
+    if is_locked && pam == Certainty::No && !config.is_missing && config.unread.is_empty() {
+        let said = "locked with !, and UsePAM is not on: sshd refuses locked accounts";
+        gates
+            .kept_out
+            .push(Cause::new(format!("/etc/shadow: {name}"), said));
+    }
+    Ok(())
+}
+
+/// Settings that leave no shell, or no session.
+fn judge_session(config: &SshdConfig, person: &Person, gates: &mut Gates) {
+    let mut refuse = |keyword: &str, default: &str, refuses: &dyn Fn(&str) -> bool| {
+        let (answer, line) = person.sshd.ask(config, keyword, default, refuses);
+        if let Some(line) = line {
+            gates.add(answer, || Cause::of_line(line));
+        }
+    };
+    refuse("refuseconnection", "no", &|word| word == "yes");
+    refuse("forcecommand", "none", &|word| {
+        let program = word.rsplit('/').next().unwrap_or_default();
+        NO_SHELL.contains(&program) || program == "internal-sftp" || program == "sftp-server"
+    });
+    if person.sshd.name == "root" {
+        refuse("permitrootlogin", "prohibit-password", &|word| {
+            word == "no" || word == "forced-commands-only"
+        });
+    }
+}
+
+/// `PubkeyAuthentication`, and the lists of `AuthenticationMethods`.
+fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates: &mut Gates) {
+    let ask = |keyword: &str, default: &str| {
+        let is_on = |word: &str| word == "yes";
+        person.sshd.ask(config, keyword, default, is_on)
+    };
+    let (by_key, line) = ask("pubkeyauthentication", "yes");
+    match (by_key, line) {
+        (Certainty::No, Some(line)) => gates.no_keys.push(Cause::of_line(line)),
+        (Certainty::Unknown, Some(line)) => gates.unsure.push(Cause::of_line(line)),
+        _ => {}
+    }
+    let (password, _) = ask("passwordauthentication", "yes");
+    let (interactive, _) = ask("kbdinteractiveauthentication", "yes");
+    let password = password != Certainty::No;
+    // Only PAM asks questions.
+    let (pam, _) = ask("usepam", "no");
+    let interactive = interactive != Certainty::No && pam != Certainty::No;
+    gates.takes_password = !config.is_missing && (password || interactive);
+    let methods = Methods {
+        password: password && has_password,
+        interactive,
+    };
+    let all = person.sshd.candidates(config, "authenticationmethods");
+    let answers: Vec<Certainty> = all
+        .iter()
+        .map(|one| {
+            one.line
+                .map_or(Certainty::Yes, |line| methods.let_in(&line.arguments))
+        })
+        .collect();
+    let line = all.iter().find_map(|one| one.line);
+    let Some(line) = line else {
+        return;
+    };
+    // Passwords alone are a method only where the lines say so.
+    let alone = all.iter().all(|one| {
+        one.line.is_none_or(|line| {
+            let is_password =
+                |list: &String| list == "password" || list.starts_with("keyboard-interactive");
+            line.arguments
+                .iter()
+                .any(|list| is_password(list) || list == "any")
+        })
+    });
+    gates.takes_password = gates.takes_password && alone;
+    if answers.iter().all(|answer| *answer == Certainty::No) {
+        gates.no_keys.push(Cause::of_line(line));
+    } else if answers.iter().any(|answer| *answer != Certainty::Yes) {
+        gates.unsure.push(Cause::of_line(line));
+    }
+}
+
+/// The ways to prove who one is, beside a key.
+struct Methods {
+    password: bool,
+    interactive: bool,
+}
+
+impl Methods {
+    /// Returns if a user with a key gets in by one of these lists.
+    fn let_in(&self, lists: &[String]) -> Certainty {
+        let answers: Vec<Certainty> = lists.iter().map(|list| self.let_in_by(list)).collect();
+        match () {
+            () if answers.contains(&Certainty::Yes) => Certainty::Yes,
+            () if answers.contains(&Certainty::Unknown) => Certainty::Unknown,
+            () => Certainty::No,
+        }
+    }
+
+    fn let_in_by(&self, list: &str) -> Certainty {
+        let mut answer = Certainty::Yes;
+        let mut keys = 0;
+        for method in list.split(',') {
+            match method.split(':').next().unwrap_or_default() {
+                "any" => return Certainty::Yes,
+                "publickey" => keys += 1,
+                "password" if self.password => {}
+                "password" => return Certainty::No,
+                "keyboard-interactive" if !self.interactive => return Certainty::No,
+                _ => answer = Certainty::Unknown,
+            }
+        }
+        match keys {
+            0 => Certainty::No,
+            1 => answer,
+            // So many different keys are needed.
+            _ => Certainty::Unknown,
+        }
+    }
+}

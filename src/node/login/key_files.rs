@@ -1,0 +1,567 @@
+//! The files with keys of a user, and what sshd does with each.
+
+use std::collections::BTreeSet;
+
+use super::settings::ViewFiles;
+use super::{Login, Person};
+use crate::node::accounts::count_keys;
+use crate::node::view::{FileKind, FileStatus, NodeView};
+use crate::paths;
+use crate::root::{RootError, RootPath};
+use crate::sshd::{Cause, Certainty, ConfigFiles, SshdConfig, matches_pattern};
+
+/// Most files with keys that are read; a program of each login reads them all, so a node has a few.
+const MAX_FILES: usize = 1000;
+/// Write permissions of others, which sshd refuses (`StrictModes`).
+const OTHERS: u32 = 0o022;
+/// Files of keys without a setting.
+const DEFAULT_FILES: [&str; 2] = [".ssh/authorized_keys", ".ssh/authorized_keys2"];
+/// The program of CoreOS that prints the files of a directory.
+const KEY_DIRECTORY_PROGRAM: &str = "ssh-key-dir";
+
+/// A file with keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFile {
+    /// Path of the file.
+    pub path: String,
+    /// Number of keys.
+    pub keys: usize,
+    /// The reason why sshd ignores it.
+    pub refused: Option<String>,
+    /// Everything about owners and modes that makes sshd ignore it: of the file, and of the directories above it.
+    pub wrong: Vec<WrongAttributes>,
+}
+
+/// Owner or mode of a file or directory that sshd does not accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongAttributes {
+    /// The file or directory.
+    pub path: String,
+    /// Its owner, which is neither root nor the user.
+    pub foreign: Option<u32>,
+    /// Its permission bits, where others may write it.
+    pub open: Option<u32>,
+    /// Its owner and its permission bits, where the user cannot enter or read it.
+    pub closed: Option<(u32, u32)>,
+}
+
+impl WrongAttributes {
+    /// Returns the fault in words.
+    pub fn words(&self) -> String {
+        let path = &self.path;
+        match (self.foreign, self.closed) {
+            (Some(uid), _) => format!("{path} belongs to user {uid}"),
+            (None, Some((uid, mode))) => {
+                format!(
+                    "{path} belongs to user {uid} with mode {mode:04o}: closed to the user who logs in"
+                )
+            }
+            (None, None) => {
+                let mode = self.open.unwrap_or_default();
+                format!("{path} has mode {mode:04o}, others may write it")
+            }
+        }
+    }
+}
+
+/// Reads the files with keys of a user.
+pub(super) fn read(
+    view: &NodeView<'_>,
+    config: &SshdConfig,
+    person: &Person,
+    login: &mut Login,
+) -> Result<(), RootError> {
+    let mut reader = Reader {
+        view,
+        config,
+        person,
+        login,
+        strict: true,
+    };
+    let (strict, _) = person
+        .sshd
+        .ask(config, "strictmodes", "yes", |word| word == "yes");
+    reader.strict = strict != Certainty::No;
+    reader.of_files()?;
+    reader.of_directory()
+}
+
+struct Reader<'a> {
+    view: &'a NodeView<'a>,
+    config: &'a SshdConfig,
+    person: &'a Person,
+    login: &'a mut Login,
+    strict: bool,
+}
+
+impl Reader<'_> {
+    /// The files of `AuthorizedKeysFile`, and the usual one if it is none of them.
+    fn of_files(&mut self) -> Result<(), RootError> {
+        let all = self
+            .person
+            .sshd
+            .candidates(self.config, "authorizedkeysfile");
+        let mut sets: Vec<Vec<String>> = Vec::new();
+        for one in &all {
+            let names: Vec<&str> = match one.line {
+                Some(line) => line.arguments.iter().map(String::as_str).collect(),
+                None => DEFAULT_FILES.to_vec(),
+            };
+            let names = names
+                .into_iter()
+                .filter(|name| !name.eq_ignore_ascii_case("none"));
+            let names: Vec<String> = names.filter_map(|name| self.expand(name)).collect();
+            let mut paths = Vec::new();
+            for name in &names {
+                paths.extend(self.glob(name));
+            }
+            sets.push(paths);
+        }
+        let line = all.iter().find_map(|one| one.line);
+        let mut paths: Vec<String> =
+            vec![format!("{}/.ssh/authorized_keys", self.person.entry.home)];
+        for path in sets.iter().flatten() {
+            if !paths.contains(path) {
+                paths.push(path.clone());
+            }
+        }
+        for path in paths {
+            let Ok(at) = RootPath::parse(&path) else {
+                continue;
+            };
+            let reads = sets.iter().filter(|set| set.contains(&path)).count();
+            let unread = match (reads, line) {
+                (0, Some(line)) => Some(format!(
+                    "sshd does not read it: {}: {}",
+                    line.place(),
+                    line.text()
+                )),
+                (reads, Some(line)) if reads < sets.len() => {
+                    let cause = Cause::of_line(line);
+                    self.login.other_sources.push(cause);
+                    Some(format!(
+                        "sshd reads it for some connections: {}",
+                        line.place()
+                    ))
+                }
+                _ => None,
+            };
+            self.add(&at, unread, Program::Sshd)?;
+        }
+        Ok(())
+    }
+
+    /// Expands `%h`, `%u`, `%U` and `%%`; a relative path is one of the home. `None`: another one.
+    fn expand(&self, name: &str) -> Option<String> {
+        let entry = &self.person.entry;
+        let mut text = String::new();
+        let mut letters = name.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '%' => match letters.next()? {
+                    '%' => text.push('%'),
+                    'h' => text += &entry.home,
+                    'u' => text += &entry.name,
+                    'U' => text += &entry.uid.to_string(),
+                    _ => return None,
+                },
+                _ => text.push(letter),
+            }
+        }
+        match text.starts_with('/') {
+            true => Some(text),
+            false => Some(format!("{}/{text}", entry.home)),
+        }
+    }
+
+    /// Returns the files that a pattern names, for a sshd that takes patterns here; else the path itself.
+    fn glob(&mut self, name: &str) -> Vec<String> {
+        let is_pattern = name.contains(['*', '?', '[']);
+        let version = is_pattern.then(|| find_version(self.view)).transpose();
+        match version {
+            Ok(Some(Some(version))) if version < WITH_PATTERNS => return vec![name.to_owned()],
+            Ok(None) => return vec![name.to_owned()],
+            Ok(Some(_)) => {}
+            Err(error) => self.not_read(error.to_string()),
+        }
+        let found = ViewFiles(self.view).glob(name);
+        found.unwrap_or_else(|why| {
+            self.not_read(why);
+            Vec::new()
+        })
+    }
+
+    /// What it would say decides if the user gets in.
+    fn not_read(&mut self, why: String) {
+        self.login.unsure.push(Cause::new(why, "not read"));
+    }
+
+    /// The directory of fragments, which a program prints.
+    fn of_directory(&mut self) -> Result<(), RootError> {
+        let home = &self.person.entry.home;
+        let Ok(folder) = RootPath::parse(&format!("{home}/{}", paths::KEYS_DIR)) else {
+            return Ok(());
+        };
+        let unread = self.find_program()?;
+        let names = self.view.names(&folder)?;
+        let visible = names.into_iter().filter(|name| !name.starts_with('.'));
+        let mut all: Vec<RootPath> = visible.filter_map(|name| folder.join(&name).ok()).collect();
+        let room = MAX_FILES.saturating_sub(self.login.files.len());
+        self.login.unread = all.split_off(room.min(all.len())).len();
+        for path in all {
+            let name = path.to_string();
+            let of_sshd = self.login.files.iter().position(|file| file.path == name);
+            match of_sshd {
+                // sshd reads it itself.
+                Some(_) if unread.is_some() => continue,
+                Some(at) => drop(self.login.files.remove(at)),
+                None => {}
+            }
+            self.add(&path, unread.clone(), Program::KeyDirectory)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the reason why the fragments are not read; `None` if they are.
+    fn find_program(&mut self) -> Result<Option<String>, RootError> {
+        // The settings are those of the OS then.
+        let all = self
+            .person
+            .sshd
+            .candidates(self.config, "authorizedkeyscommand");
+        let is_unknown = self.config.is_missing || !self.config.unread.is_empty();
+        if is_unknown && all.iter().all(|one| one.line.is_none()) {
+            return Ok(None);
+        }
+        let mut refusals: Vec<Option<String>> = Vec::new();
+        for one in &all {
+            let Some(line) = one.line else {
+                refusals.push(Some(self.describe_missing_program()));
+                continue;
+            };
+            let place = format!("{}: {}", line.place(), line.text());
+            let program = line.arguments.first().map_or("none", String::as_str);
+            if program.eq_ignore_ascii_case("none") {
+                refusals.push(Some(format!("sshd does not read it: {place}")));
+                continue;
+            }
+            let fault = match self.judge_program(program)? {
+                None => self.judge_program_user(),
+                fault => fault,
+            };
+            let is_own = program.ends_with(&format!("/{KEY_DIRECTORY_PROGRAM}"));
+            match fault {
+                Some(fault) => {
+                    refusals.push(Some(format!("sshd does not read it: {place}: {fault}")))
+                }
+                None if is_own => refusals.push(None),
+                None => {
+                    self.login.other_sources.push(Cause::of_line(line));
+                    refusals.push(Some(format!(
+                        "sshd does not read it, unless this program does: {place}"
+                    )));
+                }
+            }
+        }
+        let reads = refusals.iter().filter(|refusal| refusal.is_none()).count();
+        let first = refusals.iter().flatten().next().cloned();
+        if let (true, Some(line)) = (
+            reads > 0 && first.is_some(),
+            all.iter().find_map(|one| one.line),
+        ) {
+            self.login.other_sources.push(Cause::of_line(line));
+        }
+        Ok(first)
+    }
+
+    /// The fragments are read by a program, or by sshd itself if a line names them.
+    fn describe_missing_program(&self) -> String {
+        let why = "sshd does not read it: no AuthorizedKeysCommand names ssh-key-dir";
+        let files = self
+            .person
+            .sshd
+            .candidates(self.config, "authorizedkeysfile");
+        match files.iter().find_map(|one| one.line) {
+            Some(line) => format!("{why}, nor does {}: {}", line.place(), line.text()),
+            None => why.to_owned(),
+        }
+    }
+
+    /// sshd runs a program only if root alone can have written it and every directory above it.
+    fn judge_program(&self, program: &str) -> Result<Option<String>, RootError> {
+        let Ok(path) = RootPath::parse(program) else {
+            return Ok(Some(format!("{program} is no path")));
+        };
+        let Some(at) = self.view.resolve(&path)? else {
+            return Ok(Some(format!("{path} leads nowhere")));
+        };
+        let Some(status) = self.view.status(&at)? else {
+            return Ok(Some(format!("{path} is missing")));
+        };
+        if status.kind != FileKind::File {
+            return Ok(Some(format!("{path} is not a regular file")));
+        }
+        let mut wrong = Vec::new();
+        for above in at.ancestors() {
+            if let Some(status) = self.view.status(&above)? {
+                wrong.extend(of_strict_modes(&above.to_string(), status, 0));
+            }
+        }
+        Ok(wrong.first().map(WrongAttributes::words))
+    }
+
+    /// The user that the program runs as has to exist.
+    fn judge_program_user(&self) -> Option<String> {
+        let all = self
+            .person
+            .sshd
+            .candidates(self.config, "authorizedkeyscommanduser");
+        let none = all.iter().all(|one| one.word("none") == "none");
+        none.then(|| "no AuthorizedKeysCommandUser".to_owned())
+    }
+
+    fn add(
+        &mut self,
+        path: &RootPath,
+        unread: Option<String>,
+        program: Program,
+    ) -> Result<(), RootError> {
+        let Some(bytes) = self.view.read(path)? else {
+            if self.view.exists(path)? {
+                self.login.files.push(KeyFile {
+                    path: path.to_string(),
+                    keys: 0,
+                    refused: Some(format!(
+                        "{path} is not a regular file, or larger than 1 MiB"
+                    )),
+                    wrong: Vec::new(),
+                });
+            }
+            return Ok(());
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let wrong = self.find_wrong(path, program)?;
+        let refused = wrong.first().map(WrongAttributes::words);
+        let refused = unread.or(refused).or_else(|| self.find_untaken(&text));
+        self.login.files.push(KeyFile {
+            path: path.to_string(),
+            keys: count_keys(&text),
+            refused,
+            wrong,
+        });
+        Ok(())
+    }
+
+    /// Checks the file and the directories above it, as the program that reads it does.
+    fn find_wrong(
+        &self,
+        path: &RootPath,
+        program: Program,
+    ) -> Result<Vec<WrongAttributes>, RootError> {
+        let (uid, home) = (self.person.entry.uid, &self.person.entry.home);
+        let home = RootPath::parse(home).ok();
+        let home = home
+            .map(|home| self.view.resolve(&home))
+            .transpose()?
+            .flatten();
+        let real = self.view.resolve(path)?.unwrap_or_else(|| path.clone());
+        // sshd looks at the real path, up to the home; the other program at three names.
+        let judged: BTreeSet<RootPath> = match program {
+            Program::Sshd => {
+                let is_home = |above: &RootPath| Some(above) == home.as_ref();
+                let below: Vec<RootPath> = real.ancestors().collect();
+                let end = below
+                    .iter()
+                    .position(is_home)
+                    .map_or(below.len(), |at| at + 1);
+                below.into_iter().take(end).collect()
+            }
+            Program::KeyDirectory => real.ancestors().take(3).collect(),
+        };
+        let judges = self.strict || program == Program::KeyDirectory;
+        let mut wrong = Vec::new();
+        for (index, above) in real.ancestors().enumerate() {
+            let Some(status) = self.view.status(&above)? else {
+                continue;
+            };
+            let shown = self.shown(&above, path);
+            let bit = if index == 0 { 4 } else { 1 };
+            let closed = !self.may(status, bit);
+            let strict = match judges && judged.contains(&above) {
+                true => of_strict_modes(&shown, status, uid),
+                false => None,
+            };
+            match strict {
+                Some(fault) => wrong.push(fault),
+                None if closed => wrong.push(WrongAttributes {
+                    path: shown,
+                    foreign: None,
+                    open: None,
+                    closed: Some((status.uid, status.mode)),
+                }),
+                None => {}
+            }
+        }
+        let past_home = home.is_none_or(|home| !real.is_in(home.relative()));
+        if self.strict
+            && program == Program::Sshd
+            && past_home
+            && let Some(status) = self.view.status_of_root()
+        {
+            wrong.extend(of_strict_modes("/", status, uid));
+        }
+        Ok(wrong)
+    }
+
+    /// The path as it was given, where a link leads to the real one.
+    fn shown(&self, above: &RootPath, path: &RootPath) -> String {
+        let mut given = path.ancestors();
+        let same = given.find(|given| self.view.real(given) == *above);
+        same.as_ref().unwrap_or(above).to_string()
+    }
+
+    /// Returns true if the user has a permission; root has each.
+    fn may(&self, status: FileStatus, bit: u32) -> bool {
+        let uid = self.person.entry.uid;
+        let shift = match () {
+            () if status.uid == uid => 6,
+            () if self.person.gids.contains(&status.gid) => 3,
+            () => 0,
+        };
+        uid == 0 || self.person.gids.is_empty() || (status.mode >> shift) & bit != 0
+    }
+
+    /// Returns the reason if sshd takes no key of a file for its type.
+    fn find_untaken(&self, text: &str) -> Option<String> {
+        let all = self
+            .person
+            .sshd
+            .candidates(self.config, "pubkeyacceptedalgorithms");
+        let [only] = all.as_slice() else {
+            return None;
+        };
+        let line = only.line?;
+        let list = line.arguments.first()?;
+        let lines = text.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let kinds: Vec<&str> = lines.filter_map(find_kind).collect();
+        let known = kinds.len() == count_keys(text);
+        let taken = kinds.iter().any(|kind| takes(list, kind));
+        (known && !taken && !kinds.is_empty()).then(|| {
+            let kinds: BTreeSet<&str> = kinds.into_iter().collect();
+            let kinds: Vec<&str> = kinds.into_iter().collect();
+            format!(
+                "{}: PubkeyAcceptedAlgorithms takes no {} key",
+                line.place(),
+                kinds.join(", no ")
+            )
+        })
+    }
+}
+
+/// Where the program is.
+const SSHD: &str = "usr/sbin/sshd";
+/// Largest program that is searched for its version.
+const MAX_PROGRAM: u64 = 8 << 20;
+/// First version whose `AuthorizedKeysFile` takes patterns.
+const WITH_PATTERNS: u32 = 10;
+
+/// Returns the major version of the sshd of a root; `None` if it is not in the program, or there is none.
+fn find_version(view: &NodeView<'_>) -> Result<Option<u32>, RootError> {
+    const NAME: &[u8] = b"OpenSSH_";
+    let path = RootPath::fixed(SSHD);
+    if !view.exists(&path)? {
+        return Ok(None);
+    }
+    let program = view.root().read_within(&path, MAX_PROGRAM)?;
+    let program = program.unwrap_or_default();
+    let mut all = program.windows(NAME.len()).enumerate();
+    Ok(all.find_map(|(at, window)| {
+        let rest = program.get(at + NAME.len()..).filter(|_| window == NAME)?;
+        let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+        std::str::from_utf8(rest.get(..end)?).ok()?.parse().ok()
+    }))
+}
+
+/// The program that reads a file of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    /// sshd.
+    Sshd,
+    /// The program of `AuthorizedKeysCommand` on CoreOS.
+    KeyDirectory,
+}
+
+/// Returns the fault that sshd finds in owner and mode: only root and the user may be able to write.
+fn of_strict_modes(path: &str, status: FileStatus, uid: u32) -> Option<WrongAttributes> {
+    let is_foreign = status.uid != 0 && status.uid != uid;
+    let is_open = status.mode & OTHERS != 0 && status.kind != FileKind::Link;
+    (is_foreign || is_open).then(|| WrongAttributes {
+        path: path.to_owned(),
+        foreign: is_foreign.then_some(status.uid),
+        open: is_open.then_some(status.mode),
+        closed: None,
+    })
+}
+
+/// Types of keys that a file can hold.
+const KINDS: [&str; 8] = [
+    "ssh-ed25519",
+    "ssh-rsa",
+    "ssh-dss",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+];
+
+/// Returns the type of the key on a line, also behind options.
+fn find_kind(line: &str) -> Option<&'static str> {
+    let mut words = line.split_whitespace();
+    words
+        .find_map(|word| KINDS.iter().find(|kind| **kind == word))
+        .copied()
+}
+
+/// Returns true if a list of `PubkeyAcceptedAlgorithms` takes keys of a type. `+` and `^` add to those that are taken without
+/// the line, and `-` removes.
+fn takes(list: &str, kind: &str) -> bool {
+    let algorithms: &[&str] = match kind {
+        "ssh-rsa" => &["rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"],
+        _ => &[kind],
+    };
+    let matches =
+        |list: &str, one: &str| list.split(',').any(|pattern| matches_pattern(one, pattern));
+    let by_default = |one: &str| !matches!(one, "ssh-dss" | "ssh-rsa");
+    let mut all = algorithms.iter();
+    match list.split_at_checked(1) {
+        Some(("-", rest)) => all.any(|one| by_default(one) && !matches(rest, one)),
+        Some(("+" | "^", rest)) => all.any(|one| by_default(one) || matches(rest, one)),
+        _ => all.any(|one| matches(list, one)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_keys_are_those_of_the_list() {
+        for (list, kind, is) in [
+            ("ecdsa-sha2-*,rsa-sha2-256", "ssh-ed25519", false),
+            ("ecdsa-sha2-*,rsa-sha2-256", "ssh-rsa", true),
+            ("ssh-rsa", "ssh-rsa", true),
+            ("-ssh-ed25519*", "ssh-ed25519", false),
+            ("-ssh-ed25519*", "ssh-rsa", true),
+            ("+ssh-rsa", "ssh-ed25519", true),
+            ("^ssh-dss", "ssh-dss", true),
+        ] {
+            assert_eq!(takes(list, kind), is, "{list} {kind}");
+        }
+        assert_eq!(
+            find_kind("restrict,command=\"x y\" ssh-rsa AAAA me"),
+            Some("ssh-rsa")
+        );
+    }
+}

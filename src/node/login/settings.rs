@@ -1,0 +1,58 @@
+//! The files of sshd's settings, below a root.
+
+use crate::node::view::NodeView;
+use crate::root::RootPath;
+use crate::sshd::{ConfigFiles, matches_pattern};
+
+/// Reads settings of a root, as it is or as a run leaves it.
+pub(super) struct ViewFiles<'a>(pub(super) &'a NodeView<'a>);
+
+impl ConfigFiles for ViewFiles<'_> {
+    fn text(&self, path: &str) -> Result<Option<String>, String> {
+        let path = RootPath::parse(path).map_err(|error| error.to_string())?;
+        self.0.text(&path).map_err(|error| error.to_string())
+    }
+
+    fn glob(&self, pattern: &str) -> Result<Vec<String>, String> {
+        let mut found = vec![String::new()];
+        for part in pattern.split('/').filter(|part| !part.is_empty()) {
+            let mut next = Vec::new();
+            for above in found {
+                self.expand(&above, part, &mut next)?;
+            }
+            found = next;
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+impl ViewFiles<'_> {
+    /// Adds the paths below a directory that match one part of a pattern.
+    fn expand(&self, above: &str, part: &str, found: &mut Vec<String>) -> Result<(), String> {
+        if !part.contains(['*', '?', '[']) {
+            let path = RootPath::parse(&format!("{above}/{part}"));
+            let path = path.map_err(|error| error.to_string())?;
+            if self.0.exists(&path).map_err(|error| error.to_string())? {
+                found.push(path.to_string());
+            }
+            return Ok(());
+        }
+        if part.contains('[') {
+            return Err(format!(
+                "Include {above}/{part}: brackets are not understood here"
+            ));
+        }
+        let directory = RootPath::parse(above).map_err(|error| error.to_string())?;
+        let names = self
+            .0
+            .names(&directory)
+            .map_err(|error| error.to_string())?;
+        let is_meant = |name: &String| {
+            matches_pattern(name, part) && (!name.starts_with('.') || part.starts_with('.'))
+        };
+        let names = names.into_iter().filter(is_meant);
+        found.extend(names.map(|name| format!("{above}/{name}")));
+        Ok(())
+    }
+}

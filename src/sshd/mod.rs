@@ -1,0 +1,16 @@
+//! The settings of sshd, as sshd reads them: files with `Include` and `Match` in, values for one user out. Pure.
+//!
+//! The rules are those of `servconf.c`, `auth.c` and `auth2-pubkey.c` of OpenSSH; `tests/commands/sshd.rs` compares them with a
+//! real sshd. What depends on the connection, such as `Match Address`, has no certain value here.
+
+mod config;
+mod keywords;
+mod user;
+mod words;
+
+pub use config::{ConfigFault, ConfigFiles, SshdConfig, SshdLine};
+pub use user::{Cause, Certainty, SshdUser};
+pub use words::matches_pattern;
+
+/// The main file of settings.
+pub const CONFIG: &str = "/etc/ssh/sshd_config";
