@@ -32,8 +32,10 @@ use crate::node::kubelet_state::KubeletState;
 use crate::node::network::Network;
 use crate::node::node_address::NodeAddresses;
 use crate::node::node_programs::NodePrograms;
+use crate::node::os_accounts::OsAccounts;
 use crate::node::ostree_repository::Repository;
 use crate::node::ovsdb_files::OvsdbFiles;
+use crate::node::selinux_state::SelinuxState;
 use crate::node::service_configs::BrokenConfig;
 use crate::node::space::{KernelRoom, Largest, Space};
 use crate::node::static_network::StaticNetwork;
@@ -210,6 +212,10 @@ pub struct DoctorEvidence {
     pub static_network: Look<StaticNetwork>,
     /// The addresses that parts of the node have kept.
     pub node_addresses: Look<NodeAddresses>,
+    /// Users and groups of the OS.
+    pub os_accounts: Look<OsAccounts>,
+    /// Mode and policy of SELinux.
+    pub selinux: Look<SelinuxState>,
     /// Configuration that services do not take.
     pub service_configs: Look<Vec<BrokenConfig>>,
     /// Kernel modules that the node needs, and settings that turn modules off.
@@ -532,7 +538,8 @@ impl DoctorEvidence {
         format!("mv {from} {to}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)")
     }
 
-    fn place(&self, path: &str) -> String {
+    /// Returns the same without quotes for a shell.
+    pub fn place(&self, path: &str) -> String {
         let path = path.trim_start_matches('/');
         let directory = self.upkeep.directory.trim_end_matches('/');
         if self.live {

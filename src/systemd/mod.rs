@@ -17,6 +17,7 @@ mod reading;
 mod refused;
 pub mod state;
 mod support;
+pub mod sysusers;
 mod timer_value;
 pub mod unit_file;
 pub mod unit_name;

@@ -13,7 +13,7 @@ use super::{
 use super::{
     fp_01, fp_02, fp_03, fp_04, fp_05, fp_06, fp_07, fp_09, fp_10, fp_12, fp_15, fp_16, fp_17,
     fp_18, fp_19, fp_20, fp_22, fp_24, fp_25, fp_27, fp_28, fp_29, fp_30, fp_31, fp_32, fp_33,
-    fp_41, fp_44, fp_45, fp_46, fp_48, fp_53, fp_54,
+    fp_41, fp_44, fp_45, fp_46, fp_48, fp_53, fp_54, fp_66, fp_67,
 };
 use crate::support::sysroot::Sysroot;
 use crate::support::{Run, TestRoot, file, machine_config};
@@ -54,6 +54,8 @@ const DARK: &[&[Dark]] = &[
     fp_31::DARK,
     fp_32::DARK,
     fp_33::DARK,
+    fp_66::DARK,
+    fp_67::DARK,
     fp_54::DARK,
     fp_41::DARK,
     fp_48::DARK,

@@ -83,3 +83,37 @@ fn a_running_node_is_told_to_put_its_labels_right_at_once() {
         assert_eq!(*next, json!(["restorecon -RFv /etc/of-config.conf"]));
     });
 }
+
+#[test]
+fn the_command_for_a_mounted_disk_sets_the_labels_by_the_policy_there() {
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    let tools = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
+    let tools = tools.join("selinux/tools/sbin");
+    let root = TestRoot::new();
+    with_policy(&root);
+    root.apply(&small::config());
+    small::furnish(&root);
+    if !is_root()
+        || !label(&root, "etc/of-config.conf", "tmp_t")
+        || !tools.join("setfiles").exists()
+    {
+        return say("SKIP: labels cannot be set here, or no setfiles");
+    }
+    let seen = doctor(&root);
+    let text = found(&seen, "FP-26", "warning");
+    assert!(!text.contains(".autorelabel"), "{text}");
+    let command = of(&seen, "FP-26")[0]["next"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(command.starts_with("setfiles -F -r "), "{command}");
+    let status = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .env(
+            "PATH",
+            format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()),
+        )
+        .status();
+    assert!(status.unwrap().success(), "{command}");
+    assert_eq!(of(&doctor(&root), "FP-26"), Vec::<Value>::new());
+}

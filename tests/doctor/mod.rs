@@ -56,6 +56,8 @@ mod fp_55;
 mod fp_57;
 mod fp_59;
 mod fp_61;
+mod fp_66;
+mod fp_67;
 mod fp_71;
 mod master;
 mod real_sshd;

@@ -21,7 +21,7 @@ const LABELS: [&str; 7] = [
 ];
 
 /// Programs that commands name, beside those that act on the machine.
-const PROGRAMS: [&str; 50] = [
+const PROGRAMS: [&str; 53] = [
     "base64",
     "cat",
     "chattr",
@@ -64,9 +64,12 @@ const PROGRAMS: [&str; 50] = [
     "rmdir",
     "scp",
     "sed",
+    "semodule",
+    "setfiles",
     "sha256sum",
     "ssh",
     "systemctl",
+    "systemd-sysusers",
     "touch",
     "umount",
     "vi",

@@ -31,7 +31,8 @@ use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
-    etcd_files, images_on_disk, kernel_modules, kubelet_state, network, ovsdb_files, static_pods,
+    etcd_files, images_on_disk, kernel_modules, kubelet_state, network, os_accounts, ovsdb_files,
+    selinux_state, static_pods,
 };
 use crate::object::Kind;
 use crate::paths;
@@ -173,6 +174,8 @@ impl DoctorEvidence {
         self.certificates_unseen = unseen;
         self.static_pods = static_pods::read(root).into();
         self.etcd_files = etcd_files::read(root, self.deep).into();
+        self.os_accounts = os_accounts::read(root).into();
+        self.selinux = selinux_state::read(root).into();
         self.ovsdb_files = Look::Seen(ovsdb_files::read(root, self.deep));
         self.kubeconfig = kubeconfig(root).into();
         let network = network::read(root);

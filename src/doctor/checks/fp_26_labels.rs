@@ -1,5 +1,8 @@
 //! FP-26: SELinux labels that differ from the policy.
 
+use std::collections::BTreeMap;
+
+use crate::doctor::upkeep::LabelEvidence;
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -14,8 +17,9 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
 label. systemd ignores units without a label, scripts do not run, and the kubelet's errors do not name the \
 label. The daemon does not check labels.\n\n\
 mco-rescue labels its files by the policy of the root, also from an initramfs. Existing wrong labels are corrected \
-by restorecon -RFv PATH on the running node. For a mounted disk that is the way too, after it has booted: OSTree \
-systems have no relabelling at boot, and /.autorelabel does nothing there.",
+by restorecon -RFv PATH on the running node, and on a mounted disk by setfiles with the policy of the disk: setfiles -F -r \
+ROOT ROOT/etc/selinux/targeted/contexts/files/file_contexts ROOT/PATH. OSTree systems have no relabelling at boot, and \
+/.autorelabel does nothing there.",
     judge: judge_labels,
 };
 
@@ -53,10 +57,42 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
         means,
     );
     verdict.and((!paths.is_empty()).then(|| {
+        let finding = finding.seen_all(facts);
+        let finding = commands_for_disk(evidence, labels)
+            .into_iter()
+            .fold(finding, DoctorFinding::next);
         // The labels are those of the node's own policy, by paths as the node has them: it sets them itself.
         let lines = paths.chunks(ON_A_LINE);
-        lines.fold(finding.seen_all(facts), |finding, paths| {
+        lines.fold(finding, |finding, paths| {
             finding.next(format!("restorecon -RFv {}", paths.join(" ")))
         })
     }))
+}
+
+/// Returns the commands that set the labels on a mounted disk, by the policy there: one for each directory that is a root of its
+/// paths, as `/var` is elsewhere than `/etc`.
+fn commands_for_disk(evidence: &DoctorEvidence, labels: &LabelEvidence) -> Vec<String> {
+    let policy = evidence.selinux.get().map(|state| state.policy.as_str());
+    let Some(policy) = policy.filter(|policy| !policy.is_empty() && !evidence.live) else {
+        return Vec::new();
+    };
+    let contexts = evidence.path(&format!(
+        "/etc/selinux/{policy}/contexts/files/file_contexts"
+    ));
+    let mut by_root: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for one in &labels.wrong {
+        let path = one.path.to_string();
+        let place = evidence.place(&path);
+        if let Some(root) = place.strip_suffix(&path) {
+            let paths = by_root.entry(root.to_owned()).or_default();
+            paths.push(shell_word(&place));
+        }
+    }
+    let commands = by_root.iter().flat_map(|(root, paths)| {
+        let root = shell_word(root);
+        let parts = paths.chunks(ON_A_LINE).map(|paths| paths.join(" "));
+        let command = |paths: String| format!("setfiles -F -r {root} {contexts} {paths}");
+        parts.map(command).collect::<Vec<_>>()
+    });
+    commands.collect()
 }

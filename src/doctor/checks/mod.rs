@@ -63,6 +63,8 @@ mod fp_58_multipath;
 mod fp_59_boot_order;
 mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
+mod fp_66_accounts;
+mod fp_67_selinux_policy;
 mod fp_71_kernel_modules;
 
 use super::DoctorCheck;
@@ -129,6 +131,8 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
     fp_71_kernel_modules::CHECK,
+    fp_66_accounts::CHECK,
+    fp_67_selinux_policy::CHECK,
 ];
 
 /// An id of a trouble that a check with another id reports.

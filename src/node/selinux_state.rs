@@ -1,0 +1,253 @@
+//! SELinux on a root: its mode, its policy against that of the OS, and modules of its own.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use crate::labels::policy_name;
+use crate::paths;
+use crate::root::{EntryType, Root, RootError, RootPath};
+
+/// Bytes of the audit log that are read, from its end.
+const TAIL: u64 = 64 << 10;
+/// The audit log.
+const AUDIT_LOG: &str = "var/log/audit/audit.log";
+/// Bytes that are compared at once.
+const BLOCK: usize = 64 << 10;
+
+/// What a root says about SELinux.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SelinuxState {
+    /// The mode by `/etc/selinux/config`.
+    pub mode: SelinuxMode,
+    /// Name of the policy.
+    pub policy: String,
+    /// There is no directory of this name, but there are others.
+    pub is_unknown: bool,
+    /// The policies that are there.
+    pub known: Vec<String>,
+    /// Files of the policy that the kernel loads, and that of the OS, where they differ.
+    pub differs: Option<(String, String)>,
+    /// Modules that the OS does not have: priority and name.
+    pub own_modules: Vec<String>,
+    /// Modules whose files are not complete: directory, and the missing file.
+    pub incomplete: Vec<(String, &'static str)>,
+    /// Denials at the end of the audit log.
+    pub denials: usize,
+}
+
+/// The mode of SELinux.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SelinuxMode {
+    /// No file sets it.
+    #[default]
+    Unset,
+    /// It denies.
+    Enforcing,
+    /// It only reports.
+    Permissive,
+    /// It is off.
+    Disabled,
+    /// No line of the file has a mode: the kernel does not deny then. The value of the last line.
+    Invalid(String),
+}
+
+/// Reads the state.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read(root: &Root) -> Result<SelinuxState, RootError> {
+    let Some(bytes) = root.read_small(&RootPath::fixed(paths::SELINUX_CONFIG))? else {
+        return Ok(SelinuxState::default());
+    };
+    let config = String::from_utf8_lossy(&bytes).into_owned();
+    let policy = policy_name(&config).to_owned();
+    let mut state = SelinuxState {
+        mode: find_mode(&config),
+        ..SelinuxState::default()
+    };
+    let types = root
+        .list_types(&RootPath::fixed("etc/selinux"))?
+        .into_iter();
+    let types = types.filter(|(_, kind)| *kind == EntryType::Directory);
+    state.known = types
+        .map(|(name, _)| name)
+        .filter(|name| name != "tmp")
+        .collect();
+    state.is_unknown = !state.known.is_empty() && !state.known.contains(&policy);
+    if let (Ok(own), Ok(shipped)) = (
+        RootPath::parse(&format!("/etc/selinux/{policy}")),
+        RootPath::parse(&format!("/usr/etc/selinux/{policy}")),
+    ) {
+        state.differs = compare_policies(root, &own, &shipped)?;
+        read_modules(root, &own, &shipped, &mut state)?;
+    }
+    if state.differs.is_some() {
+        state.denials = count_denials(root)?;
+    }
+    state.policy = policy;
+    Ok(state)
+}
+
+/// Returns the mode as libselinux reads it: the first line with a valid value counts.
+fn find_mode(config: &str) -> SelinuxMode {
+    let values = config
+        .lines()
+        .filter_map(|line| line.strip_prefix("SELINUX="));
+    let mut invalid = None;
+    for value in values {
+        let value = value.trim_start().to_ascii_lowercase();
+        for (word, mode) in [
+            ("enforcing", SelinuxMode::Enforcing),
+            ("permissive", SelinuxMode::Permissive),
+            ("disabled", SelinuxMode::Disabled),
+        ] {
+            if value.starts_with(word) {
+                return mode;
+            }
+        }
+        invalid = Some(value.trim_end().to_owned());
+    }
+    SelinuxMode::Invalid(invalid.unwrap_or_default())
+}
+
+/// Returns the newest policy files of both directories, if they differ.
+fn compare_policies(
+    root: &Root,
+    own: &RootPath,
+    shipped: &RootPath,
+) -> Result<Option<(String, String)>, RootError> {
+    let newest = |directory: &RootPath| {
+        let Ok(directory) = directory.join("policy") else {
+            return Ok(None);
+        };
+        let names = root.list(&directory)?.into_iter();
+        let number = |name: &String| name.strip_prefix("policy.")?.parse::<u32>().ok();
+        let newest = names
+            .filter(|name| number(name).is_some())
+            .max_by_key(number);
+        Ok::<_, RootError>(newest.and_then(|name| directory.join(&name).ok()))
+    };
+    let (Some(own), Some(shipped)) = (newest(own)?, newest(shipped)?) else {
+        return Ok(None);
+    };
+    let differ = own.name() != shipped.name() || !are_equal(root, &own, &shipped)?;
+    Ok(differ.then(|| (own.to_string(), shipped.to_string())))
+}
+
+fn are_equal(root: &Root, one: &RootPath, other: &RootPath) -> Result<bool, RootError> {
+    let (Some(first), Some(second)) = (root.open_followed(one)?, root.open_followed(other)?) else {
+        return Ok(true);
+    };
+    compare(first, second).map_err(|error| error_at(one, &error))
+}
+
+fn compare(mut one: std::fs::File, mut other: std::fs::File) -> io::Result<bool> {
+    if one.metadata()?.len() != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (vec![0; BLOCK], vec![0; BLOCK]);
+    loop {
+        let count = one.read(&mut left)?;
+        let Some(part) = right.get_mut(..count).filter(|part| !part.is_empty()) else {
+            return Ok(true);
+        };
+        if other.read_exact(part).is_err() || left.get(..count) != Some(&*part) {
+            return Ok(false);
+        }
+    }
+}
+
+fn error_at(path: &RootPath, error: &io::Error) -> RootError {
+    let errno = nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
+    RootError {
+        path: path.to_string(),
+        cause: errno.into(),
+    }
+}
+
+/// Reads the modules of the store by priority: those that the OS does not have, and those that are not complete.
+fn read_modules(
+    root: &Root,
+    own: &RootPath,
+    shipped: &RootPath,
+    state: &mut SelinuxState,
+) -> Result<(), RootError> {
+    let (Ok(own), Ok(shipped)) = (own.join("active/modules"), shipped.join("active/modules"))
+    else {
+        return Ok(());
+    };
+    for priority in root.list(&own)? {
+        let is_priority = priority.parse::<u32>().is_ok();
+        let (Ok(directory), Ok(of_os)) = (own.join(&priority), shipped.join(&priority)) else {
+            continue;
+        };
+        if !is_priority {
+            continue;
+        }
+        let of_os: BTreeSet<String> = root.list(&of_os)?.into_iter().collect();
+        for name in root.list(&directory)? {
+            if of_os.contains(&name) {
+                continue;
+            }
+            state.own_modules.push(format!("{priority}/{name}"));
+            if let Ok(module) = directory.join(&name) {
+                let files = root.list(&module)?;
+                let missing = ["cil", "lang_ext"]
+                    .into_iter()
+                    .find(|file| !files.iter().any(|one| one == file));
+                let missing = missing.map(|file| (module.to_string(), file));
+                state.incomplete.extend(missing);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Counts the denials at the end of the audit log.
+fn count_denials(root: &Root) -> Result<usize, RootError> {
+    let path = RootPath::fixed(AUDIT_LOG);
+    let file = match root.open_followed(&path) {
+        Err(error) if error.cause.is_denied() => None,
+        file => file?,
+    };
+    let Some(mut file) = file else {
+        return Ok(0);
+    };
+    let read = || {
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text: String = read().map_err(|error: io::Error| error_at(&path, &error))?;
+    let is_denial = |line: &&str| {
+        line.contains("avc:") && line.contains("denied") && !line.contains("permissive=1")
+    };
+    Ok(text.lines().filter(is_denial).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_valid_mode_counts() {
+        for (config, mode) in [
+            ("SELINUX=enforcing\n", SelinuxMode::Enforcing),
+            ("SELINUX= Permissive\n", SelinuxMode::Permissive),
+            (
+                "#SELINUX=enforcing\nSELINUX=disabled\n",
+                SelinuxMode::Disabled,
+            ),
+            (
+                "SELINUX=enforced\nSELINUX=permissive\n",
+                SelinuxMode::Permissive,
+            ),
+            ("SELINUX=on\n", SelinuxMode::Invalid("on".to_owned())),
+            (" SELINUX=enforcing\n", SelinuxMode::Invalid(String::new())),
+        ] {
+            assert_eq!(find_mode(config), mode, "{config:?}");
+        }
+    }
+}

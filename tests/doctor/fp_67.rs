@@ -1,0 +1,157 @@
+//! FP-67: SELinux is off, or its policy is not that of the OS.
+
+use std::process::Command;
+
+use super::small::{self, directory};
+use super::{Dark, doctor, found, of, says};
+use crate::support::TestRoot;
+use serde_json::Value;
+
+pub(super) const DARK: &[Dark] = &[("FP-67", "SELinux: ", |root| {
+    directory(root, "etc/selinux/config");
+})];
+
+const CONFIG: &str = "etc/selinux/config";
+const POLICY: &str = "selinux/targeted/policy/policy.33";
+const MODULES: &str = "selinux/targeted/active/modules";
+
+/// A node with the policy of its OS.
+fn node() -> TestRoot {
+    let root = small::node();
+    for tree in ["etc", "usr/etc"] {
+        root.write(
+            &format!("{tree}/selinux/config"),
+            "SELINUX=enforcing\nSELINUXTYPE=targeted\n",
+        );
+        root.write(
+            &format!("{tree}/selinux/targeted/contexts/files/file_contexts"),
+            "/.*\t<<none>>\n",
+        );
+        root.write(&format!("{tree}/{POLICY}"), "the policy of this OS");
+        for file in ["cil", "hll", "lang_ext"] {
+            root.write(&format!("{tree}/{MODULES}/100/base/{file}"), file);
+        }
+    }
+    root
+}
+
+fn is_healthy(root: &TestRoot) {
+    assert_eq!(of(&doctor(root), "FP-67"), Vec::<Value>::new());
+}
+
+/// Runs a command of the finding.
+fn carry_out(seen: &Value, number: usize) {
+    let command = of(seen, "FP-67")[0]["next"][number]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let status = Command::new("sh").args(["-c", &command]).status();
+    assert!(status.unwrap().success(), "{command}");
+}
+
+#[test]
+fn a_policy_that_did_not_come_along_is_a_notice_and_with_denials_a_warning() {
+    let root = node();
+    is_healthy(&root);
+    // Of the same length, and of another one.
+    for text in ["the policy of that OS", "longer than the policy of this OS"] {
+        root.write(&format!("etc/{POLICY}"), text);
+        let text = found(&doctor(&root), "FP-67", "notice");
+        says(
+            &text,
+            &[
+                "/etc/selinux/targeted/policy/policy.33",
+                "differs from /usr/etc/selinux/targeted/policy/policy.33",
+            ],
+        );
+    }
+    root.write(
+        "var/log/audit/audit.log",
+        "type=AVC msg=audit(1): avc:  denied  { create } permissive=1\n",
+    );
+    found(&doctor(&root), "FP-67", "notice");
+    root.write(
+        "var/log/audit/audit.log",
+        "type=AVC msg=audit(1): avc:  denied  { create } for comm=\"nm-dispatcher\" permissive=0\n",
+    );
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-67", "warning"),
+        &["1 denial at its end", "cp -aT "],
+    );
+    carry_out(&seen, 0);
+    is_healthy(&root);
+    // The next version of the format.
+    root.write(
+        "usr/etc/selinux/targeted/policy/policy.34",
+        "the policy of this OS",
+    );
+    says(
+        &found(&doctor(&root), "FP-67", "warning"),
+        &["differs from /usr/etc/selinux/targeted/policy/policy.34"],
+    );
+}
+
+#[test]
+fn a_module_that_is_not_complete_stops_the_next_os() {
+    let root = node();
+    for file in ["cil", "hll", "lang_ext"] {
+        root.write(&format!("etc/{MODULES}/400/own/{file}"), file);
+    }
+    is_healthy(&root);
+    root.remove(&format!("etc/{MODULES}/400/own/lang_ext"));
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-67", "warning"),
+        &[
+            "/400/own",
+            "lang_ext is missing",
+            "Finalizing SELinux policy",
+        ],
+    );
+    carry_out(&seen, 0);
+    is_healthy(&root);
+}
+
+#[test]
+fn a_mode_that_denies_nothing_is_told() {
+    for (line, severity, words) in [
+        ("SELINUX=permissive", "notice", "only reports"),
+        ("SELINUX=disabled", "warning", "is disabled"),
+        (
+            "SELINUX=enforced",
+            "warning",
+            "has a value that does not exist",
+        ),
+        (" SELINUX=enforcing", "warning", "no line SELINUX="),
+    ] {
+        let root = node();
+        root.write(CONFIG, &format!("{line}\nSELINUXTYPE=targeted\n"));
+        says(
+            &found(&doctor(&root), "FP-67", severity),
+            &[words, "/etc/selinux/config"],
+        );
+    }
+    let root = node();
+    root.write(CONFIG, "SELINUX=enforced\nSELINUX=Enforcing\n");
+    is_healthy(&root);
+}
+
+#[test]
+fn a_type_without_a_policy_stops_the_boot() {
+    let root = node();
+    root.write(CONFIG, "SELINUX=enforcing\nSELINUXTYPE=target\n");
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-67", "critical"),
+        &[
+            "SELINUXTYPE=target",
+            "has targeted",
+            "Failed to load SELinux policy.",
+        ],
+    );
+    carry_out(&seen, 0);
+    is_healthy(&root);
+    root.write(CONFIG, "SELINUX=disabled\nSELINUXTYPE=none\n");
+    found(&doctor(&root), "FP-67", "warning");
+}
