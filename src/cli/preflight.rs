@@ -47,7 +47,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         desired,
         old: old.as_ref(),
     });
-    let node = Platform::observe_next(&root, next);
+    let node = Platform::observe_next(&root, next).with_logins(&root, next, &target.tree);
     let mut findings = crossing::judge(&target, &node);
     findings.extend(judge_units(
         &root,
@@ -140,7 +140,7 @@ pub(super) fn judge_image(
         // The plan refuses a medium that it cannot use, with the way out.
         Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
     };
-    let node = Platform::observe_next(root, next);
+    let node = Platform::observe_next(root, next).with_logins(root, next, &tree);
     Ok(crossing::judge(&Target::of(tree), &node))
 }
 

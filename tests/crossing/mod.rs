@@ -17,6 +17,7 @@ mod kernel_arguments;
 mod kubelet_checkpoints;
 mod kubelet_skew;
 mod legacy_connections;
+mod login;
 mod own_modules;
 mod packages;
 mod run;

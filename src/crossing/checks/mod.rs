@@ -1,5 +1,6 @@
 //! The checks before a node boots another OS image, one file each.
 
+mod accounts;
 mod boot_filesystem;
 mod boot_loader;
 mod boot_space;
@@ -13,6 +14,7 @@ mod kernel_arguments;
 mod kubelet_checkpoints;
 mod kubelet_skew;
 mod legacy_connections;
+mod login;
 mod multipath;
 mod own_modules;
 mod packages;
@@ -49,4 +51,6 @@ pub const ALL: &[CrossingCheck] = &[
     kubelet_skew::CHECK,
     kubelet_checkpoints::CHECK,
     packages::CHECK,
+    accounts::CHECK,
+    login::CHECK,
 ];

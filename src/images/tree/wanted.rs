@@ -15,7 +15,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Directories whose files are kept: by name, or with their content up to a limit.
-const DIRECTORIES: [(&str, Want); 15] = [
+const DIRECTORIES: [(&str, Want); 17] = [
     ("usr/bin", Want::Presence),
     ("usr/sbin", Want::Presence),
     ("usr/libexec/crio", Want::Presence),
@@ -27,6 +27,8 @@ const DIRECTORIES: [(&str, Want); 15] = [
     ("usr/share/buildinfo", Want::Content(MIB)),
     ("usr/lib/systemd/network", Want::Content(64 * KIB)),
     ("usr/etc/systemd/network", Want::Content(64 * KIB)),
+    ("usr/etc/ssh", Want::Content(64 * KIB)),
+    ("usr/lib/sysusers.d", Want::Content(64 * KIB)),
     ("usr/lib/NetworkManager", Want::Presence),
     ("usr/lib64/NetworkManager", Want::Presence),
     ("usr/share/rpm", Want::Presence),
@@ -34,12 +36,19 @@ const DIRECTORIES: [(&str, Want); 15] = [
 ];
 
 /// Single files.
-const FILES: [(&str, Want); 7] = [
+const FILES: [(&str, Want); 11] = [
     ("usr/lib/os-release", Want::Content(64 * KIB)),
     ("usr/lib64/libc.so.6", Want::Content(8 * MIB)),
     ("usr/lib64/ld-linux-x86-64.so.2", Want::Content(4 * MIB)),
     ("usr/lib/ostree-boot", Want::Presence),
     ("usr/lib/systemd/system/soft-reboot.target", Want::Presence),
+    ("usr/lib/passwd", Want::Content(MIB)),
+    ("usr/lib/group", Want::Content(MIB)),
+    ("usr/libexec/ssh-key-dir", Want::Presence),
+    (
+        "usr/lib/systemd/system/ssh-host-keys-migration.service",
+        Want::Presence,
+    ),
     ("usr/lib/ostree/prepare-root.conf", Want::Content(64 * KIB)),
     ("usr/etc/selinux/config", Want::Content(64 * KIB)),
 ];

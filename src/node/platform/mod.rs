@@ -4,6 +4,7 @@
 //! Everything is read below one root: `/proc`, `/sys` and `/run` of a root that does not run are empty, and then the facts
 //! of the hardware are missing, with the reason.
 
+mod accounts;
 mod block;
 mod boot;
 mod control_plane;
@@ -16,6 +17,7 @@ mod interfaces;
 mod legacy_network;
 mod link_files;
 mod luks;
+mod next_login;
 mod node_files;
 mod origin;
 mod own_modules;
@@ -24,6 +26,7 @@ mod record;
 mod sections;
 mod static_network;
 
+pub use accounts::EtcAccounts;
 pub use block::{BlockDevice, Mounted, Storage, read_mounts};
 pub use boot::BootFiles;
 pub use control_plane::ApiServer;
@@ -40,6 +43,7 @@ pub use interfaces::{Interface, Mac, read as read_interfaces};
 pub use legacy_network::{LegacyConnection, LegacyNetwork};
 pub use link_files::{Applies, LinkDropIn, LinkFile, add_drop_in};
 pub use luks::{LuksFault, LuksHeader, Pin, parse_luks};
+pub use next_login::{KEYS_MIGRATION, NextLogin};
 pub use origin::Origin;
 pub use own_modules::OwnModules;
 pub use processor::Processor;
@@ -52,7 +56,7 @@ use node_files::NodeFiles;
 
 use crate::checkpoint::CheckpointFile;
 use crate::document::{Desired, MachineConfig};
-use crate::images::tree::ModuleLists;
+use crate::images::tree::{ImageTree, ModuleLists};
 use crate::kargs::Kargs;
 use crate::node::space::Space;
 use crate::node::{OsRelease, kubelet_state};
@@ -113,6 +117,10 @@ pub struct Platform {
     pub modules: ModuleLists,
     /// Modules that do not come with the operating system.
     pub own_modules: OwnModules,
+    /// The accounts of `/etc`.
+    pub accounts: Seen<EtcAccounts>,
+    /// Logins before and after an image; `None` if no image is looked at, or it has no settings of sshd.
+    pub next_login: Seen<Option<NextLogin>>,
 }
 
 impl Platform {
@@ -177,7 +185,16 @@ impl Platform {
             static_network: static_network::read(&files),
             modules: ModuleLists::default(),
             own_modules: OwnModules::default(),
+            accounts: accounts::observe(root),
+            next_login: Ok(None),
         }
+    }
+
+    /// Adds the logins that an image leaves.
+    #[must_use]
+    pub fn with_logins(self, root: &Root, next: Option<NextConfig<'_>>, tree: &ImageTree) -> Self {
+        let next_login = next_login::observe(root, next, tree).map_err(|error| error.to_string());
+        Self { next_login, ..self }
     }
 }
 

@@ -1,0 +1,40 @@
+//! The accounts of `/etc`, which the next image finds there.
+
+use std::collections::BTreeSet;
+
+use crate::paths;
+use crate::root::{Root, RootPath};
+
+use super::Seen;
+
+/// Names of accounts.
+#[derive(Debug, Clone, Default)]
+pub struct EtcAccounts {
+    /// Users of `/etc/passwd`.
+    pub users: BTreeSet<String>,
+    /// Groups of `/etc/group`.
+    pub groups: BTreeSet<String>,
+    /// Groups of `/etc/gshadow`; empty if it cannot be read by this user.
+    pub group_shadows: BTreeSet<String>,
+}
+
+/// Reads the names.
+pub(super) fn observe(root: &Root) -> Seen<EtcAccounts> {
+    let names = |path: &'static str| -> Seen<BTreeSet<String>> {
+        let bytes = match root.read_small(&RootPath::fixed(path)) {
+            Err(error) if error.cause.is_denied() && path == paths::GSHADOW => None,
+            bytes => bytes.map_err(|error| error.to_string())?,
+        };
+        let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+        let names = text.lines().filter_map(|line| line.split(':').next());
+        Ok(names
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect())
+    };
+    Ok(EtcAccounts {
+        users: names(paths::PASSWD)?,
+        groups: names(paths::GROUP)?,
+        group_shadows: names(paths::GSHADOW)?,
+    })
+}
