@@ -5,10 +5,10 @@ use serde::Deserialize;
 use crate::command::CommandRunner;
 use crate::command::systemctl;
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, stat_of_open};
 
 use super::booted;
-use super::deploy_directories;
+use super::deploy_directories::{self, DeployDirectory};
 use super::host::{self, Host};
 
 /// Units that Pacemaker starts and stops on a node of two with fencing, and its own.
@@ -104,28 +104,34 @@ pub fn image_based_evidence(root: &Root, host: &Host) -> Result<Option<String>, 
     if root.exists(&RootPath::fixed(paths::LIFECYCLE_AGENT))? {
         return Ok(Some(format!("/{}", paths::LIFECYCLE_AGENT)));
     }
-    let own = stateroots(root, host)?.0;
+    let own = own_stateroot(root, host, &deploy_directories::list(root)?);
     let named = own.filter(|name| name.starts_with("rhcos_"));
     Ok(named.map(|name| format!("stateroot {name}")))
 }
 
-/// Returns the stateroot of the root's deployment, and the others that have one.
-fn stateroots(root: &Root, host: &Host) -> Result<(Option<String>, Vec<String>), RootError> {
-    let all = deploy_directories::list(root)?;
-    let runs =
-        |name: &&deploy_directories::DeployDirectory| Some(&name.name) == host.deployment.as_ref();
-    let own = all.iter().find(runs).map(|one| one.stateroot.clone());
-    // The same commit can be in several.
+/// Returns the stateroot of the root's deployment; `None` if the deployment is unknown. The same commit can be in several.
+pub fn own_stateroot(root: &Root, host: &Host, all: &[DeployDirectory]) -> Option<String> {
     let linked = booted::ostree_link().filter(|_| host.live);
     let linked = linked.and_then(|link| link.split('/').nth(3).map(str::to_owned));
-    let own = linked
+    let identity = stat_of_open(root.as_fd()).map(|(stat, _)| (stat.st_dev, stat.st_ino));
+    let runs = |one: &&DeployDirectory| Some(&one.name) == host.deployment.as_ref();
+    let is_root = |one: &&DeployDirectory| identity == Ok(one.identity);
+    let named = all.iter().filter(runs);
+    let own = named.clone().find(is_root).or_else(|| named.clone().next());
+    linked
         .filter(|name| all.iter().any(|one| one.stateroot == *name))
-        .or(own);
+        .or_else(|| own.map(|one| one.stateroot.clone()))
+}
+
+/// Returns the stateroots beside that of the root's deployment.
+fn other_stateroots(root: &Root, host: &Host) -> Result<Vec<String>, RootError> {
+    let all = deploy_directories::list(root)?;
+    let own = own_stateroot(root, host, &all);
     let mut others: Vec<String> = all.into_iter().map(|one| one.stateroot).collect();
     others.sort();
     others.dedup();
     others.retain(|name| Some(name) != own.as_ref());
-    Ok((own, others))
+    Ok(others)
 }
 
 fn image_based(
@@ -142,7 +148,7 @@ fn image_based(
     };
     Ok(Some(ImageBased {
         evidence,
-        stateroots: stateroots(root, host)?.1,
+        stateroots: other_stateroots(root, host)?,
         monitor,
     }))
 }

@@ -61,6 +61,35 @@ fn an_etc_that_went_back_is_told_with_the_config_of_the_other_deployment() {
 }
 
 #[test]
+fn the_record_in_another_stateroot_is_no_older_or_newer_one() {
+    live(|node| {
+        record_on(node, |_| {});
+        let mut newer = small::config();
+        newer["metadata"]["name"] = json!("rendered-worker-newer");
+        let write = |stateroot: &str, name: &str| {
+            let other = format!("sysroot/ostree/deploy/{stateroot}/deploy/{name}.0/{RECORD}");
+            node.root.write(&other, &newer.to_string());
+            let future = SystemTime::now() + Duration::from_secs(3600);
+            let file = fs::File::options().write(true).open(node.root.path(&other));
+            file.unwrap().set_modified(future).unwrap();
+        };
+        let own = format!(
+            "sysroot/ostree/deploy/rhcos/deploy/{}.0/etc/a",
+            "ab".repeat(32)
+        );
+        node.root.write(&own, "");
+        // An upgrade of the whole image has a stateroot of its own, also with the same commit.
+        node.reboots_into(NEXT);
+        record_on(node, |_| {});
+        write("rhcos_4.21.3", BOOTED);
+        assert_eq!(of(&doctor_on(node), "FP-17"), Vec::<Value>::new());
+        write("rhcos", BOOTED);
+        let text = found(&doctor_on(node), "FP-17", "warning");
+        says(&text, &["rendered-worker-newer", "deploy/rhcos/deploy"]);
+    });
+}
+
+#[test]
 fn a_directory_that_is_no_deployment_any_more_has_no_newer_etc() {
     live(|node| {
         record_on(node, |_| {});
@@ -113,6 +142,23 @@ fn a_next_boot_into_another_deployment_is_told_with_its_record() {
         // Staged, it is what somebody is about to enter on purpose.
         rpm_ostree_says(node, " 1 false false; printf", " 1 true false; printf");
         assert_eq!(of(&doctor_on(node), "FP-17"), Vec::<Value>::new());
+    });
+}
+
+#[test]
+fn a_next_boot_into_another_stateroot_is_named() {
+    live(|node| {
+        record_on(node, |_| {});
+        rpm_ostree_says(node, " 1 true false; printf", " 1 false false; printf");
+        let first =
+            format!("image=ostree-unverified-registry:{NEXT}\npackages=\"\"\nremovals=\"\"\n");
+        node.root.write("stub/staged", &first);
+        assert_eq!(of(&doctor_on(node), "FP-17"), Vec::<Value>::new());
+        rpm_ostree_says(node, "\"osname\": \"rhcos\"", "\"osname\": \"%s\"");
+        let name = "\"$1\" \"$2\" \"$([ $4 = true ] && echo rhcos || echo rhcos_4.21.3)\" \"$3\"";
+        rpm_ostree_says(node, "\"$1\" \"$2\" \"$3\"", name);
+        let text = found(&doctor_on(node), "FP-17", "warning");
+        says(&text, &["enters another stateroot", "rhcos_4.21.3"]);
     });
 }
 

@@ -10,6 +10,7 @@ use crate::images::auth::Secrets;
 use crate::labels::LabelPolicy;
 use crate::node::clock::Moment;
 use crate::node::lasting::Transient;
+use crate::node::neighbours::own_stateroot;
 use crate::node::{
     Host, NodeState, Os, builds, deploy_directories, judged_units, login, name_servers, stamps,
     unit_links,
@@ -39,10 +40,11 @@ impl DoctorEvidence {
         let initial = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS));
         let initial = initial.map(|bytes| Some(predict::annotations(&bytes?)));
         upkeep.annotations = initial.into();
-        upkeep.elsewhere = elsewhere(root, self.deployment.as_deref()).into();
         let record = RootPath::fixed(paths::CURRENT_CONFIG);
         upkeep.record_written = written(root, &record).ok().flatten();
         let host = Host::observe(root);
+        let of_host = host.as_ref().map_err(|error| error.clone().into());
+        upkeep.elsewhere = of_host.and_then(|host| elsewhere(root, host)).into();
         let transient = host.as_ref().map_err(Clone::clone);
         let transient = transient.and_then(|host| Transient::observe(root, host));
         upkeep.transient = transient.into();
@@ -97,16 +99,25 @@ fn secrets(root: &Root) -> Result<Vec<Secrets>, RootError> {
     Ok(all)
 }
 
-/// A record that cannot be read there says nothing.
-fn elsewhere(root: &Root, own: Option<&str>) -> Result<Vec<Elsewhere>> {
+/// Returns the records in the other deployments of this stateroot: another one is an installation of its own, with its own
+/// `/var`. A record that cannot be read there says nothing.
+fn elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
+    let directories = deploy_directories::list(root)?;
+    let own = own_stateroot(root, host, &directories);
     let mut all = Vec::new();
-    for directory in deploy_directories::list(root)? {
+    for directory in directories {
+        if own.as_ref().is_some_and(|own| *own != directory.stateroot) {
+            continue;
+        }
         let path = directory.path.join(paths::CURRENT_CONFIG)?;
         let (Some(bytes), Some(written)) = (root.read(&path)?, written(root, &path)?) else {
             continue;
         };
         let config = document::parse(bytes, &path.to_string());
-        if let Some(config) = config.ok().filter(|_| own != Some(&directory.name)) {
+        if let Some(config) = config
+            .ok()
+            .filter(|_| host.deployment.as_ref() != Some(&directory.name))
+        {
             all.push(Elsewhere {
                 deployment: directory.name,
                 path: path.to_string(),

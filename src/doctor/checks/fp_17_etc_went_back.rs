@@ -11,10 +11,11 @@ use crate::time::utc;
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-17",
     title: "/etc is older than in another deployment, or will be",
-    looks_at: "the daemon's records in /etc of every deployment, the default deployment, and if /etc is transient",
+    looks_at: "the daemon's records in /etc of every deployment of this stateroot, the default deployment, and if /etc is transient",
     explain: "Every deployment has its own /etc. rpm-ostree rollback brings back the old one with all its contents: \
 old passwords, old network, old certificates, and the daemon's record of an old config. Later edits stay \
-in the other deployment.\n\n\
+in the other deployment. Only deployments of the same stateroot are compared: an image-based upgrade makes a new \
+one, with its own /etc and /var.\n\n\
 The record in the other deployment is a whole MachineConfig: mco-rescue plan FILE shows what it would change, and \
 mco-rescue apply makes them. mco-rescue rollback reverts files and deployment together.\n\n\
 The daemon starts with rpm-ostree cleanup -r, so the other deployment is removed once the \
@@ -39,6 +40,9 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     let Some(record) = evidence.recorded() else {
         return CheckVerdict::healthy();
     };
+    if let Some(finding) = find_other_stateroot(evidence) {
+        return CheckVerdict::found(finding);
+    }
     if let Some((next, other)) = next_boot(evidence, elsewhere) {
         let is_told = next.foreign().is_some() && other.config != record;
         return CheckVerdict::healthy().and(is_told.then(|| will(evidence, next, other, &record)));
@@ -61,6 +65,34 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     });
     let newest = newer.max_by_key(|other| other.written);
     CheckVerdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))
+}
+
+/// Reports a next boot into another stateroot: another installation.
+fn find_other_stateroot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let next = evidence.next_boot.get()?.as_ref()?;
+    let deployments = &evidence.facts().ok()?.deployments;
+    let (booted, first) = (deployments.booted()?, deployments.next_boot()?);
+    if first.osname == booted.osname || next.foreign().is_none() {
+        return None;
+    }
+    let means = "It is another installation, with its own /etc, /var, certificates and record: an image-based upgrade goes there \
+and back. What is changed here now is not there.";
+    let what = "the next boot enters another stateroot";
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen(
+            "rpm-ostree status",
+            format!(
+                "{} of the stateroot {} is the default",
+                first.name(),
+                first.osname
+            ),
+        )
+        .seen("the stateroot here", &booted.osname)
+        .next(evidence.command("status"));
+    Some(match &next.stay {
+        Some(stay) => finding.next(stay.clone()),
+        None => finding,
+    })
 }
 
 /// Returns what is queued for the next boot, and the record there. After a rollback of our own, `complete` brings the
