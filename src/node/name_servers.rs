@@ -10,6 +10,11 @@ use crate::root::{Root, RootError, RootPath};
 /// The static pod that answers for the cluster's names on platforms without DNS.
 const OWN_SERVER: &str = "etc/kubernetes/manifests/coredns.yaml";
 
+/// The sources of names, for each program.
+const SOURCES: &str = "etc/nsswitch.conf";
+/// Sources of hosts that ask a name server.
+const ASKING: [&str; 3] = ["dns", "resolve", "sss"];
+
 /// The name servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameServers {
@@ -19,6 +24,8 @@ pub struct NameServers {
     pub servers: Vec<IpAddr>,
     /// The node runs its own name server, as a static pod.
     pub own: bool,
+    /// The line of `/etc/nsswitch.conf` for hosts, if it names no source that asks a name server.
+    pub no_source: Option<String>,
 }
 
 impl NameServers {
@@ -40,5 +47,19 @@ pub fn read(root: &Root) -> Result<NameServers, RootError> {
         file,
         servers: config.nameservers.iter().map(IpAddr::from).collect(),
         own: root.exists(&RootPath::fixed(OWN_SERVER))?,
+        no_source: root
+            .read_small(&RootPath::fixed(SOURCES))?
+            .and_then(|bytes| find_no_source(&String::from_utf8_lossy(&bytes))),
     })
+}
+
+/// Returns the line for hosts, if it names no source that asks a name server.
+fn find_no_source(text: &str) -> Option<String> {
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim());
+    let mut hosts = lines.filter_map(|line| line.strip_prefix("hosts:"));
+    let words = hosts.next_back()?;
+    let asks = words.split_whitespace().any(|word| ASKING.contains(&word));
+    (!asks).then(|| format!("hosts:{words}"))
 }

@@ -19,6 +19,28 @@ fn name_servers_of_a_disk_are_worth_knowing_only() {
 }
 
 #[test]
+fn a_list_of_sources_without_a_name_server_is_named() {
+    let root = small::node();
+    root.write(
+        "etc/nsswitch.conf",
+        "# hosts: files\nhosts: files myhostname # dns\n",
+    );
+    let text = found(&doctor(&root), "FP-32", "warning");
+    says(
+        &text,
+        &["not looked up at a name server", "hosts: files myhostname"],
+    );
+    for good in [
+        "hosts: files dns\n",
+        "passwd: files\n",
+        "hosts: files resolve [!UNAVAIL=return]\n",
+    ] {
+        root.write("etc/nsswitch.conf", good);
+        assert_eq!(of(&doctor(&root), "FP-32"), Vec::<Value>::new());
+    }
+}
+
+#[test]
 fn a_disk_of_a_node_that_answers_for_names_itself_says_so() {
     let root = small::node();
     root.write("etc/resolv.conf", "nameserver 127.0.0.1\n");

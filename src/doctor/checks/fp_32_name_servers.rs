@@ -28,11 +28,24 @@ fn judge_name_servers(evidence: &DoctorEvidence) -> CheckVerdict {
         true => Some(nobody(evidence, found)),
         false => None,
     };
-    let verdict = CheckVerdict::healthy().and(alone);
+    let verdict = CheckVerdict::healthy()
+        .and(alone)
+        .and(find_no_source(evidence, found));
     match evidence.live && !none_left {
         true => verdict.and_unseen("the name servers' answers; ask each one: dig @SERVER NAME"),
         false => verdict,
     }
+}
+
+/// Reports a list of sources without one that asks a name server.
+fn find_no_source(evidence: &DoctorEvidence, found: &NameServers) -> Option<DoctorFinding> {
+    let line = found.no_source.as_ref()?;
+    let means = "Programs look up names in /etc/hosts alone, whatever name servers there are: nothing can be pulled, and the API \
+is not found.";
+    let what = "names are not looked up at a name server";
+    let finding =
+        DoctorFinding::new(CheckSeverity::Warning, what, means).seen("/etc/nsswitch.conf", line);
+    Some(finding.next(format!("vi {}", evidence.path("etc/nsswitch.conf"))))
 }
 
 fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
