@@ -9,9 +9,12 @@ use crate::command::CommandRunner;
 use crate::daemon::policies::Cluster;
 use crate::document::{FORCE_FILE, MachineConfig};
 use crate::node::etcd::Etcd;
+use crate::node::host_name;
 use crate::node::kernel_modules::{self, KernelModules};
 use crate::node::lasting::Transient;
 use crate::node::login;
+use crate::node::network_faults::{Known, NetworkFault, find_network_faults};
+use crate::node::platform::NextConfig;
 use crate::node::view::NodeView;
 use crate::node::{Activity, NodeState, network};
 use crate::notice::Notice;
@@ -61,6 +64,15 @@ impl<'a> NodeEvidence<'a> {
             beforehand: None,
             completion: Completion::new(false),
         }
+    }
+}
+
+/// Returns the config of a session as the files of the next boot are read with it.
+fn next_config<'a>(session: &'a Session<'_>) -> NextConfig<'a> {
+    NextConfig {
+        config: &session.chosen.config,
+        desired: &session.desired,
+        old: session.old.as_deref(),
     }
 }
 
@@ -139,6 +151,22 @@ impl LiveEvidence for NodeEvidence<'_> {
 
     fn completion(&self, plan: &Plan) -> Result<Findings> {
         self.completion.check(self.root, plan, self.beforehand)
+    }
+
+    fn network_faults(&self) -> Result<Vec<NetworkFault>> {
+        let Some(session) = self.session else {
+            return Ok(Vec::new());
+        };
+        let names = host_name::read(self.root).context("reading the names of the host")?;
+        let hosts: Vec<&str> = names.current().map(|(_, name)| name).into_iter().collect();
+        let known = Known {
+            hosts: &hosts,
+            ..Known::default()
+        };
+        let now = find_network_faults(self.root, None, known).all;
+        let mut after = find_network_faults(self.root, Some(next_config(session)), known).all;
+        after.retain(|fault| !now.contains(fault));
+        Ok(after)
     }
 
     fn recovery_units(&self) -> Option<Notice> {

@@ -30,6 +30,7 @@ use crate::node::images_on_disk::ContainersStorage;
 use crate::node::kernel_modules::KernelModules;
 use crate::node::kubelet_state::KubeletState;
 use crate::node::network::Network;
+use crate::node::network_faults::NetworkFaults;
 use crate::node::node_address::NodeAddresses;
 use crate::node::node_programs::NodePrograms;
 use crate::node::os_accounts::OsAccounts;
@@ -210,6 +211,8 @@ pub struct DoctorEvidence {
     pub interfaces: Look<Vec<NetworkInterface>>,
     /// The addresses that the configuration gives.
     pub static_network: Look<StaticNetwork>,
+    /// Network configuration that is not in force.
+    pub network_faults: Look<NetworkFaults>,
     /// The addresses that parts of the node have kept.
     pub node_addresses: Look<NodeAddresses>,
     /// Users and groups of the OS.

@@ -34,6 +34,8 @@ mod machine;
 pub mod name_servers;
 pub mod neighbours;
 pub mod network;
+pub mod network_faults;
+pub mod network_manager;
 pub mod node_address;
 pub mod node_programs;
 mod observer;

@@ -3,14 +3,11 @@
 
 use sysinfo::Networks;
 
+use super::network_manager;
 use crate::document::MachineConfig;
+use crate::kargs::Kargs;
 use crate::root::{Root, RootPath};
 
-/// Directories of NetworkManager's connections.
-const KEYFILES: [&str; 2] = [
-    "etc/NetworkManager/system-connections",
-    "run/NetworkManager/system-connections",
-];
 /// Directories of multus and the cluster network; the second one is lost at a reboot.
 const CLUSTER: [&str; 3] = [
     "etc/kubernetes/cni/net.d",
@@ -53,13 +50,16 @@ pub struct Keyfile {
 /// Reads the network configuration.
 pub fn read(root: &Root) -> Network {
     let mut network = Network::default();
-    for folder in KEYFILES.map(RootPath::fixed) {
-        for path in names(root, &folder, &mut network.unseen) {
-            match root.read(&path) {
-                Ok(Some(bytes)) => network.keyfiles.push(keyfile(&path, &bytes)),
-                Ok(None) => {}
-                Err(error) => network.unseen.push(error.to_string()),
-            }
+    let mut unread = Vec::new();
+    let keyfiles = network_manager::list_keyfiles(root, None, &mut unread);
+    network
+        .unseen
+        .extend(unread.iter().map(ToString::to_string));
+    for path in keyfiles {
+        match root.read(&path) {
+            Ok(Some(bytes)) => network.keyfiles.push(keyfile(&path, &bytes)),
+            Ok(None) => {}
+            Err(error) => network.unseen.push(error.to_string()),
         }
     }
     for folder in CLUSTER.map(RootPath::fixed) {
@@ -109,6 +109,13 @@ fn whose(name: &str) -> Option<&'static str> {
 pub const OVN: &str = "OVNKubernetes";
 /// Name of OpenShift SDN in configs.
 pub const SDN: &str = "OpenShiftSDN";
+
+/// Returns true if the kernel has no IPv6 with these arguments; OVN-Kubernetes does not run then.
+pub fn disables_ipv6(arguments: &Kargs) -> bool {
+    let values = arguments.tokens().iter();
+    let values = values.filter_map(|token| token.strip_prefix("ipv6.disable="));
+    values.last().is_some_and(|value| value != "0")
+}
 
 /// Returns the cluster network that a config prepares, if it names one.
 pub fn of_config(config: &MachineConfig) -> Option<&'static str> {

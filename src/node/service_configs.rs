@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::network_manager::{self, KEYFILES, is_copy_name, is_keyfile_name};
 use crate::document::yaml;
 use crate::root::{Root, RootError, RootPath};
 
@@ -15,8 +16,6 @@ const CRIO: &str = "etc/crio/crio.conf.d";
 const STORAGE: &str = "etc/containers/storage.conf";
 /// Drivers of that store.
 const DRIVERS: [&str; 7] = ["", "overlay", "overlay2", "vfs", "btrfs", "zfs", "aufs"];
-const KEYFILES: &str = "etc/NetworkManager/system-connections";
-const KEYFILE_ENDING: &str = ".nmconnection";
 
 /// The service that a file configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,15 +57,12 @@ pub fn read(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
     let mut all = Vec::new();
     all.extend(read_kubelet(root)?);
     all.extend(read_storage(root)?);
-    let folder = RootPath::fixed(KEYFILES);
-    for name in root.list(&folder)? {
-        let Some(path) = name
-            .ends_with(KEYFILE_ENDING)
-            .then(|| folder.join(&name).ok())
-            .flatten()
-        else {
-            continue;
-        };
+    let mut unseen = Vec::new();
+    let keyfiles = network_manager::list_keyfiles(root, None, &mut unseen).into_iter();
+    if let Some(error) = unseen.into_iter().next() {
+        return Err(error);
+    }
+    for path in keyfiles.filter(|path| !is_copy_name(path.name())) {
         all.extend(read_keyfile(root, &path)?);
     }
     Ok(all)
@@ -228,13 +224,102 @@ fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, Ro
     {
         return Ok(None);
     }
-    Ok(find_bad_line(&text).map(|(line, said)| {
+    Ok(find_keyfile_fault(&text).map(|(line, said)| {
         broken(
             format!("line {line}: {said}"),
             format!("Key file line {line}: {said}"),
             false,
         )
     }))
+}
+
+/// Returns the line of a keyfile, counted from 1, for which NetworkManager does not load it, and what is wrong there.
+pub fn find_keyfile_fault(text: &str) -> Option<(usize, String)> {
+    let bad_line = find_bad_line(text).map(|(line, said)| (line, said.to_owned()));
+    bad_line.or_else(|| find_bad_setting(text))
+}
+
+/// Methods of each family that NetworkManager knows.
+const METHODS: [(&str, &[&str]); 2] = [
+    (
+        "ipv4",
+        &["auto", "manual", "link-local", "shared", "disabled"],
+    ),
+    (
+        "ipv6",
+        &[
+            "auto",
+            "dhcp",
+            "manual",
+            "link-local",
+            "shared",
+            "ignore",
+            "disabled",
+        ],
+    ),
+];
+
+/// Returns the line of a value that makes a connection invalid, and why.
+fn find_bad_setting(text: &str) -> Option<(usize, String)> {
+    let mut section = "";
+    let mut all: Vec<(usize, &str, &str, &str)> = Vec::new();
+    for (index, line) in text.lines().map(str::trim).enumerate() {
+        if let Some(name) = group_of(line) {
+            section = name;
+        } else if let Some((key, value)) = line.split_once('=').filter(|_| !line.starts_with('#')) {
+            all.push((index + 1, section, key.trim(), value.trim()));
+        }
+    }
+    let last = |section: &str, key: &str| {
+        let mut found = all.iter().filter(|one| (one.1, one.2) == (section, key));
+        found.next_back().map(|one| (one.0, one.3))
+    };
+    let is_ovs = last("connection", "type").is_some_and(|(_, kind)| kind.starts_with("ovs-"));
+    if let Some((line, name)) = last("connection", "interface-name")
+        && !is_ovs
+        && !is_interface_name(name)
+    {
+        return Some((
+            line,
+            format!("{name:?} is no name of an interface (at most 15 letters)"),
+        ));
+    }
+    // A port has no addresses of its own.
+    let is_port = ["master", "controller"]
+        .iter()
+        .any(|key| last("connection", key).is_some());
+    METHODS
+        .iter()
+        .filter(|_| !is_port)
+        .find_map(|(family, methods)| {
+            let (line, method) = last(family, "method")?;
+            if !methods.contains(&method) {
+                return Some((line, format!("{method:?} is no method of {family}")));
+            }
+            let mut addresses = all
+                .iter()
+                .filter(|one| one.1 == *family && one.2.starts_with("address"));
+            let has_address = addresses.any(|one| has_address(one.3, *family == "ipv4"));
+            (method == "manual" && !has_address).then(|| {
+                (
+                    line,
+                    format!("{family} is manual, and has no address ADDRESS/PREFIX"),
+                )
+            })
+        })
+}
+
+/// Returns true for the name of an interface; without a name the connection is for any.
+fn is_interface_name(name: &str) -> bool {
+    let is_bad = |letter: char| letter.is_whitespace() || letter == '/' || letter == ':';
+    name.is_empty() || (name.len() <= 15 && !name.contains(is_bad) && name != "." && name != "..")
+}
+
+/// Returns true if a value begins with an address of the family. A prefix that it cannot have is passed over.
+fn has_address(value: &str, is_four: bool) -> bool {
+    let first = value.split([',', ';', '/']).next().unwrap_or_default();
+    let address = first.trim().parse::<std::net::IpAddr>();
+    address.is_ok_and(|address| address.is_ipv4() == is_four)
 }
 
 /// Returns the service of a file that does not take it, and the fault: of a file that is to be written, with its owner and
@@ -255,7 +340,8 @@ pub fn find_fault(
         let error = toml::from_str::<toml::Table>(&text()?).err()?;
         return Some((Service::Crio, error.message().to_owned()));
     }
-    if !path.is_in(KEYFILES) || !path.name().ends_with(KEYFILE_ENDING) {
+    let is_read = is_keyfile_name(path.name(), false) && !is_copy_name(path.name());
+    if !path.is_in(KEYFILES) || !is_read {
         return None;
     }
     if uid != 0 || mode & 0o077 != 0 {
@@ -265,7 +351,7 @@ pub fn find_fault(
         );
         return Some((Service::NetworkManager, said));
     }
-    let (line, said) = find_bad_line(&text()?)?;
+    let (line, said) = find_keyfile_fault(&text()?)?;
     Some((Service::NetworkManager, format!("line {line}: {said}")))
 }
 

@@ -6,15 +6,11 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
+use super::network_manager;
 use crate::document::yaml;
 use crate::kargs::Kargs;
 use crate::root::{Root, RootPath};
 
-/// Directories of NetworkManager's connections.
-const KEYFILES: [&str; 2] = [
-    "etc/NetworkManager/system-connections",
-    "run/NetworkManager/system-connections",
-];
 /// Directory of nmstate's files, and of those that the daemon applies.
 const NMSTATE: [&str; 2] = ["etc/nmstate", "etc/nmstate/openshift"];
 /// NetworkManager's own configuration.
@@ -113,10 +109,11 @@ pub fn is_in(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
 /// Reads the configuration. `names` are the names of the host, by which nmstate's file is chosen.
 pub fn read(root: &Root, names: &[&str]) -> StaticNetwork {
     let mut found = StaticNetwork::default();
-    for folder in KEYFILES.map(RootPath::fixed) {
-        for (path, text) in texts(root, &folder, &mut found.unseen) {
-            found.profiles.push(parse_keyfile(&path, &text));
-        }
+    let mut unread = Vec::new();
+    let keyfiles = network_manager::list_keyfiles(root, None, &mut unread);
+    found.unseen.extend(unread.iter().map(ToString::to_string));
+    for (path, text) in read_texts(root, keyfiles, &mut found.unseen) {
+        found.profiles.push(parse_keyfile(&path, &text));
     }
     let [own, chosen] = NMSTATE.map(RootPath::fixed);
     let mut states = texts(root, &own, &mut found.unseen);
@@ -130,7 +127,12 @@ pub fn read(root: &Root, names: &[&str]) -> StaticNetwork {
         true => is_own(path),
         false => path.ends_with("/cluster.yml"),
     });
-    states.retain(|(path, _)| path.ends_with(".yml") || path.ends_with(".yaml"));
+    let applied: Vec<String> = states.iter().map(|(path, _)| path.clone()).collect();
+    // Old versions of nmstate do not read the second ending; the others leave a mark.
+    let is_applied = |stem: &str| applied.contains(&format!("{stem}.applied"));
+    states.retain(|(path, _)| {
+        path.ends_with(".yml") || path.strip_suffix(".yaml").is_some_and(is_applied)
+    });
     for (path, text) in states.into_iter().chain(of_daemon) {
         match yaml::parse(&text) {
             Ok(state) => found.profiles.extend(parse_nmstate(&path, &state)),
@@ -150,10 +152,19 @@ fn texts(root: &Root, folder: &RootPath, unseen: &mut Vec<String>) -> Vec<(Strin
         unseen.push(error.to_string());
         Vec::new()
     });
+    let paths = names.iter().filter_map(|name| folder.join(name).ok());
+    read_texts(root, paths.collect(), unseen)
+}
+
+fn read_texts(
+    root: &Root,
+    paths: Vec<RootPath>,
+    unseen: &mut Vec<String>,
+) -> Vec<(String, String)> {
     let mut all = Vec::new();
-    for path in names.iter().filter_map(|name| folder.join(name).ok()) {
+    for path in paths {
         if all.len() == MAX_FILES {
-            unseen.push(format!("{folder} has more than {MAX_FILES} files"));
+            unseen.push(format!("{path}: more than {MAX_FILES} files are before it"));
             break;
         }
         match root.read_small(&path) {

@@ -29,6 +29,7 @@ mod lasting;
 mod login;
 mod machine;
 mod neighbours;
+mod network;
 mod nodes;
 mod os;
 mod packages;

@@ -9,8 +9,8 @@ use super::lasting::check_transient;
 use super::login::{Logins, check_login};
 use super::{
     Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
-    RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, one_more_key, os,
-    quorum, rollback, services,
+    RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, network,
+    one_more_key, os, quorum, rollback, services,
 };
 use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Cluster;
@@ -19,6 +19,7 @@ use crate::invocation::{mco_rescue, reboot};
 use crate::node::etcd::Etcd;
 use crate::node::kernel_modules::KernelModules;
 use crate::node::lasting::Transient;
+use crate::node::network_faults::NetworkFault;
 use crate::node::system::Facts;
 use crate::node::{Activity, NodeState};
 use crate::notice::Notice;
@@ -162,6 +163,12 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn completion(&self, plan: &Plan) -> Result<Findings>;
 
+    /// Returns the network configuration that would not be in force after the run, and is no such now.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn network_faults(&self) -> Result<Vec<NetworkFault>>;
+
     /// Returns a notice on the units that are installed before the first step.
     fn recovery_units(&self) -> Option<Notice>;
 }
@@ -235,6 +242,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             add_way_back(&mut plan, node, evidence)?;
             services::add(&mut plan);
             services::add_modules(&mut plan, inputs, evidence);
+            network::add(&mut plan, inputs, evidence)?;
             after::add(&mut plan, inputs, request.options, evidence)?;
         }
         add_quorum(&mut plan, request, evidence)?;

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use super::fp_07::kernels;
 use super::small;
+use super::small::endless;
 use super::worker::{healthy, on_a_node};
 use super::{
     CRITICAL, Dark, FINE, RECORD, Sick, WARNING, by_years, doctor, doctor_exits, doctor_with,
@@ -238,11 +239,11 @@ fn state_that_cannot_be_read_is_not_taken_for_healthy() {
     for folder in [
         "var/lib/mco-rescue/journal.json",
         "var/lib/mco-rescue/cache/x.json",
-        "etc/NetworkManager/system-connections/x.nmconnection",
         "var/lib/containers/storage/overlay-layers/layers.json",
     ] {
         fs::create_dir_all(root.path(folder)).unwrap();
     }
+    endless(&root, "etc/NetworkManager/system-connections");
     root.remove(RECORD);
     fs::create_dir(root.path(RECORD)).unwrap();
     let report = doctor(&root);
@@ -254,6 +255,7 @@ fn state_that_cannot_be_read_is_not_taken_for_healthy() {
         ("FP-10", "the store of images"),
         ("FP-12", "connections: "),
         ("FP-13", "attributes of the config's files"),
+        ("FP-62", "network configuration: "),
     ] {
         let text = unseen(&report, id);
         assert!(text.contains(part), "{id}: {text}");

@@ -58,6 +58,7 @@ mod fp_59;
 mod fp_61;
 mod fp_66;
 mod fp_67;
+mod fp_62;
 mod fp_71;
 mod master;
 mod real_sshd;

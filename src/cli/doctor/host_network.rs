@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::command::{CommandRunner, ip, systemctl};
 use crate::doctor::Look;
 use crate::doctor::evidence::DoctorEvidence;
+use crate::node::network_faults::{Known, NetworkFaults, find_network_faults};
 use crate::node::platform::Storage;
 use crate::node::{
     boot_variables, boot_waits, host, host_name, node_address, static_network, virtual_addresses,
@@ -18,11 +19,26 @@ impl DoctorEvidence {
         let names = self.all_names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.static_network = Look::Seen(static_network::read(root, &names));
+        self.network_faults = Look::Seen(self.network_faults(root, &names));
         self.node_addresses = Look::Seen(node_address::read(root, &names));
         self.interfaces = match self.live {
             true => ip::query_addresses(runner).into(),
             false => Look::Unseen("interfaces have addresses only on the running node".to_owned()),
         };
+    }
+
+    fn network_faults(&self, root: &Root, hosts: &[&str]) -> NetworkFaults {
+        let arguments = self.boot_arguments().ok();
+        let made = arguments.map(|arguments| static_network::parse_arguments(arguments).made);
+        let made: Vec<String> = made.into_iter().flatten().map(|(_, name)| name).collect();
+        let interfaces = self.network.get();
+        let interfaces = interfaces.and_then(|network| network.interfaces.as_deref());
+        let known = Known {
+            hosts,
+            made: &made,
+            interfaces,
+        };
+        find_network_faults(root, None, known)
     }
 
     pub(super) fn of_start(&mut self, root: &Root, runner: &dyn CommandRunner) {

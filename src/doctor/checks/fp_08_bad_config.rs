@@ -15,7 +15,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
 starts, not even the daemon that could bring a better one. A file that is wrong by hand or by a half-written copy does the \
 same.\n\n\
 Judged are all files of CRI-O (TOML, whatever their ending is), storage.conf, the file that the kubelet's --config names, and the \
-keyfiles of NetworkManager: their syntax, and owner root with mode 0600, without which they are ignored. On the running node sshd, sudo and \
+keyfiles of NetworkManager: their syntax, their methods and addresses, and owner root with mode 0600, without which they are ignored. On the running node sshd, sudo and \
 chronyd judge their own files. Files in order may still be wrong in what they ask for.\n\n\
 If the file comes from the config, mco-rescue apply with an older config takes it back: mco-rescue cache list shows those on the node. Else correct it, \
 or move it out of its directory, then start the service.",

@@ -65,6 +65,7 @@ mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
 mod fp_66_accounts;
 mod fp_67_selinux_policy;
+mod fp_62_network_not_read;
 mod fp_71_kernel_modules;
 
 use super::DoctorCheck;
@@ -130,6 +131,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_59_boot_order::CHECK,
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
+    fp_62_network_not_read::CHECK,
     fp_71_kernel_modules::CHECK,
     fp_66_accounts::CHECK,
     fp_67_selinux_policy::CHECK,

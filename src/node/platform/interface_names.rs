@@ -5,13 +5,9 @@ use super::link_files::{self, LinkDropIn, LinkFile};
 use super::node_files::NodeFiles;
 use super::sections::assignments;
 use crate::kargs::Kargs;
+use crate::node::network_manager::list_keyfiles_of;
 use crate::root::{EntryType, RootPath};
 
-/// Directories of NetworkManager's connections.
-const KEYFILES: [&str; 2] = [
-    "etc/NetworkManager/system-connections",
-    "run/NetworkManager/system-connections",
-];
 /// Files, and directories of files, in which any word may be the name of an interface.
 const TEXTS: [&str; 4] = ["etc/nmstate", "etc/ovnk", "var/lib/ovnk", "etc/keepalived"];
 /// Directories below each other in one of these, at most.
@@ -86,19 +82,16 @@ impl InterfaceNames {
 /// Reads all places. `known` are the names of the machine's interfaces, for texts in which only the words can be compared.
 fn read(files: &NodeFiles<'_>, known: &[&str], unseen: &mut Vec<String>) -> Vec<NameUse> {
     let mut all = Vec::new();
-    for directory in KEYFILES.map(RootPath::fixed) {
-        let names = files.list(&directory).unwrap_or_else(|error| {
-            unseen.push(error.to_string());
-            Vec::new()
-        });
-        for path in names.iter().filter_map(|name| directory.join(name).ok()) {
-            match files.read_small(&path) {
-                Ok(bytes) => {
-                    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-                    all.extend(of_keyfile(&path.to_string(), &text));
-                }
-                Err(error) => unseen.push(error.to_string()),
+    let mut unread = Vec::new();
+    let keyfiles = list_keyfiles_of(files, &mut unread);
+    unseen.extend(unread.iter().map(ToString::to_string));
+    for path in keyfiles {
+        match files.read_small(&path) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+                all.extend(of_keyfile(&path.to_string(), &text));
             }
+            Err(error) => unseen.push(error.to_string()),
         }
     }
     for place in TEXTS.map(RootPath::fixed) {

@@ -3,10 +3,10 @@
 use super::interfaces::parse_mac;
 use super::node_files::NodeFiles;
 use super::sections::assignments;
+use crate::node::network_manager::list_keyfiles_of;
 use crate::root::RootPath;
 
 const SCRIPTS: &str = "etc/sysconfig/network-scripts";
-const KEYFILES: &str = "etc/NetworkManager/system-connections";
 /// Endings of copies, which NetworkManager skips.
 const COPIES: [&str; 10] = [
     "~", ".bak", ".orig", ".rej", ".rpmnew", ".rpmsave", ".rpmorig", ".augnew", ".augtmp", ".swp",
@@ -61,9 +61,12 @@ pub(super) fn read(root: &NodeFiles<'_>) -> LegacyNetwork {
             texts.push((path.to_string(), root.read_text(&path)));
         }
     }
-    let keyfiles = files(root, KEYFILES, &mut found.unseen).into_iter();
+    let mut unread = Vec::new();
+    let keyfiles = list_keyfiles_of(root, &mut unread);
+    found.unseen.extend(unread.iter().map(ToString::to_string));
+    let keyfiles = keyfiles.into_iter();
     let keyfiles: Vec<(String, String)> = keyfiles
-        .filter_map(|(path, _)| Some((path.to_string(), root.read_text(&path)?)))
+        .filter_map(|path| Some((path.to_string(), root.read_text(&path)?)))
         .collect();
     for (path, text) in texts {
         match text {

@@ -117,6 +117,14 @@ impl LinkFile {
         }
     }
 
+    /// Returns the values of the file's condition if it is the only one, and has this key.
+    pub(in crate::node) fn only_condition(&self, key: &str) -> Option<&[String]> {
+        match self.conditions.as_slice() {
+            [(known, values)] if known == key => Some(values),
+            _ => None,
+        }
+    }
+
     /// Returns true if the file applies to this interface, whose address and driver in the next system are given.
     pub fn applies(
         &self,
@@ -163,7 +171,7 @@ fn globs_match(patterns: &[String], text: &str) -> bool {
 }
 
 /// Reads the files of the node, and their drop-ins. Of two of the same name the first one counts.
-pub(super) fn read(
+pub(in crate::node) fn read(
     files: &NodeFiles<'_>,
     unseen: &mut Vec<String>,
 ) -> (Vec<LinkFile>, Vec<LinkDropIn>) {

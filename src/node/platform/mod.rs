@@ -15,15 +15,15 @@ mod firmware;
 mod interface_names;
 mod interfaces;
 mod legacy_network;
-mod link_files;
+pub(super) mod link_files;
 mod luks;
 mod next_login;
-mod node_files;
+pub(super) mod node_files;
 mod origin;
 mod own_modules;
 mod processor;
 mod record;
-mod sections;
+pub(super) mod sections;
 mod static_network;
 
 pub use accounts::EtcAccounts;

@@ -2,14 +2,15 @@
 //! config's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
 
 use super::NextConfig;
-use crate::document::DesiredFile;
-use crate::root::{EntryType, Root, RootError, RootPath};
+use crate::document::{DesiredFile, Owner};
+use crate::root::{EntryType, Root, RootError, RootPath, stat_of_open};
 
 /// The files below a root, before a run or after it.
 #[derive(Debug, Clone)]
-pub(super) struct NodeFiles<'a> {
+pub(in crate::node) struct NodeFiles<'a> {
     root: &'a Root,
     /// Files that the run writes, by path without the first slash.
     written: BTreeMap<&'a str, &'a DesiredFile>,
@@ -19,7 +20,7 @@ pub(super) struct NodeFiles<'a> {
 
 impl<'a> NodeFiles<'a> {
     /// Returns the files of a root; with `next`, as a run with that config leaves them.
-    pub(super) fn new(root: &'a Root, next: Option<NextConfig<'a>>) -> Self {
+    pub(in crate::node) fn new(root: &'a Root, next: Option<NextConfig<'a>>) -> Self {
         let written = next.iter().flat_map(|next| &next.desired.files);
         let old = next.and_then(|next| next.old);
         let removed = old.into_iter().flat_map(|old| &old.files);
@@ -35,7 +36,7 @@ impl<'a> NodeFiles<'a> {
     }
 
     /// Returns true if anything is at the path.
-    pub(super) fn exists(&self, path: &RootPath) -> Result<bool, RootError> {
+    pub(in crate::node) fn exists(&self, path: &RootPath) -> Result<bool, RootError> {
         let relative = path.relative();
         if self.written.contains_key(relative) || self.removed.contains(relative) {
             return Ok(self.written.contains_key(relative));
@@ -44,7 +45,7 @@ impl<'a> NodeFiles<'a> {
     }
 
     /// Returns the names in a directory, sorted; empty if there is none.
-    pub(super) fn list(&self, directory: &RootPath) -> Result<Vec<String>, RootError> {
+    pub(in crate::node) fn list(&self, directory: &RootPath) -> Result<Vec<String>, RootError> {
         let names = self.root.list(directory)?.into_iter();
         let mut all: BTreeSet<String> = names
             .filter(|name| !self.is_removed(directory, name))
@@ -54,7 +55,7 @@ impl<'a> NodeFiles<'a> {
     }
 
     /// Returns the names in a directory with their types; empty if there is none.
-    pub(super) fn list_types(
+    pub(in crate::node) fn list_types(
         &self,
         directory: &RootPath,
     ) -> Result<Vec<(String, EntryType)>, RootError> {
@@ -67,7 +68,10 @@ impl<'a> NodeFiles<'a> {
     }
 
     /// Returns the bytes of a small file; `None` if there is no such file, or a large one.
-    pub(super) fn read_small(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
+    pub(in crate::node) fn read_small(
+        &self,
+        path: &RootPath,
+    ) -> Result<Option<Vec<u8>>, RootError> {
         let relative = path.relative();
         if let Some(file) = self.written.get(relative) {
             return Ok(file.contents.bytes().ok());
@@ -79,9 +83,37 @@ impl<'a> NodeFiles<'a> {
     }
 
     /// Returns the text of a small file, without blanks around it.
-    pub(super) fn read_text(&self, path: &RootPath) -> Option<String> {
+    pub(in crate::node) fn read_text(&self, path: &RootPath) -> Option<String> {
         let bytes = self.read_small(path).ok()??;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// Returns owner and permission bits of a file, links followed; `None` if it is none.
+    pub(in crate::node) fn owner_and_mode(
+        &self,
+        path: &RootPath,
+    ) -> Result<Option<(u32, u32)>, RootError> {
+        let relative = path.relative();
+        if let Some(file) = self.written.get(relative) {
+            // Names of owners are resolved where the file is written; a connection has root's.
+            let uid = match file.user {
+                Owner::Id(uid) => uid,
+                Owner::Name(_) => 0,
+            };
+            return Ok(Some((uid, file.mode)));
+        }
+        if self.removed.contains(relative) {
+            return Ok(None);
+        }
+        let Some(file) = self.root.open_followed(path)? else {
+            return Ok(None);
+        };
+        let (stat, _) = stat_of_open(file.as_fd()).map_err(|errno| RootError {
+            path: path.to_string(),
+            cause: errno.into(),
+        })?;
+        let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+        Ok(is_file.then_some((stat.st_uid, stat.st_mode & 0o7777)))
     }
 
     fn is_removed(&self, directory: &RootPath, name: &str) -> bool {

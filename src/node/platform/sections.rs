@@ -2,17 +2,17 @@
 
 /// An assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Assignment<'a> {
+pub(in crate::node) struct Assignment<'a> {
     /// Section, such as `connection`; empty before the first one.
-    pub(super) section: &'a str,
+    pub(in crate::node) section: &'a str,
     /// Key.
-    pub(super) key: &'a str,
+    pub(in crate::node) key: &'a str,
     /// Value, without blanks around it.
-    pub(super) value: &'a str,
+    pub(in crate::node) value: &'a str,
 }
 
 /// Returns the assignments in order. Other lines are skipped.
-pub(super) fn assignments(text: &str) -> Vec<Assignment<'_>> {
+pub(in crate::node) fn assignments(text: &str) -> Vec<Assignment<'_>> {
     let (mut section, mut all) = ("", Vec::new());
     for line in text.lines().map(str::trim) {
         if line.starts_with(['#', ';']) {

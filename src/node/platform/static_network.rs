@@ -2,9 +2,8 @@
 
 use super::NodeFiles;
 use super::sections::assignments;
-use crate::root::RootPath;
+use crate::node::network_manager::list_keyfiles_of;
 
-const KEYFILES: &str = "etc/NetworkManager/system-connections";
 /// Types of connections that carry addresses of a machine before the cluster's network is there.
 const TYPES: [&str; 8] = [
     "ethernet",
@@ -40,12 +39,15 @@ pub struct StaticNetwork {
 
 /// Reads the connections; `None` if one of them uses DHCP of IPv4, or if none has a fixed address.
 pub(super) fn read(files: &NodeFiles<'_>) -> Option<StaticNetwork> {
-    let folder = RootPath::fixed(KEYFILES);
+    let mut unseen = Vec::new();
+    let keyfiles = list_keyfiles_of(files, &mut unseen);
+    // A connection that cannot be read may be the one that uses DHCP.
+    if !unseen.is_empty() {
+        return None;
+    }
     let mut found: Option<StaticNetwork> = None;
     let mut has_automatic_v6 = false;
-    for name in files.list(&folder).ok()? {
-        let path = folder.join(&name).ok()?;
-        // A connection that cannot be read may be the one that uses DHCP.
+    for path in keyfiles {
         let bytes = files.read_small(&path).ok()??;
         let keyfile = Connection::parse(&String::from_utf8_lossy(&bytes));
         if !keyfile.counts {

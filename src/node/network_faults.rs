@@ -1,0 +1,716 @@
+//! Network configuration that is on a node and not in force: files that no program reads, connections that NetworkManager
+//! leaves alone, and connections that contradict each other.
+//!
+//! Nothing of a connection is kept but names and addresses; a keyfile may hold secrets.
+
+use std::collections::BTreeMap;
+
+use super::network_manager::{
+    self, KEYFILE_ENDING, KEYFILES, Settings, is_copy_name, is_keyfile_name,
+};
+use super::platform::node_files::NodeFiles;
+use super::platform::sections::assignments;
+use super::platform::{NextConfig, link_files};
+use crate::document::yaml;
+use crate::root::{EntryType, Root, RootPath};
+
+/// The script of the rendered config that chooses a file of nmstate.
+const CHOOSER: &str = "usr/local/bin/nmstate-configuration.sh";
+/// Its directory.
+const CHOSEN: &str = "etc/nmstate/openshift";
+/// The directory of nmstate's service.
+const STATES: &str = "etc/nmstate";
+/// The directories below it are searched for connections that are not read.
+const NETWORK_MANAGER: &str = "etc/NetworkManager";
+
+/// Files with the interface for br-ex and for br-ex1, from which configure-ovs.sh makes the bridges.
+const BRIDGES: [&str; 2] = ["etc/ovnk/default_bridge", "etc/ovnk/extra_bridge"];
+
+/// The kind of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NetworkFaultKind {
+    /// NetworkManager does not start with a file of its own configuration.
+    NotStarted,
+    /// A setting moves the directory of connections away from the files that are there.
+    OtherDirectory,
+    /// NetworkManager leaves the interface of a connection alone.
+    Unmanaged,
+    /// A file of settings has a name, or is in a place, that is not read.
+    UnreadSettings,
+    /// The same of a connection.
+    UnreadConnection,
+    /// The same of a state of nmstate.
+    UnreadState,
+    /// A state of nmstate for other hosts alone.
+    StateOfOthers,
+    /// nmstate does not take a state.
+    BadState,
+    /// Two connections want the same interface.
+    TwoConnections,
+    /// A port whose controller is missing or of another type, or a bond without ports.
+    Apart,
+    /// A connection for an interface that another file renames.
+    Renamed,
+    /// The two bridges of OVN-Kubernetes want one interface, or an interface that is missing.
+    Bridge,
+}
+
+/// A fault in the network configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkFault {
+    /// Its kind.
+    pub kind: NetworkFaultKind,
+    /// Path of the file.
+    pub place: String,
+    /// What is wrong with it.
+    pub said: String,
+}
+
+/// The faults of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkFaults {
+    /// The faults, by kind and place.
+    pub all: Vec<NetworkFault>,
+    /// Files that could not be read, with the reason.
+    pub unseen: Vec<String>,
+}
+
+/// What is known of the node besides its files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// The names of the host; empty if they are unknown.
+    pub hosts: &'a [&'a str],
+    /// Interfaces that are made by something else than connections, such as kernel arguments.
+    pub made: &'a [String],
+    /// The interfaces of the running machine.
+    pub interfaces: Option<&'a [String]>,
+}
+
+/// Finds the faults; with `next`, as the files are after a run with that config.
+pub fn find_network_faults(
+    root: &Root,
+    next: Option<NextConfig<'_>>,
+    known: Known<'_>,
+) -> NetworkFaults {
+    let files = NodeFiles::new(root, next);
+    let mut search = Search {
+        files: &files,
+        known,
+        found: NetworkFaults::default(),
+    };
+    let settings = Settings::read_files(&files);
+    let unseen = settings.unseen.iter().map(ToString::to_string);
+    search.found.unseen.extend(unseen);
+    for (path, line, said) in &settings.faults {
+        search.add(
+            NetworkFaultKind::NotStarted,
+            path,
+            format!("line {line}: {said}"),
+        );
+    }
+    search.find_unread_settings();
+    search.find_misplaced_connections(&settings);
+    let states = search.find_states();
+    search.judge_connections(&settings, &states);
+    search.find_bridges();
+    search
+        .found
+        .all
+        .sort_by(|one, other| (one.kind, &one.place).cmp(&(other.kind, &other.place)));
+    search.found
+}
+
+struct Search<'a> {
+    files: &'a NodeFiles<'a>,
+    known: Known<'a>,
+    found: NetworkFaults,
+}
+
+impl Search<'_> {
+    fn add(&mut self, kind: NetworkFaultKind, place: impl ToString, said: impl Into<String>) {
+        self.found.all.push(NetworkFault {
+            kind,
+            place: place.to_string(),
+            said: said.into(),
+        });
+    }
+
+    /// Returns the regular files and links of a directory, or its directories.
+    fn list(&mut self, directory: &RootPath, wanted: EntryType) -> Vec<RootPath> {
+        let names = self.files.list_types(directory).unwrap_or_else(|error| {
+            self.found.unseen.push(error.to_string());
+            Vec::new()
+        });
+        let is_wanted = |kind: EntryType| match wanted {
+            EntryType::Directory => kind == EntryType::Directory,
+            _ => matches!(kind, EntryType::File | EntryType::Link),
+        };
+        let names = names.into_iter().filter(|(_, kind)| is_wanted(*kind));
+        names
+            .filter_map(|(name, _)| directory.join(&name).ok())
+            .collect()
+    }
+
+    fn text(&mut self, path: &RootPath) -> Option<String> {
+        match self.files.read_small(path) {
+            Ok(bytes) => bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) => {
+                self.found.unseen.push(error.to_string());
+                None
+            }
+        }
+    }
+
+    fn has_section(&mut self, path: &RootPath, wanted: impl Fn(&str) -> bool) -> bool {
+        let text = self.text(path).unwrap_or_default();
+        assignments(&text).iter().any(|one| wanted(one.section))
+    }
+
+    /// Files of settings whose name or place is not that of a file which is read.
+    fn find_unread_settings(&mut self) {
+        let folder = RootPath::fixed("etc/NetworkManager/conf.d");
+        for path in self.list(&folder, EntryType::File) {
+            let name = path.name();
+            let is_connection = name.ends_with(KEYFILE_ENDING);
+            if name.ends_with(".conf") || is_connection || is_copy_name(name) {
+                continue;
+            }
+            if self.has_section(&path, |section| !section.is_empty()) {
+                let said = "not read: only names that end in .conf are";
+                self.add(NetworkFaultKind::UnreadSettings, &path, said);
+            }
+        }
+        let above = RootPath::fixed(NETWORK_MANAGER);
+        for path in self.list(&above, EntryType::File) {
+            let is_conf = path.name().ends_with(".conf") && path.name() != "NetworkManager.conf";
+            // An old name of the main file, which is still read.
+            if is_conf && path.name() != "nm-system-settings.conf" {
+                let said = "not read: the directory for it is /etc/NetworkManager/conf.d";
+                self.add(NetworkFaultKind::UnreadSettings, &path, said);
+            }
+        }
+    }
+
+    /// Connections in directories that are not read, or with names that are not.
+    fn find_misplaced_connections(&mut self, settings: &Settings) {
+        let directories = settings.directories();
+        let reads = |path: &RootPath| directories.iter().any(|one| one.path == *path);
+        let (chosen, by) = settings.keyfile_path();
+        let default = RootPath::fixed(KEYFILES);
+        let above = RootPath::fixed(NETWORK_MANAGER);
+        let mut places = vec![above.clone()];
+        places.extend(self.list(&above, EntryType::Directory));
+        places.extend(self.list(&default, EntryType::Directory));
+        for directory in places {
+            if reads(&directory) {
+                continue;
+            }
+            let is_default = directory == default;
+            for path in self.list(&directory, EntryType::File) {
+                let is_meant = match is_default {
+                    true => is_keyfile_name(path.name(), false) && !is_copy_name(path.name()),
+                    false => path.name().ends_with(KEYFILE_ENDING),
+                };
+                if !is_meant || !self.has_section(&path, |section| section == "connection") {
+                    continue;
+                }
+                match (is_default, by) {
+                    (true, Some(by)) => {
+                        let instead = match &chosen {
+                            Some(chosen) => format!("NetworkManager reads {chosen} instead"),
+                            None => "NetworkManager reads no directory below /etc".to_owned(),
+                        };
+                        let said = format!("not read: {instead}, by [keyfile] path= in {by}");
+                        self.add(NetworkFaultKind::OtherDirectory, &path, said);
+                    }
+                    _ => {
+                        let said =
+                            "not read: NetworkManager takes no connection from this directory";
+                        self.add(NetworkFaultKind::UnreadConnection, &path, said);
+                    }
+                }
+            }
+        }
+        for directory in &directories {
+            self.find_unread_names(&directory.path, directory.strict);
+        }
+    }
+
+    fn find_unread_names(&mut self, directory: &RootPath, strict: bool) {
+        for path in self.list(directory, EntryType::Directory) {
+            if path.name().ends_with(KEYFILE_ENDING) {
+                let said = "not read: it is a directory";
+                self.add(NetworkFaultKind::UnreadConnection, &path, said);
+            }
+        }
+        for path in self.list(directory, EntryType::File) {
+            let name = path.name();
+            if is_keyfile_name(name, strict) || is_copy_name(name) {
+                continue;
+            }
+            if self.has_section(&path, |section| section == "connection") {
+                let said = "not read: its name is not that of a connection; it has to end in .nmconnection";
+                self.add(NetworkFaultKind::UnreadConnection, &path, said);
+            }
+        }
+    }
+
+    /// Judges the states of nmstate, and returns the texts of those that are applied.
+    fn find_states(&mut self) -> Vec<String> {
+        let mut applied = Vec::new();
+        let chooser = RootPath::fixed(CHOOSER);
+        if self.files.exists(&chooser).unwrap_or_else(|error| {
+            self.found.unseen.push(error.to_string());
+            false
+        }) {
+            applied.extend(self.find_chosen_state());
+        }
+        let folder = RootPath::fixed(STATES);
+        let all = self.list(&folder, EntryType::File);
+        for path in &all {
+            let name = path.name();
+            if name.ends_with(".yml") {
+                applied.extend(self.state(path));
+                continue;
+            }
+            let lower = name.to_ascii_lowercase();
+            let stem = [".yaml", ".yml", ".json"]
+                .into_iter()
+                .find_map(|end| lower.strip_suffix(end));
+            let Some(stem) = stem.filter(|_| !is_copy_name(name)) else {
+                continue;
+            };
+            let is = |other: &RootPath, end: &str| {
+                other
+                    .name()
+                    .strip_suffix(end)
+                    .is_some_and(|name| name.eq_ignore_ascii_case(stem))
+            };
+            // Versions of nmstate that read it leave this mark.
+            if !all.iter().any(|other| is(other, ".applied")) {
+                let twin = all.iter().find(|other| is(other, ".yml"));
+                let said = match twin {
+                    Some(twin) => {
+                        format!("nmstate reads {twin}; new versions stop at two files of one name")
+                    }
+                    None => {
+                        "not applied: older versions of nmstate read only names that end in .yml"
+                            .to_owned()
+                    }
+                };
+                self.add(NetworkFaultKind::UnreadState, path, said);
+            }
+        }
+        applied
+    }
+
+    /// Judges the files from which the script takes one: `cluster.yml`, or the short name of the host.
+    fn find_chosen_state(&mut self) -> Option<String> {
+        let folder = RootPath::fixed(CHOSEN);
+        let short = |name: &&str| name.split('.').next().unwrap_or_default().to_owned();
+        let hosts = self.known.hosts.iter().map(short);
+        // The name of a host that has got none yet.
+        let hosts: Vec<String> = hosts.filter(|name| name != "localhost").collect();
+        let all = self.list(&folder, EntryType::File);
+        let (mut own, mut cluster, mut others) = (None, None, Vec::new());
+        for path in all {
+            let name = path.name();
+            if name == "applied" || is_copy_name(name) {
+                continue;
+            }
+            let Some(stem) = name.strip_suffix(".yml") else {
+                let said = format!(
+                    "never read: {CHOOSER_NAME} takes NAME.yml or cluster.yml, and no other ending"
+                );
+                self.add(NetworkFaultKind::UnreadState, &path, said);
+                continue;
+            };
+            if stem.contains('.') {
+                let said = format!(
+                    "never read: {CHOOSER_NAME} asks for the host's name without its domain"
+                );
+                self.add(NetworkFaultKind::UnreadState, &path, said);
+                continue;
+            }
+            let slot = match stem {
+                "cluster" => &mut cluster,
+                stem if hosts.iter().any(|host| host == stem) => &mut own,
+                _ => {
+                    others.push(path);
+                    continue;
+                }
+            };
+            *slot = Some(path);
+        }
+        for path in self.list(&folder, EntryType::Directory) {
+            let said = format!("never read: {CHOOSER_NAME} takes files of {folder} alone");
+            self.add(NetworkFaultKind::UnreadState, &path, said);
+        }
+        self.judge_others(&hosts, &others, own.is_some() || cluster.is_some());
+        let chosen = [own, cluster].into_iter().flatten();
+        for path in chosen.collect::<Vec<_>>() {
+            match self.text(&path) {
+                Some(text) if text.is_empty() => {
+                    let said =
+                        format!("never read: it is empty, and {CHOOSER_NAME} passes over it");
+                    self.add(NetworkFaultKind::UnreadState, &path, said);
+                }
+                _ => return self.state(&path),
+            }
+        }
+        None
+    }
+
+    fn judge_others(&mut self, hosts: &[String], others: &[RootPath], has_state: bool) {
+        if hosts.is_empty() {
+            return;
+        }
+        for path in others {
+            let stem = path.name().trim_end_matches(".yml");
+            let alike = hosts.iter().find(|host| host.eq_ignore_ascii_case(stem));
+            if let Some(host) = alike {
+                let said = format!("never read: the host's name is written {host}");
+                self.add(NetworkFaultKind::UnreadState, path, said);
+            } else if !has_state {
+                let said = format!("not for this host, whose name is {}", hosts.join(" or "));
+                self.add(NetworkFaultKind::StateOfOthers, path, said);
+            }
+        }
+    }
+
+    /// Returns the text of a state that nmstate takes.
+    fn state(&mut self, path: &RootPath) -> Option<String> {
+        let text = self.text(path)?;
+        let is_blank = |line: &str| line.trim().is_empty() || line.trim().starts_with('#');
+        if text.lines().all(is_blank) {
+            return None;
+        }
+        let said = match yaml::parse(&text) {
+            Ok(value) if value.is_object() => return Some(text),
+            Ok(value) if value.is_null() => return None,
+            Ok(_) => "it is no map of interfaces, routes and so on".to_owned(),
+            Err(error) => format!("no YAML: {error}"),
+        };
+        self.add(NetworkFaultKind::BadState, path, said);
+        None
+    }
+
+    /// Judges the connections that NetworkManager reads.
+    fn judge_connections(&mut self, settings: &Settings, states: &[String]) {
+        let mut unseen = Vec::new();
+        let paths = network_manager::list_by(self.files, settings, &mut unseen);
+        let unseen = unseen.iter().map(ToString::to_string);
+        self.found.unseen.extend(unseen);
+        let mut all = Vec::new();
+        for path in paths {
+            let Some(text) = self.text(&path) else {
+                continue;
+            };
+            let safe = match self.files.owner_and_mode(&path) {
+                Ok(Some((uid, mode))) => uid == 0 && mode & 0o077 == 0,
+                Ok(None) => false,
+                Err(error) => {
+                    self.found.unseen.push(error.to_string());
+                    false
+                }
+            };
+            // NetworkManager does not take the others, which is a finding of its own.
+            if safe && super::service_configs::find_keyfile_fault(&text).is_none() {
+                all.extend(Connection::parse(path, &text));
+            }
+        }
+        self.find_unmanaged(settings, &all);
+        self.find_two(&all);
+        // A state that is applied makes and changes connections of its own.
+        if states.is_empty() {
+            self.find_apart(&all);
+        }
+        self.find_renamed(&all);
+    }
+
+    /// Reports files with the interfaces for br-ex and br-ex1 that configure-ovs.sh cannot use.
+    fn find_bridges(&mut self) {
+        let mut named: Vec<(RootPath, String)> = Vec::new();
+        for path in BRIDGES.map(RootPath::fixed) {
+            let text = self.text(&path).unwrap_or_default();
+            let name = text.lines().next().unwrap_or_default().trim().to_owned();
+            if !name.is_empty() {
+                named.push((path, name));
+            }
+        }
+        for (path, name) in &named {
+            let is_known = self.known.interfaces.is_none_or(|all| all.contains(name));
+            if !is_known {
+                self.add(
+                    NetworkFaultKind::Bridge,
+                    path,
+                    format!("it names {name}, which is missing"),
+                );
+            }
+        }
+        if let [(one, name), (other, second)] = named.as_slice()
+            && name == second
+        {
+            let said =
+                format!("it names {name}, and so does {other}: br-ex and br-ex1 need one each");
+            self.add(NetworkFaultKind::Bridge, one, said);
+        }
+    }
+
+    fn find_unmanaged(&mut self, settings: &Settings, all: &[Connection]) {
+        for one in all.iter().filter(|one| one.starts && !one.is_ovs()) {
+            let Some(interface) = &one.interface else {
+                continue;
+            };
+            if let Some((file, words)) = settings.unmanages(interface, &one.kind) {
+                let said = format!(
+                    "not used: NetworkManager leaves {interface} alone, by {words} in {file}"
+                );
+                self.add(NetworkFaultKind::Unmanaged, &one.path, said);
+            }
+        }
+    }
+
+    /// Reports connections of which NetworkManager uses one, though they differ.
+    fn find_two(&mut self, all: &[Connection]) {
+        for (index, one) in all.iter().enumerate() {
+            for other in all.iter().skip(index + 1) {
+                if let Some(why) = one.stands_against(other) {
+                    self.add(
+                        NetworkFaultKind::TwoConnections,
+                        &one.path,
+                        format!("{why} as {}", other.path),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Reports ports without their controller, VLANs without their parent, and bonds without a port.
+    fn find_apart(&mut self, all: &[Connection]) {
+        for one in all.iter().filter(|one| one.starts && !one.is_ovs()) {
+            let faults = [
+                self.judge_controller(one, all),
+                judge_parent(one, all),
+                self.judge_ports(one, all),
+            ];
+            for said in faults.into_iter().flatten() {
+                self.add(NetworkFaultKind::Apart, &one.path, said);
+            }
+        }
+    }
+
+    /// Returns true for an interface that something else than a connection makes.
+    fn is_made(&self, name: &String) -> bool {
+        let interfaces = self.known.interfaces.unwrap_or_default();
+        self.known.made.contains(name) || interfaces.contains(name)
+    }
+
+    fn judge_controller(&self, one: &Connection, all: &[Connection]) -> Option<String> {
+        let name = one.controller.as_ref()?;
+        let others = all.iter().filter(|other| other.path != one.path);
+        let mut controllers = others.filter(|other| other.is_named(name)).peekable();
+        let Some(first) = controllers.peek().copied() else {
+            if self.is_made(name) {
+                return None;
+            }
+            let by_id = all.iter().find(|other| other.id == *name);
+            return Some(match by_id {
+                Some(other) => format!(
+                    "its controller {name} is only the id of {}; an interface or a uuid is needed",
+                    other.path
+                ),
+                None => format!("its controller {name} is in no connection"),
+            });
+        };
+        let port = one.port_type.as_ref()?;
+        let fits = controllers.any(|other| other.kind == *port);
+        let kind = &first.kind;
+        (!fits).then(|| format!("it is a port of a {port}, but {} is a {kind}", first.path))
+    }
+
+    fn judge_ports(&self, one: &Connection, all: &[Connection]) -> Option<String> {
+        let has_port = |name: &String| {
+            let mut controllers = all.iter().map(|other| &other.controller);
+            controllers.any(|controller| controller.as_ref() == Some(name))
+        };
+        let mut names = [&one.interface, &one.uuid].into_iter().flatten();
+        let is_alone = names.all(|name| !has_port(name) && !self.is_made(name));
+        let needs_ports = ["bond", "team"].contains(&one.kind.as_str());
+        (needs_ports && is_alone).then(|| format!("no connection is a port of this {}", one.kind))
+    }
+
+    /// Reports connections that name an interface by its address, or before it is renamed.
+    fn find_renamed(&mut self, all: &[Connection]) {
+        let (mut links, drop_ins) = link_files::read(self.files, &mut self.found.unseen);
+        links.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut by_mac: BTreeMap<String, (String, String)> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, (String, String)> = BTreeMap::new();
+        for mut link in links {
+            link.add_drop_ins(&drop_ins);
+            let Some(name) = link.new_name.clone().filter(|_| !link.masked) else {
+                continue;
+            };
+            for key in ["MACAddress", "PermanentMACAddress"] {
+                for mac in link.only_condition(key).unwrap_or_default() {
+                    by_mac
+                        .entry(mac.to_ascii_uppercase())
+                        .or_insert((name.clone(), link.path.clone()));
+                }
+            }
+            for old in link.only_condition("OriginalName").unwrap_or_default() {
+                by_name
+                    .entry(old.clone())
+                    .or_insert((name.clone(), link.path.clone()));
+            }
+        }
+        for one in all.iter().filter(|one| one.starts) {
+            let Some(interface) = &one.interface else {
+                continue;
+            };
+            let by_mac = one.mac.as_ref().and_then(|mac| by_mac.get(mac));
+            let renamed =
+                by_mac.or_else(|| by_name.get(interface).filter(|_| one.kind == "ethernet"));
+            if let Some((name, link)) = renamed
+                && name != interface
+            {
+                let said = format!("it is for {interface}, which {link} names {name}");
+                self.add(NetworkFaultKind::Renamed, &one.path, said);
+            }
+        }
+    }
+}
+
+/// A parent that is named by its interface may be a device without a connection.
+fn judge_parent(one: &Connection, all: &[Connection]) -> Option<String> {
+    let parent = one.parent.as_ref().filter(|parent| is_uuid(parent))?;
+    let mut uuids = all.iter().map(|other| &other.uuid);
+    let has_parent = uuids.any(|uuid| uuid.as_ref() == Some(parent));
+    (!has_parent).then(|| format!("its parent {parent} is in no connection"))
+}
+
+/// Name of the script, for sentences.
+const CHOOSER_NAME: &str = "nmstate-configuration.sh";
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// The plain fields of a connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Connection {
+    path: String,
+    directory: String,
+    id: String,
+    uuid: Option<String>,
+    kind: String,
+    interface: Option<String>,
+    /// The permanent address that it is bound to, in upper case.
+    mac: Option<String>,
+    controller: Option<String>,
+    port_type: Option<String>,
+    /// The parent of a VLAN.
+    parent: Option<String>,
+    /// It starts by itself.
+    starts: bool,
+    priority: String,
+    /// It is for some users, or by more than interface and address.
+    is_narrow: bool,
+    /// Its addresses and methods.
+    addresses: Vec<(String, String)>,
+}
+
+impl Connection {
+    /// Parses a keyfile; `None` if it has no type.
+    fn parse(path: RootPath, text: &str) -> Option<Self> {
+        let mut found = Self {
+            id: path.name().trim_end_matches(KEYFILE_ENDING).to_owned(),
+            directory: path
+                .parent()
+                .map(|path| path.to_string())
+                .unwrap_or_default(),
+            path: path.to_string(),
+            starts: true,
+            priority: "0".to_owned(),
+            ..Self::default()
+        };
+        for one in assignments(text) {
+            let value = one.value.to_owned();
+            let some = || Some(value.clone()).filter(|value| !value.is_empty());
+            match (one.section, one.key) {
+                ("connection", "id") => found.id = value,
+                ("connection", "uuid") => found.uuid = some(),
+                ("connection", "type") => found.kind = plain_kind(&value).to_owned(),
+                ("connection", "interface-name") => found.interface = some(),
+                ("connection", "master" | "controller") => found.controller = some(),
+                ("connection", "slave-type" | "port-type") => found.port_type = some(),
+                ("connection", "autoconnect") => found.starts = value != "false" && value != "0",
+                ("connection", "autoconnect-priority") => found.priority = value,
+                ("connection", "permissions") | ("match", _) => {
+                    found.is_narrow |= !value.is_empty()
+                }
+                ("ethernet" | "802-3-ethernet", "mac-address") => {
+                    found.mac = some().map(|mac| mac.to_ascii_uppercase().replace('-', ":"));
+                }
+                ("vlan", "parent") => found.parent = some(),
+                ("ipv4" | "ipv6", key) if key == "method" || key.starts_with("address") => {
+                    found
+                        .addresses
+                        .push((format!("{}.{key}", one.section), value));
+                }
+                _ => {}
+            }
+        }
+        (!found.kind.is_empty()).then_some(found)
+    }
+
+    /// Returns true for the parts of Open vSwitch, which configure-ovs.sh generates.
+    fn is_ovs(&self) -> bool {
+        let of_ovs = |kind: &String| kind.starts_with("ovs-");
+        of_ovs(&self.kind)
+            || self.port_type.as_ref().is_some_and(of_ovs)
+            || self.id.starts_with("ovs-")
+    }
+
+    /// Returns true if a port names it as its controller so.
+    fn is_named(&self, name: &str) -> bool {
+        [&self.interface, &self.uuid]
+            .into_iter()
+            .flatten()
+            .any(|own| own == name)
+    }
+
+    /// Returns what both share, if NetworkManager uses only one of them and they are not the same.
+    fn stands_against(&self, other: &Self) -> Option<String> {
+        if self.uuid.is_some() && self.uuid == other.uuid && self.directory == other.directory {
+            let differ = (&self.id, &self.interface, &self.addresses)
+                != (&other.id, &other.interface, &other.addresses);
+            return differ.then(|| "it has the same uuid".to_owned());
+        }
+        let starts = |one: &Self| one.starts && !one.is_narrow && !one.is_ovs();
+        let alike = self.kind == other.kind && self.priority == other.priority;
+        let differ = (&self.addresses, &self.controller) != (&other.addresses, &other.controller);
+        if !(starts(self) && starts(other) && alike && differ) {
+            return None;
+        }
+        let shares = |one: &Option<String>, other: &Option<String>| {
+            one.as_ref()
+                .filter(|one| Some(*one) == other.as_ref())
+                .cloned()
+        };
+        let name =
+            shares(&self.interface, &other.interface).or_else(|| shares(&self.mac, &other.mac))?;
+        Some(format!("it is for {name}, with the same priority"))
+    }
+}
+
+/// Returns the name of a type as NetworkManager has it today.
+fn plain_kind(kind: &str) -> &str {
+    match kind {
+        "802-3-ethernet" => "ethernet",
+        other => other,
+    }
+}
