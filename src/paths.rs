@@ -124,6 +124,8 @@ pub const USR_OS_RELEASE: &str = "usr/lib/os-release";
 pub const REGISTRIES: &str = "etc/containers/registries.conf";
 /// Files that add to it.
 pub const REGISTRIES_D: &str = "etc/containers/registries.conf.d";
+/// Places of signatures.
+pub const LOOKASIDE: &str = "etc/containers/registries.d";
 /// Signatures that images need.
 pub const POLICY: &str = "etc/containers/policy.json";
 /// The same of the image: containers tools of 2026 (Podman 6) read it where `/etc` has none. Older ones ship none there.

@@ -15,6 +15,7 @@ use crate::node::lasting::Transient;
 use crate::node::login;
 use crate::node::network_faults::{Known, NetworkFault, find_network_faults};
 use crate::node::platform::NextConfig;
+use crate::node::pull_files::{PullFault, find_pull_faults};
 use crate::node::view::NodeView;
 use crate::node::{Activity, NodeState, network};
 use crate::notice::Notice;
@@ -165,6 +166,16 @@ impl LiveEvidence for NodeEvidence<'_> {
         };
         let now = find_network_faults(self.root, None, known).all;
         let mut after = find_network_faults(self.root, Some(next_config(session)), known).all;
+        after.retain(|fault| !now.contains(fault));
+        Ok(after)
+    }
+
+    fn pull_faults(&self) -> Result<Vec<PullFault>> {
+        let Some(session) = self.session else {
+            return Ok(Vec::new());
+        };
+        let now = find_pull_faults(self.root, None).all;
+        let mut after = find_pull_faults(self.root, Some(next_config(session))).all;
         after.retain(|fault| !now.contains(fault));
         Ok(after)
     }

@@ -36,6 +36,7 @@ use crate::node::node_programs::NodePrograms;
 use crate::node::os_accounts::OsAccounts;
 use crate::node::ostree_repository::Repository;
 use crate::node::ovsdb_files::OvsdbFiles;
+use crate::node::pull_files::PullFaults;
 use crate::node::selinux_state::SelinuxState;
 use crate::node::service_configs::BrokenConfig;
 use crate::node::space::{KernelRoom, Largest, Space};
@@ -161,6 +162,8 @@ pub struct DoctorEvidence {
     pub configs: Look<Configs>,
     /// The pull of the recorded image; None if no image is recorded.
     pub pull: Look<Option<PullEvidence>>,
+    /// Files for pulls that count for nothing, or stop pulls.
+    pub pull_files: Look<PullFaults>,
     /// `/boot`.
     pub boot: Look<BootEvidence>,
     /// Free space on the file systems of the OS and of the node's data: one, or two.
@@ -526,6 +529,16 @@ impl DoctorEvidence {
             })
         };
         files.any(|file| file.path == path) || unit_at.is_some_and(is_unit)
+    }
+
+    /// Returns true if the recorded config brings a file below a directory.
+    pub fn has_config_below(&self, directory: &str) -> bool {
+        let config = self.records.get().and_then(Records::recorded);
+        let files = config
+            .iter()
+            .flat_map(|config| &config.ignition.storage.files);
+        let mut below = files.filter_map(|file| file.path.strip_prefix(directory));
+        below.any(|rest| rest.starts_with('/'))
     }
 
     /// Returns a path of this root for commands of the running system. On a mounted disk, paths outside the

@@ -6,6 +6,7 @@
 mod archive;
 pub mod auth;
 pub mod extensions;
+pub mod lookaside;
 pub mod manifest;
 pub mod medium;
 pub mod policy;

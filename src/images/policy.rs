@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::ImageName;
 use super::medium::Address;
@@ -45,30 +46,103 @@ pub struct Ruling {
 pub struct PolicyError(String);
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RawPolicy {
-    default: Vec<Requirement>,
+    default: Vec<Map<String, Value>>,
     #[serde(default)]
-    transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
+    transports: BTreeMap<String, BTreeMap<String, Vec<Map<String, Value>>>>,
+}
+
+/// The types of requirements with their fields. A field beside them is refused, and so is another type.
+const FIELDS: [(&str, &[&str]); 5] = [
+    ("insecureAcceptAnything", &[]),
+    ("reject", &[]),
+    (
+        "signedBy",
+        &[
+            "keyType",
+            "keyPath",
+            "keyPaths",
+            "keyData",
+            "signedIdentity",
+        ],
+    ),
+    ("signedBaseLayer", &["baseLayerIdentity"]),
+    (
+        "sigstoreSigned",
+        &[
+            "keyPath",
+            "keyPaths",
+            "keyData",
+            "keyDatas",
+            "fulcio",
+            "pki",
+            "rekorPublicKeyPath",
+            "rekorPublicKeyPaths",
+            "rekorPublicKeyData",
+            "rekorPublicKeyDatas",
+            "signedIdentity",
+        ],
+    ),
+];
+/// The fields of a key, of which a requirement has exactly one.
+const KEYS: [&str; 6] = [
+    "keyPath", "keyPaths", "keyData", "keyDatas", "fulcio", "pki",
+];
+
+/// Checks a requirement as the tools do, at this place.
+fn check_requirement(place: &str, fields: Map<String, Value>) -> Result<Requirement, PolicyError> {
+    let refuse = |words: String| PolicyError(format!("{place}: {words}"));
+    let kind = fields
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let Some((_, known)) = FIELDS.iter().find(|(known, _)| *known == kind) else {
+        return Err(refuse(format!("{kind:?} is no type of a requirement")));
+    };
+    let is_known = |key: &&String| *key == "type" || known.contains(&key.as_str());
+    if let Some(key) = fields.keys().find(|key| !is_known(key)) {
+        return Err(refuse(format!("{kind} has no field {key:?}")));
+    }
+    let keys = KEYS.iter().filter(|key| fields.contains_key(**key)).count();
+    if known.contains(&"keyPath") && keys != 1 {
+        return Err(refuse(format!(
+            "{kind} needs exactly one key, and has {keys}"
+        )));
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(|error| refuse(error.to_string()))
+}
+
+/// Checks the requirements of one scope.
+fn check_list(place: &str, list: Vec<Map<String, Value>>) -> Result<Vec<Requirement>, PolicyError> {
+    if list.is_empty() {
+        return Err(PolicyError("a list of requirements is empty".to_owned()));
+    }
+    let checked = list
+        .into_iter()
+        .map(|fields| check_requirement(place, fields));
+    checked.collect()
 }
 
 impl SignaturePolicy {
     /// Reads the file.
     ///
     /// # Errors
-    /// Not JSON, without a default, or with an empty list, which the tools refuse too.
+    /// Not JSON, without a default, with an empty list, or with a type or field that the tools do not know: they refuse it too.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let raw: RawPolicy =
             serde_json::from_str(text).map_err(|error| PolicyError(error.to_string()))?;
-        let scopes = raw.transports.values().flat_map(BTreeMap::values);
-        if std::iter::once(&raw.default)
-            .chain(scopes)
-            .any(Vec::is_empty)
-        {
-            return Err(PolicyError("a list of requirements is empty".to_owned()));
+        let mut transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>> = BTreeMap::new();
+        for (transport, scopes) in raw.transports {
+            let of_transport = transports.entry(transport.clone()).or_default();
+            for (scope, list) in scopes {
+                let list = check_list(&format!("{transport}: {scope:?}"), list)?;
+                of_transport.insert(scope, list);
+            }
         }
         Ok(Self {
-            default: raw.default,
-            transports: raw.transports,
+            default: check_list("default", raw.default)?,
+            transports,
         })
     }
 
@@ -260,6 +334,12 @@ mod tests {
             "{}",
             r#"{"default": []}"#,
             r#"{"default": [{"type": "reject"}], "transports": {"oci": {"": []}}}"#,
+            r#"{"default": [{"type": "reject"}], "transport": {}}"#,
+            r#"{"default": [{"type": "accept"}]}"#,
+            r#"{"default": [{}]}"#,
+            r#"{"default": [{"type": "reject", "keyPath": "/a"}]}"#,
+            r#"{"default": [{"type": "signedBy", "keyType": "GPGKeys"}]}"#,
+            r#"{"default": [{"type": "sigstoreSigned", "keyPath": "/a", "keyData": "YQ=="}]}"#,
         ] {
             assert!(SignaturePolicy::parse(text).is_err(), "{text}");
         }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::ImageName;
 use super::auth::{Credentials, Secrets};
+use super::lookaside::{self, LookasideError};
 use super::policy::{PolicyError, Ruling, SignaturePolicy};
 use super::registries::{Registries, RegistriesError};
 use crate::paths;
@@ -26,6 +27,8 @@ pub struct Trace {
     pub secrets_empty: bool,
     /// The policy's ruling.
     pub ruling: Ruling,
+    /// Files of keys that the ruling needs and that are missing.
+    pub missing_keys: Vec<String>,
 }
 
 /// One place that is asked.
@@ -52,6 +55,9 @@ pub enum TraceError {
     /// The registries.
     #[error(transparent)]
     Registries(#[from] RegistriesError),
+    /// The places of signatures.
+    #[error(transparent)]
+    Lookaside(#[from] LookasideError),
     /// The policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -67,9 +73,12 @@ impl Trace {
     /// An error for which the containers tools would refuse a pull.
     pub fn read(root: &Root, image: &ImageName) -> Result<Self, TraceError> {
         let registries = Registries::parse(&Registries::files(root)?)?;
+        lookaside::check(&lookaside::files(root)?)?;
         let secrets = Secrets::read(root)?;
         let policy = read_policy(root)?;
-        Ok(Self::of(image, &registries, &secrets, &policy))
+        let mut trace = Self::of(image, &registries, &secrets, &policy);
+        trace.missing_keys = missing_keys(root, &trace.ruling)?;
+        Ok(trace)
     }
 
     /// Derives the decisions from the parsed files.
@@ -114,6 +123,7 @@ impl Trace {
             secrets_problem: secrets.problem.clone(),
             secrets_empty: secrets.file.is_some() && secrets.is_empty(),
             ruling: policy.of_registry(image),
+            missing_keys: Vec::new(),
         }
     }
 
@@ -129,6 +139,12 @@ impl Trace {
         if self.ruling.rejects() {
             return Some(format!("the signature policy rejects it: {}", self.ruling));
         }
+        if let Some(key) = self.missing_keys.first() {
+            return Some(format!(
+                "the signature policy needs the key {key}, which is missing: {}",
+                self.ruling
+            ));
+        }
         let all: Vec<String> = self
             .sources
             .iter()
@@ -136,6 +152,19 @@ impl Trace {
             .collect();
         (all.len() == self.sources.len()).then(|| format!("no place is asked: {}", all.join("; ")))
     }
+}
+
+/// Returns the files of keys that a ruling needs and that are missing. A relative path is none of the root.
+fn missing_keys(root: &Root, ruling: &Ruling) -> Result<Vec<String>, RootError> {
+    let mut missing = Vec::new();
+    for key in ruling.keys() {
+        if let Ok(path) = RootPath::parse(key)
+            && !root.exists(&path)?
+        {
+            missing.push(key.to_owned());
+        }
+    }
+    Ok(missing)
 }
 
 /// The signature policy of a root, without which nothing can be pulled or copied.

@@ -6,12 +6,24 @@ use serde::Deserialize;
 
 use super::ImageName;
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{EntryType, Root, RootError, RootPath};
 
 /// All tables of the file and of those that add to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registries {
     tables: Vec<Registry>,
+    hidden: Vec<HiddenMirrors>,
+}
+
+/// A table with mirrors in whose place a later file has one without any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HiddenMirrors {
+    /// The prefix of both.
+    pub prefix: String,
+    /// The file with the mirrors.
+    pub file: String,
+    /// The later file.
+    pub by: String,
 }
 
 /// One `[[registry]]`.
@@ -59,8 +71,10 @@ pub enum RegistriesError {
     /// No TOML, or not of that form.
     #[error("reading {0}: {1}; correct it, nothing can be pulled until then")]
     Form(String, String),
-    /// The old form.
-    #[error("reading {0}: it is of version 1, which has no mirrors; write it in version 2")]
+    /// The old form, in a file that has to be of the new one.
+    #[error(
+        "reading {0}: it is of version 1, which counts only in registries.conf and alone; write it in version 2"
+    )]
     Old(String),
     /// Neither prefix nor location.
     #[error("reading {0}: a [[registry]] has neither prefix nor location; give it one")]
@@ -82,10 +96,59 @@ struct RawFile {
     #[serde(default)]
     registry: Vec<RawRegistry>,
     #[serde(default)]
-    registries: Option<toml::Value>,
+    unqualified_search_registries: Option<Vec<String>>,
+    #[serde(default)]
+    credential_helpers: Option<Vec<String>>,
+    #[serde(default)]
+    short_name_mode: String,
+    #[serde(default)]
+    aliases: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    registries: Option<OldTables>,
 }
 
-#[derive(Deserialize)]
+/// The tables of version 1.
+#[derive(Deserialize, Default)]
+struct OldTables {
+    #[serde(default)]
+    search: OldTable,
+    #[serde(default)]
+    insecure: OldTable,
+    #[serde(default)]
+    block: OldTable,
+}
+
+#[derive(Deserialize, Default)]
+struct OldTable {
+    #[serde(default)]
+    registries: Option<Vec<String>>,
+}
+
+impl OldTables {
+    fn is_set(&self) -> bool {
+        let all = [&self.search, &self.insecure, &self.block];
+        all.iter().any(|table| table.registries.is_some())
+    }
+
+    /// Returns the same tables in version 2.
+    fn converted(self) -> Vec<RawRegistry> {
+        let mut all: BTreeMap<String, RawRegistry> = BTreeMap::new();
+        let mut table = |name: String, change: fn(&mut RawRegistry)| {
+            let table = all.entry(name.clone()).or_default();
+            table.location = name;
+            change(table);
+        };
+        for name in self.insecure.registries.into_iter().flatten() {
+            table(name, |table| table.insecure = true);
+        }
+        for name in self.block.registries.into_iter().flatten() {
+            table(name, |table| table.blocked = true);
+        }
+        all.into_values().collect()
+    }
+}
+
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 struct RawRegistry {
     #[serde(default)]
@@ -99,12 +162,15 @@ struct RawRegistry {
     #[serde(default)]
     mirror_by_digest_only: bool,
     #[serde(default)]
+    pull_from_mirror: String,
+    #[serde(default)]
     mirror: Vec<RawMirror>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct RawMirror {
+    #[serde(default)]
     location: String,
     #[serde(default)]
     insecure: bool,
@@ -113,27 +179,46 @@ struct RawMirror {
 }
 
 impl Registries {
-    /// Reads files, by name and text, in the order in which they are loaded. A later table of the same prefix takes
-    /// the place of an earlier one.
+    /// Reads files, by name and text, in the order in which they are loaded: the main file first. In one file the first table
+    /// of a prefix counts, and a later file takes the place of an earlier one.
     ///
     /// # Errors
     /// The first file that the containers tools would refuse.
     pub fn parse(files: &[(String, String)]) -> Result<Self, RegistriesError> {
         let mut by_prefix: BTreeMap<String, Registry> = BTreeMap::new();
-        for (file, text) in files {
+        let mut hidden = Vec::new();
+        for (index, (file, text)) in files.iter().enumerate() {
             let form = |words: String| RegistriesError::Form(file.clone(), words);
-            let raw: RawFile =
+            let mut raw: RawFile =
                 toml::from_str(text).map_err(|error| form(error.message().to_owned()))?;
-            if raw.registries.is_some() {
-                return Err(RegistriesError::Old(file.clone()));
+            if let Some(old) = raw.registries.take().filter(OldTables::is_set) {
+                let is_part = index > 0 || file.contains(".conf.d/");
+                if is_part || raw.is_set() {
+                    return Err(RegistriesError::Old(file.clone()));
+                }
+                raw.registry = old.converted();
             }
-            for registry in raw.registry {
-                let registry = registry.checked(file)?;
-                by_prefix.insert(registry.prefix.clone(), registry);
+            let mut own: BTreeMap<String, Registry> = BTreeMap::new();
+            for registry in raw.checked(file)? {
+                own.entry(registry.prefix.clone()).or_insert(registry);
+            }
+            for (prefix, table) in own {
+                let by = table.file.clone();
+                let earlier = by_prefix.insert(prefix.clone(), table);
+                let is_bare = by_prefix
+                    .get(&prefix)
+                    .is_some_and(|table| table.mirrors.is_empty());
+                let lost = earlier.filter(|earlier| is_bare && !earlier.mirrors.is_empty());
+                hidden.extend(lost.map(|earlier| HiddenMirrors {
+                    prefix,
+                    file: earlier.file,
+                    by,
+                }));
             }
         }
         Ok(Self {
             tables: by_prefix.into_values().collect(),
+            hidden,
         })
     }
 
@@ -146,9 +231,10 @@ impl Registries {
         // What `/etc` has comes last, and takes the place of what the image has.
         for folder in [paths::REGISTRIES_D_OF_IMAGE, paths::REGISTRIES_D] {
             let folder = RootPath::fixed(folder);
-            for name in root.list(&folder)? {
+            for (name, kind) in root.list_types(&folder)? {
                 let path = folder.join(&name).ok();
-                let path = path.filter(|_| name.ends_with(".conf"));
+                let is_read = name.ends_with(".conf") && kind != EntryType::Directory;
+                let path = path.filter(|_| is_read);
                 fragments.extend(path.map(|path| (name, path)));
             }
         }
@@ -176,6 +262,11 @@ impl Registries {
             .iter()
             .filter(|table| prefix_length(&table.prefix, name).is_some());
         fitting.max_by_key(|table| table.prefix.len())
+    }
+
+    /// Returns the tables with mirrors that a later file has taken the place of, without a mirror.
+    pub fn hidden(&self) -> &[HiddenMirrors] {
+        &self.hidden
     }
 
     /// The tables.
@@ -208,10 +299,108 @@ impl Pull {
     }
 }
 
+/// Returns a name as it counts; one with a scheme is refused.
+fn parse_location(file: &str, text: &str) -> Result<String, RegistriesError> {
+    if text.starts_with("http://") || text.starts_with("https://") {
+        let words = format!("{text:?} has a scheme, and names of registries have none");
+        return Err(RegistriesError::Form(file.to_owned(), words));
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// Returns true for `HOST[:PORT]`.
+fn is_host(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port),
+        _ => (text, "1"),
+    };
+    let is_part = |part: &str| {
+        let ends = !part.starts_with('-') && !part.ends_with('-') && !part.is_empty();
+        ends && part
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_six = host.starts_with('[') && host.ends_with(']');
+    is_port && (is_six || host.split('.').all(is_part))
+}
+
+impl RawFile {
+    /// Returns true if something of version 2 is in it.
+    fn is_set(&self) -> bool {
+        let lists = [
+            &self.unqualified_search_registries,
+            &self.credential_helpers,
+        ];
+        let has_list = lists.iter().any(|list| list.is_some());
+        has_list
+            || !self.registry.is_empty()
+            || !self.short_name_mode.is_empty()
+            || self.aliases.is_some()
+    }
+
+    /// Returns the tables of a file that the containers tools take.
+    fn checked(self, file: &str) -> Result<Vec<Registry>, RegistriesError> {
+        let form = |words: String| RegistriesError::Form(file.to_owned(), words);
+        let names = self.unqualified_search_registries.iter().flatten();
+        for name in names {
+            if !is_host(&parse_location(file, name)?) {
+                return Err(form(format!(
+                    "unqualified-search-registries: {name:?} is no HOST[:PORT]"
+                )));
+            }
+        }
+        let modes = ["", "disabled", "enforcing", "permissive"];
+        if !modes.contains(&self.short_name_mode.as_str()) {
+            let words = format!(
+                "short-name-mode {:?} is none of disabled, enforcing, permissive",
+                self.short_name_mode
+            );
+            return Err(form(words));
+        }
+        let aliases = self.aliases.iter().flatten();
+        for (name, image) in aliases.filter(|(_, image)| !image.is_empty()) {
+            let host = image.split('/').next().unwrap_or_default();
+            let is_whole =
+                image.contains('/') && (host.contains(['.', ':']) || host == "localhost");
+            if !is_whole || image.contains('@') {
+                return Err(form(format!(
+                    "the alias {name:?} has to name HOST/PATH without a tag"
+                )));
+            }
+        }
+        let tables = self
+            .registry
+            .into_iter()
+            .map(|registry| registry.checked(file));
+        let tables = tables.collect::<Result<Vec<Registry>, _>>()?;
+        for one in &tables {
+            let place = |table: &Registry| match table.location.is_empty() {
+                true => table.prefix.clone(),
+                false => table.location.clone(),
+            };
+            let others = tables.iter().filter(|other| place(other) == place(one));
+            for other in others {
+                let said = match (one.insecure != other.insecure, one.blocked != other.blocked) {
+                    (true, _) => "insecure",
+                    (_, true) => "blocked",
+                    _ => continue,
+                };
+                return Err(form(format!(
+                    "{} is there twice, with another {said}",
+                    place(one)
+                )));
+            }
+        }
+        Ok(tables)
+    }
+}
+
 impl RawRegistry {
     fn checked(self, file: &str) -> Result<Registry, RegistriesError> {
-        let clean = |text: &str| text.trim_end_matches('/').to_owned();
-        let (prefix, location) = (clean(&self.prefix), clean(&self.location));
+        let form = |words: String| Err(RegistriesError::Form(file.to_owned(), words));
+        let prefix = parse_location(file, &self.prefix)?;
+        let location = parse_location(file, &self.location)?;
         let prefix = if prefix.is_empty() {
             location.clone()
         } else {
@@ -220,18 +409,30 @@ impl RawRegistry {
         if prefix.is_empty() {
             return Err(RegistriesError::Nameless(file.to_owned()));
         }
+        let is_wild = prefix.starts_with("*.");
+        if location.is_empty() && !is_wild {
+            return form(format!(
+                "the [[registry]] {prefix} has no location; give it one"
+            ));
+        }
+        if is_wild && prefix.contains(['/', '@', ':']) {
+            return form(format!(
+                "the prefix {prefix} has to be of the form *.example.com"
+            ));
+        }
+        if !self.pull_from_mirror.is_empty() {
+            return form(format!(
+                "pull-from-mirror of {prefix} belongs into a [[registry.mirror]]"
+            ));
+        }
         let by_digest = self.mirror_by_digest_only;
         let mirrors = self
             .mirror
             .into_iter()
             .map(|mirror| mirror.checked(by_digest, file));
         Ok(Registry {
-            // Without a location names stay as they are, but under a wildcard there is nothing else to do.
-            location: if location.is_empty() && !prefix.starts_with("*.") {
-                prefix.clone()
-            } else {
-                location
-            },
+            // Without a location, under a wildcard, names stay as they are.
+            location,
             mirrors: mirrors.collect::<Result<_, _>>()?,
             prefix,
             insecure: self.insecure,
@@ -243,8 +444,19 @@ impl RawRegistry {
 
 impl RawMirror {
     fn checked(self, by_digest: bool, file: &str) -> Result<Mirror, RegistriesError> {
+        let location = parse_location(file, &self.location)?;
+        if location.is_empty() {
+            let words = "a [[registry.mirror]] has no location; give it one".to_owned();
+            return Err(RegistriesError::Form(file.to_owned(), words));
+        }
         let pull = match self.pull_from_mirror.as_str() {
-            "" | "all" if by_digest => Pull::Digest,
+            "" if by_digest => Pull::Digest,
+            _ if by_digest => {
+                let words = format!(
+                    "pull-from-mirror of {location} is set beside mirror-by-digest-only; only one may be"
+                );
+                return Err(RegistriesError::Form(file.to_owned(), words));
+            }
             "" | "all" => Pull::All,
             "digest-only" => Pull::Digest,
             "tag-only" => Pull::Tag,
@@ -255,7 +467,7 @@ impl RawMirror {
             }
         };
         Ok(Mirror {
-            location: self.location.trim_end_matches('/').to_owned(),
+            location,
             insecure: self.insecure,
             pull,
         })
@@ -285,14 +497,13 @@ mod tests {
     const MIRRORED: &str = r#"
         unqualified-search-registries = ["registry.example"]
         [[registry]]
-        prefix = "quay.example/release"
+        location = "quay.example/release"
         mirror-by-digest-only = true
         [[registry.mirror]]
         location = "mirror.local:5000/release/"
         insecure = true
         [[registry.mirror]]
         location = "other.local"
-        pull-from-mirror = "digest-only"
         [[registry]]
         location = "quay.example"
         blocked = true
@@ -364,10 +575,60 @@ mod tests {
     }
 
     #[test]
+    fn the_main_file_may_be_of_version_1_alone() {
+        let old = "[registries.search]\nregistries = ['a.example']\n[registries.insecure]\nregistries = ['b.example']\n";
+        let all = registries(old);
+        assert_eq!(
+            all.of("b.example/x").map(|table| table.insecure),
+            Some(true)
+        );
+        assert_eq!(all.of("a.example/x"), None);
+        let mixed = format!("short-name-mode = 'disabled'\n{old}");
+        let error = Registries::parse(&[("a.conf".to_owned(), mixed)]).unwrap_err();
+        assert!(error.to_string().contains("alone"), "{error}");
+    }
+
+    #[test]
+    fn the_first_table_of_a_prefix_counts_in_one_file() {
+        let all = registries(
+            "[[registry]]\nprefix = \"a\"\nlocation = \"b\"\n[[registry]]\nprefix = \"a\"\nlocation = \"c\"\n",
+        );
+        assert_eq!(
+            all.of("a/x").map(|table| table.location.as_str()),
+            Some("b")
+        );
+    }
+
+    #[test]
     fn a_file_that_the_tools_refuse_is_named() {
         for (text, words) in [
-            ("[[registry]", "reading a.conf"),
+            ("[[registry]", "reading b.conf"),
             ("[registries.search]\nregistries = []", "version 1"),
+            ("[[registry]]\nprefix = \"a\"", "no location"),
+            ("[[registry]]\nlocation = \"https://a\"", "scheme"),
+            ("[[registry]]\nprefix = \"*.a/b\"", "*.example.com"),
+            (
+                "[[registry]]\nlocation = \"a\"\npull-from-mirror = \"all\"",
+                "belongs into",
+            ),
+            (
+                "[[registry]]\nlocation = \"a\"\n[[registry.mirror]]\ninsecure = true",
+                "no location",
+            ),
+            (
+                "[[registry]]\nlocation = \"a\"\nmirror-by-digest-only = true\n[[registry.mirror]]\nlocation = \"b\"\npull-from-mirror = \"all\"",
+                "only one may be",
+            ),
+            (
+                "[[registry]]\nlocation = \"a\"\nblocked = true\n[[registry]]\nlocation = \"a\"\nprefix = \"b\"",
+                "another blocked",
+            ),
+            (
+                "unqualified-search-registries = [\"a/b\"]",
+                "no HOST[:PORT]",
+            ),
+            ("short-name-mode = \"on\"", "short-name-mode"),
+            ("[aliases]\na = \"b\"", "alias"),
             (
                 "[[registry]]\nblocked = true",
                 "neither prefix nor location",
@@ -377,7 +638,8 @@ mod tests {
                 "pull-from-mirror",
             ),
         ] {
-            let error = Registries::parse(&[("a.conf".to_owned(), text.to_owned())])
+            let main = ("a.conf".to_owned(), String::new());
+            let error = Registries::parse(&[main, ("b.conf".to_owned(), text.to_owned())])
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(words), "{error}");

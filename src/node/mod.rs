@@ -48,6 +48,7 @@ pub mod ostree_repository;
 pub mod ovsdb_files;
 pub mod platform;
 pub mod pod_manifest;
+pub mod pull_files;
 mod records;
 pub mod requests;
 pub mod selinux_state;

@@ -455,7 +455,7 @@ mod tests {
             assert_eq!(judge_storage(good), None, "{good}");
         }
         for (bad, said) in [
-            ("[storage\n", "table header"),
+            ("[storage\n", "unclosed table"),
             ("[storage]\ndriver = overlay\n", "string"),
             ("[storage]\ndriver = \"overlayfs\"\n", "no driver overlayfs"),
             (

@@ -33,6 +33,7 @@ mod network;
 mod nodes;
 mod os;
 mod packages;
+mod pull_files;
 mod quorum;
 mod records;
 mod removals;

@@ -10,7 +10,7 @@ use super::login::{Logins, check_login};
 use super::{
     Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
     RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, network,
-    one_more_key, os, quorum, rollback, services,
+    one_more_key, os, pull_files, quorum, rollback, services,
 };
 use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Cluster;
@@ -20,6 +20,7 @@ use crate::node::etcd::Etcd;
 use crate::node::kernel_modules::KernelModules;
 use crate::node::lasting::Transient;
 use crate::node::network_faults::NetworkFault;
+use crate::node::pull_files::PullFault;
 use crate::node::system::Facts;
 use crate::node::{Activity, NodeState};
 use crate::notice::Notice;
@@ -169,6 +170,12 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn network_faults(&self) -> Result<Vec<NetworkFault>>;
 
+    /// Returns the files for pulls that count for nothing after the run, or stop pulls, and are no such now.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn pull_faults(&self) -> Result<Vec<PullFault>>;
+
     /// Returns a notice on the units that are installed before the first step.
     fn recovery_units(&self) -> Option<Notice>;
 }
@@ -243,6 +250,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             services::add(&mut plan);
             services::add_modules(&mut plan, inputs, evidence);
             network::add(&mut plan, inputs, evidence)?;
+            pull_files::add(&mut plan, evidence)?;
             after::add(&mut plan, inputs, request.options, evidence)?;
         }
         add_quorum(&mut plan, request, evidence)?;

@@ -42,7 +42,7 @@ const fn refused(seen: &'static [&'static str], next: &'static [&'static str]) -
 
 const BLOCKED: &str = "[[registry]]\nlocation = \"quay.example\"\nblocked = true\n";
 
-const PULL: [Row; 11] = [
+const PULL: [Row; 15] = [
     sick(
         |root| root.write(POLICY, r#"{"default": [{"type": "reject"}]}"#),
         refused(
@@ -105,13 +105,54 @@ const PULL: [Row; 11] = [
     sick(
         |root| {
             root.write(
-                REGISTRIES,
+                "etc/containers/registries.conf.d/old.conf",
                 "[registries.search]\nregistries = ['quay.example']\n",
             )
         },
         refused(
             &["it is of version 1"],
-            &["vi ROOT/etc/containers/registries.conf"],
+            &["vi ROOT/etc/containers/registries.conf.d/old.conf"],
+        ),
+    ),
+    // The tools convert the main file.
+    well("FP-05", |root| {
+        let old = "[registries.search]\nregistries = ['quay.example']\n";
+        root.write(REGISTRIES, old);
+    }),
+    // Each file there is read for each pull, and is no TOML.
+    sick(
+        |root| {
+            let text = "unqualified-search-registries = ['quay.example']\n";
+            root.write("etc/containers/registries.d/99-search.yaml", text);
+        },
+        refused(
+            &[
+                "reading /etc/containers/registries.d/99-search.yaml",
+                "TOML belongs into",
+            ],
+            &["vi ROOT/etc/containers/registries.d/99-search.yaml"],
+        ),
+    ),
+    sick(
+        |root| {
+            root.write(
+                POLICY,
+                r#"{"default": [{"type": "insecureAcceptAnything"}], "transport": {}}"#,
+            )
+        },
+        refused(
+            &["unknown field `transport`"],
+            &["vi ROOT/etc/containers/policy.json"],
+        ),
+    ),
+    sick(
+        |root| {
+            let key = r#"{"default": [{"type": "signedBy", "keyType": "GPGKeys", "keyPath": "/etc/pki/a"}]}"#;
+            root.write(POLICY, key);
+        },
+        refused(
+            &["needs the key /etc/pki/a, which is missing"],
+            &["vi ROOT/etc/containers/policy.json"],
         ),
     ),
     sick(
@@ -186,7 +227,7 @@ fn an_image_that_the_node_needs_and_cannot_pull_is_critical() {
         };
         node.root.write(
             SECRET,
-            r#"{"auths": {"other.example": {"auth": "c2VjcmV0"}}}"#,
+            r#"{"auths": {"other.example": {"auth": "c2VjcmV0OnNlY3JldA=="}}}"#,
         );
         anonymous(&[
             "/var/lib/kubelet/config.json",

@@ -54,7 +54,7 @@ fn a_pull_secret_that_cannot_be_used_is_told_and_never_shown() {
     assert!(!seen.contains("c2VjcmV0"), "{seen}");
     let all = of(&doctor(&root), "FP-27");
     assert_eq!(all[0]["severity"], "warning", "{all:#?}");
-    root.write(path, r#"{"auths":{"other.example":{"auth":"eA=="}}}"#);
+    root.write(path, r#"{"auths":{"other.example":{"auth":"eDp5"}}}"#);
     root.chmod(path, 0o600);
     says(
         &found(&doctor(&root), "FP-27", "notice"),

@@ -47,7 +47,7 @@ pub(super) fn furnish(root: &TestRoot) {
     root.write("etc/resolv.conf", "nameserver 192.0.2.1\n");
     root.write(
         SECRET,
-        r#"{"auths": {"quay.example": {"auth": "c2VjcmV0"}}}"#,
+        r#"{"auths": {"quay.example": {"auth": "c2VjcmV0OnNlY3JldA=="}}}"#,
     );
     root.write("etc/kubernetes/cni/net.d/10-ovn-kubernetes.conf", "{}\n");
     root.write(CLIENT, &certificate("system:node:worker-0", 20));

@@ -422,7 +422,8 @@ fn bash_offers_what_only_the_node_knows() {
     assert_eq!(offered("plan --desired rendered-i"), [infra]);
     assert_eq!(offered("fetch --pool "), ["infra", "master", "worker"]);
     assert_eq!(offered("render w"), ["worker"]);
-    assert_eq!(offered("doctor FP-6"), ["FP-60", "FP-61", "FP-66", "FP-67"]);
+    let ids = ["FP-60", "FP-61", "FP-62", "FP-63", "FP-66", "FP-67"];
+    assert_eq!(offered("doctor FP-6"), ids);
     assert_eq!(offered("doctor --bun"), ["--bundle"]);
     // The value of another option, and what follows CONFIG, are left alone.
     assert!(

@@ -603,7 +603,7 @@ fn the_trace_of_a_pull_comes_from_the_files_of_the_root() {
     root.write("etc/containers/registries.conf.d/not-read.txt", "not TOML");
     root.write(
         "var/lib/kubelet/config.json",
-        r#"{"auths": {"mirror.local": {"auth": "c2VjcmV0"}}}"#,
+        r#"{"auths": {"mirror.local": {"auth": "c2VjcmV0OnNlY3JldA=="}}}"#,
     );
     let image = ImageName::parse("quay.example/os:1").unwrap();
     let opened = Root::open(root.dir()).unwrap();

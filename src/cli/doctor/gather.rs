@@ -26,6 +26,7 @@ use crate::images::ImageName;
 use crate::images::pull::{Trace, TraceError};
 use crate::node::clock::{self, Clock, Heard, Moment as Passed};
 use crate::node::neighbours::has_fencing;
+use crate::node::pull_files::find_pull_faults;
 use crate::node::space::{Largest, Space, find_largest};
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
@@ -246,6 +247,7 @@ impl DoctorEvidence {
     }
 
     fn of_images(&mut self, root: &Root) {
+        self.pull_files = Look::Seen(find_pull_faults(root, None));
         let records = match self.records.seen() {
             Ok(records) => records,
             Err(why) => {
@@ -305,6 +307,7 @@ impl DoctorEvidence {
         let place = match error {
             TraceError::Read(error) => error.path.clone(),
             TraceError::Registries(error) => error.file().to_owned(),
+            TraceError::Lookaside(error) => error.file.clone(),
             TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
         };
         let file = self.path(&place);

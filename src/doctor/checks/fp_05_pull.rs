@@ -72,7 +72,8 @@ fn obstacle(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<PullRefusa
     };
     let words = trace.blocked()?;
     let table = trace.table.as_ref().map(|(_, file)| file.clone());
-    let place = match trace.ruling.rejects() {
+    let by_policy = trace.ruling.rejects() || !trace.missing_keys.is_empty();
+    let place = match by_policy {
         true => format!("/{}", paths::POLICY),
         false => table.unwrap_or_else(|| format!("/{}", paths::REGISTRIES)),
     };

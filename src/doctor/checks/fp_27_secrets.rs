@@ -12,7 +12,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     title: "pull secrets and authorities with several writers",
     looks_at: "the files with registry credentials, and those that the daemon writes itself",
     explain: "The pull secret (/var/lib/kubelet/config.json) is part of the rendered config, and the cluster changes it \
-there. If it is edited on the node, the daemon goes Degraded (\"content mismatch\"). rpm-ostree uses the first \
+there. One entry whose auth is not the base64 of USER:PASSWORD makes the whole file useless for the kubelet and oc. If it is edited on the node, the daemon goes Degraded (\"content mismatch\"). rpm-ostree uses the first \
 of /run/ostree/auth.json, /etc/ostree/auth.json and the kubelet's: a stale copy in the first two wins.\n\n\
 The kubelet's authority (/etc/kubernetes/kubelet-ca.crt), the cloud's bundle, the registries' certificates and the \
 secret of the internal registry have another writer: the daemon, while it runs, outside the config. The daemon neither compares \
@@ -25,7 +25,9 @@ const RENDERED: &str = "/var/lib/kubelet/config.json";
 
 fn judge_secrets(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = match evidence.upkeep.secrets.seen() {
-        Ok(secrets) => CheckVerdict::healthy().and(find_unusable_secrets(evidence, secrets)),
+        Ok(secrets) => CheckVerdict::healthy()
+            .and(find_unusable_secrets(evidence, secrets))
+            .and(find_unusable_entries(evidence, secrets)),
         Err(why) => CheckVerdict::unseen(format!("pull secrets: {why}")),
     };
     let drifts = evidence
@@ -69,6 +71,36 @@ uses the first that exists, the kubelet its own.";
         .next(format!("ls -l {}", evidence.path(&first)))
         .fixed_by(aside),
     )
+}
+
+/// Reports entries that cannot be used, without their values.
+fn find_unusable_entries(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Option<DoctorFinding> {
+    let of_file = |secret: &Secrets| {
+        let place = secret.file.clone().unwrap_or_default();
+        let faults = secret.faults.iter();
+        let facts = faults.map(|one| Fact::new(&place, format!("{:?}: {}", one.key, one.said)));
+        facts.collect::<Vec<Fact>>()
+    };
+    let facts: Vec<Fact> = secrets.iter().flat_map(of_file).collect();
+    let first = facts.first()?.place.clone();
+    let is_kubelets = |secret: &&Secrets| secret.file.as_deref() == Some(RENDERED);
+    let mut kubelets = secrets
+        .iter()
+        .filter(is_kubelets)
+        .flat_map(|secret| &secret.faults);
+    let means = match kubelets.any(|one| one.stops_kubelet) {
+        true => {
+            "The kubelet and oc take none of the file for it: the good entries are lost, too, and registries that want \
+credentials refuse every pull. The entry comes from the cluster's secret."
+        }
+        false => "A registry that wants credentials refuses pulls for this name.",
+    };
+    let what = "an entry of a pull secret cannot be used";
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
+    Some(match first == RENDERED {
+        true => finding.next("oc edit secret pull-secret -n openshift-config"),
+        false => finding.next(format!("ls -l {}", evidence.path(&first))),
+    })
 }
 
 /// Returns the changes that move unusable files aside, where the kubelet's, which comes after them, is good.

@@ -63,9 +63,10 @@ mod fp_58_multipath;
 mod fp_59_boot_order;
 mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
+mod fp_62_network_not_read;
+mod fp_63_pull_files;
 mod fp_66_accounts;
 mod fp_67_selinux_policy;
-mod fp_62_network_not_read;
 mod fp_71_kernel_modules;
 
 use super::DoctorCheck;
@@ -132,9 +133,10 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
     fp_62_network_not_read::CHECK,
-    fp_71_kernel_modules::CHECK,
+    fp_63_pull_files::CHECK,
     fp_66_accounts::CHECK,
     fp_67_selinux_policy::CHECK,
+    fp_71_kernel_modules::CHECK,
 ];
 
 /// An id of a trouble that a check with another id reports.

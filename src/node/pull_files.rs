@@ -1,0 +1,402 @@
+//! Files for pulls that nothing reads, or with which a registry cannot be used: names and places below `/etc/containers` and
+//! `/etc/docker`. Contents of keys are never kept.
+//!
+//! The rules are those of the containers tools: `sysregistriesv2`, `registries_d.go`, `dockerCertDir` and `tlsclientconfig`.
+
+use std::collections::BTreeSet;
+
+use super::network_manager::is_copy_name;
+use super::platform::NextConfig;
+use super::platform::node_files::NodeFiles;
+use crate::images::auth::Secrets;
+use crate::images::lookaside::{self, LOOKASIDE_ENDING};
+use crate::images::policy::SignaturePolicy;
+use crate::images::registries::Registries;
+use crate::paths;
+use crate::root::{EntryType, Root, RootError, RootPath};
+
+/// Directories of certificates, the first one before the second.
+const CERTIFICATES: [&str; 2] = ["etc/containers/certs.d", "etc/docker/certs.d"];
+/// Files that programs of other systems read, with the file that counts here.
+const ELSEWHERE: [(&str, &str); 4] = [
+    ("etc/containers/auth.json", "/var/lib/kubelet/config.json"),
+    ("etc/docker/config.json", "/var/lib/kubelet/config.json"),
+    ("etc/docker/daemon.json", "/etc/containers/registries.conf"),
+    (
+        "etc/containers/registries.yaml",
+        "/etc/containers/registries.conf",
+    ),
+];
+/// Directory of files that programs of root read first.
+const OF_ROOT: &str = "root/.config/containers";
+/// Names there that take the place of those below `/etc/containers`.
+const REPLACING: [&str; 3] = ["registries.conf", "registries.d", "policy.json"];
+/// Begin of a certificate.
+const PEM: &str = "-----BEGIN ";
+
+/// The kind of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PullFaultKind {
+    /// Nothing can be pulled.
+    Stops,
+    /// Nothing can be pulled from one registry.
+    StopsRegistry,
+    /// It is read in place of the file that counts for others.
+    Instead,
+    /// Nothing reads it.
+    Unread,
+}
+
+/// A fault of a file for pulls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullFault {
+    /// Its kind.
+    pub kind: PullFaultKind,
+    /// Path of the file or directory.
+    pub place: String,
+    /// What is wrong with it.
+    pub said: String,
+}
+
+/// The faults of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PullFaults {
+    /// The faults, by kind and place.
+    pub all: Vec<PullFault>,
+    /// Files that could not be read, with the reason.
+    pub unseen: Vec<String>,
+}
+
+/// Finds the faults; with `next`, as the files are after a run with that config.
+pub fn find_pull_faults(root: &Root, next: Option<NextConfig<'_>>) -> PullFaults {
+    let files = NodeFiles::new(root, next);
+    let mut search = Search {
+        files: &files,
+        found: PullFaults::default(),
+    };
+    let asked = search.find_stops();
+    search.find_unread_parts();
+    search.find_elsewhere();
+    search.find_own_of_root();
+    search.judge_certificates(&asked);
+    let key = |one: &PullFault| (one.kind, one.place.clone());
+    search.found.all.sort_by_key(key);
+    search.found
+}
+
+struct Search<'a> {
+    files: &'a NodeFiles<'a>,
+    found: PullFaults,
+}
+
+impl Search<'_> {
+    fn add(&mut self, kind: PullFaultKind, place: impl ToString, said: impl Into<String>) {
+        self.found.all.push(PullFault {
+            kind,
+            place: place.to_string(),
+            said: said.into(),
+        });
+    }
+
+    /// Returns the value; an error is kept with its reason.
+    fn note<T>(&mut self, result: Result<T, RootError>) -> Option<T> {
+        result
+            .map_err(|error| self.found.unseen.push(error.to_string()))
+            .ok()
+    }
+
+    fn list(&mut self, directory: &RootPath) -> Vec<(RootPath, EntryType)> {
+        let listed = self.files.list_types(directory);
+        let names = self.note(listed).unwrap_or_default().into_iter();
+        names
+            .filter_map(|(name, kind)| Some((directory.join(&name).ok()?, kind)))
+            .collect()
+    }
+
+    fn text(&mut self, path: &RootPath) -> Option<String> {
+        let read = self.files.read_small(path);
+        let bytes = self.note(read).flatten();
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Returns the texts of the parts of a file: those of a directory that end so.
+    fn parts(&mut self, directory: &'static str, ending: &str) -> Vec<(String, String)> {
+        let all = self.list(&RootPath::fixed(directory)).into_iter();
+        let is_part = |(path, kind): &(RootPath, EntryType)| {
+            path.name().ends_with(ending) && *kind != EntryType::Directory
+        };
+        let paths: Vec<RootPath> = all.filter(is_part).map(|(path, _)| path).collect();
+        let texts = paths.into_iter().filter_map(|path| {
+            let text = self.text(&path)?;
+            Some((path.to_string(), text))
+        });
+        texts.collect()
+    }
+
+    /// Reports the first file of each kind that stops every pull, and returns the registries that are named in the others.
+    fn find_stops(&mut self) -> BTreeSet<String> {
+        let mut asked = BTreeSet::new();
+        let main = RootPath::fixed(paths::REGISTRIES);
+        let mut all: Vec<(String, String)> = self
+            .text(&main)
+            .into_iter()
+            .map(|text| (main.to_string(), text))
+            .collect();
+        all.extend(self.parts(paths::REGISTRIES_D, ".conf"));
+        match Registries::parse(&all) {
+            Ok(registries) => {
+                for one in registries.hidden() {
+                    let said = format!(
+                        "its [[registry]] {} takes the place of that in {}, whose mirrors are not asked any more",
+                        one.prefix, one.file
+                    );
+                    self.add(PullFaultKind::Unread, &one.by, said);
+                }
+                for table in registries.tables() {
+                    let mirrors = table.mirrors.iter().map(|mirror| &mirror.location);
+                    let names = mirrors.chain([&table.location, &table.prefix]);
+                    asked.extend(names.map(|name| host_of(name)));
+                }
+            }
+            Err(error) => self.add(PullFaultKind::Stops, error.file(), error.to_string()),
+        }
+        let parts = self.parts(paths::LOOKASIDE, LOOKASIDE_ENDING);
+        if let Err(error) = lookaside::check(&parts) {
+            self.add(PullFaultKind::Stops, error.file.clone(), error.to_string());
+        }
+        let policy = RootPath::fixed(paths::POLICY);
+        if let Some(text) = self.text(&policy)
+            && let Err(error) = SignaturePolicy::parse(&text)
+        {
+            self.add(PullFaultKind::Stops, &policy, error.to_string());
+        }
+        for file in paths::PULL_SECRETS.map(RootPath::fixed) {
+            if let Some(text) = self.text(&file) {
+                let secrets = Secrets::parse(&file.to_string(), text.as_bytes());
+                asked.extend(secrets.hosts());
+            }
+        }
+        asked
+    }
+
+    /// Files beside those that are read.
+    fn find_unread_parts(&mut self) {
+        for (directory, ending) in [
+            (paths::REGISTRIES_D, ".conf"),
+            (paths::LOOKASIDE, LOOKASIDE_ENDING),
+        ] {
+            for (path, kind) in self.list(&RootPath::fixed(directory)) {
+                let is_directory = kind == EntryType::Directory;
+                let is_read = path.name().ends_with(ending) && !is_directory;
+                if is_read || is_copy_name(path.name()) || path.name().starts_with("README") {
+                    continue;
+                }
+                let said = match is_directory {
+                    true => "not read: it is a directory".to_owned(),
+                    false => format!("not read: only names that end in {ending} are"),
+                };
+                self.add(PullFaultKind::Unread, &path, said);
+            }
+        }
+    }
+
+    /// Files that other systems have in other places.
+    fn find_elsewhere(&mut self) {
+        for (path, instead) in ELSEWHERE {
+            let path = RootPath::fixed(path);
+            let there = self.files.exists(&path);
+            if self.note(there) == Some(true) {
+                self.add(
+                    PullFaultKind::Unread,
+                    &path,
+                    format!("not read here: {instead} counts"),
+                );
+            }
+        }
+    }
+
+    /// Files of root, which take the place of those of the node.
+    fn find_own_of_root(&mut self) {
+        let folder = RootPath::fixed(OF_ROOT);
+        for (path, _) in self.list(&folder) {
+            let name = path.name().to_owned();
+            if REPLACING.contains(&name.as_str()) {
+                let said =
+                    format!("programs of root read it, and pass over /etc/containers/{name}");
+                self.add(PullFaultKind::Instead, &path, said);
+            }
+        }
+    }
+
+    /// Judges the directories of certificates, one for each registry. `asked` are the registries that other files name.
+    fn judge_certificates(&mut self, asked: &BTreeSet<String>) {
+        let mut first: BTreeSet<String> = BTreeSet::new();
+        let asked = self.without_directory(asked);
+        for (index, place) in CERTIFICATES.into_iter().enumerate() {
+            for (path, kind) in self.list(&RootPath::fixed(place)) {
+                let name = path.name().to_owned();
+                if is_copy_name(&name) {
+                    continue;
+                }
+                if kind == EntryType::File {
+                    let said = "not read: certificates belong into a directory with the name of the registry";
+                    self.add(PullFaultKind::Unread, &path, said);
+                    continue;
+                }
+                let inside = self.list(&path);
+                if index == 0 {
+                    first.insert(name.clone());
+                } else if first.contains(&name) && !inside.is_empty() {
+                    let said = format!(
+                        "not read: /{}/{name} is there, and comes first",
+                        CERTIFICATES[0]
+                    );
+                    self.add(PullFaultKind::Unread, &path, said);
+                    continue;
+                }
+                if let Some(said) =
+                    judge_registry_name(&name, &asked).filter(|_| !inside.is_empty())
+                {
+                    self.add(PullFaultKind::Unread, &path, said);
+                }
+                self.judge_registry(&name, &inside);
+            }
+        }
+    }
+
+    /// Returns the registries that have no directory by their own name, and those that have one as they are written.
+    fn without_directory(&mut self, asked: &BTreeSet<String>) -> Asked {
+        let mut directories = BTreeSet::new();
+        for place in CERTIFICATES {
+            let all = self.list(&RootPath::fixed(place)).into_iter();
+            directories.extend(all.map(|(path, _)| path.name().to_owned()));
+        }
+        let (with, without) = asked
+            .iter()
+            .cloned()
+            .partition(|name| directories.contains(name));
+        Asked { with, without }
+    }
+
+    /// Returns true for a link that leads to no file.
+    fn is_dangling(&mut self, path: &RootPath) -> bool {
+        let file = self.files.owner_and_mode(path);
+        matches!(self.note(file), Some(None))
+    }
+
+    /// Judges the files for one registry.
+    fn judge_registry(&mut self, registry: &str, inside: &[(RootPath, EntryType)]) {
+        let has = |name: String| inside.iter().any(|(path, _)| path.name() == name);
+        for (path, kind) in inside {
+            let name = path.name();
+            let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
+            if *kind == EntryType::Link && self.is_dangling(path) {
+                match ending {
+                    "cert" | "key" => {
+                        let said =
+                            format!("its link leads nowhere, and every pull from {registry} fails");
+                        self.add(PullFaultKind::StopsRegistry, path, said);
+                    }
+                    _ => self.add(
+                        PullFaultKind::Unread,
+                        path,
+                        "not read: its link leads nowhere",
+                    ),
+                }
+                continue;
+            }
+            if *kind == EntryType::Directory {
+                self.add(
+                    PullFaultKind::Unread,
+                    path,
+                    "not read: certificates of a path of a registry do not exist",
+                );
+                continue;
+            }
+            match ending {
+                "cert" if !has(format!("{stem}.key")) => {
+                    let said = format!(
+                        "{stem}.key is missing beside it, and every pull from {registry} fails; an authority has to end in .crt"
+                    );
+                    self.add(PullFaultKind::StopsRegistry, path, said);
+                }
+                "key" if !has(format!("{stem}.cert")) => {
+                    let said = format!(
+                        "{stem}.cert is missing beside it, and every pull from {registry} fails"
+                    );
+                    self.add(PullFaultKind::StopsRegistry, path, said);
+                }
+                "cert" | "key" => {}
+                "crt" => {
+                    if let Some(text) = self
+                        .text(path)
+                        .filter(|text| !text.contains("-----BEGIN CERTIFICATE-----"))
+                    {
+                        let said = match text.contains(PEM) {
+                            true => "no certificate is in it: it is passed over".to_owned(),
+                            false => "it is not PEM: it is passed over".to_owned(),
+                        };
+                        self.add(PullFaultKind::Unread, path, said);
+                    }
+                }
+                _ if is_copy_name(name) => {}
+                _ => self.add(
+                    PullFaultKind::Unread,
+                    path,
+                    "not read: an authority has to end in .crt",
+                ),
+            }
+        }
+    }
+}
+
+/// The registries that other files name.
+struct Asked {
+    /// Those with a directory of certificates.
+    with: BTreeSet<String>,
+    /// Those without one.
+    without: BTreeSet<String>,
+}
+
+/// Returns `HOST[:PORT]` of a name of a registry or below it.
+fn host_of(name: &str) -> String {
+    name.split('/').next().unwrap_or_default().to_owned()
+}
+
+/// Returns the reason why no registry has this directory, if that is certain.
+fn judge_registry_name(name: &str, asked: &Asked) -> Option<String> {
+    if let Some((host, port)) = name.split_once("..") {
+        return Some(format!(
+            "not read: the directory of the registry is {host}:{port}"
+        ));
+    }
+    if asked.with.contains(name) {
+        return None;
+    }
+    // The name as it is asked for, with a port where the directory has none, or the other way round.
+    let bare = |name: &str| match name.rsplit_once(':') {
+        Some((host, port))
+            if !host.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            host.to_owned()
+        }
+        _ => name.to_owned(),
+    };
+    let alike: Vec<&str> = asked
+        .without
+        .iter()
+        .filter(|other| bare(other) == bare(name))
+        .map(String::as_str)
+        .collect();
+    let lower = name.to_ascii_lowercase();
+    match alike.as_slice() {
+        [] if lower != name && asked.without.contains(&lower) => {
+            Some(format!("not read: the registry is written {lower}"))
+        }
+        [] => None,
+        alike => Some(format!(
+            "not read for {}: the port belongs to the name",
+            alike.join(", ")
+        )),
+    }
+}
