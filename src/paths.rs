@@ -19,6 +19,10 @@ pub const REVERT_UNIT: &str = "etc/systemd/system/machine-config-daemon-revert.s
 /// Link that enables the revert service.
 pub const REVERT_LINK: &str =
     "etc/systemd/system/multi-user.target.requires/machine-config-daemon-revert.service";
+/// The name of the system-wide policy of cryptography. In FIPS mode the system mounts another file there.
+pub const CRYPTO_POLICY: &str = "etc/crypto-policies/config";
+/// Policies of cryptography and their modules.
+pub const CRYPTO_POLICIES: &str = "etc/crypto-policies/policies";
 /// The daemon's repository of extensions while it stages them.
 pub const EXTENSIONS_REPOSITORY: &str = "etc/yum.repos.d/coreos-extensions.repo";
 /// Copies of files as the OS shipped them.
@@ -413,6 +417,8 @@ mod tests {
             REVERT,
             REVERT_UNIT,
             REVERT_LINK,
+            CRYPTO_POLICY,
+            CRYPTO_POLICIES,
             EXTENSIONS_REPOSITORY,
             ORIG,
             NOORIG,

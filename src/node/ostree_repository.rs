@@ -17,6 +17,8 @@ use crate::sys::parallel;
 
 /// Path of the repository, as a deployment sees it.
 pub const REPOSITORY: &str = "sysroot/ostree/repo";
+/// Its configuration.
+pub const CONFIG: &str = "sysroot/ostree/repo/config";
 /// Bytes of a metadata object, at most; OSTree's own limit is 128 MiB.
 const MAX_METADATA: u64 = 128 << 20;
 /// Objects of one repository, at most.
@@ -144,8 +146,7 @@ pub fn read(
     commits: &BTreeSet<String>,
     deep: bool,
 ) -> Result<Option<Repository>, RootError> {
-    let config = RootPath::fixed("sysroot/ostree/repo/config");
-    let Some(config) = root.read_small(&config)? else {
+    let Some(config) = root.read_small(&RootPath::fixed(CONFIG))? else {
         return Ok(None);
     };
     let mut walk = Walk {
@@ -179,6 +180,31 @@ pub fn read(
         }
     }
     Ok(Some(report))
+}
+
+/// Returns false if the repository does not flush what it writes: `fsync` of its configuration, of which the last one
+/// counts. On a first boot the daemon has a copy mounted there that says so.
+///
+/// # Errors
+/// The configuration cannot be read.
+pub fn is_flushed(root: &Root) -> Result<bool, RootError> {
+    let config = root.read_small(&RootPath::fixed(CONFIG))?;
+    let config = config.unwrap_or_default();
+    let text = String::from_utf8_lossy(&config);
+    let mut section = "";
+    let mut flushed = true;
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        }
+        let value = line
+            .split_once('=')
+            .filter(|(key, _)| key.trim() == "fsync");
+        if let Some((_, value)) = value.filter(|_| section == "core") {
+            flushed = !matches!(value.trim(), "false" | "0");
+        }
+    }
+    Ok(flushed)
 }
 
 fn mode_of(config: &str) -> String {

@@ -19,7 +19,7 @@ use super::booted;
 use super::bootloader::{self, BootEntry};
 use super::host::Host;
 use super::os_release::{Class, OsRelease};
-use super::ostree_repository::imported_images;
+use super::ostree_repository::{imported_images, is_flushed};
 use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
 use crate::command::rpm_ostree::status::{Deployments, StatusText};
@@ -97,6 +97,8 @@ pub struct Facts {
     pub boot: Option<(Space, KernelRoom)>,
     /// Free space on the file system of the repository.
     pub sysroot: Option<Space>,
+    /// The repository flushes what it writes; or why that is unknown.
+    pub flushed: Result<bool, String>,
 }
 
 impl System {
@@ -130,6 +132,7 @@ impl System {
             arguments: answers.arguments,
             asked: asked(root)?,
             imported: imported_images(root).map_err(|error| error.to_string()),
+            flushed: is_flushed(root).map_err(|error| error.to_string()),
             version: answers.version,
             class: OsRelease::read(root)?.class(),
             finalize_error: answers.finalize_error,

@@ -64,6 +64,19 @@ fn flagged((path, flags): (RootPath, Flags)) -> Notice {
     notice(path.to_string(), message)
 }
 
+fn mounted(path: &RootPath, node: &NodeState) -> String {
+    if path.relative() == paths::CRYPTO_POLICY && node.host.fips == Some(true) {
+        return "is a mount point: a system in FIPS mode has its own policy mounted there, and keeps it. Take this file out of \
+                the MachineConfigs of nodes in FIPS mode; the update of the daemon fails over it, too, unless its release \
+                skips the file in FIPS mode"
+            .to_owned();
+    }
+    format!(
+        "is a mount point, so that it cannot be replaced or removed. See `findmnt {path}`, then `umount {path}`, and stop what \
+         mounts it"
+    )
+}
+
 #[derive(Default)]
 struct FoundFlags {
     flags: BTreeMap<RootPath, Flags>,
@@ -83,11 +96,7 @@ impl FoundFlags {
         let flags = node.flags.get(path).map(|flags| (path.clone(), *flags));
         self.flags.extend(flags);
         if node.mount_points.contains(path) && changes_names(step) {
-            let message = format!(
-                "is a mount point, so that it cannot be replaced or removed. See `findmnt {path}`, then `umount {path}`, \
-                 and stop what mounts it"
-            );
-            self.block(path.to_string(), message);
+            self.block(path.to_string(), mounted(path, node));
         }
         if let Some(obstacle) = node.obstacles.get(path).filter(|_| step.exchanges()) {
             self.below(path, obstacle);

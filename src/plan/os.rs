@@ -13,6 +13,7 @@ use crate::command::rpm_ostree::status::{Deployment, Deployments, Standing, is_o
 use crate::invocation::shell_words;
 use crate::kargs::{Kargs, KargsChange};
 use crate::node::os_release::Class;
+use crate::node::ostree_repository::CONFIG;
 use crate::node::requests::AskedFor;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
 use crate::node::system::{Engine, Facts, System};
@@ -476,6 +477,8 @@ impl Builder<'_> {
             self.block(subject, format!("{message}. {REST}"));
         }
         self.room(facts, &plan);
+        let notice = not_flushed(facts);
+        self.plan.notices.extend(notice);
         self.plan.os = plan;
     }
 
@@ -650,6 +653,22 @@ impl Builder<'_> {
     }
 }
 
+/// Returns a notice if what is staged is not flushed to the disk.
+pub(super) fn not_flushed(facts: &Facts) -> Option<Notice> {
+    let message = match &facts.flushed {
+        Ok(true) => return None,
+        Ok(false) => {
+            "says fsync=false, as it does while a first boot is at work: what is staged is not flushed, and a power cut can \
+             damage the repository of the operating system. Wait until the first boot is over: systemctl status \
+             machine-config-daemon-firstboot.service"
+                .to_owned()
+        }
+        Err(why) => format!("cannot be read, so it is unknown if what is staged is flushed: {why}"),
+    };
+    let subject = format!("/{CONFIG}");
+    Some(Notice { subject, message })
+}
+
 /// The steps that bootc has no command for, or that would lose something under it; none under rpm-ostree.
 pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
     if facts.engine == Engine::RpmOstree {
@@ -770,6 +789,7 @@ pub(crate) mod tests {
             finalize_error: None,
             boot: None,
             sysroot: None,
+            flushed: Ok(true),
         }
     }
 

@@ -202,8 +202,13 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
                 };
                 crossing::add_arguments(&mut os, crossing, present);
             }
+            let staged = !os.steps.is_empty();
             let plan = Plan {
                 blockers: os::limits(facts, &os),
+                notices: os::not_flushed(facts)
+                    .filter(|_| staged)
+                    .into_iter()
+                    .collect(),
                 os,
                 ..Plan::default()
             };

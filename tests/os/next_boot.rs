@@ -360,6 +360,33 @@ fn has_in_repository(node: &Node, scheme: &str) -> String {
     commit
 }
 
+/// As the first boot of newer releases has it, by a mount.
+#[test]
+fn a_repository_that_does_not_flush_is_said_before_anything_is_staged() {
+    with_mounts(|| {
+        let mut node = Node::new();
+        has_in_repository(&node, "docker_3A__2F__2F_");
+        let config = "sysroot/ostree/repo/config";
+        for (text, is_said) in [
+            ("[core]\nmode=bare\n", false),
+            ("[core]\nmode=bare\n\n[core]\nfsync = false\n", true),
+            ("[core]\nfsync=false\nfsync=true\n", false),
+            ("[core]\nmode=bare\n[ex-integrity]\nfsync=false\n", false),
+        ] {
+            node.node.root.write(config, text);
+            let plan = node.run(&["plan", "/c"]).ok();
+            let words = "a power cut can damage the repository of the operating system";
+            match is_said {
+                true => says(&plan, &["/sysroot/ostree/repo/config", words]),
+                false => is_silent(&plan, &[words]),
+            }
+        }
+        node.node.root.write(config, "[core]\nfsync=false\n");
+        let pivot = node.run(&["pivot", &image('c')]);
+        says(&pivot, &["Wait until the first boot is over"]);
+    });
+}
+
 #[test]
 fn an_image_in_the_repository_of_the_node_needs_no_registry() {
     with_mounts(|| {
