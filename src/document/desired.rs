@@ -1,10 +1,13 @@
 //! The wanted state of the disk by a MachineConfig: paths parsed, modes defaulted, digests known.
 
+use std::collections::BTreeMap;
+
 use super::contents::{Contents, Measured};
 use super::ignition::{File, NodeOwner, Unit};
 use super::lines;
 use super::machine_config::MachineConfig;
 use super::unsupported::{Unsupported, unsupported_sections};
+use super::written::Written;
 use crate::go_quote::quoted;
 use crate::object::HexDigest;
 use crate::paths;
@@ -125,6 +128,34 @@ impl Undecodable {
     }
 }
 
+/// A path as a config of spec 2 writes it; the daemon looks for the file by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenPath {
+    /// The path.
+    pub text: String,
+    /// The directories that a `..` in it leaves; they have to be there.
+    pub through: Vec<RootPath>,
+}
+
+fn written_paths(written: &Written) -> BTreeMap<RootPath, WrittenPath> {
+    let entry = |(clean, text): (&String, &String)| {
+        let (mut above, mut through) = (Vec::new(), Vec::new());
+        for part in text.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => {
+                    through.extend(RootPath::parse(&format!("/{}", above.join("/"))).ok());
+                    above.pop();
+                }
+                part => above.push(part),
+            }
+        }
+        let text = text.clone();
+        Some((RootPath::parse(clean).ok()?, WrittenPath { text, through }))
+    };
+    written.cleaned.iter().filter_map(entry).collect()
+}
+
 /// A wanted directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredDirectory {
@@ -182,6 +213,8 @@ pub struct Desired {
     pub units: Vec<Unit>,
     /// Units as the daemon compares them, where that is not how it writes them: every entry of a config of spec 2.
     pub compared_units: Option<Vec<Unit>>,
+    /// Files of a config of spec 2 that is not written with a clean path, by their clean path.
+    pub written_paths: BTreeMap<RootPath, WrittenPath>,
     /// All public keys of all users, in document order.
     pub keys: Vec<String>,
     /// The document has users.
@@ -203,6 +236,7 @@ impl Desired {
             spec2: config.spec2.is_some(),
             units: config.ignition.systemd.units.to_vec(),
             compared_units: config.spec2.as_ref().map(|written| written.units.clone()),
+            written_paths: config.spec2.as_ref().map(written_paths).unwrap_or_default(),
             ..Self::default()
         };
         desired.unsupported = unsupported_sections(config, prefix);

@@ -43,7 +43,7 @@ pub mod yaml;
 pub use contents::{Contents, ContentsError, Measured, data_url, gunzip_within, has_hash};
 pub use decode::require_object;
 pub use desired::{
-    BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Undecodable,
+    BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Undecodable, WrittenPath,
     undecodable_message,
 };
 pub use encoding::not_text;

@@ -16,8 +16,7 @@
 //! * 2.3 and 2.4 are read, with a warning: the daemon stops at 2.2.
 //! * `users[].create` becomes the user-level fields of the same names. The daemon's converter drops it without
 //!   a message; here it is a warning.
-//! * Hashes and URLs are checked where they are written. Entries that a later one shadows are checked by the
-//!   rules of spec 2 only, and each is warned of.
+//! * Hashes and URLs are checked where they are written.
 //! * A list of disks or RAID arrays is handed on as it is; what follows refuses it by name.
 //!
 //! # How the daemon verifies a config of spec 2
@@ -33,6 +32,8 @@
 //! * A drop-in without contents, kept in the result as an entry without `contents`, must exist as an empty file
 //!   of mode 0644, although applying the converted config never writes one.
 //! * Whether a unit is enabled is not looked at.
+//! * A file is looked for by its path as written: `/etc/a/../b` needs a directory `/etc/a`, although the converted
+//!   config never makes one.
 //!
 //! The mode that is expected without a `mode` (0644), the refusal of `append`, gzip, the treatment of a unit
 //! without contents and that of `mask` are as in spec 3.
@@ -71,7 +72,12 @@ impl Converted {
         self.written.original_path(path)
     }
 
-    /// Keeps only the places and units of the document.
+    /// Returns the places, units and paths of the document.
+    pub(super) fn written(&self) -> &Written {
+        &self.written
+    }
+
+    /// Keeps only the places, units and paths of the document.
     pub fn into_written(self) -> Written {
         self.written
     }
@@ -131,7 +137,7 @@ pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
         config,
         minor,
         warnings,
-        written: Written::new(minor, places, units),
+        written: Written::new(minor, places, units, reduced.cleaned),
     })
 }
 

@@ -1,5 +1,7 @@
 //! A config of spec 2 as its document writes it: the places of its parts, and its units.
 
+use std::collections::BTreeMap;
+
 use super::ignition::Unit;
 
 /// Pairs of a path in the result and the path in the document that it came from.
@@ -38,15 +40,23 @@ pub struct Written {
     places: OriginalPlaces,
     /// Every entry of the list of units in its order, shadowed ones too: the daemon verifies each.
     pub units: Vec<Unit>,
+    /// Paths of files that the conversion has cleaned, each with the path as written, by which the daemon looks for it.
+    pub cleaned: BTreeMap<String, String>,
 }
 
 impl Written {
-    /// Keeps the version, the places of a conversion and the units as written.
-    pub fn new(minor: u64, places: OriginalPlaces, units: Vec<Unit>) -> Self {
+    /// Keeps the version, the places of a conversion, and the units and paths as written.
+    pub fn new(
+        minor: u64,
+        places: OriginalPlaces,
+        units: Vec<Unit>,
+        cleaned: BTreeMap<String, String>,
+    ) -> Self {
         Self {
             minor,
             places,
             units,
+            cleaned,
         }
     }
 

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use self::enablement::{DEV_NULL, UnchangedUnits};
 use crate::command::rpm_ostree::status::Deployment;
 use crate::document::ignition::Unit;
-use crate::document::{Desired, DesiredFile, MachineConfig, Owner, Undecodable};
+use crate::document::{Desired, DesiredFile, MachineConfig, Owner, Undecodable, WrittenPath};
 use crate::go_quote::quoted;
 use crate::kargs::Kargs;
 use crate::node::accounts::is_locked;
@@ -279,7 +279,11 @@ pub fn find_drifts_with(
         while let Some(next) = undecodable.next_if(|next| next.before <= index) {
             drifts.push(undecodable_drift(next));
         }
-        drifts.extend(file_drifts(file, node, desired.spec2));
+        let drift = file_drifts(file, node, desired.spec2);
+        match desired.written_paths.get(&file.path) {
+            Some(written) => drifts.extend(by_written_path(written, &file.path, drift, node)),
+            None => drifts.extend(drift),
+        }
     }
     drifts.extend(undecodable.map(undecodable_drift));
     match &desired.compared_units {
@@ -422,6 +426,44 @@ fn written_unit_drifts(units: &[Unit], node: &NodeState) -> Vec<Drift> {
         drifts.extend(new);
     }
     drifts
+}
+
+/// The daemon looks for a file of spec 2 by its path as written, and names it so.
+fn by_written_path(
+    written: &WrittenPath,
+    path: &RootPath,
+    drifts: Vec<Drift>,
+    node: &NodeState,
+) -> Vec<Drift> {
+    let through = written
+        .through
+        .iter()
+        .find_map(|parent| match node.object(parent) {
+            None => Some((parent, "no such file or directory")),
+            Some(found) if matches!(found.kind, Kind::Directory | Kind::Symlink { .. }) => None,
+            Some(_) => Some((parent, "not a directory")),
+        });
+    let text = &written.text;
+    if let Some((parent, cause)) = through {
+        let detail = format!(
+            "is written as {text}, by which the daemon looks for it, and {parent} is no directory: make it one, or write the \
+             path without `..`"
+        );
+        let message = format!(
+            "could not stat file {}: lstat {text}: {cause}",
+            quoted(text)
+        );
+        return vec![checked_drift(DriftKind::Missing, path, detail, message)];
+    }
+    let named = |mut drift: Drift| {
+        let message = drift.daemon.as_mut();
+        if let Some(message) = message {
+            *message = message.replacen(&go_path(path), &quoted(text), 1);
+            *message = message.replacen(&format!("lstat {path}:"), &format!("lstat {text}:"), 1);
+        }
+        drift
+    };
+    drifts.into_iter().map(named).collect()
 }
 
 fn file_drifts(file: &DesiredFile, node: &NodeState, spec2: bool) -> Vec<Drift> {

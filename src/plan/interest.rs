@@ -67,6 +67,10 @@ fn files_of(config: &Desired, interest: &mut Interest) {
             .iter()
             .map(|directory| directory.path.clone()),
     );
+    let through = config.written_paths.values();
+    interest
+        .paths
+        .extend(through.flat_map(|written| written.through.iter().cloned()));
     for link in &config.links {
         interest.paths.insert(link.path.clone());
         interest

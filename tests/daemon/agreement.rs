@@ -452,6 +452,92 @@ fn of_a_unit_named_twice_every_entry_is_compared() {
     );
 }
 
+/// The operator and the daemon read every entry before they drop one.
+#[test]
+fn an_entry_of_spec_2_that_a_later_one_hides_is_checked_all_the_same() {
+    let plain = |name: &str| json!({"name": name, "contents": "[Service]\nExecStart=/1\n"});
+    let with = |key: &str, value: Value| {
+        let mut unit = plain("a.service");
+        unit[key] = value;
+        json!({"systemd": {"units": [unit, plain("a.service")]}})
+    };
+    let entry = |more: Value| {
+        let mut file =
+            json!({"filesystem": "root", "path": "/etc/a", "contents": {"source": "data:,x"}});
+        for (key, value) in more.as_object().unwrap() {
+            file[key] = value.clone();
+        }
+        file
+    };
+    let files = |more: Value| json!({"storage": {"files": [entry(more), entry(json!({}))]}});
+    for (ignition, place) in [
+        (
+            with("contents", json!("[Service\nExecStart=/1\n")),
+            "systemd.units[0].contents",
+        ),
+        (
+            json!({"systemd": {"units": [plain("a.conf"), plain("a.conf")]}}),
+            "systemd.units[0].name",
+        ),
+        (
+            with("dropins", json!([{"name": "a.txt", "contents": ""}])),
+            "systemd.units[0].dropins[0].name",
+        ),
+        (files(json!({"mode": 0o1777})), "storage.files[0].mode"),
+        (files(json!({"mode": 0o10000})), "storage.files[0].mode"),
+        (
+            files(json!({"contents": {"source": "data:;base64,?"}})),
+            "storage.files[0].contents.source",
+        ),
+    ] {
+        let root = TestRoot::new();
+        let config = root.config(&machine_config(OLD, spec_2(ignition.clone())));
+        let run = root
+            .run(&["plan", "--not-rendered", config.path()])
+            .exits(1);
+        let said = run.out() + &run.err();
+        assert!(
+            said.contains(&format!("spec.config.{place}")),
+            "{ignition}: {said}"
+        );
+    }
+    // Nothing of it is wrong.
+    let root = TestRoot::new();
+    let config = root.config(&machine_config(OLD, spec_2(files(json!({"mode": 0o755})))));
+    root.run(&["plan", "--not-rendered", config.path()]).ok();
+}
+
+/// It applies the clean path, and looks for the one that is written.
+#[test]
+fn a_path_of_spec_2_is_looked_for_as_it_is_written() {
+    let config = |path: &str| {
+        let file = json!({"filesystem": "root", "path": path, "contents": {"source": "data:,x"}});
+        machine_config(OLD, spec_2(json!({"storage": {"files": [file]}})))
+    };
+    let options = ["--not-rendered", "--files-only"];
+    let missing =
+        "could not stat file \"/etc/none/../a\": lstat /etc/none/../a: no such file or directory";
+    let root = TestRoot::new();
+    applied(&root, &config("/etc/none/../a"), &options).exits(3);
+    assert_eq!(root.read("etc/a"), "x");
+    assert_eq!(verdict(&root), degraded(missing));
+    assert_eq!(start(&root, OLD)["error"], degraded(missing));
+    root.write("etc/none", "");
+    let no_directory = missing.replace("no such file or directory", "not a directory");
+    assert_eq!(verdict(&root), degraded(&no_directory));
+    root.remove("etc/none");
+    fs::create_dir(root.path("etc/none")).unwrap();
+    assert_eq!(verdict(&root), Value::Null);
+    for path in ["/etc/none/../a", "/etc//./a"] {
+        let root = TestRoot::new();
+        fs::create_dir_all(root.path("etc/none")).unwrap();
+        applied(&root, &config(path), &options).ok();
+        root.write("etc/a", "y");
+        let content = format!("content mismatch for file \"{path}\"");
+        assert_eq!(verdict(&root), degraded(&content));
+    }
+}
+
 #[test]
 fn findings_on_spec_2_come_in_the_daemons_order() {
     let entry =

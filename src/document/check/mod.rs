@@ -11,15 +11,47 @@ mod units;
 use std::fmt::Arguments;
 
 use super::decode::Decoded;
-use super::finding::{Finding, path_below};
-use super::ignition::{File, Ignition};
+use super::finding::{Finding, Severity, path_below};
+use super::ignition::{File, Ignition, Unit};
 
 /// Returns the warnings of decoding a config that stands at `at`, then every finding of the rules on it.
 pub(super) fn all_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
     let rules = decoded.duplicates.iter().cloned();
     let rules = rules.chain(check_ignition(&decoded.config, at));
     let rules = rules.map(|finding| decoded.with_original_path(finding));
-    decoded.warnings.iter().cloned().chain(rules).collect()
+    let mut all: Vec<Finding> = decoded.warnings.iter().cloned().chain(rules).collect();
+    for finding in shadowed_findings(decoded, at) {
+        if !all.contains(&finding) {
+            all.push(finding);
+        }
+    }
+    all
+}
+
+/// Returns the errors of units of spec 2 that a later entry of the same name shadows: the operator and the daemon check
+/// them all the same.
+fn shadowed_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
+    let units = decoded
+        .converted
+        .as_ref()
+        .map(|converted| &converted.written().units);
+    let units = units.map_or(&[][..], Vec::as_slice);
+    let mut check = Checker {
+        at,
+        minor: decoded.config.minor_version(),
+        findings: Vec::new(),
+    };
+    let is_shadowed = |(index, unit): &(usize, &Unit)| {
+        let mut later = units.iter().skip(index + 1);
+        later.any(|later| later.name == unit.name)
+    };
+    for (index, unit) in units.iter().enumerate().filter(is_shadowed) {
+        check.check_unit_entry(index, unit);
+    }
+    check
+        .findings
+        .retain(|finding| finding.severity == Severity::Error);
+    check.findings
 }
 
 /// Checks a config that was parsed from the place `at`, or that was merged: the rules on single values

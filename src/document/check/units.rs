@@ -10,12 +10,17 @@ use crate::systemd::unit_name::{has_ignition_suffix, template_of};
 impl Checker<'_> {
     pub(super) fn check_units(&mut self, units: &[Unit]) {
         for (i, unit) in units.iter().enumerate() {
-            let at = format_args!("systemd.units[{i}]");
-            self.check_unit(at, unit);
-            self.check_instance(at, unit, units);
-            for (j, dropin) in unit.dropins.iter().enumerate() {
-                self.check_dropin(format_args!("{at}.dropins[{j}]"), dropin);
-            }
+            self.check_unit_entry(i, unit);
+            self.check_instance(format_args!("systemd.units[{i}]"), unit, units);
+        }
+    }
+
+    /// Checks one entry of the list by itself.
+    pub(super) fn check_unit_entry(&mut self, index: usize, unit: &Unit) {
+        let at = format_args!("systemd.units[{index}]");
+        self.check_unit(at, unit);
+        for (j, dropin) in unit.dropins.iter().enumerate() {
+            self.check_dropin(format_args!("{at}.dropins[{j}]"), dropin);
         }
     }
 

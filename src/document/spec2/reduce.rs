@@ -6,6 +6,7 @@ use super::model::{
     DAEMON_MINOR, Spec2Config, Spec2Dropin, Spec2File, Spec2Meta, Spec2Passwd, Spec2Storage,
     Spec2Systemd, Spec2Unit, Spec2User,
 };
+use crate::document::contents::data_url;
 use crate::document::finding::{Finding, path_below};
 
 /// An entry of a list and its place in the document.
@@ -56,6 +57,8 @@ pub(super) struct Reduced {
 pub(super) struct Reduction {
     /// The config; usable only if no finding is an error.
     pub config: Reduced,
+    /// Clean paths of files, each with the path as written; only those that differ.
+    pub cleaned: BTreeMap<String, String>,
     /// Shadowed entries as warnings, contradictions as errors.
     pub findings: Vec<Finding>,
 }
@@ -85,11 +88,12 @@ pub(super) fn reduce_config(mut config: Spec2Config, minor: u64, at: &str) -> Re
         units,
         users,
     };
-    reduced.clean_paths();
+    let cleaned = reduced.clean_paths();
     reduced.node_conflicts(at, &mut findings);
     reduced.unit_conflicts(&mut findings);
     Reduction {
         config: reduced,
+        cleaned,
         findings,
     }
 }
@@ -133,6 +137,7 @@ fn last_files(
         if let Some(winner) = seen.get(&file.entry.path) {
             let message =
                 format!("{winner} has the same path and comes later: it counts, this is dropped");
+            findings.extend(shadowed_problems(&file));
             findings.push(Finding::warning(file.at, message));
             continue;
         }
@@ -140,6 +145,30 @@ fn last_files(
         kept.push(file);
     }
     kept
+}
+
+/// The operator checks the config before it drops an entry of it.
+fn shadowed_problems(file: &Placed<Spec2File>) -> Vec<Finding> {
+    let Placed { at, entry } = file;
+    let most = match at.contains("spec.config.") {
+        true => 0o777,
+        false => 0o7777,
+    };
+    let mode = entry.mode.filter(|mode| !(0..=most).contains(mode));
+    let mode = mode.map(|mode| {
+        let message = format!(
+            "invalid mode {mode:#o} for {}, cannot exceed {most:#o}",
+            entry.path
+        );
+        Finding::error(format!("{at}.mode"), message)
+    });
+    let source = entry.contents.source.as_str();
+    let broken = source
+        .strip_prefix("data:")
+        .and_then(|_| data_url(source).err());
+    let source =
+        broken.map(|error| Finding::error(format!("{at}.contents.source"), error.to_string()));
+    mode.into_iter().chain(source).collect()
 }
 
 /// The last unit of each name, from last to first, with the drop-ins of earlier ones that it does not have.
@@ -206,14 +235,22 @@ fn last_users(users: Vec<PlacedUser>, findings: &mut Vec<Finding>) -> Vec<Placed
 }
 
 impl Reduced {
-    /// Spec 2 does not ask for clean paths; the conversion makes them so.
-    fn clean_paths(&mut self) {
-        let files = self.files.iter_mut().map(|file| &mut file.entry.path);
+    /// Spec 2 does not ask for clean paths; the conversion makes them so. Returns those of files that were not.
+    fn clean_paths(&mut self) -> BTreeMap<String, String> {
         let directories = self.storage.directories.iter_mut().map(|d| &mut d.path);
         let links = self.storage.links.iter_mut().map(|link| &mut link.path);
-        for path in files.chain(directories).chain(links) {
+        for path in directories.chain(links) {
             *path = clean_path(path);
         }
+        let mut cleaned = BTreeMap::new();
+        for path in self.files.iter_mut().map(|file| &mut file.entry.path) {
+            let clean = clean_path(path);
+            if clean != *path {
+                let written = std::mem::replace(path, clean.clone());
+                cleaned.insert(clean, written);
+            }
+        }
+        cleaned
     }
 
     /// Every node: its place and its path.
