@@ -20,6 +20,8 @@ const ASKING: [&str; 3] = ["dns", "resolve", "sss"];
 pub struct NameServers {
     /// `/etc/resolv.conf` exists.
     pub file: bool,
+    /// The target of `/etc/resolv.conf`, if it is a link that leads to nothing.
+    pub dangling: Option<String>,
     /// The servers in it.
     pub servers: Vec<IpAddr>,
     /// The node runs its own name server, as a static pod.
@@ -40,11 +42,17 @@ impl NameServers {
 /// # Errors
 /// A file that cannot be read.
 pub fn read(root: &Root) -> Result<NameServers, RootError> {
-    let bytes = root.read(&RootPath::fixed(paths::RESOLV_CONF))?;
+    let path = RootPath::fixed(paths::RESOLV_CONF);
+    let bytes = root.read(&path)?;
     let file = bytes.is_some();
+    let dangling = match file {
+        true => None,
+        false => root.read_link(&path)?,
+    };
     let (config, _) = Config::parse_with_errors(&bytes.unwrap_or_default());
     Ok(NameServers {
         file,
+        dangling,
         servers: config.nameservers.iter().map(IpAddr::from).collect(),
         own: root.exists(&RootPath::fixed(OWN_SERVER))?,
         no_source: root

@@ -1,12 +1,17 @@
 //! Dangling links in the admin's unit directory, and files where links belong.
 
+use nix::errno::Errno;
+
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{ResolveError, Root, RootError, RootPath};
+
+/// Units of the running system alone.
+const RUNTIME: &str = "run/systemd/system";
 
 /// Directories in which a unit may be.
 const DIRECTORIES: [&str; 7] = [
     paths::UNITS,
-    "run/systemd/system",
+    RUNTIME,
     "run/systemd/generator",
     "run/systemd/generator.late",
     "usr/local/lib/systemd/system",
@@ -27,6 +32,13 @@ pub enum Wrong {
         /// Target of the link.
         target: String,
     },
+    /// Links that lead to each other: systemd cannot read them.
+    Circle {
+        /// Target of the link.
+        target: String,
+    },
+    /// A link to `/dev/null` in the place of a unit.
+    Masked,
     /// A file in a directory of links.
     NoLink {
         /// The file of its unit, if there is one: the target of the right link.
@@ -60,12 +72,30 @@ pub fn read_unit_links(root: &Root) -> Result<Vec<UnitLink>, RootError> {
                 let wrong = path.join(&entry).map(|path| pulled_unit(root, path));
                 all.extend(wrong.into_iter().flatten());
             }
-        } else if let Some(target) = leads_nowhere(root, &path) {
-            let wrong = Wrong::NoFile { target };
+        } else if let Some(wrong) = unit_fault(root, &path) {
             all.push(UnitLink { path, wrong });
         }
     }
+    let runtime = RootPath::fixed(RUNTIME);
+    for name in root.list(&runtime)? {
+        let masked = runtime.join(&name).ok().filter(|path| is_mask(root, path));
+        let wrong = Wrong::Masked;
+        all.extend(masked.map(|path| UnitLink { path, wrong }));
+    }
     Ok(all)
+}
+
+/// Returns the fault of an entry in the place of a unit.
+fn unit_fault(root: &Root, path: &RootPath) -> Option<Wrong> {
+    match end_of(root, path)? {
+        LinkEnd::Null => Some(Wrong::Masked),
+        LinkEnd::Circle(target) => Some(Wrong::Circle { target }),
+        LinkEnd::Nowhere(target) => Some(Wrong::NoFile { target }),
+    }
+}
+
+fn is_mask(root: &Root, path: &RootPath) -> bool {
+    matches!(end_of(root, path), Some(LinkEnd::Null))
 }
 
 fn pulled_unit(root: &Root, path: RootPath) -> Option<UnitLink> {
@@ -74,29 +104,51 @@ fn pulled_unit(root: &Root, path: RootPath) -> Option<UnitLink> {
         let wrong = Wrong::NoLink { unit };
         return Some(UnitLink { path, wrong });
     }
-    let target = leads_nowhere(root, &path)?;
-    // Only the name counts for systemd.
-    let wrong = Wrong::NoUnit { target };
-    find_unit(root, path.name())
-        .is_none()
-        .then_some(UnitLink { path, wrong })
+    let wrong = match end_of(root, &path)? {
+        LinkEnd::Null => return None,
+        LinkEnd::Circle(target) => Wrong::Circle { target },
+        // Only the name counts for systemd.
+        LinkEnd::Nowhere(_) if find_unit(root, path.name()).is_some() => return None,
+        LinkEnd::Nowhere(target) => Wrong::NoUnit { target },
+    };
+    Some(UnitLink { path, wrong })
 }
 
-/// Returns the target of a dangling link.
-fn leads_nowhere(root: &Root, path: &RootPath) -> Option<String> {
+/// The end of a link that leads to no unit, with the target of the link.
+enum LinkEnd {
+    /// `/dev/null`.
+    Null,
+    /// The links lead to each other.
+    Circle(String),
+    /// There is nothing.
+    Nowhere(String),
+}
+
+/// Returns the end of a link; `None` if it leads to something, or is no link.
+fn end_of(root: &Root, path: &RootPath) -> Option<LinkEnd> {
     let target = root.read_link(path).ok().flatten()?;
+    if target == "/dev/null" {
+        return Some(LinkEnd::Null);
+    }
     // Files below /run exist only while the node runs.
-    if target == "/dev/null" || target.starts_with("/run/") {
+    if target.starts_with("/run/") {
         return None;
     }
     let whole = match target.starts_with('/') {
         true => target.clone(),
         false => format!("{}/{target}", path.parent()?),
     };
-    let missing = |path: RootPath| !root.exists(&path).unwrap_or(true);
-    RootPath::parse(&plain_path(&whole))
-        .is_ok_and(missing)
-        .then_some(target)
+    // What cannot be seen counts as there.
+    let next = RootPath::parse(&plain_path(&whole)).ok()?;
+    if !root.exists(&next).unwrap_or(true) {
+        return Some(LinkEnd::Nowhere(target));
+    }
+    match root.open_followed(path) {
+        Err(error) if error.cause == ResolveError::System(Errno::ELOOP) => {
+            Some(LinkEnd::Circle(target))
+        }
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// Returns a path without `.` and `..`.

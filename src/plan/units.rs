@@ -10,7 +10,7 @@ use crate::node::originals::OriginalPaths;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
-use crate::systemd::{self, UnitTree};
+use crate::systemd::{self, UnitTree, needed};
 
 impl Builder<'_> {
     /// Plans every unit, then the links that the whole sequence leads to.
@@ -69,6 +69,10 @@ impl Builder<'_> {
     }
 
     fn plan_unit(&mut self, unit: &Unit) {
+        if let (Some(true), Some(stops)) = (unit.mask, needed::stops(&unit.name)) {
+            let message = format!("is masked by the config: from the next boot on, {stops}");
+            self.notice(unit.name.clone(), message);
+        }
         for dropin in &unit.dropins {
             let Some(path) = dropin_path(&unit.name, &dropin.name) else {
                 continue;

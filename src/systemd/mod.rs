@@ -12,6 +12,7 @@ pub mod install;
 pub mod install_section;
 mod judged;
 mod lookup;
+pub mod needed;
 pub mod preset;
 mod reading;
 mod refused;

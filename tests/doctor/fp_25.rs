@@ -41,6 +41,29 @@ fn files_where_links_of_units_belong_and_links_to_nowhere_are_told() {
 }
 
 #[test]
+fn links_that_lead_to_each_other_are_named_with_what_they_stop() {
+    let root = small::node();
+    let units = "etc/systemd/system";
+    root.link(&format!("{units}/a.service"), "b.service");
+    root.link(
+        &format!("{units}/b.service"),
+        "/etc/systemd/system/a.service",
+    );
+    says(
+        &found(&doctor(&root), "FP-25", "warning"),
+        &[
+            "/etc/systemd/system/a.service",
+            "leads to b.service, which leads back to it",
+            "Too many levels of symbolic links",
+            "error enabling units",
+        ],
+    );
+    root.remove(&format!("{units}/a.service"));
+    root.remove(&format!("{units}/b.service"));
+    assert_eq!(of(&doctor(&root), "FP-25"), Vec::<Value>::new());
+}
+
+#[test]
 fn services_without_which_there_is_no_node_are_told_when_they_fail() {
     live(|node| {
         record_on(node, |_| {});

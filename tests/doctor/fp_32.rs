@@ -56,6 +56,34 @@ fn a_disk_of_a_node_that_answers_for_names_itself_says_so() {
 }
 
 #[test]
+fn a_link_that_leads_to_nothing_is_named() {
+    let root = small::node();
+    root.remove("etc/resolv.conf");
+    root.link("etc/resolv.conf", "../usr/lib/none/resolv.conf");
+    says(
+        &found(&doctor(&root), "FP-32", "warning"),
+        &[
+            "/etc/resolv.conf leads to nothing",
+            "a link to ../usr/lib/none/resolv.conf, which is missing",
+        ],
+    );
+    // What is below /run is there while the node runs.
+    root.remove("etc/resolv.conf");
+    root.link("etc/resolv.conf", "../run/NetworkManager/resolv.conf");
+    assert_eq!(of(&doctor(&root), "FP-32"), Vec::<Value>::new());
+    live(|node| {
+        record_on(node, |_| {});
+        node.root.remove("etc/resolv.conf");
+        node.root
+            .link("etc/resolv.conf", "/run/NetworkManager/resolv.conf");
+        says(
+            &found(&doctor_on(node), "FP-32", "critical"),
+            &["a link to /run/NetworkManager/resolv.conf, which is missing"],
+        );
+    });
+}
+
+#[test]
 fn a_live_node_without_name_servers_is_critical() {
     live(|node| {
         record_on(node, |_| {});

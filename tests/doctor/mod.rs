@@ -61,6 +61,7 @@ mod fp_63;
 mod fp_66;
 mod fp_67;
 mod fp_71;
+mod fp_72;
 mod master;
 mod real_sshd;
 mod recipients;

@@ -5,6 +5,7 @@ use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
 use crate::drift::Drift;
+use crate::systemd::needed;
 use crate::text::count;
 use crate::time::utc;
 use crate::transaction::Pending;
@@ -52,19 +53,53 @@ fn degraded(
     compared: &ConfigComparison,
     seen: &[&Drift],
 ) -> DoctorFinding {
-    let what = match seen {
-        [one] if one.subject.len() <= 30 => format!("{} is not as recorded", one.subject),
-        [_] => "a file or unit is not as recorded".to_owned(),
-        _ => format!("{} files or units are not as recorded", seen.len()),
+    let needed = needed_units(seen);
+    let what = match (seen, needed.first()) {
+        ([one], _) => format!("{} is not as recorded", short_name(&one.subject)),
+        (_, Some((unit, _))) => format!(
+            "{} files or units are not as recorded, of {unit} too",
+            seen.len()
+        ),
+        (_, None) => format!("{} files or units are not as recorded", seen.len()),
     };
-    let means =
-        "The daemon goes Degraded over the first of these and applies no update until it is fixed.";
+    let stops: String = needed
+        .iter()
+        .map(|(unit, stops)| format!(" If {unit} does not do its work, {stops}."))
+        .collect();
+    let means = format!(
+        "The daemon goes Degraded over the first of these and applies no update until it is fixed.{stops}"
+    );
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
     DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(seen.iter().map(|drift| as_fact(compared, drift)))
         .daemon(evidence.daemon_verdict(&compared.config, &own))
         .next(format!("mco-rescue verify{}", evidence.at_root()))
         .next(format!("mco-rescue apply{}", evidence.at_root()))
+}
+
+/// Returns the units among the differences that the node needs, each once, with what they stop.
+fn needed_units<'a>(seen: &[&'a Drift]) -> Vec<(&'a str, &'static str)> {
+    let mut all: Vec<(&str, &str)> = Vec::new();
+    for drift in seen {
+        let unit = needed::unit_at(&drift.subject).or(Some(drift.subject.as_str()));
+        let needed = unit.and_then(|unit| Some((unit, needed::stops(unit)?)));
+        all.extend(needed.filter(|one| !all.contains(one)));
+    }
+    all
+}
+
+/// Returns the name of a unit, else a path; of a long one its end.
+fn short_name(subject: &str) -> String {
+    if let Some(unit) = needed::unit_at(subject) {
+        return match subject.ends_with(&format!("/{unit}")) {
+            true => unit.to_owned(),
+            false => format!("a drop-in of {unit}"),
+        };
+    }
+    match subject.rsplit_once('/') {
+        Some((_, name)) if subject.len() > 30 => name.to_owned(),
+        _ => subject.to_owned(),
+    }
 }
 
 fn unnoticed(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {

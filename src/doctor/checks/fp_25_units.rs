@@ -14,7 +14,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     title: "units that cannot be loaded or enabled",
     looks_at: "links, units and drop-ins in /etc/systemd/system; kubelet, crio, NetworkManager",
     explain: "The daemon enables all units of an update with one systemctl enable. It stops at a unit whose link leads \
-nowhere, and at a file in the place of a link. Then no unit of the update is enabled (\"error enabling units\").\n\n\
+nowhere, at links that lead to each other, and at a file in the place of a link. Then no unit of the update is enabled (\"error enabling units\").\n\n\
 Units and enablement that differ from the config are reported as FP-03: mco-rescue apply corrects both with \
 links alone, also on a disk whose systemd does not run. The files reported here belong to no config: check and remove \
 them, then systemctl daemon-reload.\n\n\
@@ -25,6 +25,8 @@ systemd-analyze verify FILE gives its own words.",
     judge: judge_units,
 };
 
+/// The words of systemctl for a circle of links.
+const ELOOP: &str = "Too many levels of symbolic links";
 /// Services without which the node cannot work.
 const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.service"];
 
@@ -129,6 +131,11 @@ fn as_fact(link: &UnitLink) -> Fact {
         Wrong::NoFile { target } => format!("leads to {target}, which is missing"),
         Wrong::NoUnit { target } => format!("leads to {target}, and there is no such unit"),
         Wrong::NoLink { .. } => "is a file instead of a link".to_owned(),
+        Wrong::Circle { target } => {
+            format!("leads to {target}, which leads back to it: systemctl ends here in \"{ELOOP}\"")
+        }
+        // FP-72 reports those that matter.
+        Wrong::Masked => "is masked".to_owned(),
     };
     Fact::new(link.path.to_string(), said)
 }
@@ -136,14 +143,18 @@ fn as_fact(link: &UnitLink) -> Fact {
 /// Returns the changes that move entries aside. A link takes the place of a file, so that its unit stays enabled.
 fn put_right(evidence: &DoctorEvidence, links: &[&UnitLink]) -> Vec<FixChange> {
     let of_config = |link: &&UnitLink| evidence.is_of_config(&link.path.to_string());
-    if links.iter().any(of_config) {
+    let is_circle = |link: &&UnitLink| matches!(link.wrong, Wrong::Circle { .. });
+    // Which of the links in a circle is the wrong one is not known.
+    if links.iter().any(|link| of_config(link) || is_circle(link)) {
         return Vec::new();
     }
     let changes = links.iter().flat_map(|link| {
         let path = link.path.to_string();
         let made = match &link.wrong {
             Wrong::NoLink { unit } => unit.as_ref(),
-            Wrong::NoFile { .. } | Wrong::NoUnit { .. } => None,
+            Wrong::NoFile { .. } | Wrong::NoUnit { .. } | Wrong::Circle { .. } | Wrong::Masked => {
+                None
+            }
         };
         let made = made.map(|unit| FixChange::make_link(&path, unit.to_string()));
         [Some(FixChange::move_aside(&path)), made]
@@ -163,7 +174,7 @@ fn fixed(evidence: &DoctorEvidence, finding: DoctorFinding, links: &[&UnitLink])
 fn in_the_way(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> {
     let all: Vec<&UnitLink> = links
         .iter()
-        .filter(|link| !matches!(link.wrong, Wrong::NoUnit { .. }))
+        .filter(|link| !matches!(link.wrong, Wrong::NoUnit { .. } | Wrong::Masked))
         .collect();
     let first = all.first()?;
     let path = evidence.path(&first.path.to_string());

@@ -24,7 +24,10 @@ fn judge_name_servers(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(why) => return CheckVerdict::unseen(format!("name servers: {why}")),
     };
     let none_left = found.elsewhere().next().is_none();
-    let alone = match none_left && (found.file || evidence.live) {
+    // On a mounted disk nothing of /run is there.
+    let leads_nowhere = found.dangling.as_deref();
+    let leads_nowhere = leads_nowhere.is_some_and(|target| !target.contains("/run/"));
+    let alone = match none_left && (found.file || evidence.live || leads_nowhere) {
         true => Some(nobody(evidence, found)),
         false => None,
     };
@@ -50,13 +53,18 @@ is not found.";
 
 fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
     let servers: Vec<String> = found.servers.iter().map(ToString::to_string).collect();
-    let (what, said, says) = match servers.is_empty() {
-        true => (
+    let (what, said, says) = match (&found.dangling, servers.is_empty()) {
+        (Some(target), _) => (
+            "/etc/resolv.conf leads to nothing",
+            format!("a link to {target}, which is missing"),
+            Some("on [::1]:53: connection refused"),
+        ),
+        (None, true) => (
             "there is no name server",
             "no server".to_owned(),
             Some("on [::1]:53: connection refused"),
         ),
-        false => (
+        (None, false) => (
             "the node is its own only name server",
             servers.join(", "),
             None,
@@ -75,6 +83,8 @@ fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
         (true, true) => CheckSeverity::Critical,
         (true, false) if found.own => CheckSeverity::Critical,
         (true, false) => CheckSeverity::Warning,
+        // No boot puts a file in the place of this link.
+        (false, _) if found.dangling.is_some() => CheckSeverity::Warning,
         (false, _) => CheckSeverity::Notice,
     };
     let own = "etc/kubernetes/manifests/coredns.yaml";

@@ -68,6 +68,7 @@ mod fp_63_pull_files;
 mod fp_66_accounts;
 mod fp_67_selinux_policy;
 mod fp_71_kernel_modules;
+mod fp_72_masked_units;
 
 use super::DoctorCheck;
 
@@ -137,6 +138,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_66_accounts::CHECK,
     fp_67_selinux_policy::CHECK,
     fp_71_kernel_modules::CHECK,
+    fp_72_masked_units::CHECK,
 ];
 
 /// An id of a trouble that a check with another id reports.

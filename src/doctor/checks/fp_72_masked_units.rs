@@ -1,0 +1,60 @@
+//! FP-72: units that the node needs are masked.
+
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
+use crate::node::unit_links::{UnitLink, Wrong};
+use crate::systemd::needed;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-72",
+    title: "a unit that the node needs is masked",
+    looks_at: "links to /dev/null in /etc/systemd/system and /run/systemd/system",
+    explain: "systemctl mask makes a link to /dev/null in the place of a unit. Nothing starts the unit any more: no dependency, no \
+boot, no systemctl start (\"Unit kubelet.service is masked\"). What runs goes on until the next boot, so it is often seen only \
+then. With --runtime the link is below /run, and gone after a boot.\n\n\
+Judged are the units of the kubelet, CRI-O, the network, Open vSwitch, D-Bus, rpm-ostree, the first boot and sshd. A mask that \
+the recorded config asks for is the config's: change it there.\n\n\
+systemctl unmask removes the link. A unit that the config brings is a file in the same place: the link has replaced it, and \
+mco-rescue apply writes it again.",
+    judge: judge_masks,
+};
+
+fn judge_masks(evidence: &DoctorEvidence) -> CheckVerdict {
+    match evidence.upkeep.unit_links.seen() {
+        Ok(links) => {
+            let findings = links.iter().filter_map(|link| finding(evidence, link));
+            CheckVerdict::healthy().and(findings)
+        }
+        // FP-25 reports the same directory.
+        Err(_) => CheckVerdict::healthy(),
+    }
+}
+
+fn finding(evidence: &DoctorEvidence, link: &UnitLink) -> Option<DoctorFinding> {
+    if link.wrong != Wrong::Masked {
+        return None;
+    }
+    let name = link.path.name();
+    let stops = needed::stops(name)?;
+    let recorded = evidence
+        .records
+        .get()
+        .and_then(|records| records.recorded());
+    let units = recorded.map_or(&[][..], |config| &config.ignition.systemd.units);
+    let of_config = units.iter().find(|unit| unit.name == name);
+    if of_config.is_some_and(|unit| unit.mask == Some(true)) {
+        return None;
+    }
+    let brings_file = of_config.is_some_and(|unit| unit.text().is_some());
+    let means = format!("From the next boot on, or once it stops, {stops}.");
+    let what = format!("{name} is masked");
+    let at = match evidence.live {
+        true => String::new(),
+        false => format!(" --root={}", evidence.upkeep.directory),
+    };
+    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
+        .seen(link.path.to_string(), "a link to /dev/null");
+    Some(match brings_file {
+        true => finding.next(evidence.command("apply")),
+        false => finding.next(format!("systemctl{at} unmask {name}")),
+    })
+}
