@@ -25,6 +25,18 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
+/// Returns a byte in single quotes, as the errors of `encoding/json` name it: as the character of its number.
+pub fn character(byte: u8) -> String {
+    match byte {
+        b'\'' => r"'\''".to_owned(),
+        b'"' => "'\"'".to_owned(),
+        byte => {
+            let text = quoted(&char::from(byte).to_string());
+            format!("'{}'", text.trim_matches('"'))
+        }
+    }
+}
+
 /// Letters, marks, numbers, punctuation, symbols and the blank. Rust escapes the same characters as Go does not print,
 /// and a mark only where no other character comes before it.
 fn is_printable(c: char) -> bool {

@@ -505,7 +505,7 @@ fn verify(
         // The next boot brings them.
         drifts.retain(|drift| !drift.is_of_the_os());
     }
-    let verdict = session.daemon_verdict(&drifts);
+    let verdict = session.daemon_verdict(&drifts, args.daemon.daemon_version);
     let diffs = report::plan::Diffs::new();
     let daemon = predict::of_plan(session, plan, args);
     let findings = VerifyFindings {
@@ -515,6 +515,8 @@ fn verify(
         not_looked_at: &session.not_looked_at(),
         daemon: &daemon,
         told: plan.after.is_some().then_some(told),
+        // It was written.
+        record_problem: None,
     };
     let text = match ui.output {
         Output::Json => report::verify::to_json(&session.heading(), findings)?,

@@ -13,7 +13,7 @@ use crate::daemon::forecast::Forecast;
 use crate::document;
 use crate::error::ExitCode;
 use crate::invocation::{self, again_as, mco_rescue, shell_word};
-use crate::node::{Machine, Recorded, Records};
+use crate::node::{Machine, RecordReader, Recorded, Records};
 use crate::notice::Notice;
 use crate::paths;
 use crate::plan::{Plan, wrong_machine};
@@ -122,6 +122,7 @@ fn half_way(
             Ok(config) => Recorded::Present(Box::new(config)),
             Err(error) => Recorded::Broken(error.to_string()),
         };
+        records.reader = RecordReader::Same;
     }
     let chosen = choose_config(&root, args.config.choice(), Unnamed::Wanted, &records)?;
     if let Ok(None) = &outlook {

@@ -14,23 +14,24 @@ use super::session::Session;
 use super::{DaemonArgs, PlanArgs};
 use crate::command::rpm_ostree::packages::package_sets;
 use crate::command::{CommandRunner, rpm};
+use crate::daemon::first_boot::{FirstBootWork, find_first_boot_work};
 use crate::daemon::forecast::Forecast;
 use crate::daemon::forecast::{ForecastEvidence, Witnesses, forecast_branches, gather_evidence};
 use crate::daemon::midway::{self, Failure};
 use crate::daemon::policies::Cluster;
-use crate::daemon::release::NodeRelease;
+use crate::daemon::release::{NodeRelease, Release};
 use crate::daemon::start::{
     Annotation, ApiReach, DiskComparison, KnownConfig, PREFIX, Record, Situation, StartAnnotations,
     StartOs, Triggers,
 };
 use crate::daemon::{annotations, pod_log};
-use crate::document::{Desired, MachineConfig, brings_kubelet};
+use crate::document::{self, Desired, MachineConfig, brings_kubelet};
 use crate::drift;
 use crate::images::storage;
 use crate::node::activity::daemon_runs;
 use crate::node::os_release::{Class, OsRelease};
 use crate::node::system::Facts;
-use crate::node::{self, Host, Interest, NodeState, Recorded, Records, System};
+use crate::node::{self, Host, Interest, NodeState, RecordReader, Recorded, Records, System};
 use crate::paths;
 use crate::plan::{self, Force, Plan};
 use crate::render::{self, NameHash};
@@ -178,6 +179,7 @@ struct ForecastSources<'a> {
     evidence: ForecastEvidence,
     initial: Option<Result<StartAnnotations, String>>,
     triggers: Triggers,
+    first_boot: FirstBootWork,
     /// Configs of the cache that a record or an annotation names.
     cached: Vec<(MachineConfig, bool)>,
     /// Which configs are what their names say, by digest.
@@ -229,6 +231,7 @@ impl<'a> ForecastSources<'a> {
             node: seen.map_or_else(|| name_of(root, &host), |seen| seen.node),
             host,
             triggers: triggers(root, moment)?,
+            first_boot: FirstBootWork::Unknown,
             cached: spoken_of(&cache, &evidence, initial.as_ref(), record.as_deref()),
             proven: RefCell::default(),
             evidence,
@@ -249,12 +252,29 @@ impl<'a> ForecastSources<'a> {
                 }
             },
         };
-        found.look(root)?;
+        found.look(root, found.release(args).release)?;
+        found.look_at_first_boot(root)?;
         Ok(found)
     }
 
+    /// Looks for the work of the first-boot service, if its file is there.
+    fn look_at_first_boot(&mut self, root: &Root) -> Result<()> {
+        let path = RootPath::fixed(paths::ENCAPSULATED);
+        let file = match self.triggers.encapsulated {
+            true => root.read_within(&path, document::MAX_JSON)?,
+            false => None,
+        };
+        let config = file.map(|bytes| document::parse(bytes, &path.to_string()));
+        let facts = self.system.as_ref().and_then(System::facts);
+        let booted = facts.and_then(|facts| facts.deployments.booted().map(|one| (facts, one)));
+        if let (Some(Ok(config)), Some((facts, booted))) = (config, booted) {
+            self.first_boot = find_first_boot_work(&config, &booted.image(), &facts.arguments);
+        }
+        Ok(())
+    }
+
     /// Compares the disk with every config that may be asked about.
-    fn look(&mut self, root: &Root) -> Result<()> {
+    fn look(&mut self, root: &Root, release: Release) -> Result<()> {
         let configs: Vec<MachineConfig> = self
             .at_hand()
             .values()
@@ -276,19 +296,20 @@ impl<'a> ForecastSources<'a> {
             .iter()
             .filter(|config| wanted.contains(&config.name))
         {
-            self.look_ahead(root, config)?;
+            self.look_ahead(root, config, release)?;
         }
         Ok(())
     }
 
     /// Looks for what an update to a config would fail over.
-    fn look_ahead(&mut self, root: &Root, config: &MachineConfig) -> Result<()> {
+    fn look_ahead(&mut self, root: &Root, config: &MachineConfig, release: Release) -> Result<()> {
         let node = self.node_for(root, config)?;
         let old = match self.record() {
             Record::Present(record) if !record.emptied => Some(Desired::from_config(record)),
             _ => None,
         };
-        let failure = midway::find_failure(&Desired::from_config(config), old.as_ref(), &node);
+        let desired = Desired::from_config(config);
+        let failure = midway::find_failure(&desired, old.as_ref(), &node, release);
         let live = node.system.facts().is_some();
         if live && self.initial.is_none() && self.os.booted.as_ref() != Some(&config.os_image_url) {
             self.os.podman = podman_fails(self.runner, &config.os_image_url);
@@ -469,11 +490,13 @@ impl<'a> ForecastSources<'a> {
         {
             return Record::Present(&session.chosen.config);
         }
-        match (&self.records.unreadable, &self.records.current_config) {
-            (Some(said), _) => Record::Broken(said),
-            (None, Recorded::Missing) => Record::Missing,
-            (None, Recorded::Broken(why)) => Record::Refused(why),
-            (None, Recorded::Present(config)) => Record::Present(config),
+        match (&self.records.reader, &self.records.current_config) {
+            (RecordReader::Says(said), _) => Record::Broken(said),
+            (RecordReader::Fails(why), _) => Record::Undecodable(why),
+            (RecordReader::Reads(name), Recorded::Broken(why)) => Record::Refused { name, why },
+            (_, Recorded::Missing) => Record::Missing,
+            (_, Recorded::Broken(why)) => Record::Undecodable(why),
+            (_, Recorded::Present(config)) => Record::Present(config),
         }
     }
 
@@ -497,6 +520,15 @@ impl<'a> ForecastSources<'a> {
         !config.emptied && !brings_kubelet(&config.ignition) && doubtful()
     }
 
+    /// Returns the release of the node's daemon, with what names it.
+    fn release(&self, args: &DaemonArgs) -> NodeRelease {
+        let record = match self.record() {
+            Record::Present(config) => config.provenance.release.as_deref(),
+            _ => None,
+        };
+        NodeRelease::find(args.daemon_version, record, &self.openshift)
+    }
+
     fn forecast(&self, args: &DaemonArgs, cluster: &Cluster) -> Forecast {
         let configs = self.at_hand();
         let initial = self.initial.as_ref();
@@ -505,14 +537,7 @@ impl<'a> ForecastSources<'a> {
             self.compared.get(&config.name).cloned().unwrap_or_default()
         };
         let fails = |name: &str| self.failing.get(name).cloned();
-        let named = NodeRelease::find(
-            args.daemon_version,
-            match self.record() {
-                Record::Present(config) => config.provenance.release.as_deref(),
-                _ => None,
-            },
-            &self.openshift,
-        );
+        let named = self.release(args);
         let here = Situation {
             release: named.release,
             node: &self.node,
@@ -529,6 +554,7 @@ impl<'a> ForecastSources<'a> {
                 staged: self.triggers.staged && self.next_boot.is_none(),
                 ..self.triggers
             },
+            first_boot: &self.first_boot,
             os: &self.os,
             fips: self.host.fips,
             policies: &cluster.policies,

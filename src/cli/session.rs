@@ -21,8 +21,8 @@ use crate::command::CommandRunner;
 use crate::command::rpm_ostree::status::Deployment;
 use crate::crossing::{CrossingFinding, Cure};
 use crate::daemon::policies::{Cluster, Overrides};
-use crate::daemon::release::Release;
-use crate::daemon::start::too_new;
+use crate::daemon::release::{NodeRelease, Release};
+use crate::daemon::start::{as_seen_by, first_message};
 use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, Finding, MachineConfig, Text, with_first_boot_files};
 use crate::drift::enablement::UnchangedUnits;
@@ -749,7 +749,7 @@ impl<'a> Session<'a> {
         drifts.extend(blocked);
         let problem = self.accounts.as_ref().and_then(|a| a.problem.as_ref());
         drifts.extend(problem.map(plan::account_drift));
-        drifts
+        as_seen_by(self.release(None), drifts)
     }
 
     /// The differences between the disk and the config, which are looked for once.
@@ -759,13 +759,26 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the verdict of the daemon on the differences, or on the version of the config; `None` if it finds nothing.
-    pub(super) fn daemon_verdict(&self, drifts: &[Drift]) -> Option<String> {
+    /// `given`: its release, where that was given.
+    pub(super) fn daemon_verdict(
+        &self,
+        drifts: &[Drift],
+        given: Option<Release>,
+    ) -> Option<String> {
         let (config, layered) = (&self.chosen.config, self.records.current_image.as_deref());
-        let found = drift::daemon_verdict(&config.name, layered, drifts);
-        // A bare config is none of the daemon's.
-        let refused = || too_new(config, Release::NEWEST).filter(|_| !config.bare);
-        let refused = || Some(drift::verdict_sentence(&config.name, layered, &refused()?));
-        found.or_else(refused)
+        if config.bare {
+            // It is none of the daemon's.
+            return None;
+        }
+        let said = first_message(config, drifts, self.release(given))?;
+        Some(drift::verdict_sentence(&config.name, layered, &said))
+    }
+
+    /// Returns the release of the node's daemon.
+    fn release(&self, given: Option<Release>) -> Release {
+        let recorded = self.records.recorded().unwrap_or(&self.chosen.config);
+        let record = recorded.provenance.release.as_deref();
+        NodeRelease::find(given, record, &self.machine.openshift).release
     }
 
     /// What is not compared here, in words.

@@ -9,7 +9,7 @@ use super::session::{Session, Unnamed, choose_config, open_root};
 use super::{ConfigArgs, Output, machine};
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
-use crate::node::Records;
+use crate::node::{RecordReader, Records};
 use crate::report;
 use crate::report::events::NodeEvent;
 use crate::report::plan::Heading;
@@ -43,6 +43,17 @@ fn half_way(
     Ok(ExitCode::Drift)
 }
 
+/// Returns the reason why the daemon cannot read its record, and its message where that is known: it comes before any
+/// comparison. On a first boot it ignores the record.
+fn unread(records: &Records) -> (Option<String>, Option<String>) {
+    match &records.reader {
+        _ if records.node_annotations => (None, None),
+        RecordReader::Says(said) => (Some(said.clone()), Some(said.clone())),
+        RecordReader::Fails(why) => (Some(why.clone()), None),
+        RecordReader::Same | RecordReader::Reads(_) => (None, None),
+    }
+}
+
 /// Runs `verify`.
 pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
@@ -54,7 +65,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
     let (plan, drifts) = session.compare();
-    let verdict = session.daemon_verdict(&drifts);
+    let (record_problem, said) = unread(&session.records);
+    let verdict = match &record_problem {
+        Some(_) => said,
+        None => session.daemon_verdict(&drifts, None),
+    };
     let diffs = session.diffs(&plan, args.show_secrets);
     let findings = VerifyFindings {
         drifts: &drifts,
@@ -63,11 +78,14 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         not_looked_at: &session.not_looked_at(),
         daemon: &None,
         told: None,
+        record_problem: record_problem.as_deref(),
     };
     let heading = session.heading();
     let text = match ui.output {
         Output::Json => report::verify::to_json(&heading, findings)?,
-        Output::Text if drifts.is_empty() => report::verify::to_text(&heading, findings),
+        Output::Text if drifts.is_empty() && record_problem.is_none() => {
+            report::verify::to_text(&heading, findings)
+        }
         Output::Text => {
             report::verify::to_text(&heading, findings)
                 + &report::wrap(
@@ -83,9 +101,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     report::print_asked(&text, args.show_secrets)?;
     // The kernel takes the memory of a large config back faster than it can be put in order.
     std::mem::forget(session);
-    Ok(if drifts.is_empty() && verdict.is_none() {
-        ExitCode::Done
-    } else {
-        ExitCode::Drift
-    })
+    Ok(
+        if drifts.is_empty() && verdict.is_none() && record_problem.is_none() {
+            ExitCode::Done
+        } else {
+            ExitCode::Drift
+        },
+    )
 }

@@ -1,5 +1,6 @@
 //! The first failure of a daemon's update: after the drain, while it writes (docs/agreement.md: Update, Units).
 
+use super::release::{Release, Rule};
 use crate::document::Desired;
 use crate::drift::enablement::simulate_update;
 use crate::drift::wanted_file;
@@ -15,12 +16,17 @@ pub enum Failure {
     Over(String),
 }
 
-/// Returns the first part of `new` that the daemon cannot write on this node: a file, then a unit. `old`: the node's
-/// current config, if it is known.
-pub fn find_failure(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failure> {
+/// Returns the first part of `new` that the daemon of a release cannot write on this node: a file, then a unit. `old`: the
+/// node's current config, if it is known.
+pub fn find_failure(
+    new: &Desired,
+    old: Option<&Desired>,
+    node: &NodeState,
+    release: Release,
+) -> Option<Failure> {
     contents(new)
         .or_else(|| files(new, node))
-        .or_else(|| units(new, old, node))
+        .or_else(|| units(new, old, node, release))
 }
 
 fn contents(new: &Desired) -> Option<Failure> {
@@ -44,6 +50,11 @@ fn files(new: &Desired, node: &NodeState) -> Option<Failure> {
             let said = format!("failed to retrieve file ownership for file \"{path}\": {problem}");
             return Some(Failure::Says(said));
         }
+        if node.mount_points.contains(path) {
+            let why =
+                format!("it cannot write {path}: it is a mount point (device or resource busy)");
+            return Some(Failure::Over(why));
+        }
         if node.object(path).is_some_and(|found| found.is_directory()) {
             let why = format!("it cannot write {path}: it is a directory");
             return Some(Failure::Over(why));
@@ -54,7 +65,12 @@ fn files(new: &Desired, node: &NodeState) -> Option<Failure> {
 }
 
 /// Returns the failure of a unit; only units that differ are written and switched.
-fn units(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failure> {
+fn units(
+    new: &Desired,
+    old: Option<&Desired>,
+    node: &NodeState,
+    release: Release,
+) -> Option<Failure> {
     let mut written = new.clone();
     let mut before = old.cloned();
     if let Some(before) = &mut before {
@@ -62,6 +78,14 @@ fn units(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failu
         before.units.retain(|unit| !new.units.contains(unit));
     }
     let simulated = simulate_update(&written, before.as_ref(), node);
-    let problem = simulated.failures.into_iter().next()?;
-    Some(Failure::Over(problem))
+    let mut missing = simulated.missing.into_iter();
+    let missing = missing
+        .next()
+        .filter(|_| !release.has(Rule::MissingUnitsSkipped));
+    let problem = missing.map(|name| {
+        format!("it switches unit {name}, which has no contents and no file on this node; later releases skip it")
+    });
+    Some(Failure::Over(
+        problem.or_else(|| simulated.failures.into_iter().next())?,
+    ))
 }

@@ -7,6 +7,7 @@
 pub mod actions;
 pub mod annotations;
 pub mod complaints;
+pub mod first_boot;
 pub mod forecast;
 pub mod handover;
 pub mod midway;

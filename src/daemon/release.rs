@@ -53,6 +53,12 @@ pub enum Rule {
     ForceWritesUnits,
     /// Packages of extensions are checked after an update.
     Packages,
+    /// A unit without contents and without a file on the node is skipped, not switched.
+    MissingUnitsSkipped,
+    /// An update that fails takes changed units back.
+    UnitsRolledBack,
+    /// The image of extensions is pulled only for extensions and for another kernel, not for each OS update.
+    ExtensionsWhenNeeded,
 }
 
 /// The days of a rule.
@@ -75,11 +81,14 @@ const ENABLEMENT_BACKPORTS: [(u32, Day); 4] = [
 
 impl Rule {
     /// All rules, for tables.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 7] = [
         Self::Ignition3_5,
         Self::Enablement,
         Self::ForceWritesUnits,
         Self::Packages,
+        Self::MissingUnitsSkipped,
+        Self::UnitsRolledBack,
+        Self::ExtensionsWhenNeeded,
     ];
 
     /// Returns its days: those of the first merge on each branch of openshift/machine-config-operator.
@@ -128,16 +137,64 @@ impl Rule {
                     }
                 }
             }
+            Self::MissingUnitsSkipped => {
+                const {
+                    &RuleDays {
+                        main: &[(on(2025, 11, 19), NEWEST)],
+                        since_branch: 21,
+                        backports: &[(20, on(2025, 12, 5))],
+                    }
+                }
+            }
+            Self::UnitsRolledBack => {
+                const {
+                    &RuleDays {
+                        main: &[(on(2026, 4, 24), NEWEST)],
+                        since_branch: FIVE,
+                        backports: &[
+                            (22, on(2026, 5, 4)),
+                            (21, on(2026, 5, 7)),
+                            (20, on(2026, 5, 13)),
+                            (19, on(2026, 5, 18)),
+                            (18, on(2026, 5, 19)),
+                        ],
+                    }
+                }
+            }
+            Self::ExtensionsWhenNeeded => {
+                const {
+                    &RuleDays {
+                        main: &[(on(2026, 5, 3), NEWEST)],
+                        since_branch: FIVE,
+                        backports: &[
+                            (22, on(2026, 6, 10)),
+                            (21, on(2026, 6, 15)),
+                            (20, on(2026, 6, 23)),
+                        ],
+                    }
+                }
+            }
         }
     }
 }
 
-/// Days on which the first release of a branch was published; a patch release is built from its branch on a day that is
-/// not known.
-const FIRST_RELEASES: [(u32, Day); 3] = [
-    (18, on(2025, 2, 25)),
-    (19, on(2025, 6, 17)),
-    (20, on(2025, 10, 21)),
+/// Patch releases of a branch, each with the day of its issue by the release notes of the product; some are known of each
+/// branch. The source is older: neither this release nor one before it has what came to its branch on that day or later.
+const ISSUED: [(u32, u32, Day); 13] = [
+    (18, 0, on(2025, 2, 25)),
+    (18, 44, on(2026, 6, 17)),
+    (19, 0, on(2025, 6, 17)),
+    (19, 21, on(2025, 12, 10)),
+    (19, 34, on(2026, 6, 17)),
+    (20, 0, on(2025, 10, 21)),
+    (20, 14, on(2026, 2, 11)),
+    (20, 24, on(2026, 6, 3)),
+    (21, 0, on(2026, 2, 3)),
+    (21, 1, on(2026, 2, 10)),
+    (21, 17, on(2026, 5, 26)),
+    (21, 18, on(2026, 6, 2)),
+    // The notes of 4.22.1 name the check of packages as new, which came to the branch on this day.
+    (22, 0, on(2026, 5, 26)),
 ];
 
 /// The begin of the day of the newest source whose rules are known; seconds since 1970 (2026-08-20).
@@ -169,7 +226,7 @@ impl Release {
                         .find(|(branch, _)| *branch == minor)
                         .map(|(_, day)| *day),
                 };
-                came.is_some_and(|came| self.day >= came)
+                came.is_some_and(|came| self.day > came || came == ALWAYS)
             }
         }
     }
@@ -238,9 +295,13 @@ impl NodeRelease {
             ReleaseSource::OsRelease => "OPENSHIFT_VERSION of os-release",
             ReleaseSource::Unknown => return "unknown release: newest rules".to_owned(),
         };
-        let day = match self.release.is_of_unknown_day() {
-            true => "; the day of its source is not known: newest rules of its branch",
-            false => "",
+        let Release { branch, patch, day } = self.release;
+        let day = match (branch, patch) {
+            (Branch::Main, _) | (_, None) => String::new(),
+            _ if self.release.is_of_unknown_day() => {
+                "; the day of its source is not known: newest rules of its branch".to_owned()
+            }
+            _ => format!("; its source is older than {}", shown_day(day)),
         };
         format!("{} ({source}){day}", self.release)
     }
@@ -289,16 +350,16 @@ fn release(text: &str) -> Option<Release> {
         (5.., _) => Branch::Main,
         _ => return None,
     };
-    let first = FIRST_RELEASES
-        .iter()
-        .find(|(of, _)| Branch::Minor(*of) == branch);
     // OKD counts in the suffix: all of its releases of a branch are `.0`.
-    let is_first = patch == Some(0) && !text.contains("okd");
-    let day = first.filter(|_| is_first).map(|(_, day)| *day);
+    let counted = patch.filter(|_| !text.contains("okd"));
+    let not_before = |(of, number, _): &&(u32, u32, Day)| {
+        Branch::Minor(*of) == branch && counted.is_some_and(|patch| patch <= *number)
+    };
+    let issued = ISSUED.iter().find(not_before);
     Some(Release {
         branch,
         patch,
-        day: day.unwrap_or(NEWEST),
+        day: issued.map_or(NEWEST, |(_, _, day)| *day),
     })
 }
 
@@ -306,16 +367,18 @@ impl fmt::Display for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.branch, self.patch) {
             (Branch::Main, _) if self.day == NEWEST => f.write_str("newest"),
-            (Branch::Main, _) => {
-                let (year, month, day) = (self.day / 10_000, self.day / 100 % 100, self.day % 100);
-                write!(f, "{year:04}-{month:02}-{day:02}")
-            }
+            (Branch::Main, _) => f.write_str(&shown_day(self.day)),
             (Branch::Minor(FIVE), None) => f.write_str("5.0"),
             (Branch::Minor(FIVE), Some(patch)) => write!(f, "5.0.{patch}"),
             (Branch::Minor(minor), None) => write!(f, "4.{minor}"),
             (Branch::Minor(minor), Some(patch)) => write!(f, "4.{minor}.{patch}"),
         }
     }
+}
+
+fn shown_day(day: Day) -> String {
+    let (year, month, day) = (day / 10_000, day / 100 % 100, day % 100);
+    format!("{year:04}-{month:02}-{day:02}")
 }
 
 fn day(text: &str) -> Option<Day> {
@@ -371,9 +434,17 @@ mod tests {
             assert!(text.parse::<Release>().is_err(), "{text}");
         }
         assert_eq!(Release::default(), Release::NEWEST);
-        assert!(of("4.20.14").is_of_unknown_day());
-        assert!(of("4.20.0-okd-scos.14").is_of_unknown_day());
-        assert!(!of("4.20.0").is_of_unknown_day());
+        for (text, is_unknown) in [
+            ("4.20.0", false),
+            ("4.20.14", false),
+            ("4.20.15", false),
+            ("4.20.24", false),
+            ("4.20.25", true),
+            ("4.20.0-okd-scos.14", true),
+            ("4.17.1", true),
+        ] {
+            assert_eq!(of(text).is_of_unknown_day(), is_unknown, "{text}");
+        }
         assert!(!of("4.20").is_of_unknown_day());
     }
 
@@ -388,8 +459,12 @@ mod tests {
             "4.19 (as given)"
         );
         assert_eq!(
-            find(None, Some("4.20.14"), "4.20"),
-            format!("4.20.14 (of the recorded config){unknown}")
+            find(None, Some("4.20.40"), "4.20"),
+            format!("4.20.40 (of the recorded config){unknown}")
+        );
+        assert_eq!(
+            find(None, Some("4.20.3"), "4.20"),
+            "4.20.3 (of the recorded config); its source is older than 2026-02-11"
         );
         assert_eq!(
             find(None, Some("4.20.0"), "4.21"),
@@ -429,25 +504,53 @@ mod tests {
                 Rule::Packages,
                 [no, no, no, yes, yes, yes, yes, yes, yes, yes],
             ),
+            (
+                Rule::MissingUnitsSkipped,
+                [no, no, no, no, no, yes, yes, yes, yes, yes],
+            ),
+            (
+                Rule::UnitsRolledBack,
+                [no, no, no, yes, yes, yes, yes, yes, yes, yes],
+            ),
+            (
+                Rule::ExtensionsWhenNeeded,
+                [no, no, no, no, no, yes, yes, yes, yes, yes],
+            ),
         ];
+        assert_eq!(rows.len(), Rule::ALL.len());
         for (rule, wanted) in rows {
             assert_eq!(last(rule), wanted, "{rule:?}");
         }
         // The first releases were before the backports, and after the revert.
-        for release in ["4.18.0", "4.19.0", "4.20.0"] {
+        for release in [
+            "4.18.0", "4.19.0", "4.19.21", "4.20.0", "4.20.14", "4.21.0", "4.21.1",
+        ] {
             assert!(!of(release).has(Rule::Enablement), "{release}");
             assert!(!of(release).has(Rule::Packages), "{release}");
         }
+        // Issued before the check of packages came, and after the others.
+        for release in ["4.18.44", "4.19.34", "4.20.24", "4.21.18", "4.22.0"] {
+            assert!(of(release).has(Rule::Enablement), "{release}");
+            assert!(of(release).has(Rule::UnitsRolledBack), "{release}");
+            assert!(!of(release).has(Rule::Packages), "{release}");
+            assert!(!of(release).has(Rule::ExtensionsWhenNeeded), "{release}");
+        }
+        for release in ["4.18.60", "4.19.60", "4.20.60", "4.21.60", "4.22.1"] {
+            assert!(of(release).has(Rule::Packages), "{release}");
+        }
         let days = [
-            ("2025-03-25", [no, no, no, no]),
-            ("2025-03-26", [yes, no, no, no]),
-            ("2025-07-22", [yes, yes, no, no]),
-            ("2025-07-31", [yes, yes, no, no]),
-            ("2025-08-01", [yes, no, no, no]),
-            ("2026-01-26", [yes, no, no, no]),
-            ("2026-01-27", [yes, yes, no, no]),
-            ("2026-02-11", [yes, yes, yes, no]),
-            ("2026-05-15", [yes, yes, yes, yes]),
+            ("2025-03-25", [no, no, no, no, no, no, no]),
+            ("2025-03-26", [yes, no, no, no, no, no, no]),
+            ("2025-07-22", [yes, yes, no, no, no, no, no]),
+            ("2025-07-31", [yes, yes, no, no, no, no, no]),
+            ("2025-08-01", [yes, no, no, no, no, no, no]),
+            ("2025-11-19", [yes, no, no, no, yes, no, no]),
+            ("2026-01-26", [yes, no, no, no, yes, no, no]),
+            ("2026-01-27", [yes, yes, no, no, yes, no, no]),
+            ("2026-02-11", [yes, yes, yes, no, yes, no, no]),
+            ("2026-04-24", [yes, yes, yes, no, yes, yes, no]),
+            ("2026-05-03", [yes, yes, yes, no, yes, yes, yes]),
+            ("2026-05-15", [yes, yes, yes, yes, yes, yes, yes]),
         ];
         for (day, wanted) in days {
             assert_eq!(Rule::ALL.map(|rule| of(day).has(rule)), wanted, "{day}");

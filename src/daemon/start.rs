@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::first_boot::FirstBootWork;
 use super::midway::Failure;
 use super::release::{Release, Rule};
 use super::update::decide_allowing;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
 use crate::daemon::policies::{ClusterPolicies, Overrides};
+use crate::document::ignition::Unit;
 use crate::document::{KernelType, MachineConfig, undecodable_message};
 use crate::drift::{Drift, DriftKind, verdict_sentence};
 use crate::invocation::mco_rescue;
@@ -74,8 +76,15 @@ pub enum Record<'a> {
     Missing,
     /// The daemon's message about an unreadable file.
     Broken(&'a str),
-    /// A file that the daemon reads, but that is refused here, for this reason.
-    Refused(&'a str),
+    /// A file that the daemon cannot read, for this reason, with a message that is not known here.
+    Undecodable(&'a str),
+    /// A file that the daemon reads, but that is refused here.
+    Refused {
+        /// The name in it.
+        name: &'a str,
+        /// The reason.
+        why: &'a str,
+    },
     /// A config.
     Present(&'a MachineConfig),
 }
@@ -176,6 +185,8 @@ pub struct Situation<'a> {
     pub initial: Option<Result<&'a StartAnnotations, &'a str>>,
     /// Other files.
     pub triggers: Triggers,
+    /// Work of the first-boot service, if its file is there.
+    pub first_boot: &'a FirstBootWork,
     /// The operating system.
     pub os: &'a StartOs,
     /// FIPS mode of the kernel, if it is known.
@@ -330,7 +341,8 @@ fn untouched(here: &Situation<'_>) -> Prediction {
         reboot: Some(false),
         record_after: match here.record {
             Record::Present(config) => Some(config.name.clone()),
-            Record::Missing | Record::Broken(_) | Record::Refused(_) => None,
+            Record::Refused { name, .. } => Some(name.to_owned()),
+            Record::Missing | Record::Broken(_) | Record::Undecodable(_) => None,
         },
         node_annotations_after: here.initial.is_some(),
         force_file_after: here.triggers.force,
@@ -361,6 +373,10 @@ impl<'a> Walk<'a> {
             self.check_packages(&from)?;
             self.later_steps(&from);
             return Ok(State::Done);
+        }
+        if let (Record::Refused { why, .. }, false) = (self.here.record, self.first_boot()) {
+            // The update starts from the record itself.
+            return Err(refused_record(why));
         }
         let from = self.recorded(from);
         self.start_update(&from, &desired)
@@ -400,9 +416,19 @@ impl<'a> Walk<'a> {
         let there = self.here.triggers;
         if there.encapsulated {
             self.rename(paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
-            self.say(
-                "if the node boots before that, the first-boot service runs first, towards the content of its file",
-            );
+            let does = match self.here.first_boot {
+                FirstBootWork::Nothing => {
+                    ", finds nothing to change, and removes its file".to_owned()
+                }
+                FirstBootWork::Changes(all) => {
+                    let all = all.join(", ");
+                    format!(", towards the content of its file: it changes {all}, and reboots")
+                }
+                FirstBootWork::Unknown => ", towards the content of its file".to_owned(),
+            };
+            self.say(format!(
+                "if the node boots before that, the first-boot service runs first{does}"
+            ));
         }
         if there.revert {
             self.say(
@@ -461,19 +487,27 @@ impl<'a> Walk<'a> {
 
     fn current_of_the_record(&mut self) -> Result<(), Stop> {
         match self.here.record {
-            Record::Present(config) => {
-                self.annotations.current = Annotation::Is(config.name.clone());
-                self.annotations.current_image = Annotation::told(self.here.image);
-                self.say("the Node has no annotations: currentConfig comes from the record");
+            Record::Present(MachineConfig { name, .. }) => {
+                self.take_current(name);
+                Ok(())
+            }
+            Record::Refused { name, .. } => {
+                self.take_current(name);
                 Ok(())
             }
             Record::Broken(said) => Err(Stop::Degraded(said.to_owned())),
-            Record::Refused(why) => Err(refused_record(why)),
+            Record::Undecodable(why) => Err(undecodable_record(why)),
             Record::Missing => Err(Stop::Degraded(format!(
                 "open /{}: no such file or directory",
                 paths::CURRENT_CONFIG
             ))),
         }
+    }
+
+    fn take_current(&mut self, name: &str) {
+        self.annotations.current = Annotation::told(Some(name));
+        self.annotations.current_image = Annotation::told(self.here.image);
+        self.say("the Node has no annotations: currentConfig comes from the record");
     }
 
     fn desired_config(&self) -> Result<String, Stop> {
@@ -500,8 +534,11 @@ impl<'a> Walk<'a> {
         let current = self.annotations.current.value().unwrap_or(OF_CURRENT);
         let mut names = vec![current.to_owned()];
         names.extend((desired != current).then(|| desired.to_owned()));
-        for name in names {
-            let otherwise = self.not_found(&name);
+        for (is_desired, name) in names.into_iter().enumerate() {
+            let otherwise = match is_desired {
+                0 => self.current_not_found(&name),
+                _ => not_found(&name),
+            };
             match self.here.api {
                 ApiReach::Has(all) if all.contains(&name) => {}
                 ApiReach::Has(_) if name != OF_CURRENT => return Err(Stop::Degraded(otherwise)),
@@ -514,11 +551,29 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn not_found(&self, name: &str) -> String {
-        if !self.first_boot() {
-            return format!("machineconfig.{}\"{name}\" not found", group());
+    /// Returns the message for a missing object of `currentConfig`. On a first boot the daemon compares the record with it.
+    fn current_not_found(&self, current: &str) -> String {
+        let unread = |cause: &str| {
+            format!(
+                "error fetching current config on disk during bootstrap: {cause}, config: <nil>"
+            )
+        };
+        let path = paths::CURRENT_CONFIG;
+        let recorded = match self.here.record {
+            _ if !self.first_boot() => return not_found(current),
+            Record::Missing => {
+                return unread(&format!("open /{path}: no such file or directory"));
+            }
+            Record::Broken(said) => return unread(said),
+            Record::Undecodable(why) => return unread(&format!("({why})")),
+            Record::Refused { name, .. } => name,
+            Record::Present(config) => &config.name,
+        };
+        if recorded != current {
+            return format!(
+                "error current config {recorded} on disk does not match current config on annotation: {current}"
+            );
         }
-        let current = self.annotations.current.value().unwrap_or(OF_CURRENT);
         let target = self.here.pool_target.unwrap_or(OF_POOL);
         format!(
             "bootstrap generated MC {current} and in-cluster generated MC {target} for this node do not match. \
@@ -582,7 +637,8 @@ impl<'a> Walk<'a> {
         }
         let record = match self.here.record {
             Record::Broken(said) => return Err(Stop::Degraded(said.to_owned())),
-            Record::Refused(why) => return Err(refused_record(why)),
+            Record::Undecodable(why) => return Err(undecodable_record(why)),
+            Record::Refused { name, why } => return self.validated_by_name(name, why),
             Record::Missing if current == Annotation::Unknown => {
                 return Err(Stop::CannotTell(
                     "the node has no record, and no source here names its current config"
@@ -601,6 +657,19 @@ impl<'a> Walk<'a> {
             }
             None => Ok(subject(record)),
         }
+    }
+
+    /// Returns the API's object of the name in a record that is refused here: where it is that of the annotation, nothing
+    /// else of the record is compared.
+    fn validated_by_name(&mut self, name: &str, why: &str) -> Result<Subject<'a>, Stop> {
+        let current = self.annotations.current.value();
+        if name.is_empty() || current.is_some_and(|current| current != name) {
+            return Err(refused_record(why));
+        }
+        if let Some(known) = self.here.configs.get(name) {
+            self.unproven(known, name);
+        }
+        self.comparable(self.api_config(&Annotation::Is(name.to_owned())))
     }
 
     /// Reports that a rendered config whose hash does not match may differ in the API.
@@ -651,7 +720,7 @@ impl<'a> Walk<'a> {
                 "if {running} the kernel arguments of that config; rpm-ostree was not queried here"
             ));
         }
-        let Some(inner) = self.first_message(config, &compared) else {
+        let Some(inner) = first_message(config, &compared.drifts, self.here.release) else {
             return Ok(());
         };
         let cause = compared.root_cause.map(|line| {
@@ -663,22 +732,6 @@ impl<'a> Walk<'a> {
             verdict_sentence(&from.name, image.as_deref(), &inner),
             cause.unwrap_or_default(),
         )))
-    }
-
-    fn first_message(&self, config: &MachineConfig, compared: &DiskComparison) -> Option<String> {
-        let seen = |drift: &&Drift| {
-            drift.kind != DriftKind::Enablement || self.here.release.has(Rule::Enablement)
-        };
-        let said = |of_os: bool| {
-            let mut drifts = compared.drifts.iter();
-            drifts.find_map(|drift| {
-                let counts = drift.is_of_the_os() == of_os && seen(&drift);
-                drift.daemon.clone().filter(|_| counts)
-            })
-        };
-        said(true)
-            .or_else(|| too_new(config, self.here.release))
-            .or_else(|| said(false))
     }
 
     /// Returns the layered image: of the disk if there is a record, else of the annotation.
@@ -777,7 +830,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports a failure in the daemon's order: files and units, the mode of the kubeconfig, the operating system.
-    fn on_the_way(&self, from: &Subject<'a>, to: &Subject<'a>) -> Result<(), Stop> {
+    fn on_the_way(&mut self, from: &Subject<'a>, to: &Subject<'a>) -> Result<(), Stop> {
         if let Some(said) = to.config.and_then(undecodable_message) {
             return Err(Stop::Degraded(said));
         }
@@ -792,15 +845,37 @@ impl<'a> Walk<'a> {
         let is_there = self.here.triggers.kubeconfig && !drops;
         if !is_there && !brings(to) {
             let path = paths::KUBECONFIG;
+            self.warn_of_units(from, to);
             return Err(Stop::Degraded(format!(
                 "cannot stat /{path}: stat /{path}: no such file or directory"
             )));
         }
         match (from.config, to.config, &self.here.os.podman) {
-            (Some(from), Some(to), Some(failure)) if self.asks_podman(from, to) => {
-                Err(no_podman(&to.os_image_url, failure))
+            (Some(old), Some(new), Some(failure)) if self.asks_podman(old, new) => {
+                self.warn_of_units(from, to);
+                Err(no_podman(&new.os_image_url, failure))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Reports units that a failed update leaves changed, under a release that does not take them back.
+    fn warn_of_units(&mut self, from: &Subject<'a>, to: &Subject<'a>) {
+        let (Some(old), Some(new)) = (from.config, to.config) else {
+            return;
+        };
+        let new = &new.ignition.systemd.units;
+        let is_changed = |old: &&Unit| {
+            let same_name = |new: &&Unit| new.name == old.name;
+            new.iter().find(same_name).is_some_and(|new| *new != **old)
+        };
+        let changed = old.ignition.systemd.units.iter().filter(is_changed);
+        let changed: Vec<&str> = changed.map(|unit| unit.name.as_str()).collect();
+        if !changed.is_empty() && !self.here.release.has(Rule::UnitsRolledBack) {
+            self.say(format!(
+                "its rollback leaves changed units as the update has written them: {}; later releases take them back",
+                changed.join(", ")
+            ));
         }
     }
 
@@ -862,6 +937,14 @@ impl<'a> Walk<'a> {
                 "it stages {}, which it has to pull",
                 new.os_image_url
             ));
+            let extensions = &new.extensions_image;
+            let is_needed = !new.extensions.is_empty() || new.kernel_type != KernelType::Default;
+            let pulls = is_needed || !self.here.release.has(Rule::ExtensionsWhenNeeded);
+            if pulls && !extensions.is_empty() && self.here.os.class == Class::EnterpriseCoreos {
+                self.say(format!(
+                    "it also pulls the image of extensions, {extensions}"
+                ));
+            }
         }
         if !self.here.policies_known && takes.diff.reboot_parts().is_empty() {
             self.say("by the default disruption policies, as the cluster's are unknown here");
@@ -881,6 +964,10 @@ impl<'a> Walk<'a> {
     }
 }
 
+fn not_found(name: &str) -> String {
+    format!("machineconfig.{}\"{name}\" not found", group())
+}
+
 fn no_podman(image: &str, failure: &str) -> Stop {
     Stop::Degraded(format!(
         "error running podman images --format=json --filter reference={image}: {failure}"
@@ -890,6 +977,11 @@ fn no_podman(image: &str, failure: &str) -> Stop {
 fn brings_kubeconfig(config: &MachineConfig) -> bool {
     let mut files = config.ignition.storage.files.iter();
     files.any(|file| file.path.strip_prefix('/') == Some(paths::KUBECONFIG))
+}
+
+fn undecodable_record(why: &str) -> Stop {
+    let path = paths::CURRENT_CONFIG;
+    Stop::Fails(format!("it cannot read /{path}: {why}"))
 }
 
 fn refused_record(why: &str) -> Stop {
@@ -914,8 +1006,34 @@ fn group() -> &'static str {
 /// The newest version of spec 2 that the daemon supports: 2.2.
 const NEWEST_SPEC_2: u64 = 2;
 
+/// Returns the differences with the messages of a release: one that does not check something has none about it.
+pub fn as_seen_by(release: Release, mut drifts: Vec<Drift>) -> Vec<Drift> {
+    let is_unseen =
+        |drift: &&mut Drift| drift.kind == DriftKind::Enablement && !release.has(Rule::Enablement);
+    for drift in drifts.iter_mut().filter(is_unseen) {
+        drift.daemon = None;
+    }
+    drifts
+}
+
+/// Returns the first message of a release about a config and its differences from the disk: those of the operating system
+/// come first, then the version of its Ignition part.
+pub fn first_message(config: &MachineConfig, drifts: &[Drift], release: Release) -> Option<String> {
+    let said = |of_os: bool| {
+        let is_seen = |drift: &&Drift| {
+            drift.is_of_the_os() == of_os
+                && (drift.kind != DriftKind::Enablement || release.has(Rule::Enablement))
+        };
+        let mut seen = drifts.iter().filter(is_seen);
+        seen.find_map(|drift| drift.daemon.clone())
+    };
+    said(true)
+        .or_else(|| too_new(config, release))
+        .or_else(|| said(false))
+}
+
 /// Returns the message for an Ignition part of a version that the daemon does not support.
-pub fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
+fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
     let newest = release.ignition_minor();
     let is_known = match &config.spec2 {
         Some(written) => written.minor <= NEWEST_SPEC_2,

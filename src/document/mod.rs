@@ -7,6 +7,7 @@
 //! - decoding, from text to values: `encoding`, `json`, [`yaml`], `fields` (keys of other versions), [`spec2`]
 //!   (translated to spec 3), `decode` (an Ignition config of any version), `served` (the MachineConfig inside of one)
 //! - rules: `check`
+//! - `record`: the daemon's record, as its reader takes it
 //! - `parse`: a whole document, decoded and checked
 //! - what others ask of a parsed config: `first_boot`, `provenance`, `reconcile`, `unsupported`, `lines`, `desired`,
 //!   `pointer`
@@ -31,6 +32,7 @@ mod parse;
 pub mod pointer;
 mod provenance;
 mod reconcile;
+mod record;
 mod schema;
 mod served;
 pub mod spec2;
@@ -58,6 +60,7 @@ pub use provenance::{brings_kubelet, pool_in};
 pub use reconcile::{
     FORCE_FILE, TransitionRefusal, find_refusals, override_of, unconditional_refusals,
 };
+pub use record::{RecordReading, read_record};
 pub use text::Text;
 pub use unsupported::Unsupported;
 

@@ -1,6 +1,8 @@
 //! Parsing of a document: a MachineConfig object, from JSON or YAML as `oc get mc NAME -o json|yaml` prints it, a config
 //! as the Machine Config Server serves it, or an Ignition config by itself.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -42,8 +44,8 @@ struct Envelope<'t> {
 struct ObjectMetadata {
     name: Option<String>,
     owner_references: Option<Vec<OwnerReference>>,
-    labels: Option<Value>,
-    annotations: Option<Value>,
+    labels: Option<TextMap>,
+    annotations: Option<TextMap>,
 }
 
 #[derive(Deserialize, Default)]
@@ -53,12 +55,13 @@ struct OwnerReference {
     kind: Option<String>,
 }
 
+/// Labels or annotations.
+type TextMap = BTreeMap<String, Option<String>>;
+
 impl ObjectMetadata {
     fn read_provenance(&self) -> Provenance {
-        let text = |map: &Option<Value>, key: &str| {
-            let value = map.as_ref()?.get(format!("{GROUP}{key}"))?.as_str()?;
-            Some(value.to_owned())
-        };
+        let text =
+            |map: &Option<TextMap>, key: &str| map.as_ref()?.get(&format!("{GROUP}{key}"))?.clone();
         let owners = self.owner_references.iter().flatten();
         Provenance {
             role: text(&self.labels, "role"),

@@ -97,7 +97,7 @@ mod tests {
             ),
             (json!({"name": name}), false, Some("neither the owner nor")),
             (
-                json!({"name": name, "annotations": {"x": 1}, "labels": {"y": 2}}),
+                json!({"name": name, "annotations": {"x": "1"}, "labels": {"y": "2"}}),
                 false,
                 Some("neither"),
             ),

@@ -42,6 +42,8 @@ pub struct Simulated {
     pub tree: UnitTree,
     /// Units that the daemon would have systemctl enable or disable, and that it refuses: the update would fail.
     pub failures: Vec<String>,
+    /// Names of units that are to be switched, and have neither contents nor a file; they are skipped.
+    pub missing: Vec<String>,
     /// Units of which some file was not read.
     pub unjudged: Vec<String>,
     /// Units that the daemon, or systemd's first boot, would skip in silence.
@@ -120,6 +122,7 @@ pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeStat
         first_boot: desired.bare || node.host.never_booted,
         fencing: node.neighbours.fencing,
         failures: Vec::new(),
+        missing: Vec::new(),
         unjudged: Vec::new(),
         notices: Vec::new(),
     };
@@ -149,6 +152,7 @@ pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeStat
     Simulated {
         tree: play.tree,
         failures: play.failures,
+        missing: play.missing,
         unjudged: play.unjudged,
         notices: play.notices,
     }
@@ -211,6 +215,7 @@ struct Play<'d> {
     /// True if Pacemaker starts and stops some units: none of them is switched.
     fencing: bool,
     failures: Vec<String>,
+    missing: Vec<String>,
     unjudged: Vec<String>,
     notices: Vec<String>,
 }
@@ -475,6 +480,7 @@ impl Play<'_> {
             }
             let listed = listed.contains(name);
             if unit.text().is_none() && !listed && !self.has_template(name) {
+                self.missing.push(name.to_owned());
                 self.notices.push(format!(
                     "unit {name} is to be {} but has no file on this node; skipped, as {}",
                     switched(on),

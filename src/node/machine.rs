@@ -38,6 +38,8 @@ pub struct Machine {
     pub system: String,
     /// A short form of that: `RHCOS 9.6`.
     pub short_system: String,
+    /// `OPENSHIFT_VERSION` of `os-release`; empty without one.
+    pub openshift: String,
     /// `os-release` names a CoreOS.
     pub is_coreos: bool,
     /// It was booted by OSTree, or the root is a deployment.
@@ -73,6 +75,7 @@ impl Machine {
             name: name(root, host.live),
             system: release.name().to_owned(),
             short_system: release.short_name(),
+            openshift: release.get("OPENSHIFT_VERSION").to_owned(),
             is_coreos: is_coreos(&release),
             is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
             composefs: booted::composefs_traces(root, &host)?,

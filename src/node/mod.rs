@@ -86,7 +86,7 @@ pub use neighbours::Neighbours;
 use observer::{Observer, SeenObjects, ToRead};
 pub use os::Os;
 pub use os_release::OsRelease;
-pub use records::{Baseline, Recorded, Records};
+pub use records::{Baseline, RecordReader, Recorded, Records};
 pub use system::System;
 
 /// All facts that a plan may need.

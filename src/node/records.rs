@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
-use crate::document::{self, DocumentError, MachineConfig, Text};
+use crate::document::{self, DocumentError, MachineConfig, RecordReading, Text};
 use crate::object::Kind;
 use crate::paths;
 use crate::root::{ResolveError, Root, RootError, RootPath};
@@ -13,10 +13,23 @@ use crate::root::{ResolveError, Root, RootError, RootPath};
 pub enum Recorded {
     /// No such file.
     Missing,
-    /// An unreadable file; the daemon cannot read it either and goes Degraded.
+    /// A file that is refused here, for this reason; the daemon may still read it ([`RecordReader`]).
     Broken(String),
     /// A complete MachineConfig.
     Present(Box<MachineConfig>),
+}
+
+/// The answer of the daemon's own reader to `currentconfig` (docs/agreement.md: Files on a node).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordReader {
+    /// The config that is read here, or no file.
+    Same,
+    /// A config of this name, which is refused here; the name may be empty.
+    Reads(String),
+    /// It fails with exactly this message: the daemon is Degraded.
+    Says(String),
+    /// It fails, with a message that depends on the version of Go; the reason.
+    Fails(String),
 }
 
 /// The daemon's files on a node.
@@ -24,8 +37,8 @@ pub enum Recorded {
 pub struct Records {
     /// `currentconfig`.
     pub current_config: Recorded,
-    /// The error of the daemon's reader, if it cannot read the record (docs/agreement.md: Validation).
-    pub unreadable: Option<String>,
+    /// The answer of the daemon's reader to it.
+    pub reader: RecordReader,
     /// Time of its last write; seconds since 1970 by the node's clock.
     pub written: Option<u64>,
     /// `currentimage`, trimmed; `None` if there is no such file.
@@ -83,11 +96,14 @@ impl Records {
         parse: impl FnOnce(Vec<u8>, &str) -> Result<MachineConfig, DocumentError>,
     ) -> Result<Self, RootError> {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
-        let (current_config, json) = recorded(root, paths::CURRENT_CONFIG, known, parse)?;
-        let readable = json && matches!(current_config, Recorded::Present(_));
+        let (strictly, own_text) = recorded(root, paths::CURRENT_CONFIG, known, parse)?;
+        let (current_config, reader) = match own_text {
+            true => (strictly, RecordReader::Same),
+            false => as_the_daemon_reads(root, strictly)?,
+        };
         Ok(Self {
-            unreadable: if readable { None } else { unreadable(root)? },
             current_config,
+            reader,
             written: written(root),
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
             mcs_content: recorded(root, paths::MCS_CONTENT, known, document::parse)?.0,
@@ -130,34 +146,37 @@ impl Records {
     }
 }
 
-fn unreadable(root: &Root) -> Result<Option<String>, RootError> {
+/// Reads a record again that is not, from its first to its last byte, a config that is accepted here.
+fn as_the_daemon_reads(
+    root: &Root,
+    strictly: Recorded,
+) -> Result<(Recorded, RecordReader), RootError> {
     let path = RootPath::fixed(paths::CURRENT_CONFIG);
-    match root.read_within(&path, document::MAX_JSON) {
-        Ok(bytes) => Ok(bytes.and_then(|bytes| reader_says(&bytes))),
-        // Go's own words for reading one.
-        Err(error) if is_directory(&error) => Ok(Some(format!("read {path}: is a directory"))),
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns the error of Go's JSON reader for the first value of a text; None if it is readable.
-pub(super) fn reader_says(bytes: &[u8]) -> Option<String> {
-    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<serde_json::Value>();
-    match values.next() {
-        None => Some("EOF".to_owned()),
-        Some(Ok(value)) if value.is_object() => None,
-        Some(Ok(_)) => Some("json: cannot unmarshal into a MachineConfig".to_owned()),
-        Some(Err(error)) if error.is_eof() => Some("unexpected EOF".to_owned()),
-        Some(Err(_)) => {
-            let text = String::from_utf8_lossy(bytes);
-            let first = text.trim_start().chars().next().unwrap_or_default();
-            let place = match first {
-                '{' => "in JSON",
-                _ => "looking for beginning of value",
-            };
-            Some(format!("invalid character '{first}' {place}"))
+    let bytes = match root.read_within(&path, document::MAX_JSON) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok((Recorded::Missing, RecordReader::Same)),
+        Err(error) if is_directory(&error) => {
+            // Go's own words for reading one.
+            let said = format!("read {path}: is a directory");
+            return Ok((strictly, RecordReader::Says(said)));
         }
-    }
+        Err(error) => return Err(error),
+    };
+    Ok(match document::read_record(&bytes) {
+        RecordReading::Says(said) => (strictly, RecordReader::Says(said)),
+        RecordReading::Fails(why) => (strictly, RecordReader::Fails(why)),
+        RecordReading::Object { name, text } => match document::parse(text, &path.to_string()) {
+            Ok(config) => (Recorded::Present(Box::new(config)), RecordReader::Same),
+            Err(error) => {
+                let broken = match strictly {
+                    Recorded::Broken(why) => why,
+                    // Such as an Ignition config, which the daemon takes for an object without a name.
+                    Recorded::Missing | Recorded::Present(_) => error.to_string(),
+                };
+                (Recorded::Broken(broken), RecordReader::Reads(name))
+            }
+        },
+    })
 }
 
 /// Returns the time of the last write; an unavailable time counts as missing.
@@ -202,7 +221,7 @@ fn is_directory(error: &RootError) -> bool {
     error.cause == ResolveError::System(Errno::EISDIR)
 }
 
-/// Reads a record, and reports if it is in JSON, as the daemon writes it.
+/// Reads a record, and reports if all of the file is the config, as the daemon writes it, or if there is no file.
 fn recorded(
     root: &Root,
     file: &'static str,
@@ -218,7 +237,7 @@ fn recorded(
     };
     let (bytes, stat) = match read() {
         Ok(Read::Known(config)) => return Ok((Recorded::Present(config), true)),
-        Ok(Read::Nothing) => return Ok((Recorded::Missing, false)),
+        Ok(Read::Nothing) => return Ok((Recorded::Missing, true)),
         Ok(Read::Bytes(bytes, stat)) => (bytes, stat),
         Err(error) if is_directory(&error) => {
             let problem = format!("/{file} is a directory. Move it away, then apply a config");
@@ -227,7 +246,8 @@ fn recorded(
         Err(error) => return Err(error),
     };
     let json = bytes.trim_ascii_start().starts_with(b"{");
-    let recorded = match parse(bytes, &format!("/{file}")) {
+    let written = bytes.trim_ascii().len();
+    Ok(match parse(bytes, &format!("/{file}")) {
         Ok(config) => {
             // The record as it is on disk, not a text that was translated to JSON, or with blanks around it.
             let size = config.record.len() as u64;
@@ -236,30 +256,9 @@ fn recorded(
                 root.digests()
                     .learn_read(&stat, &Kind::File { size, sha256 });
             }
-            Recorded::Present(Box::new(config))
+            let own_text = json && config.record.len() == written;
+            (Recorded::Present(Box::new(config)), own_text)
         }
-        Err(error) => Recorded::Broken(error.to_string()),
-    };
-    Ok((recorded, json))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_that_is_cut_off_or_empty_is_told_in_the_daemons_words() {
-        for (text, says) in [
-            ("", Some("EOF")),
-            (" \n", Some("EOF")),
-            ("{\"metadata\": {", Some("unexpected EOF")),
-            ("{\"metadata\": {}} and more", None),
-            (
-                "<html>",
-                Some("invalid character '<' looking for beginning of value"),
-            ),
-        ] {
-            assert_eq!(reader_says(text.as_bytes()).as_deref(), says, "{text:?}");
-        }
-    }
+        Err(error) => (Recorded::Broken(error.to_string()), false),
+    })
 }

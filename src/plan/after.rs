@@ -13,7 +13,7 @@ use crate::daemon::policies::ClusterPolicies;
 use crate::daemon::registries::RegistryChange;
 use crate::daemon::{Action, Queued, Update, decide_taken};
 use crate::document::MachineConfig;
-use crate::node::Recorded;
+use crate::node::RecordReader;
 use crate::node::neighbours::is_fenced;
 use crate::notice::Notice;
 use crate::paths;
@@ -112,6 +112,7 @@ pub(super) fn add(
 ) -> Result<()> {
     // A file that was named is read in any case: a mistake in it is reported before anything else.
     let cluster = evidence.cluster()?;
+    plan.notices.extend(crypto_policies(plan));
     if !inputs.node.host.live || plan.is_empty() {
         return Ok(());
     }
@@ -161,11 +162,24 @@ fn stepped_from<'a>(inputs: &Inputs<'a>) -> Option<&'a MachineConfig> {
     emptied.or_else(|| inputs.baseline.config())
 }
 
+/// Returns a notice if the plan changes the system-wide policy of cryptography, whose files have no effect by themselves.
+fn crypto_policies(plan: &Plan) -> Option<Notice> {
+    let changed = |path: &&RootPath| {
+        path.relative() == paths::CRYPTO_POLICY || path.is_in(paths::CRYPTO_POLICIES)
+    };
+    let mut paths = super::activation::changing_steps(plan).map(|planned| planned.step.path());
+    let path = paths.find(changed)?;
+    Some(Notice {
+        subject: path.to_string(),
+        message: "gets effect by `update-crypto-policies`, which is not run here, and a reboot does not run it either: run it \
+                  on the node, then reboot. Only a release whose daemon knows these files runs it by itself"
+            .to_owned(),
+    })
+}
+
 /// Returns a notice if the record is refused here, and the daemon may well read it.
 fn refused_record(inputs: &Inputs<'_>) -> Option<Notice> {
-    let records = inputs.records;
-    let refused = matches!(records.current_config, Recorded::Broken(_));
-    let read = refused && records.unreadable.is_none() && !inputs.desired.bare;
+    let read = matches!(inputs.records.reader, RecordReader::Reads(_)) && !inputs.desired.bare;
     read.then(|| Notice {
         subject: format!("/{}", paths::CURRENT_CONFIG),
         message: "is refused here and read by the daemon, so what its update would do is not known: reckon with a drain \

@@ -9,6 +9,7 @@ use super::wrap;
 use crate::daemon::forecast::Forecast;
 use crate::drift::{Drift, DriftKind};
 use crate::invocation::mco_rescue;
+use crate::paths;
 use crate::text::inline;
 
 #[derive(Serialize)]
@@ -22,6 +23,8 @@ struct VerifyDocument<'a> {
     verdict: Option<&'a str>,
     drifts: Vec<DriftEntry<'a>>,
     not_looked_at: &'a [String],
+    /// The reason why the daemon cannot read its record.
+    record_problem: Option<&'a str>,
     #[serde(serialize_with = "described")]
     daemon: &'a Option<Forecast>,
     /// After `apply`: the actions on the running system.
@@ -56,9 +59,33 @@ pub struct VerifyFindings<'a> {
     pub daemon: &'a Option<Forecast>,
     /// The actions on the running system before.
     pub told: Option<&'a JobsDone>,
+    /// The reason why the daemon cannot read its record.
+    pub record_problem: Option<&'a str>,
 }
 
 impl<'a> VerifyFindings<'a> {
+    /// Returns why the daemon would be Degraded. Its message stays on one line, to be searched for and copied.
+    fn degraded(&self) -> String {
+        let record = self.record_problem.map(|why| {
+            let path = paths::CURRENT_CONFIG;
+            wrap(
+                &format!(
+                    "The daemon cannot read its record /{path}: {}.",
+                    inline(why)
+                ),
+                0,
+            )
+        });
+        let said = self
+            .verdict
+            .map(inline)
+            .map(|verdict| format!("The daemon would go Degraded and report:\n  {verdict}\n"));
+        match (record, said) {
+            (None, None) => String::new(),
+            (record, said) => record.unwrap_or_default() + &said.unwrap_or_default() + "\n",
+        }
+    }
+
     fn diff(&self, drift: &Drift) -> Option<&'a str> {
         let found = self
             .diffs
@@ -98,6 +125,7 @@ fn document(
         verdict: findings.verdict,
         drifts: findings.drifts.iter().map(entry).collect(),
         not_looked_at: findings.not_looked_at,
+        record_problem: findings.record_problem,
         daemon: findings.daemon,
         told: findings.told,
     };
@@ -125,6 +153,7 @@ pub fn half_way_json(heading: &Heading, config: &str) -> serde_json::Result<Stri
         )],
         daemon: &None,
         told: None,
+        record_problem: None,
     };
     document(heading, findings, false)
 }
@@ -153,8 +182,7 @@ pub fn to_text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
         inline(&heading.root)
     );
     if findings.drifts.is_empty() {
-        let refused = findings.verdict.map(degraded);
-        out.push_str(&refused.unwrap_or_default());
+        out.push_str(&findings.degraded());
         out.push_str("Clean: files, units, enablement, keys and password match the config.\n");
     } else {
         out.push_str(&differences(findings));
@@ -168,17 +196,11 @@ pub fn to_text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
     out
 }
 
-/// The daemon's message stays on one line, to be searched for and copied.
-fn degraded(verdict: &str) -> String {
-    let verdict = inline(verdict);
-    format!("The daemon would go Degraded and report:\n  {verdict}\n\n")
-}
-
 fn differences(findings: VerifyFindings<'_>) -> String {
-    let mut out = match findings.verdict {
-        Some(verdict) => degraded(verdict),
-        None => "The daemon would find nothing. It does not check these:\n\n".to_owned(),
-    };
+    let mut out = findings.degraded();
+    if out.is_empty() {
+        out = "The daemon would find nothing. It does not check these:\n\n".to_owned();
+    }
     out.push_str(&format!("Differences ({}):\n", findings.drifts.len()));
     for drift in findings.drifts {
         out.push_str(&format!(

@@ -13,7 +13,7 @@ use crate::daemon::annotations::Annotations;
 use crate::daemon::pod_log::{DaemonLog, LogTrace};
 use crate::document::MachineConfig;
 use crate::invocation::mco_rescue;
-use crate::node::{Baseline, Recorded, Records};
+use crate::node::{Baseline, RecordReader, Recorded, Records};
 use crate::paths;
 use crate::source::identity::{Membership, NodeIdentity};
 use crate::time::utc;
@@ -199,7 +199,8 @@ fn wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> {
 
 fn recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
     if let Recorded::Broken(problem) = &kept.records.current_config {
-        return Err(format!("the recorded config cannot be used: {problem}"));
+        return by_its_name(kept)
+            .ok_or_else(|| format!("the recorded config cannot be used: {problem}"));
     }
     let problem = match kept.records.baseline() {
         Baseline::Known(config) => {
@@ -226,6 +227,18 @@ fn recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
         }
         None => Err(problem.to_owned()),
     }
+}
+
+/// Returns the config of the name in a record that is refused here: the daemon compares the node with the API's object of
+/// that name.
+fn by_its_name<'a>(kept: &KnownSources<'a>) -> Option<(Pick<'a>, String)> {
+    let RecordReader::Reads(name) = &kept.records.reader else {
+        return None;
+    };
+    let proven = |entry: &&CacheEntry| entry.name == *name && entry.name_matches == Some(true);
+    let full = cache::whole(kept.cache).find(proven)?;
+    let why = "the config of the recorded name, from the cache; the record itself is refused here";
+    Some((Pick::Cache(full), why.to_owned()))
 }
 
 /// Adds available alternatives to the reason.
@@ -411,7 +424,7 @@ mod tests {
     fn records(current_config: Recorded, written: u64) -> Records {
         Records {
             current_config,
-            unreadable: None,
+            reader: RecordReader::Same,
             written: Some(written),
             current_image: None,
             mcs_content: Recorded::Missing,

@@ -152,6 +152,43 @@ fn on_the_running_node_what_would_start_something_is_put_away() {
     assert_eq!(branch["prediction"]["state"], "done", "{branch}");
 }
 
+/// The first-boot service takes the arguments in the order in which they are booted.
+#[test]
+fn what_the_first_boot_service_will_change_is_foretold() {
+    let (config, _) = two();
+    let Some(root) = live(&config) else { return };
+    annotate(&root, &config, &config);
+    let foretells = |kargs: Value, words: &str| {
+        let mut first = config.clone();
+        first["spec"]["config"] = json!({"ignition": {"version": "3.5.0"}});
+        first["spec"]["osImageURL"] = json!(IMAGE);
+        first["spec"]["kernelArguments"] = kargs;
+        root.write(
+            "etc/ignition-machine-config-encapsulated.json",
+            &first.to_string(),
+        );
+        let run = run_live(&root, &["status"]);
+        says(
+            &run,
+            &[&format!("the first-boot service runs first{words}")],
+        );
+    };
+    foretells(json!([]), ", finds nothing to change, and removes its file");
+    foretells(
+        json!(["root=UUID=1", "rw"]),
+        ", finds nothing to change, and removes its file",
+    );
+    let changes = ", towards the content of its file: it changes";
+    foretells(
+        json!(["rw", "root=UUID=1"]),
+        &format!("{changes} the order of the kernel arguments, and reboots"),
+    );
+    foretells(
+        json!(["rw", "quiet"]),
+        &format!("{changes} kernel arguments, and reboots"),
+    );
+}
+
 #[test]
 fn a_force_file_alone_is_asked_about_and_removed() {
     let (old, _) = two();
@@ -368,7 +405,9 @@ fn an_older_daemon_has_older_rules() {
         ("4.18", true),
         ("4.19.0", false),
         ("4.20.0", false),
-        ("4.20.14", true),
+        ("4.20.14", false),
+        ("4.20.16", true),
+        ("4.21.1", false),
         ("4.21", true),
         ("4.22", true),
         ("5.0", true),
@@ -380,6 +419,117 @@ fn an_older_daemon_has_older_rules() {
     }
     let wrong = root.run(&["status", "--daemon-version", "new"]).exits(2);
     says(&wrong, &["such as 4.19"]);
+}
+
+/// The release is that of the node, for `verify` as for the forecast.
+#[test]
+fn verify_and_status_judge_by_the_release_of_the_node() {
+    let unit = json!({"name": "u.service", "enabled": false,
+        "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"});
+    let mut answers = Vec::new();
+    for version in ["4.17", "4.18", "4.19", "4.20", "5.0", ""] {
+        for ignition in ["3.4.0", "3.5.0"] {
+            let mut config =
+                machine_config("rendered-worker-a", json!({"systemd": {"units": [unit]}}));
+            config["spec"]["config"]["ignition"]["version"] = json!(ignition);
+            let root = TestRoot::new();
+            root.apply(&config);
+            annotate(&root, &config, &config);
+            root.link(
+                "etc/systemd/system/multi-user.target.wants/u.service",
+                "/etc/systemd/system/u.service",
+            );
+            let os = format!("ID=fedora\nOPENSHIFT_VERSION=\"{version}\"\n");
+            root.write("etc/os-release", &os);
+            let verify = root.run(&["verify", "--output", "json"]).exits(3).json();
+            let status = root.run(&["status", "--output", "json"]).ok();
+            let foretold = foretold(&status)["prediction"]["error"].clone();
+            assert_eq!(verify["verdict"], foretold, "{version} {ignition}");
+            let is_seen = verify["drifts"][0]["checked_by_daemon"] == true;
+            answers.push((version, ignition, verify["verdict"].is_string(), is_seen));
+        }
+    }
+    let wanted = [
+        ("4.17", "3.4.0", false, false),
+        ("4.17", "3.5.0", true, false),
+        ("4.18", "3.4.0", true, true),
+        ("4.18", "3.5.0", true, true),
+        ("4.19", "3.4.0", true, true),
+        ("4.19", "3.5.0", true, true),
+        ("4.20", "3.4.0", true, true),
+        ("4.20", "3.5.0", true, true),
+        ("5.0", "3.4.0", true, true),
+        ("5.0", "3.5.0", true, true),
+        ("", "3.4.0", true, true),
+        ("", "3.5.0", true, true),
+    ];
+    assert_eq!(answers, wanted);
+}
+
+/// What an update does on the way depends on the release.
+#[test]
+fn an_update_by_an_older_daemon_fails_or_leaves_what_a_newer_one_does_not() {
+    let unit = |nice: u8| json!({"name": "u.service", "contents": format!("[Service]\nExecStart=/bin/true\nNice={nice}\n")});
+    let units = |all: Value| {
+        let mut config = machine_config("rendered-worker-a", json!({"systemd": {"units": all}}));
+        config["spec"]["config"]["ignition"]["version"] = json!("3.4.0");
+        config
+    };
+    let at = |old: &Value, new: &Value, version: &str, has_kubeconfig: bool| {
+        let mut new = new.clone();
+        new["metadata"]["name"] = json!("rendered-worker-b");
+        let root = TestRoot::new();
+        root.apply(old);
+        if !has_kubeconfig {
+            root.remove("etc/kubernetes/kubeconfig");
+        }
+        let file = root.config(&new);
+        root.run(&["fetch", file.path()]).ok();
+        annotate(&root, old, &new);
+        let args = ["status", "--output", "json", "--daemon-version", version];
+        foretold(&root.run(&args).ok())["prediction"].clone()
+    };
+    let missing = json!([unit(1), {"name": "none.service", "enabled": true}]);
+    for (version, fails) in [
+        ("4.19", true),
+        ("4.20.0", true),
+        ("4.20", false),
+        ("4.21.0", false),
+    ] {
+        let seen = at(
+            &units(json!([unit(1)])),
+            &units(missing.clone()),
+            version,
+            true,
+        );
+        assert_eq!(seen["state"] == "degraded", fails, "{version}: {seen}");
+        let words = "it switches unit none.service, which has no contents and no file";
+        assert_eq!(
+            seen["because"].to_string().contains(words),
+            fails,
+            "{version}: {seen}"
+        );
+    }
+    for (version, leaves) in [
+        ("4.17", true),
+        ("4.20.14", true),
+        ("4.20", false),
+        ("5.0", false),
+    ] {
+        let seen = at(
+            &units(json!([unit(1)])),
+            &units(json!([unit(2)])),
+            version,
+            false,
+        );
+        assert_eq!(seen["state"], "degraded", "{version}: {seen}");
+        let words = "leaves changed units as the update has written them: u.service";
+        assert_eq!(
+            seen["because"].to_string().contains(words),
+            leaves,
+            "{version}: {seen}"
+        );
+    }
 }
 
 /// Applied all the same it makes the daemon Degraded, and every command says so.
@@ -449,7 +599,7 @@ fn the_release_of_the_daemon_is_read_from_the_node() {
             "4.21.9",
             "4.21.9",
             "record",
-            "4.21.9 (of the recorded config); the day of its source is not known",
+            "4.21.9 (of the recorded config); its source is older than 2026-05-26",
         ),
         (
             "4.20",

@@ -3,6 +3,7 @@
 mod agreement;
 mod decisions;
 mod handover;
+mod records;
 mod start_table;
 mod startup;
 mod verdicts;

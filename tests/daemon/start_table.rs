@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{file, machine_config, say};
 use mco_rescue::daemon::default_policies;
+use mco_rescue::daemon::first_boot::FirstBootWork;
 use mco_rescue::daemon::midway::Failure;
 use mco_rescue::daemon::release::Release;
 use mco_rescue::daemon::start::{
@@ -32,6 +33,7 @@ struct Node {
     image: Option<&'static str>,
     initial: Option<Result<StartAnnotations, &'static str>>,
     triggers: Triggers,
+    first_boot: FirstBootWork,
     os: StartOs,
     fips: Option<bool>,
     drifts: Vec<Drift>,
@@ -42,7 +44,8 @@ struct Node {
 enum Recorded {
     Missing,
     Broken(&'static str),
-    Refused(&'static str),
+    Undecodable(&'static str),
+    Refused(&'static str, &'static str),
     In(&'static str),
     /// In A, with an empty Ignition part, as a first boot leaves it.
     EmptiedA(Box<MachineConfig>),
@@ -153,6 +156,7 @@ impl Node {
                 kubeconfig: true,
                 ..Triggers::default()
             },
+            first_boot: FirstBootWork::Unknown,
             os: StartOs {
                 class: Class::EnterpriseCoreos,
                 booted: Some(IMAGE.into()),
@@ -196,7 +200,8 @@ impl Node {
             record: match self.record {
                 Recorded::Missing => Record::Missing,
                 Recorded::Broken(said) => Record::Broken(said),
-                Recorded::Refused(why) => Record::Refused(why),
+                Recorded::Undecodable(why) => Record::Undecodable(why),
+                Recorded::Refused(name, why) => Record::Refused { name, why },
                 Recorded::In(name) => Record::Present(&self.configs[name]),
                 Recorded::EmptiedA(ref config) => Record::Present(config),
             },
@@ -206,6 +211,7 @@ impl Node {
                 Err(said) => Err(*said),
             }),
             triggers: self.triggers,
+            first_boot: &self.first_boot,
             os: &self.os,
             fips: self.fips,
             policies: &policies,
@@ -229,6 +235,8 @@ enum End {
     Midway(&'static str, &'static str),
     /// The same, with a message that is not known; and words on it.
     MidwayOver(&'static str, &'static str),
+    /// Degraded before anything has begun, with a message that is not known; and words on it.
+    Over(&'static str),
     /// Unreconcilable with exactly this.
     Unreconcilable(&'static str),
     /// A rebase to this image before anything else.
@@ -236,7 +244,7 @@ enum End {
     /// It cannot be told, for this reason.
     Unknown(&'static str),
 }
-use End::{Adopted, Degraded, Goes, Midway, MidwayOver, Pivots, Unknown, Unreconcilable};
+use End::{Adopted, Degraded, Goes, Midway, MidwayOver, Over, Pivots, Unknown, Unreconcilable};
 
 type Row = (&'static str, fn(&mut Node), End);
 
@@ -313,9 +321,52 @@ const ROWS: &[Row] = &[
         Adopted("removes no stale one"),
     ),
     (
-        "3: a record that only the daemon can read",
-        |n| n.record = Recorded::Refused("spec.fips: no boolean"),
-        Unknown("is refused here: spec.fips: no boolean"),
+        "3: a record that only the daemon can read, of the same name",
+        |n| n.record = Recorded::Refused("a", "kernelType=x is invalid"),
+        Adopted(""),
+    ),
+    (
+        "3: the same, and the Node has no annotations",
+        |n| {
+            n.record = Recorded::Refused("a", "kernelType=x is invalid");
+            n.annotations.current = Annotation::Absent;
+        },
+        Adopted("currentConfig comes from the record"),
+    ),
+    (
+        "3: the same, and another one is desired",
+        |n| {
+            n.record = Recorded::Refused("a", "kernelType=x is invalid");
+            n.annotations.desired = is("b");
+        },
+        Unknown("is refused here: kernelType=x is invalid"),
+    ),
+    (
+        "3: the same, and the files differ",
+        |n| {
+            n.record = Recorded::Refused("a", "kernelType=x is invalid");
+            n.drifts = vec![drift(DriftKind::Content, CONTENT)];
+        },
+        Degraded(
+            "unexpected on-disk state validating against a: content mismatch for file \"/etc/a\"",
+        ),
+    ),
+    (
+        "3: a record that only the daemon can read, of another name",
+        |n| n.record = Recorded::Refused("b", "kernelType=x is invalid"),
+        Unknown("is refused here: kernelType=x is invalid"),
+    ),
+    (
+        "3: a record that only the daemon can read, without a name",
+        |n| n.record = Recorded::Refused("", "metadata.name: missing"),
+        Unknown("is refused here: metadata.name: missing"),
+    ),
+    (
+        "3: a record with a field of another type",
+        |n| n.record = Recorded::Undecodable("spec.fips is not true or false"),
+        Over(
+            "it cannot read /etc/machine-config-daemon/currentconfig: spec.fips is not true or false",
+        ),
     ),
     (
         "4: a layered image nobody wants",
@@ -552,12 +603,38 @@ const ROWS: &[Row] = &[
         "a first boot with a config that the API lacks",
         |n| {
             (n.initial, n.annotations, n.pool) = (Some(Ok(first("x"))), absent(), Some("a"));
+            n.record = Recorded::Refused("x", "the daemon reads its name");
         },
         Degraded(
             "bootstrap generated MC x and in-cluster generated MC a for this node do not match. Please check \
              machine-config-daemon logs or the on disk diff file located at \
              /etc/machine-config-daemon/bootstrapconfigdiff",
         ),
+    ),
+    (
+        "the same, and no record",
+        |n| {
+            (n.initial, n.annotations, n.record) =
+                (Some(Ok(first("x"))), absent(), Recorded::Missing);
+        },
+        Degraded(
+            "error fetching current config on disk during bootstrap: open \
+             /etc/machine-config-daemon/currentconfig: no such file or directory, config: <nil>",
+        ),
+    ),
+    (
+        "the same, and the record of another one",
+        |n| (n.initial, n.annotations) = (Some(Ok(first("x"))), absent()),
+        Degraded("error current config a on disk does not match current config on annotation: x"),
+    ),
+    (
+        "a first boot whose desired config the API lacks",
+        |n| {
+            (n.initial, n.record) = (Some(Ok(first("a"))), Recorded::Missing);
+            n.annotations.desired = is("b");
+            n.api_lacks("b");
+        },
+        Degraded("machineconfig.machineconfiguration.openshift.io \"b\" not found"),
     ),
     (
         "a first boot with another image",
@@ -799,6 +876,11 @@ fn check(what: &str, seen: &Prediction, end: &End) {
             assert!(!seen.force_file_after, "{what}");
         }
         Degraded(said) => assert_eq!(state, (State::Degraded, Some(*said)), "{what}: {because}"),
+        Over(words) => {
+            assert_eq!(state, (State::Degraded, None), "{what}");
+            assert!(because.contains(words), "{what}: {because}");
+            assert_eq!(begins, None, "{what}");
+        }
         Midway(to, said) => {
             assert_eq!(state, (State::Degraded, Some(*said)), "{what}: {because}");
             begun(what, seen, to);
@@ -852,7 +934,12 @@ fn what_the_api_has_is_a_need_as_long_as_nobody_told() {
         node.api = None;
         let told = node.start();
         match known.error.as_deref() {
-            Some(said) if said.ends_with("not found") || said.contains("generated MC") => {
+            Some(said)
+                if said.ends_with("not found")
+                    || said.contains("generated MC")
+                    || said.starts_with("error fetching")
+                    || said.starts_with("error current config") =>
+            {
                 let mut needs = told.needs.iter();
                 assert!(
                     needs.any(|need| need.otherwise == said),

@@ -5,7 +5,7 @@ use crate::doctor::evidence::{Configs, Named, NamedConfig};
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
-use crate::node::{Recorded, Records};
+use crate::node::{RecordReader, Records};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-04",
@@ -129,8 +129,8 @@ fn find_degraded_daemon(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         "cannot stat /etc/kubernetes/kubeconfig",
     ];
     let told = elsewhere.iter().any(|part| words.contains(part));
-    let record = evidence.records.get().map(|all| &all.current_config);
-    let broken = matches!(record, Some(Recorded::Broken(_)));
+    let reader = evidence.records.get().map(|all| &all.reader);
+    let broken = reader.is_some_and(|reader| *reader != RecordReader::Same);
     if told || broken || seen.state == State::Unreconcilable {
         return None;
     }

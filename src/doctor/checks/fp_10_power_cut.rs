@@ -3,7 +3,7 @@
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
-use crate::node::{Recorded, Records, images_on_disk};
+use crate::node::{RecordReader, Recorded, Records, images_on_disk};
 use crate::paths;
 use crate::transaction::Pending;
 use crate::trial::TrialOutcome;
@@ -175,24 +175,37 @@ fn find_stray_files(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 
 fn find_damaged_record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let records = evidence.records.get()?;
-    let Recorded::Broken(problem) = &records.current_config else {
-        return None;
-    };
-    let means = "The daemon cannot read it either, and is Degraded until it is rewritten.";
-    let says = records.unreadable.clone();
-    Some(
-        DoctorFinding::new(
+    let (severity, what, means) = match &records.reader {
+        RecordReader::Same => return None,
+        RecordReader::Says(_) | RecordReader::Fails(_) => (
             CheckSeverity::Critical,
             "the daemon's record cannot be read",
-            means,
-        )
-        .seen(format!("/{}", paths::CURRENT_CONFIG), problem.clone())
-        .daemon(says)
-        .next(evidence.command("cache list"))
-        .next(format!(
-            "mco-rescue apply cached:NAME{}",
-            evidence.at_root()
-        )),
+            "The daemon is Degraded until it is rewritten.",
+        ),
+        RecordReader::Reads(_) => (
+            CheckSeverity::Warning,
+            "the daemon's record is refused here",
+            "The daemon reads it, and its next update starts from it. Without it, stale files are not known.",
+        ),
+    };
+    let says = match &records.reader {
+        RecordReader::Says(said) => Some(said.clone()),
+        RecordReader::Same | RecordReader::Fails(_) | RecordReader::Reads(_) => None,
+    };
+    let problem = match (&records.current_config, &records.reader) {
+        (Recorded::Broken(problem), _) => problem.clone(),
+        (_, RecordReader::Fails(why)) => why.clone(),
+        _ => "not JSON, as the daemon writes it".to_owned(),
+    };
+    Some(
+        DoctorFinding::new(severity, what, means)
+            .seen(format!("/{}", paths::CURRENT_CONFIG), problem)
+            .daemon(says)
+            .next(evidence.command("cache list"))
+            .next(format!(
+                "mco-rescue apply cached:NAME{}",
+                evidence.at_root()
+            )),
     )
 }
 

@@ -154,7 +154,7 @@ pub fn changed_settings(plan: &Plan, read: ReadNow<'_>) -> Vec<String> {
     names.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-fn changing_steps(plan: &Plan) -> impl Iterator<Item = &PlannedStep> {
+pub(super) fn changing_steps(plan: &Plan) -> impl Iterator<Item = &PlannedStep> {
     let steps = plan.steps.iter();
     steps.filter(|planned| !matches!(planned.section, Section::Originals | Section::Records))
 }

@@ -226,6 +226,7 @@ fn everything_said() -> Vec<String> {
     }
     heard.extend(said(&[0x1f, 0x8b]));
     heard.extend(said_of_pointers());
+    heard.extend(said_of_records());
     heard.extend(HALVES.iter().flat_map(|half| said(half)));
     heard.extend(PACKED.iter().flat_map(|packed| said(packed)));
     heard
@@ -276,6 +277,29 @@ fn said_of_pointers() -> Vec<String> {
     findings.push(document::serve_config(&old));
     let findings = findings.into_iter().filter_map(Result::err);
     findings.map(|finding| finding.to_string()).collect()
+}
+
+/// What the daemon's reader says of records.
+fn said_of_records() -> Vec<String> {
+    let records = [
+        "[]",
+        "<",
+        "{,}",
+        "{",
+        r#"{"spec":[]}"#,
+        r#"{"spec":{"fips":"x","kernelType":7}}"#,
+        r#"{"spec":{"fips":7}}"#,
+        r#"{"spec":{"extensions":"x"}}"#,
+        r#"{"kind":7}"#,
+        r#"{"metadata":{"labels":[]}}"#,
+        r#"{"metadata":{"ownerReferences":{}}}"#,
+        r#"{"metadata":{"generation":"x"}}"#,
+    ];
+    let said = |text: &&str| match document::read_record(text.as_bytes()) {
+        document::RecordReading::Says(said) | document::RecordReading::Fails(said) => said,
+        document::RecordReading::Object { text, .. } => panic!("{text}"),
+    };
+    records.iter().map(said).collect()
 }
 
 #[test]
