@@ -1,7 +1,9 @@
 //! Units that the service manager refuses to load, and settings of them that it ignores: the rules of systemd 252.
 //!
-//! The rules are those that hold in every version in use. What is in doubt, such as a value with a specifier, is no
+//! The rules are those that hold in every version in use. What is in doubt, such as a path with a specifier, is no
 //! objection. `tests/apply/refused.rs` compares them with `systemd-analyze verify`.
+
+use std::net::SocketAddrV4;
 
 use super::install_section::{is_blank, is_no_character, logical_lines, section_name};
 use super::timer_value;
@@ -560,8 +562,7 @@ fn may_be_address(key: &str, value: &str) -> bool {
         "ListenStream" | "ListenDatagram" | "ListenSequentialPacket" => {
             let port = value.parse::<u64>();
             let is_port = port.is_ok_and(|port| (1..=65535).contains(&port));
-            let is_address =
-                value.contains(':') && !value.starts_with(|c: char| c.is_ascii_alphabetic());
+            let is_address = value.parse::<SocketAddrV4>().is_ok();
             value.starts_with(['/', '@', '['])
                 || is_port
                 || is_address
@@ -578,7 +579,9 @@ fn ends_loading(section: &str, key: &str, value: &str) -> Option<String> {
     }
     let of_path = |path: &str| {
         let is_wrong = !is_plain_path(path) && !path.contains('%');
-        is_wrong.then(|| format!("{key}={value} is not an absolute path without `..`"))
+        let wrong =
+            || is_wrong.then(|| format!("{key}={value} is not an absolute path without `..`"));
+        wrong().or_else(|| Some(format!("{key}={value}: {}", unknown_specifier(value)?)))
     };
     match key {
         "ExecStart" | "ExecStartPre" | "ExecStartPost" | "ExecCondition" | "ExecReload"
@@ -588,7 +591,8 @@ fn ends_loading(section: &str, key: &str, value: &str) -> Option<String> {
         }
         "User" | "Group" => {
             let is_wrong = value.contains([':', '/']) && !value.contains('%');
-            is_wrong.then(|| format!("{key}={value} is not a name"))
+            let wrong = || is_wrong.then(|| format!("{key}={value} is not a name"));
+            wrong().or_else(|| Some(format!("{key}={value}: {}", unknown_specifier(value)?)))
         }
         "WorkingDirectory" if value == "~" || value.starts_with('-') => None,
         "WorkingDirectory" | "RootDirectory" | "RootImage" => of_path(value),
@@ -619,13 +623,29 @@ fn parse_commands(line: &str) -> (usize, Option<String>) {
             }
             _ => None,
         };
-        match reason {
+        let specifier = || command.iter().find_map(|word| unknown_specifier(word));
+        match reason.map(str::to_owned).or_else(specifier) {
             Some(_) if prefix.contains('-') => {}
-            Some(reason) => return (count + 1, Some(reason.to_owned())),
+            Some(reason) => return (count + 1, Some(reason)),
             None => count += 1,
         }
     }
     (count, None)
+}
+
+/// Returns the objection to a word with a `%` that means nothing to any version of systemd.
+fn unknown_specifier(word: &str) -> Option<String> {
+    let mut rest = word;
+    while let Some((_, after)) = rest.split_once('%') {
+        let specifier = after.chars().next()?;
+        if "ekxzFKOQXZ0123456789".contains(specifier) {
+            return Some(format!(
+                "%{specifier} means nothing to systemd; a percent sign is written %%"
+            ));
+        }
+        rest = after.get(specifier.len_utf8()..)?;
+    }
+    None
 }
 
 /// Returns the words of a command line, quotes removed; `None` if one is never closed.

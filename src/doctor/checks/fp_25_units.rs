@@ -80,7 +80,7 @@ fn find_refused_units(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option
         ),
         None => (
             CheckSeverity::Warning,
-            "It never starts. The daemon applies such a unit and does not report it.".to_owned(),
+            "A refused unit never starts. The daemon applies it and does not report it.".to_owned(),
         ),
     };
     let what = format!("systemd refuses {}", named(&all));
