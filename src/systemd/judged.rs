@@ -86,7 +86,14 @@ pub fn judge_units(tree: &UnitTree) -> Vec<JudgedUnit> {
         let Some((fragment, dropins)) = read_unit(&view, name) else {
             continue;
         };
-        for objection in judge_unit(name, fragment, &dropins) {
+        let mut objections = judge_unit(name, fragment, &dropins);
+        if !objections
+            .iter()
+            .any(|one| matches!(one, Objection::Refused(_)))
+        {
+            objections.extend(judge_mount_point(&view, name));
+        }
+        for objection in objections {
             let refused = matches!(objection, Objection::Refused(_));
             judged.push(JudgedUnit {
                 name: name.to_owned(),
@@ -96,6 +103,19 @@ pub fn judge_units(tree: &UnitTree) -> Vec<JudgedUnit> {
         }
     }
     judged
+}
+
+/// Objects to a mount point behind a link, which the manager refuses when it mounts (`unit_fail_if_noncanonical` of systemd).
+fn judge_mount_point(view: &View<'_>, unit: &str) -> Option<Objection> {
+    let place = unit_name::mount_point_of(unit)?;
+    let end = view.chase_path(&place, true).ok()?;
+    let (_, suffix) = unit.rsplit_once('.')?;
+    (end != place).then(|| {
+        Objection::Refused(format!(
+            "{place} leads through a link to {end}, and nothing is mounted behind a link; name it {}.{suffix}, with Where={end}",
+            unit_name::from_path(&end)
+        ))
+    })
 }
 
 /// Returns the names of the units that [`judge_units`] judges, and of those whose files it needs.

@@ -152,6 +152,10 @@ impl<E> Reading<'_, E> {
                 self.read_file(unit, path)?;
             }
         }
+        // The manager mounts nothing behind a link.
+        if let Some(place) = unit_name::mount_point_of(unit) {
+            self.chase_path(&place, true)?;
+        }
         // The manager reads more drop-ins than `systemctl enable`.
         for name in dropin_names(unit) {
             for path in self.files_of(&name)? {

@@ -194,6 +194,14 @@ pub fn path_of(name: &str) -> Option<String> {
     String::from_utf8(path).ok()
 }
 
+/// Returns the path that a mount or automount unit of this name is for.
+pub fn mount_point_of(name: &str) -> Option<String> {
+    let prefix = [".mount", ".automount"]
+        .iter()
+        .find_map(|suffix| name.strip_suffix(suffix))?;
+    path_of(prefix)
+}
+
 /// Returns the name that systemctl takes instead of one that is no unit name: other bytes escaped, and a suffix added.
 pub fn escaped(name: &str) -> String {
     if is_valid(name) {

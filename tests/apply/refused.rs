@@ -1181,3 +1181,38 @@ fn a_drop_in_that_spoils_a_unit_of_the_vendor_is_named() {
         );
     }
 }
+
+#[test]
+fn a_mount_point_behind_a_link_is_refused_with_the_name_that_works() {
+    let text = |place: &str| {
+        format!(
+            "[Mount]\nWhat=/dev/disk/by-label/x\nWhere={place}\n[Install]\nRequiredBy=local-fs.target\n"
+        )
+    };
+    let unit =
+        |name: &str, place: &str| json!({"name": name, "enabled": true, "contents": text(place)});
+    let root = TestRoot::new();
+    root.link("srv", "var/srv");
+    let behind = units(
+        "rendered-worker-a",
+        json!([unit("srv-db.mount", "/srv/db")]),
+    );
+    let said = plan(&root, &behind, "blockers");
+    for words in [
+        "systemd refuses srv-db.mount: /srv/db leads through a link to /var/srv/db",
+        "name it var-srv-db.mount, with Where=/var/srv/db",
+        "the next boot ends in emergency mode",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    // A directory that is missing is made by the mount.
+    for (name, place) in [("var-srv-db.mount", "/var/srv/db"), ("data.mount", "/data")] {
+        let straight = units("rendered-worker-a", json!([unit(name, place)]));
+        let said = plan(&root, &straight, "blockers") + &plan(&root, &straight, "notices");
+        assert!(!said.contains("systemd refuses"), "{said}");
+    }
+    // One that came without a run is found afterwards.
+    root.write("etc/systemd/system/srv-db.mount", &text("/srv/db"));
+    let seen = flat_run(&root.run(&["doctor"]));
+    assert!(seen.contains("name it var-srv-db.mount"), "{seen}");
+}
