@@ -6,6 +6,7 @@ use super::report::{Path, Report};
 use super::schema::{CONFIG, Kind, Record};
 use super::sugar::template_of;
 use super::version::{Level, Version};
+use crate::document::modes;
 
 const CEX_ARGUMENT: &str = "rd.luks.key=/etc/luks/cex.key";
 const ROLE: &str = "machineconfiguration.openshift.io/role";
@@ -158,7 +159,7 @@ impl Checker {
 
     fn check_mode(&mut self, value: &Value, at: &Path, is_directory: bool) {
         let mode = value.get("mode").and_then(Value::as_i64);
-        if mode.is_some_and(|mode| looks_decimal(mode, is_directory)) {
+        if mode.is_some_and(|mode| modes::looks_decimal(mode, is_directory)) {
             let message = "unreasonable mode would be reasonable if specified in octal; remember to add a leading zero";
             self.report.warning(at.key("mode"), message);
         }
@@ -265,58 +266,5 @@ impl Checker {
             self.report
                 .error(at.key("devices"), "mirroring requires at least two devices");
         }
-    }
-}
-
-/// Returns true if a mode is odd, and would be usual if its digits were octal ones.
-fn looks_decimal(mode: i64, is_directory: bool) -> bool {
-    if !(0..=7777).contains(&mode) {
-        return false;
-    }
-    let octal = i64::from_str_radix(&mode.to_string(), 8);
-    octal.is_ok_and(|octal| !is_usual(mode, is_directory) && is_usual(octal, is_directory))
-}
-
-/// Returns true if a mode is one that users write.
-fn is_usual(mode: i64, is_directory: bool) -> bool {
-    if mode == 0 {
-        return true;
-    }
-    let (mut reads, mut writes, mut runs) = (false, false, false);
-    // Others, group, owner: each may what the one before it may.
-    for bits in [mode & 7, mode >> 3 & 7, mode >> 6 & 7] {
-        let (r, w, x) = (bits & 4 != 0, bits & 2 != 0, bits & 1 != 0);
-        let lacks = !r && reads || !w && writes || !x && runs;
-        if lacks || x && reads && !runs || (w || x) && !r {
-            return false;
-        }
-        reads |= r;
-        writes |= w;
-        runs |= x;
-    }
-    if !reads {
-        return false;
-    }
-    if is_directory {
-        runs && mode & 0o4000 == 0 && (mode & 0o3000 == 0 || writes)
-    } else {
-        let special = mode & 0o6000 != 0;
-        mode & 0o1000 == 0 && (!special || runs && mode & 2 == 0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mode_without_its_leading_zero_is_noticed() {
-        for mode in [644, 755, 600, 400, 4755] {
-            assert!(looks_decimal(mode, false), "{mode}");
-        }
-        for mode in [0o644, 0o755, 0o600, 0, 0o4755, 888, 420] {
-            assert!(!looks_decimal(mode, false), "{mode:o}");
-        }
-        assert!(looks_decimal(755, true) && !looks_decimal(644, true));
     }
 }

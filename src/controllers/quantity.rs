@@ -109,9 +109,29 @@ impl Quantity {
 
     /// The value as a whole number, rounded away from zero; the greatest or least one where it is too large.
     pub fn value(&self) -> i64 {
+        self.in_units(0)
+    }
+
+    /// The value in thousandths, rounded in the same way.
+    pub fn thousandths(&self) -> i64 {
+        self.in_units(-3)
+    }
+
+    /// Returns true for a value below zero.
+    pub fn is_negative(&self) -> bool {
+        self.unscaled < BigInt::ZERO
+    }
+
+    /// Returns true for a value above zero.
+    pub fn is_positive(&self) -> bool {
+        self.unscaled > BigInt::ZERO
+    }
+
+    /// The value in units of ten to the power of `scale`.
+    fn in_units(&self, scale: i32) -> i64 {
         let mut whole = self.clone();
-        whole.round_up(0);
-        let number = &whole.unscaled * power_of_ten(whole.scale);
+        whole.round_up(scale);
+        let number = &whole.unscaled * power_of_ten(whole.scale - scale);
         let limit = if number < BigInt::ZERO {
             i64::MIN
         } else {
@@ -334,6 +354,10 @@ mod tests {
                 Ok(expected),
                 "{text}"
             );
+        }
+        for (text, expected) in [("250m", 250), ("2", 2000), ("0.0001", 1), ("-1", -1000)] {
+            let found = Quantity::parse(text).map(|found| found.thousandths());
+            assert_eq!(found, Ok(expected), "{text}");
         }
     }
 }

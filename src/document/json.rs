@@ -518,10 +518,11 @@ fn bad_value(at: &str, path: &str, error: &serde_json::Error) -> Finding {
     } else {
         path.to_owned()
     };
-    Finding::error(
-        join_path(at, &with_brackets(&inner)),
-        without_value(message),
-    )
+    let mut message = without_value(message);
+    if inner.ends_with(".mode") && message.starts_with("invalid type: a string") {
+        message += "; write the number without quotes, such as 0644 in YAML, or 420 in JSON";
+    }
+    Finding::error(join_path(at, &with_brackets(&inner)), message)
 }
 
 fn unknown_key(path: &str) -> Finding {

@@ -2,7 +2,7 @@
 //!
 //! The files form a pipeline. Each uses only those above it in this list; a directory counts as one file:
 //!
-//! - values: `finding`, `list`, `text`, `url`, `nullable`, `contents` (data URLs, gzip), [`ignition`] (the model of spec 3),
+//! - values: `finding`, `modes`, `list`, `text`, `url`, `nullable`, `contents` (data URLs, gzip), [`ignition`] (the model of spec 3),
 //!   `schema` (its fields), [`merge`], `layer`, `written` (of spec 2), `machine_config`
 //! - decoding, from text to values: `encoding`, `json`, [`yaml`], `fields` (keys of other versions), [`spec2`]
 //!   (translated to spec 3), `decode` (an Ignition config of any version), `served` (the MachineConfig inside of one)
@@ -27,6 +27,7 @@ mod lines;
 mod list;
 mod machine_config;
 pub mod merge;
+pub mod modes;
 mod nullable;
 mod parse;
 pub mod pointer;

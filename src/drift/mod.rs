@@ -930,6 +930,8 @@ mod tests {
             has_usr_etc: false,
             deployment: None,
             fips: None,
+            size: None,
+            architecture: None,
         };
         NodeState {
             objects: files.iter().map(object).collect(),

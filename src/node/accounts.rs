@@ -156,6 +156,27 @@ pub fn opens(hash: &str) -> bool {
     }
 }
 
+/// Returns the reason why a password field that is no lock lets nobody in, without a part of the field; `None` for a lock, and
+/// for what may be a hash.
+pub fn find_no_hash(field: &str) -> Option<&'static str> {
+    if is_locked(field) {
+        return None;
+    }
+    let parts = || field.split('$').filter(|part| !part.is_empty());
+    if field.contains('\\') {
+        return Some("it has a backslash in it, as a $ that was escaped for a shell has");
+    }
+    if opens(field) {
+        let has_rounds = parts().any(|part| part.starts_with("rounds="));
+        return (has_rounds && parts().count() < 4).then_some("it ends before its hash");
+    }
+    Some(match field.contains('$') {
+        true if !field.starts_with('$') => "its first $ is missing",
+        true => "it ends before its hash",
+        false => "it is a plain text, or a shell took the words that begin with $ out of it",
+    })
+}
+
 fn text(root: &Root, file: &'static str) -> Result<String, RootError> {
     let bytes = root.read(&RootPath::fixed(file))?.unwrap_or_default();
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -1,9 +1,11 @@
 //! Facts about this process and the kind of the root.
 
 use std::collections::HashSet;
+use std::io::Read;
 
 use nix::unistd::{getegid, geteuid};
 
+use crate::controllers::kubelet::values::MachineSize;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::sys::privileges::{self, Capability};
@@ -35,6 +37,10 @@ pub struct Host {
     pub deployment: Option<String>,
     /// FIPS mode of the running kernel, if it is the root's kernel.
     pub fips: Option<bool>,
+    /// Memory and processors of the machine, as the kernel reports them in this root; `None` of a disk.
+    pub size: Option<MachineSize>,
+    /// The architecture of the root's programs as `uname -m` names it, such as `x86_64`; `None` if it is not known.
+    pub architecture: Option<&'static str>,
 }
 
 impl Host {
@@ -58,6 +64,8 @@ impl Host {
             has_usr_etc: exists("usr/etc")?,
             deployment,
             fips: of_kernel(live, in_initramfs),
+            size: machine_size(root),
+            architecture: architecture(root, live),
         })
     }
 
@@ -70,6 +78,71 @@ impl Host {
     pub fn attainable(&self, wanted: (u32, u32)) -> (u32, u32) {
         if self.can_chown { wanted } else { self.user }
     }
+}
+
+/// Reads the size of the machine from what the kernel shows; of a disk it shows nothing.
+pub fn machine_size(root: &Root) -> Option<MachineSize> {
+    let text = |path: &'static str| {
+        let bytes = root.read(&RootPath::fixed(path)).ok()??;
+        String::from_utf8(bytes).ok()
+    };
+    let memory = text("proc/meminfo")?;
+    let mut words = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?
+        .split_whitespace();
+    let kibibytes: u64 = words.next()?.parse().ok()?;
+    let online = text("sys/devices/system/cpu/online")?;
+    Some(MachineSize {
+        memory: kibibytes << 10,
+        processors: count_processors(online.trim())?,
+    })
+}
+
+/// Counts a list of processors such as `0-3,8`.
+fn count_processors(list: &str) -> Option<u64> {
+    let ranges = list.split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        (last.checked_sub(first)?).checked_add(1)
+    });
+    ranges.sum()
+}
+
+/// A library that every node has; its header names the architecture.
+const LIBRARY: &str = "usr/lib64/libc.so.6";
+/// Numbers of architectures in the header of a program, and if it is big-endian.
+const MACHINES: [(u16, bool, &str); 4] = [
+    (0x3e, false, "x86_64"),
+    (0xb7, false, "aarch64"),
+    (0x15, false, "ppc64le"),
+    (0x16, true, "s390x"),
+];
+
+/// Returns the architecture of a root: of the running system that of this program, of another one that of its C library.
+pub fn architecture(root: &Root, live: bool) -> Option<&'static str> {
+    if live {
+        return Some(std::env::consts::ARCH).map(|name| match name {
+            "powerpc64" => "ppc64le",
+            name => name,
+        });
+    }
+    let mut file = root.open_followed(&RootPath::fixed(LIBRARY)).ok()??;
+    let mut header = [0; 20];
+    file.read_exact(&mut header).ok()?;
+    let [0x7f, b'E', b'L', b'F', _, order, .., a, b] = header else {
+        return None;
+    };
+    let big = order == 2;
+    let number = if big {
+        u16::from_be_bytes([a, b])
+    } else {
+        u16::from_le_bytes([a, b])
+    };
+    let found = MACHINES
+        .iter()
+        .find(|(one, order, _)| (*one, *order) == (number, big));
+    found.map(|(.., name)| *name)
 }
 
 /// Reads `machine-id(5)`: missing, empty or `uninitialized` means that the first boot is still to come.

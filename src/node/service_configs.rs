@@ -4,13 +4,21 @@
 use serde_json::Value;
 
 use super::network_manager::{self, KEYFILES, is_copy_name, is_keyfile_name};
+use crate::controllers::kubelet::values::{
+    MachineSize, ValueFault, find_faults, find_faults_of_sizing,
+};
+use crate::document::modes::octal_hint;
 use crate::document::yaml;
+use crate::node::host::machine_size;
 use crate::root::{Root, RootError, RootPath};
 
 /// The kubelet's configuration where its unit names none.
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.conf";
+/// The file with the reservations of the system, which the kubelet gets as options.
+const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";
 const KUBELET_UNIT: &str = "etc/systemd/system/kubelet.service";
 const KUBELET_DROP_INS: &str = "etc/systemd/system/kubelet.service.d";
+const MANIFESTS: &str = "etc/kubernetes/manifests";
 const CRIO: &str = "etc/crio/crio.conf.d";
 /// Where container images are kept, for CRI-O and podman (containers-storage.conf(5)).
 const STORAGE: &str = "etc/containers/storage.conf";
@@ -24,6 +32,8 @@ pub enum Service {
     Kubelet,
     /// CRI-O.
     Crio,
+    /// A static pod, which the kubelet runs.
+    StaticPod,
     /// NetworkManager.
     NetworkManager,
     /// The SSH server.
@@ -47,6 +57,8 @@ pub struct BrokenConfig {
     pub words: String,
     /// The file is there, and its permissions alone are wrong.
     pub only_mode: bool,
+    /// The file can be read, and a value in it is wrong.
+    pub of_value: bool,
 }
 
 /// Reads the files of the kubelet, of NetworkManager, and of the store of images.
@@ -57,6 +69,8 @@ pub fn read(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
     let mut all = Vec::new();
     all.extend(read_kubelet(root)?);
     all.extend(read_storage(root)?);
+    all.extend(read_sizing(root)?);
+    all.extend(read_manifests(root)?);
     let mut unseen = Vec::new();
     let keyfiles = network_manager::list_keyfiles(root, None, &mut unseen).into_iter();
     if let Some(error) = unseen.into_iter().next() {
@@ -79,6 +93,7 @@ fn read_storage(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
         words: format!("crio.service: Failed with result 'exit-code'. ({said})"),
         said,
         only_mode: false,
+        of_value: false,
     }))
 }
 
@@ -125,17 +140,116 @@ fn read_kubelet(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
         return Ok(None);
     };
     let fault = match text(&path)? {
-        Some(text) => judge_kubelet(&text),
+        Some(text) => judge_kubelet(&text, machine_size(root)),
         // Without a unit that names it, the node may have no kubelet.
-        None => named.is_some().then(|| "the file is missing".to_owned()),
+        None => named.is_some().then(|| unreadable("the file is missing")),
     };
-    Ok(fault.map(|said| BrokenConfig {
+    Ok(fault.map(|fault| of_kubelet(path.to_string(), fault)))
+}
+
+/// Reads the reservations of the system.
+fn read_sizing(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
+    let bytes = root.read_small(&RootPath::fixed(NODE_SIZING))?;
+    let fault =
+        bytes.and_then(|bytes| judge_sizing(&String::from_utf8_lossy(&bytes), machine_size(root)));
+    Ok(fault.map(|fault| of_kubelet(NODE_SIZING.to_owned(), fault)))
+}
+
+/// Reads the manifests of static pods.
+fn read_manifests(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
+    let folder = RootPath::fixed(MANIFESTS);
+    let mut all = Vec::new();
+    for name in root
+        .list(&folder)?
+        .iter()
+        .filter(|name| !name.starts_with('.'))
+    {
+        let Ok(path) = folder.join(name) else {
+            continue;
+        };
+        let bytes = root.read_small(&path)?;
+        let fault = bytes.and_then(|bytes| find_bad_mode(&String::from_utf8_lossy(&bytes)));
+        all.extend(fault.map(|ValueFault { said, words }| BrokenConfig {
+            service: Service::StaticPod,
+            place: path.to_string(),
+            said,
+            words,
+            only_mode: false,
+            of_value: true,
+        }));
+    }
+    Ok(all)
+}
+
+/// Returns the first mode in the volumes of a pod with which the kubelet refuses the pod.
+fn find_bad_mode(text: &str) -> Option<ValueFault> {
+    // What is no pod is another trouble.
+    let pod = yaml::parse(text).ok()?;
+    let volumes = pod.pointer("/spec/volumes")?.as_array()?;
+    volumes
+        .iter()
+        .enumerate()
+        .find_map(|(index, volume)| bad_mode_below(volume, &format!("spec.volumes[{index}]")))
+}
+
+fn bad_mode_below(value: &Value, at: &str) -> Option<ValueFault> {
+    match value {
+        Value::Object(entries) => entries.iter().find_map(|(key, value)| {
+            let at = format!("{at}.{key}");
+            match value.as_i64().filter(|_| ["defaultMode", "mode"].contains(&key.as_str())) {
+                Some(mode) if !(0..=0o777).contains(&mode) => Some(ValueFault {
+                    said: match octal_hint(mode, false) {
+                        Some(hint) => format!("{at}: {hint}"),
+                        None => format!("{at} is {mode}, and has to be between 0 and 0777 (511)"),
+                    },
+                    words: format!("Invalid value: {mode}: must be a number between 0 and 0777 (octal), both inclusive"),
+                }),
+                Some(_) => None,
+                None => bad_mode_below(value, &at),
+            }
+        }),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| bad_mode_below(item, &format!("{at}[{index}]")))
+        }
+        _ => None,
+    }
+}
+
+fn of_kubelet(place: String, ValueFault { said, words }: ValueFault) -> BrokenConfig {
+    let of_value = !words.is_empty();
+    let words = match words.as_str() {
+        "" => format!("failed to load Kubelet config file {place}"),
+        _ => words,
+    };
+    BrokenConfig {
         service: Service::Kubelet,
-        place: path.to_string(),
+        place,
         said,
-        words: format!("failed to load Kubelet config file {path}"),
+        words,
         only_mode: false,
-    }))
+        of_value,
+    }
+}
+
+/// A file that the kubelet does not even load.
+fn unreadable(said: impl Into<String>) -> ValueFault {
+    ValueFault {
+        said: said.into(),
+        words: String::new(),
+    }
+}
+
+/// All faults of a file as one, with the kubelet's words for the first.
+fn joined(faults: Vec<ValueFault>) -> Option<ValueFault> {
+    let words = faults.first()?.words.clone();
+    let said: Vec<String> = faults.into_iter().map(|fault| fault.said).collect();
+    let said = said.join("; ");
+    Some(ValueFault { said, words })
+}
+
+fn judge_sizing(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
+    joined(find_faults_of_sizing(text, size))
 }
 
 /// Returns the last value of an option on the command line of a unit; one with a variable in it is not known.
@@ -156,18 +270,18 @@ fn option(unit: &str, name: &str) -> Option<String> {
 }
 
 /// Returns the fault for which the kubelet does not take its configuration.
-fn judge_kubelet(text: &str) -> Option<String> {
+fn judge_kubelet(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
     if text
         .trim_matches(|c: char| c.is_whitespace() || c == '\0')
         .is_empty()
     {
-        return Some("the file is empty".to_owned());
+        return Some(unreadable("the file is empty"));
     }
     let value = match serde_json::from_str::<Value>(text) {
         Ok(value) => value,
         Err(_) => match yaml::parse(text) {
             Ok(value) => value,
-            Err(error) => return Some(format!("neither YAML nor JSON: {error}")),
+            Err(error) => return Some(unreadable(format!("neither YAML nor JSON: {error}"))),
         },
     };
     let field = |key: &str| value.get(key).and_then(Value::as_str);
@@ -175,13 +289,13 @@ fn judge_kubelet(text: &str) -> Option<String> {
         (Some("KubeletConfiguration"), Some(version))
             if version.starts_with("kubelet.config.k8s.io/") =>
         {
-            None
+            joined(find_faults(&value, size))
         }
-        (Some("KubeletConfiguration"), _) => {
-            Some("apiVersion is not kubelet.config.k8s.io/v1beta1".to_owned())
-        }
-        (Some(_), _) => Some("kind is not KubeletConfiguration".to_owned()),
-        (None, _) => Some("it has no kind: KubeletConfiguration".to_owned()),
+        (Some("KubeletConfiguration"), _) => Some(unreadable(
+            "apiVersion is not kubelet.config.k8s.io/v1beta1",
+        )),
+        (Some(_), _) => Some(unreadable("kind is not KubeletConfiguration")),
+        (None, _) => Some(unreadable("it has no kind: KubeletConfiguration")),
     }
 }
 
@@ -206,6 +320,7 @@ fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, Ro
         said,
         words: format!("keyfile: load: \"{path}\": failed to load connection: {words}"),
         only_mode,
+        of_value: false,
     };
     if stat.st_uid != 0 {
         let words = format!("File owner ({}) is insecure", stat.st_uid);
@@ -323,15 +438,22 @@ fn has_address(value: &str, is_four: bool) -> bool {
 }
 
 /// Returns the service of a file that does not take it, and the fault: of a file that is to be written, with its owner and
-/// mode. The content is asked for only where it matters.
+/// mode, on a machine of this size. The content is asked for only where it matters.
 pub fn find_fault(
     path: &RootPath,
     (uid, mode): (u32, u32),
+    size: Option<MachineSize>,
     content: impl FnOnce() -> Option<Vec<u8>>,
 ) -> Option<(Service, String)> {
     let text = || Some(String::from_utf8_lossy(&content()?).into_owned());
     if path.to_string() == KUBELET_CONFIG {
-        return Some((Service::Kubelet, judge_kubelet(&text()?)?));
+        return Some((Service::Kubelet, judge_kubelet(&text()?, size)?.said));
+    }
+    if path.to_string() == NODE_SIZING {
+        return Some((Service::Kubelet, judge_sizing(&text()?, size)?.said));
+    }
+    if path.is_in(MANIFESTS) {
+        return Some((Service::StaticPod, find_bad_mode(&text()?)?.said));
     }
     if *path == RootPath::fixed(STORAGE) {
         return Some((Service::Crio, judge_storage(&text()?)?));
@@ -430,7 +552,7 @@ mod tests {
         let json =
             r#"{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1"}"#;
         for text in [good, json] {
-            assert_eq!(judge_kubelet(text), None);
+            assert_eq!(judge_kubelet(text, None), None);
         }
         for (text, said) in [
             ("", "empty"),
@@ -440,7 +562,7 @@ mod tests {
             ("kind: Pod\napiVersion: v1\n", "kind is not"),
             ("kind: KubeletConfiguration\n", "apiVersion"),
         ] {
-            let fault = judge_kubelet(text).unwrap();
+            let fault = judge_kubelet(text, None).unwrap().said;
             assert!(fault.contains(said), "{text}: {fault}");
         }
     }
@@ -499,7 +621,7 @@ mod tests {
         #[test]
         fn no_text_ends_the_program(text in "[a-z\\[\\]=#; \\n\\r]{0,80}") {
             let _ = find_bad_line(&text);
-            let _ = judge_kubelet(&text);
+            let _ = judge_kubelet(&text, None);
             let _ = option(&text, "--config");
         }
     }

@@ -64,6 +64,7 @@ use crate::document::{
 };
 use crate::drift::enablement::UnchangedUnits;
 use crate::drift::{SETGID, kind_noun};
+use crate::node::accounts::find_no_hash;
 use crate::node::{Baseline, NodeState, Records};
 use crate::notice::Notice;
 use crate::object::{Kind, Object};
@@ -499,6 +500,7 @@ impl<'a> Builder<'a> {
         for warning in &self.inputs.config.warnings {
             self.notice(&warning.path, &warning.message);
         }
+        self.check_passwords();
         // An append is among the transitions that the daemon refuses, in its words.
         let parts = self
             .inputs
@@ -533,6 +535,28 @@ impl<'a> Builder<'a> {
                 );
             } else {
                 self.block(&part.path, &part.message);
+            }
+        }
+    }
+
+    /// Names password fields with which no login works. They are written as they are, as the daemon does.
+    fn check_passwords(&mut self) {
+        let users = &self.inputs.config.ignition.passwd.users;
+        for (index, user) in users.iter().enumerate() {
+            let why = user.password_hash.as_deref().and_then(find_no_hash);
+            if let Some(why) = why {
+                let prefix = if self.inputs.desired.bare {
+                    ""
+                } else {
+                    "spec.config."
+                };
+                let at = format!("{prefix}passwd.users[{index}].passwordHash");
+                let message = format!(
+                    "no password of {} works: the field is no hash of crypt(5); {why}. Make one with `mkpasswd -m sha-512`, and \
+                     write it in single quotes",
+                    user.name
+                );
+                self.notice(self.inputs.config.original_place(at), message);
             }
         }
     }

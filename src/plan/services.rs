@@ -2,26 +2,29 @@
 //! same words are a finding of `doctor` afterwards.
 
 use super::{Inputs, LiveEvidence, Payload, Plan, PlannedStep, Step};
+use crate::controllers::kubelet::values::MachineSize;
 use crate::kargs::Kargs;
 use crate::node::kernel_modules::{ModuleBlock, is_settings_file, turns_modules_off};
 use crate::node::service_configs::{Service, find_fault};
 use crate::notice::Notice;
 
 /// Adds a notice for each such file that the plan writes.
-pub(super) fn add(plan: &mut Plan) {
-    let found: Vec<Notice> = plan.steps.iter().filter_map(judge_step).collect();
+pub(super) fn add(plan: &mut Plan, size: Option<MachineSize>) {
+    let steps = plan.steps.iter();
+    let found: Vec<Notice> = steps.filter_map(|step| judge_step(step, size)).collect();
     plan.notices.extend(found);
 }
 
-fn judge_step(planned: &PlannedStep) -> Option<Notice> {
+fn judge_step(planned: &PlannedStep, size: Option<MachineSize>) -> Option<Notice> {
     let (Step::Put { path, new, .. }, Payload::Contents(contents)) =
         (&planned.step, &planned.payload)
     else {
         return None;
     };
-    let (service, said) = find_fault(path, (new.uid, new.mode), || contents.bytes().ok())?;
+    let (service, said) = find_fault(path, (new.uid, new.mode), size, || contents.bytes().ok())?;
     let consequence = match service {
         Service::Kubelet => "the kubelet does not start with this file",
+        Service::StaticPod => "the kubelet does not run this pod",
         Service::Crio => "CRI-O does not start with this file",
         _ => "NetworkManager ignores this file",
     };

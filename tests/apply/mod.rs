@@ -13,6 +13,7 @@ mod labels;
 mod large;
 mod lock;
 mod machine;
+mod meant;
 mod meanwhile;
 mod nodes;
 mod originals;

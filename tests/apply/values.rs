@@ -655,6 +655,14 @@ fn no_real_config_is_refused_for_its_paths_or_values() {
         "is no password hash",
         "the name has",
     ];
+    // Notices on values that mean something else than they seem to.
+    let meant = [
+        "is a decimal number",
+        "of the decimal number",
+        "is no hash of crypt(5)",
+        "the kubelet does not start with this file",
+        "and this machine is",
+    ];
     let (mut looked_at, mut wrong) = (0, Vec::new());
     for path in real_configs() {
         let root = TestRoot::new();
@@ -667,6 +675,10 @@ fn no_real_config_is_refused_for_its_paths_or_values() {
         let blockers = plan["blockers"].to_string();
         if let Some(word) = words.iter().find(|word| blockers.contains(*word)) {
             wrong.push(format!("{text}: {word}: {blockers}"));
+        }
+        let notices = plan["notices"].to_string();
+        if let Some(word) = meant.iter().find(|word| notices.contains(*word)) {
+            wrong.push(format!("{text}: {word}: {notices}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

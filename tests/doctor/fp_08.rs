@@ -40,7 +40,7 @@ fn files_of_kubelet_and_networkmanager_are_judged_on_any_disk() {
             "mco-rescue apply --root ROOT",
         ],
     };
-    let rows: [Row; 15] = [
+    let rows: [Row; 18] = [
         well(ID, |_| {}),
         well(ID, |root| {
             root.write(
@@ -86,6 +86,40 @@ fn files_of_kubelet_and_networkmanager_are_judged_on_any_disk() {
         ),
         sick(
             |root| {
+                root.write(KUBELET, &format!("{GOOD}kubeReserved: {{cpu: -200m}}\nevictionHard: {{memory.available: 110%}}\n"))
+            },
+            Branch {
+                seen: &[
+                    "kubeReserved.cpu is -200m, and a reservation cannot be negative; evictionHard.memory.available is 110%",
+                    "cannot be negative: -200m",
+                ],
+                next: &[
+                    "mco-rescue verify --root ROOT",
+                    "mco-rescue apply --root ROOT",
+                    "mco-rescue change kubelet FIELD=VALUE --root ROOT",
+                ],
+                ..kubelet
+            },
+        ),
+        sick(
+            |root| {
+                root.write(
+                    "etc/node-sizing-enabled.env",
+                    "NODE_SIZING_ENABLED=false\nSYSTEM_RESERVED_CPU=-1\n",
+                )
+            },
+            Branch {
+                seen: &["/etc/node-sizing-enabled.env", "SYSTEM_RESERVED_CPU is -1"],
+                next: &[
+                    "mco-rescue verify --root ROOT",
+                    "mco-rescue apply --root ROOT",
+                    "mco-rescue change kubelet FIELD=VALUE --root ROOT",
+                ],
+                ..kubelet
+            },
+        ),
+        sick(
+            |root| {
                 root.write(KUBELET, GOOD);
                 root.write("etc/kubernetes/other.conf", "kind: [\n");
                 names(root, "/etc/kubernetes/kubelet.conf");
@@ -95,6 +129,24 @@ fn files_of_kubelet_and_networkmanager_are_judged_on_any_disk() {
             Branch {
                 seen: &["/etc/kubernetes/other.conf", "neither YAML nor JSON"],
                 ..kubelet
+            },
+        ),
+        sick(
+            |root| {
+                root.write("etc/kubernetes/manifests/site.yaml", "kind: Pod\nspec:\n  volumes:\n  - name: a\n    projected: {defaultMode: 644}\n")
+            },
+            Branch {
+                id: ID,
+                severity: "warning",
+                what: "the kubelet does not take the manifest of a static pod",
+                seen: &[
+                    "spec.volumes[0].projected.defaultMode: 644 is a decimal number",
+                    "must be a number between 0 and 0777",
+                ],
+                next: &[
+                    "mco-rescue verify --root ROOT",
+                    "vi ROOT/etc/kubernetes/manifests/site.yaml",
+                ],
             },
         ),
         sick(

@@ -82,6 +82,34 @@ fn keys_that_are_gone_are_missed_only_where_the_config_gives_some() {
 }
 
 #[test]
+fn without_a_record_nothing_is_said_of_what_it_gives() {
+    let root = small::node();
+    root.remove("home/core/.ssh/authorized_keys.d/ignition");
+    root.remove("etc/machine-config-daemon/currentconfig");
+    let text = found(&doctor(&root), "FP-33", "warning");
+    says(
+        &text,
+        &[
+            "there is none, so what core is meant to have is not known",
+            "apply CONFIG",
+        ],
+    );
+    assert!(!text.contains("gives 0 keys"), "{text}");
+    // A password is a way in, and may be all that was meant.
+    root.write("etc/shadow", "core:$6$salt$hash:19000:0:99999:7:::\n");
+    found(&doctor(&root), "FP-33", "notice");
+    root.write("etc/shadow", "core:\\$6\\$salt\\$hash:19000:0:99999:7:::\n");
+    found(&doctor(&root), "FP-33", "warning");
+    // One that cannot be read is not taken for one without keys.
+    root.write("etc/machine-config-daemon/currentconfig", "{");
+    let text = found(&doctor(&root), "FP-33", "warning");
+    says(
+        &text,
+        &["it cannot be read, so what it gives to core is not known"],
+    );
+}
+
+#[test]
 fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
     let root = small::node();
     let keys = "home/core/.ssh/authorized_keys";

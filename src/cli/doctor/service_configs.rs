@@ -30,6 +30,7 @@ pub(super) fn broken(
                 said: words.clone(),
                 words,
                 only_mode: false,
+                of_value: false,
             })
         }));
     }

@@ -11,6 +11,7 @@ mod settings;
 mod tls;
 mod unknown;
 mod validate;
+pub mod values;
 
 use serde_json::{Map, Value, json};
 
@@ -173,6 +174,12 @@ fn note_object(
                 .into_iter()
                 .map(|text| note(object, text)),
         );
+        notes.extend(values::find_faults(config, None).into_iter().map(|fault| {
+            note(object, format!(
+                "spec.kubeletConfig.{}. The operator takes it, and no kubelet starts with it: {}",
+                fault.said, fault.words
+            ))
+        }));
     }
     for (name, given) in spec.fields.iter().flatten() {
         if let Some(kept) = merged

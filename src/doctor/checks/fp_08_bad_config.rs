@@ -14,9 +14,12 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     explain: "A MachineConfig with a mistake in it is applied like any other. If the kubelet or CRI-O does not start with a file, no pod \
 starts, not even the daemon that could bring a better one. A file that is wrong by hand or by a half-written copy does the \
 same.\n\n\
-Judged are all files of CRI-O (TOML, whatever their ending is), storage.conf, the file that the kubelet's --config names, and the \
-keyfiles of NetworkManager: their syntax, their methods and addresses, and owner root with mode 0600, without which they are ignored. On the running node sshd, sudo and \
-chronyd judge their own files. Files in order may still be wrong in what they ask for.\n\n\
+Judged are all files of CRI-O (TOML, whatever their ending is), storage.conf, the file that the kubelet's --config names, and the keyfiles of \
+NetworkManager: their syntax, their methods and addresses, and owner root with mode 0600, without which they are ignored. Of kubelet.conf also reservations and \
+thresholds are judged: negative ones, percentages outside of 0 to 100, unknown names, and sums above the memory or the processors of \
+the machine. The operator takes them, and the kubelet ends at each start; mco-rescue change kubelet sets another value. On the running node sshd, sudo and \
+chronyd judge their own files. In manifests of static pods \
+modes of volumes are judged. Files in order may still be wrong in what they ask for.\n\n\
 If the file comes from the config, mco-rescue apply with an older config takes it back: mco-rescue cache list shows those on the node. Else correct it, \
 or move it out of its directory, then start the service.",
     judge: judge_configs,
@@ -41,6 +44,7 @@ fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict
         .and(of(Service::Crio).map(|one| of_storage(evidence, one)))
         .and(of(Service::Kubelet).map(|one| of_kubelet(evidence, one)))
+        .and(of(Service::StaticPod).map(|one| of_static_pod(evidence, one)))
         .and(of_keyfiles(evidence, &keyfiles))
         .and(
             of(Service::Ssh)
@@ -86,7 +90,7 @@ const CHRONY: &str =
 
 fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
     let means = "The kubelet ends at each start, the node is NotReady, and no pod starts here.";
-    DoctorFinding::new(
+    let finding = DoctorFinding::new(
         CheckSeverity::Critical,
         "the kubelet does not start with its configuration",
         means,
@@ -94,8 +98,13 @@ fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
     .seen(&one.place, &one.said)
     .daemon(Some(one.words.clone()))
     .next(evidence.command("verify"))
-    .next(evidence.command("apply"))
-    .next_all(match evidence.live {
+    .next(evidence.command("apply"));
+    // The recorded config may have the value itself.
+    let finding = match one.of_value {
+        true => finding.next(evidence.command("change kubelet FIELD=VALUE")),
+        false => finding,
+    };
+    finding.next_all(match evidence.live {
         true => evidence.restart_kubelet(),
         false => Vec::new(),
     })
@@ -116,6 +125,19 @@ fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
         true => finding.after_fix("systemctl restart crio"),
         false => finding,
     }
+}
+
+fn of_static_pod(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
+    let means = "The kubelet refuses the manifest, and the pod does not run.";
+    DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the kubelet does not take the manifest of a static pod",
+        means,
+    )
+    .seen(&one.place, &one.said)
+    .daemon(Some(one.words.clone()))
+    .next(evidence.command("verify"))
+    .next(format!("vi {}", evidence.path(&one.place)))
 }
 
 fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<DoctorFinding> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
-use crate::node::Records;
+use crate::node::Recorded;
 use crate::node::login::{KeyFile, Login, WrongAttributes};
 use crate::paths;
 use crate::sshd::{Cause, Certainty};
@@ -175,24 +175,35 @@ fn narrowed(evidence: &DoctorEvidence, login: &Login) -> String {
 }
 
 /// Counts the keys that the recorded config gives to core.
-fn wanted(evidence: &DoctorEvidence) -> usize {
-    let config = evidence.records.get().and_then(Records::recorded);
-    let users = config.map(|config| config.ignition.passwd.users.as_slice());
-    let users = users.unwrap_or_default().iter();
-    users.map(|user| user.ssh_authorized_keys.len()).sum()
+///
+/// # Errors
+/// The reason why there is no config to count in.
+fn wanted(evidence: &DoctorEvidence) -> Result<usize, &'static str> {
+    let records = evidence.records.get();
+    let records = records.ok_or("it cannot be read, so what it gives to core is not known")?;
+    let config = records.recorded().ok_or(match &records.current_config {
+        Recorded::Broken(_) => "it cannot be read, so what it gives to core is not known",
+        Recorded::Missing | Recorded::Present(_) => {
+            "there is none, so what core is meant to have is not known"
+        }
+    })?;
+    let users = config.ignition.passwd.users.iter();
+    Ok(users.map(|user| user.ssh_authorized_keys.len()).sum())
 }
 
 fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let console = login.at_console();
     let wanted = wanted(evidence);
-    let intended = wanted == 0 && login.files.iter().all(|file| file.keys == 0);
-    let severity = match (console || login.root_has_keys, intended) {
+    let is_bare = login.files.iter().all(|file| file.keys == 0);
+    let intended = wanted == Ok(0) && is_bare;
+    let severity = match console || login.root_has_keys {
         // The config contains no key, so it was installed like this.
-        (_, true) => CheckSeverity::Notice,
-        (true, false) => CheckSeverity::Warning,
-        // There may be a password that cannot be read.
-        (false, false) if login.passwords.is_none() => CheckSeverity::Warning,
-        (false, false) => CheckSeverity::Critical,
+        _ if intended => CheckSeverity::Notice,
+        true if wanted.is_err() && is_bare => CheckSeverity::Notice,
+        true => CheckSeverity::Warning,
+        // There may be a password that cannot be read, or a config without a key.
+        false if login.passwords.is_none() || wanted.is_err() && is_bare => CheckSeverity::Warning,
+        false => CheckSeverity::Critical,
     };
     let what = match console {
         _ if login.root_has_keys => "core cannot log in over ssh, only root can",
@@ -220,7 +231,10 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
         .seen_all(files)
         .seen(
             "the recorded config",
-            format!("gives {} to core", count(wanted, "key")),
+            match wanted {
+                Ok(keys) => format!("gives {} to core", count(keys, "key")),
+                Err(why) => why.to_owned(),
+            },
         )
         .daemon((!intended).then(|| "Permission denied (publickey)".to_owned()));
     match login.kept_out.first() {
@@ -256,7 +270,7 @@ fn change_cause(evidence: &DoctorEvidence, cause: &Cause, finding: DoctorFinding
 fn bring_keys(
     evidence: &DoctorEvidence,
     login: &Login,
-    wanted: usize,
+    wanted: Result<usize, &str>,
     finding: DoctorFinding,
 ) -> DoctorFinding {
     let mut files = login.files.iter().filter(|file| file.refused.is_some());
@@ -271,9 +285,9 @@ fn bring_keys(
         return finding.next(evidence.command("doctor FP-33"));
     }
     let finding = match wanted {
-        0 if refused => finding,
-        0 => finding.next(evidence.command("apply CONFIG")),
-        _ => finding.next(evidence.command("apply")),
+        Ok(0) | Err(_) if refused => finding,
+        Ok(0) | Err(_) => finding.next(evidence.command("apply CONFIG")),
+        Ok(_) => finding.next(evidence.command("apply")),
     };
     finding.next(evidence.command("apply --key FILE"))
 }

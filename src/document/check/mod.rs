@@ -13,6 +13,7 @@ use std::fmt::Arguments;
 use super::decode::Decoded;
 use super::finding::{Finding, Severity, path_below};
 use super::ignition::{File, Ignition, Unit};
+use super::modes::octal_hint;
 
 /// Returns the warnings of decoding a config that stands at `at`, then every finding of the rules on it.
 pub(super) fn all_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
@@ -80,7 +81,7 @@ pub(super) fn check_special_modes(config: &Ignition, at: &str) -> Vec<Finding> {
         );
         Some(Finding::error(
             format!("{at}.storage.files[{index}].mode"),
-            message,
+            with_hint(&message, octal_hint(mode, false)),
         ))
     };
     config
@@ -90,6 +91,14 @@ pub(super) fn check_special_modes(config: &Ignition, at: &str) -> Vec<Finding> {
         .enumerate()
         .filter_map(special)
         .collect()
+}
+
+/// A message, and what may have been meant.
+fn with_hint(message: &str, hint: Option<String>) -> String {
+    match hint {
+        Some(hint) => format!("{message}: {hint}"),
+        None => message.to_owned(),
+    }
 }
 
 /// Extensions that the operator of 2026-08 can install (docs/agreement.md: Packages).

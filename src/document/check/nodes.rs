@@ -5,7 +5,9 @@ use std::fmt::Arguments;
 
 use super::Checker;
 use super::resources::ResourcePlace;
+use super::with_hint;
 use crate::document::ignition::{Ignition, Link, NodeOwner, Storage, Unit};
+use crate::document::modes::octal_hint;
 
 /// Set-user-id, set-group-id and sticky bit.
 const SPECIAL_BITS: i64 = 0o7000;
@@ -15,7 +17,7 @@ impl Checker<'_> {
         for (i, file) in storage.files.iter().enumerate() {
             let at = format_args!("storage.files[{i}]");
             self.check_path(at, &file.path);
-            self.check_mode(at, file.mode);
+            self.check_mode(at, file.mode, false);
             self.check_owners(at, &file.user, &file.group);
             self.check_resource(
                 format_args!("{at}.contents"),
@@ -39,7 +41,7 @@ impl Checker<'_> {
         for (i, directory) in storage.directories.iter().enumerate() {
             let at = format_args!("storage.directories[{i}]");
             self.check_path(at, &directory.path);
-            self.check_mode(at, directory.mode);
+            self.check_mode(at, directory.mode, true);
             self.check_owners(at, &directory.user, &directory.group);
         }
         for (i, link) in storage.links.iter().enumerate() {
@@ -62,16 +64,17 @@ impl Checker<'_> {
         }
     }
 
-    fn check_mode(&mut self, at: Arguments<'_>, mode: Option<i64>) {
+    fn check_mode(&mut self, at: Arguments<'_>, mode: Option<i64>, is_directory: bool) {
         let Some(mode) = mode else {
             return;
         };
         let at = format_args!("{at}.mode");
+        let hint = octal_hint(mode, is_directory);
         if !(0..=0o7777).contains(&mode) {
-            self.error(
-                at,
-                "illegal file mode; modes are decimal numbers from 0 to 4095",
-            );
+            let message = "illegal file mode; modes are decimal numbers from 0 to 4095";
+            self.error(at, with_hint(message, hint));
+        } else if let Some(hint) = hint {
+            self.warning(at, hint);
         } else if mode & SPECIAL_BITS != 0 && self.minor < 6 {
             let message = format!(
                 "{mode:05o} has special bits, which count from spec 3.6 on; {:04o} is used. Raise ignition.version or leave them out",

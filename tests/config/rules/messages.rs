@@ -141,6 +141,8 @@ const MORE: &[&str] = &[
     r#""H4sI""#,
     r#""a""#,
     "[]",
+    r#"{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/a","mode":132},{"path":"/b","mode":644}]}}"#,
+    r#"{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/a","mode":"0644"}]}}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/a","contents":{"source":""}},{"path":"/b","append":[{"source":"data:,b"}]}]}}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":[]}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":{"files":{}}}"#,
