@@ -67,6 +67,7 @@ pub mod unit_links;
 mod units;
 pub mod view;
 pub mod virtual_addresses;
+pub mod zipl;
 
 use std::collections::{BTreeMap, BTreeSet};
 

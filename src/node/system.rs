@@ -22,6 +22,7 @@ use super::os_release::{Class, OsRelease};
 use super::ostree_repository::{imported_images, is_flushed};
 use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
+use super::zipl::{self, UnusedZipl};
 use crate::command::rpm_ostree::status::{Deployments, StatusText};
 
 /// Kernel arguments that belong to a deployment, not to the node.
@@ -99,6 +100,8 @@ pub struct Facts {
     pub sysroot: Option<Space>,
     /// The repository flushes what it writes; or why that is unknown.
     pub flushed: Result<bool, String>,
+    /// A setup in which zipl is not run for new boot entries; or why that is unknown.
+    pub unused_zipl: Result<Option<UnusedZipl>, String>,
 }
 
 impl System {
@@ -125,6 +128,7 @@ impl System {
             soft_reboot: root.exists(&RootPath::fixed(paths::NEXT_ROOT_BOOTED))?,
             boot: room_on_boot(root, &answers.deployments)?,
             sysroot: Space::of(root, &RootPath::fixed(paths::SYSROOT))?,
+            unused_zipl: zipl::find_unused(root),
             deployments: answers.deployments,
             booted_arguments: Kargs::parse(booted.trim())
                 .without(&OF_DEPLOYMENTS)

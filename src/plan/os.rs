@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{Builder, crossing};
+use crate::command::rpm_ostree::packages::find_lacking_kernel;
 use crate::command::rpm_ostree::packages::{layered_by, packages_of};
 use crate::command::rpm_ostree::status::{Deployment, Deployments, Standing, is_of_kernel};
 use crate::invocation::shell_words;
@@ -17,6 +18,7 @@ use crate::node::ostree_repository::CONFIG;
 use crate::node::requests::AskedFor;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
 use crate::node::system::{Engine, Facts, System};
+use crate::node::zipl::CURE;
 use crate::notice::Notice;
 use crate::secrets::{shown_argument, shown_arguments};
 
@@ -404,6 +406,7 @@ const REST: &str = "Use --files-only for the rest";
 impl Builder<'_> {
     /// Plans the operating system from what is known of it.
     pub(super) fn operating_system(&mut self) {
+        self.check_kernel_type();
         let node = self.node();
         match &node.system {
             System::Known(facts) if facts.class == Class::Other => {}
@@ -455,6 +458,7 @@ impl Builder<'_> {
         plan.booted_asked = Some(self.asked_for(facts, booted, &facts.booted_arguments));
         self.plan_arguments(facts, &mut plan, &mut changes);
         self.plan_packages(facts, &mut plan, &mut changes);
+        self.check_zipl(facts, &plan);
         if changes.is_empty() {
             self.plan.os = plan;
             return;
@@ -617,6 +621,36 @@ impl Builder<'_> {
             shell_words(&shown_arguments(&options)),
         ));
         plan.steps.push(OsStep::Arguments { changes: options });
+    }
+
+    /// Names a kernel type whose packages never come to this machine.
+    fn check_kernel_type(&mut self) {
+        let kind = self.inputs.config.kernel_type.as_str();
+        let architecture = self.node().host.architecture;
+        let is_blocked = kind == "64k-pages" && matches!(self.node().system, System::Known(_));
+        let why = architecture.and_then(|name| find_lacking_kernel(kind, name));
+        if let Some(why) = why.filter(|_| !is_blocked) {
+            let message = format!(
+                "{why}: set spec.kernelType to default in the MachineConfig that asks for it"
+            );
+            self.notice("spec.kernelType", message);
+        }
+    }
+
+    /// Nothing is staged that the boot loader never hears of. An image has a check of its own for it.
+    fn check_zipl(&mut self, facts: &Facts, plan: &OsPlan) {
+        let stages = plan.steps.iter().any(OsStep::is_staging) && !plan.changes_image();
+        match &facts.unused_zipl {
+            Ok(Some(unused)) if stages && !self.options.files_only => {
+                let message = format!(
+                    "OSTree does not run zipl on this machine, so what is staged never boots: no bootloader=zipl below [sysroot] in \
+                     {}. Set it first: {CURE}",
+                    unused.config
+                );
+                self.block("zipl", message);
+            }
+            _ => {}
+        }
     }
 
     /// Nothing is staged that cannot be written when the system goes down.
@@ -790,6 +824,7 @@ pub(crate) mod tests {
             boot: None,
             sysroot: None,
             flushed: Ok(true),
+            unused_zipl: Ok(None),
         }
     }
 

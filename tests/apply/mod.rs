@@ -1,6 +1,7 @@
 //! What `apply` puts on a node: files, units, accounts and labels, and what it refuses.
 
 mod actions;
+mod architecture;
 mod bare;
 mod boot;
 mod both_names;

@@ -3,6 +3,7 @@
 //! [`Lab::healthy`] is a node and an image on which `preflight` finds nothing. Each test breaks one thing of it, and expects
 //! exactly the finding of that breakage.
 
+mod boot_entries;
 mod boot_filesystem;
 mod container_runtime;
 mod cpu_level;

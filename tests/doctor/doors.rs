@@ -16,7 +16,7 @@ use crate::support::ostree_node::{STAGED, staged_file};
 const DOORS: [(&str, &[&str]); 8] = [
     ("FP-35", &["interface-names", "legacy-connections"]),
     ("FP-36", &["container-runtime"]),
-    ("FP-37", &["boot-loader"]),
+    ("FP-37", &["boot-loader", "boot-entries"]),
     ("FP-38", &["cpu-level"]),
     ("FP-42", &["boot-filesystem"]),
     ("FP-43", &["kernel-arguments"]),

@@ -54,6 +54,26 @@ fn packages_that_the_daemon_will_miss_come_with_its_words() {
 }
 
 #[test]
+fn a_kernel_that_the_architecture_lacks_is_not_waited_for() {
+    live(|node| {
+        record_on(node, |spec| spec["kernelType"] = json!("64k-pages"));
+        let text = found(&doctor_on(node), "FP-19", "warning");
+        let lacks = std::env::consts::ARCH != "aarch64";
+        assert_eq!(
+            text.contains("64k-pages is only supported for aarch64 architecture"),
+            lacks,
+            "{text}"
+        );
+        assert_eq!(
+            text.contains("oc get mc -o custom-columns="),
+            lacks,
+            "{text}"
+        );
+        assert_eq!(text.contains("rpm-ostree status"), !lacks, "{text}");
+    });
+}
+
+#[test]
 fn packages_of_a_disk_are_those_that_its_origin_asks_for() {
     let (outer, place) = disk_of_a_node("");
     let seen = answer(&run_at(&outer, &place));

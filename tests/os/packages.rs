@@ -521,3 +521,25 @@ fn an_image_that_is_kept_on_the_node_comes_back_without_a_registry() {
         );
     });
 }
+
+#[test]
+fn arguments_that_zipl_never_hears_of_are_not_staged() {
+    with_mounts(|| {
+        let node = node(json!({"kernelArguments": ["nohz=on"]}));
+        node.root.write("boot/bootmap", "blocks");
+        node.root
+            .write("sysroot/ostree/repo/config", "[sysroot]\nreadonly=true\n");
+        let run = node.run(&["apply", "--yes", "/config"]).exits(1);
+        let said = run.out() + &run.err();
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("ostree config set sysroot.bootloader zipl"),
+            "{said}"
+        );
+        assert_eq!(node.calls(), Vec::<String>::new());
+        assert!(!node.root.exists("etc/new"), "nothing was changed");
+        node.root
+            .write("sysroot/ostree/repo/config", "[sysroot]\nbootloader=zipl\n");
+        node.run(&["apply", "--yes", "/config"]).ok();
+    });
+}

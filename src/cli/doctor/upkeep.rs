@@ -50,6 +50,7 @@ impl DoctorEvidence {
         upkeep.transient = transient.into();
         if let Ok(host) = host {
             upkeep.fips = host.fips;
+            upkeep.architecture = host.architecture;
             upkeep.var_missing = host.var_missing;
             upkeep.packages = Os::observe(root, &host).ok().and_then(|os| os.packages);
         }

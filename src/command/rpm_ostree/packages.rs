@@ -77,6 +77,17 @@ pub fn kernel_type(kind: &str, architecture: &str) -> Result<Option<CommandLine>
     }
 }
 
+/// Returns the reason why a kernel type never comes to a machine of an architecture, as `uname -m` names it.
+pub fn find_lacking_kernel(kind: &str, architecture: &str) -> Option<String> {
+    let why = match (kind, architecture) {
+        ("64k-pages", "aarch64") | ("realtime", "x86_64") => return None,
+        ("64k-pages", _) => "64k-pages is only supported for aarch64 architecture",
+        ("realtime", _) => "the packages of realtime exist for x86_64 only",
+        _ => return None,
+    };
+    Some(format!("{why}, and this machine is {architecture}"))
+}
+
 /// The command that gives the image's own kernel back; `None` where the deployment has it, or only half of a
 /// replacement, which the daemon leaves alone.
 pub fn undo_kernel(booted: &Deployment) -> Option<CommandLine> {

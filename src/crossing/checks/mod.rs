@@ -1,6 +1,7 @@
 //! The checks before a node boots another OS image, one file each.
 
 mod accounts;
+mod boot_entries;
 mod boot_filesystem;
 mod boot_loader;
 mod boot_space;
@@ -34,6 +35,7 @@ pub const ALL: &[CrossingCheck] = &[
     identity::RELEASE,
     cpu_level::CHECK,
     boot_loader::CHECK,
+    boot_entries::CHECK,
     secure_boot::CHECK,
     boot_filesystem::CHECK,
     boot_space::CHECK,

@@ -17,7 +17,7 @@ const DOORS: [Door; 10] = [
     door("FP-08", &["container-runtime"], false),
     door("FP-35", &["interface-names", "legacy-connections"], false),
     door("FP-36", &["container-runtime"], false),
-    door("FP-37", &["boot-loader"], true),
+    door("FP-37", &["boot-loader", "boot-entries"], true),
     door("FP-38", &["cpu-level"], false),
     door("FP-42", &["boot-filesystem"], true),
     door("FP-43", &["kernel-arguments"], false),

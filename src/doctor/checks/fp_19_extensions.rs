@@ -1,6 +1,6 @@
 //! FP-19: packages of extensions, or a kernel, that the deployment lacks; packages that no config asks for.
 
-use crate::command::rpm_ostree::packages::{kernel_type_of, missing_packages};
+use crate::command::rpm_ostree::packages::{find_lacking_kernel, kernel_type_of, missing_packages};
 use crate::command::rpm_ostree::status::Deployment;
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
@@ -16,6 +16,8 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     explain: "Extensions (spec.extensions) and another kernel (spec.kernelType) are packages on top of the image. They \
 come from the extensions image, which the daemon pulls when it makes the change. Offline it is unavailable, \
 and releases before 2026 continued as if it had worked.\n\n\
+64k-pages exists for aarch64 only, and realtime for x86_64 only. On another machine no command brings them: the MachineConfig that \
+asks for them has to go.\n\n\
 mco-rescue plan shows the commands that install the packages. apply --extensions-from DIRECTORY takes them from a \
 medium with the unpacked image. rpm-ostree status shows the layered packages.\n\n\
 Replaced packages, local packages and an unlocked /usr are in no config, and the daemon does not see them: the image name \
@@ -101,6 +103,11 @@ fn lacking(
     }
     let means = "The record lists them, but they are missing. Features that need them do not work, and the daemon may go \
 Degraded over it.";
+    let never = evidence.upkeep.architecture.filter(|_| kernel != has);
+    let never = never.and_then(|architecture| find_lacking_kernel(kernel, architecture));
+    if let Some(never) = &never {
+        facts.push(wanted("this machine", never));
+    }
     let finding = DoctorFinding::new(
         CheckSeverity::Warning,
         "packages of the config are missing",
@@ -110,12 +117,19 @@ Degraded over it.";
         let facts = facts
             .into_iter()
             .map(|(place, said)| Fact::new(place, said));
-        finding
+        let finding = finding
             .seen_all(facts)
             .seen("the extensions image", &config.extensions_image)
-            .daemon(predicted(evidence))
-            .next(format!("mco-rescue plan{}", evidence.at_root()))
-            .next("rpm-ostree status")
+            .daemon(predicted(evidence).or(never.clone().filter(|_| kernel == "64k-pages")));
+        match never {
+            // No command brings it: the MachineConfig that asks for it has to go.
+            Some(_) => finding
+                .next("oc get mc -o custom-columns=NAME:.metadata.name,KERNEL:.spec.kernelType")
+                .next(evidence.command("apply CONFIG")),
+            None => finding
+                .next(format!("mco-rescue plan{}", evidence.at_root()))
+                .next("rpm-ostree status"),
+        }
     })
 }
 

@@ -1,4 +1,4 @@
-//! FP-37: the boot loader on the EFI system partition is stale or incomplete. FP-11 is the same trouble as its victim sees it.
+//! FP-37: the boot loader on the EFI system partition is stale or incomplete, or zipl is not run. FP-11 is the same trouble as its victim sees it.
 
 use super::doors::judge_door;
 use crate::crossing::{CrossingFinding, CrossingSeverity};
@@ -8,7 +8,7 @@ use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, WH
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-37",
     title: "the boot loader is stale or incomplete",
-    looks_at: "files on the EFI system partitions against those of the next OS, grub.cfg, bootupd's state",
+    looks_at: "files on the EFI system partitions against those of the next OS, grub.cfg, bootupd's state; zipl in the repository's configuration",
     explain: "shim and GRUB are on the EFI system partition, outside of the deployments. An update of the OS does not \
 replace them: the daemon does so only where Secure Boot is on, and bootupd compares versions in its state file, not the files. An old \
 GRUB may not read what a newer system writes, and the machine stops at the prompt grub>. So it does if grub.cfg beside \
@@ -16,6 +16,8 @@ the boot loader is missing.\n\n\
 Each partition is compared with the deployment that the next boot enters, as mco-rescue preflight does (check \
 boot-loader). If that is the running system, older files are a notice: they have just booted it. Partitions of other disks than \
 that of /boot do not count.\n\n\
+On IBM Z zipl writes a list of blocks by which the machine starts. OSTree runs it after a change of the boot entries only if \
+/ostree/repo/config has bootloader=zipl below [sysroot]. Without it everything is staged without an error, and never boots.\n\n\
 The commands copy the old files first, and then those of the OS, to every such partition. At the prompt grub>: configfile \
 (hd0,gpt3)/grub2/grub.cfg, with the partition of /boot.",
     judge: judge_boot_loader,
@@ -25,6 +27,10 @@ fn judge_boot_loader(evidence: &DoctorEvidence) -> CheckVerdict {
     judge_door(evidence, CHECK.id, |finding, seen| {
         if is_foreign(seen, &finding.subject) {
             return None;
+        }
+        if finding.check == "boot-entries" {
+            let what = "a change of the boot entries is lost: zipl is not run";
+            return Some((CheckSeverity::Warning, what.to_owned()));
         }
         let is_present = seen.moment == CrossingMoment::Present;
         Some((severity_of(finding, is_present), what_of(finding)))

@@ -59,6 +59,7 @@ use crate::document::{Desired, MachineConfig};
 use crate::images::tree::{ImageTree, ModuleLists};
 use crate::kargs::Kargs;
 use crate::node::space::Space;
+use crate::node::zipl::{self, UnusedZipl};
 use crate::node::{OsRelease, kubelet_state};
 use crate::paths;
 use crate::root::{Root, RootPath};
@@ -83,6 +84,8 @@ pub struct Platform {
     pub storage: Storage,
     /// Firmware and boot loader.
     pub firmware: Firmware,
+    /// A setup in which zipl is not run for new boot entries.
+    pub unused_zipl: Seen<Option<UnusedZipl>>,
     /// The mounted XFS.
     pub xfs: Vec<Xfs>,
     /// The encrypted devices below the root file system and `/var`.
@@ -163,6 +166,7 @@ impl Platform {
             api_server: ApiServer::observe(root),
             boot,
             firmware: Firmware::observe(root, &storage),
+            unused_zipl: zipl::find_unused(root),
             xfs: filesystems::read_xfs(root, &storage),
             encrypted: filesystems::read_encrypted(root, &storage),
             multipath_settings: read_multipath(&files),

@@ -1,0 +1,86 @@
+//! zipl, the boot loader of IBM Z. It starts a kernel by a list of blocks, which zipl itself writes: OSTree runs it after a change
+//! of the boot entries only where the configuration of its repository names it.
+
+use super::host::architecture;
+use super::ostree_repository::REPOSITORY;
+use crate::paths;
+use crate::root::{Root, RootPath};
+
+/// The command with which OSTree runs zipl after each change of the boot entries.
+pub const CURE: &str = "ostree config set sysroot.bootloader zipl";
+
+/// A machine of zipl whose repository does not name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusedZipl {
+    /// Why it is a machine of zipl: a file, or the architecture.
+    pub sign: String,
+    /// Path of the configuration of the repository.
+    pub config: String,
+    /// The boot loader that it names; `None` if it names none.
+    pub named: Option<String>,
+}
+
+/// Returns what is wrong on a machine of zipl; `None` on another one, and where OSTree runs it.
+///
+/// # Errors
+/// The reason why the configuration of the repository is not known.
+pub fn find_unused(root: &Root) -> Result<Option<UnusedZipl>, String> {
+    let exists = |path: &&&'static str| root.exists(&RootPath::fixed(path));
+    let file = paths::ZIPL
+        .iter()
+        .find(|path| matches!(exists(path), Ok(true)));
+    let sign = match file {
+        Some(path) => format!("/{path}"),
+        None if architecture(root, root.is_live()) == Some("s390x") => "s390x".to_owned(),
+        None => return Ok(None),
+    };
+    let path = RootPath::fixed(REPOSITORY)
+        .join("config")
+        .map_err(|error| error.to_string())?;
+    let bytes = root.read_small(&path).map_err(|error| error.to_string())?;
+    let bytes = bytes.ok_or_else(|| format!("{path} is missing"))?;
+    let named = read_bootloader(&String::from_utf8_lossy(&bytes));
+    Ok((named.as_deref() != Some("zipl")).then(|| UnusedZipl {
+        sign,
+        config: path.to_string(),
+        named,
+    }))
+}
+
+/// `bootloader=` of the section `sysroot`; of several the last counts.
+fn read_bootloader(text: &str) -> Option<String> {
+    let mut is_sysroot = false;
+    let mut found = None;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            is_sysroot = line == "[sysroot]";
+        } else if let Some((key, value)) = line.split_once('=')
+            && is_sysroot
+            && key.trim() == "bootloader"
+        {
+            found = Some(value.trim().to_owned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_boot_loader_of_a_repository_is_read() {
+        for (text, named) in [
+            (
+                "[core]\nmode=bare\n[sysroot]\nreadonly=true\nbootloader = zipl\n",
+                Some("zipl"),
+            ),
+            ("[sysroot]\nbootloader=none\n", Some("none")),
+            ("[core]\nbootloader=zipl\n[sysroot]\n", None),
+            ("[sysroot]\n#bootloader=zipl\n", None),
+            ("", None),
+        ] {
+            assert_eq!(read_bootloader(text).as_deref(), named, "{text}");
+        }
+    }
+}
