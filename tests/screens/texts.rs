@@ -594,9 +594,12 @@ fn a_key_needs_no_record_and_goes_where_the_nodes_sshd_looks() {
         format!("{}\n", pair.public)
     );
     assert!(!old.exists("home/core/.ssh/authorized_keys.d"));
-    // sshd refuses a home that others may write, and then the key is of no use.
+    // A directory of keys that others may write is refused, and then the key is of no use.
     let open = TestRoot::new();
-    open.chmod("home/core", 0o777);
+    std::fs::create_dir(open.path("home/core/.ssh")).unwrap();
+    let (uid, gid) = open.core();
+    std::os::unix::fs::chown(open.path("home/core/.ssh"), Some(uid), Some(gid)).unwrap();
+    open.chmod("home/core/.ssh", 0o777);
     let run = open.run(&["apply", "--yes", "--key", &pair.file()]).ok();
     assert!(
         run.err().contains("sshd does not take it") && run.err().contains("FP-33"),
