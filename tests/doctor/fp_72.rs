@@ -82,7 +82,7 @@ fn a_mask_of_the_running_system_alone_is_found() {
     });
 }
 
-/// Before it happens.
+/// Before it happens: what it stops stands beside the refusal of the mask.
 #[test]
 fn a_config_that_masks_such_a_unit_says_so_in_the_plan() {
     let root = small::node();
@@ -92,7 +92,7 @@ fn a_config_that_masks_such_a_unit_says_so_in_the_plan() {
         .unwrap();
     units.push(serde_json::json!({"name": "NetworkManager.service", "mask": true}));
     let file = root.config(&config);
-    let plan = root.run(&["plan", "--files-only", file.path()]).ok();
+    let plan = root.run(&["plan", "--files-only", file.path()]).exits(1);
     says(
         &crate::support::flat_run(&plan),
         &[
