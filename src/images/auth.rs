@@ -96,7 +96,7 @@ impl RawEntry {
             return Some(("auth is not the base64 of USER:PASSWORD", true));
         }
         // The kubelet takes it without padding, too.
-        (plain.len() % 4 != 0).then_some((
+        (!plain.len().is_multiple_of(4)).then_some((
             "auth lacks the = at its end, without which the containers tools fail",
             false,
         ))

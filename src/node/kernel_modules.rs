@@ -406,32 +406,4 @@ mod tests {
         );
         assert_eq!(found("modprobe.blacklist=openvswitch"), ["geneve /a:2"]);
     }
-
-    /// The words of `modprobe --showconfig` on the settings, through the real program.
-    #[test]
-    fn modprobe_reads_the_same_settings() {
-        let directory = tempfile::tempdir().unwrap();
-        let text = "install a /bin/false\n  blacklist b-c\n#install d /bin/false\ninstall e \\\n/bin/true\nblacklist\n";
-        std::fs::write(directory.path().join("a.conf"), text).unwrap();
-        std::fs::write(directory.path().join("b.txt"), "blacklist z\n").unwrap();
-        #[allow(clippy::disallowed_methods, reason = "a test that asks modprobe")]
-        let output = std::process::Command::new("/sbin/modprobe")
-            .args(["--showconfig", "-C"])
-            .arg(directory.path())
-            .output();
-        let Ok(output) = output else {
-            println!("SKIP: no modprobe");
-            return;
-        };
-        let said = String::from_utf8(output.stdout).unwrap();
-        let mut theirs: Vec<String> = said
-            .lines()
-            .filter(|line| line.starts_with("install ") || line.starts_with("blacklist "))
-            .filter_map(|line| line.split_whitespace().nth(1).map(underscored))
-            .collect();
-        let mut own: Vec<String> = blocks(text).into_iter().map(|(name, _)| name).collect();
-        theirs.sort();
-        own.sort();
-        assert_eq!(own, theirs, "{said}");
-    }
 }

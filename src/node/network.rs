@@ -113,8 +113,8 @@ pub const SDN: &str = "OpenShiftSDN";
 /// Returns true if the kernel has no IPv6 with these arguments; OVN-Kubernetes does not run then.
 pub fn disables_ipv6(arguments: &Kargs) -> bool {
     let values = arguments.tokens().iter();
-    let values = values.filter_map(|token| token.strip_prefix("ipv6.disable="));
-    values.last().is_some_and(|value| value != "0")
+    let mut values = values.filter_map(|token| token.strip_prefix("ipv6.disable="));
+    values.next_back().is_some_and(|value| value != "0")
 }
 
 /// Returns the cluster network that a config prepares, if it names one.

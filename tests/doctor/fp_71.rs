@@ -2,7 +2,8 @@
 
 use super::worker::{Branch, KEYFILES, all_met, config, healthy, sick, well};
 use super::{doctor, of, unseen};
-use crate::support::{TestRoot, file};
+use crate::support::{TestRoot, file, say};
+use mco_rescue::node::kernel_modules::parse_settings;
 
 const SITE: &str = "etc/modprobe.d/site.conf";
 
@@ -109,6 +110,34 @@ fn off_openvswitch(root: &TestRoot) {
 
 fn off_overlay(root: &TestRoot) {
     off("blacklist overlay\n")(root);
+}
+
+/// The words of `modprobe --showconfig` on the same settings.
+#[test]
+fn modprobe_reads_the_same_settings() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "install a /bin/false\n  blacklist b-c\n#install d /bin/false\ninstall e \\\n/bin/true\nblacklist\n";
+    std::fs::write(directory.path().join("a.conf"), text).unwrap();
+    std::fs::write(directory.path().join("b.txt"), "blacklist z\n").unwrap();
+    let output = std::process::Command::new("/sbin/modprobe")
+        .args(["--showconfig", "-C"])
+        .arg(directory.path())
+        .output();
+    let Ok(output) = output else {
+        say("SKIP: no modprobe");
+        return;
+    };
+    let said = String::from_utf8(output.stdout).unwrap();
+    let mut theirs: Vec<String> = said
+        .lines()
+        .filter(|line| line.starts_with("install ") || line.starts_with("blacklist "))
+        .filter_map(|line| Some(line.split_whitespace().nth(1)?.replace('-', "_")))
+        .collect();
+    let own = parse_settings("/etc/modprobe.d/a.conf", text);
+    let mut own: Vec<String> = own.into_iter().map(|one| one.module).collect();
+    theirs.sort();
+    own.sort();
+    assert_eq!(own, theirs, "{said}");
 }
 
 #[test]
