@@ -59,6 +59,9 @@ fn carry_out(seen: &Value) {
     }
 }
 
+/// Words of a finding, and what is done to a root for it.
+type Scene = (&'static str, fn(&TestRoot));
+
 #[test]
 fn a_user_that_a_package_asks_for_is_missed_wherever_it_could_be() {
     let root = node();
@@ -165,7 +168,7 @@ fn what_stops_systemd_sysusers_is_named_and_taken_away() {
         assert!(real_sysusers(&root), "{text}");
         is_healthy(&root);
     }
-    let stopping: [(&str, fn(&TestRoot)); 4] = [
+    let stopping: [Scene; 4] = [
         (
             "/etc/gshadow: Group \\\"hugetlbfs\\\" already exists.",
             |root| {
