@@ -86,6 +86,14 @@ fn without_a_record_nothing_is_said_of_what_it_gives() {
     let root = small::node();
     root.remove("home/core/.ssh/authorized_keys.d/ignition");
     root.remove("etc/machine-config-daemon/currentconfig");
+    // A system that no config has reached yet is meant to be closed.
+    let unit = "etc/systemd/system/kubelet.service";
+    if root.exists(unit) {
+        root.remove(unit);
+    }
+    let text = found(&doctor(&root), "FP-33", "notice");
+    assert!(!text.contains("gives 0 keys"), "{text}");
+    root.write(unit, "[Service]\nExecStart=/usr/bin/kubelet\n");
     let text = found(&doctor(&root), "FP-33", "warning");
     says(
         &text,

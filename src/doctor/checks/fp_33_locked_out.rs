@@ -195,7 +195,11 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let console = login.at_console();
     let wanted = wanted(evidence);
     let is_bare = login.files.iter().all(|file| file.keys == 0);
-    let intended = wanted == Ok(0) && is_bare;
+    let records = evidence.records.get();
+    let is_missing = records.is_some_and(|all| matches!(all.current_config, Recorded::Missing));
+    // Without the kubelet's unit no config has come to this root yet.
+    let is_new = wanted.is_err() && is_missing && !evidence.upkeep.has_kubelet_unit;
+    let intended = (wanted == Ok(0) || is_new) && is_bare;
     let severity = match console || login.root_has_keys {
         // The config contains no key, so it was installed like this.
         _ if intended => CheckSeverity::Notice,
