@@ -9,7 +9,7 @@ use crate::command::CommandRunner;
 use crate::daemon::policies::Cluster;
 use crate::document::{FORCE_FILE, MachineConfig};
 use crate::node::etcd::Etcd;
-use crate::node::host_name;
+use crate::node::host_name::{self, HostNames};
 use crate::node::kernel_modules::{self, KernelModules};
 use crate::node::lasting::Transient;
 use crate::node::login;
@@ -158,8 +158,10 @@ impl LiveEvidence for NodeEvidence<'_> {
         let Some(session) = self.session else {
             return Ok(Vec::new());
         };
-        let names = host_name::read(self.root).context("reading the names of the host")?;
-        let hosts: Vec<&str> = names.current().map(|(_, name)| name).into_iter().collect();
+        // Without a name it is not known which states of nmstate are for this host: none is judged by its name then.
+        let names = host_name::read(self.root);
+        let current = names.as_ref().ok().and_then(HostNames::current);
+        let hosts: Vec<&str> = current.map(|(_, name)| name).into_iter().collect();
         let known = Known {
             hosts: &hosts,
             ..Known::default()
