@@ -399,7 +399,7 @@ fn find_bad_setting(text: &str) -> Option<(usize, String)> {
             format!("{name:?} is no name of an interface (at most 15 letters)"),
         ));
     }
-    // A port has no addresses of its own.
+    // A port needs no addresses. NetworkManager 1.42 refuses a manual one without them, which is not judged.
     let is_port = ["master", "controller"]
         .iter()
         .any(|key| last("connection", key).is_some());

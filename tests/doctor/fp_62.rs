@@ -724,10 +724,7 @@ const SETTINGS_OF_A_CONNECTION: [(&str, bool); 22] = [
     ),
     ("[ipv4]\nmethod=manual\naddress1=2001:db8::a/64", false),
     ("[ipv6]\nmethod=manual\naddress1=2001:db8::a/64", true),
-    (
-        "controller=v9\nport-type=bridge\n[ipv4]\nmethod=manual",
-        true,
-    ),
+    ("master=v9\nslave-type=bridge", true),
     ("[ipv4]\nmethod=disabled\n[ipv6]\nmethod=disabled", true),
 ];
 
