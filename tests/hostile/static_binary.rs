@@ -98,7 +98,11 @@ fn no_library_and_no_name_service_file_is_opened() {
     assert!(opened.is_empty(), "{opened:?}");
 }
 
+/// The C library of the node is looked at for its architecture; none of this machine is loaded.
 fn is_of_the_c_library(line: &str) -> bool {
+    if line.contains("RESOLVE_IN_ROOT") {
+        return false;
+    }
     ["nsswitch", "libnss", "ld.so.cache", ".so.", "resolv.conf"]
         .iter()
         .any(|name| line.contains(name))
