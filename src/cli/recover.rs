@@ -267,14 +267,19 @@ fn tell_journal(root: &Root, pending: &Pending, result: &Result<Recovered, Recov
     events::send(root, &NodeEvent::RunEnded(end), &config.name);
 }
 
-/// Undoes an interrupted run, whatever was changed since; a run that is committed is finished.
-pub(super) fn undo_interrupted(change: &NodeChange<'_>) -> Result<()> {
+/// Undoes an interrupted run, whatever was changed since; a run that is committed is finished. Returns the paths that stay as
+/// they are, with the reason.
+pub(super) fn undo_interrupted(change: &NodeChange<'_>) -> Result<Vec<String>> {
     let leave = Leave {
         all: true,
         paths: Vec::new(),
     };
     let recovered = recover(change, Direction::Back, &leave)?;
-    end_interrupted(change, &recovered)
+    end_interrupted(change, &recovered)?;
+    let left = recovered.left().iter();
+    Ok(left
+        .map(|left| format!("{}: {}", left.path, left.why))
+        .collect())
 }
 
 /// A run that was undone leaves nothing half-way.

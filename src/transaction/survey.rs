@@ -212,6 +212,8 @@ pub(super) struct Survey {
     back: Vec<StepOutlook>,
     /// Steps that stay as they are because they were named.
     named: BTreeSet<usize>,
+    /// Every path counts as named, as in the way back of a trial.
+    leaves_all: bool,
     foreign: Vec<Foreign>,
 }
 
@@ -231,6 +233,7 @@ impl Survey {
             forward: Vec::new(),
             back: Vec::new(),
             named: BTreeSet::new(),
+            leaves_all: leave.all,
             foreign: Vec::new(),
         };
         for (index, step) in journal.steps.iter().enumerate() {
@@ -284,7 +287,9 @@ impl Survey {
         (index, step): (usize, &JournalStep),
     ) -> Result<(), StepError> {
         let path = step.step.path();
-        let why = match executor.step_progress(&step.step) {
+        // An error of the disk may pass, and a path that cannot be read may be left as it is for good.
+        let progress = executor.step_progress(&step.step);
+        let why = match progress.or_else(|_| executor.step_progress(&step.step)) {
             Ok(StepProgress::Foreign) => "it is neither as before nor as after the run".to_owned(),
             Ok(progress) => {
                 self.progress.push(Some(progress));
@@ -406,6 +411,10 @@ impl Survey {
             .enumerate();
         let left = steps.filter_map(|(index, (step, way))| {
             let why = match way {
+                _ if self.leaves_all && self.is_left(index) => {
+                    "it cannot be read, or is neither as before nor as after the run"
+                }
+                StepOutlook::Lost if self.leaves_all => "what the run kept of it is damaged",
                 _ if self.is_left(index) => "as asked",
                 StepOutlook::Lost => "as asked",
                 StepOutlook::Gone(why) => why,

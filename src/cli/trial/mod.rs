@@ -899,11 +899,13 @@ fn gone_back(result: &TrialResult, why: &str) -> anyhow::Error {
     }
 }
 
-/// Gives the space back that was kept for the way back.
+/// Gives the space back that was kept for the way back. After an error it is tried once more, as nothing else would remove it.
 fn remove_reserve(root: &Root) {
-    let removed = open_store(root, paths::STATE)
-        .and_then(|store| store.remove_file(RootPath::fixed(paths::TRIAL_RESERVE).name()));
-    if let Err(error) = removed {
+    let remove = || {
+        let store = open_store(root, paths::STATE)?;
+        store.remove_file(RootPath::fixed(paths::TRIAL_RESERVE).name())
+    };
+    if let Err(error) = remove().or_else(|_| remove()) {
         log::warn!("{error}");
     }
 }

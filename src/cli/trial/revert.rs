@@ -265,8 +265,10 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
     if tells {
         roll_network_back(ui, trial);
     }
-    undo_interrupted(change)?;
-    let mut left = LeftOver::default();
+    let mut left = LeftOver {
+        files: undo_interrupted(change)?,
+        ..LeftOver::default()
+    };
     let mut paths: Vec<RootPath> = Vec::new();
     let mut jobs: Vec<Job> = Vec::new();
     for run in runs_of(root, trial)? {
@@ -300,7 +302,7 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
         }
         back.carry_out(change, &[])?;
         // What it left behind would still be the newest run of the history.
-        undo_interrupted(change)?;
+        left.files.extend(undo_interrupted(change)?);
     }
     if tells {
         left.jobs = tell_services(ui, trial, &paths, jobs);
