@@ -930,8 +930,6 @@ mod tests {
             has_usr_etc: false,
             deployment: None,
             fips: None,
-            size: None,
-            architecture: None,
         };
         NodeState {
             objects: files.iter().map(object).collect(),
@@ -952,6 +950,8 @@ mod tests {
                 preset_ignore: false,
             },
             accounts: Accounts::default(),
+            size: None,
+            architecture: None,
             host,
             os: Os::default(),
             neighbours: crate::node::Neighbours::default(),

@@ -37,10 +37,6 @@ pub struct Host {
     pub deployment: Option<String>,
     /// FIPS mode of the running kernel, if it is the root's kernel.
     pub fips: Option<bool>,
-    /// Memory and processors of the machine, as the kernel reports them in this root; `None` of a disk.
-    pub size: Option<MachineSize>,
-    /// The architecture of the root's programs as `uname -m` names it, such as `x86_64`; `None` if it is not known.
-    pub architecture: Option<&'static str>,
 }
 
 impl Host {
@@ -64,8 +60,6 @@ impl Host {
             has_usr_etc: exists("usr/etc")?,
             deployment,
             fips: of_kernel(live, in_initramfs),
-            size: machine_size(root),
-            architecture: architecture(root, live),
         })
     }
 

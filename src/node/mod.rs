@@ -73,6 +73,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::CommandRunner;
 use crate::command::rpm::{self, Ownership};
+use crate::controllers::kubelet::values::MachineSize;
 use crate::object::{Flags, Object, Stamp};
 use crate::root::{Mount, Obstacle, RealPath, ResolveError, Root, RootError, RootPath, hold_of};
 use crate::systemd::{Support, UnitEntry, UnitTree};
@@ -125,6 +126,10 @@ pub struct NodeState {
     pub accounts: Accounts,
     /// Facts about process and root.
     pub host: Host,
+    /// Memory and processors of the machine, as the kernel reports them in this root; `None` of a disk.
+    pub size: Option<MachineSize>,
+    /// The architecture of the root's programs as `uname -m` names it, such as `x86_64`; `None` if it is not known.
+    pub architecture: Option<&'static str>,
     /// The operating system, from files.
     pub os: Os,
     /// The operating system, from rpm-ostree.
@@ -230,6 +235,8 @@ pub fn observe_with(
             System::NotAsked
         },
         neighbours: Neighbours::observe(root, &host, runner)?,
+        size: host::machine_size(root),
+        architecture: host::architecture(root, host.live),
         host,
         labels: base.labels,
         elsewhere: BTreeMap::new(),

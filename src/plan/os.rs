@@ -626,7 +626,7 @@ impl Builder<'_> {
     /// Names a kernel type whose packages never come to this machine.
     fn check_kernel_type(&mut self) {
         let kind = self.inputs.config.kernel_type.as_str();
-        let architecture = self.node().host.architecture;
+        let architecture = self.node().architecture;
         let is_blocked = kind == "64k-pages" && matches!(self.node().system, System::Known(_));
         let why = architecture.and_then(|name| find_lacking_kernel(kind, name));
         if let Some(why) = why.filter(|_| !is_blocked) {

@@ -252,7 +252,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         crossing::add_findings(&mut plan, findings, request.risks, writes_files);
         if let Task::Config(inputs) = task {
             add_way_back(&mut plan, node, evidence)?;
-            services::add(&mut plan, node.host.size);
+            services::add(&mut plan, node.size);
             services::add_modules(&mut plan, inputs, evidence);
             network::add(&mut plan, inputs, evidence)?;
             pull_files::add(&mut plan, evidence)?;

@@ -1,11 +1,9 @@
 //! CRIOCredentialProviderConfig: the kubelet's providers of credentials for images.
 
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 
-use super::scene::{IMAGE, cluster, part, parts};
-use crate::support::{PROGRAM, Run, TestRoot, file};
+use super::scene::{IMAGE, cluster, part, parts, render};
+use crate::support::{TestRoot, file};
 
 const GENERIC: &str = "/etc/kubernetes/credential-providers/generic-credential-provider.yaml";
 const CLOUD: &str = "/etc/kubernetes/credential-providers/gcr-credential-provider.yaml";
@@ -42,16 +40,6 @@ fn write_cluster(root: &TestRoot, more: Vec<Value>) {
     let items: Vec<Value> = parts().into_iter().chain(cluster()).chain(more).collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     root.write("all.json", &list.to_string());
-}
-
-fn render(root: &TestRoot, args: &[&str]) -> Run {
-    let mut command = Command::new(PROGRAM);
-    command
-        .current_dir(root.dir())
-        .args(["render", "worker"])
-        .args(args);
-    command.args(["--os-image", IMAGE, "--extensions-image", IMAGE]);
-    Run::of(command.stdin(Stdio::null()).output().unwrap())
 }
 
 /// The file's text; `None` if the config does not have it.

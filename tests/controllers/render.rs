@@ -6,20 +6,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::scene::{IMAGE, MIRROR, cluster, parts, write_parts};
+use super::scene::{MIRROR, cluster, parts, render, write_parts};
 use crate::doctor::etcd_data::{ask, put, start, with_etcd};
 use crate::support::{PROGRAM, Run, TestRoot, shared_data};
-
-/// Runs `render worker` in a directory.
-fn render(root: &TestRoot, args: &[&str]) -> Run {
-    let mut command = Command::new(PROGRAM);
-    command
-        .current_dir(root.dir())
-        .args(["render", "worker"])
-        .args(args);
-    command.args(["--os-image", IMAGE, "--extensions-image", IMAGE]);
-    Run::of(command.stdin(Stdio::null()).output().unwrap())
-}
 
 fn name_of(run: Run) -> String {
     let rendered = run.ok().json();

@@ -1,8 +1,10 @@
 //! A small cluster of our own: the MachineConfigs of its workers, and objects.
 
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 
-use crate::support::{TestRoot, file};
+use crate::support::{PROGRAM, Run, TestRoot, file};
 
 /// The version that the operator of this cluster has.
 pub(super) const OPERATOR: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -99,4 +101,15 @@ pub(super) fn write_parts(root: &TestRoot, name: &str) {
     let items: Vec<Value> = parts().into_iter().chain(cluster()).collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     root.write(name, &list.to_string());
+}
+
+/// Runs `render worker` in a directory.
+pub(super) fn render(root: &TestRoot, args: &[&str]) -> Run {
+    let mut command = Command::new(PROGRAM);
+    command
+        .current_dir(root.dir())
+        .args(["render", "worker"])
+        .args(args);
+    command.args(["--os-image", IMAGE, "--extensions-image", IMAGE]);
+    Run::of(command.stdin(Stdio::null()).output().unwrap())
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use super::small;
 use super::small::{directory, recorded};
-use super::{Dark, answer, doctor, found, of, says, unseen};
+use super::{Dark, answer, carry_out, doctor, found, of, says, unseen};
 use crate::support::{PROGRAM, Run, TestRoot, is_root, say};
 use serde_json::{Value, json};
 
@@ -49,14 +49,7 @@ fn keys_of_somebody_else_are_refused_and_given_back_by_the_command() {
         &found(&seen, "FP-33", "critical"),
         &["belongs to user 4242"],
     );
-    let command = of(&seen, "FP-33")[0]["next"][0]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let status = std::process::Command::new("sh")
-        .args(["-c", &command])
-        .status();
-    assert!(status.unwrap().success(), "{command}");
+    carry_out(&seen, "FP-33", 0);
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
 }
 
@@ -134,14 +127,7 @@ fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
             "chmod -R go-w",
         ],
     );
-    let command = of(&seen, "FP-33")[0]["next"][0]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let status = std::process::Command::new("sh")
-        .args(["-c", &command])
-        .status();
-    assert!(status.unwrap().success(), "{command}");
+    carry_out(&seen, "FP-33", 0);
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
 }
 
@@ -256,17 +242,7 @@ fn settings_that_keep_core_out_are_named_with_their_line() {
     root.link("etc/systemd/system/sshd.service", "/dev/null");
     let seen = doctor(&root);
     says(&found(&seen, "FP-33", "critical"), &["masked"]);
-    let command = of(&seen, "FP-33")[0]["next"][0]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    assert!(
-        std::process::Command::new("sh")
-            .args(["-c", &command])
-            .status()
-            .unwrap()
-            .success()
-    );
+    carry_out(&seen, "FP-33", 0);
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
 }
 
@@ -351,16 +327,6 @@ fn keys_that_core_cannot_read_are_no_keys() {
             "authorized_keys.d/ignition belongs to user 0 with mode 0600: closed to the user who logs in",
         ],
     );
-    let command = of(&seen, "FP-33")[0]["next"][0]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    assert!(
-        std::process::Command::new("sh")
-            .args(["-c", &command])
-            .status()
-            .unwrap()
-            .success()
-    );
+    carry_out(&seen, "FP-33", 0);
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
 }

@@ -1,9 +1,7 @@
 //! FP-67: SELinux is off, or its policy is not that of the OS.
 
-use std::process::Command;
-
 use super::small::{self, directory};
-use super::{Dark, doctor, found, of, says};
+use super::{Dark, carry_out, doctor, found, of, says};
 use crate::support::TestRoot;
 use serde_json::Value;
 
@@ -39,16 +37,6 @@ fn is_healthy(root: &TestRoot) {
     assert_eq!(of(&doctor(root), "FP-67"), Vec::<Value>::new());
 }
 
-/// Runs a command of the finding.
-fn carry_out(seen: &Value, number: usize) {
-    let command = of(seen, "FP-67")[0]["next"][number]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let status = Command::new("sh").args(["-c", &command]).status();
-    assert!(status.unwrap().success(), "{command}");
-}
-
 #[test]
 fn a_policy_that_did_not_come_along_is_a_notice_and_with_denials_a_warning() {
     let root = node();
@@ -79,7 +67,7 @@ fn a_policy_that_did_not_come_along_is_a_notice_and_with_denials_a_warning() {
         &found(&seen, "FP-67", "warning"),
         &["1 denial at its end", "cp -aT "],
     );
-    carry_out(&seen, 0);
+    carry_out(&seen, "FP-67", 0);
     is_healthy(&root);
     // The next version of the format.
     root.write(
@@ -109,7 +97,7 @@ fn a_module_that_is_not_complete_stops_the_next_os() {
             "Finalizing SELinux policy",
         ],
     );
-    carry_out(&seen, 0);
+    carry_out(&seen, "FP-67", 0);
     is_healthy(&root);
 }
 
@@ -150,7 +138,7 @@ fn a_type_without_a_policy_stops_the_boot() {
             "Failed to load SELinux policy.",
         ],
     );
-    carry_out(&seen, 0);
+    carry_out(&seen, "FP-67", 0);
     is_healthy(&root);
     root.write(CONFIG, "SELINUX=disabled\nSELINUXTYPE=none\n");
     found(&doctor(&root), "FP-67", "warning");

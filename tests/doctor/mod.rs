@@ -71,7 +71,7 @@ mod until;
 mod watched;
 mod worker;
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use crate::support::ostree_node::OstreeNode;
@@ -145,6 +145,15 @@ fn doctor_on(node: &OstreeNode) -> Value {
 /// The answer on a booted node, with this exit code.
 fn doctor_exits(node: &OstreeNode, code: i32) -> Value {
     node.run(&["doctor", "--output", "json"]).exits(code).json()
+}
+
+/// Carries out a command that the check's first finding prints.
+#[track_caller]
+fn carry_out(report: &Value, id: &str, number: usize) {
+    let command = of(report, id)[0]["next"][number].clone();
+    let command = command.as_str().unwrap();
+    let status = Command::new("sh").args(["-c", command]).status();
+    assert!(status.unwrap().success(), "{command}");
 }
 
 /// Runs `doctor` on a simple terminal.

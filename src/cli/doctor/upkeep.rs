@@ -9,6 +9,7 @@ use crate::document;
 use crate::images::auth::Secrets;
 use crate::labels::LabelPolicy;
 use crate::node::clock::Moment;
+use crate::node::host::architecture;
 use crate::node::lasting::Transient;
 use crate::node::neighbours::own_stateroot;
 use crate::node::{
@@ -52,7 +53,7 @@ impl DoctorEvidence {
         upkeep.transient = transient.into();
         if let Ok(host) = host {
             upkeep.fips = host.fips;
-            upkeep.architecture = host.architecture;
+            upkeep.architecture = architecture(root, host.live);
             upkeep.var_missing = host.var_missing;
             upkeep.packages = Os::observe(root, &host).ok().and_then(|os| os.packages);
         }
