@@ -1,6 +1,7 @@
 //! Kernel modules that a node needs, and the settings of modprobe that keep them from being loaded (modprobe.d(5)).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::kubelet_state::{is_enabled, unit_text};
 use super::network::Network;
@@ -38,10 +39,42 @@ pub struct ModuleSetting {
     pub module: String,
     /// The effect.
     pub block: ModuleBlock,
-    /// `/etc/modprobe.d/a.conf:3`, or the kernel argument's name.
-    pub place: String,
+    /// The source.
+    pub place: SettingPlace,
     /// The line or the argument.
     pub said: String,
+}
+
+/// The source of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingPlace {
+    /// A line of a file; with a backslash at its end it goes on in the next one.
+    Lines {
+        /// The file, such as `/etc/modprobe.d/a.conf`.
+        file: String,
+        /// Number of the first line.
+        first: usize,
+        /// Number of the last line.
+        last: usize,
+    },
+    /// A kernel argument of this name.
+    Argument(&'static str),
+}
+
+impl SettingPlace {
+    /// Returns true for a line of this file.
+    pub fn is_in(&self, path: &str) -> bool {
+        matches!(self, Self::Lines { file, .. } if file == path)
+    }
+}
+
+impl fmt::Display for SettingPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lines { file, first, .. } => write!(f, "{file}:{first}"),
+            Self::Argument(name) => write!(f, "kernel argument {name}"),
+        }
+    }
 }
 
 /// A module without which a part of the node does not work.
@@ -49,7 +82,7 @@ pub struct ModuleSetting {
 pub struct NeededModule {
     /// Name of the module.
     pub name: String,
-    /// The part that needs it.
+    /// The part that needs it, and the purpose: a clause.
     pub by: &'static str,
     /// Its user loads it by name.
     pub by_name: bool,
@@ -60,16 +93,18 @@ pub struct NeededModule {
 pub struct KernelModules {
     /// Settings of modprobe in its own order.
     pub settings: Vec<ModuleSetting>,
+    /// The bytes of the files with such settings, without those that are links.
+    pub files: BTreeMap<String, Vec<u8>>,
     /// Modules that the node needs.
     pub needed: Vec<NeededModule>,
 }
 
-const OPEN_VSWITCH: &str = "Open vSwitch, which carries the cluster network,";
-const CONTAINERS: &str = "CRI-O, for the file systems of containers,";
-const PODS: &str = "the network of pods";
-const FILTER: &str = "the filters of the cluster network";
-const BOND: &str = "a bond of NetworkManager";
-const VLAN: &str = "a VLAN of NetworkManager";
+const OPEN_VSWITCH: &str = "Open vSwitch needs it for the cluster network";
+const CONTAINERS: &str = "CRI-O needs it for the file systems of containers";
+const PODS: &str = "pods need it for their network";
+const FILTER: &str = "the cluster network needs it for its filters";
+const BOND: &str = "NetworkManager needs it for a bond";
+const VLAN: &str = "NetworkManager needs it for a VLAN";
 
 /// The unit that makes the bridge of the cluster network.
 const BRIDGE_UNIT: &str = "ovs-configuration.service";
@@ -117,8 +152,8 @@ pub fn read(
         }
     }
     let mut modules = KernelModules {
-        settings: read_settings(root)?,
         needed,
+        ..read_settings(root)?
     };
     if !modules.needed.is_empty() {
         modules.add_dependencies(&read_kernels(root)?);
@@ -156,23 +191,17 @@ impl KernelModules {
 
     /// Takes the settings of a file that is to be written for those of the file of now.
     pub fn overwrite(&mut self, path: &str, text: &str) {
-        let of_file = format!("{path}:");
-        self.settings
-            .retain(|setting| !setting.place.starts_with(&of_file));
+        self.settings.retain(|setting| !setting.place.is_in(path));
         self.settings.extend(parse_settings(path, text));
     }
 
     /// Returns the settings that keep a needed module from being loaded, with what needs it. `arguments` are those of the
     /// boot in question.
     pub fn find_blocked(&self, arguments: &Kargs) -> Vec<(&NeededModule, ModuleSetting)> {
-        let mut all: Vec<ModuleSetting> = of_arguments(arguments);
-        all.extend(self.settings.iter().cloned());
+        let all = self.all_settings(arguments);
         let mut found: Vec<(&NeededModule, ModuleSetting)> = Vec::new();
         for needed in &self.needed {
-            let is_blocked = |setting: &&ModuleSetting| {
-                matches(&setting.module, &needed.name)
-                    && (setting.block == ModuleBlock::Never || !needed.by_name)
-            };
+            let is_blocked = |setting: &&ModuleSetting| needed.is_blocked_by(setting);
             let worst = all.iter().filter(is_blocked).min_by_key(|one| one.block);
             let is_new = |setting: &&ModuleSetting| {
                 found.iter().all(|(_, other)| other.place != setting.place)
@@ -180,6 +209,43 @@ impl KernelModules {
             found.extend(worst.filter(is_new).map(|one| (needed, one.clone())));
         }
         found
+    }
+
+    /// Returns all settings that keep the module of this name from being loaded for one of those that need it.
+    pub fn find_blocking(&self, name: &str, arguments: &Kargs) -> Vec<ModuleSetting> {
+        let named = |needed: &&NeededModule| needed.name == name;
+        let needed: Vec<&NeededModule> = self.needed.iter().filter(named).collect();
+        let mut all = self.all_settings(arguments);
+        all.retain(|setting| needed.iter().any(|one| one.is_blocked_by(setting)));
+        all
+    }
+
+    fn all_settings(&self, arguments: &Kargs) -> Vec<ModuleSetting> {
+        let mut all = of_arguments(arguments);
+        all.extend(self.settings.iter().cloned());
+        all
+    }
+
+    /// Returns a file without the lines of these settings; `None` if its text is not known.
+    pub fn file_without(&self, path: &str, settings: &[ModuleSetting]) -> Option<Vec<u8>> {
+        let is_left = |number: usize| {
+            !settings.iter().any(|setting| match &setting.place {
+                SettingPlace::Lines { file, first, last } => {
+                    file == path && (*first..=*last).contains(&number)
+                }
+                SettingPlace::Argument(_) => false,
+            })
+        };
+        let lines = self.files.get(path)?.split_inclusive(|byte| *byte == b'\n');
+        let left = lines.enumerate().filter(|(at, _)| is_left(at + 1));
+        Some(left.flat_map(|(_, line)| line).copied().collect())
+    }
+}
+
+impl NeededModule {
+    fn is_blocked_by(&self, setting: &ModuleSetting) -> bool {
+        matches(&setting.module, &self.name)
+            && (setting.block == ModuleBlock::Never || !self.by_name)
     }
 }
 
@@ -209,15 +275,15 @@ fn of_arguments(arguments: &Kargs) -> Vec<ModuleSetting> {
         let Some((key, value)) = token.split_once('=') else {
             continue;
         };
-        let block = match key {
-            REFUSED_BY_KERNEL => ModuleBlock::Never,
-            REFUSED_BY_MODPROBE => ModuleBlock::ByNameOnly,
+        let (name, block) = match key {
+            REFUSED_BY_KERNEL => (REFUSED_BY_KERNEL, ModuleBlock::Never),
+            REFUSED_BY_MODPROBE => (REFUSED_BY_MODPROBE, ModuleBlock::ByNameOnly),
             _ => continue,
         };
-        all.extend(value.split(',').map(|name| ModuleSetting {
-            module: underscored(name),
+        all.extend(value.split(',').map(|module| ModuleSetting {
+            module: underscored(module),
             block,
-            place: format!("kernel argument {key}"),
+            place: SettingPlace::Argument(name),
             said: token.clone(),
         }));
     }
@@ -228,7 +294,7 @@ fn underscored(name: &str) -> String {
     name.replace('-', "_")
 }
 
-fn read_settings(root: &Root) -> Result<Vec<ModuleSetting>, RootError> {
+fn read_settings(root: &Root) -> Result<KernelModules, RootError> {
     let mut files: BTreeMap<String, RootPath> = BTreeMap::new();
     for folder in DIRECTORIES.map(RootPath::fixed) {
         for name in root.list(&folder)? {
@@ -237,17 +303,19 @@ fn read_settings(root: &Root) -> Result<Vec<ModuleSetting>, RootError> {
             }
         }
     }
-    let mut all = Vec::new();
+    let mut modules = KernelModules::default();
     for path in files.values() {
         // A link to /dev/null turns a file of the OS off.
-        if let Some(bytes) = root.read_small(path)? {
-            all.extend(parse_settings(
-                &path.to_string(),
-                &String::from_utf8_lossy(&bytes),
-            ));
+        let Some(bytes) = root.read_small(path)? else {
+            continue;
+        };
+        let settings = parse_settings(&path.to_string(), &String::from_utf8_lossy(&bytes));
+        if !settings.is_empty() && root.read_link(path)?.is_none() {
+            modules.files.insert(path.to_string(), bytes);
         }
+        modules.settings.extend(settings);
     }
-    Ok(all)
+    Ok(modules)
 }
 
 /// Parses a file of `modprobe.d`. Commands of `install` that load the module after all are not judged.
@@ -276,7 +344,11 @@ pub fn parse_settings(path: &str, text: &str) -> Vec<ModuleSetting> {
         all.push(ModuleSetting {
             module: underscored(module),
             block,
-            place: format!("{path}:{first}"),
+            place: SettingPlace::Lines {
+                file: path.to_owned(),
+                first,
+                last: number,
+            },
             said: whole.trim().to_owned(),
         });
     }
@@ -368,7 +440,11 @@ mod tests {
         }
         assert_eq!(
             parse_settings("/a", "\\\n\n#\ninstall x \\\n/bin/false\n")[0].place,
-            "/a:4"
+            SettingPlace::Lines {
+                file: "/a".to_owned(),
+                first: 4,
+                last: 5
+            }
         );
     }
 
@@ -388,6 +464,7 @@ mod tests {
                     by_name: false,
                 },
             ],
+            ..KernelModules::default()
         };
         let found = |line: &str| -> Vec<String> {
             let found = modules.find_blocked(&Kargs::parse(line));

@@ -7,7 +7,7 @@ use crate::node::account_files::AccountFiles;
 use crate::node::view::{FileKind, FileStatus, NodeView};
 use crate::object::Flags;
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{EntryType, Root, RootError, RootPath};
 use crate::systemd::sysusers::{WantedAccount, find_missing};
 
 /// Directories of sysusers.d; a file of an earlier one hides those of the same name.
@@ -29,6 +29,9 @@ const STATE: [(&str, &str); 8] = [
 const ABOVE_STATE: [&str; 5] = ["etc", "var/lib", "var/log", "var/cache", "var/spool"];
 /// Most wrong lines that are kept.
 const MAX_LINES: usize = 20;
+/// Most paths of one state directory that are kept.
+const MAX_PATHS: usize = 200;
+const SWITCH: &str = "etc/nsswitch.conf";
 
 /// What is wrong with the accounts of a root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,8 +44,23 @@ pub struct OsAccounts {
     pub foreign: Vec<ForeignState>,
     /// Lines that no program reads: file, number, fault.
     pub bad_lines: Vec<(String, usize, &'static str)>,
+    /// Lines whose last field ends with a carriage return: file, number.
+    pub returns: Vec<(String, usize)>,
     /// `nsswitch.conf` does not name altfiles, so that users of `/usr/lib/passwd` are unknown.
     pub without_altfiles: bool,
+    /// The files that cures need to know.
+    pub cures: AccountCures,
+}
+
+/// Contents with which nothing is missing any more, or no line has a carriage return; files that are links have none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccountCures {
+    /// `nsswitch.conf` with altfiles, if that makes every missing account known.
+    pub switch: Option<Vec<u8>>,
+    /// `passwd` and `group` with the lines of the OS, if it has a line for every missing account.
+    pub copied: Option<Vec<(String, Vec<u8>)>>,
+    /// Account files without carriage returns at the ends of lines.
+    pub without_returns: Option<Vec<(String, Vec<u8>)>>,
 }
 
 /// An obstacle for systemd-sysusers.
@@ -84,6 +102,8 @@ pub struct ForeignState {
     pub of_os: Option<u32>,
     /// The user that has the found number now.
     pub owner: Option<String>,
+    /// All paths in it that belong to another number; `None` if there are too many, or others than files and directories.
+    pub paths: Option<Vec<String>>,
 }
 
 /// Numbers of one kind of account.
@@ -115,6 +135,10 @@ impl Numbers {
         numbers
     }
 
+    fn names(&self) -> BTreeSet<String> {
+        self.effective.keys().cloned().collect()
+    }
+
     fn name_of(&self, number: u32) -> Option<&String> {
         let mut all = self.effective.iter();
         all.find(|(_, other)| **other == number)
@@ -128,49 +152,209 @@ impl Numbers {
 /// A file that cannot be read.
 pub fn read(root: &Root) -> Result<OsAccounts, RootError> {
     let view = NodeView::now(root);
-    let text = |path: &'static str| {
-        let text = view.text(&RootPath::fixed(path))?;
-        Ok::<_, RootError>(text.unwrap_or_default())
-    };
-    let (passwd, group) = (text(paths::PASSWD)?, text(paths::GROUP)?);
-    let (os_passwd, os_group) = (text(paths::USR_PASSWD)?, text(paths::USR_GROUP)?);
-    let switch = text("etc/nsswitch.conf")?;
-    let reads_altfiles = |database: &str| names_altfiles(&switch, database);
+    let texts = Texts::read(&view)?;
     let mut found = OsAccounts {
-        without_altfiles: !os_passwd.is_empty() && !reads_altfiles("passwd:"),
+        without_altfiles: texts.lacks_altfiles(),
         ..OsAccounts::default()
     };
-    if passwd.is_empty() {
+    if texts.passwd.is_empty() {
         return Ok(found);
     }
-    let of_os = |text: &str, database: &str| match reads_altfiles(database) {
-        true => numbers_in(text),
-        false => Vec::new(),
-    };
-    let users = Numbers::of(&numbers_in(&passwd), &of_os(&os_passwd, "passwd:"));
-    let groups = Numbers::of(&numbers_in(&group), &of_os(&os_group, "group:"));
+    let (users, groups) = texts.numbers(&texts.switch);
     let files = read_sysusers(&view)?;
-    let names =
-        |numbers: &Numbers| -> BTreeSet<String> { numbers.effective.keys().cloned().collect() };
-    found.missing = find_missing(&files, &names(&users), &names(&groups));
+    found.missing = find_missing(&files, &users.names(), &groups.names());
     if !found.missing.is_empty() {
         found.stops = find_stops(&view, &found.missing)?;
+        found.cures.switch = texts.with_altfiles(root, &files)?;
+        found.cures.copied = texts.with_lines_of_os(root, &found.missing)?;
     }
-    for (path, text, fields) in [(paths::PASSWD, &passwd, 7), (paths::GROUP, &group, 4)] {
+    for (path, text, fields) in texts.own_files() {
         // `lines` would hide a carriage return.
-        let bad = text.split('\n').enumerate().filter_map(|(index, line)| {
-            let fault = fault_of(line, fields)?;
+        let lines = text.split('\n').enumerate();
+        let returns = lines.clone().filter(|(_, line)| ends_with_return(line));
+        let returns = returns.map(|(index, _)| (format!("/{path}"), index + 1));
+        found.returns.extend(returns.take(MAX_LINES));
+        let bad = lines.filter_map(|(index, line)| {
+            let fault = fault_of(line.trim_end_matches('\r'), fields)?;
             Some((format!("/{path}"), index + 1, fault))
         });
         found.bad_lines.extend(bad.take(MAX_LINES));
     }
+    if !found.returns.is_empty() {
+        found.cures.without_returns = texts.without_returns(root)?;
+    }
     let mut accounts = AccountFiles::default();
-    accounts.insert(paths::PASSWD, passwd.into_bytes());
-    if reads_altfiles("passwd:") {
-        accounts.insert(paths::USR_PASSWD, os_passwd.into_bytes());
+    accounts.insert(paths::PASSWD, texts.passwd.clone().into_bytes());
+    if names_altfiles(&texts.switch, "passwd:") {
+        accounts.insert(paths::USR_PASSWD, texts.os_passwd.clone().into_bytes());
     }
     found.foreign = find_foreign(&view, &users, &groups, &accounts)?;
     Ok(found)
+}
+
+/// The files in which a look-up finds accounts.
+struct Texts {
+    passwd: String,
+    group: String,
+    os_passwd: String,
+    os_group: String,
+    switch: String,
+}
+
+impl Texts {
+    fn read(view: &NodeView<'_>) -> Result<Self, RootError> {
+        let text = |path: &'static str| {
+            let text = view.text(&RootPath::fixed(path))?;
+            Ok::<_, RootError>(text.unwrap_or_default())
+        };
+        Ok(Self {
+            passwd: text(paths::PASSWD)?,
+            group: text(paths::GROUP)?,
+            os_passwd: text(paths::USR_PASSWD)?,
+            os_group: text(paths::USR_GROUP)?,
+            switch: text(SWITCH)?,
+        })
+    }
+
+    /// Returns the files in `etc`, each with the number of fields of a line.
+    fn own_files(&self) -> [(&'static str, &str, usize); 2] {
+        [
+            (paths::PASSWD, &self.passwd, 7),
+            (paths::GROUP, &self.group, 4),
+        ]
+    }
+
+    fn lacks_altfiles(&self) -> bool {
+        let lacks =
+            |text: &str, database| !text.is_empty() && !names_altfiles(&self.switch, database);
+        lacks(&self.os_passwd, "passwd:") || lacks(&self.os_group, "group:")
+    }
+
+    /// Returns users and groups as a look-up finds them by this text of `nsswitch.conf`.
+    fn numbers(&self, switch: &str) -> (Numbers, Numbers) {
+        let of_os = |text: &str, database: &str| match names_altfiles(switch, database) {
+            true => numbers_in(text),
+            false => Vec::new(),
+        };
+        (
+            Numbers::of(
+                &numbers_in(&self.passwd),
+                &of_os(&self.os_passwd, "passwd:"),
+            ),
+            Numbers::of(&numbers_in(&self.group), &of_os(&self.os_group, "group:")),
+        )
+    }
+
+    /// Returns `nsswitch.conf` with altfiles, if that makes every account known.
+    fn with_altfiles(
+        &self,
+        root: &Root,
+        files: &[(String, String)],
+    ) -> Result<Option<Vec<u8>>, RootError> {
+        if !self.lacks_altfiles() {
+            return Ok(None);
+        }
+        let lines = self.switch.split_inclusive('\n').map(with_altfiles);
+        let text: String = lines.collect();
+        let (users, groups) = self.numbers(&text);
+        let is_cure = find_missing(files, &users.names(), &groups.names()).is_empty();
+        let is_plain = is_plain_text(root, SWITCH, &self.switch)?;
+        Ok((is_cure && is_plain).then(|| text.into_bytes()))
+    }
+
+    /// Returns `passwd` and `group` with the lines of the OS for the missing accounts, if it has one for each, and each
+    /// number is free.
+    fn with_lines_of_os(
+        &self,
+        root: &Root,
+        missing: &[WantedAccount],
+    ) -> Result<Option<Vec<(String, Vec<u8>)>>, RootError> {
+        let mut changed = Vec::new();
+        let mut copied = 0;
+        for (is_group, path, own, of_os) in [
+            (false, paths::PASSWD, &self.passwd, &self.os_passwd),
+            (true, paths::GROUP, &self.group, &self.os_group),
+        ] {
+            let taken = numbers_in(own);
+            let is_wanted = |line: &&str| {
+                let (Some(name), [(_, number)]) = (line.split(':').next(), &*numbers_in(line))
+                else {
+                    return false;
+                };
+                missing
+                    .iter()
+                    .any(|one| one.is_group == is_group && one.name == name)
+                    && taken.iter().all(|(_, other)| other != number)
+            };
+            let lines: Vec<&str> = of_os.lines().filter(is_wanted).collect();
+            if lines.is_empty() {
+                continue;
+            }
+            if !is_plain_text(root, path, own)? {
+                return Ok(None);
+            }
+            copied += lines.len();
+            let end = if own.is_empty() || own.ends_with('\n') {
+                ""
+            } else {
+                "\n"
+            };
+            let text = format!("{own}{end}{}\n", lines.join("\n"));
+            changed.push((format!("/{path}"), text.into_bytes()));
+        }
+        Ok((copied == missing.len()).then_some(changed))
+    }
+
+    fn without_returns(&self, root: &Root) -> Result<Option<Vec<(String, Vec<u8>)>>, RootError> {
+        let mut changed = Vec::new();
+        for (path, text, _) in self.own_files() {
+            if !text.split('\n').any(ends_with_return) {
+                continue;
+            }
+            if !is_plain_text(root, path, text)? {
+                return Ok(None);
+            }
+            let lines = text.split('\n').map(|line| match ends_with_return(line) {
+                true => line.trim_end_matches('\r'),
+                false => line,
+            });
+            let lines: Vec<&str> = lines.collect();
+            changed.push((format!("/{path}"), lines.join("\n").into_bytes()));
+        }
+        Ok(Some(changed))
+    }
+}
+
+/// Returns a line of `nsswitch.conf` that names altfiles, if it is the one of users or groups.
+fn with_altfiles(line: &str) -> String {
+    let is_ours = ["passwd:", "group:"]
+        .into_iter()
+        .any(|database| line.trim_start().starts_with(database));
+    if !is_ours || line.split_whitespace().any(|word| word == "altfiles") {
+        return line.to_owned();
+    }
+    match line.split_whitespace().any(|word| word == "files") {
+        true => line.replacen("files", "files altfiles", 1),
+        false => {
+            let words = line.trim_end();
+            let end = line.strip_prefix(words).unwrap_or_default();
+            format!("{words} altfiles{end}")
+        }
+    }
+}
+
+/// Returns true if the path is no link, and its bytes are the text alone.
+fn is_plain_text(root: &Root, path: &'static str, text: &str) -> Result<bool, RootError> {
+    Ok(!text.contains(char::REPLACEMENT_CHARACTER)
+        && root.read_link(&RootPath::fixed(path))?.is_none())
+}
+
+fn ends_with_return(line: &str) -> bool {
+    line.ends_with('\r') && !is_comment(line)
+}
+
+fn is_comment(line: &str) -> bool {
+    line.trim().is_empty() || line.starts_with(['#', '+', '-'])
 }
 
 /// Returns true if a look-up finds the files of the OS; without a file they are looked up too.
@@ -191,12 +375,8 @@ fn numbers_in(text: &str) -> Vec<(String, u32)> {
 
 /// Returns the fault of a line that a look-up passes over.
 fn fault_of(line: &str, fields: usize) -> Option<&'static str> {
-    let is_comment = line.trim().is_empty() || line.starts_with(['#', '+', '-']);
-    if is_comment {
+    if is_comment(line) {
         return None;
-    }
-    if line.ends_with('\r') {
-        return Some("ends with a carriage return");
     }
     let all: Vec<&str> = line.split(':').collect();
     let is_number = |at: usize| {
@@ -207,7 +387,7 @@ fn fault_of(line: &str, fields: usize) -> Option<&'static str> {
         () if all.len() != fields => Some("has another number of fields"),
         () if all.first().is_some_and(|name| name.is_empty()) => Some("has no name"),
         () if !is_number(2) || (fields == 7 && !is_number(3)) => {
-            Some("has an id that is no number")
+            Some("has an id that is not a number")
         }
         () => None,
     }
@@ -343,7 +523,10 @@ fn find_foreign(
             // A number that nobody has any more, and that was the user's in the file of the OS.
             let user = users.shadowed.get(&status.uid);
             if let Some(user) = user.filter(|_| users.name_of(status.uid).is_none()) {
-                found.extend(search.describe(&path, &path, status, user));
+                let is_foreign = |other: FileStatus| other.uid == status.uid;
+                let paths = search.foreign_paths(&path, &is_foreign)?;
+                let described = search.describe(&path, &path, status, user);
+                found.extend(described.map(|one| ForeignState { paths, ..one }));
             }
         }
     }
@@ -373,19 +556,52 @@ impl Search<'_> {
         if status.kind != FileKind::Directory {
             return Ok(None);
         }
-        if is_foreign(status) {
-            return Ok(self.describe(directory, directory, status, user));
-        }
+        let mut first = is_foreign(status).then(|| (directory.clone(), status));
         for name in self.view.names(directory)? {
-            let Ok(path) = directory.join(&name) else {
+            let Some(path) = directory.join(&name).ok().filter(|_| first.is_none()) else {
                 continue;
             };
             let status = self.view.status(&path)?;
-            if let Some(status) = status.filter(|status| is_foreign(*status)) {
-                return Ok(self.describe(directory, &path, status, user));
+            let foreign = status.filter(|status| is_foreign(*status));
+            first = foreign.map(|status| (path, status));
+        }
+        let Some((first, status)) = first else {
+            return Ok(None);
+        };
+        let paths = self.foreign_paths(directory, &is_foreign)?;
+        let described = self.describe(directory, &first, status, user);
+        Ok(described.map(|one| ForeignState { paths, ..one }))
+    }
+
+    /// Returns the directory and all below it that is foreign, links left out; `None` if there is too much of it, or
+    /// something that is neither a file nor a directory.
+    fn foreign_paths(
+        &self,
+        directory: &RootPath,
+        is_foreign: &dyn Fn(FileStatus) -> bool,
+    ) -> Result<Option<Vec<String>>, RootError> {
+        let mut found = Vec::new();
+        let mut waiting = vec![directory.clone()];
+        let mut seen = 0;
+        while let Some(path) = waiting.pop() {
+            seen += 1;
+            let Some(status) = self.view.status(&path)? else {
+                continue;
+            };
+            let known = matches!(status.kind, FileKind::File | FileKind::Directory);
+            if seen > MAX_PATHS || (is_foreign(status) && !known) {
+                return Ok(None);
+            }
+            if is_foreign(status) {
+                found.push(path.to_string());
+            }
+            if status.kind == FileKind::Directory {
+                let below = self.view.root().list_types(&path)?.into_iter();
+                let below = below.filter(|(_, kind)| *kind != EntryType::Link);
+                waiting.extend(below.filter_map(|(name, _)| path.join(&name).ok()));
             }
         }
-        Ok(None)
+        Ok(Some(found))
     }
 
     fn describe(
@@ -415,6 +631,7 @@ impl Search<'_> {
             group: (name.unwrap_or_else(|| gid.to_string()), gid),
             of_os: of_os.map(|(number, _)| *number),
             owner: self.users.name_of(status.uid).cloned(),
+            paths: None,
         })
     }
 }

@@ -9,6 +9,8 @@ use crate::root::{EntryType, Root, RootError, RootPath};
 
 /// Bytes of the audit log that are read, from its end.
 const TAIL: u64 = 64 << 10;
+/// The file with mode and policy as the OS has it.
+const SHIPPED_CONFIG: &str = "usr/etc/selinux/config";
 /// The audit log.
 const AUDIT_LOG: &str = "var/log/audit/audit.log";
 /// Bytes that are compared at once.
@@ -25,6 +27,10 @@ pub struct SelinuxState {
     pub is_unknown: bool,
     /// The policies that are there.
     pub known: Vec<String>,
+    /// Name of the policy by the file that comes with the OS.
+    pub of_os: Option<String>,
+    /// The text of `/etc/selinux/config`, if it is no link.
+    pub config: Option<String>,
     /// Files of the policy that the kernel loads, and that of the OS, where they differ.
     pub differs: Option<(String, String)>,
     /// Modules that the OS does not have: priority and name.
@@ -51,18 +57,53 @@ pub enum SelinuxMode {
     Invalid(String),
 }
 
+impl SelinuxState {
+    /// Returns the policy that `SELINUXTYPE=` has to name: that of the OS if it is there, else the only one.
+    pub fn right_policy(&self) -> Option<&String> {
+        let of_os = self.of_os.as_ref().filter(|name| self.known.contains(name));
+        of_os.or(match self.known.as_slice() {
+            [one] => Some(one),
+            _ => None,
+        })
+    }
+
+    /// Returns `/etc/selinux/config` with another value: in the place of each line of the key, else at the end.
+    pub fn config_with(&self, key: &str, value: &str) -> Option<String> {
+        let config = self.config.as_ref()?;
+        let is_line = |line: &str| {
+            line.strip_prefix(key)
+                .is_some_and(|rest| rest.starts_with('='))
+        };
+        let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
+        let mut is_set = false;
+        for line in lines.iter_mut().filter(|line| is_line(line)) {
+            *line = format!("{key}={value}");
+            is_set = true;
+        }
+        if !is_set {
+            lines.push(format!("{key}={value}"));
+        }
+        Some(lines.join("\n") + "\n")
+    }
+}
+
 /// Reads the state.
 ///
 /// # Errors
 /// A file that cannot be read.
 pub fn read(root: &Root) -> Result<SelinuxState, RootError> {
-    let Some(bytes) = root.read_small(&RootPath::fixed(paths::SELINUX_CONFIG))? else {
+    let path = RootPath::fixed(paths::SELINUX_CONFIG);
+    let Some(bytes) = root.read_small(&path)? else {
         return Ok(SelinuxState::default());
     };
+    let of_os = root.read_small(&RootPath::fixed(SHIPPED_CONFIG))?;
+    let is_plain = root.read_link(&path)?.is_none() && std::str::from_utf8(&bytes).is_ok();
     let config = String::from_utf8_lossy(&bytes).into_owned();
     let policy = policy_name(&config).to_owned();
     let mut state = SelinuxState {
         mode: find_mode(&config),
+        of_os: of_os.map(|bytes| policy_name(&String::from_utf8_lossy(&bytes)).to_owned()),
+        config: is_plain.then(|| config.clone()),
         ..SelinuxState::default()
     };
     let types = root

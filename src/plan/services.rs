@@ -4,7 +4,7 @@
 use super::{Inputs, LiveEvidence, Payload, Plan, PlannedStep, Step};
 use crate::controllers::kubelet::values::MachineSize;
 use crate::kargs::Kargs;
-use crate::node::kernel_modules::{ModuleBlock, is_settings_file, turns_modules_off};
+use crate::node::kernel_modules::{ModuleBlock, SettingPlace, is_settings_file, turns_modules_off};
 use crate::node::service_configs::{Service, find_fault};
 use crate::notice::Notice;
 
@@ -70,22 +70,22 @@ pub(super) fn add_modules(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn L
     for (path, text) in &files {
         modules.overwrite(path, text);
     }
-    let brings = |place: &str| {
-        let file = place.rsplit_once(':').map_or(place, |(file, _)| file);
-        file == place || files.iter().any(|(path, _)| path == file)
+    let brings = |place: &SettingPlace| match place {
+        SettingPlace::Lines { file, .. } => files.iter().any(|(path, _)| path == file),
+        SettingPlace::Argument(_) => true,
     };
     for (needed, setting) in modules.find_blocked(&arguments) {
         if !brings(&setting.place) {
             continue;
         }
-        let unless = match setting.block {
-            ModuleBlock::Never => "",
-            ModuleBlock::ByNameOnly => ", unless a program loads it by name",
+        let turns = match setting.block {
+            ModuleBlock::Never => "turns off the kernel module",
+            ModuleBlock::ByNameOnly => "lets only a program that names it load the kernel module",
         };
         plan.notices.push(Notice {
-            subject: setting.place,
+            subject: setting.place.to_string(),
             message: format!(
-                "turns off the kernel module {}: after the next boot {} is without it{unless} ({})",
+                "{turns} {} from the next boot on, and {} ({})",
                 needed.name, needed.by, setting.said
             ),
         });

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use super::worker::{KEYFILES, SECRET, copy};
-use super::{RECORD, doctor, doctor_on, finding, fp_41, fp_45, fp_48, master, of, small, worker};
+use super::{
+    RECORD, doctor, doctor_on, finding, fp_41, fp_45, fp_48, fp_66, master, of, small, worker,
+};
 use crate::support::control_plane::{ControlPlane, MANIFESTS};
 use crate::support::faults::{self, duplicate, every, try_each};
 use crate::support::mounts::{mount, with_mounts};
@@ -30,7 +32,7 @@ const KEPT: &str = "etc/machine-config-daemon/node-annotation.json.bak";
 const WANTS: &str = "etc/systemd/system/multi-user.target.wants";
 const KEYS: &str = "home/core/.ssh/authorized_keys";
 
-const CURES: [Cure; 19] = [
+const CURES: [Cure; 27] = [
     Cure {
         id: "FP-12",
         what: "the bridge br-ex is half-built",
@@ -238,6 +240,131 @@ const CURES: [Cure; 19] = [
         cured: |root| assert_eq!(root.read("etc/hostname"), "worker-0\n"),
     },
     Cure {
+        id: "FP-66",
+        what: "the user openvswitch is missing, and 2 more",
+        sicken: |root| {
+            fp_66::with_accounts_of_the_os(root);
+            root.write(
+                "etc/nsswitch.conf",
+                "passwd:\tfiles systemd\ngroup: sss\nhosts: dns\n",
+            );
+        },
+        cured: |root| {
+            assert_eq!(
+                root.read("etc/nsswitch.conf"),
+                "passwd:\tfiles altfiles systemd\ngroup: sss altfiles\nhosts: dns\n"
+            );
+        },
+    },
+    Cure {
+        id: "FP-66",
+        what: "2 lines of the account files end with carriage returns",
+        sicken: |root| {
+            // Where accounts were ever changed, the lock file is left.
+            root.write("etc/.pwd.lock", "");
+            root.chmod("etc/.pwd.lock", 0o600);
+            let passwd = root.read("etc/passwd");
+            root.write(
+                "etc/passwd",
+                &format!("{passwd}a:x:1500:1500::/:/bin/sh\r\n"),
+            );
+            root.write("etc/group", "root:x:0:\na:x:1500:core\r\nb:x:1501:\n");
+        },
+        cured: |root| {
+            assert!(
+                root.read("etc/passwd")
+                    .ends_with("a:x:1500:1500::/:/bin/sh\n")
+            );
+            assert_eq!(
+                root.read("etc/group"),
+                "root:x:0:\na:x:1500:core\nb:x:1501:\n"
+            );
+        },
+    },
+    Cure {
+        id: "FP-67",
+        what: "SELINUXTYPE names a policy that is not there",
+        sicken: |root| {
+            root.write("etc/selinux/targeted/contexts/files/file_contexts", "");
+            root.write(
+                "etc/selinux/config",
+                "# mode\nSELINUX=enforcing\nSELINUXTYPE=target\n",
+            );
+        },
+        cured: |root| {
+            let config = root.read("etc/selinux/config");
+            assert_eq!(config, "# mode\nSELINUX=enforcing\nSELINUXTYPE=targeted\n");
+        },
+    },
+    Cure {
+        id: "FP-67",
+        what: "SELinux has no mode, and denies nothing",
+        sicken: |root| {
+            root.write("etc/selinux/targeted/contexts/files/file_contexts", "");
+            root.write(
+                "etc/selinux/config",
+                " SELINUX=enforcing\nSELINUXTYPE=targeted",
+            );
+        },
+        cured: |root| {
+            let config = root.read("etc/selinux/config");
+            assert_eq!(
+                config,
+                " SELINUX=enforcing\nSELINUXTYPE=targeted\nSELINUX=enforcing\n"
+            );
+        },
+    },
+    Cure {
+        id: "FP-71",
+        what: "the kernel module openvswitch is turned off",
+        sicken: |root| {
+            let lines = "# site\ninstall openvswitch \\\n /bin/false\noptions a b=1\ninstall openvswitch /bin/true\n";
+            root.write("etc/modprobe.d/site.conf", lines);
+        },
+        cured: |root| {
+            let left = root.read("etc/modprobe.d/site.conf");
+            assert_eq!(left, "# site\noptions a b=1\n");
+        },
+    },
+    Cure {
+        id: "FP-71",
+        what: "the kernel module veth is turned off",
+        sicken: |root| {
+            let lines = "install veth /bin/true\nblacklist veth\nblacklist floppy\n";
+            root.write("usr/lib/modprobe.d/os.conf", lines);
+        },
+        cured: |root| assert_eq!(root.read("etc/modprobe.d/os.conf"), "blacklist floppy\n"),
+    },
+    Cure {
+        id: "FP-72",
+        what: "crio.service is masked",
+        sicken: |root| root.link("etc/systemd/system/crio.service", "/dev/null"),
+        cured: |root| {
+            let aside = asides(root);
+            assert!(
+                aside[0].starts_with("etc/systemd/crio.service.mco-rescue-"),
+                "{aside:?}"
+            );
+            assert!(!root.exists("etc/systemd/system/crio.service"));
+        },
+    },
+    Cure {
+        id: "FP-66",
+        what: "/etc/openvswitch does not belong to openvswitch",
+        sicken: |root| {
+            fp_66::with_accounts_of_the_os(root);
+            fp_66::with_foreign_state(root);
+        },
+        cured: |root| {
+            for path in ["etc/openvswitch", "etc/openvswitch/a/b"] {
+                let owner = fs::metadata(root.path(path)).unwrap();
+                assert_eq!((owner.uid(), owner.gid()), (977, 978), "{path}");
+            }
+            let root_owned = fs::metadata(root.path("etc/openvswitch/of-root")).unwrap();
+            assert_eq!((root_owned.uid(), root_owned.gid()), (0, 0));
+        },
+    },
+    Cure {
         id: "FP-48",
         what: "the next boot removes all container images",
         sicken: fp_48::cut_off,
@@ -292,9 +419,13 @@ fn each_cure_makes_its_check_healthy_and_rollback_brings_the_former_tree() {
     let plane = ControlPlane::new();
     let templates = [small::node(), worker::healthy(), master::with(&plane)];
     for cure in &CURES {
+        if cure.what.contains("does not belong") && !is_root() {
+            say("SKIP: giving files away needs root");
+            continue;
+        }
         // The kubelet and its certificates are on the second one, and the static pods on the third.
         let template = match cure.id {
-            "FP-41" | "FP-45" | "FP-48" => &templates[1],
+            "FP-41" | "FP-45" | "FP-48" | "FP-71" => &templates[1],
             "FP-54" => &templates[2],
             _ => &templates[0],
         };

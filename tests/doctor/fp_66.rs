@@ -17,6 +17,11 @@ const SYSUSERS: &str = "usr/lib/sysusers.d/openvswitch.conf";
 /// A node whose OS asks for the accounts of Open vSwitch, and has them.
 fn node() -> TestRoot {
     let root = small::node();
+    with_accounts_of_the_os(&root);
+    root
+}
+
+pub(super) fn with_accounts_of_the_os(root: &TestRoot) {
     root.write(
         SYSUSERS,
         "# Open vSwitch\nu openvswitch - \"Open vSwitch Daemons\" /\ng hugetlbfs -\nm openvswitch hugetlbfs\n",
@@ -33,7 +38,30 @@ fn node() -> TestRoot {
         "usr/lib/group",
         "root:x:0:\nopenvswitch:x:801:\nhugetlbfs:x:802:openvswitch\n",
     );
-    root
+}
+
+/// Open vSwitch has got other numbers on the node, and its files still have those of the OS.
+pub(super) fn with_foreign_state(root: &TestRoot) {
+    add(
+        root,
+        "etc/passwd",
+        "openvswitch:x:977:977::/:/sbin/nologin\n",
+    );
+    add(
+        root,
+        "etc/group",
+        "openvswitch:x:977:\nhugetlbfs:x:978:openvswitch\n",
+    );
+    root.write("etc/openvswitch/a/b", "1\n");
+    root.write("etc/openvswitch/of-root", "1\n");
+    root.link("etc/openvswitch/link", "/etc/passwd");
+    for path in [
+        "etc/openvswitch",
+        "etc/openvswitch/a",
+        "etc/openvswitch/a/b",
+    ] {
+        chown(root.path(path), Some(800), Some(802)).unwrap();
+    }
 }
 
 fn is_healthy(root: &TestRoot) {
@@ -233,7 +261,7 @@ fn state_that_belongs_to_the_number_of_the_os_is_given_back() {
         &found(&seen, "FP-66", "critical"),
         &[
             "/etc/openvswitch does not belong to openvswitch",
-            "belongs to 800, which is no user",
+            "belongs to 800, which no user has",
             "openvswitch is 977",
             "openvswitch is 800",
             "chown -R 977:978 ",
@@ -271,14 +299,94 @@ fn lines_that_no_program_reads_are_named() {
     is_healthy(&root);
     add(&root, "etc/passwd", "auditor:x:1001:1001:/home/auditor\n");
     add(&root, "etc/group", "auditors:x:none:\r\n");
-    let text = found(&doctor(&root), "FP-66", "warning");
+    let seen = doctor(&root);
+    let [bad, returns] = of(&seen, "FP-66").try_into().unwrap();
     says(
-        &text,
+        &bad.to_string(),
         &[
             "2 lines of the account files",
             "/etc/passwd:6",
             "another number of fields",
-            "carriage return",
+            "not a number",
         ],
     );
+    // The real look-up reads such a line, with the carriage return.
+    says(
+        &returns.to_string(),
+        &[
+            "a line of the account files ends with a carriage return",
+            "part of the shell",
+        ],
+    );
+}
+
+#[test]
+fn a_config_that_brings_the_switch_stays_and_lines_are_copied() {
+    let root = node();
+    let switch = "passwd: files\ngroup: files\n";
+    root.write("etc/nsswitch.conf", switch);
+    small::recorded(&root, |spec| {
+        let files = spec["config"]["storage"]["files"].as_array_mut().unwrap();
+        files.push(crate::support::file("/etc/nsswitch.conf", 0o644, switch));
+    });
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-66", "critical"),
+        &["brings /etc/nsswitch.conf", "has to change"],
+    );
+    let command = of(&seen, "FP-66")[0]["next"][1]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let copied = super::worker::copy(&root);
+    let here = command.replace(root.dir().to_str().unwrap(), copied.dir().to_str().unwrap());
+    assert!(
+        Command::new("sh")
+            .args(["-c", &here])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(
+        copied
+            .read("etc/group")
+            .ends_with("openvswitch:x:801:\nhugetlbfs:x:802:openvswitch\n")
+    );
+    root.run(&["doctor", "--fix", "FP-66", "--yes"]).ok();
+    assert!(
+        root.read("etc/passwd")
+            .ends_with("\nopenvswitch:x:800:801::/:/sbin/nologin\n")
+    );
+    assert_eq!(root.read("etc/group"), copied.read("etc/group"));
+    assert_eq!(root.read("etc/nsswitch.conf"), switch);
+    is_healthy(&root);
+}
+
+#[test]
+fn numbers_that_are_taken_and_links_have_no_cure_by_files() {
+    let root = node();
+    root.write(
+        "etc/authselect/nsswitch.conf",
+        "passwd: files\ngroup: files\n",
+    );
+    root.remove("etc/nsswitch.conf");
+    root.link("etc/nsswitch.conf", "authselect/nsswitch.conf");
+    let seen = doctor(&root);
+    assert_eq!(of(&seen, "FP-66")[0]["fix"], Value::Null, "{seen:#}");
+    // The command changes what the link leads to.
+    carry_out(&seen, "FP-66", 0);
+    assert_eq!(
+        root.target("etc/nsswitch.conf").unwrap(),
+        "authselect/nsswitch.conf"
+    );
+    is_healthy(&root);
+    let switch = "passwd: files\ngroup: files\n";
+    root.write("etc/authselect/nsswitch.conf", switch);
+    small::recorded(&root, |spec| {
+        let files = spec["config"]["storage"]["files"].as_array_mut().unwrap();
+        files.push(crate::support::file("/etc/nsswitch.conf", 0o644, switch));
+    });
+    add(&root, "etc/passwd", "other:x:800:800::/:/sbin/nologin\n");
+    let seen = doctor(&root);
+    assert_eq!(of(&seen, "FP-66")[0]["fix"], Value::Null, "{seen:#}");
 }

@@ -81,6 +81,20 @@ fn a_policy_that_did_not_come_along_is_a_notice_and_with_denials_a_warning() {
 }
 
 #[test]
+fn a_policy_that_is_newer_than_that_of_the_os_is_moved_aside() {
+    let root = node();
+    root.write(
+        "etc/selinux/targeted/policy/policy.34",
+        "the policy of the next OS",
+    );
+    let seen = doctor(&root);
+    found(&seen, "FP-67", "notice");
+    carry_out(&seen, "FP-67", 0);
+    carry_out(&seen, "FP-67", 1);
+    is_healthy(&root);
+}
+
+#[test]
 fn a_module_that_is_not_complete_stops_the_next_os() {
     let root = node();
     for file in ["cil", "hll", "lang_ext"] {
@@ -119,6 +133,11 @@ fn a_mode_that_denies_nothing_is_told() {
             &found(&doctor(&root), "FP-67", severity),
             &[words, "/etc/selinux/config"],
         );
+        let seen = doctor(&root);
+        let is_chosen = line.ends_with("permissive") || line.ends_with("disabled");
+        assert_eq!(of(&seen, "FP-67")[0]["fix"].is_null(), is_chosen, "{line}");
+        carry_out(&seen, "FP-67", 0);
+        is_healthy(&root);
     }
     let root = node();
     root.write(CONFIG, "SELINUX=enforced\nSELINUX=Enforcing\n");
@@ -142,4 +161,21 @@ fn a_type_without_a_policy_stops_the_boot() {
     is_healthy(&root);
     root.write(CONFIG, "SELINUX=disabled\nSELINUXTYPE=none\n");
     found(&doctor(&root), "FP-67", "warning");
+}
+
+#[test]
+fn the_file_of_the_config_is_not_changed() {
+    let root = node();
+    let text = "SELINUX=enforced\nSELINUXTYPE=targeted\n";
+    root.write(CONFIG, text);
+    small::recorded(&root, |spec| {
+        let files = spec["config"]["storage"]["files"].as_array_mut().unwrap();
+        files.push(crate::support::file("/etc/selinux/config", 0o644, text));
+    });
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-67", "warning"),
+        &["the MachineConfig with /etc/selinux/config has to change"],
+    );
+    assert_eq!(of(&seen, "FP-67")[0]["fix"], Value::Null, "{seen:#}");
 }

@@ -19,7 +19,7 @@ const NO_OPEN_VSWITCH: Branch = Branch {
     seen: &[
         "/etc/modprobe.d/site.conf:2",
         "install openvswitch /bin/false",
-        "Open vSwitch, which carries the cluster network,",
+        "Open vSwitch needs it for the cluster network",
     ],
     next: &["sed -i 2d ROOT/etc/modprobe.d/site.conf"],
 };
@@ -35,14 +35,14 @@ fn modules_that_the_node_needs_are_found_and_others_are_not() {
                     "usr/lib/modules/5.14/modules.dep",
                     "kernel/net/openvswitch/openvswitch.ko.xz: kernel/net/nf-x.ko.xz\nkernel/net/nf-x.ko.xz:\n",
                 );
-                off("install nf_x /bin/true\n")(root);
+                off("install nf_x \\\n/bin/true\n")(root);
             },
             Branch {
                 id: "FP-71",
                 severity: "critical",
                 what: "the kernel module nf_x is turned off",
                 seen: &["install nf_x /bin/true"],
-                next: &["sed -i 1d ROOT/etc/modprobe.d/site.conf"],
+                next: &["sed -i 1,2d ROOT/etc/modprobe.d/site.conf"],
             },
         ),
         sick(
@@ -51,7 +51,7 @@ fn modules_that_the_node_needs_are_found_and_others_are_not() {
                 id: "FP-71",
                 severity: "warning",
                 what: "the kernel module overlay is turned off",
-                seen: &["unless a program loads it by name"],
+                seen: &["only if a program asks for it by name, and CRI-O needs it"],
                 next: &["sed -i 1d ROOT/etc/modprobe.d/site.conf"],
             },
         ),
@@ -79,7 +79,7 @@ fn modules_that_the_node_needs_are_found_and_others_are_not() {
                 id: "FP-71",
                 severity: "critical",
                 what: "the kernel module bonding is turned off",
-                seen: &["a bond of NetworkManager"],
+                seen: &["NetworkManager needs it for a bond"],
                 next: &["sed -i 1d ROOT/etc/modprobe.d/site.conf"],
             },
         ),
@@ -155,6 +155,54 @@ fn an_argument_of_the_next_boot_turns_a_module_off() {
         next.ends_with("rpm-ostree kargs --delete-if-present=module_blacklist=floppy,openvswitch"),
         "{next}"
     );
+}
+
+#[test]
+fn what_the_config_turns_off_is_left_to_the_config() {
+    let root = healthy();
+    let line = "install openvswitch /bin/false\n";
+    root.write(SITE, line);
+    let mut config = config();
+    let files = config["spec"]["config"]["storage"]["files"].as_array_mut();
+    files
+        .unwrap()
+        .push(file("/etc/modprobe.d/site.conf", 0o644, line));
+    config["spec"]["kernelArguments"] = serde_json::json!(["quiet module_blacklist=veth"]);
+    root.write(crate::support::RECORD, &config.to_string());
+    root.write(
+        "boot/loader/entries/ostree-1.conf",
+        "version 1\noptions rw module_blacklist=veth\n",
+    );
+    let report = doctor(&root);
+    let all = of(&report, "FP-71");
+    assert_eq!(all.len(), 2, "{report:#}");
+    for (found, source) in all
+        .iter()
+        .zip(["/etc/modprobe.d/site.conf", "module_blacklist=veth"])
+    {
+        assert!(found["fix"].is_null(), "{found:#}");
+        let text = found.to_string();
+        assert!(text.contains(&format!("brings {source}")), "{text}");
+        assert!(
+            text.contains(&format!("the MachineConfig with {source} has to change")),
+            "{text}"
+        );
+    }
+    let before = root.everything();
+    root.run(&["doctor", "--fix", "FP-71", "--yes"]).exits(3);
+    assert_eq!(root.everything(), before);
+}
+
+#[test]
+fn a_module_that_an_argument_turns_off_too_has_no_cure_by_files() {
+    let root = healthy();
+    off("install openvswitch /bin/false\n")(&root);
+    root.write(
+        "boot/loader/entries/ostree-1.conf",
+        "version 1\noptions rw module_blacklist=openvswitch\n",
+    );
+    let report = doctor(&root);
+    assert!(of(&report, "FP-71")[0]["fix"].is_null(), "{report:#}");
 }
 
 #[test]

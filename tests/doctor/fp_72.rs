@@ -76,7 +76,7 @@ fn a_mask_of_the_running_system_alone_is_found() {
             &found(&doctor_on(node), "FP-72", "critical"),
             &[
                 "/run/systemd/system/crio.service",
-                "systemctl unmask crio.service",
+                "systemctl unmask --runtime crio.service",
             ],
         );
     });

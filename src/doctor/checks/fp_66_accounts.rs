@@ -1,7 +1,7 @@
 //! FP-66: users of the OS are missing, or their files belong to another number.
 
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::invocation::shell_word;
 use crate::node::os_accounts::{ForeignState, OsAccounts, StopKind, SysusersStop};
@@ -12,15 +12,17 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-66",
     title: "users of the OS are missing or have another number",
     looks_at: "sysusers.d against passwd and group in /etc and /usr/lib, and owners of state directories",
-    explain: "Services that do not run as root need their users. The OS has them in /usr/lib/passwd (nss-altfiles), and \
-systemd-sysusers makes those of sysusers.d that are missing, at the first boot of each new OS. It writes all of them or \
-none: a line in /etc/gshadow for a group that /etc/group does not have, an immutable file, or a lock file that is no file \
-stops it as a whole. Without the user openvswitch there is no Open vSwitch, and no network.\n\n\
-A line of /etc/passwd comes before the one of /usr/lib/passwd. If the numbers differ, directories that come with the OS \
-can belong to a number that is not the user's any more: ovsdb-server then cannot open /etc/openvswitch/conf.db. The cure is to \
-give the directory to the user again. The number in /etc/passwd stays: other files have it.\n\n\
-A line with a wrong number of fields or with a carriage return at its end is passed over by every program, and dropped when \
-one writes the file anew.",
+    explain: "Services that do not run as root need their users. The OS lists them in /usr/lib/passwd (nss-altfiles), and \
+systemd-sysusers makes the missing ones of sysusers.d at the first boot of each new OS. It writes all of them or \
+none: a line in /etc/gshadow for a group that /etc/group lacks, an immutable file, or a link or directory in the place of \
+the lock file /etc/.pwd.lock stops it. Without the user openvswitch, Open vSwitch does not start, and the node has no network.\n\n\
+A line of /etc/passwd overrides the one of /usr/lib/passwd. If their numbers differ, directories of the OS can belong to a \
+number that the user no longer has: ovsdb-server then cannot open /etc/openvswitch/conf.db. Give the directory back to the \
+user. The number in /etc/passwd stays, as other files have it.\n\n\
+A line with a wrong number of fields is skipped by every program, and dropped when one writes the file anew. A carriage return \
+at the end of a line is read as part of the shell, or of the last member of a group.\n\n\
+The fix adds altfiles to /etc/nsswitch.conf, or copies the lines from /usr/lib where that file belongs to the config. It gives \
+state back to its user, and removes carriage returns. Accounts that the OS does not list are made by systemd-sysusers.",
     judge: judge_accounts,
 };
 
@@ -51,6 +53,7 @@ fn judge_accounts(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict
         .and(foreign.map(|one| describe_foreign(evidence, one)))
         .and(find_bad_lines(evidence, accounts))
+        .and(find_returns(evidence, accounts))
 }
 
 fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<DoctorFinding> {
@@ -91,15 +94,7 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
     });
     let finding = DoctorFinding::new(severity, what, means).seen_all(facts);
     let finding = match accounts.without_altfiles {
-        true => finding
-            .seen(
-                "/etc/nsswitch.conf",
-                "does not name altfiles: /usr/lib/passwd is not looked up",
-            )
-            .next(format!(
-                "sed -i -E '/^(passwd|group):/ s/files/files altfiles/' {}",
-                evidence.path("/etc/nsswitch.conf")
-            )),
+        true => unknown_to_lookups(evidence, accounts, finding),
         false => finding,
     };
     let stops = accounts.stops.iter();
@@ -123,6 +118,63 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
         }
         _ => finding,
     })
+}
+
+const SWITCH: &str = "/etc/nsswitch.conf";
+
+/// Adds that look-ups do not read the files of the OS, and the cure: the line that makes them do so, or copies of the
+/// lines if the recorded config brings the file.
+fn unknown_to_lookups(
+    evidence: &DoctorEvidence,
+    accounts: &OsAccounts,
+    finding: DoctorFinding,
+) -> DoctorFinding {
+    let finding = finding.seen(
+        SWITCH,
+        "does not name altfiles: /usr/lib/passwd is not looked up",
+    );
+    let cures = &accounts.cures;
+    if evidence.is_of_config(SWITCH) {
+        let finding = finding.seen("the recorded config", format!("brings {SWITCH}"));
+        let copied = cures.copied.iter().flatten();
+        let finding = copied.fold(finding, |finding, (path, _)| {
+            let is_group = path.ends_with("/group");
+            let missing = accounts.missing.iter();
+            let names = missing.filter(|one| one.is_group == is_group);
+            let names: Vec<&str> = names.map(|one| one.name.as_str()).collect();
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let from = evidence.path(&format!("/usr/lib/{name}"));
+            finding.next(format!(
+                "grep -E '^({}):' {from} >> {}",
+                names.join("|"),
+                evidence.path(path)
+            ))
+        });
+        return finding
+            .next(format!(
+                "oc get mc -o name   # the MachineConfig with {SWITCH} has to change"
+            ))
+            .fixed_by(replace_all(evidence, cures.copied.as_deref()));
+    }
+    let switch = cures.switch.iter();
+    finding
+        .next(format!(
+            "sed -i --follow-symlinks -E '/^(passwd|group):/{{/altfiles/!s/files/files altfiles/}}' {}",
+            evidence.path(SWITCH)
+        ))
+        .fixed_by(switch.map(|text| FixChange::replace_file(SWITCH, text.clone())))
+}
+
+/// Returns the changes that give files other contents; none if one of them is of the recorded config.
+fn replace_all(evidence: &DoctorEvidence, files: Option<&[(String, Vec<u8>)]>) -> Vec<FixChange> {
+    let files = files.unwrap_or_default();
+    if files.iter().any(|(path, _)| evidence.is_of_config(path)) {
+        return Vec::new();
+    }
+    let changes = files.iter();
+    changes
+        .map(|(path, text)| FixChange::replace_file(path, text.clone()))
+        .collect()
 }
 
 /// Returns the command that takes an obstacle away.
@@ -150,7 +202,7 @@ fn describe_foreign(evidence: &DoctorEvidence, one: &ForeignState) -> DoctorFind
     let (path, first) = (evidence.path(&one.path), &one.first);
     let owner = match &one.owner {
         Some(name) => format!("belongs to {} ({name})", one.found.0),
-        None => format!("belongs to {}, which is no user", one.found.0),
+        None => format!("belongs to {}, which no user has", one.found.0),
     };
     let finding = DoctorFinding::new(severity, what, means)
         .seen(first, owner)
@@ -164,12 +216,26 @@ fn describe_foreign(evidence: &DoctorEvidence, one: &ForeignState) -> DoctorFind
         true => finding.next(format!("chown -R {user}:{group} {path}")),
         false => finding.next(format!("chown -R {uid}:{gid} {path}   # {user}:{group}")),
     };
+    let finding = finding.fixed_by(give_back(evidence, one));
     match evidence.live && is_network {
         true => {
-            finding.next("systemctl restart openvswitch && systemctl restart ovs-configuration")
+            let restart = "systemctl restart openvswitch && systemctl restart ovs-configuration";
+            finding.next(restart).after_fix(restart)
         }
         false => finding,
     }
+}
+
+/// Returns the changes of owners; none if one path is of the recorded config, or not all of them are known.
+fn give_back(evidence: &DoctorEvidence, one: &ForeignState) -> Vec<FixChange> {
+    let paths = one.paths.as_deref().unwrap_or_default();
+    if paths.iter().any(|path| evidence.is_of_config(path)) {
+        return Vec::new();
+    }
+    let changes = paths.iter();
+    changes
+        .map(|path| FixChange::set_owner(path, one.user.1, one.group.1))
+        .collect()
 }
 
 fn find_bad_lines(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<DoctorFinding> {
@@ -180,7 +246,32 @@ fn find_bad_lines(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Do
         "{} of the account files cannot be read",
         count(accounts.bad_lines.len(), "line")
     );
-    let means = "Every program passes over such a line: the user or group in it does not exist.";
+    let means = "Every program skips such a line: the user or group in it does not exist.";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
     Some(finding.next(format!("vi +{number} {}", evidence.path(file))))
+}
+
+fn find_returns(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<DoctorFinding> {
+    accounts.returns.first()?;
+    let lines = accounts.returns.iter();
+    let facts = lines
+        .map(|(file, number)| Fact::new(format!("{file}:{number}"), "ends with a carriage return"));
+    let what = match accounts.returns.len() {
+        1 => "a line of the account files ends with a carriage return".to_owned(),
+        several => format!("{several} lines of the account files end with carriage returns"),
+    };
+    let means = "It is read as part of the shell, or of the last member of a group: the user cannot log in, and the member is not in the group.";
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
+    let mut files: Vec<&String> = accounts.returns.iter().map(|(file, _)| file).collect();
+    files.dedup();
+    if let Some(file) = files.iter().find(|file| evidence.is_of_config(file)) {
+        return Some(finding.next(format!(
+            "oc get mc -o name   # the MachineConfig with {file} has to change"
+        )));
+    }
+    let finding = files.iter().fold(finding, |finding, file| {
+        finding.next(format!("sed -i 's/\\r$//' {}", evidence.path(file)))
+    });
+    let cured = accounts.cures.without_returns.as_deref();
+    Some(finding.fixed_by(replace_all(evidence, cured)))
 }

@@ -1,7 +1,7 @@
 //! FP-67: SELinux does not protect the node, or its policy is not that of the OS.
 
 use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::selinux_state::{SelinuxMode, SelinuxState};
 use crate::text::count;
@@ -18,9 +18,11 @@ Back to the policy of the OS, without the changes: copy /usr/etc/selinux over /e
 after the copy, and setsebool -P or semodule -i again.\n\n\
 A module of the node that is not complete, or that the policy of the next OS does not fit, stops semodule at the shutdown into the next \
 OS: ostree-finalize-staged fails, and the node boots the old one again, each time.\n\n\
-A node needs SELINUX=enforcing: containers are kept apart by it. Files that are written while it is disabled have no label. A value that \
-is none of enforcing, permissive and disabled is like permissive. With a SELINUXTYPE that has no policy, and enforcing, systemd \
-stops the boot: Failed to load SELinux policy.",
+A node needs SELINUX=enforcing: containers are kept apart by it. Files that are written while it is disabled have no label. A value other \
+than enforcing, permissive and disabled is like permissive. With a SELINUXTYPE that has no policy, and enforcing, systemd \
+stops the boot: Failed to load SELinux policy.\n\n\
+The fix corrects a SELINUXTYPE without a policy and a value of SELINUX that does not exist. It leaves permissive and disabled, \
+which an admin has chosen: after disabled, files lack labels. A policy is many files, so the printed commands restore it.",
     judge: judge_policy,
 };
 
@@ -56,14 +58,19 @@ fn find_unknown_type(evidence: &DoctorEvidence, state: &SelinuxState) -> Option<
         .seen(CONFIG, format!("SELINUXTYPE={}", state.policy))
         .seen("/etc/selinux", format!("has {}", state.known.join(", ")))
         .daemon(Some("Failed to load SELinux policy.".to_owned()));
-    Some(restore_config(evidence, finding, state.known.first()))
+    Some(match state.right_policy() {
+        Some(policy) => set_value(evidence, state, finding, "SELINUXTYPE", policy),
+        None => finding.next(format!("vi {}", evidence.path(CONFIG))),
+    })
 }
 
-/// Adds the command for the file with the mode: that of the config, that of the OS, or one line.
-fn restore_config(
+/// Adds the cure for the file with the mode: one line of it, or the MachineConfig that brings it.
+fn set_value(
     evidence: &DoctorEvidence,
+    state: &SelinuxState,
     finding: DoctorFinding,
-    policy: Option<&String>,
+    key: &str,
+    value: &str,
 ) -> DoctorFinding {
     let file = evidence.path(CONFIG);
     if evidence.is_of_config(CONFIG) {
@@ -71,11 +78,19 @@ fn restore_config(
             .next("oc get mc -o name   # the MachineConfig with /etc/selinux/config has to change")
             .next(format!("vi {file}"));
     }
-    let line = match policy {
-        Some(policy) => format!("sed -i 's/^SELINUXTYPE=.*/SELINUXTYPE={policy}/' {file}"),
-        None => format!("sed -i 's/^SELINUX=.*/SELINUX=enforcing/' {file}"),
+    // Permissive and disabled are what an admin has chosen, and files without labels come first then.
+    let is_fault = !matches!(state.mode, SelinuxMode::Permissive | SelinuxMode::Disabled);
+    let text = state.config_with(key, value);
+    let text = text.filter(|_| is_fault || key == "SELINUXTYPE");
+    let is_missing = state.mode == SelinuxMode::Invalid(String::new()) && key == "SELINUX";
+    let command = match is_missing {
+        true => format!("echo {key}={value} >> {file}"),
+        false => format!("sed -i 's/^{key}=.*/{key}={value}/' {file}"),
     };
-    finding.next(line)
+    let text = text.into_iter();
+    finding
+        .next(command)
+        .fixed_by(text.map(|text| FixChange::replace_file(CONFIG, text)))
 }
 
 fn find_mode(evidence: &DoctorEvidence, state: &SelinuxState) -> Option<DoctorFinding> {
@@ -109,7 +124,7 @@ fn find_mode(evidence: &DoctorEvidence, state: &SelinuxState) -> Option<DoctorFi
         }
     };
     let finding = DoctorFinding::new(severity, what, means).seen(CONFIG, said);
-    let finding = restore_config(evidence, finding, None);
+    let finding = set_value(evidence, state, finding, "SELINUX", "enforcing");
     Some(match state.mode {
         // What was written without labels is not found by the restart alone.
         SelinuxMode::Disabled => {
@@ -168,6 +183,16 @@ fn find_other_policy(evidence: &DoctorEvidence, state: &SelinuxState) -> Option<
         evidence.path("/etc/selinux"),
     );
     let finding = finding.next(format!("cp -aT {from} {to}"));
+    // The newest one is loaded, and the copy does not replace it.
+    let number = |path: &str| {
+        path.rsplit('.')
+            .next()
+            .and_then(|end| end.parse::<u32>().ok())
+    };
+    let finding = match number(own) > number(shipped) {
+        true => finding.next(evidence.command_to_move_aside(own, "/etc/selinux")),
+        false => finding,
+    };
     Some(match evidence.live {
         true => finding.next("systemctl reboot   # the policy is loaded at boot"),
         false => finding,

@@ -1,9 +1,13 @@
 //! FP-71: settings of modprobe keep a kernel module that the node needs from being loaded.
 
-use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
-use crate::invocation::kargs_command;
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+};
+use crate::invocation::{kargs_command, shell_word};
 use crate::kargs::{Kargs, KargsChange};
-use crate::node::kernel_modules::{ModuleBlock, ModuleSetting, NeededModule};
+use crate::node::kernel_modules::{
+    KernelModules, ModuleBlock, ModuleSetting, NeededModule, SettingPlace,
+};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-71",
@@ -14,8 +18,9 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
 boot. Then the bridge br-ex is missing, or CRI-O mounts no container.\n\n\
 Judged are the modules of Open vSwitch, CRI-O, the network of pods, nftables, and the bonds and VLANs of NetworkManager, and \
 the modules that these depend on. A `blacklist` line keeps a module from being loaded by what it provides, not by its name.\n\n\
-Take the line out where it is written: in the cluster, the MachineConfig with the file, or the daemon brings it back. \
-rpm-ostree kargs takes an argument off.",
+A line or an argument that the recorded config brings is never taken out here: change its MachineConfig, or the daemon brings it \
+back. The fix takes the other lines out. A file of the OS is hidden by a copy in /etc/modprobe.d without them. rpm-ostree kargs \
+takes an argument off.",
     judge: judge_modules,
 };
 
@@ -29,11 +34,12 @@ fn judge_modules(evidence: &DoctorEvidence) -> CheckVerdict {
         None => evidence.arguments_on_disk.seen(),
     };
     let none = Kargs::default();
-    let blocked = modules.find_blocked(arguments.unwrap_or(&none));
-    let findings = blocked
-        .iter()
-        .map(|(needed, setting)| finding(evidence, needed, setting));
-    let verdict = CheckVerdict::healthy().and(findings);
+    let judged = Judged {
+        evidence,
+        modules,
+        arguments: arguments.unwrap_or(&none),
+    };
+    let verdict = CheckVerdict::healthy().and(judged.find_all());
     match arguments {
         Err(why) if !modules.needed.is_empty() => {
             verdict.and_unseen(format!("kernel arguments that turn modules off: {why}"))
@@ -42,39 +48,128 @@ fn judge_modules(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-fn finding(
-    evidence: &DoctorEvidence,
-    needed: &NeededModule,
-    setting: &ModuleSetting,
-) -> DoctorFinding {
-    let NeededModule { name, by, .. } = needed;
-    let severity = match setting.block {
-        ModuleBlock::Never => CheckSeverity::Critical,
-        ModuleBlock::ByNameOnly => CheckSeverity::Warning,
-    };
-    let means = match setting.block {
-        ModuleBlock::Never => format!("After the next boot {by} is without it."),
-        ModuleBlock::ByNameOnly => {
-            format!("After the next boot {by} is without it, unless a program loads it by name.")
+struct Judged<'a> {
+    evidence: &'a DoctorEvidence,
+    modules: &'a KernelModules,
+    arguments: &'a Kargs,
+}
+
+impl Judged<'_> {
+    fn find_all(&self) -> Vec<DoctorFinding> {
+        let blocked = self.modules.find_blocked(self.arguments).into_iter();
+        blocked
+            .map(|(needed, setting)| self.finding(needed, &setting))
+            .collect()
+    }
+
+    fn finding(&self, needed: &NeededModule, setting: &ModuleSetting) -> DoctorFinding {
+        let NeededModule { name, by, .. } = needed;
+        let (severity, means) = match setting.block {
+            ModuleBlock::Never => (
+                CheckSeverity::Critical,
+                format!("The next boot does not load it, and {by}."),
+            ),
+            ModuleBlock::ByNameOnly => (
+                CheckSeverity::Warning,
+                format!("The next boot loads it only if a program asks for it by name, and {by}."),
+            ),
+        };
+        let what = format!("the kernel module {name} is turned off");
+        let finding = DoctorFinding::new(severity, what, means)
+            .seen(setting.place.to_string(), &setting.said)
+            .daemon(Some(format!("modprobe: ERROR: could not insert '{name}'")));
+        let load = format!("modprobe {}", shell_word(name));
+        if self.is_of_config(setting) {
+            let source = match &setting.place {
+                SettingPlace::Lines { file, .. } => file.clone(),
+                SettingPlace::Argument(_) => setting.said.clone(),
+            };
+            let finding = finding
+                .seen("the recorded config", format!("brings {source}"))
+                .next(format!(
+                    "oc get mc -o name   # the MachineConfig with {source} has to change"
+                ));
+            return match self.evidence.live {
+                // What the config asks for stays as it is.
+                true => finding.next(format!("{load} --ignore-install   # until the next boot")),
+                false => finding.next(format!(
+                    "{}   # until the daemon brings it back",
+                    self.take_out(setting)
+                )),
+            };
         }
-    };
-    let finding = DoctorFinding::new(
-        severity,
-        format!("the kernel module {name} is turned off"),
-        means,
-    )
-    .seen(&setting.place, &setting.said)
-    .daemon(Some(format!("modprobe: ERROR: could not insert '{name}'")));
-    finding.next(match setting.place.rsplit_once(':') {
-        None => kargs_command(&[KargsChange::Delete(setting.said.clone())]),
-        Some((file, line)) if file.starts_with("/etc/") => {
-            format!("sed -i {line}d {}", evidence.path(file))
+        let finding = finding
+            .next(self.take_out(setting))
+            .fixed_by(self.cure(name));
+        match self.evidence.live {
+            true => finding.after_fix(load),
+            false => finding,
         }
-        // A file of the OS is hidden by one of the same name.
-        Some((file, _)) => {
-            let name = file.rsplit('/').next().unwrap_or(file);
-            let path = evidence.path(&format!("/etc/modprobe.d/{name}"));
-            format!("ln -s /dev/null {path}")
+    }
+
+    fn is_of_config(&self, setting: &ModuleSetting) -> bool {
+        match &setting.place {
+            SettingPlace::Lines { file, .. } => self.evidence.is_of_config(file),
+            SettingPlace::Argument(_) => {
+                let records = self.evidence.records.get();
+                let config = records.and_then(|records| records.recorded());
+                let arguments = config
+                    .into_iter()
+                    .flat_map(|config| &config.kernel_arguments);
+                let mut tokens = arguments.flat_map(|line| line.split_whitespace());
+                tokens.any(|token| token == setting.said)
+            }
         }
-    })
+    }
+
+    /// Returns the command that takes one setting out.
+    fn take_out(&self, setting: &ModuleSetting) -> String {
+        match &setting.place {
+            SettingPlace::Argument(_) => {
+                kargs_command(&[KargsChange::Delete(setting.said.clone())])
+            }
+            SettingPlace::Lines { file, first, last } if file.starts_with("/etc/") => {
+                let lines = match first == last {
+                    true => first.to_string(),
+                    false => format!("{first},{last}"),
+                };
+                format!("sed -i {lines}d {}", self.evidence.path(file))
+            }
+            // A file of the OS is hidden by one of the same name.
+            SettingPlace::Lines { file, .. } => {
+                format!("ln -s /dev/null {}", self.evidence.path(&hiding(file)))
+            }
+        }
+    }
+
+    /// Returns the changes that take out every setting that turns a module off; none if one of them cannot be taken out.
+    fn cure(&self, name: &str) -> Vec<FixChange> {
+        let settings = self.modules.find_blocking(name, self.arguments);
+        let mut files: Vec<&String> = Vec::new();
+        for setting in &settings {
+            match &setting.place {
+                SettingPlace::Lines { file, .. } if !self.is_of_config(setting) => files.push(file),
+                SettingPlace::Lines { .. } | SettingPlace::Argument(_) => return Vec::new(),
+            }
+        }
+        files.dedup();
+        let change = |file: &String| {
+            let text = self.modules.file_without(file, &settings)?;
+            match file {
+                file if file.starts_with("/etc/") => Some(FixChange::replace_file(file, text)),
+                file if file.starts_with("/usr/") => {
+                    Some(FixChange::create_file(hiding(file), 0o644, text))
+                }
+                _ => None,
+            }
+        };
+        let changes: Option<Vec<FixChange>> = files.into_iter().map(change).collect();
+        changes.unwrap_or_default()
+    }
+}
+
+/// Returns the path of the file that hides one of the OS.
+fn hiding(file: &str) -> String {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    format!("/etc/modprobe.d/{name}")
 }

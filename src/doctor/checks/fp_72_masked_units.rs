@@ -1,6 +1,8 @@
 //! FP-72: units that the node needs are masked.
 
-use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+};
 use crate::node::unit_links::{UnitLink, Wrong};
 use crate::systemd::needed;
 
@@ -53,8 +55,20 @@ fn finding(evidence: &DoctorEvidence, link: &UnitLink) -> Option<DoctorFinding> 
     };
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
         .seen(link.path.to_string(), "a link to /dev/null");
-    Some(match brings_file {
-        true => finding.next(evidence.command("apply")),
-        false => finding.next(format!("systemctl{at} unmask {name}")),
+    if brings_file {
+        return Some(finding.next(evidence.command("apply")));
+    }
+    // It is gone after the next boot, and no file of a disk.
+    if link.path.is_in("run") {
+        return Some(finding.next(format!("systemctl{at} unmask --runtime {name}")));
+    }
+    let finding = finding
+        .next(format!("systemctl{at} unmask {name}"))
+        .fixed_by([FixChange::move_aside(link.path.to_string())]);
+    Some(match evidence.live {
+        true => finding
+            .after_fix("systemctl daemon-reload")
+            .after_fix(format!("systemctl start {name}")),
+        false => finding,
     })
 }
