@@ -33,6 +33,8 @@ use crate::root::{LABEL, Place, extended_attributes, hex, proc_path};
 use crate::sys::parallel;
 use crate::sys::signals::uninterrupted;
 
+use super::spare::with_spare;
+
 /// A directory descriptor on which names can be made and synced.
 pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -46,7 +48,7 @@ pub(super) fn make_directory(
     mode: u32,
     owner: (u32, u32),
 ) -> Result<bool, Errno> {
-    match mkdirat(dir, name, Mode::from_bits_truncate(0o700)) {
+    match with_spare(dir, || mkdirat(dir, name, Mode::from_bits_truncate(0o700))) {
         Ok(()) => {}
         Err(Errno::EEXIST) => return open_directory(dir, name).map(|_| false),
         Err(errno) => return Err(errno),
@@ -112,7 +114,8 @@ pub(super) fn write_file(
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::from_bits_truncate(0o600);
-    let file = File::from(uninterrupted(|| openat(dir, name, flags, mode))?);
+    let open = || uninterrupted(|| openat(dir, name, flags, mode));
+    let file = File::from(with_spare(dir, open)?);
     let mut written = Written::new(&file, &source, wanted);
     // One byte more than there should be is enough to see that there are more.
     let (expected, most) = match wanted.kind {
@@ -179,8 +182,12 @@ impl<'a> Written<'a> {
         if let Some(hash) = &mut self.hash {
             hash.update(piece);
         }
-        let mut file = self.file;
-        file.write_all(piece)?;
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let write = || uninterrupted(|| nix::unistd::write(self.file, rest));
+            let count = with_spare(self.file, write)?;
+            rest = rest.get(count..).unwrap_or_default();
+        }
         let before = self.size / BEHIND;
         self.size += piece.len() as u64;
         progress::advance(piece.len() as u64);
@@ -240,7 +247,7 @@ pub(super) fn write_link(
     target: &str,
     owner: (u32, u32),
 ) -> Result<(), Errno> {
-    symlinkat(target, dir, name)?;
+    with_spare(dir, || symlinkat(target, dir, name))?;
     let stat = nix::sys::stat::fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
     if (stat.st_uid, stat.st_gid) == owner {
         return Ok(());
@@ -266,7 +273,7 @@ pub(super) fn link_or_copy(
     name: &str,
     sync: bool,
 ) -> io::Result<()> {
-    match linkat(&place.dir, place.name.as_str(), dir, name, AtFlags::empty()) {
+    match hard_link(place, dir, name) {
         Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP)
             if object.kind.is_unread() =>
         {
@@ -283,7 +290,10 @@ pub(super) fn link_or_copy(
 
 /// A second name for what is at `place`, a link itself not followed.
 pub(super) fn hard_link(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-    linkat(&place.dir, place.name.as_str(), dir, name, AtFlags::empty())
+    let from = place.name.as_str();
+    with_spare(dir, || {
+        linkat(&place.dir, from, dir, name, AtFlags::empty())
+    })
 }
 
 /// A copy of a file or link with owner, mode, times and label.
@@ -400,17 +410,19 @@ fn set_attribute(
     value: &[u8],
 ) -> Result<(), Errno> {
     let path = proc_path(dir, name)?;
-    // SAFETY: path, name and value live through the call, and the length is the value's.
-    let written = unsafe {
-        libc::lsetxattr(
-            path.as_ptr(),
-            attribute.as_ptr(),
-            value.as_ptr().cast(),
-            value.len(),
-            0,
-        )
-    };
-    Errno::result(written).map(drop)
+    with_spare(dir, || {
+        // SAFETY: path, name and value live through the call, and the length is the value's.
+        let written = unsafe {
+            libc::lsetxattr(
+                path.as_ptr(),
+                attribute.as_ptr(),
+                value.as_ptr().cast(),
+                value.len(),
+                0,
+            )
+        };
+        Errno::result(written).map(drop)
+    })
 }
 
 /// The label of one object on another, where both file systems have labels and we may set them.
@@ -457,22 +469,19 @@ const FS_APPEND: libc::c_int = 0x20;
 
 /// Moves a name over whatever is at the other.
 pub(super) fn rename_over(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
-    renameat(from, name, &to.dir, to.name.as_str())
+    rename_across(from, name, to.dir.as_fd(), &to.name)
 }
 
 /// Moves a name to a free one.
 pub(super) fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
-    match renameat2(
-        from,
-        name,
-        &to.dir,
-        to.name.as_str(),
-        RenameFlags::RENAME_NOREPLACE,
-    ) {
+    let flags = RenameFlags::RENAME_NOREPLACE;
+    match with_spare(&to.dir, || {
+        renameat2(from, name, &to.dir, to.name.as_str(), flags)
+    }) {
         // Some file systems do not know the flag; then a look has to do.
         Err(Errno::EINVAL) => match to.stat()? {
             Some(_) => Err(Errno::EEXIST),
-            None => renameat(from, name, &to.dir, to.name.as_str()),
+            None => rename_over(from, name, to),
         },
         other => other,
     }
@@ -486,7 +495,7 @@ pub(super) fn exchange_names(from: BorrowedFd<'_>, name: &str, to: &Place) -> Re
 
 /// Moves the object at `from` out of the way.
 pub(super) fn move_aside(from: &Place, to: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-    renameat(&from.dir, from.name.as_str(), to, name)
+    rename_across(from.dir.as_fd(), &from.name, to, name)
 }
 
 /// Renames within one directory or across two.
@@ -496,7 +505,7 @@ pub(super) fn rename_across(
     to: BorrowedFd<'_>,
     new_name: &str,
 ) -> Result<(), Errno> {
-    renameat(from, name, to, new_name)
+    with_spare(to, || renameat(from, name, to, new_name))
 }
 
 /// Removes a file or link; a missing one is no error.
@@ -644,6 +653,24 @@ pub(super) fn overwrite_durably(
     let file = File::from(uninterrupted(|| openat(dir, name, flags, Mode::empty()))?);
     std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64)?;
     Ok(uninterrupted(|| fsync(&file))?)
+}
+
+/// Opens a file of ours for [`shrink`].
+pub(super) fn open_to_shrink(dir: &File, name: &str) -> Result<File, Errno> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
+}
+
+/// Returns the size of an open file, in bytes.
+pub(super) fn size_of(file: &File) -> Result<u64, Errno> {
+    fstat(file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// Cuts a file to this size, and flushes it: some file systems keep freed blocks until then.
+pub(super) fn shrink(file: &File, size: u64) -> Result<(), Errno> {
+    let size = i64::try_from(size).map_err(|_| Errno::EINVAL)?;
+    uninterrupted(|| nix::unistd::ftruncate(file, size))?;
+    uninterrupted(|| fsync(file))
 }
 
 /// Flushes the bytes of a file.

@@ -27,6 +27,7 @@ pub mod place;
 mod pwd_lock;
 mod recorder;
 mod recover;
+mod spare;
 mod stage;
 mod state;
 mod store;

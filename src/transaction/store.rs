@@ -8,6 +8,7 @@ use std::fs::File;
 use serde::Serialize;
 
 use super::disk;
+use super::spare;
 use super::state::{StateDirectory, StateError, make_path_durably};
 use crate::node::{Host, Labels};
 use crate::paths;
@@ -46,6 +47,21 @@ impl Store {
         use std::os::fd::AsFd;
         disk::remove_file(self.dir.as_fd(), name).map_err(|errno| self.file_error(name, errno))?;
         disk::sync_directory(&self.dir).map_err(|errno| self.file_error(name, errno))
+    }
+
+    /// Holds the space of a file for the writes of this process, half of it; the other half is freed for other programs. A
+    /// missing file is no error.
+    pub fn hold_spare(&self, name: &str) -> Result<(), StateError> {
+        match disk::open_to_shrink(&self.dir, name).and_then(spare::hold) {
+            Err(nix::errno::Errno::ENOENT) => Ok(()),
+            result => result.map_err(|errno| self.file_error(name, errno)),
+        }
+    }
+
+    /// Frees the space of a file that [`Store::hold_spare`] may hold.
+    pub fn remove_spare(&self, name: &str) -> Result<(), StateError> {
+        spare::release();
+        self.remove_file(name)
     }
 
     fn file_error(&self, name: &str, error: impl Into<crate::reason::Reason>) -> StateError {

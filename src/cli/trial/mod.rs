@@ -873,7 +873,8 @@ fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
 /// Removes what a trial has left that has ended: a power cut may have come before it could.
 pub(super) fn sweep_leftovers(root: &Root) {
     for path in LEFTOVERS.map(RootPath::fixed) {
-        if root.exists(&path).unwrap_or_default()
+        // One that cannot be looked at is removed, too: the trial has ended.
+        if !matches!(root.exists(&path), Ok(false))
             && let Err(error) =
                 open_store(root, paths::STATE).and_then(|store| store.remove_file(path.name()))
         {
@@ -885,7 +886,7 @@ pub(super) fn sweep_leftovers(root: &Root) {
 /// Returns true if a trial has left something.
 fn has_leftovers(root: &Root) -> bool {
     let mut all = LEFTOVERS.map(RootPath::fixed).into_iter();
-    all.any(|path| root.exists(&path).unwrap_or_default())
+    all.any(|path| !matches!(root.exists(&path), Ok(false)))
 }
 
 /// The error of a command whose change went back.
@@ -903,7 +904,7 @@ fn gone_back(result: &TrialResult, why: &str) -> anyhow::Error {
 fn remove_reserve(root: &Root) {
     let remove = || {
         let store = open_store(root, paths::STATE)?;
-        store.remove_file(RootPath::fixed(paths::TRIAL_RESERVE).name())
+        store.remove_spare(RootPath::fixed(paths::TRIAL_RESERVE).name())
     };
     if let Err(error) = remove().or_else(|_| remove()) {
         log::warn!("{error}");

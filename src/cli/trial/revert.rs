@@ -20,6 +20,7 @@ use crate::invocation::mco_rescue;
 use crate::node::Host;
 use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
+use crate::paths;
 use crate::plan::{Allowed, ChangedSince, FinishedRun};
 use crate::report::events::NodeEvent;
 use crate::report::trial_notice;
@@ -30,7 +31,7 @@ use crate::staging::{pins, state};
 use crate::sys::{kernel, runtime};
 use crate::systemd::changed::is_read_by_manager;
 use crate::time::now;
-use crate::transaction::{self, id_order};
+use crate::transaction::{self, id_order, open_store};
 use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::trial::{FailingWay, Phase, Place, Trial, TrialOutcome, TrialResult, VERSION};
 
@@ -229,8 +230,13 @@ fn begin_reverting(root: &Root, trial: Trial, why: &str) -> Result<Trial> {
     let phase = Phase::Reverting {
         why: why.to_owned(),
     };
-    // A full disk must not stop it.
-    remove_reserve(root);
+    // A full disk must not stop it, nor a program that goes on to fill it.
+    let held = open_store(root, paths::STATE)
+        .and_then(|store| store.hold_spare(RootPath::fixed(paths::TRIAL_RESERVE).name()));
+    if let Err(error) = held {
+        log::warn!("{error}");
+        remove_reserve(root);
+    }
     let trial = Trial { phase, ..trial };
     store_trial(root, &trial)?;
     Ok(trial)
@@ -404,6 +410,7 @@ fn end(change: &NodeChange<'_>, trial: &Trial, outcome: TrialOutcome, why: Strin
         ended: now(),
     };
     end_trial(root, Some(&result))?;
+    remove_reserve(root);
     events::send(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
     log::warn!("{}", result.words());
     if root.is_live() {

@@ -237,9 +237,12 @@ impl<'a> Lane<'a> {
                 self.node.start();
             }
             Twist::FullDisk => {
-                // To the last block: root may use what is reserved.
-                self.node
-                    .run("cat /dev/zero >/var/fill 2>/dev/null; sync /var/fill");
+                // To the last block, as root may use what is reserved. Whatever is freed is taken at once.
+                self.node.run(
+                    "fallocate -l $(df --output=avail -B1 /var | tail -n 1) /var/fill; \
+                     systemd-run --unit=filler sh -c 'while :; do cat /dev/zero >>/var/fill; sleep 0.02; done'; \
+                     until [ $(df --output=avail -B1 /var | tail -n 1) = 0 ]; do sleep 0.1; done",
+                );
             }
             Twist::TakenBackByHand => {
                 let run = self.node.run(&format!("{PROGRAM} rollback --yes"));
@@ -272,7 +275,7 @@ impl<'a> Lane<'a> {
             }
             if self.phase().is_none() {
                 if full {
-                    self.node.ask("rm /var/fill");
+                    self.node.ask("systemctl stop filler; rm /var/fill");
                     full = false;
                 }
                 // While the node starts, no trial can be seen either: it says itself that none runs.

@@ -1,0 +1,69 @@
+//! Space that a way back kept for itself, and takes bit by bit.
+//!
+//! On a full disk another program often waits for the next free block. Space that is freed at once, before the way back
+//! begins, is gone by the time it writes. So a process that holds the spare file gives a piece of it back only when one of its
+//! own calls finds the file system full, and makes the call again at once.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::sys::stat::fstat;
+
+use super::disk;
+
+/// Bytes that are freed for one call.
+const PIECE: u64 = 128 << 10;
+
+/// The spare file that this process holds.
+static SPARE: Mutex<Option<File>> = Mutex::new(None);
+
+/// Takes the spare file for this process, and frees half of it for the programs that it runs.
+pub(super) fn hold(file: File) -> Result<(), Errno> {
+    let size = disk::size_of(&file)?;
+    disk::shrink(&file, size / 2)?;
+    *held() = Some(file);
+    Ok(())
+}
+
+/// Lets go of the spare file.
+pub(super) fn release() {
+    *held() = None;
+}
+
+/// Makes a call on the file system that `place` is on. As long as that is full and a piece of the spare file on it is left, one
+/// is freed and the call is made again.
+///
+/// # Errors
+/// Those of the call.
+pub(super) fn with_spare<T>(
+    place: impl AsFd,
+    mut call: impl FnMut() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::ENOSPC | Errno::EDQUOT) if frees_piece(&place) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Frees a piece. Returns false if none is left, or the spare file is on another file system.
+fn frees_piece(place: &impl AsFd) -> bool {
+    let held = held();
+    let Some(file) = held.as_ref() else {
+        return false;
+    };
+    let (Ok(here), Ok(spare)) = (fstat(place), fstat(file)) else {
+        return false;
+    };
+    let size = u64::try_from(spare.st_size).unwrap_or(0);
+    here.st_dev == spare.st_dev
+        && size > 0
+        && disk::shrink(file, size.saturating_sub(PIECE)).is_ok()
+}
+
+fn held() -> MutexGuard<'static, Option<File>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
