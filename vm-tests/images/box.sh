@@ -9,6 +9,8 @@
 # ENGINE is a tar of an rpm-ostree for this tree, below one directory; the images
 # are then real: OUT/oci has 1.0, OUT/layer-b is the one layer that makes 2.0 of it.
 # Or it is the directory of the stand-in, for which IMAGE is the name of 2.0.
+# BOOTC is a tar of a bootc, likewise; with RPM_OSTREE='to make images' the systems
+# have no other engine.
 set -euo pipefail
 
 tree=$1 what=$2 out=$3 engine=$4 more=${5-}
@@ -46,9 +48,14 @@ in_tree() {
     chroot "$tree" env -i HOME=/root LC_ALL=C TMPDIR=/run/out PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
 
+unpack() {
+    tar -xf "$1" -C "$tree" --strip-components=1 --no-same-owner --keep-directory-symlink
+}
+
 put_engine() {
     if is_real; then
-        tar -xf "$engine" -C "$tree" --strip-components=1 --no-same-owner --keep-directory-symlink
+        if [[ $what != commit || ${RPM_OSTREE-} != 'to make images' ]]; then unpack "$engine"; fi
+        if [[ -n ${BOOTC-} ]]; then unpack "$BOOTC"; fi
     else
         mkdir -p "$tree"/usr/{libexec,lib}/stand-in
         install -m 0755 "$engine/client" "$tree/usr/bin/rpm-ostree"

@@ -2,7 +2,9 @@
 //!
 //! A boot takes a second or two, so this is the ordinary form of a case about the operating system. `guest/box` says
 //! what is real in one and what is laid over. A real rpm-ostree is taken from the tar that `BOX_RPM_OSTREE` names. Without
-//! a name the stand-in of `guest/rpm-ostree` is used, and the test says so.
+//! a name the stand-in of `guest/rpm-ostree` is used, and the test says so. `BOX_BOOTC` names the tar of a real bootc, with the
+//! libraries that it needs, and the node has no rpm-ostree then unless `BOX_ENGINES=both`; the images are still made by the
+//! rpm-ostree of `BOX_RPM_OSTREE`.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -30,6 +32,12 @@ const REGISTRY: ([u8; 4], u16) = ([0, 0, 0, 0], 5000);
 pub enum Engine {
     /// Of this tar.
     RpmOstree(PathBuf),
+    /// bootc of the second tar, and rpm-ostree of the first one: to make the images, and in the node if `both`.
+    Bootc {
+        rpm_ostree: PathBuf,
+        bootc: PathBuf,
+        both: bool,
+    },
     /// The scripts of the checkout.
     StandIn,
 }
@@ -38,6 +46,8 @@ impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RpmOstree(_) => f.write_str("box, rpm-ostree"),
+            Self::Bootc { both: false, .. } => f.write_str("box, bootc"),
+            Self::Bootc { both: true, .. } => f.write_str("box, both engines"),
             Self::StandIn => f.write_str("box, stand-in"),
         }
     }
@@ -45,22 +55,33 @@ impl fmt::Display for Engine {
 
 impl Engine {
     fn find() -> Self {
-        let named = std::env::var_os("BOX_RPM_OSTREE").filter(|named| !named.is_empty());
-        let Some(named) = named.map(PathBuf::from) else {
+        let Some(rpm_ostree) = tar_named_by("BOX_RPM_OSTREE") else {
             say("box: STAND-IN for rpm-ostree; BOX_RPM_OSTREE=TAR names a real one");
             return Self::StandIn;
         };
-        let path = named
-            .canonicalize()
-            .unwrap_or_else(|error| panic!("BOX_RPM_OSTREE: {}: {error}", named.display()));
-        say(&format!("box: rpm-ostree of {}", path.display()));
-        Self::RpmOstree(path)
+        let Some(bootc) = tar_named_by("BOX_BOOTC") else {
+            return Self::RpmOstree(rpm_ostree);
+        };
+        let both = std::env::var("BOX_ENGINES").is_ok_and(|engines| engines == "both");
+        Self::Bootc {
+            rpm_ostree,
+            bootc,
+            both,
+        }
+    }
+
+    /// Returns true if the node's own engine is a real rpm-ostree.
+    pub fn is_real_rpm_ostree(&self) -> bool {
+        matches!(self, Self::RpmOstree(_) | Self::Bootc { both: true, .. })
     }
 
     /// What `box.sh` takes.
     fn source(&self) -> PathBuf {
         match self {
-            Self::RpmOstree(tar) => tar.clone(),
+            Self::RpmOstree(tar)
+            | Self::Bootc {
+                rpm_ostree: tar, ..
+            } => tar.clone(),
             Self::StandIn => checkout().join("vm-tests/guest/rpm-ostree"),
         }
     }
@@ -69,11 +90,25 @@ impl Engine {
         let source = self.source();
         match self {
             Self::RpmOstree(_) => images::hash(&fs::read(source).unwrap()),
+            Self::Bootc { bootc, both, .. } => {
+                let all = [source, bootc.clone()].map(|tar| images::hash(&fs::read(tar).unwrap()));
+                format!("{} {both}", all.concat())
+            }
             Self::StandIn => ["client", "daemon"]
                 .map(|name| text_of(&source.join(name)))
                 .concat(),
         }
     }
+}
+
+fn tar_named_by(variable: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).filter(|named| !named.is_empty())?;
+    let named = PathBuf::from(named);
+    let path = named
+        .canonicalize()
+        .unwrap_or_else(|error| panic!("{variable}: {}: {error}", named.display()));
+    say(&format!("box: {variable}={}", path.display()));
+    Some(path)
 }
 
 /// The disks that every box gets copies of, and the image that its node does not run yet.
@@ -121,6 +156,8 @@ pub fn golden() -> &'static Golden {
         made_of.extend([name_of(&root), engine.key(), images]);
         let name = match engine {
             Engine::RpmOstree(_) => "rpm-ostree",
+            Engine::Bootc { both: false, .. } => "bootc",
+            Engine::Bootc { both: true, .. } => "both",
             Engine::StandIn => "stand-in",
         };
         let dir = kept_in(&cache, name, &made_of, |out| build(&engine, &root, out));
@@ -134,6 +171,17 @@ fn build(engine: &Engine, root: &Path, out: &Path) {
     let on_root = |what: &str, to: &Path, more: &Path| {
         let mut command = Command::new(script("on-top.sh"));
         command.arg(root).arg(script("box.sh")).arg(what);
+        if let Engine::Bootc { bootc, both, .. } = engine {
+            command.env("BOOTC", bootc);
+            command.env(
+                "RPM_OSTREE",
+                if *both {
+                    "in the node"
+                } else {
+                    "to make images"
+                },
+            );
+        }
         run(command.arg(to).arg(&source).arg(more));
     };
     let hollow = (*engine == Engine::StandIn).then(|| oci::image(&b));
