@@ -100,6 +100,13 @@ impl Kargs {
         Self(kept.cloned().collect())
     }
 
+    /// Without the variables of the boot loader, such as `$ignition_firstboot`: no command line of a boot has them.
+    #[must_use]
+    pub fn without_variables(&self) -> Self {
+        let kept = self.0.iter().filter(|token| !token.starts_with('$'));
+        Self(kept.cloned().collect())
+    }
+
     /// Returns the arguments that the daemon would report as missing (docs/agreement.md: Validation): presence counts, not
     /// number or order.
     pub fn missing_from(&self, present: &Self) -> Vec<&str> {

@@ -393,7 +393,7 @@ impl RawEntry {
 /// Questions.
 const QUESTION: Duration = Duration::from_secs(60);
 /// For changes without new content.
-const SMALL: Duration = Duration::from_secs(600);
+pub(super) const SMALL: Duration = Duration::from_secs(600);
 /// For a pull.
 const LARGE: Duration = Duration::from_secs(3600);
 
@@ -406,7 +406,8 @@ pub enum Transport {
     Storage,
 }
 
-/// The unit in which bootc works: with all privileges of the system, and one at a time.
+/// The unit in which bootc works, and ostree where it stages for bootc: with all privileges of the system, and one at a
+/// time.
 pub const UNIT: &str = "mco-rescue-bootc.service";
 
 /// `bootc status`, in the one form that has a version.
@@ -432,33 +433,31 @@ pub fn switch_to(transport: Transport, image: &str) -> CommandLine {
         Transport::Registry => "registry",
         Transport::Storage => "containers-storage",
     };
-    in_unit(LARGE, &["switch", "--transport", transport, image])
+    in_unit(LARGE, &["bootc", "switch", "--transport", transport, image])
 }
 
 /// Makes the rollback entry the one of the next boot; what is staged is dropped.
 pub fn queue_rollback() -> CommandLine {
-    in_unit(SMALL, &["rollback"])
+    in_unit(SMALL, &["bootc", "rollback"])
 }
 
 /// The words of a switch to the image that is booted or staged already: nothing new is staged.
 pub const UNCHANGED: &str = "Image specification is unchanged.";
 
-/// bootc works itself, in the domain that the policy gives it: not as a child of ours, which could get no more
-/// privileges than we kept.
-fn in_unit(timeout: Duration, args: &[&str]) -> CommandLine {
+/// Returns true if this works in [`UNIT`], and goes on there without its client.
+pub fn is_in_unit(line: &CommandLine) -> bool {
+    line.program == "systemd-run" && line.args.iter().any(|word| word.ends_with(UNIT))
+}
+
+/// The program works itself, in the domain that the policy gives it: not as a child of ours, which could get no more
+/// privileges than we kept. systemd replaces variables in a command, so each `$` is doubled.
+pub(super) fn in_unit(timeout: Duration, command: &[&str]) -> CommandLine {
     let unit = format!("--unit={UNIT}");
-    let run = [
-        "--wait",
-        "--pipe",
-        "--collect",
-        "--quiet",
-        &unit,
-        "--",
-        "bootc",
-    ];
+    let run = ["--wait", "--pipe", "--collect", "--quiet", &unit, "--"];
+    let command = command.iter().map(|word| word.replace('$', "$$"));
     CommandLine {
         program: "systemd-run".to_owned(),
-        args: words(&[&run[..], args].concat()),
+        args: words(&run).into_iter().chain(command).collect(),
         timeout,
         // systemd does the work; it is only asked, as root.
         capabilities: &[],

@@ -3,21 +3,78 @@
 //! Only what is needed of the format is read, and nothing is ever written. Every part is bounded by its own end, so a
 //! damaged file gives less, and never something else.
 //!
-//! Beside them the answer of `ostree admin status`, for the places of deployments.
+//! Beside them the answer of `ostree admin status`, for the places of deployments; and `ostree admin deploy`, which stages
+//! a commit of the node where rpm-ostree is missing: bootc has no command for kernel arguments, nor for a kept image.
 
 use std::time::Duration;
 
-use super::CommandLine;
 use super::rpm_ostree::status::Deployments;
+use super::{CommandLine, bootc};
+use crate::kargs::KargsChange;
 
 /// `ostree admin status`.
 pub fn list_deployments() -> CommandLine {
+    question(&["admin", "status"])
+}
+
+/// `ostree admin deploy --help`, which lists the options that this version knows.
+pub fn deploy_help() -> CommandLine {
+    question(&["admin", "deploy", "--help"])
+}
+
+fn question(args: &[&str]) -> CommandLine {
     CommandLine {
         program: "ostree".to_owned(),
-        args: vec!["admin".to_owned(), "status".to_owned()],
+        args: args.iter().map(|word| (*word).to_owned()).collect(),
         timeout: Duration::from_secs(60),
         capabilities: &[],
     }
+}
+
+/// The options of [`stage_commit`].
+const DEPLOY_OPTIONS: [&str; 5] = [
+    "--stage",
+    "--os",
+    "--origin-file",
+    "--karg-append",
+    "--karg-delete",
+];
+
+/// Returns the options of [`stage_commit`] that are missing from the answer of `ostree admin deploy --help`.
+pub fn missing_options(help: &str) -> Vec<&'static str> {
+    let is_known = |option: &str| {
+        let mut words = help.split_whitespace();
+        words.any(|word| word.split('=').next() == Some(option))
+    };
+    let all = DEPLOY_OPTIONS.into_iter();
+    all.filter(|option| !is_known(option)).collect()
+}
+
+/// Stages a commit of the node in the place of what is staged. ostree starts from the arguments in the boot entry of what
+/// runs, appends first and then deletes.
+pub fn stage_commit(
+    stateroot: &str,
+    origin: &str,
+    changes: &[KargsChange],
+    commit: &str,
+) -> CommandLine {
+    let options = changes.iter().map(|change| match change {
+        KargsChange::Append(token) => format!("--karg-append={token}"),
+        KargsChange::Delete(token) => format!("--karg-delete={token}"),
+    });
+    let fixed = ["ostree", "admin", "deploy", "--stage"].map(str::to_owned);
+    let places = [
+        format!("--os={stateroot}"),
+        format!("--origin-file={origin}"),
+    ];
+    let all: Vec<String> = fixed
+        .into_iter()
+        .chain(places)
+        .chain(options)
+        .chain([commit.to_owned()])
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    bootc::in_unit(bootc::SMALL, &all)
 }
 
 /// Returns `CHECKSUM.SERIAL` of each deployment in the answer of `ostree admin status`, in the order of the boot menu.

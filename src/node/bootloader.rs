@@ -89,6 +89,22 @@ pub fn booted<'a>(entries: &'a [BootEntry], command_line: &Kargs) -> Option<&'a 
     entries.iter().find(|entry| entry.ostree() == Some(link))
 }
 
+/// Returns the entry of the running kernel, where entries may have been written anew since the boot: their links then lead
+/// through another directory, `/ostree/boot.N`.
+pub fn booted_since_rewritten<'a>(
+    entries: &'a [BootEntry],
+    command_line: &Kargs,
+) -> Option<&'a BootEntry> {
+    let below = |link: &str| link.splitn(4, '/').nth(3).map(str::to_owned);
+    let mut tokens = command_line.tokens().iter();
+    let link = tokens.find_map(|token| token.strip_prefix("ostree="))?;
+    let is_same = |entry: &&BootEntry| {
+        let there = entry.ostree().and_then(below);
+        there.is_some() && there == below(link)
+    };
+    entries.iter().find(is_same)
+}
+
 /// Reads the entries of a root, default first.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 
 use crate::command::bootc::{self, BootcStatus, OstreeEntry};
 use crate::command::origin::Origin;
-use crate::command::ostree::{StagedFile, in_order, list_deployments, names_in_order};
+use crate::command::ostree::{self, StagedFile, in_order, list_deployments, names_in_order};
 use crate::command::rpm_ostree::arguments::{self, Version};
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::{CommandError, CommandLine, CommandRunner};
@@ -13,6 +13,7 @@ use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 use crate::state_file;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::booted;
@@ -57,7 +58,7 @@ pub enum Engine {
     /// rpm-ostree, the engine of the daemon.
     #[default]
     RpmOstree,
-    /// bootc, where rpm-ostree is missing: images alone, without packages and kernel arguments.
+    /// bootc, where rpm-ostree is missing: images, and by ostree's help kernel arguments, but no packages.
     Bootc,
 }
 
@@ -102,6 +103,8 @@ pub struct Facts {
     pub flushed: Result<bool, String>,
     /// A setup in which zipl is not run for new boot entries; or why that is unknown.
     pub unused_zipl: Result<Option<UnusedZipl>, String>,
+    /// Under bootc: ostree stages commits of the node with other kernel arguments; or why it does not.
+    pub stages_commits: Result<(), String>,
 }
 
 impl System {
@@ -129,6 +132,10 @@ impl System {
             boot: room_on_boot(root, &answers.deployments)?,
             sysroot: Space::of(root, &RootPath::fixed(paths::SYSROOT))?,
             unused_zipl: zipl::find_unused(root),
+            stages_commits: match answers.engine {
+                Engine::RpmOstree => Ok(()),
+                Engine::Bootc => stages_commits(runner),
+            },
             deployments: answers.deployments,
             booted_arguments: Kargs::parse(booted.trim())
                 .without(&OF_DEPLOYMENTS)
@@ -150,6 +157,21 @@ impl System {
             Self::Known(facts) => Some(facts),
             Self::NotAsked | Self::Silent(_) | Self::Composefs(_) => None,
         }
+    }
+}
+
+/// Asks ostree for the options by which it stages a commit; else why it does not.
+fn stages_commits(runner: &dyn CommandRunner) -> Result<(), String> {
+    let help = ask(runner, &ostree::deploy_help()).map_err(|cause| match cause {
+        RpmOstreeError::NotInstalled(_) => "ostree is not installed".to_owned(),
+        other => format!("ostree admin deploy --help fails: {other}"),
+    })?;
+    match ostree::missing_options(&help).as_slice() {
+        [] => Ok(()),
+        missing => Err(format!(
+            "this ostree is too old: its admin deploy has no {}",
+            missing.join(", ")
+        )),
     }
 }
 
@@ -237,8 +259,19 @@ fn ask_bootc(
         Err(cause) => return Err(cause),
     };
     let status = BootcStatus::read(&answer).map_err(|error| unknown(error.to_string()))?;
-    let origin = |entry: &OstreeEntry| origin_of(root, entry);
+    let failed = RefCell::new(None);
+    let origin = |entry: &OstreeEntry| {
+        let name = format!("{}.{}", entry.checksum, entry.deploy_serial);
+        let read = read_origin(root, &entry.stateroot, &name);
+        read.unwrap_or_else(|cause| {
+            failed.borrow_mut().get_or_insert(cause);
+            None
+        })
+    };
     let mut all = status.deployments(&origin);
+    if let Some(cause) = failed.take() {
+        return Err(cause);
+    }
     // bootc does not say at which place the deployments of other stateroots stand, and ostree takes places.
     match runner.run(&list_deployments()) {
         Ok(answer) if answer.status == Some(0) => {
@@ -250,17 +283,32 @@ fn ask_bootc(
     Ok(Some(all))
 }
 
-/// Returns the origin file of a deployment; one that cannot be read is as good as missing.
-fn origin_of(root: &Root, entry: &OstreeEntry) -> Option<Origin> {
-    let file = format!(
-        "/{}/{}/deploy/{}.{}.origin",
-        paths::STATEROOTS,
-        entry.stateroot,
-        entry.checksum,
-        entry.deploy_serial
-    );
-    let bytes = root.read(&RootPath::parse(&file).ok()?).ok()??;
-    Some(Origin::parse(&String::from_utf8_lossy(&bytes)))
+/// Returns the origin file of a deployment, which may be missing.
+///
+/// # Errors
+/// The stateroot has no name of a directory.
+pub fn origin_path(stateroot: &str, name: &str) -> Result<RootPath, RpmOstreeError> {
+    let file = format!("/{}/{stateroot}/deploy/{name}.origin", paths::STATEROOTS);
+    RootPath::parse(&file).map_err(|error| RpmOstreeError::Unknown(error.to_string()))
+}
+
+/// Reads the origin file of a deployment; `None` where it is missing.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_origin(
+    root: &Root,
+    stateroot: &str,
+    name: &str,
+) -> Result<Option<Origin>, RpmOstreeError> {
+    let path = origin_path(stateroot, name)?;
+    match root.read(&path) {
+        Ok(bytes) => Ok(bytes.map(|bytes| Origin::parse(&String::from_utf8_lossy(&bytes)))),
+        Err(error) => Err(RpmOstreeError::OriginUnreadable {
+            file: path.to_string(),
+            why: error.to_string(),
+        }),
+    }
 }
 
 /// Reads the file of the staged deployment, with both ways of its lock.
@@ -294,22 +342,50 @@ pub fn next_arguments(
             .map_err(|error| RpmOstreeError::Unknown(error.to_string()))?
             .unwrap_or_default(),
     };
-    Ok(Kargs::parse(line.trim()).without(&OF_DEPLOYMENTS))
+    Ok(of_node(line.trim()))
+}
+
+/// Returns the arguments of a boot entry that belong to the node.
+fn of_node(line: &str) -> Kargs {
+    Kargs::parse(line)
+        .without(&OF_DEPLOYMENTS)
+        .without_variables()
 }
 
 /// Returns the kernel command line of the next boot from files: bootc does not tell it.
 fn line_of_next(root: &Root, all: &Deployments) -> Result<Option<String>, RootError> {
     match all.next_boot() {
         Some(next) if next.staged => {
-            let file = staged_file(root)?.filter(|file| file.name == next.name());
-            Ok(file.and_then(|file| file.arguments))
+            match staged_file(root)?.filter(|file| file.name == next.name()) {
+                Some(file) if file.arguments.is_none() => inherited_line(root),
+                file => Ok(file.and_then(|file| file.arguments)),
+            }
         }
         Some(next) if !next.booted => {
             let first = bootloader::read(root)?.into_iter().next();
             Ok(first.map(|entry| entry.options.to_string()))
         }
-        _ => Ok(super::host::kernel_command_line()),
+        _ => inherited_line(root),
     }
+}
+
+/// Returns the kernel arguments from which ostree makes those of another deployment, without those that belong to a
+/// deployment: it takes the boot entry of what runs, and no word that was typed in the boot menu.
+///
+/// # Errors
+/// The boot entries cannot be read.
+pub fn inherited_arguments(root: &Root) -> Result<Kargs, RootError> {
+    let line = inherited_line(root)?.unwrap_or_default();
+    Ok(of_node(&line))
+}
+
+/// The command line of the boot where no boot entry is of it.
+fn inherited_line(root: &Root) -> Result<Option<String>, RootError> {
+    let line = super::host::kernel_command_line();
+    let booted = Kargs::parse(line.as_deref().unwrap_or_default().trim());
+    let entries = bootloader::read(root)?;
+    let entry = bootloader::booted_since_rewritten(&entries, &booted);
+    Ok(entry.map(|entry| entry.options.to_string()).or(line))
 }
 
 /// Returns the output of a program, or the cause of its failure. A daemon that ended meanwhile is asked once more: the

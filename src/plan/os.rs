@@ -172,7 +172,7 @@ impl OsPlan {
             };
             plan.base_asked = asked.cloned();
             plan.repository = plan.changes_image() && booted.is_layered();
-            plan.fetch_for(facts.engine);
+            plan.fetch_for(facts);
             plan.plan_pin(booted);
         }
         plan
@@ -200,12 +200,20 @@ impl OsPlan {
         }
     }
 
-    /// bootc has no command that stages a commit of the node.
-    fn fetch_for(&mut self, engine: Engine) {
-        self.engine = engine;
-        if engine == Engine::Bootc {
+    /// Under bootc ostree stages what is kept, where it can, and with the origin that the deployment has: one with packages on
+    /// top is fetched as an image.
+    fn fetch_for(&mut self, facts: &Facts) {
+        self.engine = facts.engine;
+        if facts.engine == Engine::RpmOstree {
+            return;
+        }
+        self.repository = false;
+        let is_at_hand = |step: &OsStep| match step {
+            OsStep::Kept { to, commit, .. } => facts.deployments.kept_alone(to, commit).is_some(),
+            _ => true,
+        };
+        if facts.stages_commits.is_err() || !self.steps.iter().all(is_at_hand) {
             self.fetch_image();
-            self.repository = false;
         }
     }
 
@@ -475,7 +483,7 @@ impl Builder<'_> {
             }
             return;
         }
-        plan.fetch_for(facts.engine);
+        plan.fetch_for(facts);
         plan.plan_pin(booted);
         for Notice { subject, message } in limits(facts, &plan) {
             self.block(subject, format!("{message}. {REST}"));
@@ -713,10 +721,16 @@ pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
     for step in &plan.steps {
         match step {
             OsStep::Arguments { changes } => {
+                let Err(why) = &facts.stages_commits else {
+                    continue;
+                };
                 let shown = shown_arguments(changes);
                 all.push(change(
                     "spec.kernelArguments",
-                    format!("{alone} kernel arguments: {}", shell_words(&shown)),
+                    format!(
+                        "{alone} kernel arguments: {}; ostree admin deploy would stage them, but {why}",
+                        shell_words(&shown)
+                    ),
                 ))
             }
             OsStep::Packages { what, command } => all.push(change(
@@ -825,6 +839,7 @@ pub(crate) mod tests {
             sysroot: None,
             flushed: Ok(true),
             unused_zipl: Ok(None),
+            stages_commits: Ok(()),
         }
     }
 

@@ -48,7 +48,7 @@ pub fn run_transaction(
         cause,
         RpmOstreeError::NoAnswer { .. } | RpmOstreeError::ClientKilled
     ) {
-        match line.args.iter().any(|word| word == "bootc") {
+        match bootc::is_in_unit(line) {
             true => end_bootc(runner),
             false => end_transaction(root, runner),
         }
@@ -56,7 +56,7 @@ pub fn run_transaction(
     Err(cause)
 }
 
-/// bootc works in a unit of ours, which goes on without its client.
+/// What works in a unit of ours goes on without its client.
 fn end_bootc(runner: &dyn CommandRunner) {
     if let Err(error) = systemctl::stop_units(runner, &[bootc::UNIT]) {
         log::warn!(

@@ -8,6 +8,7 @@ pub mod awaited;
 pub mod deployments;
 pub mod image_source;
 pub mod lease;
+mod local_commits;
 pub mod next_boot;
 pub mod pins;
 pub mod quorum;

@@ -11,7 +11,7 @@ use super::deployments::{
 };
 use super::image_source::ImageSource;
 use super::lease::Lease;
-use super::{pins, state};
+use super::{local_commits, pins, state};
 use crate::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::packages::kernel_type_of;
@@ -348,7 +348,7 @@ impl Staging<'_> {
     ) -> Result<Option<CommandLine>, RpmOstreeError> {
         let version: &Version = &facts.version;
         Ok(match step {
-            OsStep::Image { to, .. } | OsStep::Kept { to, .. } if facts.engine == Engine::Bootc => {
+            OsStep::Image { to, .. } if facts.engine == Engine::Bootc => {
                 let transport = match self.source {
                     ImageSource::Registry => bootc::Transport::Registry,
                     ImageSource::Storage => bootc::Transport::Storage,
@@ -368,6 +368,10 @@ impl Staging<'_> {
                 };
                 Some(arguments::rebase_to(&target, version))
             }
+            OsStep::Kept { to, commit, .. } if facts.engine == Engine::Bootc => {
+                let all = read_deployments(self.root, self.runner)?;
+                Some(local_commits::stage_kept(self.root, &all, to, commit)?)
+            }
             OsStep::Kept { to, commit, .. } => {
                 let target = RebaseTarget::Commit {
                     checksum: commit.clone(),
@@ -380,8 +384,16 @@ impl Staging<'_> {
                 let present = next_arguments(self.root, self.runner)?;
                 let wanted = self.plan.wanted_arguments(&present);
                 let changes = present.changes_to(&wanted);
+                let line = match facts.engine {
+                    _ if changes.is_empty() => None,
+                    Engine::RpmOstree => arguments::change_kargs(&changes),
+                    Engine::Bootc => {
+                        let all = read_deployments(self.root, self.runner)?;
+                        Some(local_commits::change_arguments(self.root, &all, &wanted)?)
+                    }
+                };
                 self.expected.replace(Some(wanted));
-                arguments::change_kargs(&changes)
+                line
             }
             OsStep::Packages { command, .. } => Some(arguments::change_packages(command)),
             OsStep::Repository(_) | OsStep::Stay { .. } => None,
@@ -543,7 +555,10 @@ impl Staging<'_> {
             None => Ok(()),
             Some(wrong) => Err((
                 format!("kernel arguments: {wrong}"),
-                "rpm-ostree kargs".to_owned(),
+                match engine {
+                    Engine::RpmOstree => "rpm-ostree kargs".to_owned(),
+                    Engine::Bootc => look(),
+                },
             )),
         }
     }

@@ -127,17 +127,17 @@ if [ -n "$hangs" ]; then case $all in $hangs*) echo waiting >now; read -r word <
 pub const STAGED: &str = "5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed";
 
 /// STUB of bootc: what is booted, staged and left for a rollback is a file each with checksum, image, transport, and
-/// `yes` where the system is layered. `fails` holds the first word of a command that fails, `changes-nothing` makes a
+/// `yes` where the system is layered, and a serial other than 0. `fails` holds the first word of a command that fails, `changes-nothing` makes a
 /// switch stage nothing. What is staged gets the file of ostree that lies prepared.
 pub const BOOTC: &str = r#"
 cd /stub
 entry() {
     [ -e "$1" ] || { printf null; return; }
-    read -r sum image transport layered <"$1"
+    read -r sum image transport layered serial <"$1"
     own="{\"image\": {\"image\": \"$image\", \"transport\": \"$transport\"}, \"version\": \"9.8\", \"imageDigest\": \"sha256:${image##*:}\"}"
     is=false; [ "$layered" != yes ] || { is=true; own=null; }
     lock=false; [ "$1" != bootc-staged ] || [ ! -e bootc-locked ] || lock=true
-    printf '{"image": %s, "incompatible": %s, "pinned": false, "downloadOnly": %s, "ostree": {"stateroot": "rhcos", "checksum": "%s", "deploySerial": 0}}' "$own" "$is" "$lock" "$sum"
+    printf '{"image": %s, "incompatible": %s, "pinned": false, "downloadOnly": %s, "ostree": {"stateroot": "rhcos", "checksum": "%s", "deploySerial": %s}}' "$own" "$is" "$lock" "$sum" "${serial:-0}"
 }
 case $* in
     "status --json --format-version 1")
@@ -165,10 +165,36 @@ case $* in
 esac
 "#;
 
-/// STUB of ostree on such a node: places of the deployments, pins, and the staged one that is removed.
+/// STUB of ostree on such a node: places of the deployments, pins, the staged one that is removed, and a commit that is
+/// staged with the arguments of the boot entry that runs, as captured of `ostree admin deploy`. `old-ostree` makes it one without
+/// some options; `fails` as in the stub of bootc, `kills` ends the caller before anything is staged. The serial of what is staged is one more than that of an equal commit.
 const OSTREE_OF_BOOTC: &str = r#"
 cd /stub
-line() { [ ! -e "$1" ] || { read -r sum rest <"$1"; printf '%s rhcos %s.0%s\n    origin: <unknown origin type>\n' "$2" "$sum" "$3"; }; }
+line() { [ ! -e "$1" ] || { read -r sum image transport layered serial <"$1"; printf '%s rhcos %s.%s%s\n    origin: <unknown origin type>\n' "$2" "$sum" "${serial:-0}" "$3"; }; }
+number() { printf "\\$(printf %03o $(($1 % 256)))"; [ "$2" = 1 ] || printf "\\$(printf %03o $(($1 / 256)))"; }
+nuls() { left=$1; while [ $left -gt 0 ]; do printf '\000'; left=$((left - 1)); done; }
+# The file of ostree, a dictionary of GVariant: the name, and the arguments if there are any.
+staged_file() {
+    name=$1; shift
+    size=0; for word in "$@"; do size=$((size + ${#word} + 1)); done
+    wide=1; [ $((size + $#)) -le 255 ] || wide=2
+    entry=$((8 + size + $# * wide + 3)); far=1; [ $entry -lt 255 ] || far=2
+    entry=$((entry + far)); whole=$((120 + entry)); last=1; [ $((whole + 2)) -le 255 ] || last=2
+    printf 'target\000\000name\000\000\000\000%s\000\000s' "$name"; number 5 1; nuls 2
+    printf 'osname\000\000rhcos\000\000s'; number 7 1; number 78 1; number 97 1
+    printf '\000a{sv}'; number 7 1
+    [ $# -gt 0 ] || { number 114 1; return; }
+    nuls 6; printf 'kargs\000\000\000'
+    end=0; for word in "$@"; do printf '%s\000' "$word"; done
+    for word in "$@"; do end=$((end + ${#word} + 1)); number $end $wide; done
+    printf '\000as'; number 6 $far
+    number 114 $last; number $whole $last
+}
+if [ "$*" = 'admin deploy --help' ]; then
+    printf 'Usage:\n  ostree admin deploy [OPTION…] REFSPEC\n  --os=OSNAME\n  --origin-file=FILENAME\n  --stage  Complete deployment at OS shutdown\n  --karg-append=NAME=VALUE\n'
+    [ -e old-ostree ] || printf '  --karg-delete=NAME=VALUE\n'
+    exit
+fi
 if [ "$*" = 'admin status' ]; then
     line bootc-staged ' ' ' (staged)'
     [ ! -e bootc-queued ] || line bootc-rollback ' ' ''
@@ -177,6 +203,45 @@ if [ "$*" = 'admin status' ]; then
     exit
 fi
 echo "ostree $*" >>log
+read -r fails <fails
+[ -z "$fails" ] || case $* in $fails*) echo 'error: Writing deployment: No space left on device' >&2; exit 1 ;; esac
+case $* in 'admin deploy --stage '*)
+    [ ! -e kills ] || { rm -f kills; kill -9 $PPID; exit 1; }
+    origin=; added=; away=; changed=
+    for word in "$@"; do
+        case $word in
+            --origin-file=*) origin=${word#*=} ;;
+            --karg-append=*) added="$added ${word#*=}"; changed=yes ;;
+            --karg-delete=*) away="$away ${word#*=}"; changed=yes ;;
+        esac
+        commit=$word
+    done
+    [ -e "$origin" ] || { echo "error: No such file or directory" >&2; exit 1; }
+    reference=; while read -r key; do case $key in container-image-reference=*) reference=${key#*=} ;; esac; done <"$origin"
+    while read -r key rest; do [ "$key" != options ] || kargs=$rest; done </boot/loader/entries/ostree-1.conf
+    kargs="$kargs$added"
+    for gone in $away; do
+        found=; kept=
+        for one in $kargs; do if [ -z "$found" ] && [ "$one" = "$gone" ]; then found=yes; else kept="$kept${kept:+ }$one"; fi; done
+        [ -n "$found" ] || { echo "error: No key '${gone%%=*}' found" >&2; exit 1; }
+        kargs=$kept
+    done
+    new=0
+    for one in bootc-staged bootc-booted bootc-rollback; do
+        [ -e $one ] || continue
+        read -r sum image transport layered serial <$one
+        [ "$sum" != "$commit" ] || [ $((${serial:-0} + 1)) -le $new ] || new=$((${serial:-0} + 1))
+    done
+    case $reference in
+        ostree-unverified-registry:*) transport=registry; image=${reference#*:} ;;
+        *) image=${reference#*:}; transport=${image%%:*}; image=${image#*:} ;;
+    esac
+    printf '[origin]\ncontainer-image-reference=%s\n' "$reference" >/sysroot/ostree/deploy/rhcos/deploy/$commit.$new.origin
+    echo "$commit $image $transport no $new" >bootc-staged
+    rm -f bootc-locked
+    [ -n "$changed" ] || kargs=
+    staged_file "$commit.$new" $kargs >/run/ostree/staged-deployment ;;
+esac
 case $* in 'admin undeploy 0') rm -f bootc-staged bootc-locked /run/ostree/staged-deployment /run/ostree/nextroot-booted ;; esac
 "#;
 
@@ -363,6 +428,7 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
             "stub/bootc-booted",
             &format!("{BOOTED} {IMAGE} registry no\n"),
         );
+        node.command_line("rw");
         let file = staged_file(&format!("{STAGED}.0"), false, &["rw"]);
         fs::write(node.root.path("stub/staged-file"), file).unwrap();
         node
@@ -413,13 +479,26 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         }
     }
 
+    /// Sets the arguments of this boot: its command line, and the boot entry, which has a variable of the boot loader.
+    pub fn command_line(&self, arguments: &str) {
+        let link = "ostree=/ostree/boot.1/rhcos/0/0";
+        self.root.write("cmdline", &format!("{arguments} {link}\n"));
+        let entry = format!(
+            "title Node (ostree:0)\nversion 1\noptions {arguments} $ignition_firstboot {link}\n\
+             linux /ostree/rhcos-0/vmlinuz\n"
+        );
+        self.root.write("boot/loader/entries/ostree-1.conf", &entry);
+    }
+
     /// As after a reboot into the rollback of bootc, from [`ARRIVED`] to [`BOOTED`].
     pub fn boots_back(&self) {
         let (booted, back) = ("stub/bootc-booted", "stub/bootc-rollback");
         let (one, other) = (self.root.read(booted), self.root.read(back));
         self.root.write(booted, &other);
         self.root.write(back, &one);
-        self.root.remove("stub/bootc-queued");
+        if self.root.exists("stub/bootc-queued") {
+            self.root.remove("stub/bootc-queued");
+        }
         self.boots(BOOTED);
     }
 

@@ -105,6 +105,13 @@ pub enum RpmOstreeError {
     Packages(String),
     /// A file may not be changed although we are root: `chattr +i`.
     Immutable(String),
+    /// The origin file of a deployment cannot be read, is missing, or names no image.
+    OriginUnreadable {
+        /// Its path.
+        file: String,
+        /// The error, in words.
+        why: String,
+    },
     /// The previous shutdown could not finalize what was staged; the words of the error.
     FinalizeFailed(Box<RpmOstreeError>),
     /// Something else, in its own words.
@@ -429,6 +436,13 @@ impl RpmOstreeError {
                 "lsattr -R /ostree/deploy, then chattr -i FILE # but not the directory of a deployment itself, which has it \
                  by design"
                     .into(),
+            ),
+            Self::OriginUnreadable { file, why } => (
+                "origin-unreadable",
+                format!("the origin file of a deployment cannot be used: {file}: {why}"),
+                then_again(&format!(
+                    "ls -l {file} # it is a file of two lines: [origin], and container-image-reference=ostree-unverified-registry:IMAGE"
+                )),
             ),
             Self::FinalizeFailed(inner) => (
                 "finalize-failed",

@@ -297,6 +297,19 @@ impl Deployments {
         Some(kept.base().to_owned())
     }
 
+    /// Returns the kept deployment of an image whose commit is this one, without packages on top.
+    pub fn kept_alone(&self, image: &str, commit: &str) -> Option<&Deployment> {
+        let stateroot = self.booted().map(|booted| booted.osname.as_str());
+        self.all.iter().find(|one| {
+            one.image() == image
+                && one.checksum == commit
+                && !one.staged
+                && !one.is_layered()
+                && !one.own_initramfs
+                && Some(one.osname.as_str()) == stateroot
+        })
+    }
+
     /// Returns the digests of the layers on the node, from the manifests.
     pub fn layers(&self) -> Vec<String> {
         let manifests = self

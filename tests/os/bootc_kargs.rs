@@ -1,0 +1,320 @@
+//! Kernel arguments, and images that are kept, on a node with bootc alone: ostree stages them, as bootc has no command for
+//! either. Both are named stubs here, which do what was captured of bootc 1.16.9 and libostree 2026.4.
+
+use serde_json::{Value, json};
+
+use crate::support::mounts::with_mounts;
+use crate::support::ostree_node::{
+    ARRIVED, AWAITED, BOOTED, IMAGE, NEXT, OstreeNode, STAGED, service_config, staged_file,
+};
+use crate::support::{RECORD, Run, flat_run};
+
+const ONE: &str = "rendered-worker-1";
+const TWO: &str = "rendered-worker-2";
+const STAGED_FILE: &str = "run/ostree/staged-deployment";
+const DEPLOYS: &str = "/sysroot/ostree/deploy/rhcos/deploy";
+
+/// A node in its first config, which runs. The second one has another image and one argument more, the third one the
+/// first image with that argument.
+fn node() -> OstreeNode {
+    let node = OstreeNode::of_bootc();
+    let write = |path, config: Value| node.root.write(path, &config.to_string());
+    write("one", service_config(ONE, IMAGE, "one\n"));
+    let mut two = service_config(TWO, NEXT, "two\n");
+    two["spec"]["kernelArguments"] = json!(["nosmt"]);
+    write("two", two);
+    let mut three = service_config("rendered-worker-3", IMAGE, "three\n");
+    three["spec"]["kernelArguments"] = json!(["nosmt"]);
+    write("three", three);
+    node.run(&["apply", "--yes", "/one"]).ok();
+    node
+}
+
+fn says(run: &Run, words: &[&str]) {
+    let said = flat_run(run) + &run.err().replace('\n', " ");
+    for words in words {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+}
+
+fn recorded(node: &OstreeNode) -> String {
+    let record: Value = serde_json::from_str(&node.root.read(RECORD)).unwrap();
+    record["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+fn deploy(commit: &str, origin: &str, options: &str) -> String {
+    let options = match options {
+        "" => String::new(),
+        some => format!("{some} "),
+    };
+    format!(
+        "ostree admin deploy --stage --os=rhcos --origin-file={DEPLOYS}/{origin}.origin {options}{commit}"
+    )
+}
+
+/// As after a clean reboot into what is staged, with these arguments.
+fn reboots(node: &OstreeNode, image: &str, arguments: &str) {
+    node.reboots_into_staged(true, image);
+    node.command_line(arguments);
+    node.awaits_since_the_boot_before();
+    node.run(&["complete"]).ok();
+    node.root.write("stub/log", "");
+}
+
+#[test]
+fn an_image_with_arguments_comes_with_one_reboot_and_goes_back_without_a_registry() {
+    with_mounts(|| {
+        let node = node();
+        says(
+            &node.run(&["plan", "/two"]).ok(),
+            &["kernel arguments --append=nosmt"],
+        );
+        node.run(&["apply", "--yes", "/two"]).ok();
+        let name = format!("{STAGED}.0");
+        let calls = [
+            "ostree admin pin 0".to_owned(),
+            format!("bootc switch --transport registry {NEXT}"),
+            deploy(STAGED, &name, "--karg-append=nosmt"),
+        ];
+        assert_eq!(node.calls(), calls);
+        let origin = node
+            .root
+            .read(&format!("{}/{STAGED}.1.origin", &DEPLOYS[1..]));
+        assert!(
+            origin.ends_with(&format!("=ostree-unverified-registry:{NEXT}\n")),
+            "{origin}"
+        );
+        let status = node.run(&["status", "--output", "json"]).ok().json();
+        assert_eq!(status["os"]["staged"], json!(NEXT));
+        assert_eq!(status["os"]["staged_by"], Value::Null, "by a run of ours");
+        assert_eq!(
+            status["awaited"]["kernel_arguments"],
+            json!(["nosmt"]),
+            "{status:#}"
+        );
+
+        // A second run finds nothing to do.
+        node.root.write("stub/log", "");
+        node.run(&["apply", "--yes", "/two"]).ok();
+        assert_eq!(node.calls(), Vec::<String>::new());
+
+        reboots(&node, NEXT, "rw nosmt");
+        node.run(&["verify", "/two"]).ok();
+        assert_eq!(recorded(&node), TWO);
+        assert!(!node.root.exists(AWAITED));
+
+        // The image of before is kept: no switch, which would ask the registry.
+        node.root.write("stub/fails", "switch\n");
+        node.run(&["apply", "--yes", "/one"]).ok();
+        let calls = [
+            "ostree admin pin 0".to_owned(),
+            deploy(BOOTED, &format!("{BOOTED}.0"), ""),
+            deploy(BOOTED, &format!("{BOOTED}.1"), "--karg-delete=nosmt"),
+        ];
+        assert_eq!(node.calls(), calls);
+        node.boots_back();
+        node.root.remove("stub/bootc-staged");
+        node.root.remove(STAGED_FILE);
+        node.command_line("rw");
+        node.awaits_since_the_boot_before();
+        node.run(&["complete"]).ok();
+        node.run(&["verify", "/one"]).ok();
+        assert_eq!(recorded(&node), ONE);
+        assert_eq!(node.root.read("etc/service.conf"), "one\n");
+    });
+}
+
+#[test]
+fn arguments_alone_are_staged_over_what_runs_with_its_origin() {
+    with_mounts(|| {
+        let node = node();
+        node.run(&["apply", "--yes", "/three"]).ok();
+        let calls = [
+            "ostree admin pin 0".to_owned(),
+            deploy(BOOTED, &format!("{BOOTED}.0"), "--karg-append=nosmt"),
+        ];
+        assert_eq!(node.calls(), calls);
+        let origin = |serial: u32| {
+            let path = format!("{}/{BOOTED}.{serial}.origin", &DEPLOYS[1..]);
+            node.root.read(&path)
+        };
+        assert_eq!(origin(1), origin(0));
+        let status = node.run(&["status", "--output", "json"]).ok().json();
+        assert_eq!(
+            status["next_boot"]["kernel_arguments"],
+            json!(["rw", "nosmt"]),
+            "{status:#}"
+        );
+        // Back before the reboot: it is only dropped.
+        node.root.write("stub/log", "");
+        node.run(&["rollback", "--yes"]).ok();
+        assert!(
+            node.calls().contains(&"ostree admin undeploy 0".to_owned()),
+            "{:?}",
+            node.calls()
+        );
+        assert!(!node.root.exists(STAGED_FILE));
+        assert_eq!(recorded(&node), ONE);
+        // And again, to its end.
+        node.run(&["apply", "--yes", "/three"]).ok();
+        reboots(&node, IMAGE, "rw nosmt");
+        node.run(&["verify", "/three"]).ok();
+        // They go again, with all that another program has put between.
+        node.command_line("rw nosmt site=1");
+        node.run(&["apply", "--yes", "/one"]).ok();
+        let calls = node.calls();
+        let last = calls.last().unwrap();
+        assert!(last.contains(" --karg-delete=nosmt "), "{last}");
+        let arguments =
+            String::from_utf8_lossy(&std::fs::read(node.root.path(STAGED_FILE)).unwrap())
+                .into_owned();
+        assert!(
+            arguments.contains("site=1") && arguments.contains("$ignition_firstboot"),
+            "{arguments}"
+        );
+        assert!(!arguments.contains("nosmt"), "{arguments}");
+    });
+}
+
+#[test]
+fn a_run_that_ended_between_the_image_and_its_arguments_is_finished_or_taken_back() {
+    with_mounts(|| {
+        for finishes in [true, false] {
+            let node = node();
+            node.root.write("stub/kills", "");
+            let run = node.run(&["apply", "--yes", "/two"]);
+            assert_ne!(run.code(), 0);
+            assert!(node.root.exists(STAGED_FILE), "the image is staged");
+            assert_eq!(node.root.read("etc/service.conf"), "one\n");
+            let status = node.run(&["status"]).ok();
+            says(
+                &status,
+                &["Awaited", "mco-rescue apply", "mco-rescue rollback"],
+            );
+            node.root.write("stub/log", "");
+            if finishes {
+                node.run(&["apply", "--yes", "/two"]).ok();
+                let staged = deploy(STAGED, &format!("{STAGED}.0"), "--karg-append=nosmt");
+                assert!(node.calls().contains(&staged), "{:?}", node.calls());
+                assert!(
+                    !node.calls().iter().any(|call| call.starts_with("bootc")),
+                    "{:?}",
+                    node.calls()
+                );
+                reboots(&node, NEXT, "rw nosmt");
+                node.run(&["verify", "/two"]).ok();
+            } else {
+                node.run(&["rollback", "--yes"]).ok();
+                assert!(
+                    node.calls().contains(&"ostree admin undeploy 0".to_owned()),
+                    "{:?}",
+                    node.calls()
+                );
+                assert!(!node.root.exists(STAGED_FILE));
+                node.run(&["verify", "/one"]).ok();
+            }
+            assert!(!node.root.exists(AWAITED));
+        }
+    });
+}
+
+#[test]
+fn arguments_that_cannot_be_staged_leave_nothing_behind() {
+    with_mounts(|| {
+        let node = node();
+        node.root.write("stub/fails", "admin deploy\n");
+        let run = node.run(&["apply", "--yes", "/two"]).exits(1);
+        says(
+            &run,
+            &[
+                "staging the kernel arguments",
+                "no space left on",
+                "nothing is staged, and no file was changed",
+            ],
+        );
+        assert!(!node.root.exists(STAGED_FILE));
+        assert!(!node.root.exists(AWAITED));
+        assert_eq!(node.root.read("etc/service.conf"), "one\n");
+        assert_eq!(node.calls().last().unwrap(), "ostree admin undeploy 0");
+    });
+}
+
+#[test]
+fn an_ostree_that_stages_no_arguments_is_named_before_anything_changes() {
+    with_mounts(|| {
+        for missing in [true, false] {
+            let node = node();
+            match missing {
+                true => node.root.remove("usr/sbin/ostree"),
+                false => node.root.write("stub/old-ostree", ""),
+            }
+            let why = match missing {
+                true => "ostree is not installed",
+                false => "this ostree is too old: its admin deploy has no --karg-delete",
+            };
+            let words = [
+                "no command for kernel arguments: --append=nosmt",
+                why,
+                "--files-only",
+            ];
+            says(&node.run(&["plan", "/three"]).exits(1), &words);
+            node.run(&["apply", "--yes", "/three"]).exits(1);
+            assert_eq!(node.calls(), Vec::<String>::new());
+            assert_eq!(node.root.read("etc/service.conf"), "one\n");
+            // The rest comes.
+            node.run(&["apply", "--yes", "--files-only", "/three"])
+                .exits(3);
+            assert_eq!(node.root.read("etc/service.conf"), "three\n");
+        }
+    });
+}
+
+#[test]
+fn an_origin_file_that_cannot_be_used_is_named_and_nothing_is_staged() {
+    with_mounts(|| {
+        let file = format!("{}/{BOOTED}.0.origin", &DEPLOYS[1..]);
+        for (text, why) in [
+            (None, "is a directory"),
+            (Some("[origin]\n"), "it names no image"),
+        ] {
+            let node = node();
+            node.root.remove(&file);
+            match text {
+                None => std::fs::create_dir(node.root.path(&file)).unwrap(),
+                Some(text) => node.root.write(&file, text),
+            }
+            let run = node.run(&["apply", "--yes", "/three"]).exits(1);
+            says(&run, &[&file, why]);
+            let stages = |call: &String| call.contains("--stage");
+            assert!(!node.calls().iter().any(stages), "{:?}", node.calls());
+            assert!(!node.root.exists(AWAITED));
+            assert_eq!(node.root.read("etc/service.conf"), "one\n");
+        }
+    });
+}
+
+#[test]
+fn locked_arguments_are_told_and_staged_anew_on_request() {
+    with_mounts(|| {
+        let node = node();
+        node.is_staged_by_others(true, IMAGE, true);
+        let file = staged_file(&format!("{STAGED}.0"), true, &["rw", "nosmt"]);
+        std::fs::write(node.root.path(STAGED_FILE), file).unwrap();
+        let refused = node.run(&["plan", "/three"]).exits(1);
+        says(&refused, &["locked", "--takeover"]);
+        node.run(&["apply", "--yes", "--takeover", "/three"]).ok();
+        let calls = node.calls();
+        assert_eq!(calls[0], "ostree admin pin 1", "{calls:?}");
+        assert_eq!(calls[1], "ostree admin undeploy 0", "{calls:?}");
+        assert_eq!(
+            calls[2],
+            deploy(BOOTED, &format!("{BOOTED}.0"), "--karg-append=nosmt")
+        );
+        reboots(&node, IMAGE, "rw nosmt");
+        assert!(
+            node.root
+                .exists(&format!("{}/{ARRIVED}.0.origin", &DEPLOYS[1..]))
+        );
+        node.run(&["verify", "/three"]).ok();
+    });
+}
