@@ -72,10 +72,13 @@ fn renamed(mut config: Value) -> Value {
 }
 
 fn rebase() -> String {
-    format!(
-        "rpm-ostree rebase ostree-unverified-registry:{}",
-        golden().b()
-    )
+    match golden().engine.program() {
+        "bootc" => format!("bootc switch {}", golden().b()),
+        _ => format!(
+            "rpm-ostree rebase ostree-unverified-registry:{}",
+            golden().b()
+        ),
+    }
 }
 
 #[test]
@@ -85,10 +88,11 @@ fn a_box_whose_next_boot_another_program_changes_says_so() {
     };
     let mut story = Story::in_a(&case);
     let registry = story.registry();
-    story.node.ask("rpm-ostree kargs --delete=audit=0");
-    story.leaves_and_stays(&["without audit=0"], "rpm-ostree cleanup -p");
+    let drop_staged = golden().engine.drops_staged();
+    story.node.ask(golden().engine.deletes_audit());
+    story.leaves_and_stays(&["without audit=0"], drop_staged);
     story.node.ask(&rebase());
-    story.leaves_and_stays(&["Staged", &golden().b()], "rpm-ostree cleanup -p");
+    story.leaves_and_stays(&["Staged", &golden().b()], drop_staged);
 
     // Over what is awaited: arguments and files of B, on the system of A.
     let on_a = config_b(KEY, &golden().a());
@@ -121,8 +125,9 @@ fn a_box_whose_next_boot_another_program_changes_says_so() {
     story.node.reboot();
     assert_eq!(runs(&story.node), "2.0");
     story.awaits_nothing();
-    story.node.ask("rpm-ostree rollback");
-    story.leaves_and_stays(&["Queued", &golden().a()], "rpm-ostree rollback");
+    let roll_back = format!("{} rollback", golden().engine.program());
+    story.node.ask(&roll_back);
+    story.leaves_and_stays(&["Queued", &golden().a()], &roll_back);
 }
 
 #[test]
@@ -158,7 +163,9 @@ fn a_box_whose_rollback_is_queued_needs_no_registry_to_stay() {
     story.node.reboot();
     is_all_of_a(&story.node, &story.a);
     // What another program queued comes with its own.
-    story.node.ask("rpm-ostree rollback");
+    story
+        .node
+        .ask(&format!("{} rollback", golden().engine.program()));
     let said = pivot(&story, golden().b());
     assert!(
         said.contains("the next boot enters this image, without audit=0 and with nosmt site.is=b"),

@@ -560,7 +560,7 @@ impl<'a> Story<'a> {
 
     /// Somebody else drops what is staged, and `status` says what that means.
     fn is_dropped(&self) {
-        self.node.ask("rpm-ostree cleanup -p");
+        self.node.ask(golden().engine.drops_staged());
         let status = self.node.ask(&format!("{PROGRAM} status"));
         let said = unwrapped(&status);
         let name = configs::name(&self.b);

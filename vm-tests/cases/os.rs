@@ -593,9 +593,28 @@ pub fn unwrapped(screen: &str) -> String {
     screen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Returns what is staged, booted, pinned, and the version, for each deployment, as rpm-ostree lists them.
 pub fn deployments(booted: &impl Shell) -> Value {
-    let status: Value = serde_json::from_str(&booted.ask("sudo rpm-ostree status --json")).unwrap();
-    status["deployments"].clone()
+    let parsed = |text: String| serde_json::from_str::<Value>(&text).unwrap();
+    if booted.run("test -e /usr/bin/rpm-ostree").code() == 0 {
+        return parsed(booted.ask("sudo rpm-ostree status --json"))["deployments"].clone();
+    }
+    let status =
+        parsed(booted.ask("sudo bootc status --json --format-version 1"))["status"].clone();
+    let names = ["staged", "booted", "rollback"];
+    let entries = names
+        .iter()
+        .filter(|name| !status[name].is_null())
+        .map(|name| {
+            let entry = &status[name];
+            json!({
+                "staged": *name == "staged",
+                "booted": *name == "booted",
+                "pinned": entry["pinned"],
+                "version": entry["image"]["version"],
+            })
+        });
+    entries.collect()
 }
 
 /// 2.0 waits, 1.0 runs and is kept whatever is cleaned up.

@@ -75,6 +75,33 @@ impl Engine {
         matches!(self, Self::RpmOstree(_) | Self::Bootc { both: true, .. })
     }
 
+    /// The program that an administrator changes deployments with.
+    pub fn program(&self) -> &'static str {
+        match self {
+            Self::Bootc { both: false, .. } => "bootc",
+            _ => "rpm-ostree",
+        }
+    }
+
+    /// The command that drops what is staged.
+    pub fn drops_staged(&self) -> &'static str {
+        match self.program() {
+            "bootc" => "ostree admin undeploy 0",
+            _ => "rpm-ostree cleanup -p",
+        }
+    }
+
+    /// The command that stages the booted system without the argument `audit=0`.
+    pub fn deletes_audit(&self) -> &'static str {
+        match self.program() {
+            "bootc" => {
+                "cd /ostree/deploy/rhcos/deploy && cp *.origin /run/origin && \
+                 ostree admin deploy --stage --os=rhcos --origin-file=/run/origin --karg-delete=audit=0 $(ls | grep -o '^[0-9a-f]*' | head -n 1)"
+            }
+            _ => "rpm-ostree kargs --delete=audit=0",
+        }
+    }
+
     /// What `box.sh` takes.
     fn source(&self) -> PathBuf {
         match self {
