@@ -376,7 +376,16 @@ fn enter_deployment(
         Engine::Bootc if wanted.booted && wanted.index == 1 => bootc::queue_rollback(),
         Engine::RpmOstree | Engine::Bootc => arguments::set_default(wanted.index),
     };
-    run_transaction(root, runner, &line, &|| false)
+    let Err(cause) = run_transaction(root, runner, &line, &|| false) else {
+        return Ok(());
+    };
+    // bootc fails after it, where it has never staged an image: its own storage is missing.
+    let is_next = |all: Deployments| all.next_boot().is_some_and(|next| next.name() == name);
+    if read_deployments(root, runner).is_ok_and(is_next) {
+        log::warn!("{cause}; but the next boot enters {name}");
+        return Ok(());
+    }
+    Err(cause)
 }
 
 fn awaited_back(leaving: &Leaving, config: &str, booted: String, boot: BootIdentity) -> Awaited {

@@ -318,3 +318,23 @@ fn locked_arguments_are_told_and_staged_anew_on_request() {
         node.run(&["verify", "/three"]).ok();
     });
 }
+
+#[test]
+fn a_rollback_that_bootc_ends_with_an_error_counts_by_what_the_next_boot_enters() {
+    with_mounts(|| {
+        let node = node();
+        node.run(&["apply", "--yes", "/three"]).ok();
+        reboots(&node, IMAGE, "rw nosmt");
+        // bootc has staged nothing on this node, so its storage is missing.
+        node.root.write("stub/no-storage", "");
+        let run = node.run(&["rollback", "--yes"]).ok();
+        says(&run, &["systemctl reboot"]);
+        assert_eq!(node.calls(), ["bootc rollback"]);
+        node.boots_back();
+        node.command_line("rw");
+        node.awaits_since_the_boot_before();
+        node.run(&["complete"]).ok();
+        node.run(&["verify", "/one"]).ok();
+        assert_eq!(node.root.read("etc/service.conf"), "one\n");
+    });
+}

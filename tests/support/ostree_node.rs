@@ -128,7 +128,7 @@ pub const STAGED: &str = "5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5e
 
 /// STUB of bootc: what is booted, staged and left for a rollback is a file each with checksum, image, transport, and
 /// `yes` where the system is layered, and a serial other than 0. `fails` holds the first word of a command that fails, `changes-nothing` makes a
-/// switch stage nothing. What is staged gets the file of ostree that lies prepared.
+/// switch stage nothing, and `no-storage` a rollback fail after it, as captured. What is staged gets the file of ostree that lies prepared.
 pub const BOOTC: &str = r#"
 cd /stub
 entry() {
@@ -160,7 +160,8 @@ case $* in
         echo "Queued for next boot: $4" ;;
     rollback)
         rm -f bootc-staged /run/ostree/staged-deployment
-        if [ -e bootc-queued ]; then rm -f bootc-queued; else echo >bootc-queued; fi ;;
+        if [ -e bootc-queued ]; then rm -f bootc-queued; else echo >bootc-queued; fi
+        [ ! -e no-storage ] || { echo 'error: Rollback: Rollback (ostree): Updating storage root mtime: update_timestamps: No such file or directory (os error 2)' >&2; exit 1; } ;;
     *) echo "error: unrecognized subcommand '$1'" >&2; exit 2 ;;
 esac
 "#;

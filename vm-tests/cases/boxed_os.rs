@@ -209,7 +209,7 @@ fn a_box_takes_the_image_from_a_medium_and_says_before_what_would_refuse_it() {
 }
 
 /// A medium with 2.0 and another image, which do not have names yet; gives the index in which they have.
-fn two_images(medium: &Path) -> String {
+pub(super) fn two_images(medium: &Path) -> String {
     oci::image(medium);
     let read = |dir: &Path| -> Value {
         serde_json::from_slice(&fs::read(dir.join("index.json")).unwrap()).unwrap()

@@ -3,6 +3,7 @@
 mod actions;
 mod boot_counter;
 mod boot_trials;
+mod boxed_bootc;
 mod boxed_next_boot;
 mod boxed_os;
 mod configs;
