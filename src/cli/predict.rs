@@ -29,7 +29,7 @@ use crate::document::{self, Desired, MachineConfig, brings_kubelet};
 use crate::drift;
 use crate::images::storage;
 use crate::node::activity::daemon_runs;
-use crate::node::os_release::{Class, OsRelease};
+use crate::node::os_release::{Class, OpenshiftVersion, OsRelease};
 use crate::node::system::Facts;
 use crate::node::{self, Host, Interest, NodeState, RecordReader, Recorded, Records, System};
 use crate::paths;
@@ -189,8 +189,8 @@ struct ForecastSources<'a> {
     /// What an update to a config fails over, by its name.
     failing: BTreeMap<String, Failure>,
     os: StartOs,
-    /// `OPENSHIFT_VERSION` of the system; empty where it has none.
-    openshift: String,
+    /// `OPENSHIFT_VERSION` of the system.
+    openshift: OpenshiftVersion,
     /// The boot that comes before the daemon.
     next_boot: Option<NextBoot>,
     /// What rpm-ostree said, once it was asked.
@@ -222,7 +222,7 @@ impl<'a> ForecastSources<'a> {
         let cache = cache::read(root).context("reading the cache")?;
         let os_release = OsRelease::read(root)?;
         let mut found = Self {
-            openshift: os_release.get("OPENSHIFT_VERSION").to_owned(),
+            openshift: os_release.openshift_version(),
             runner,
             moment,
             records,

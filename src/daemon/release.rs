@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::node::os_release::OpenshiftVersion;
+
 /// A daemon: a branch of its source, and the day up to which that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
@@ -243,12 +245,27 @@ impl Release {
 }
 
 /// The release of a node's daemon, and what names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRelease {
-    /// The release.
+    /// The release whose rules count.
     pub release: Release,
     /// Source of the release.
     pub source: ReleaseSource,
+    /// The name as it was seen, with its source; of an unknown release the reason.
+    seen: String,
+    /// The named release against those with known rules.
+    known: KnownRules,
+}
+
+/// A named release against those with known rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KnownRules {
+    /// Its rules are known.
+    Own,
+    /// It is older, and the oldest known rules count.
+    Oldest,
+    /// It is newer, and the newest known rules count.
+    Newest,
 }
 
 /// Source of a daemon's release.
@@ -268,42 +285,97 @@ pub enum ReleaseSource {
 impl NodeRelease {
     /// Finds the release: `given` on the command line, else the newer one of those that the recorded config and os-release
     /// name. Without any it is the newest.
-    pub fn find(given: Option<Release>, record: Option<&str>, os_release: &str) -> Self {
-        let of = |text: &str, source| {
-            let release = text.parse().ok()?;
-            Some(Self { release, source })
-        };
+    pub fn find(given: Option<Release>, record: Option<&str>, os: &OpenshiftVersion) -> Self {
         if let Some(release) = given {
-            let source = ReleaseSource::Given;
-            return Self { release, source };
+            return Self {
+                release,
+                source: ReleaseSource::Given,
+                seen: format!("{release} (as given)"),
+                known: KnownRules::Own,
+            };
         }
-        let record = record.and_then(|text| of(text, ReleaseSource::Record));
-        let os = of(os_release, ReleaseSource::OsRelease);
-        let newer =
-            |one: &Self| record.is_none_or(|record| one.release.branch > record.release.branch);
-        os.filter(newer).or(record).unwrap_or(Self {
-            release: Release::NEWEST,
-            source: ReleaseSource::Unknown,
+        let in_record = "the recorded config";
+        let record = match record.filter(|text| !text.is_empty()) {
+            Some(text) => Self::named(text, ReleaseSource::Record, in_record).ok_or_else(|| {
+                format!("release-image-version {text:?} of {in_record} is not a release")
+            }),
+            None => Err(String::new()),
+        };
+        let os = match os {
+            OpenshiftVersion::Named { value, file } => {
+                let source = format!("OPENSHIFT_VERSION of {file}");
+                Self::named(value, ReleaseSource::OsRelease, &source).ok_or_else(|| {
+                    format!("OPENSHIFT_VERSION {value:?} of {file} is not a release")
+                })
+            }
+            OpenshiftVersion::Unread(why) => Err(why.clone()),
+            OpenshiftVersion::Without(file) => Err(format!("{file} has no OPENSHIFT_VERSION")),
+            OpenshiftVersion::Missing => Err("os-release is missing".to_owned()),
+        };
+        match (record, os) {
+            (Ok(record), Ok(os)) if os.release.branch > record.release.branch => os,
+            (Ok(found), _) | (Err(_), Ok(found)) => found,
+            (Err(record), Err(os)) => {
+                let reasons = [record, os].into_iter().filter(|why| !why.is_empty());
+                Self {
+                    release: Release::NEWEST,
+                    source: ReleaseSource::Unknown,
+                    seen: reasons.collect::<Vec<_>>().join("; "),
+                    known: KnownRules::Newest,
+                }
+            }
+        }
+    }
+
+    /// Returns the release that a text of the node names; `None` if it names none.
+    fn named(text: &str, source: ReleaseSource, place: &str) -> Option<Self> {
+        let of = match source {
+            ReleaseSource::Record => "of ",
+            _ => "",
+        };
+        let (release, known) = match text.parse::<Release>() {
+            Ok(release) if release == Release::NEWEST => (release, KnownRules::Newest),
+            Ok(release) => (release, KnownRules::Own),
+            Err(_) if is_older(text) => {
+                let oldest = Release {
+                    branch: Branch::Minor(OLDEST),
+                    patch: None,
+                    day: NEWEST,
+                };
+                (oldest, KnownRules::Oldest)
+            }
+            Err(_) => return None,
+        };
+        let shown = match known {
+            KnownRules::Own => release.to_string(),
+            KnownRules::Oldest | KnownRules::Newest => text.to_owned(),
+        };
+        Some(Self {
+            release,
+            source,
+            seen: format!("{shown} ({of}{place})"),
+            known,
         })
     }
 
-    /// Returns the release in words, with what names it.
+    /// Returns the release in words, with what names it, and whose rules count if they are not its own.
     pub fn words(&self) -> String {
-        let source = match self.source {
-            ReleaseSource::Given => "as given",
-            ReleaseSource::Record => "of the recorded config",
-            ReleaseSource::OsRelease => "OPENSHIFT_VERSION of os-release",
-            ReleaseSource::Unknown => return "unknown release: newest rules".to_owned(),
-        };
-        let Release { branch, patch, day } = self.release;
-        let day = match (branch, patch) {
-            (Branch::Main, _) | (_, None) => String::new(),
-            _ if self.release.is_of_unknown_day() => {
-                "; the day of its source is not known: newest rules of its branch".to_owned()
+        let (Self { seen, release, .. }, oldest) = (self, format!("4.{OLDEST}"));
+        let Release { branch, patch, day } = *release;
+        match (self.source, self.known) {
+            (ReleaseSource::Unknown, _) => format!("unknown release: newest rules; {seen}"),
+            (_, KnownRules::Newest) => format!("{seen}; newer than the known rules: newest rules"),
+            (_, KnownRules::Oldest) => {
+                format!("{seen}; older than the known rules: rules of {oldest}")
             }
-            _ => format!("; its source is older than {}", shown_day(day)),
-        };
-        format!("{} ({source}){day}", self.release)
+            (_, KnownRules::Own) => match (branch, patch) {
+                (Branch::Main, _) | (_, None) => seen.clone(),
+                _ if release.is_of_unknown_day() => format!(
+                    "{seen}; the day of its source is not known: newest rules of its branch"
+                ),
+                _ => format!("{seen}; its source is older than {}", shown_day(day)),
+            },
+        }
     }
 }
 
@@ -330,6 +402,17 @@ impl FromStr for Release {
              2025-07-22"
                 .to_owned()
         })
+    }
+}
+
+/// Returns true for a release before the oldest one with known rules, such as `4.9.12` or `3.11`.
+fn is_older(text: &str) -> bool {
+    let plain = text.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Option<Vec<u32>> = plain.split('.').map(|part| part.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some([4, minor] | [4, minor, _]) => *minor < OLDEST,
+        Some([3, _] | [3, _, _]) => true,
+        _ => false,
     }
 }
 
@@ -451,7 +534,14 @@ mod tests {
     #[test]
     fn the_node_names_the_release_of_its_daemon() {
         let find = |given: Option<&str>, record: Option<&str>, os: &str| {
-            NodeRelease::find(given.map(of), record, os).words()
+            let os = match os {
+                "" => OpenshiftVersion::Without("/etc/os-release"),
+                value => OpenshiftVersion::Named {
+                    value: value.to_owned(),
+                    file: "/etc/os-release",
+                },
+            };
+            NodeRelease::find(given.map(of), record, &os).words()
         };
         let unknown = "; the day of its source is not known: newest rules of its branch";
         assert_eq!(
@@ -466,16 +556,29 @@ mod tests {
             find(None, Some("4.20.3"), "4.20"),
             "4.20.3 (of the recorded config); its source is older than 2026-02-11"
         );
-        assert_eq!(
-            find(None, Some("4.20.0"), "4.21"),
-            "4.21 (OPENSHIFT_VERSION of os-release)"
-        );
-        assert_eq!(
-            find(None, None, "5.0"),
-            "5.0 (OPENSHIFT_VERSION of os-release)"
-        );
-        for os in ["", "x"] {
-            assert_eq!(find(None, Some("?"), os), "unknown release: newest rules");
+        let of_os = "(OPENSHIFT_VERSION of /etc/os-release)";
+        for (record, os, words) in [
+            (Some("4.20.0"), "4.21", format!("4.21 {of_os}")),
+            (None, "5.0", format!("5.0 {of_os}")),
+            (None, "5.1", format!("5.1 {of_os}; newer than the known rules: newest rules")),
+            (Some("4.21.1"), "5.1", format!("5.1 {of_os}; newer than the known rules: newest rules")),
+            (None, "4.9", format!("4.9 {of_os}; older than the known rules: rules of 4.12")),
+            (Some("4.13.1"), "4.9", format!("4.13.1 (of the recorded config){unknown}")),
+            (Some("4.9.30"), "", "4.9.30 (of the recorded config); older than the known rules: rules of 4.12".to_owned()),
+            (
+                None,
+                "",
+                "unknown release: newest rules; /etc/os-release has no OPENSHIFT_VERSION".to_owned(),
+            ),
+            (
+                Some("?"),
+                "x",
+                "unknown release: newest rules; release-image-version \"?\" of the recorded config is not a release; \
+                 OPENSHIFT_VERSION \"x\" of /etc/os-release is not a release"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(find(None, record, os), words);
         }
     }
 

@@ -46,8 +46,8 @@ pub struct Upkeep {
     pub var_missing: bool,
     /// FIPS mode of the kernel, if known.
     pub fips: Option<bool>,
-    /// The root has the kubelet's unit, which only a config brings; false where that cannot be read.
-    pub has_kubelet_unit: bool,
+    /// The root has the kubelet's unit, which only a config brings.
+    pub has_kubelet_unit: Look<bool>,
     /// The architecture as `uname -m` names it, if known.
     pub architecture: Option<&'static str>,
     /// Packages requested on top of the image, from the origin file.

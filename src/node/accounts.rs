@@ -42,11 +42,7 @@ impl Accounts {
             &[text(root, paths::USR_PASSWD)?, text(root, paths::PASSWD)?],
             &[text(root, paths::USR_GROUP)?, text(root, paths::GROUP)?],
         );
-        // Unreadable for ordinary users: then the password is simply not known.
-        let shadow = match root.read(&RootPath::fixed(paths::SHADOW)) {
-            Err(error) if error.cause.is_denied() => Err("cannot be read"),
-            other => skip_obstacle(other)?.ok_or("is missing"),
-        };
+        let shadow = shadow_of(root.read(&RootPath::fixed(paths::SHADOW)))?;
         let shadow =
             shadow.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "is not UTF-8 text"));
         accounts.no_shadow = shadow.as_ref().err().copied();
@@ -112,6 +108,23 @@ impl Accounts {
             accounts.no_shadow = None;
         }
         accounts
+    }
+}
+
+/// The end of the sentence about a shadow file that is missing.
+pub(super) const MISSING: &str = "is missing";
+
+/// Returns the bytes of the shadow file, or the reason why they are not known, as the end of a sentence. Ordinary users cannot
+/// read it.
+///
+/// # Errors
+/// Every other error, such as an I/O error.
+pub(super) fn shadow_of(
+    read: Result<Option<Vec<u8>>, RootError>,
+) -> Result<Result<Vec<u8>, &'static str>, RootError> {
+    match read {
+        Err(error) if error.cause.is_denied() => Ok(Err("cannot be read: permission denied")),
+        other => Ok(skip_obstacle(other)?.ok_or(MISSING)),
     }
 }
 

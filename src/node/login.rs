@@ -6,10 +6,10 @@ mod key_files;
 mod settings;
 
 use crate::node::account_files::{AccountFiles, UserEntry};
-use crate::node::accounts::opens;
+use crate::node::accounts::{MISSING, opens, shadow_of};
 use crate::node::view::NodeView;
 use crate::paths;
-use crate::root::{Root, RootError, RootPath, skip_obstacle};
+use crate::root::{Root, RootError, RootPath};
 use crate::sshd::{Cause, Certainty, SshdConfig, SshdUser};
 
 pub use key_files::{KeyFile, WrongAttributes};
@@ -19,8 +19,10 @@ pub use key_files::{KeyFile, WrongAttributes};
 pub struct Login {
     /// Files with keys of `core`.
     pub files: Vec<KeyFile>,
-    /// Users with a password, of `core` and `root`; None if `/etc/shadow` could not be read.
+    /// Users with a password, of `core` and `root`; None if that is not known.
     pub passwords: Option<Vec<String>>,
+    /// The reason why `/etc/shadow` was not read, as the end of a sentence. Where it is missing, nobody has a password in it.
+    pub no_shadow: Option<&'static str>,
     /// Number of files with keys that were not read, as there are too many.
     pub unread: usize,
     /// What keeps `core` out over ssh, whatever key it has.
@@ -91,14 +93,17 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
 /// # Errors
 /// A file that cannot be read.
 pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
-    let (accounts, has_shadow) = read_accounts(view)?;
+    let (accounts, no_shadow) = read_accounts(view)?;
     let config = SshdConfig::read(&settings::ViewFiles(view));
     let core = find_person(&accounts, "core");
     let mut login = Login {
         core: core.as_ref().map(|core| (core.entry.uid, core.entry.gid)),
+        no_shadow,
         ..Login::default()
     };
-    if has_shadow {
+    // Without any account the files are those of another moment, or of no system.
+    let is_missing = no_shadow == Some(MISSING) && !accounts.users().is_empty();
+    if no_shadow.is_none() || is_missing {
         let open = |user: &&str| accounts.password(user).is_some_and(|hash| opens(&hash));
         let users = ["core", "root"].into_iter().filter(open);
         login.passwords = Some(users.map(str::to_owned).collect());
@@ -143,8 +148,8 @@ fn root_has_keys(
     Ok(open && login.keys() > 0)
 }
 
-/// Reads the account files; false if `shadow` is closed to this user.
-fn read_accounts(view: &NodeView<'_>) -> Result<(AccountFiles, bool), RootError> {
+/// Reads the account files, with the reason why `shadow` is not among them.
+fn read_accounts(view: &NodeView<'_>) -> Result<(AccountFiles, Option<&'static str>), RootError> {
     let mut accounts = AccountFiles::default();
     for path in [
         paths::PASSWD,
@@ -156,15 +161,12 @@ fn read_accounts(view: &NodeView<'_>) -> Result<(AccountFiles, bool), RootError>
             accounts.insert(path, bytes);
         }
     }
-    let shadow = match view.read(&RootPath::fixed(paths::SHADOW)) {
-        Err(error) if error.cause.is_denied() => return Ok((accounts, false)),
-        other => skip_obstacle(other)?,
-    };
-    let has_shadow = shadow.is_some();
-    if let Some(bytes) = shadow {
+    let shadow = shadow_of(view.read(&RootPath::fixed(paths::SHADOW)))?;
+    let no_shadow = shadow.as_ref().err().copied();
+    if let Ok(bytes) = shadow {
         accounts.insert(paths::SHADOW, bytes);
     }
-    Ok((accounts, has_shadow))
+    Ok((accounts, no_shadow))
 }
 
 fn find_person(accounts: &AccountFiles, name: &str) -> Option<Person> {

@@ -5,7 +5,7 @@ use crate::root::{Root, RootError, RootPath};
 
 use super::Host;
 use super::booted;
-use super::os_release::{Class, OsRelease};
+use super::os_release::{Class, OpenshiftVersion, OsRelease};
 
 /// Files of the daemon and of the first boot.
 const RECORDS: [&str; 6] = [
@@ -38,8 +38,8 @@ pub struct Machine {
     pub system: String,
     /// A short form of that: `RHCOS 9.6`.
     pub short_system: String,
-    /// `OPENSHIFT_VERSION` of `os-release`; empty without one.
-    pub openshift: String,
+    /// `OPENSHIFT_VERSION` of `os-release`.
+    pub openshift: OpenshiftVersion,
     /// `os-release` names a CoreOS.
     pub is_coreos: bool,
     /// It was booted by OSTree, or the root is a deployment.
@@ -75,7 +75,7 @@ impl Machine {
             name: name(root, host.live),
             system: release.name().to_owned(),
             short_system: release.short_name(),
-            openshift: release.get("OPENSHIFT_VERSION").to_owned(),
+            openshift: release.openshift_version(),
             is_coreos: is_coreos(&release),
             is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
             composefs: booted::composefs_traces(root, &host)?,

@@ -7,7 +7,32 @@ use crate::root::{Root, RootError, RootPath, skip_obstacle};
 
 /// The assignments of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OsRelease(BTreeMap<String, String>);
+pub struct OsRelease {
+    values: BTreeMap<String, String>,
+    /// The file that was read.
+    file: Option<&'static str>,
+    /// Why a file that is there was not read.
+    unread: Option<String>,
+}
+
+/// `OPENSHIFT_VERSION` of a root.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum OpenshiftVersion {
+    /// It is there.
+    Named {
+        /// Its value.
+        value: String,
+        /// Path of the file.
+        file: &'static str,
+    },
+    /// The file at this path does not have it.
+    Without(&'static str),
+    /// The reason why the file was not read, with its path.
+    Unread(String),
+    /// There is no file.
+    #[default]
+    Missing,
+}
 
 /// The class of an operating system, which decides about the daemon's actions on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +53,10 @@ impl OsRelease {
             let is_name = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             (is_name && !key.is_empty()).then(|| (key.to_owned(), unquoted(value)))
         };
-        Self(text.lines().filter_map(pair).collect())
+        Self {
+            values: text.lines().filter_map(pair).collect(),
+            ..Self::default()
+        }
     }
 
     /// Reads the file of a root; empty if it is missing.
@@ -36,17 +64,43 @@ impl OsRelease {
     /// # Errors
     /// A file that cannot be read.
     pub fn read(root: &Root) -> Result<Self, RootError> {
-        for file in [paths::OS_RELEASE, paths::USR_OS_RELEASE] {
-            if let Some(bytes) = skip_obstacle(root.read(&RootPath::fixed(file)))? {
-                return Ok(Self::parse(&String::from_utf8_lossy(&bytes)));
+        let mut unread = None;
+        for (file, path) in [
+            ("/etc/os-release", paths::OS_RELEASE),
+            ("/usr/lib/os-release", paths::USR_OS_RELEASE),
+        ] {
+            let read = root.read(&RootPath::fixed(path));
+            unread = unread.or(read.as_ref().err().map(ToString::to_string));
+            if let Some(bytes) = skip_obstacle(read)? {
+                return Ok(Self {
+                    file: Some(file),
+                    unread,
+                    ..Self::parse(&String::from_utf8_lossy(&bytes))
+                });
             }
         }
-        Ok(Self::default())
+        Ok(Self {
+            unread,
+            ..Self::default()
+        })
+    }
+
+    /// Returns the release of OpenShift that the system names.
+    pub fn openshift_version(&self) -> OpenshiftVersion {
+        match (self.get("OPENSHIFT_VERSION"), self.file, &self.unread) {
+            ("", _, Some(why)) => OpenshiftVersion::Unread(why.clone()),
+            ("", Some(file), None) => OpenshiftVersion::Without(file),
+            (value, Some(file), _) => OpenshiftVersion::Named {
+                value: value.to_owned(),
+                file,
+            },
+            (_, None, _) => OpenshiftVersion::Missing,
+        }
     }
 
     /// Returns the value of a key; empty if it is missing.
     pub fn get(&self, key: &str) -> &str {
-        self.0.get(key).map_or("", String::as_str)
+        self.values.get(key).map_or("", String::as_str)
     }
 
     /// Returns the name of the system, as text.

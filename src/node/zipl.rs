@@ -25,10 +25,14 @@ pub struct UnusedZipl {
 /// # Errors
 /// The reason why the configuration of the repository is not known.
 pub fn find_unused(root: &Root) -> Result<Option<UnusedZipl>, String> {
-    let exists = |path: &&&'static str| root.exists(&RootPath::fixed(path));
-    let file = paths::ZIPL
-        .iter()
-        .find(|path| matches!(exists(path), Ok(true)));
+    let mut file = None;
+    for path in paths::ZIPL {
+        let exists = root.exists(&RootPath::fixed(path));
+        if exists.map_err(|error| error.to_string())? {
+            file = Some(path);
+            break;
+        }
+    }
     let sign = match file {
         Some(path) => format!("/{path}"),
         None if architecture(root, root.is_live()) == Some("s390x") => "s390x".to_owned(),

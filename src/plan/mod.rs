@@ -552,7 +552,7 @@ impl<'a> Builder<'a> {
                 };
                 let at = format!("{prefix}passwd.users[{index}].passwordHash");
                 let message = format!(
-                    "no password of {} works: the field is no hash of crypt(5); {why}. Make one with `mkpasswd -m sha-512`, and \
+                    "no password of {} works: the field is not a crypt(5) hash; {why}. Make one with `mkpasswd -m sha-512`, and \
                      write it in single quotes",
                     user.name
                 );

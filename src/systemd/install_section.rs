@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::support::Support;
 use super::unit_name::{self, SpecifierError, UnitName, UnitNameKind};
+use super::words::{Backslash, quoted_words};
 
 /// Returns true for a blank, as systemd strips them.
 pub(super) fn is_blank(c: char) -> bool {
@@ -171,7 +172,7 @@ fn assign_list(list: &mut Vec<String>, value: &str) {
     if value.is_empty() {
         list.clear();
     } else {
-        list.extend(quoted_words(value));
+        list.extend(quoted_words(value, Backslash::Ordinary).0);
     }
 }
 
@@ -279,28 +280,6 @@ fn after_line_end(ends: &str) -> &str {
         _ => 0,
     };
     ends.get(length..).unwrap_or_default()
-}
-
-/// Returns the words, in which quotes group and backslashes are ordinary. Those before a quote
-/// that is never closed are kept.
-fn quoted_words(value: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    for c in value.chars() {
-        match quote {
-            Some(open) if c == open => quote = None,
-            Some(_) => word.get_or_insert_default().push(c),
-            None if matches!(c, '"' | '\'') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            None if is_blank(c) => words.extend(word.take()),
-            None => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word.filter(|_| quote.is_none()));
-    words
 }
 
 /// Returns the words, in which a backslash takes the next character as it is, and quotes are

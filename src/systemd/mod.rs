@@ -24,6 +24,7 @@ pub mod unit_file;
 pub mod unit_name;
 pub mod unit_tree;
 mod view;
+mod words;
 
 pub use evaluate::{Unresolved, eval_symlinks};
 pub use fault::{Fault, Problem};

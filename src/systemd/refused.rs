@@ -8,6 +8,7 @@ use std::net::SocketAddrV4;
 use super::install_section::{is_blank, is_no_character, logical_lines, section_name};
 use super::timer_value;
 use super::unit_name::{self, UnitName, UnitNameKind};
+use super::words::{Backslash, quoted_words};
 
 /// An objection of systemd to a unit, as the rest of a sentence about the unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -602,7 +603,7 @@ fn ends_loading(section: &str, key: &str, value: &str) -> Option<String> {
 
 /// Returns the number of commands in a line, and the reason why systemd takes none of them.
 fn parse_commands(line: &str) -> (usize, Option<String>) {
-    let Some(words) = split_words(line) else {
+    let (words, true) = quoted_words(line, Backslash::KeepsNext) else {
         return (1, Some("a quote is never closed".to_owned()));
     };
     let mut count = 0;
@@ -646,33 +647,6 @@ fn unknown_specifier(word: &str) -> Option<String> {
         rest = after.get(specifier.len_utf8()..)?;
     }
     None
-}
-
-/// Returns the words of a command line, quotes removed; `None` if one is never closed.
-fn split_words(line: &str) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        match quote {
-            _ if c == '\\' => {
-                let word = word.get_or_insert_default();
-                word.push(c);
-                word.extend(chars.next());
-            }
-            Some(open) if c == open => quote = None,
-            Some(_) => word.get_or_insert_default().push(c),
-            None if matches!(c, '"' | '\'') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            None if is_blank(c) => words.extend(word.take()),
-            None => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    quote.is_none().then_some(words)
 }
 
 /// Returns the names whose drop-ins a unit has: its own, those of its template and of the prefixes of its name, and its type.

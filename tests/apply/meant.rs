@@ -223,7 +223,7 @@ fn reservations_with_which_no_kubelet_starts_are_named_before_the_run() {
         ),
         (
             "systemReserved: {memory: \"1\", pid: x}\n",
-            "systemReserved.pid is \"x\", which is no quantity",
+            "systemReserved.pid is \"x\", which is not a quantity",
         ),
     ] {
         let found = named(&with_kubelet(text)).unwrap_or_default();

@@ -659,7 +659,7 @@ fn no_real_config_is_refused_for_its_paths_or_values() {
     let meant = [
         "is a decimal number",
         "of the decimal number",
-        "is no hash of crypt(5)",
+        "is not a crypt(5) hash",
         "the kubelet does not start with this file",
         "and this machine is",
     ];

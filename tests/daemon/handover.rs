@@ -586,13 +586,40 @@ fn the_release_of_the_daemon_is_read_from_the_node() {
         config
     };
     for (system, record, release, source, words) in [
-        ("", "", "newest", "unknown", "unknown release: newest rules"),
+        (
+            "",
+            "",
+            "newest",
+            "unknown",
+            "unknown release: newest rules; /etc/os-release has no OPENSHIFT_VERSION",
+        ),
+        (
+            "4.9",
+            "",
+            "4.12",
+            "os-release",
+            "4.9 (OPENSHIFT_VERSION of /etc/os-release); older than the known rules: rules of 4.12",
+        ),
+        (
+            "5.1",
+            "4.21.9",
+            "newest",
+            "os-release",
+            "5.1 (OPENSHIFT_VERSION of /etc/os-release); newer than the known rules: newest rules",
+        ),
+        (
+            "four",
+            "",
+            "newest",
+            "unknown",
+            "unknown release: newest rules; OPENSHIFT_VERSION \"four\" of /etc/os-release is not a release",
+        ),
         (
             "4.21",
             "",
             "4.21",
             "os-release",
-            "4.21 (OPENSHIFT_VERSION of os-release)",
+            "4.21 (OPENSHIFT_VERSION of /etc/os-release)",
         ),
         (
             "4.21",
@@ -606,7 +633,7 @@ fn the_release_of_the_daemon_is_read_from_the_node() {
             "4.19.7",
             "4.20",
             "os-release",
-            "4.20 (OPENSHIFT_VERSION of os-release)",
+            "4.20 (OPENSHIFT_VERSION of /etc/os-release)",
         ),
         (
             "",
@@ -635,6 +662,14 @@ fn the_release_of_the_daemon_is_read_from_the_node() {
         );
         says(&root.run(&["status"]).ok(), &[&format!("Release {words}")]);
     }
+    // A file in whose place is something else.
+    let root = TestRoot::new();
+    root.apply(&rendered(""));
+    root.remove("etc/os-release");
+    root.write("etc/os-release/x", "");
+    root.remove("usr/lib/os-release");
+    let words = "Release unknown release: newest rules; /etc/os-release: ";
+    says(&root.run(&["status"]).ok(), &[words]);
 }
 
 /// A rendered config of each branch, as its controllers made it in that time, on a node of that branch.

@@ -111,6 +111,32 @@ fn without_a_record_nothing_is_said_of_what_it_gives() {
 }
 
 #[test]
+fn a_shadow_file_that_is_missing_is_not_called_unreadable() {
+    let root = small::node();
+    root.remove("home/core/.ssh/authorized_keys.d/ignition");
+    root.remove("etc/shadow");
+    let seen = doctor(&root);
+    let text = found(&seen, "FP-33", "critical");
+    says(
+        &text,
+        &[
+            "no login works: no valid key, no password",
+            "/etc/shadow",
+            "is missing",
+        ],
+    );
+    let unseen = unseen(&seen, "FP-33");
+    assert!(!unseen.contains("shadow"), "{unseen}");
+    // Without any account nothing is known of passwords.
+    root.remove("etc/passwd");
+    let seen = doctor(&root);
+    says(
+        &super::unseen(&seen, "FP-33"),
+        &["passwords: /etc/shadow is missing"],
+    );
+}
+
+#[test]
 fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
     let root = small::node();
     let keys = "home/core/.ssh/authorized_keys";

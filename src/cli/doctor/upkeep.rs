@@ -44,7 +44,7 @@ impl DoctorEvidence {
         let record = RootPath::fixed(paths::CURRENT_CONFIG);
         upkeep.record_written = written(root, &record).ok().flatten();
         let unit = root.exists(&RootPath::fixed("etc/systemd/system/kubelet.service"));
-        upkeep.has_kubelet_unit = matches!(unit, Ok(true));
+        upkeep.has_kubelet_unit = unit.into();
         let host = Host::observe(root);
         let of_host = host.as_ref().map_err(|error| error.clone().into());
         upkeep.elsewhere = of_host.and_then(|host| elsewhere(root, host)).into();

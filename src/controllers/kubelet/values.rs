@@ -159,7 +159,7 @@ fn judge_quantity(at: &str, resource: &str, value: &Value) -> Option<ValueFault>
     };
     match Quantity::parse(text) {
         Err(error) => Some(fault(
-            format!("{at} is {text:?}, which is no quantity"),
+            format!("{at} is {text:?}, which is not a quantity"),
             error,
         )),
         Ok(quantity) if quantity.is_negative() => Some(fault(
@@ -184,7 +184,10 @@ fn judge_threshold(map: &str, key: &str, value: &Value) -> Option<ValueFault> {
     let at = format!("{map}.{key}");
     if !SIGNALS.contains(&key) {
         return Some(fault(
-            format!("{at}: {key} is no signal; those are {}", SIGNALS.join(", ")),
+            format!(
+                "{at}: {key} is not a signal; those are {}",
+                SIGNALS.join(", ")
+            ),
             format!("unknown eviction signal {key}"),
         ));
     }
@@ -215,7 +218,7 @@ fn judge_percentage(at: &str, key: &str, text: &str, percent: &str) -> Option<Va
         Ok(value) if value.is_finite() => return None,
         _ => {
             return Some(fault(
-                format!("{at} is {text:?}, which is no percentage"),
+                format!("{at} is {text:?}, which is not a percentage"),
                 format!("strconv.ParseFloat: parsing \"{percent}\": invalid syntax"),
             ));
         }
@@ -378,7 +381,10 @@ mod tests {
                 json!({"systemReserved": {"memory": "-1Gi"}}),
                 "systemReserved.memory is -1Gi",
             ),
-            (json!({"systemReserved": {"memory": "1 Gi"}}), "no quantity"),
+            (
+                json!({"systemReserved": {"memory": "1 Gi"}}),
+                "not a quantity",
+            ),
             (json!({"systemReserved": {"memory": 1}}), "text in quotes"),
             (
                 json!({"kubeReserved": {"gpu": "1"}}),
@@ -394,7 +400,7 @@ mod tests {
             ),
             (
                 json!({"evictionHard": {"memory.available": "x%"}}),
-                "no percentage",
+                "not a percentage",
             ),
             (
                 json!({"evictionHard": {"memory.available": "-100Mi"}}),
@@ -406,7 +412,7 @@ mod tests {
             ),
             (
                 json!({"evictionHard": {"memory.free": "1Gi"}}),
-                "is no signal",
+                "is not a signal",
             ),
             (
                 json!({"evictionSoft": {"nodefs.available": "1Gi"}}),

@@ -89,7 +89,24 @@ fn find_refused_units(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option
         Some(required) => finding.next(disable(evidence, &required.unit)),
         None => finding.next(look_at(evidence, &first.name)),
     };
-    Some(finding.next("Correct the unit in its MachineConfig."))
+    Some(finding.next(correct(evidence, &first.name)))
+}
+
+/// Returns the command that leads to the text of a unit: its MachineConfig, or its file.
+fn correct(evidence: &DoctorEvidence, unit: &str) -> String {
+    let records = evidence.records.get();
+    let config = records.and_then(|records| records.recorded());
+    let mut units = config
+        .into_iter()
+        .flat_map(|config| &config.ignition.systemd.units);
+    let path = format!("/{}/{unit}", paths::UNITS);
+    match evidence.live {
+        _ if evidence.is_of_config(&path) || units.any(|one| one.name == unit) => {
+            format!("oc get mc -o name   # the MachineConfig with {unit} has to change")
+        }
+        true => format!("systemctl edit --full -- {}", shell_word(unit)),
+        false => format!("vi {}", evidence.path(&path)),
+    }
 }
 
 fn find_ignored_settings(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option<DoctorFinding> {

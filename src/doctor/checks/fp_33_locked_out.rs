@@ -16,15 +16,15 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     title: "no login is possible",
     looks_at: "keys and passwords of core, owners and modes on the way, sshd's settings and host keys",
     explain: "Only core can log in to a CoreOS node: with a key over ssh, or with a password at the console if a config \
-gives one. sshd ignores a key file that others can write, that core cannot read, or that is in such a directory: \
-one wrong mode locks out like a missing key.\n\n\
+sets one. sshd ignores a key file that others can write or that core cannot read, and every key file below such a directory: \
+one wrong mode locks core out like a missing key.\n\n\
 The keys of a config are in .ssh/authorized_keys.d. sshd reads them through a program, which a drop-in of the OS names: \
-/etc/ssh/sshd_config.d/40-ssh-key-dir.conf. A sshd_config without the line Include /etc/ssh/sshd_config.d/*.conf, or another \
-AuthorizedKeysCommand, takes them all away. Of most settings the first value counts, and those of a Match block come \
-before it. AllowUsers and AllowGroups keep out everyone whom they do not name.\n\n\
-What depends on the connection, such as Match Address, is listed under \"Not checked\". On the node, sshd itself says which \
-settings count: sshd -T -C user=core,host=HOST,addr=ADDRESS.\n\n\
-mco-rescue apply writes the keys of the config with owner, mode and label. Without any login: boot another medium, or \
+/etc/ssh/sshd_config.d/40-ssh-key-dir.conf. Without the line Include /etc/ssh/sshd_config.d/*.conf in sshd_config, or with another \
+AuthorizedKeysCommand, sshd reads none of them. Of most settings the first value counts, and a value in a matching Match block \
+overrides those outside. AllowUsers and AllowGroups lock out every user that they do not name.\n\n\
+A setting that depends on the connection, such as Match Address, is listed under \"Not checked\". On the node, sshd itself \
+shows the settings in force: sshd -T -C user=core,host=HOST,addr=ADDRESS.\n\n\
+mco-rescue apply writes the keys of the config with owner, mode and label. If no login works, boot another medium, or add \
 init=/bin/bash at the boot menu, and run it with --root on the disk. Any config with keys works: mco-rescue --root \
 /mnt apply CONFIG. Without a config, mco-rescue apply --key FILE adds one public key for core, also with --root.\n\n\
 After adding a key by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600, restorecon -RF.",
@@ -41,7 +41,8 @@ fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
     let over_ssh = login.over_ssh();
     let mut verdict = match &login.passwords {
         None if over_ssh == Certainty::No => {
-            CheckVerdict::unseen("passwords: /etc/shadow cannot be read: permission denied")
+            let why = login.no_shadow.unwrap_or("is not known");
+            CheckVerdict::unseen(format!("passwords: /{} {why}", paths::SHADOW))
         }
         _ if login.unread > 0 => CheckVerdict::unseen(format!(
             "{} in /{}: only the first ones are read",
@@ -198,7 +199,8 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let records = evidence.records.get();
     let is_missing = records.is_some_and(|all| matches!(all.current_config, Recorded::Missing));
     // Without the kubelet's unit no config has come to this root yet.
-    let is_new = wanted.is_err() && is_missing && !evidence.upkeep.has_kubelet_unit;
+    let has_no_kubelet = evidence.upkeep.has_kubelet_unit.get() == Some(&false);
+    let is_new = wanted.is_err() && is_missing && has_no_kubelet;
     let intended = (wanted == Ok(0) || is_new) && is_bare;
     let severity = match console || login.root_has_keys {
         // The config contains no key, so it was installed like this.
@@ -224,6 +226,9 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let mut finding = DoctorFinding::new(severity, what, means);
     let causes = login.kept_out.iter();
     finding = finding.seen_all(causes.map(|cause| Fact::new(&cause.place, &cause.said)));
+    if let (Some(why), Some(_)) = (login.no_shadow, &login.passwords) {
+        finding = finding.seen(format!("/{}", paths::SHADOW), why);
+    }
     if login.files.is_empty() {
         finding = finding.seen(format!("/{}", paths::CORE_SSH), "no file with keys");
     }

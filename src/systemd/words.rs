@@ -1,0 +1,61 @@
+//! The words of a value in a unit file.
+
+use super::install_section::is_blank;
+
+/// What a backslash does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backslash {
+    /// It is a character like others.
+    Ordinary,
+    /// It is kept with the next character, which then neither opens nor closes quotes.
+    KeepsNext,
+}
+
+/// Returns the words, in which quotes group and are removed, and true if every quote is closed. Of a value with an open quote
+/// they are the words before it.
+pub(super) fn quoted_words(value: &str, backslash: Backslash) -> (Vec<String>, bool) {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match quote {
+            _ if c == '\\' && backslash == Backslash::KeepsNext => {
+                let word = word.get_or_insert_default();
+                word.push(c);
+                word.extend(chars.next());
+            }
+            Some(open) if c == open => quote = None,
+            Some(_) => word.get_or_insert_default().push(c),
+            None if matches!(c, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if is_blank(c) => words.extend(word.take()),
+            None => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word.filter(|_| quote.is_none()));
+    (words, quote.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backslash_counts_in_command_lines_only() {
+        let value = r#"a\" b 'c d' "" e"#;
+        let of =
+            |words: &[&str]| -> Vec<String> { words.iter().map(|one| (*one).into()).collect() };
+        let kept = (of(&[r#"a\""#, "b", "c d", "", "e"]), true);
+        assert_eq!(quoted_words(value, Backslash::KeepsNext), kept);
+        let value = r#"a\" b 'c d'" e"#;
+        let grouped = (of(&[r"a\ b 'c d'", "e"]), true);
+        assert_eq!(quoted_words(value, Backslash::Ordinary), grouped);
+        assert_eq!(
+            quoted_words("a 'b", Backslash::Ordinary),
+            (of(&["a"]), false)
+        );
+    }
+}
