@@ -148,6 +148,18 @@ pub fn read_wire(line: &str) -> Result<(PublicKey, WireKey), KeyError> {
     Ok((key, WireKey { blob, fields }))
 }
 
+/// Returns the length in bits of the RSA key on a line, also behind options; `None` for any other line.
+pub fn rsa_bits(line: &str) -> Option<usize> {
+    let line = line.trim();
+    let plain = match is_type(words(line).0) {
+        true => line,
+        false => after_options(line)?,
+    };
+    let (kind, key, _) = words(plain);
+    let blob = decoded(key).filter(|_| kind == "ssh-rsa")?;
+    fields(&blob)?.get(2).map(|modulus| bits(modulus))
+}
+
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.fingerprint)?;

@@ -13,6 +13,7 @@ use crate::root::{Root, RootError, RootPath};
 use crate::sshd::{Cause, Certainty, SshdConfig, SshdUser};
 
 pub use key_files::{KeyFile, WrongAttributes};
+pub(super) use settings::ViewFiles;
 
 /// The possible logins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

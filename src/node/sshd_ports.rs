@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::root::{Root, RootError, RootPath};
+use super::login::ViewFiles;
+use super::view::NodeView;
+use crate::root::Root;
+use crate::sshd::{ConfigFiles, SshdConfig};
 
-/// Settings of sshd; those of the directory count too where the file includes them.
-const FILE: &str = "etc/ssh/sshd_config";
-const DIRECTORY: &str = "etc/ssh/sshd_config.d";
 /// The port without a setting.
 const PORT: u16 = 22;
 
@@ -22,60 +22,28 @@ pub enum SshdListener {
 /// Returns the places at which sshd listens by its settings.
 ///
 /// # Errors
-/// A file that cannot be read.
-pub fn read(root: &Root) -> Result<Vec<SshdListener>, RootError> {
-    let text = |path: &RootPath| {
-        let bytes = root.read(path)?.unwrap_or_default();
-        Ok::<_, RootError>(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let mut texts = vec![text(&RootPath::fixed(FILE))?];
-    if texts.iter().any(|text| includes_directory(text)) {
-        let directory = RootPath::fixed(DIRECTORY);
-        let names = root.list(&directory)?.into_iter();
-        let files = names.filter(|name| name.ends_with(".conf"));
-        for path in files.filter_map(|name| directory.join(&name).ok()) {
-            texts.push(text(&path)?);
-        }
+/// The first file that cannot be read, in words.
+pub fn read(root: &Root) -> Result<Vec<SshdListener>, String> {
+    read_files(&ViewFiles(&NodeView::now(root)))
+}
+
+fn read_files(files: &dyn ConfigFiles) -> Result<Vec<SshdListener>, String> {
+    let config = SshdConfig::read(files);
+    match config.unread.first() {
+        Some(why) => Err(why.clone()),
+        None => Ok(find_listeners(&config)),
     }
-    Ok(find_listeners(&texts))
-}
-
-/// The words of each line that holds for all connections: before the first `Match`.
-fn general_lines(text: &str) -> impl Iterator<Item = Vec<String>> {
-    let words = |line: &str| -> Vec<String> {
-        let words = line.split(|c: char| c.is_whitespace() || c == '=');
-        let words = words.map(|word| word.trim_matches('"'));
-        words
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect()
-    };
-    let lines = text.lines().map(words);
-    lines.take_while(|words| {
-        words
-            .first()
-            .is_none_or(|word| !word.eq_ignore_ascii_case("match"))
-    })
-}
-
-fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = String> + 'a {
-    let is_key = move |words: &Vec<String>| {
-        words
-            .first()
-            .is_some_and(|word| word.eq_ignore_ascii_case(key))
-    };
-    let lines = general_lines(text).filter(is_key);
-    lines.filter_map(|words| words.into_iter().nth(1))
-}
-
-fn includes_directory(text: &str) -> bool {
-    values(text, "Include").any(|pattern| pattern.contains("sshd_config.d/"))
 }
 
 /// Each `Port` adds one; a `ListenAddress` without a port is of all ports.
-fn find_listeners(texts: &[String]) -> Vec<SshdListener> {
-    let of = |key: &'static str| texts.iter().flat_map(move |text| values(text, key));
-    let mut ports: Vec<u16> = of("Port").filter_map(|port| port.parse().ok()).collect();
+fn find_listeners(config: &SshdConfig) -> Vec<SshdListener> {
+    let of = |keyword: &'static str| {
+        let lines = config.lines.iter();
+        lines
+            .filter(move |line| line.keyword == keyword)
+            .filter_map(|line| line.arguments.first())
+    };
+    let mut ports: Vec<u16> = of("port").filter_map(|port| port.parse().ok()).collect();
     if ports.is_empty() {
         ports.push(PORT);
     }
@@ -85,8 +53,8 @@ fn find_listeners(texts: &[String]) -> Vec<SshdListener> {
             found.push(listener);
         }
     };
-    for value in of("ListenAddress") {
-        let (address, port) = match (value.parse::<SocketAddr>(), address_in(&value)) {
+    for value in of("listenaddress") {
+        let (address, port) = match (value.parse::<SocketAddr>(), address_in(value)) {
             (Ok(whole), _) => (whole.ip(), Some(whole.port())),
             (Err(_), Some(address)) => (address, None),
             // A name of the node: its addresses are not known here.
@@ -112,7 +80,10 @@ fn address_in(value: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::sshd::matches_pattern;
     use SshdListener::{At, Everywhere};
 
     #[test]
@@ -140,15 +111,42 @@ mod tests {
             ("ListenAddress node.example\nPort x\n", vec![Everywhere(22)]),
             ("Match User a\nPort 2222\n", vec![Everywhere(22)]),
         ] {
-            assert_eq!(find_listeners(&[text.to_owned()]), wanted, "{text:?}");
+            let mut config = BTreeMap::from([("/etc/ssh/sshd_config", text)]);
+            assert_eq!(read_files(&Files(config.clone())), Ok(wanted), "{text:?}");
+            // The file of the OS is missing where nobody changed it: its directory counts.
+            config.remove("/etc/ssh/sshd_config");
+            assert_eq!(read_files(&Files(config)), Ok(vec![Everywhere(22)]));
         }
-        let two = ["Port 1\n".to_owned(), "Port 2\n".to_owned()];
-        assert_eq!(find_listeners(&two), [Everywhere(1), Everywhere(2)]);
-        assert!(includes_directory(
-            "Include /etc/ssh/sshd_config.d/*.conf\n"
-        ));
-        assert!(!includes_directory(
-            "# Include /etc/ssh/sshd_config.d/*.conf\n"
-        ));
+        let included = "Include /etc/ssh/sshd_config.d/*.conf\nPort 1\n";
+        for (main, wanted) in [
+            (included, vec![Everywhere(2), Everywhere(1)]),
+            (
+                "# Include /etc/ssh/sshd_config.d/*.conf\n",
+                vec![Everywhere(22)],
+            ),
+        ] {
+            let files = [
+                ("/etc/ssh/sshd_config", main),
+                ("/etc/ssh/sshd_config.d/a.conf", "Port 2\n"),
+            ];
+            assert_eq!(
+                read_files(&Files(BTreeMap::from(files))),
+                Ok(wanted),
+                "{main}"
+            );
+        }
+    }
+
+    struct Files(BTreeMap<&'static str, &'static str>);
+
+    impl ConfigFiles for Files {
+        fn text(&self, path: &str) -> Result<Option<String>, String> {
+            Ok(self.0.get(path).map(|text| (*text).to_owned()))
+        }
+
+        fn glob(&self, pattern: &str) -> Result<Vec<String>, String> {
+            let paths = self.0.keys().filter(|path| matches_pattern(path, pattern));
+            Ok(paths.map(|path| (*path).to_owned()).collect())
+        }
     }
 }

@@ -267,7 +267,7 @@ fn ask_kubelet(context: &ProbeContext<'_>) -> Result<String, String> {
 
 /// Asks sshd at each of its ports: over loopback, and over the address that the default route uses.
 fn ask_sshd(context: &ProbeContext<'_>) -> Result<String, String> {
-    let listeners = sshd_ports::read(context.root).map_err(|error| error.to_string())?;
+    let listeners = sshd_ports::read(context.root)?;
     let own = own_addresses(context);
     let end = context.end_within(SERVER_BOUND);
     let mut said = Vec::new();

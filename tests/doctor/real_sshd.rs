@@ -1,11 +1,13 @@
 //! Logins at a real sshd against what the program says of the same files. All of it is in a mount namespace of its own.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use mco_rescue::node::login;
+use mco_rescue::node::sshd_ports::{self, SshdListener};
 use mco_rescue::root::Root;
 use mco_rescue::sshd::Certainty;
 
@@ -66,6 +68,7 @@ impl Node {
 
     /// Makes the node as the OS ships it; the directories stay, as they are mounted.
     fn reset(&self) {
+        let _ = fs::remove_file(self.root.path("rsa"));
         for directory in ["etc/ssh", "home", "opt"] {
             fs::create_dir_all(self.root.path(directory)).unwrap();
             for entry in fs::read_dir(self.root.path(directory)).unwrap() {
@@ -141,6 +144,31 @@ impl Node {
         }
     }
 
+    /// Makes an RSA key the key of core until the next reset.
+    fn rsa_key(&self, bits: u32) {
+        let key = self.root.path("rsa");
+        let _ = fs::remove_file(&key);
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "rsa", "-b", &bits.to_string(), "-N", "", "-f"])
+            .arg(&key)
+            .status();
+        assert!(made.unwrap().success());
+        self.root.write(FRAGMENT, &self.root.read("rsa.pub"));
+        self.root.chmod(FRAGMENT, 0o600);
+        self.give(&[FRAGMENT]);
+    }
+
+    /// The places at which the real sshd would listen, as it prints them.
+    fn listens_at(&self) -> BTreeSet<String> {
+        let output = Command::new(&self.sshd).arg("-T").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("listenaddress "));
+        lines.map(str::to_owned).collect()
+    }
+
     /// The settings of a drop-in before that of the OS.
     fn set(&self, text: &str) {
         self.root.write("etc/ssh/sshd_config.d/10-own.conf", text);
@@ -152,6 +180,9 @@ impl Node {
         let mut command = Command::new("ssh");
         command.args(["-F", "none", "-o", &proxy, "-i"]);
         command.arg(self.root.path("key"));
+        if self.root.exists("rsa") {
+            command.arg("-i").arg(self.root.path("rsa"));
+        }
         for option in [
             "StrictHostKeyChecking=no",
             "UserKnownHostsFile=/dev/null",
@@ -447,6 +478,29 @@ const CASES: &[Case] = &[
         node.set("PubkeyAcceptedAlgorithms -ecdsa*\n");
     }),
     (
+        "RequiredRSASize above the length of the key",
+        Some(false),
+        |node| {
+            node.rsa_key(2048);
+            node.set("RequiredRSASize 3072\n");
+        },
+    ),
+    (
+        "RequiredRSASize of the length of the key",
+        Some(true),
+        |node| {
+            node.rsa_key(2048);
+            node.set("RequiredRSASize 2048\n");
+        },
+    ),
+    (
+        "RequiredRSASize and a key of another type",
+        Some(true),
+        |node| {
+            node.set("RequiredRSASize 16384\n");
+        },
+    ),
+    (
         "ForceCommand of a program that is no shell",
         Some(false),
         |node| {
@@ -544,6 +598,40 @@ fn a_login_works_where_the_program_says_so_and_nowhere_else() {
                 None => Certainty::Unknown,
             };
             assert_eq!(answer, wanted, "{what}");
+        }
+    });
+}
+
+#[test]
+fn sshd_listens_where_the_program_says_so() {
+    with_node(|node| {
+        for text in [
+            "",
+            "Port 2222\nPort 22\n",
+            "Port=2222\nListenAddress 0.0.0.0\n",
+            "ListenAddress 192.0.2.1\nPort 2222\nListenAddress [::]:7\n",
+            "Include /etc/ssh/more/*.conf\nPort \"23\" # x\n",
+        ] {
+            node.reset();
+            node.root.write("etc/ssh/more/a.conf", "Port 24\n");
+            node.set(text);
+            let root = Root::open(node.root.dir()).unwrap();
+            let all = sshd_ports::read(&root).unwrap();
+            let own = all.iter().flat_map(|one| match one {
+                SshdListener::Everywhere(port) => {
+                    vec![format!("0.0.0.0:{port}"), format!("[::]:{port}")]
+                }
+                SshdListener::At(address) => vec![address.to_string()],
+            });
+            let (own, real): (BTreeSet<String>, _) = (own.collect(), node.listens_at());
+            // An address of all of one family counts as all addresses here.
+            assert!(real.is_subset(&own), "{text:?}: {real:?} {own:?}");
+            let ports = |all: &BTreeSet<String>| -> BTreeSet<String> {
+                all.iter()
+                    .filter_map(|one| Some(one.rsplit_once(':')?.1.to_owned()))
+                    .collect()
+            };
+            assert_eq!(ports(&own), ports(&real), "{text:?}");
         }
     });
 }

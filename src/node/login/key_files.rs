@@ -8,7 +8,8 @@ use crate::node::accounts::count_keys;
 use crate::node::view::{FileKind, FileStatus, NodeView};
 use crate::paths;
 use crate::root::{RootError, RootPath};
-use crate::sshd::{Cause, Certainty, ConfigFiles, SshdConfig, matches_pattern};
+use crate::ssh_key::rsa_bits;
+use crate::sshd::{Cause, Certainty, ConfigFiles, SshdConfig, SshdLine, matches_pattern};
 
 /// Most files with keys that are read; a program of each login reads them all, so a node has a few.
 const MAX_FILES: usize = 1000;
@@ -431,31 +432,60 @@ impl Reader<'_> {
         uid == 0 || self.person.gids.is_empty() || (status.mode >> shift) & bit != 0
     }
 
-    /// Returns the reason if sshd takes no key of a file for its type.
+    /// Returns the reason why sshd takes no key of a text, by types or lengths; `None` if it takes one, or that depends on the
+    /// connection.
     fn find_untaken(&self, text: &str) -> Option<String> {
-        let all = self
-            .person
-            .sshd
-            .candidates(self.config, "pubkeyacceptedalgorithms");
-        let [only] = all.as_slice() else {
-            return None;
-        };
-        let line = only.line?;
-        let list = line.arguments.first()?;
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let kinds: Vec<&str> = lines.filter_map(find_kind).collect();
-        let known = kinds.len() == count_keys(text);
-        let taken = kinds.iter().any(|kind| takes(list, kind));
-        (known && !taken && !kinds.is_empty()).then(|| {
-            let kinds: BTreeSet<&str> = kinds.into_iter().collect();
+        let keys: Vec<(&str, &str)> = lines
+            .filter_map(|line| Some((line, find_kind(line)?)))
+            .collect();
+        if keys.is_empty() || keys.len() != count_keys(text) {
+            return None;
+        }
+        let accepted = self.certain_value("pubkeyacceptedalgorithms");
+        let required = self.certain_value("requiredrsasize");
+        let required =
+            required.and_then(|(line, value)| Some((line, value.parse::<usize>().ok()?)));
+        let (mut kinds, mut lengths) = (BTreeSet::new(), BTreeSet::new());
+        for (line, kind) in keys {
+            let least = required.map_or(0, |(_, least)| least);
+            match rsa_bits(line) {
+                _ if accepted.is_some_and(|(_, list)| !takes(list, kind)) => kinds.insert(kind),
+                Some(bits) if bits < least => lengths.insert(bits.to_string()),
+                _ => return None,
+            };
+        }
+        let kinds = accepted.filter(|_| !kinds.is_empty()).map(|(line, _)| {
             let kinds: Vec<&str> = kinds.into_iter().collect();
             format!(
                 "{}: PubkeyAcceptedAlgorithms takes no {} key",
                 line.place(),
                 kinds.join(", no ")
             )
-        })
+        });
+        let lengths = required
+            .filter(|_| !lengths.is_empty())
+            .map(|(line, least)| {
+                let lengths: Vec<String> = lengths.into_iter().collect();
+                format!(
+                    "{}: RequiredRSASize {least} refuses RSA keys of {} bits",
+                    line.place(),
+                    lengths.join(" and ")
+                )
+            });
+        let all: Vec<String> = kinds.into_iter().chain(lengths).collect();
+        Some(all.join("; "))
+    }
+
+    /// Returns the line of a keyword and its first argument; `None` without a line, or if it depends on the connection.
+    fn certain_value(&self, keyword: &str) -> Option<(&SshdLine, &str)> {
+        let all = self.person.sshd.candidates(self.config, keyword);
+        let [only] = all.as_slice() else {
+            return None;
+        };
+        let line = only.line?;
+        Some((line, line.arguments.first()?.as_str()))
     }
 }
 

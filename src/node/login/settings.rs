@@ -5,7 +5,7 @@ use crate::root::RootPath;
 use crate::sshd::{ConfigFiles, matches_pattern};
 
 /// Reads settings of a root, as it is or as a run leaves it.
-pub(super) struct ViewFiles<'a>(pub(super) &'a NodeView<'a>);
+pub(in crate::node) struct ViewFiles<'a>(pub(in crate::node) &'a NodeView<'a>);
 
 impl ConfigFiles for ViewFiles<'_> {
     fn text(&self, path: &str) -> Result<Option<String>, String> {
