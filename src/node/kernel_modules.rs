@@ -145,7 +145,8 @@ pub fn read(
         need("veth", PODS, false);
         need("nf_tables", FILTER, false);
     }
-    let kinds: BTreeSet<&str> = network.keyfiles.iter().map(|one| &*one.kind).collect();
+    let in_force = network.keyfiles.iter().filter(|one| one.is_in_force());
+    let kinds: BTreeSet<&str> = in_force.map(|one| &*one.kind).collect();
     for (kind, module, by) in [("bond", "bonding", BOND), ("vlan", "8021q", VLAN)] {
         if kinds.contains(kind) {
             need(module, by, false);

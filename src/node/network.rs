@@ -43,25 +43,32 @@ pub struct Keyfile {
     pub interface: Option<String>,
     /// The connection that it is a port of.
     pub controller: Option<String>,
-    /// The file is empty or not a keyfile.
+    /// The file is empty.
     pub empty: bool,
+    /// The reason why NetworkManager does not take the file.
+    pub refused: Option<String>,
+}
+
+impl Keyfile {
+    /// Returns true if NetworkManager takes the file.
+    pub fn is_in_force(&self) -> bool {
+        !self.empty && self.refused.is_none()
+    }
 }
 
 /// Reads the network configuration.
 pub fn read(root: &Root) -> Network {
     let mut network = Network::default();
     let mut unread = Vec::new();
-    let keyfiles = network_manager::list_keyfiles(root, None, &mut unread);
+    let connections = network_manager::read_connections(root, &mut unread);
     network
         .unseen
         .extend(unread.iter().map(ToString::to_string));
-    for path in keyfiles {
-        match root.read(&path) {
-            Ok(Some(bytes)) => network.keyfiles.push(keyfile(&path, &bytes)),
-            Ok(None) => {}
-            Err(error) => network.unseen.push(error.to_string()),
-        }
-    }
+    let keyfiles = connections.into_iter().map(|one| Keyfile {
+        refused: one.refused,
+        ..keyfile(&one.path, &one.text)
+    });
+    network.keyfiles = keyfiles.collect();
     for folder in CLUSTER.map(RootPath::fixed) {
         for path in names(root, &folder, &mut network.unseen) {
             let whose = whose(path.name());
@@ -128,8 +135,7 @@ pub fn of_config(config: &MachineConfig) -> Option<&'static str> {
 }
 
 /// Parses the plain fields of a keyfile; never its secrets.
-fn keyfile(path: &RootPath, bytes: &[u8]) -> Keyfile {
-    let text = String::from_utf8_lossy(bytes);
+fn keyfile(path: &RootPath, text: &str) -> Keyfile {
     let mut section = "";
     let mut found = Keyfile {
         path: path.to_string(),
@@ -165,7 +171,7 @@ mod tests {
     #[test]
     fn a_keyfile_is_known_by_its_connection_section_alone() {
         let path = RootPath::parse("/etc/x/a.nmconnection").unwrap();
-        let text = b"[connection]\nid=br-ex\ntype=ovs-bridge\ninterface-name=br-ex\n[wifi-security]\npsk=x\nid=no\n";
+        let text = "[connection]\nid=br-ex\ntype=ovs-bridge\ninterface-name=br-ex\n[wifi-security]\npsk=x\nid=no\n";
         let found = keyfile(&path, text);
         assert_eq!(
             (found.id.as_str(), found.kind.as_str()),
@@ -173,7 +179,7 @@ mod tests {
         );
         assert_eq!(found.interface.as_deref(), Some("br-ex"));
         assert!(!found.empty);
-        let gone = keyfile(&path, &[0; 12]);
+        let gone = keyfile(&path, &"\0".repeat(12));
         assert!(gone.empty);
         assert_eq!(gone.id, "a");
     }

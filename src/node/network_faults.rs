@@ -398,27 +398,14 @@ impl Search<'_> {
     /// Judges the connections that NetworkManager reads.
     fn judge_connections(&mut self, settings: &Settings, states: &[String]) {
         let mut unseen = Vec::new();
-        let paths = network_manager::list_by(self.files, settings, &mut unseen);
+        let files = network_manager::read_by(self.files, settings, &mut unseen).into_iter();
         let unseen = unseen.iter().map(ToString::to_string);
         self.found.unseen.extend(unseen);
-        let mut all = Vec::new();
-        for path in paths {
-            let Some(text) = self.text(&path) else {
-                continue;
-            };
-            let safe = match self.files.owner_and_mode(&path) {
-                Ok(Some((uid, mode))) => uid == 0 && mode & 0o077 == 0,
-                Ok(None) => false,
-                Err(error) => {
-                    self.found.unseen.push(error.to_string());
-                    false
-                }
-            };
-            // NetworkManager does not take the others, which is a finding of its own.
-            if safe && super::service_configs::find_keyfile_fault(&text).is_none() {
-                all.extend(Connection::parse(path, &text));
-            }
-        }
+        // That NetworkManager does not take the others is a finding of its own.
+        let taken = files.filter(|one| one.refused.is_none());
+        let all: Vec<Connection> = taken
+            .filter_map(|one| Connection::parse(one.path, &one.text))
+            .collect();
         self.find_unmanaged(settings, &all);
         self.find_two(&all);
         // A state that is applied makes and changes connections of its own.

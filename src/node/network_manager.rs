@@ -4,10 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::assignments;
-use super::service_configs::find_bad_line;
+use super::service_configs::{find_bad_line, find_keyfile_fault};
 use crate::root::{EntryType, Root, RootError, RootPath};
 use crate::systemd::glob_matches;
 
@@ -305,28 +304,88 @@ pub fn is_copy_name(name: &str) -> bool {
         || COPIES.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Returns the paths of the files that NetworkManager reads as connections, in the order of its directories; with `next`, as
-/// they are after a run with that config.
-pub fn list_keyfiles(
-    root: &Root,
-    next: Option<NextConfig<'_>>,
-    unseen: &mut Vec<RootError>,
-) -> Vec<RootPath> {
-    list_keyfiles_of(&NodeFiles::new(root, next), unseen)
+/// A file that NetworkManager reads as a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionFile {
+    /// Its path.
+    pub path: RootPath,
+    /// Its text, which may hold secrets.
+    pub text: String,
+    /// The reason why NetworkManager does not take it: owner and mode, or a line.
+    pub refused: Option<String>,
 }
 
-/// The same for files that are at hand.
-pub(super) fn list_keyfiles_of(
+/// Returns the paths of the files that NetworkManager reads as connections, in the order of its directories.
+pub fn list_keyfiles(root: &Root, unseen: &mut Vec<RootError>) -> Vec<RootPath> {
+    let files = NodeFiles::new(root, None);
+    let settings = Settings::read_files(&files);
+    unseen.extend(settings.unseen.iter().cloned());
+    list_by(&files, &settings, unseen)
+}
+
+/// Reads the files that NetworkManager reads as connections, in the order of its directories.
+pub fn read_connections(root: &Root, unseen: &mut Vec<RootError>) -> Vec<ConnectionFile> {
+    let files = NodeFiles::new(root, None);
+    let settings = Settings::read_files(&files);
+    unseen.extend(settings.unseen.iter().cloned());
+    read_by(&files, &settings, unseen)
+}
+
+/// Returns the connections in force: paths and texts of the files that NetworkManager takes.
+pub(super) fn read_in_force(
     files: &NodeFiles<'_>,
     unseen: &mut Vec<RootError>,
-) -> Vec<RootPath> {
+) -> Vec<(RootPath, String)> {
     let settings = Settings::read_files(files);
     unseen.extend(settings.unseen.iter().cloned());
-    list_by(files, &settings, unseen)
+    let all = read_by(files, &settings, unseen).into_iter();
+    all.filter(|one| one.refused.is_none())
+        .map(|one| (one.path, one.text))
+        .collect()
+}
+
+/// Reads the files that are read with these settings.
+pub(super) fn read_by(
+    files: &NodeFiles<'_>,
+    settings: &Settings,
+    unseen: &mut Vec<RootError>,
+) -> Vec<ConnectionFile> {
+    let mut all = Vec::new();
+    for path in list_by(files, settings, unseen) {
+        let read = files
+            .read_small(&path)
+            .and_then(|bytes| Ok((bytes, files.owner_and_mode(&path)?)));
+        match read {
+            Ok((Some(bytes), Some(owner))) => {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                let refused = find_refusal(owner, &text);
+                all.push(ConnectionFile {
+                    path,
+                    text,
+                    refused,
+                });
+            }
+            // No file, or a larger one, which is no connection.
+            Ok(_) => {}
+            Err(error) => unseen.push(error),
+        }
+    }
+    all
+}
+
+/// Returns the reason why NetworkManager does not take a file with this owner, mode and text.
+fn find_refusal((uid, mode): (u32, u32), text: &str) -> Option<String> {
+    if uid != 0 {
+        return Some(format!("owner {uid}"));
+    }
+    if mode & 0o077 != 0 {
+        return Some(format!("mode {:04o}", mode & 0o7777));
+    }
+    find_keyfile_fault(text).map(|(line, said)| format!("line {line}: {said}"))
 }
 
 /// Returns the files that are read with these settings.
-pub(super) fn list_by(
+fn list_by(
     files: &NodeFiles<'_>,
     settings: &Settings,
     unseen: &mut Vec<RootError>,

@@ -72,7 +72,7 @@ pub fn read(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
     all.extend(read_sizing(root)?);
     all.extend(read_manifests(root)?);
     let mut unseen = Vec::new();
-    let keyfiles = network_manager::list_keyfiles(root, None, &mut unseen).into_iter();
+    let keyfiles = network_manager::list_keyfiles(root, &mut unseen).into_iter();
     if let Some(error) = unseen.into_iter().next() {
         return Err(error);
     }

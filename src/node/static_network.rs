@@ -25,6 +25,8 @@ pub struct StaticNetwork {
     pub profiles: Vec<Profile>,
     /// NetworkManager has name servers for all connections.
     pub global_servers: bool,
+    /// Files of connections that NetworkManager does not take, with the reason.
+    pub refused: Vec<(String, String)>,
     /// Files that could not be read, with the reason.
     pub unseen: Vec<String>,
 }
@@ -110,10 +112,14 @@ pub fn is_in(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
 pub fn read(root: &Root, names: &[&str]) -> StaticNetwork {
     let mut found = StaticNetwork::default();
     let mut unread = Vec::new();
-    let keyfiles = network_manager::list_keyfiles(root, None, &mut unread);
+    let connections = network_manager::read_connections(root, &mut unread);
     found.unseen.extend(unread.iter().map(ToString::to_string));
-    for (path, text) in read_texts(root, keyfiles, &mut found.unseen) {
-        found.profiles.push(parse_keyfile(&path, &text));
+    for one in connections {
+        let path = one.path.to_string();
+        match one.refused {
+            Some(why) => found.refused.push((path, why)),
+            None => found.profiles.push(parse_keyfile(&path, &one.text)),
+        }
     }
     let [own, chosen] = NMSTATE.map(RootPath::fixed);
     let mut states = texts(root, &own, &mut found.unseen);

@@ -59,7 +59,7 @@ const BRIDGE: [&str; 5] = [
     "ovs-port-phys0",
 ];
 
-const NETWORK: [Row; 5] = [
+const NETWORK: [Row; 7] = [
     // What is left over of an older boot has the connection's own id in its name.
     sick(
         |root| {
@@ -97,6 +97,25 @@ const NETWORK: [Row; 5] = [
             ],
         },
     ),
+    // All five are there, and NetworkManager does not take one: the mode is the cure.
+    sick(
+        |root| {
+            BRIDGE.iter().for_each(|name| connection(root, name, name));
+            root.chmod(&format!("{KEYFILES}/br-ex.nmconnection"), 0o644);
+        },
+        Branch {
+            id: "FP-12",
+            severity: "critical",
+            what: "the bridge br-ex is half-built",
+            seen: &["missing", "NetworkManager does not take it: mode 0644"],
+            next: &[
+                "chown root: ROOT/etc/NetworkManager/system-connections/br-ex.nmconnection && chmod 0600 ROOT/",
+            ],
+        },
+    ),
+    well("FP-12", |root| {
+        BRIDGE.iter().for_each(|name| connection(root, name, name))
+    }),
     // The other network runs, and no config for it is at hand.
     sick(
         |root| {

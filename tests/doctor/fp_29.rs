@@ -39,7 +39,7 @@ const LOST: Branch = Branch {
     next: &["ls -l ROOT/etc/NetworkManager/system-connections"],
 };
 
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 17] = [
     sick(|root| boots_with(root, FIXED), LOST),
     sick(
         |root| {
@@ -58,6 +58,21 @@ const ROWS: [Row; 16] = [
         },
         Branch {
             seen: &["ens3: 192.0.2.11/24"],
+            ..LOST
+        },
+    ),
+    // NetworkManager does not take a file that others may read.
+    sick(
+        |root| {
+            boots_with(root, FIXED);
+            manual(root, "ens3", "192.0.2.10");
+            root.chmod(&format!("{KEYFILES}/ens3.nmconnection"), 0o644);
+        },
+        Branch {
+            seen: &[
+                "192.0.2.10 is in no keyfile",
+                "NetworkManager does not take it: mode 0644",
+            ],
             ..LOST
         },
     ),

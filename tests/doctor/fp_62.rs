@@ -683,7 +683,7 @@ fn networkmanager_itself_reads_the_same_files() {
         theirs.sort_unstable();
         let root = Root::open(Path::new("/")).unwrap();
         let mut unseen = Vec::new();
-        let ours = network_manager::list_keyfiles(&root, None, &mut unseen);
+        let ours = network_manager::list_keyfiles(&root, &mut unseen);
         let ours = ours.iter().map(ToString::to_string);
         // NetworkManager writes one for the loopback device.
         let mut ours: Vec<String> = ours.filter(|path| NAMES.contains(&path.as_str())).collect();

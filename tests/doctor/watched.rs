@@ -149,6 +149,6 @@ fn printed_commands_run_as_they_are_and_change_nothing_but_the_root() {
             left.len(),
             number_checked(),
         ));
-        assert!(ran > 30, "{ran}");
+        assert!(ran > 25, "{ran}");
     });
 }

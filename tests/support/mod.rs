@@ -141,7 +141,12 @@ impl TestRoot {
         let path = self.path(relative);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        // NetworkManager takes no connection that others may read.
+        let mode = match relative.contains("NetworkManager/system-connections/") {
+            true => 0o600,
+            false => 0o644,
+        };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
     /// Makes a symbolic link with its parents.

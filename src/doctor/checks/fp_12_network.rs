@@ -125,7 +125,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
         network
             .keyfiles
             .iter()
-            .any(|one| one.id == **name && !one.empty)
+            .any(|one| one.id == **name && one.is_in_force())
     };
     let have: Vec<&&str> = BRIDGE.iter().filter(there).collect();
     if have.is_empty() || have.len() == BRIDGE.len() {
@@ -139,7 +139,12 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
         .filter(|one| BRIDGE.contains(&one.id.as_str()));
     let facts: Vec<Fact> = files
         .clone()
-        .map(|one| Fact::new(&one.path, "generated"))
+        .map(|one| match &one.refused {
+            Some(why) if !one.empty => {
+                Fact::new(&one.path, format!("NetworkManager does not take it: {why}"))
+            }
+            _ => Fact::new(&one.path, "generated"),
+        })
         .collect();
     let means = "br-ex needs all five connections; if some are missing, neither the bridge nor the interface below it \
                  comes up. The next boot generates them again once the rest is removed. Have a console.";
@@ -150,6 +155,23 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
     )
     .seen("missing", lacking.join(", "))
     .seen_all(facts);
+    // What is there and not taken for its owner or mode needs nothing else; FP-08 has the fix.
+    let of_mode = |one: &Keyfile| {
+        let why = one.refused.as_deref().unwrap_or_default();
+        !one.empty && (why.starts_with("mode ") || why.starts_with("owner "))
+    };
+    let is_cured = |name: &str| files.clone().any(|one| one.id == name && of_mode(one));
+    if lacking.iter().all(|name| is_cured(name)) {
+        let shut = files.clone().filter(|one| of_mode(one));
+        let finding = shut.fold(finding, |finding, one| {
+            let path = evidence.path(&one.path);
+            finding.next(format!("chown root: {path} && chmod 0600 {path}"))
+        });
+        return Some(match evidence.live {
+            true => finding.next("nmcli connection reload"),
+            false => finding,
+        });
+    }
     for one in files.clone() {
         finding = finding.next(find_away_name(evidence, one));
     }
@@ -196,6 +218,7 @@ fn find_absent_profile(network: &Network) -> Option<DoctorFinding> {
     let absent: Vec<&Keyfile> = network
         .keyfiles
         .iter()
+        .filter(|one| one.is_in_force())
         .filter(is_real)
         .filter(is_absent)
         .collect();

@@ -103,7 +103,13 @@ fn find_lost(
         means,
     )
     .seen_all(facts)
-    .seen_all(profiles(fixed));
+    .seen_all(profiles(fixed))
+    .seen_all(
+        fixed
+            .refused
+            .iter()
+            .map(|(path, why)| Fact::new(path, format!("NetworkManager does not take it: {why}"))),
+    );
     Some(show_connections(evidence, finding))
 }
 

@@ -5,7 +5,7 @@ use super::link_files::{self, LinkDropIn, LinkFile};
 use super::node_files::NodeFiles;
 use super::sections::assignments;
 use crate::kargs::Kargs;
-use crate::node::network_manager::list_keyfiles_of;
+use crate::node::network_manager::read_in_force;
 use crate::root::{EntryType, RootPath};
 
 /// Files, and directories of files, in which any word may be the name of an interface.
@@ -83,16 +83,10 @@ impl InterfaceNames {
 fn read(files: &NodeFiles<'_>, known: &[&str], unseen: &mut Vec<String>) -> Vec<NameUse> {
     let mut all = Vec::new();
     let mut unread = Vec::new();
-    let keyfiles = list_keyfiles_of(files, &mut unread);
+    let keyfiles = read_in_force(files, &mut unread);
     unseen.extend(unread.iter().map(ToString::to_string));
-    for path in keyfiles {
-        match files.read_small(&path) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-                all.extend(of_keyfile(&path.to_string(), &text));
-            }
-            Err(error) => unseen.push(error.to_string()),
-        }
+    for (path, text) in keyfiles {
+        all.extend(of_keyfile(&path.to_string(), &text));
     }
     for place in TEXTS.map(RootPath::fixed) {
         read_texts(files, &place, MAX_DEPTH, known, &mut all);

@@ -3,7 +3,7 @@
 use super::interfaces::parse_mac;
 use super::node_files::NodeFiles;
 use super::sections::assignments;
-use crate::node::network_manager::list_keyfiles_of;
+use crate::node::network_manager::read_in_force;
 use crate::root::RootPath;
 
 const SCRIPTS: &str = "etc/sysconfig/network-scripts";
@@ -62,11 +62,11 @@ pub(super) fn read(root: &NodeFiles<'_>) -> LegacyNetwork {
         }
     }
     let mut unread = Vec::new();
-    let keyfiles = list_keyfiles_of(root, &mut unread);
+    let keyfiles = read_in_force(root, &mut unread);
     found.unseen.extend(unread.iter().map(ToString::to_string));
     let keyfiles = keyfiles.into_iter();
     let keyfiles: Vec<(String, String)> = keyfiles
-        .filter_map(|path| Some((path.to_string(), root.read_text(&path)?)))
+        .map(|(path, text)| (path.to_string(), text))
         .collect();
     for (path, text) in texts {
         match text {

@@ -2,7 +2,7 @@
 
 use super::NodeFiles;
 use super::sections::assignments;
-use crate::node::network_manager::list_keyfiles_of;
+use crate::node::network_manager::read_in_force;
 
 /// Types of connections that carry addresses of a machine before the cluster's network is there.
 const TYPES: [&str; 8] = [
@@ -40,16 +40,15 @@ pub struct StaticNetwork {
 /// Reads the connections; `None` if one of them uses DHCP of IPv4, or if none has a fixed address.
 pub(super) fn read(files: &NodeFiles<'_>) -> Option<StaticNetwork> {
     let mut unseen = Vec::new();
-    let keyfiles = list_keyfiles_of(files, &mut unseen);
+    let keyfiles = read_in_force(files, &mut unseen);
     // A connection that cannot be read may be the one that uses DHCP.
     if !unseen.is_empty() {
         return None;
     }
     let mut found: Option<StaticNetwork> = None;
     let mut has_automatic_v6 = false;
-    for path in keyfiles {
-        let bytes = files.read_small(&path).ok()??;
-        let keyfile = Connection::parse(&String::from_utf8_lossy(&bytes));
+    for (path, text) in keyfiles {
+        let keyfile = Connection::parse(&text);
         if !keyfile.counts {
             continue;
         }
