@@ -96,6 +96,11 @@ fn judge_units(
 
 fn unit_finding(unit: &JudgedUnit) -> CrossingFinding {
     let (severity, what) = match (&unit.objection, unit.consequence()) {
+        // The image may have what is missing.
+        (Objection::Refused(_), Some(boot)) if unit.is_of_image => (
+            CrossingSeverity::Warning,
+            format!("systemd refuses this unit, unless the image has what is missing. {boot}"),
+        ),
         (Objection::Refused(_), Some(boot)) => (
             CrossingSeverity::Inhibitor,
             format!("systemd refuses this unit. {boot}"),

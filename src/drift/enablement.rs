@@ -15,9 +15,9 @@ use std::sync::OnceLock;
 use crate::document::Desired;
 use crate::document::ignition::Unit;
 use crate::drift::unit_path;
-use crate::node::NodeState;
 use crate::node::neighbours::is_fenced;
 use crate::node::originals::OriginalPaths;
+use crate::node::{NodeState, is_source_path};
 use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::{
@@ -126,6 +126,8 @@ pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeStat
         unjudged: Vec::new(),
         notices: Vec::new(),
     };
+    let mut files = desired.files.iter();
+    play.tree.has_sources |= files.any(|file| is_source_path(&file.path));
     play.remove_stale_dropins(desired, old);
     play.write_files(desired, old);
     let listed = play.listed_units(&desired.units);

@@ -90,6 +90,7 @@ pub use os::Os;
 pub use os_release::OsRelease;
 pub use records::{Baseline, RecordReader, Recorded, Records};
 pub use system::System;
+pub use units::is_source_path;
 
 /// All facts that a plan may need.
 #[derive(Debug, Clone)]

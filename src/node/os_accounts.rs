@@ -52,15 +52,18 @@ pub struct OsAccounts {
     pub cures: AccountCures,
 }
 
+/// Paths of files, each with its content.
+pub type FileContents = Vec<(String, Vec<u8>)>;
+
 /// Contents with which nothing is missing any more, or no line has a carriage return; files that are links have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccountCures {
     /// `nsswitch.conf` with altfiles, if that makes every missing account known.
     pub switch: Option<Vec<u8>>,
     /// `passwd` and `group` with the lines of the OS, if it has a line for every missing account.
-    pub copied: Option<Vec<(String, Vec<u8>)>>,
+    pub copied: Option<FileContents>,
     /// Account files without carriage returns at the ends of lines.
-    pub without_returns: Option<Vec<(String, Vec<u8>)>>,
+    pub without_returns: Option<FileContents>,
 }
 
 /// An obstacle for systemd-sysusers.
@@ -268,7 +271,7 @@ impl Texts {
         &self,
         root: &Root,
         missing: &[WantedAccount],
-    ) -> Result<Option<Vec<(String, Vec<u8>)>>, RootError> {
+    ) -> Result<Option<FileContents>, RootError> {
         let mut changed = Vec::new();
         let mut copied = 0;
         for (is_group, path, own, of_os) in [
@@ -305,7 +308,7 @@ impl Texts {
         Ok((copied == missing.len()).then_some(changed))
     }
 
-    fn without_returns(&self, root: &Root) -> Result<Option<Vec<(String, Vec<u8>)>>, RootError> {
+    fn without_returns(&self, root: &Root) -> Result<Option<FileContents>, RootError> {
         let mut changed = Vec::new();
         for (path, text, _) in self.own_files() {
             if !text.split('\n').any(ends_with_return) {

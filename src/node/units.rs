@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Interest, NodeState, Observer, at};
 use crate::object::Kind;
+use crate::paths;
 use crate::root::{EntryType, Place, Root, RootError, RootPath, sha256, skip_obstacle};
 use crate::sys::parallel;
 use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_name, unit_text};
@@ -23,7 +24,43 @@ pub(super) fn list_units(root: &Root, observer: &mut Observer<'_>) -> Result<Uni
             presets.files = preset_files(root, &path)?;
         }
     }
+    for path in SOURCES.map(RootPath::fixed) {
+        let names = skip_obstacle(root.list(&path))?;
+        tree.has_sources |= names.iter().any(|name| is_source(name));
+    }
+    tree.has_fixed_root = has_fixed_root(root)?;
     Ok(tree)
+}
+
+/// Directories of files that generators make units of.
+const SOURCES: [&str; 5] = [
+    "etc/containers/systemd",
+    "usr/share/containers/systemd",
+    "run/containers/systemd",
+    "etc/init.d",
+    "etc/rc.d/init.d",
+];
+
+/// Files beside them.
+fn is_source(name: &str) -> bool {
+    !matches!(name, "README" | "functions" | "users")
+}
+
+/// Returns true for a path of which a generator may make a unit.
+pub fn is_source_path(path: &RootPath) -> bool {
+    SOURCES.into_iter().any(|directory| path.is_in(directory))
+}
+
+/// Returns true for the root of an OSTree deployment that is not made anew at each boot.
+fn has_fixed_root(root: &Root) -> Result<bool, RootError> {
+    let is_deployment = root.exists(&RootPath::fixed("usr/etc"))?
+        || root.is_live() && root.exists(&RootPath::fixed(paths::OSTREE_BOOTED))?;
+    let settings = RootPath::fixed("usr/lib/ostree/prepare-root.conf");
+    let settings = skip_obstacle(root.read_small(&settings))?.unwrap_or_default();
+    let settings = String::from_utf8_lossy(&settings).into_owned();
+    let mut lines = settings.lines().map(|line| line.replace([' ', '\t'], ""));
+    Ok(is_deployment
+        && !lines.any(|line| line.starts_with("transient") && !line.ends_with("=false")))
 }
 
 /// Reads the contents that decide the enablement of the units in `interest` into the listed units of `node`.

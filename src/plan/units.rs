@@ -58,11 +58,16 @@ impl Builder<'_> {
             }
             let place = "spec.config.systemd.units";
             match unit.consequence() {
-                Some(boot) if is_new => self.block(
+                // Another image may come with it.
+                Some(boot) if is_new && !unit.is_of_image => self.block(
                     place,
                     format!("{unit}. {boot}. Correct it in the config, then run again"),
                 ),
                 Some(boot) => self.notice(place, format!("{unit}. {boot}")),
+                None if unit.is_of_image => self.notice(
+                    place,
+                    format!("{unit}, unless another image or an extension brings it"),
+                ),
                 None => self.notice(place, unit.to_string()),
             }
         }

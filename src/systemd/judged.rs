@@ -6,7 +6,7 @@ use std::fmt;
 use super::install_section::{is_blank, logical_lines};
 use super::lookup::file_name;
 use super::refused::{Objection, dropin_names, judge_unit};
-use super::unit_name;
+use super::unit_name::{self, UnitName};
 use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree};
 use super::view::{TreeNode, View};
 
@@ -28,6 +28,8 @@ pub struct JudgedUnit {
     pub objection: Objection,
     /// How the boot requires it; only of a unit that is refused.
     pub required: Option<Requirement>,
+    /// Another image of the OS can take the objection away.
+    pub is_of_image: bool,
 }
 
 /// A unit that a target of the boot requires: the judged one, or one that needs it.
@@ -87,18 +89,25 @@ pub fn judge_units(tree: &UnitTree) -> Vec<JudgedUnit> {
             continue;
         };
         let mut objections = judge_unit(name, fragment, &dropins);
-        if !objections
-            .iter()
-            .any(|one| matches!(one, Objection::Refused(_)))
-        {
+        let is_refused = |one: &Objection| matches!(one, Objection::Refused(_));
+        if !objections.iter().any(is_refused) {
             objections.extend(judge_mount_point(&view, name));
         }
-        for objection in objections {
-            let refused = matches!(objection, Objection::Refused(_));
+        let of_image = match objections.iter().any(is_refused) {
+            true => None,
+            false => {
+                let texts = std::iter::once(fragment).chain(dropins.iter().copied());
+                judge_fixed_root(&view, name).or_else(|| judge_requirements(&view, name, texts))
+            }
+        };
+        let objections = objections.into_iter().map(|one| (one, false));
+        for (objection, is_of_image) in objections.chain(of_image.map(|one| (one, true))) {
+            let refused = is_refused(&objection);
             judged.push(JudgedUnit {
                 name: name.to_owned(),
                 objection,
                 required: refused.then(|| find_requirement(&view, name)).flatten(),
+                is_of_image,
             });
         }
     }
@@ -116,6 +125,78 @@ fn judge_mount_point(view: &View<'_>, unit: &str) -> Option<Objection> {
             unit_name::from_path(&end)
         ))
     })
+}
+
+/// Directories at the top that a mount is made in, whatever the image has.
+const MADE_AT_BOOT: [&str; 9] = [
+    "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/sysroot", "/tmp", "/var",
+];
+
+/// Objects to a mount point for which a directory is missing in a root where none can be made.
+fn judge_fixed_root(view: &View<'_>, unit: &str) -> Option<Objection> {
+    let place = unit_name::mount_point_of(unit).filter(|_| view.tree().has_fixed_root)?;
+    let (_, suffix) = unit.rsplit_once('.')?;
+    let first = place.split('/').nth(1).filter(|first| !first.is_empty())?;
+    let top = format!("/{first}");
+    // What was not read may be there.
+    let is_missing = view.tree().outside.get(&top) == Some(&UnitEntry::Missing);
+    (is_missing && !MADE_AT_BOOT.contains(&top.as_str())).then(|| {
+        let below = format!("/var{place}");
+        Objection::Refused(format!(
+            "{top} is missing, and no directory can be made in the / of an OSTree system; name it {}.{suffix}, with Where={below}",
+            unit_name::from_path(&below)
+        ))
+    })
+}
+
+/// Types of units that exist only as files: the manager or a generator makes the others of names and tables.
+const OF_FILES: [&str; 5] = ["service", "socket", "target", "timer", "path"];
+
+/// Objects to a unit that requires one that no directory has: the manager does not start it.
+fn judge_requirements<'t>(
+    view: &View<'_>,
+    unit: &str,
+    texts: impl Iterator<Item = &'t str>,
+) -> Option<Objection> {
+    let name = UnitName::parse(unit)?;
+    // Without the units of the OS, or of a template, nothing is known.
+    if find_file(view, "basic.target").is_none() || name.instance == Some("") {
+        return None;
+    }
+    let lines = texts.flat_map(logical_lines);
+    for (_, line) in lines {
+        let Some((key, value)) = line.split_once('=') else {
+            continue;
+        };
+        let key = key.trim_matches(is_blank);
+        if !matches!(key, "Requires" | "BindsTo") {
+            continue;
+        }
+        // Quotes are part of the name here, which is not valid then.
+        for wanted in value.split(is_blank) {
+            if is_nowhere(view, wanted) {
+                return Some(Objection::Refused(format!(
+                    "it needs {wanted} ({key}=), and there is no such unit"
+                )));
+            }
+        }
+    }
+    None
+}
+
+/// Returns true for the name of a unit that certainly does not exist.
+fn is_nowhere(view: &View<'_>, name: &str) -> bool {
+    let Some((_, suffix)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let is_certain = OF_FILES.contains(&suffix)
+        && unit_name::is_valid(name)
+        // Generators make instances of them, such as systemd-cryptsetup@data.service.
+        && !name.starts_with("systemd-")
+        && !(suffix == "service" && view.tree().has_sources);
+    let template = unit_name::template_of(name);
+    let mut names = std::iter::once(name).chain(template.as_deref());
+    is_certain && names.all(|name| find_file(view, name).is_none())
 }
 
 /// Returns the names of the units that [`judge_units`] judges, and of those whose files it needs.

@@ -63,6 +63,10 @@ pub struct UnitTree {
     /// and the directories and directory links that targets pass through (`/lib` to
     /// `usr/lib`). Of the entries of such directories only the names count.
     pub outside: BTreeMap<String, UnitEntry>,
+    /// Generators make units of other files of the root (quadlets, scripts of SysV), which are in no directory here.
+    pub has_sources: bool,
+    /// No directory can be made in `/`: it is the root of an OSTree deployment.
+    pub has_fixed_root: bool,
 }
 
 /// One directory of the unit search path.
@@ -132,7 +136,7 @@ impl UnitTree {
                 .iter()
                 .map(|path| PresetDir::empty(path))
                 .collect(),
-            outside: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

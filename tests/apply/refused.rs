@@ -68,6 +68,15 @@ impl Systemd {
 
     /// True with its words if it refuses the unit.
     fn refuses(&self, name: &str, text: &str, dropins: &[&str]) -> (bool, String) {
+        self.verify(name, text, dropins, "no")
+    }
+
+    /// True with its words if it cannot start the unit with all that it requires.
+    fn cannot_start(&self, name: &str, text: &str) -> (bool, String) {
+        self.verify(name, text, &[], "yes")
+    }
+
+    fn verify(&self, name: &str, text: &str, dropins: &[&str], recursive: &str) -> (bool, String) {
         let units = self.0.path().join("etc/systemd/system");
         let _ = fs::remove_dir_all(&units);
         self.write(&format!("etc/systemd/system/{name}"), text);
@@ -81,12 +90,8 @@ impl Systemd {
         command
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        command.args([
-            "verify",
-            "--man=no",
-            "--generators=no",
-            "--recursive-errors=no",
-        ]);
+        command.args(["verify", "--man=no", "--generators=no"]);
+        command.arg(format!("--recursive-errors={recursive}"));
         command.arg(format!("--root={}", self.0.path().display()));
         let output = command.arg(units.join(name)).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -1215,4 +1220,132 @@ fn a_mount_point_behind_a_link_is_refused_with_the_name_that_works() {
     root.write("etc/systemd/system/srv-db.mount", &text("/srv/db"));
     let seen = flat_run(&root.run(&["doctor"]));
     assert!(seen.contains("name it var-srv-db.mount"), "{seen}");
+}
+
+/// Units of the OS, as far as others may require them.
+fn with_units_of_the_os(root: &TestRoot) {
+    for unit in ["basic.target", "network.target", "b.socket", "c@.service"] {
+        root.write(&format!("usr/lib/systemd/system/{unit}"), "[Unit]\n");
+    }
+}
+
+#[test]
+fn a_unit_that_needs_one_that_does_not_exist_is_named_before_and_after() {
+    let systemd = Systemd::find();
+    let rows = [
+        ("Requires=gone.service", Some("gone.service (Requires=)")),
+        (
+            "BindsTo=b.socket gone.target",
+            Some("gone.target (BindsTo=)"),
+        ),
+        (
+            "Requires=b.socket\nRequires=gone.timer",
+            Some("gone.timer (Requires=)"),
+        ),
+        // systemd ignores a name in quotes.
+        ("Requires=\"gone.timer\"", None),
+        ("Wants=gone.service\nAfter=gone.service", None),
+        ("Requires=b.socket c@x.service network.target", None),
+        ("Requires=dev-sdb1.device -.mount system.slice", None),
+    ];
+    for (line, named) in rows {
+        let text = format!(
+            "[Unit]\n{line}\n[Service]\nExecStart=/usr/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+        );
+        if let Some(systemd) = &systemd {
+            for unit in ["b.socket", "c@.service"] {
+                let own = match unit {
+                    "b.socket" => "[Socket]\nListenStream=/run/b\nService=c@x.service\n",
+                    _ => "[Service]\nExecStart=/usr/bin/true\n",
+                };
+                systemd.write(&format!("usr/lib/systemd/system/{unit}"), own);
+            }
+            let (refused, said) = systemd.cannot_start("a.service", &text);
+            assert_eq!(refused, named.is_some(), "{line}: {said}");
+        }
+        let root = TestRoot::new();
+        with_units_of_the_os(&root);
+        let unit = json!([{"name": "a.service", "enabled": true, "contents": text}]);
+        let config = units("rendered-worker-a", unit);
+        assert_eq!(plan(&root, &config, "blockers"), "", "{line}");
+        let said = plan(&root, &config, "notices");
+        root.apply(&config);
+        let seen = flat_run(&root.run(&["doctor"]));
+        match named {
+            Some(named) => {
+                let words = format!("it needs {named}, and there is no such unit");
+                assert!(
+                    said.contains(&format!("systemd refuses a.service: {words}")),
+                    "{said}"
+                );
+                assert!(seen.contains("systemd refuses a.service"), "{seen}");
+            }
+            None => assert!(!(said + &seen).contains("systemd refuses"), "{line}"),
+        }
+    }
+}
+
+#[test]
+fn a_unit_that_a_generator_may_make_is_not_called_missing() {
+    let text = "[Unit]\nRequires=web.service\n[Service]\nExecStart=/usr/bin/true\n";
+    let unit = json!([{"name": "a.service", "enabled": false, "contents": text}]);
+    let mut config = units("rendered-worker-a", unit);
+    let root = TestRoot::new();
+    with_units_of_the_os(&root);
+    assert!(plan(&root, &config, "notices").contains("it needs web.service"));
+    // The quadlet comes with the same config, or is there already.
+    let quadlet = crate::support::file(
+        "/etc/containers/systemd/web.container",
+        0o644,
+        "[Container]\n",
+    );
+    config["spec"]["config"]["storage"] = json!({"files": [quadlet]});
+    assert!(!plan(&root, &config, "notices").contains("it needs"));
+    root.apply(&config);
+    assert!(!flat_run(&root.run(&["doctor"])).contains("systemd refuses"));
+}
+
+#[test]
+fn a_mount_point_that_an_ostree_root_lacks_is_named() {
+    let unit = |name: &str, place: &str| {
+        let text = format!(
+            "[Mount]\nWhat=/dev/disk/by-label/x\nWhere={place}\n[Install]\nRequiredBy=local-fs.target\n"
+        );
+        units(
+            "rendered-worker-a",
+            json!([{"name": name, "enabled": true, "contents": text}]),
+        )
+    };
+    let root = TestRoot::new();
+    fs::create_dir_all(root.path("usr/etc")).unwrap();
+    root.link("srv", "var/srv");
+    fs::create_dir(root.path("there")).unwrap();
+    let data = unit("data-db.mount", "/data/db");
+    // Another image may have the directory, so it blocks nothing.
+    assert_eq!(plan(&root, &data, "blockers"), "");
+    let said = plan(&root, &data, "notices");
+    for words in [
+        "systemd refuses data-db.mount: /data is missing",
+        "name it var-data-db.mount, with Where=/var/data/db",
+        "the next boot ends in emergency mode",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    for (name, place) in [
+        ("var-lib-db.mount", "/var/lib/db"),
+        ("etc-db.mount", "/etc/db"),
+        ("there-db.mount", "/there/db"),
+    ] {
+        let said = plan(&root, &unit(name, place), "notices");
+        assert!(!said.contains("systemd refuses"), "{place}: {said}");
+    }
+    root.write(
+        "usr/lib/ostree/prepare-root.conf",
+        "[root]\ntransient = true\n",
+    );
+    assert!(!plan(&root, &data, "notices").contains("systemd refuses"));
+    root.remove("usr/lib/ostree/prepare-root.conf");
+    root.apply(&data);
+    let seen = flat_run(&root.run(&["doctor"]));
+    assert!(seen.contains("systemd refuses data-db.mount"), "{seen}");
 }

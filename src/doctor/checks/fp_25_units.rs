@@ -19,7 +19,7 @@ Units and enablement that differ from the config are reported as FP-03: mco-resc
 links alone, also on a disk whose systemd does not run. The files reported here belong to no config: check and remove \
 them, then systemctl daemon-reload.\n\n\
 A unit that systemd refuses never starts: a mount whose name does not fit its Where=, a service without ExecStart= or with two, a \
-timer without a time. The daemon applies it and calls the node up to date. If local-fs.target requires it, \
+timer without a time, a unit that requires one that does not exist, a mount below a directory that / of an OSTree system lacks. The daemon applies it and calls the node up to date. If local-fs.target requires it, \
 the next boot ends in emergency mode; if another target of the boot does, it does not come up. Disable the unit before the reboot, and correct it in its MachineConfig. The rules are those of systemd; \
 systemd-analyze verify FILE gives its own words.",
     judge: judge_units,
