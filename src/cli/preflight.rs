@@ -20,7 +20,7 @@ use crate::plan::{AcceptedRisks, paths_of_interest};
 use crate::progress::{self, Work};
 use crate::report;
 use crate::root::Root;
-use crate::staging::image_source::SourceOptions;
+use crate::staging::image_source::{SourceOptions, find_refusal};
 use crate::staging::target::{describe_missing, find_target};
 use crate::systemd::{CONFIG_DIR, JudgedUnit, Objection, judge_units as judge_units_of};
 
@@ -47,7 +47,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         desired,
         old: old.as_ref(),
     });
-    let node = Platform::observe_next(&root, next).with_logins(&root, next, &target.tree);
+    let mut node = Platform::observe_next(&root, next).with_logins(&root, next, &target.tree);
+    node.refused_fetch = find_refusal(&root, image.as_deref(), &options);
     let mut findings = crossing::judge(&target, &node);
     findings.extend(judge_units(
         &root,

@@ -40,12 +40,10 @@ impl Target {
     /// Takes the facts out of a tree.
     pub fn of(tree: ImageTree) -> Self {
         let os_release = OsRelease::parse(&tree.text("usr/lib/os-release").unwrap_or_default());
-        let kernels = tree.below("usr/lib/modules").filter_map(|path| {
-            let (version, name) = path.strip_prefix("usr/lib/modules/")?.split_once('/')?;
-            (name == "vmlinuz").then(|| version.to_owned())
-        });
-        let mut kernels: Vec<String> = kernels.collect();
-        let kernel = kernels.pop().filter(|_| kernels.is_empty());
+        let kernel = match kernels_of(&tree).as_slice() {
+            [kernel] => Some((*kernel).to_owned()),
+            _ => None,
+        };
         let packages = tree
             .text(PACKAGE_LIST)
             .and_then(|text| parse_packages(&text));
@@ -66,6 +64,11 @@ impl Target {
         }
     }
 
+    /// Returns the versions of all kernels of the image.
+    pub fn kernels(&self) -> Vec<&str> {
+        kernels_of(&self.tree)
+    }
+
     /// Returns the path of a file that belongs to the kernel, such as `modules.alias`.
     pub fn kernel_file(&self, name: &str) -> Option<String> {
         let version = self.kernel.as_deref()?;
@@ -76,6 +79,14 @@ impl Target {
     pub fn package(&self, name: &str) -> Option<&Package> {
         self.packages.as_ref()?.iter().find(|one| one.name == name)
     }
+}
+
+fn kernels_of(tree: &ImageTree) -> Vec<&str> {
+    let versions = tree.below("usr/lib/modules").filter_map(|path| {
+        let (version, name) = path.strip_prefix("usr/lib/modules/")?.split_once('/')?;
+        (name == "vmlinuz").then_some(version)
+    });
+    versions.collect()
 }
 
 /// Reads `rpmdb.pkglist`: arrays of name, epoch, version, release and architecture.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::release_registry;
 use crate::command::CommandRunner;
 use crate::images::manifest::go_architecture;
-use crate::images::medium::{Address, Medium, MediumCheck};
+use crate::images::medium::{Address, Medium, MediumCheck, MediumError};
 use crate::images::policy::Ruling;
 use crate::images::pull::{self, Trace};
 use crate::images::{ImageName, extensions, storage};
@@ -100,6 +100,60 @@ pub fn find_image_source(
         }
     }
     Ok(search.found)
+}
+
+/// Returns the reason why the tools of the node refuse to fetch an image, whatever the network does; `None` where nothing
+/// refuses it, or where it is at hand and nothing is fetched.
+///
+/// # Errors
+/// In words: the deployments of the node or the medium cannot be read.
+pub fn find_refusal(
+    root: &Root,
+    image: Option<&str>,
+    options: &SourceOptions<'_>,
+) -> Result<Option<String>, String> {
+    let name = image.map(ImageName::parse).transpose();
+    let name = name.map_err(|error| error.to_string())?;
+    match (options.os_from, name) {
+        (Some(path), name) => refusal_of_medium(root, path, name.as_ref()),
+        (None, Some(name)) if !options.from_storage => {
+            let kept = deploy_directories::list(root).map_err(|error| error.to_string())?;
+            if kept.iter().any(|one| one.image.as_deref() == image) {
+                return Ok(None);
+            }
+            let trace = Trace::read(root, &name);
+            Ok(trace.map_or_else(|error| Some(error.to_string()), |trace| trace.blocked()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A directory of files is copied by no tool that asks the policy.
+fn refusal_of_medium(
+    root: &Root,
+    path: &Path,
+    name: Option<&ImageName>,
+) -> Result<Option<String>, String> {
+    let medium = match Medium::open(path) {
+        Err(MediumError::NoImage(_)) => return Ok(None),
+        opened => opened.map_err(|error| error.to_string())?,
+    };
+    let all = medium.images().map_err(|error| error.to_string())?;
+    let named = name.and_then(|name| name.digest.clone());
+    let Some(digest) = named.or_else(|| all.into_iter().next()) else {
+        return Ok(None);
+    };
+    let address = medium.address(&digest).map_err(|error| error.to_string())?;
+    let Ok(address) = address else {
+        return Ok(None);
+    };
+    let policy = match pull::read_policy(root) {
+        Ok(policy) => policy,
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    let ruling = policy.of_medium(&without_links(&address));
+    let image = name.map_or_else(|| "IMAGE".to_owned(), ToString::to_string);
+    Ok((!ruling.accepts_anything()).then(|| refusal(&ruling, &address, &image)))
 }
 
 /// A search for the image and the packages of one plan.

@@ -5,6 +5,7 @@
 
 mod boot_entries;
 mod boot_filesystem;
+mod bootable;
 mod container_runtime;
 mod cpu_level;
 pub mod disks;
@@ -90,6 +91,7 @@ impl Lab {
             lab.target
                 .write(&format!("usr/lib/modules/{KERNEL}/{name}"), name);
         }
+        lab.target.write("usr/lib/systemd/systemd", "init");
         lab.add_boot();
         lab.add_disk();
         lab.add_runtime();

@@ -7,7 +7,8 @@ use std::process::Command;
 use mco_rescue::images::Digest;
 use serde_json::{Value, json};
 
-/// Makes the directory; gives the digest of the image. The layer has one file, as an ordinary user's would be.
+/// Makes the directory; gives the digest of the image. The layer has a version, a kernel and an init, as an ordinary
+/// user's would be.
 pub fn image(dir: &Path) -> String {
     let put = |bytes: &[u8], kind: &str| put(dir, bytes, kind);
     let layer = tar_of_a_file();
@@ -45,7 +46,7 @@ pub fn derived(from: &Path, dir: &Path, layer: &Path, version: &str) -> String {
         "--mtime=@0",
         "--blocking-factor=1",
     ];
-    let layer = tar(&options, layer, "usr");
+    let layer = tar(&options, layer, &["usr"]);
     let push = |list: &mut Value, one: Value| list.as_array_mut().unwrap().push(one);
     push(&mut manifest["layers"], put(dir, &layer, "layer.v1.tar"));
     let id = Digest::of(&layer).to_string();
@@ -95,13 +96,20 @@ fn finish(dir: &Path, manifest: Value) -> String {
 fn tar_of_a_file() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("os-version"), "2.0\n").unwrap();
-    tar(&["--owner=1000", "--group=1000"], dir.path(), "os-version")
+    // What preflight asks of an image that boots.
+    for file in ["usr/lib/modules/6.12.0/vmlinuz", "usr/lib/systemd/systemd"] {
+        let file = dir.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "").unwrap();
+    }
+    let owner = ["--owner=1000", "--group=1000"];
+    tar(&owner, dir.path(), &["os-version", "usr"])
 }
 
-fn tar(options: &[&str], dir: &Path, what: &str) -> Vec<u8> {
+fn tar(options: &[&str], dir: &Path, what: &[&str]) -> Vec<u8> {
     let mut tar = Command::new("tar");
     tar.args(options).args(["-cf", "-", "-C"]);
-    let output = tar.arg(dir).arg(what).output().unwrap();
+    let output = tar.arg(dir).args(what).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     output.stdout
 }

@@ -5,10 +5,12 @@ mod boot_entries;
 mod boot_filesystem;
 mod boot_loader;
 mod boot_space;
+mod bootable;
 mod container_runtime;
 mod cpu_level;
 mod encrypted_root;
 mod identity;
+mod image_fetch;
 mod interface_drivers;
 mod interface_names;
 mod kernel_arguments;
@@ -32,6 +34,8 @@ pub const ARCHITECTURE: &str = "architecture";
 pub const ALL: &[CrossingCheck] = &[
     identity::MACHINE,
     identity::NODE_IMAGE,
+    bootable::CHECK,
+    image_fetch::CHECK,
     identity::RELEASE,
     cpu_level::CHECK,
     boot_loader::CHECK,

@@ -36,7 +36,8 @@ const DIRECTORIES: [(&str, Want); 17] = [
 ];
 
 /// Single files.
-const FILES: [(&str, Want); 11] = [
+const FILES: [(&str, Want); 12] = [
+    ("usr/lib/systemd/systemd", Want::Presence),
     ("usr/lib/os-release", Want::Content(64 * KIB)),
     ("usr/lib64/libc.so.6", Want::Content(8 * MIB)),
     ("usr/lib64/ld-linux-x86-64.so.2", Want::Content(4 * MIB)),

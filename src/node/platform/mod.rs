@@ -86,6 +86,9 @@ pub struct Platform {
     pub firmware: Firmware,
     /// A setup in which zipl is not run for new boot entries.
     pub unused_zipl: Seen<Option<UnusedZipl>>,
+    /// The reason why the tools of the node refuse to fetch the image, whatever the network does; `None` also where that was not
+    /// asked, as for a plan, which asks for itself.
+    pub refused_fetch: Seen<Option<String>>,
     /// The mounted XFS.
     pub xfs: Vec<Xfs>,
     /// The encrypted devices below the root file system and `/var`.
@@ -167,6 +170,7 @@ impl Platform {
             boot,
             firmware: Firmware::observe(root, &storage),
             unused_zipl: zipl::find_unused(root),
+            refused_fetch: Ok(None),
             xfs: filesystems::read_xfs(root, &storage),
             encrypted: filesystems::read_encrypted(root, &storage),
             multipath_settings: read_multipath(&files),
