@@ -111,7 +111,7 @@ pub struct Command {
 }
 
 /// Programs that act on the system that runs them, unless an option names another one.
-pub const OF_THE_MACHINE: [&str; 34] = [
+pub const OF_THE_MACHINE: [&str; 35] = [
     "arping",
     "bootc",
     "bootupctl",
@@ -134,6 +134,7 @@ pub const OF_THE_MACHINE: [&str; 34] = [
     "ostree",
     "ovs-vsctl",
     "pcs",
+    "pgrep",
     "podman",
     "reboot",
     "restorecon",

@@ -264,6 +264,14 @@ impl<'a> JudgedBoot<'a> {
         }
         state::forget_awaited(self.root())?;
         let mut completed = Completed::arrived(&awaited);
+        let brings = session
+            .node
+            .system
+            .facts()
+            .map(|facts| &facts.image_arguments);
+        if let Some(Ok(brings)) = brings {
+            completed.image_arguments = brings.tokens().to_vec();
+        }
         completed.failed = drifts.first().map(|first| {
             let left = count(drifts.len(), "difference");
             format!("{left}, the first at {}", differs(first))
@@ -302,6 +310,10 @@ impl<'a> JudgedBoot<'a> {
     fn stayed(&self, awaited: Awaited) -> Result<Completed> {
         let history = state::summarise_runs(&transaction::read_history(self.root())?);
         match awaited.goes_back(&history) {
+            GoesBack::Runs(runs) if runs.is_empty() && awaited.has_files() => {
+                let why = "its files were taken back since".to_owned();
+                self.not_taken(awaited, why)
+            }
             GoesBack::Runs(runs) => {
                 let why = self.why_stayed(&awaited);
                 let restored = self.take_back(&awaited, &runs)?;

@@ -277,7 +277,11 @@ impl GoingBack {
         let gone = vec![run.config.clone()];
         let more = take_back(&change, args, gone, &earlier);
         let more = more.inspect_err(|_| hold_signals(signals.as_mut()))?;
-        deployments::settle_awaited(root, runner);
+        match &self.way {
+            // What was staged is dropped, and its files are back: nothing of it can come any more, whatever an engine says.
+            Some(_) => state::forget_awaited(root)?,
+            None => deployments::settle_awaited(root, runner),
+        }
         let last = self.older.last().unwrap_or(run);
         let ran = Ran {
             id: last.id.clone(),
@@ -512,7 +516,8 @@ impl Together {
         let gone = vec![format!("the operating system of {}", self.run.config)];
         let steps = take_back(&change, args, gone, &runs);
         let steps = steps.inspect_err(|_| hold_signals(Some(&mut signals)))?;
-        deployments::settle_awaited(root, runner);
+        // Nothing of it can come any more, whatever an engine says.
+        state::forget_awaited(root)?;
         end(change, &self.run, steps)
     }
 }
@@ -624,7 +629,7 @@ fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
     state::forget_failure(root)?;
     let text = match ui.output {
         Output::Json => report::rollback::forgotten_json(&gone)?,
-        Output::Text => report::rollback::forgotten(&gone),
+        Output::Text => report::rollback::forgotten(&gone, Host::observe(root)?.engine),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
@@ -636,8 +641,8 @@ fn is_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
         return Ok(false);
     };
     let records = Records::read(root).context("reading the daemon's records")?;
-    let deployments =
-        deployments::read_deployments(root, runner).map_err(|cause| anyhow!(cause.to_line()))?;
+    let deployments = deployments::read_deployments(root, runner);
+    let deployments = deployments.map_err(|cause| deployments::said(root, &cause))?;
     // A soft reboot keeps the time at which the kernel began.
     let kernel = sysinfo::System::boot_time().unwrap_or(u64::MAX);
     let boot = BootIdentity::observe(root, Host::observe(root)?.deployment, runner);

@@ -786,7 +786,8 @@ impl<'a> Session<'a> {
         let mut all = Vec::new();
         if self.node.system.facts().is_none() {
             all.push(format!(
-                "OS image, kernel arguments, extensions and kernel type (compare `rpm-ostree status` with `{}`)",
+                "OS image, kernel arguments, extensions and kernel type (compare `{} status` with `{}`)",
+                self.node.host.engine.name(),
                 mco_rescue("show")
             ));
         } else {

@@ -92,7 +92,7 @@ pub(super) fn document(
 ) -> Result<StatusReport> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let host = Host::observe(root).context("looking at the node")?;
-    let system = System::observe(root, &host, runner).context("asking rpm-ostree")?;
+    let system = System::observe(root, &host, runner).context("looking at the operating system")?;
     let pending = transaction::find_pending(root)?;
     let (word, config) = pending_words(&pending);
     let (recorded, recorded_digest) = match &records.current_config {

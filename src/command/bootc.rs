@@ -243,18 +243,25 @@ impl BootEntry {
             version: self.image.as_ref().and_then(|one| one.version.clone()),
             pinned: self.pinned,
             finalization_locked: self.download_only,
-            refspec: origin.refspec,
-            custom_origin: origin.custom_url.map(|url| (url, String::new())),
-            reference: origin.reference.or(own),
             digest: self.image.as_ref().map(|one| one.digest.clone()),
-            packages: origin.packages.clone(),
-            requested_packages: origin.packages,
-            local_packages: origin.local_packages,
-            removals: origin.removals,
-            replacements: origin.replacements,
-            own_initramfs: origin.own_initramfs,
-            ..Deployment::default()
+            ..with_origin(Deployment::default(), origin, own)
         }
+    }
+}
+
+/// Returns a deployment with what its origin file says. `own`: the reference where that says none.
+pub fn with_origin(one: Deployment, origin: Origin, own: Option<String>) -> Deployment {
+    Deployment {
+        refspec: origin.refspec.or(one.refspec),
+        custom_origin: origin.custom_url.map(|url| (url, String::new())),
+        reference: origin.reference.or(own),
+        packages: origin.packages.clone(),
+        requested_packages: origin.packages,
+        local_packages: origin.local_packages,
+        removals: origin.removals,
+        replacements: origin.replacements,
+        own_initramfs: origin.own_initramfs,
+        ..one
     }
 }
 
@@ -436,24 +443,17 @@ pub fn switch_to(transport: Transport, image: &str) -> CommandLine {
     in_unit(LARGE, &["bootc", "switch", "--transport", transport, image])
 }
 
-/// Makes the rollback entry the one of the next boot; what is staged is dropped.
-pub fn queue_rollback() -> CommandLine {
-    in_unit(SMALL, &["bootc", "rollback"])
-}
-
-/// The words of a switch to the image that is booted or staged already: nothing new is staged.
-pub const UNCHANGED: &str = "Image specification is unchanged.";
-
 /// Returns true if this works in [`UNIT`], and goes on there without its client.
 pub fn is_in_unit(line: &CommandLine) -> bool {
     line.program == "systemd-run" && line.args.iter().any(|word| word.ends_with(UNIT))
 }
 
 /// The program works itself, in the domain that the policy gives it: not as a child of ours, which could get no more
-/// privileges than we kept. systemd replaces variables in a command, so each `$` is doubled.
+/// privileges than we kept. Its output goes to the journal ([`super::journalctl::errors_of_unit`]): at a pipe of ours it
+/// would die with us, half-way. systemd replaces variables in a command, so each `$` is doubled.
 pub(super) fn in_unit(timeout: Duration, command: &[&str]) -> CommandLine {
     let unit = format!("--unit={UNIT}");
-    let run = ["--wait", "--pipe", "--collect", "--quiet", &unit, "--"];
+    let run = ["--wait", "--collect", "--quiet", &unit, "--"];
     let command = command.iter().map(|word| word.replace('$', "$$"));
     CommandLine {
         program: "systemd-run".to_owned(),

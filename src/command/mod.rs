@@ -7,6 +7,7 @@ pub mod blkid;
 pub mod bootc;
 pub mod config_test;
 pub mod crictl;
+pub mod engine;
 pub mod guard_unit;
 mod host;
 pub mod ignition;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::rpm_ostree::status::Deployments;
+use super::rpm_ostree::status::{Deployment, Deployments};
 use super::{CommandLine, bootc};
 use crate::kargs::KargsChange;
 
@@ -91,6 +91,46 @@ pub fn names_in_order(status: &str) -> Vec<String> {
         words.nth(1).filter(is_name).map(str::to_owned)
     };
     status.lines().filter_map(name).collect()
+}
+
+/// Parses the answer of `ostree admin status`: the deployments in the order of the boot menu, without their images. It needs
+/// neither the lock of the sysroot nor a capability.
+pub fn read_listed(status: &str) -> Vec<Deployment> {
+    let mut all: Vec<Deployment> = Vec::new();
+    for line in status.lines() {
+        if let Some(one) = read_name_line(line) {
+            let index = all.len();
+            all.push(Deployment { index, ..one });
+        } else if let Some(one) = all.last_mut() {
+            match line.trim().split_once(": ") {
+                Some(("Version", version)) => one.version = Some(version.to_owned()),
+                Some(("Unlocked", how)) => one.unlocked = how.to_owned(),
+                Some(("Pinned", _)) => one.pinned = true,
+                Some(("origin refspec", refspec)) => one.refspec = Some(refspec.to_owned()),
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+/// Parses a line such as `* rhcos CHECKSUM.0 (staged)`.
+fn read_name_line(line: &str) -> Option<Deployment> {
+    let name = names_in_order(line).pop()?;
+    let (checksum, serial) = name.split_once('.')?;
+    let osname = line.trim_start_matches('*').split_whitespace().next()?;
+    let is = |word: &str| line.contains(word);
+    let finalization_locked = is("(finalization locked)");
+    Some(Deployment {
+        osname: osname.to_owned(),
+        checksum: checksum.to_owned(),
+        serial: serial.parse().ok()?,
+        booted: line.starts_with('*'),
+        staged: is("(staged)") || finalization_locked,
+        finalization_locked,
+        pinned: is("(pinned)"),
+        ..Deployment::default()
+    })
 }
 
 /// Puts deployments into the order of these names. They stay as they are where a name of theirs is missing.
@@ -213,7 +253,6 @@ fn string(bytes: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::rpm_ostree::status::Deployment;
 
     /// As `ostree-prepare-root` 2025.2 wrote `/run/ostree-booted`.
     const WRITTEN: &[u8] = b"backing-root-device-inode\0\0\0\0\0\0\0\
@@ -330,6 +369,36 @@ mod tests {
         let before = all.clone();
         in_order(&mut all, &names[1..]);
         assert_eq!(all, before, "one is not in the list");
+    }
+
+    #[test]
+    fn deployments_are_read_without_bootc() {
+        // As libostree 2026.4 prints it.
+        let text = format!(
+            "  rhcos {}.1 (finalization locked)\n    Version: 9.8\n    origin: <unknown origin type>\n* rhcos {}.0\n    Unlocked: \
+             development\n    Pinned: yes\n    origin: <unknown origin type>\n  other {}.2 (rollback)\n    origin refspec: a:b\n",
+            "b".repeat(64),
+            "a".repeat(64),
+            "d".repeat(64)
+        );
+        let all = read_listed(&text);
+        let row = |one: &Deployment| {
+            let flags = (one.booted, one.staged, one.finalization_locked, one.pinned);
+            (one.index, one.osname.clone(), one.serial, flags)
+        };
+        let rhcos = || "rhcos".to_owned();
+        assert_eq!(
+            all.iter().map(row).collect::<Vec<_>>(),
+            [
+                (0, rhcos(), 1, (false, true, true, false)),
+                (1, rhcos(), 0, (true, false, false, true)),
+                (2, "other".to_owned(), 2, (false, false, false, false)),
+            ]
+        );
+        assert_eq!(all[0].version.as_deref(), Some("9.8"));
+        assert_eq!(all[1].unlocked, "development");
+        assert_eq!(all[2].refspec.as_deref(), Some("a:b"));
+        assert!(read_listed("error: x\n").is_empty());
     }
 
     #[test]

@@ -42,7 +42,7 @@ use crate::node::service_configs::BrokenConfig;
 use crate::node::space::{KernelRoom, Largest, Space};
 use crate::node::static_network::StaticNetwork;
 use crate::node::static_pods::StaticPods;
-use crate::node::system::Facts;
+use crate::node::system::{Engine, Facts};
 use crate::node::two_nodes::TwoNodes;
 use crate::node::virtual_addresses::VirtualAddresses;
 use crate::node::{Records, System};
@@ -150,6 +150,8 @@ pub struct DoctorEvidence {
     pub first_boot_files: FirstBootFiles,
     /// The state of rpm-ostree.
     pub system: System,
+    /// The program that stages it.
+    pub engine: Engine,
     /// The image of the root's deployment, from its origin file.
     pub image_on_disk: Option<String>,
     /// The arguments of the default boot entry, without those of the deployment.
@@ -459,7 +461,10 @@ impl DoctorEvidence {
                 system.traces
             )),
             System::NotAsked => {
-                Err("rpm-ostree answers only on the node itself, booted by ostree".to_owned())
+                let engine = self.engine.name();
+                Err(format!(
+                    "{engine} answers only on the node itself, booted by ostree"
+                ))
             }
         }
     }

@@ -100,9 +100,9 @@ pub struct Looked {
     /// The id of the check.
     pub id: &'static str,
     /// The short name of the trouble.
-    pub title: &'static str,
+    pub title: String,
     /// The evidence that the check reads.
-    pub looks_at: &'static str,
+    pub looks_at: String,
     /// The check has a finding.
     pub found: bool,
     /// Missing evidence, with the reason.
@@ -283,15 +283,15 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
         };
         diagnosis.checks.push(Looked {
             id: check.id,
-            title: check.title,
-            looks_at: check.looks_at,
+            title: evidence.engine.spell(check.title),
+            looks_at: evidence.engine.spell(check.looks_at),
             found: !verdict.findings.is_empty(),
-            unseen: verdict.unseen,
+            unseen: spelled(evidence, verdict.unseen),
             skipped: verdict.skipped,
         });
         let named = |finding| DoctorFinding {
             id: check.id,
-            ..finding
+            ..in_words_of_the_engine(evidence, finding)
         };
         diagnosis
             .findings
@@ -304,6 +304,26 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
         mark_commands(&mut finding.next, evidence);
     }
     diagnosis
+}
+
+fn spelled(evidence: &DoctorEvidence, texts: Vec<String>) -> Vec<String> {
+    let texts = texts.iter();
+    texts.map(|text| evidence.engine.spell(text)).collect()
+}
+
+/// The message of another program stays as it is.
+fn in_words_of_the_engine(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+    let spell = |text: &str| evidence.engine.spell(text);
+    let facts = finding.evidence.iter();
+    DoctorFinding {
+        what: spell(&finding.what),
+        evidence: facts
+            .map(|fact| Fact::new(spell(&fact.place), spell(&fact.said)))
+            .collect(),
+        means: spell(&finding.means),
+        next: spelled(evidence, finding.next),
+        ..finding
+    }
 }
 
 /// Marks the commands that only the node itself can carry out, if another system runs here, and makes the paths of the

@@ -919,6 +919,7 @@ mod tests {
             (RootPath::parse(path).unwrap(), object)
         };
         let host = Host {
+            engine: crate::node::system::Engine::RpmOstree,
             user: (0, 0),
             can_chown: true,
             capabilities: HashSet::new(),

@@ -78,7 +78,7 @@ pub fn five_facts(status: &Value) -> [StatusFact; 5] {
         fact(
             "Running",
             runs,
-            "not known: no OSTree system, or rpm-ostree did not answer",
+            "not known: no OSTree system, or its engine did not answer",
             false,
         ),
         fact("Next boot", next, "the same", next_alarm),

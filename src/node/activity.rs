@@ -15,6 +15,7 @@ use crate::command::{CommandRunner, bootc, rpm_ostree, systemctl};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
+use super::booted::{self, SoftMarker};
 use super::host::systemd_runs;
 use super::system::staged_file;
 
@@ -165,6 +166,29 @@ impl Process {
         let first = self.args.first().map_or("", String::as_str);
         first.rsplit('/').next().unwrap_or(first)
     }
+
+    /// Returns true for a bootc that stages, or changes what the next boot enters. It has no transaction by which others could
+    /// be told.
+    pub fn is_bootc_at_work(&self) -> bool {
+        let command = self.args.get(1).map_or("", String::as_str);
+        self.program() == "bootc" && BOOTC_WORK.contains(&command)
+    }
+}
+
+/// Commands of bootc that stage, or change what the next boot enters.
+const BOOTC_WORK: [&str; 6] = [
+    "switch",
+    "upgrade",
+    "update",
+    "rollback",
+    "edit",
+    "loader-entries",
+];
+
+/// Returns a process of bootc that changes what the next boot enters, if one runs. It has the lock of the sysroot, for which
+/// every other bootc waits, also one that only asks.
+pub fn bootc_at_work() -> Option<Process> {
+    processes().into_iter().find(Process::is_bootc_at_work)
 }
 
 /// Returns the cgroup of a whole container, from that of one of its processes: some runtimes (crun) put processes into
@@ -217,7 +241,7 @@ impl Activity {
             units,
             transaction,
             staged: StagedEvidence::observe(root, runner)?,
-            soft_reboot: root.exists(&RootPath::fixed(paths::NEXT_ROOT_BOOTED))?,
+            soft_reboot: booted::soft_marker(root)? == SoftMarker::Prepared,
             shutdown: root.exists(&RootPath::fixed(paths::SCHEDULED_SHUTDOWN))?,
         })
     }

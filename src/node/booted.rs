@@ -100,7 +100,11 @@ fn composefs_argument(line: &str) -> Option<String> {
     if words.clone().any(|word| word.starts_with("ostree=")) {
         return None;
     }
-    let word = words.find(|word| word.starts_with("composefs="))?;
+    let is_one = |word: &&String| {
+        let mut names = ["composefs=", "composefs.digest="].into_iter();
+        names.any(|name| word.starts_with(name))
+    };
+    let word = words.find(is_one)?;
     let short: String = word.chars().take(24).collect();
     Some(match short.len() < word.len() {
         true => format!("{short}…"),
@@ -179,6 +183,36 @@ fn made_of() -> Result<Option<FileIdentity>, RootError> {
     }
 }
 
+/// What the marker of a prepared soft reboot says of a running root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SoftMarker {
+    /// There is none.
+    Missing,
+    /// It names another deployment: the next reboot enters that one.
+    Prepared,
+    /// It names what runs: the soft reboot came through, and `ostree-boot-complete.service`, which takes the marker away, did
+    /// not.
+    LeftOver,
+}
+
+/// Reads the marker of a prepared soft reboot.
+///
+/// # Errors
+/// It cannot be read, or the directories of deployments cannot.
+pub fn soft_marker(root: &Root) -> Result<SoftMarker, RootError> {
+    let Some(marker) = root.read(&RootPath::fixed(paths::NEXT_ROOT_BOOTED))? else {
+        return Ok(SoftMarker::Missing);
+    };
+    let booted = deployment(root, root.is_live())?;
+    let of = backing(&marker);
+    let mut all = deploy_directories::list(root)?.into_iter();
+    let runs = all.find(|one| Some(&one.name) == booted.as_ref());
+    Ok(match runs {
+        Some(runs) if of == Some(runs.identity) => SoftMarker::LeftOver,
+        _ => SoftMarker::Prepared,
+    })
+}
+
 /// Reads the two numbers after their key, aligned to eight bytes: a dictionary of GVariant. Older versions leave it empty.
 fn backing(booted: &[u8]) -> Option<FileIdentity> {
     let key = booted
@@ -243,6 +277,10 @@ mod tests {
                 Some("composefs=?0123456789abc…"),
             ),
             ("composefs=ab".to_owned(), Some("composefs=ab")),
+            (
+                format!("rw composefs.digest={digest}"),
+                Some("composefs.digest=0123456…"),
+            ),
             (
                 format!("composefs={digest} ostree=/ostree/boot.1/rhcos/0/0"),
                 None,

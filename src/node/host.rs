@@ -11,6 +11,7 @@ use crate::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::sys::privileges::{self, Capability};
 
 use super::booted;
+use super::system::{Engine, installed_engine};
 
 /// Facts that do not depend on the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Host {
     pub has_usr_etc: bool,
     /// `CHECKSUM.SERIAL` of the root's OSTree deployment.
     pub deployment: Option<String>,
+    /// The program that stages its operating system.
+    pub engine: Engine,
     /// FIPS mode of the running kernel, if it is the root's kernel.
     pub fips: Option<bool>,
 }
@@ -58,6 +61,7 @@ impl Host {
             var_missing: separate_var && root.list(&RootPath::fixed("var"))?.is_empty(),
             never_booted: never_booted(root)?,
             has_usr_etc: exists("usr/etc")?,
+            engine: installed_engine(root)?,
             deployment,
             fips: of_kernel(live, in_initramfs),
         })

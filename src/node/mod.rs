@@ -22,6 +22,7 @@ pub mod etcd;
 pub mod etcd_files;
 pub mod host;
 pub mod host_name;
+pub mod image_arguments;
 pub mod images_on_disk;
 pub mod judged_units;
 pub mod kernel_modules;

@@ -7,7 +7,7 @@ use crate::command::systemctl;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath, stat_of_open};
 
-use super::booted;
+use super::booted::{self, SoftMarker};
 use super::deploy_directories::{self, DeployDirectory};
 use super::host::{self, Host};
 
@@ -25,6 +25,8 @@ const FENCED: [&str; 5] = [
 pub struct Neighbours {
     /// A soft reboot is prepared.
     pub soft_prepared: bool,
+    /// A soft reboot came through, and its marker was not taken away.
+    pub soft_left_over: bool,
     /// The node was installed or upgraded from a seed image (IBI, IBU).
     pub image_based: Option<ImageBased>,
     /// Pacemaker manages kubelet and etcd: two nodes with fencing.
@@ -68,6 +70,7 @@ impl Neighbours {
     ) -> Result<Self, RootError> {
         Ok(Self {
             soft_prepared: super::boot::is_soft_prepared(root),
+            soft_left_over: root.is_live() && booted::soft_marker(root)? == SoftMarker::LeftOver,
             image_based: image_based(root, host, runner)?,
             fencing: has_fencing(root)?,
         })

@@ -1,30 +1,37 @@
 //! The operating system of a live OSTree node, from rpm-ostree and the boot partition; where rpm-ostree is missing, from
 //! bootc.
 
+pub use crate::command::engine::Engine;
+
 use crate::command::bootc::{self, BootcStatus, OstreeEntry};
 use crate::command::origin::Origin;
-use crate::command::ostree::{self, StagedFile, in_order, list_deployments, names_in_order};
+use crate::command::ostree::{
+    self, StagedFile, in_order, list_deployments, names_in_order, read_listed,
+};
 use crate::command::rpm_ostree::arguments::{self, Version};
 use crate::command::rpm_ostree::cause::RpmOstreeError;
-use crate::command::{CommandError, CommandLine, CommandRunner};
+use crate::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::kargs::Kargs;
 use crate::node::requests::Asked;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 use crate::state_file;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use super::booted;
+use super::activity::{Process, bootc_at_work};
+use super::booted::{self, SoftMarker};
 use super::bootloader::{self, BootEntry};
-use super::host::Host;
+use super::host::{Host, architecture};
+use super::image_arguments;
 use super::os_release::{Class, OsRelease};
 use super::ostree_repository::{imported_images, is_flushed};
 use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
 use super::zipl::{self, UnusedZipl};
-use crate::command::rpm_ostree::status::{Deployments, StatusText};
+use crate::command::rpm_ostree::status::{Deployments, StatusText, Transaction};
 
 /// Kernel arguments that belong to a deployment, not to the node.
 pub const OF_DEPLOYMENTS: [&str; 2] = ["ostree", "BOOT_IMAGE"];
@@ -50,26 +57,6 @@ pub struct ComposefsSystem {
     pub traces: String,
     /// Its image, where bootc tells it.
     pub image: Option<String>,
-}
-
-/// The program that stages an operating system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Engine {
-    /// rpm-ostree, the engine of the daemon.
-    #[default]
-    RpmOstree,
-    /// bootc, where rpm-ostree is missing: images, and by ostree's help kernel arguments, but no packages.
-    Bootc,
-}
-
-impl Engine {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RpmOstree => "rpm-ostree",
-            Self::Bootc => "bootc",
-        }
-    }
 }
 
 /// The answers.
@@ -105,6 +92,8 @@ pub struct Facts {
     pub unused_zipl: Result<Option<UnusedZipl>, String>,
     /// Under bootc: ostree stages commits of the node with other kernel arguments; or why it does not.
     pub stages_commits: Result<(), String>,
+    /// Under bootc: the kernel arguments that the running image brings; or why they are unknown.
+    pub image_arguments: Result<Kargs, String>,
 }
 
 impl System {
@@ -123,15 +112,19 @@ impl System {
         }
         let answers = match answers(root, runner) {
             Ok(answers) => answers,
-            Err(cause) => return Ok(Self::Silent(cause.to_line())),
+            Err(cause) => return Ok(Self::Silent(host.engine.spell(&cause.to_line()))),
         };
         let booted = super::host::kernel_command_line().unwrap_or_default();
         let facts = Facts {
             engine: answers.engine,
-            soft_reboot: root.exists(&RootPath::fixed(paths::NEXT_ROOT_BOOTED))?,
+            soft_reboot: booted::soft_marker(root)? == SoftMarker::Prepared,
             boot: room_on_boot(root, &answers.deployments)?,
             sysroot: Space::of(root, &RootPath::fixed(paths::SYSROOT))?,
             unused_zipl: zipl::find_unused(root),
+            image_arguments: match answers.engine {
+                Engine::RpmOstree => Ok(Kargs::default()),
+                Engine::Bootc => image_arguments::read(root, architecture(root, true)),
+            },
             stages_commits: match answers.engine {
                 Engine::RpmOstree => Ok(()),
                 Engine::Bootc => stages_commits(runner),
@@ -217,6 +210,34 @@ fn answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmOstree
     })
 }
 
+/// Returns the engine that is installed on a root: bootc where rpm-ostree is missing.
+///
+/// # Errors
+/// The directories of programs cannot be read.
+pub fn installed_engine(root: &Root) -> Result<Engine, RootError> {
+    let has = |paths: [&'static str; 2]| -> Result<bool, RootError> {
+        let [one, other] = paths.map(RootPath::fixed);
+        Ok(root.exists(&one)? || root.exists(&other)?)
+    };
+    let is_bootc = !has(["usr/bin/rpm-ostree", "usr/sbin/rpm-ostree"])?
+        && has(["usr/bin/bootc", "usr/sbin/bootc"])?;
+    Ok(match is_bootc {
+        true => Engine::Bootc,
+        false => Engine::RpmOstree,
+    })
+}
+
+/// Returns a text about rpm-ostree in the words of the engine of this root; as it is where that cannot be looked for.
+pub fn spell(root: &Root, text: &str) -> String {
+    match installed_engine(root) {
+        Ok(engine) => engine.spell(text),
+        Err(error) => {
+            log::info!("{error}");
+            text.to_owned()
+        }
+    }
+}
+
 /// Returns the deployments as they are now, and the program that told them: rpm-ostree; where it is missing, bootc.
 ///
 /// # Errors
@@ -247,16 +268,36 @@ pub fn read_deployments(
     Ok((engine, all))
 }
 
-/// Returns the deployments that bootc tells; `None` where it is missing, too.
+/// Time after which bootc is not waited for while another bootc is at work: it waits for that one's lock.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Returns the deployments that bootc tells; `None` where it is missing, too. While another bootc works, or where it gives no
+/// answer, ostree and the origin files tell them: all but the digests.
 fn ask_bootc(
     root: &Root,
     runner: &dyn CommandRunner,
 ) -> Result<Option<Deployments>, RpmOstreeError> {
     let unknown = |error: String| RpmOstreeError::Unknown(error);
-    let answer = match ask(runner, &bootc::status_json()) {
-        Ok(answer) => answer,
-        Err(RpmOstreeError::NotInstalled(_)) => return Ok(None),
-        Err(cause) => return Err(cause),
+    let working = RefCell::new(None);
+    let look_again = Cell::new(Instant::now() + PATIENCE);
+    let is_held = || {
+        if Instant::now() < look_again.get() {
+            return false;
+        }
+        look_again.set(Instant::now() + PATIENCE);
+        working.replace(bootc_at_work());
+        working.borrow().is_some()
+    };
+    let answer = match runner.run_until(&bootc::status_json(), &is_held) {
+        Err(CommandError::Missing(_)) => return Ok(None),
+        Err(error @ (CommandError::Interrupted(_) | CommandError::TimedOut(..))) => {
+            let listed = listed_by_ostree(root, runner, working.take())?;
+            return listed.map_or_else(
+                || Err(RpmOstreeError::of_error(&error)),
+                |all| Ok(Some(all)),
+            );
+        }
+        answer => output(answer)?,
     };
     let status = BootcStatus::read(&answer).map_err(|error| unknown(error.to_string()))?;
     let failed = RefCell::new(None);
@@ -273,14 +314,51 @@ fn ask_bootc(
         return Err(cause);
     }
     // bootc does not say at which place the deployments of other stateroots stand, and ostree takes places.
+    if let Some(listed) = ask_ostree(runner) {
+        in_order(&mut all, &names_in_order(&listed));
+    }
+    Ok(Some(all))
+}
+
+/// Returns the answer of `ostree admin status`, which needs no lock; `None` without one.
+fn ask_ostree(runner: &dyn CommandRunner) -> Option<String> {
     match runner.run(&list_deployments()) {
-        Ok(answer) if answer.status == Some(0) => {
-            in_order(&mut all, &names_in_order(&answer.stdout))
-        }
+        Ok(answer) if answer.status == Some(0) => return Some(answer.stdout),
         Ok(_) | Err(CommandError::Missing(_)) => {}
         Err(error) => log::info!("asking ostree: {error}"),
     }
-    Ok(Some(all))
+    None
+}
+
+/// Returns the deployments that ostree lists, with their origin files, and bootc's work as the running transaction; `None`
+/// where it lists none.
+fn listed_by_ostree(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    working: Option<Process>,
+) -> Result<Option<Deployments>, RpmOstreeError> {
+    let listed = ask_ostree(runner).map_or_else(Vec::new, |answer| read_listed(&answer));
+    let mut all = Vec::new();
+    for one in listed {
+        let origin = read_origin(root, &one.osname, &one.name())?;
+        all.push(bootc::with_origin(one, origin.unwrap_or_default(), None));
+    }
+    let (method, client) = match working {
+        Some(process) => (process.args.join(" "), format!("process {}", process.pid)),
+        None => (
+            "an unknown command".to_owned(),
+            "an unknown process".to_owned(),
+        ),
+    };
+    Ok((!all.is_empty()).then(|| Deployments {
+        all,
+        transaction: Some(Transaction {
+            method,
+            client,
+            path: String::new(),
+        }),
+        ..Deployments::default()
+    }))
 }
 
 /// Returns the origin file of a deployment, which may be missing.
@@ -401,9 +479,11 @@ pub fn ask(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, Rpm
 }
 
 fn ask_once(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
-    let answer = runner
-        .run(line)
-        .map_err(|error| RpmOstreeError::of_error(&error))?;
+    output(runner.run(line))
+}
+
+fn output(answer: Result<CommandOutput, CommandError>) -> Result<String, RpmOstreeError> {
+    let answer = answer.map_err(|error| RpmOstreeError::of_error(&error))?;
     match RpmOstreeError::of_command(&answer) {
         Some(cause) => Err(cause),
         None => Ok(answer.stdout),

@@ -311,14 +311,10 @@ impl ActivityEvidence {
     }
 }
 
-/// Commands of bootc that stage, or change what the next boot enters.
-const BOOTC: [&str; 5] = ["switch", "upgrade", "update", "rollback", "edit"];
-
 fn is_work(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
     let argument = process.args.get(1).map_or("", String::as_str);
-    // It has no transaction by which others could be told.
-    if process.program() == "bootc" {
-        return BOOTC.contains(&argument);
+    if process.is_bootc_at_work() {
+        return true;
     }
     if process.program() == DAEMON {
         return WORKING.contains(&argument);
@@ -375,7 +371,6 @@ fn changes_the_node(process: &Process) -> bool {
         ),
         "nmstatectl" => command == "persist-nic-names",
         "bootupctl" => matches!(command, "update" | "adopt-and-update"),
-        "bootc" => BOOTC.contains(&command),
         "skopeo" => command == "copy",
         "systemd-run" | "update-ca-trust" | "usermod" | "chcon" | "setenforce" => true,
         _ => false,

@@ -11,6 +11,9 @@ use crate::text::count;
 pub(super) const BY_PACEMAKER: &str = "Pacemaker manages kubelet and etcd here (two nodes with fencing), so neither is started, stopped, restarted or enabled. \
      After the other node's etcd votes: pcs node standby NODE, then pcs node unstandby NODE";
 
+/// Said of a marker that is left over.
+const LEFT_OVER: &str = "/run/ostree/nextroot-booted is left over: the soft reboot into what runs came through, but      ostree-boot-complete.service failed, mostly as /boot was not mounted, and ostree stages nothing until it has run. Mount      /boot, then: systemctl restart ostree-boot-complete.service";
+
 /// Returns a notice for each of them.
 pub fn describe_neighbours(neighbours: &Neighbours) -> Vec<Notice> {
     let notice = |subject: &str, message: String| Notice {
@@ -20,6 +23,9 @@ pub fn describe_neighbours(neighbours: &Neighbours) -> Vec<Notice> {
     let mut all = Vec::new();
     if neighbours.soft_prepared {
         all.push(notice("soft reboot", soft_reboot_words()));
+    }
+    if neighbours.soft_left_over {
+        all.push(notice("soft reboot", LEFT_OVER.to_owned()));
     }
     if let Some(image_based) = &neighbours.image_based {
         all.push(notice("seed image", seed_words(image_based)));

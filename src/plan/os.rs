@@ -435,14 +435,16 @@ impl Builder<'_> {
         }
     }
 
+    /// The reason may end with commands, behind which nothing may follow.
     fn silent(&mut self, why: &str) {
+        let engine = self.node().host.engine.name();
         if self.options.files_only {
             self.notice(
-                "rpm-ostree",
-                format!("{why}. The operating system is left alone, as asked"),
+                engine,
+                format!("the operating system is left alone, as asked: {why}"),
             );
         } else {
-            self.block("rpm-ostree", format!("{why}. {REST}"));
+            self.block(engine, format!("{REST}: {why}"));
         }
     }
 
@@ -485,6 +487,7 @@ impl Builder<'_> {
         }
         plan.fetch_for(facts);
         plan.plan_pin(booted);
+        self.arguments_of_images(facts, &mut plan);
         for Notice { subject, message } in limits(facts, &plan) {
             self.block(subject, format!("{message}. {REST}"));
         }
@@ -548,8 +551,9 @@ impl Builder<'_> {
         let by_hand = booted.by_hand();
         if !by_hand.is_empty() {
             let message = format!(
-                "was changed by hand: {}. It is left alone; see rpm-ostree status",
-                by_hand.join("; ")
+                "was changed by hand: {}. It is left alone; see {} status",
+                by_hand.join("; "),
+                self.node().host.engine.name()
             );
             self.notice("what runs", message);
         }
@@ -631,6 +635,44 @@ impl Builder<'_> {
         plan.steps.push(OsStep::Arguments { changes: options });
     }
 
+    /// `bootc switch` takes the arguments of the running image away where the new image does not bring them too, and adds those
+    /// of the new one. Arguments that the config asks for come back behind it.
+    fn arguments_of_images(&mut self, facts: &Facts, plan: &mut OsPlan) {
+        if facts.engine != Engine::Bootc || !plan.fetches_image() {
+            return;
+        }
+        let brings = "and adds those of the new image";
+        let message = match &facts.image_arguments {
+            Ok(brought) if brought.is_empty() => return,
+            Ok(brought) => {
+                let shown = shown_arguments(brought.tokens());
+                self.keep_asked_for(brought, plan);
+                format!(
+                    "bootc switch takes the kernel arguments of the running image away, as far as the new image does not bring them too, \
+                     {brings}: {}",
+                    shell_words(&shown)
+                )
+            }
+            Err(why) => format!(
+                "bootc switch takes the kernel arguments of the running image away, {brings}, and they are not known: {why}"
+            ),
+        };
+        self.notice("/usr/lib/bootc/kargs.d", message);
+    }
+
+    /// Plans a step for arguments that the config asks for and that only the running image brings.
+    fn keep_asked_for(&mut self, brought: &Kargs, plan: &mut OsPlan) {
+        let is_planned = |step: &OsStep| matches!(step, OsStep::Arguments { .. });
+        let asked = plan.arguments.tokens().iter();
+        let lost = asked.filter(|token| brought.tokens().contains(token));
+        let lost: Vec<String> = lost
+            .map(|token| KargsChange::Append(token.clone()).command_option())
+            .collect();
+        if !lost.is_empty() && !plan.steps.iter().any(is_planned) {
+            plan.steps.push(OsStep::Arguments { changes: lost });
+        }
+    }
+
     /// Names a kernel type whose packages never come to this machine.
     fn check_kernel_type(&mut self) {
         let kind = self.inputs.config.kernel_type.as_str();
@@ -681,7 +723,7 @@ impl Builder<'_> {
                 "{missing} bytes are missing for another kernel: what is staged could not be written at shutdown, and the old \
                  image would boot again. Remove an old deployment: rpm-ostree cleanup -r, or ostree admin undeploy INDEX{spared}",
             );
-            self.block("/boot", message);
+            self.block("/boot", facts.engine.spell(&message));
         }
         if let Some(space) = &facts.sysroot
             && let Fit::TooSmall { missing } = space.fit_import(0, MIN_FREE_PERCENT)
@@ -690,7 +732,7 @@ impl Builder<'_> {
                 "{missing} bytes are missing for what ostree leaves free ({MIN_FREE_PERCENT} percent). Make room: \
                  podman image prune --all, or rpm-ostree cleanup -m"
             );
-            self.block("/sysroot", message);
+            self.block("/sysroot", facts.engine.spell(&message));
         }
     }
 }
@@ -840,6 +882,7 @@ pub(crate) mod tests {
             flushed: Ok(true),
             unused_zipl: Ok(None),
             stages_commits: Ok(()),
+            image_arguments: Ok(Kargs::default()),
         }
     }
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::wrap;
 use crate::invocation::{mco_rescue, reboot};
+use crate::secrets::redacted_arguments;
 use crate::staging::awaited::{Awaited, Way};
 
 /// The result of the awaited boot.
@@ -22,6 +23,9 @@ pub struct Completed {
     half: bool,
     /// The reason why no boot is awaited any more.
     why: Option<String>,
+    /// Kernel arguments that the running image brings by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub image_arguments: Vec<String>,
     /// Files of runs were restored.
     #[serde(skip)]
     restored: bool,
@@ -39,6 +43,7 @@ impl Completed {
             way: awaited.map(|awaited| awaited.way),
             why: None,
             half: awaited.is_some_and(|awaited| awaited.half),
+            image_arguments: Vec::new(),
             restored: false,
             apply: awaited.map(Awaited::apply_command).unwrap_or_default(),
         }
@@ -143,7 +148,14 @@ pub fn to_text(completed: &Completed) -> String {
         ("not-yet", Some(Way::Back)) => format!("The way back from {name} ends with a reboot."),
         ("not-yet", _) => format!("{name} is staged, and runs after a reboot."),
         ("arrived", _) if failed.is_empty() => {
-            format!("{name} runs: image, kernel arguments, files and units are as wanted.")
+            let own = match completed.image_arguments.as_slice() {
+                [] => String::new(),
+                all => format!(
+                    " The image brings kernel arguments of its own: {}.",
+                    redacted_arguments(&all.join(" "))
+                ),
+            };
+            format!("{name} runs: image, kernel arguments, files and units are as wanted.{own}")
         }
         ("arrived", _) if completed.half => {
             format!("The OS staged for {name} runs, but the node is incomplete: {failed}.")

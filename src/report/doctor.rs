@@ -7,6 +7,7 @@ use super::{WIDTH, wrap};
 use crate::doctor::since::{EvidenceChange, Since, SinceDifference};
 use crate::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
 use crate::invocation::{Command, mco_rescue};
+use crate::node::system::Engine;
 use crate::text::{count, inline};
 use crate::time::{now, utc};
 
@@ -35,9 +36,9 @@ struct DoctorDocument<'a> {
 struct Explained<'a> {
     schema: &'static str,
     id: &'a str,
-    title: &'a str,
-    looks_at: &'a str,
-    explanation: &'a str,
+    title: String,
+    looks_at: String,
+    explanation: String,
 }
 
 /// Returns the diagnosis as JSON.
@@ -54,17 +55,17 @@ pub fn to_json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> 
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// Returns one check as JSON.
+/// Returns one check as JSON, in the words of this engine.
 ///
 /// # Errors
 /// The serializer's error.
-pub fn json_of_check(check: &DoctorCheck) -> serde_json::Result<String> {
+pub fn json_of_check(check: &DoctorCheck, engine: Engine) -> serde_json::Result<String> {
     let document = Explained {
         schema: "mco-rescue/doctor-check/v1",
         id: check.id,
-        title: check.title,
-        looks_at: check.looks_at,
-        explanation: check.explain,
+        title: engine.spell(check.title),
+        looks_at: engine.spell(check.looks_at),
+        explanation: engine.spell(check.explain),
     };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
@@ -79,7 +80,7 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
     if diagnosis.findings.is_empty() {
         out.push_str("Checked:\n");
         diagnosis.checks.iter().for_each(|check| {
-            out.push_str(&hanging(check.id, check.looks_at));
+            out.push_str(&hanging(check.id, &check.looks_at));
         });
     }
     if let Some(since) = &diagnosis.since {
@@ -93,11 +94,12 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
     ascii(out, style)
 }
 
-/// Returns one check as text.
-pub fn of_check(check: &DoctorCheck, style: Style) -> String {
-    let mut out = format!("{}: {}\n", bold(check.id, style), check.title);
-    out.push_str(&hanging("Checks", check.looks_at));
-    for paragraph in check.explain.split("\n\n") {
+/// Returns one check as text, in the words of this engine.
+pub fn of_check(check: &DoctorCheck, engine: Engine, style: Style) -> String {
+    let title = engine.spell(check.title);
+    let mut out = format!("{}: {title}\n", bold(check.id, style));
+    out.push_str(&hanging("Checks", &engine.spell(check.looks_at)));
+    for paragraph in engine.spell(check.explain).split("\n\n") {
         out.push('\n');
         out.push_str(&wrap(paragraph, 0));
     }

@@ -6,6 +6,7 @@ use super::reboot::RebootReport;
 use super::wrap;
 use crate::command::rpm_ostree::status::Deployment;
 use crate::invocation::{mco_rescue, on_node, reboot};
+use crate::node::system::Engine;
 use crate::staging::awaited::Ran;
 use crate::text::count;
 
@@ -69,8 +70,8 @@ pub fn forgotten_json(gone: &[Deployment]) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// Returns unpinned deployments as text.
-pub fn forgotten(gone: &[Deployment]) -> String {
+/// Returns unpinned deployments as text, in the words of this engine.
+pub fn forgotten(gone: &[Deployment], engine: Engine) -> String {
     if gone.is_empty() {
         return "No deployment is pinned for a rollback, so there is nothing to unpin.\n"
             .to_owned();
@@ -81,7 +82,10 @@ pub fn forgotten(gone: &[Deployment]) -> String {
         .collect();
     lines.concat()
         + "The next command frees their space; until then they can still be booted.\n"
-        + &format!("Next: {}\n", on_node("rpm-ostree cleanup -r"))
+        + &format!(
+            "Next: {}\n",
+            on_node(&engine.spell("rpm-ostree cleanup -r"))
+        )
 }
 
 /// Returns the result as text if the files are restored only at the next boot.

@@ -14,6 +14,7 @@ use crate::drift::OsMatch;
 use crate::first_boot::FirstBootResult;
 use crate::invocation::{mco_rescue, reboot};
 use crate::node::System;
+use crate::node::system::{Engine, Facts};
 use crate::notice::Notice;
 use crate::plan::staged::SOFT_REBOOT;
 use crate::staging::awaited::{Awaited, Verdict, Way};
@@ -183,7 +184,8 @@ pub struct OsReport {
     pub soft_reboot: bool,
     /// The program that stages: `rpm-ostree` or `bootc`; `composefs` on a system of bootc's composefs backend.
     pub engine: Option<&'static str>,
-    /// The error with which the last shutdown failed to write the staged deployment, or the reason why nothing is known.
+    /// The error with which the last shutdown failed to write the staged deployment, what bootc is busy with, or the reason
+    /// why nothing is known.
     pub problem: Option<String>,
 }
 
@@ -221,11 +223,22 @@ impl OsReport {
                     enter: staged.enter,
                     soft_reboot: facts.soft_reboot,
                     engine: Some(facts.engine.name()),
-                    problem: facts.finalize_error.clone(),
+                    problem: facts.finalize_error.clone().or_else(|| busy(facts)),
                 })
             }
         }
     }
+}
+
+/// Says what bootc is busy with, so that only ostree answered.
+fn busy(facts: &Facts) -> Option<String> {
+    let working = facts.deployments.transaction.as_ref();
+    working.filter(|_| facts.engine == Engine::Bootc).map(|one| {
+        format!(
+            "bootc is busy with {} ({}) and answers nothing until it ends; this is what ostree lists",
+            one.method, one.client
+        )
+    })
 }
 
 fn kept(all: &Deployments, ours: &[String]) -> Vec<String> {

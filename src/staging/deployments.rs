@@ -10,7 +10,9 @@ use super::{quorum, state};
 use crate::command::rpm_ostree::arguments;
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::command::{CommandLine, CommandRunner, bootc, ostree, systemctl};
+use crate::command::{
+    CommandLine, CommandOutput, CommandRunner, bootc, journalctl, ostree, systemctl,
+};
 use crate::drift::{self, OsMatch};
 use crate::invocation::{mco_rescue, reboot};
 use crate::kargs::Kargs;
@@ -37,8 +39,9 @@ pub fn run_transaction(
     line: &CommandLine,
     ended: &dyn Fn() -> bool,
 ) -> Result<(), RpmOstreeError> {
+    let begun = now();
     let cause = match runner.run_until(line, ended) {
-        Ok(answer) => match RpmOstreeError::of_command(&answer) {
+        Ok(answer) => match RpmOstreeError::of_command(&with_log(runner, line, begun, answer)) {
             None => return Ok(()),
             Some(cause) => cause,
         },
@@ -54,6 +57,26 @@ pub fn run_transaction(
         }
     }
     Err(cause)
+}
+
+/// Adds to an answer what a unit of ours that failed wrote to the journal.
+fn with_log(
+    runner: &dyn CommandRunner,
+    line: &CommandLine,
+    begun: u64,
+    answer: CommandOutput,
+) -> CommandOutput {
+    if !bootc::is_in_unit(line) || matches!(answer.status, None | Some(0)) {
+        return answer;
+    }
+    let log = journalctl::errors_of_unit(runner, bootc::UNIT, begun);
+    let log = log.unwrap_or_else(|error| format!("its output is not known: {error}"));
+    let said = format!("{}\n{log}", answer.stderr);
+    let stderr = match (said.trim(), answer.status) {
+        ("", Some(status)) => format!("{} ended with status {status}", bootc::UNIT),
+        (said, _) => said.to_owned(),
+    };
+    CommandOutput { stderr, ..answer }
 }
 
 /// What works in a unit of ours goes on without its client.
@@ -169,7 +192,7 @@ pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> 
     let Some(awaited) = state::read_awaited(root)?.filter(|_| root.is_live()) else {
         return Ok(false);
     };
-    let all = read_deployments(root, runner).map_err(said)?;
+    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
     Ok(all.next_boot().is_some_and(|first| awaited.made(first)))
 }
 
@@ -215,7 +238,7 @@ fn try_settle(root: &Root, runner: &dyn CommandRunner, run: Option<&str>) -> Res
         }
         Ok(_) => Ok(()),
         Err(cause) => {
-            log::warn!("{}", cause.to_line());
+            log::warn!("{}", said(root, &cause));
             Ok(())
         }
     }
@@ -258,8 +281,9 @@ pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<S
     }
 }
 
-fn said(cause: RpmOstreeError) -> anyhow::Error {
-    anyhow::anyhow!(cause.to_line())
+/// Returns the sentence with the next step, in the words of the engine of this root.
+pub fn said(root: &Root, cause: &RpmOstreeError) -> anyhow::Error {
+    anyhow::anyhow!(system::spell(root, &cause.to_line()))
 }
 
 /// The deployment of a way back does not exist any more, so that no later attempt finds it.
@@ -277,7 +301,8 @@ pub fn go_back(
     leaving: &Leaving,
     config: &str,
 ) -> Result<WayBack> {
-    let (engine, mut all) = system::read_deployments(root, runner).map_err(said)?;
+    let (engine, mut all) =
+        system::read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
     let booted = all.running()?.name();
     if booted != leaving.to && all.named(&leaving.to).is_none() {
         let missing = format!(
@@ -298,11 +323,11 @@ pub fn go_back(
         _ => error,
     };
     if all.staged().is_some() || is_back && all.queued().is_none() {
-        drop_staged(root, runner).map_err(|cause| failed(said(cause)))?;
-        all = read_deployments(root, runner).map_err(|cause| failed(said(cause)))?;
+        drop_staged(root, runner).map_err(|cause| failed(said(root, &cause)))?;
+        all = read_deployments(root, runner).map_err(|cause| failed(said(root, &cause)))?;
     }
     enter_deployment(root, runner, engine, &all, &leaving.to)
-        .map_err(|cause| failed(said(cause)))?;
+        .map_err(|cause| failed(said(root, &cause)))?;
     Ok(if is_back {
         WayBack::StillHere
     } else {
@@ -316,12 +341,12 @@ pub fn go_back(
 /// # Errors
 /// ostree cannot write it.
 pub fn finalize_staged(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
-    let all = read_deployments(root, runner).map_err(said)?;
+    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
     if all.staged().is_none() {
         return Ok(());
     }
     systemctl::stop_units(runner, &[FINALIZE]).context("finalizing the staged deployment")?;
-    let all = read_deployments(root, runner).map_err(said)?;
+    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
     match all.staged() {
         Some(_) => {
             bail!("the staged deployment was not finalized. Next: journalctl -b -u {FINALIZE}")
@@ -371,21 +396,10 @@ fn enter_deployment(
     let is_rollback = rollback.is_some_and(|next| next.index == wanted.index);
     let line = match engine {
         Engine::RpmOstree if is_rollback => arguments::swap_rollback(),
-        Engine::Bootc if is_rollback => bootc::queue_rollback(),
-        // A queued rollback is given up again.
-        Engine::Bootc if wanted.booted && wanted.index == 1 => bootc::queue_rollback(),
+        // bootc's own rollback refuses a deployment that rpm-ostree layered, and fails where its storage is missing.
         Engine::RpmOstree | Engine::Bootc => arguments::set_default(wanted.index),
     };
-    let Err(cause) = run_transaction(root, runner, &line, &|| false) else {
-        return Ok(());
-    };
-    // bootc fails after it, where it has never staged an image: its own storage is missing.
-    let is_next = |all: Deployments| all.next_boot().is_some_and(|next| next.name() == name);
-    if read_deployments(root, runner).is_ok_and(is_next) {
-        log::warn!("{cause}; but the next boot enters {name}");
-        return Ok(());
-    }
-    Err(cause)
+    run_transaction(root, runner, &line, &|| false)
 }
 
 fn awaited_back(leaving: &Leaving, config: &str, booted: String, boot: BootIdentity) -> Awaited {
@@ -431,7 +445,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::command::{CommandError, CommandOutput};
+    use crate::command::CommandError;
 
     /// STUB of the host: the status documents of rpm-ostree in their order, and a fault for one command.
     struct Scripted {

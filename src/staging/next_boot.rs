@@ -150,7 +150,6 @@ fn stay_command(facts: &Facts, way: BootWay) -> Option<String> {
         (BootWay::Staged, engine) => drop_command(engine, all)
             .map(|line| format!("{} {}", line.program, line.args.join(" "))),
         (BootWay::Queued, Engine::RpmOstree) => Some("rpm-ostree rollback".to_owned()),
-        (BootWay::Queued, Engine::Bootc) if index == 1 => Some("bootc rollback".to_owned()),
         (BootWay::Queued, Engine::Bootc) => Some(format!("ostree admin set-default {index}")),
     }
 }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::deployments::read_deployments;
+use super::deployments::{read_deployments, said};
 use crate::command::CommandRunner;
 use crate::command::rpm_ostree::arguments;
 use crate::command::rpm_ostree::cause::RpmOstreeError;
@@ -68,15 +68,15 @@ pub fn unpin_deployments(
     runner: &dyn CommandRunner,
     wanted: impl Fn(&Deployment) -> bool,
 ) -> Result<Vec<Deployment>> {
-    let said = |cause: RpmOstreeError| anyhow::anyhow!(cause.to_line());
+    let failed = |cause: RpmOstreeError| said(root, &cause);
     let mut kept = read_pins(root)?;
     let mut gone = Vec::new();
     for name in kept.clone() {
-        let all = read_deployments(root, runner).map_err(said)?;
+        let all = read_deployments(root, runner).map_err(failed)?;
         match all.named(&name) {
             Some(deployment) if !wanted(deployment) => continue,
             Some(deployment) if deployment.pinned => {
-                ask(runner, &arguments::unpin_deployment(deployment.index)).map_err(said)?;
+                ask(runner, &arguments::unpin_deployment(deployment.index)).map_err(failed)?;
                 gone.push(deployment.clone());
             }
             // Another program did it, or removed it.

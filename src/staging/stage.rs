@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::awaited::{Awaited, Booted, Inherited, PIVOT, VERSION, Way};
 use super::deployments::{
     drop_command, drop_staged, next_arguments, queue_again, read_deployments, run_transaction,
-    settle_after_run, stay,
+    said, settle_after_run, stay,
 };
 use super::image_source::ImageSource;
 use super::lease::Lease;
@@ -124,6 +124,7 @@ impl Staging<'_> {
         ) {
             (Ok(()), Ok(())) => {
                 signals::answer(SignalAnswer::SeeStatus);
+                self.say_arguments_of_image(facts);
                 return self.is_staged();
             }
             (Ok(()), Err(error)) => (format!("{error:#}"), again()),
@@ -150,9 +151,35 @@ impl Staging<'_> {
                 return Err((format!("ended by {signal}"), again()));
             }
             self.take_step(step, facts, lease, signals)
-                .map_err(|cause| (format!("{}: {cause}", step_gerund(step)), cause.next_step()))?;
+                .map_err(|cause| {
+                    let said = format!("{}: {cause}", step_gerund(step));
+                    (self.spell(&said), self.spell(&cause.next_step()))
+                })?;
         }
         Ok(())
+    }
+
+    /// Says which kernel arguments the image brings and takes away by itself, which no config asks for.
+    fn say_arguments_of_image(&self, facts: &Facts) {
+        let expected = self.expected.borrow();
+        let Some(staged) = expected.as_ref().filter(|_| facts.engine == Engine::Bootc) else {
+            return;
+        };
+        let asked = self.plan.awaited_arguments();
+        let gone = self.plan.gone_arguments(staged);
+        let booted = &facts.booted_arguments;
+        let comes = staged.missing_from(booted).into_iter();
+        let comes = comes.filter(|token| !asked.tokens().iter().any(|one| one == token));
+        let goes = booted.missing_from(staged).into_iter();
+        let goes = goes.filter(|token| !gone.iter().any(|one| one == token));
+        let words = comes.map(|token| format!("+{token}"));
+        let words: Vec<String> = words.chain(goes.map(|token| format!("-{token}"))).collect();
+        if !words.is_empty() {
+            (self.print)(&format!(
+                "kernel arguments of the image itself (/usr/lib/bootc/kargs.d): {}\n",
+                redacted_arguments(&words.join(" "))
+            ));
+        }
     }
 
     /// Remembers the requests of the config that runs: its record is about to be replaced.
@@ -207,7 +234,7 @@ impl Staging<'_> {
     /// The files could not be applied: what we staged goes, and what was awaited before is again.
     pub fn take_back(&self) -> Result<()> {
         self.leave_nothing()
-            .map_err(|cause| anyhow::anyhow!("dropping what was staged: {}", cause.to_line()))?;
+            .map_err(|cause| said(self.root, &cause).context("dropping what was staged"))?;
         self.unpin();
         self.await_as_before()
     }
@@ -225,6 +252,10 @@ impl Staging<'_> {
             Some(queued) => queue_again(self.root, self.runner, queued),
             None => Ok(()),
         }
+    }
+
+    fn spell(&self, text: &str) -> String {
+        self.plan.engine.spell(text)
     }
 
     fn await_as_before(&self) -> Result<()> {
@@ -523,11 +554,11 @@ impl Staging<'_> {
 
     /// Exit codes prove nothing: the next boot has to have what is wanted. Else what is wrong, and what to do.
     fn prove_staged(&self, engine: Engine) -> Result<(), (String, String)> {
-        let said = |cause: RpmOstreeError| {
-            let words = format!("looking at what is staged: {cause}");
-            (words, cause.next_step())
+        let failed = |cause: RpmOstreeError| {
+            let words = self.spell(&format!("looking at what is staged: {cause}"));
+            (words, self.spell(&cause.next_step()))
         };
-        let all = read_deployments(self.root, self.runner).map_err(said)?;
+        let all = read_deployments(self.root, self.runner).map_err(failed)?;
         let look = || format!("{} status # shows it", engine.name());
         if !self.plan.needs_reboot() {
             let stays = all.next_boot().is_some_and(|next| next.booted);
@@ -548,10 +579,10 @@ impl Staging<'_> {
             );
             return Err((words, look()));
         }
-        if let Some(words) = self.wrong_file(engine, all.next_boot()).map_err(said)? {
+        if let Some(words) = self.wrong_file(engine, all.next_boot()).map_err(failed)? {
             return Err((words, look()));
         }
-        match self.wrong_arguments().map_err(said)? {
+        match self.wrong_arguments().map_err(failed)? {
             None => Ok(()),
             Some(wrong) => Err((
                 format!("kernel arguments: {wrong}"),

@@ -69,7 +69,7 @@ const ANSWERS: [&str; 7] = [
     "stopped.\nNext: ",
     "stopping; what was staged is removed, and nothing is changed",
     "the files are changing: the run goes to its end first",
-    "stopping rpm-ostree, and dropping what it has staged; this can take minutes",
+    "stopping what stages, and dropping what it has staged; this can take minutes",
     "the trial goes on without this command.\nNext: ",
     "",
 ];

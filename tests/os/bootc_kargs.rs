@@ -320,16 +320,16 @@ fn locked_arguments_are_told_and_staged_anew_on_request() {
 }
 
 #[test]
-fn a_rollback_that_bootc_ends_with_an_error_counts_by_what_the_next_boot_enters() {
+fn a_way_back_needs_no_storage_of_bootc() {
     with_mounts(|| {
         let node = node();
         node.run(&["apply", "--yes", "/three"]).ok();
         reboots(&node, IMAGE, "rw nosmt");
-        // bootc has staged nothing on this node, so its storage is missing.
+        // bootc has staged nothing on this node, so its storage is missing, and a rollback of its own fails after it.
         node.root.write("stub/no-storage", "");
         let run = node.run(&["rollback", "--yes"]).ok();
         says(&run, &["systemctl reboot"]);
-        assert_eq!(node.calls(), ["bootc rollback"]);
+        assert_eq!(node.calls(), ["ostree admin set-default 1"]);
         node.boots_back();
         node.command_line("rw");
         node.awaits_since_the_boot_before();

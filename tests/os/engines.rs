@@ -268,7 +268,7 @@ fn where_rpm_ostree_is_missing_bootc_stages_and_the_staging_is_proven() {
         // And back, to the deployment from before.
         node.root.write("stub/log", "");
         node.run(&["rollback", "--yes"]).ok();
-        assert_eq!(node.calls(), ["bootc rollback"]);
+        assert_eq!(node.calls(), ["ostree admin set-default 1"]);
         node.boots_back();
         node.awaits_since_the_boot_before();
         node.run(&["complete"]).ok();

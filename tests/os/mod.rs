@@ -4,6 +4,7 @@ mod arrival;
 mod attached_disk;
 mod boot_counter;
 mod bootc;
+mod bootc_alone;
 mod bootc_kargs;
 mod checkpoints;
 mod cut_off;

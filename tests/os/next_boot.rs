@@ -142,7 +142,7 @@ fn a_queued_rollback_of_bootc_is_named() {
         node.root.write("stub/bootc-queued", "\n");
         let words = [
             &format!("Queued {NEXT} (runs after a reboot)"),
-            "systemctl reboot enters it; stay with what runs: bootc rollback",
+            "systemctl reboot enters it; stay with what runs: ostree admin set-default 1",
         ];
         says(&node.run(&["status"]).ok(), &words.map(|words| words));
     });

@@ -134,21 +134,21 @@ cd /stub
 entry() {
     [ -e "$1" ] || { printf null; return; }
     read -r sum image transport layered serial <"$1"
-    own="{\"image\": {\"image\": \"$image\", \"transport\": \"$transport\"}, \"version\": \"9.8\", \"imageDigest\": \"sha256:${image##*:}\"}"
+    own="{\"image\": {\"image\": \"$image\", \"transport\": \"$transport\"}, \"imageDigest\": \"sha256:${image##*:}\", \"architecture\": \"amd64\", \"timestamp\": \"2026-05-01T00:00:00Z\", \"version\": \"9.8\"}"
     is=false; [ "$layered" != yes ] || { is=true; own=null; }
     lock=false; [ "$1" != bootc-staged ] || [ ! -e bootc-locked ] || lock=true
-    printf '{"image": %s, "incompatible": %s, "pinned": false, "downloadOnly": %s, "ostree": {"stateroot": "rhcos", "checksum": "%s", "deploySerial": %s}}' "$own" "$is" "$lock" "$sum" "${serial:-0}"
+    printf '{"cachedUpdate": null, "composefs": null, "softRebootCapable": false, "store": "ostreeContainer", "image": %s, "incompatible": %s, "pinned": false, "downloadOnly": %s, "ostree": {"stateroot": "rhcos", "checksum": "%s", "deploySerial": %s}}' "$own" "$is" "$lock" "$sum" "${serial:-0}"
 }
 case $* in
     "status --json --format-version 1")
-        printf '{"apiVersion": "org.containers.bootc/v1", "kind": "BootcHost", "spec": {"image": null, "bootOrder": "default"}, "status": {"staged": '
+        printf '{"apiVersion": "org.containers.bootc/v1", "kind": "BootcHost", "metadata": {"name": "host"}, "spec": {"image": null, "bootOrder": "default"}, "status": {"readOnly": false, "type": "bootcHost", "usrOverlay": null, "staged": '
         entry bootc-staged; printf ', "booted": '; entry bootc-booted; printf ', "rollback": '; entry bootc-rollback
         queued=false; [ ! -e bootc-queued ] || queued=true
         printf ', "rollbackQueued": %s}}\n' "$queued"; exit ;;
 esac
 echo "bootc $*" >>log
 read -r fails <fails
-[ -z "$fails" ] || case $* in $fails*) echo 'error: Switching: Pulling: pinging container registry: dial tcp: connect: connection refused' >&2; exit 1 ;; esac
+[ -z "$fails" ] || case $* in $fails*) echo 'error: Switching: Switching (ostree): Preparing import: Fetching manifest: failed to invoke method OpenImage: pinging container registry: dial tcp: connect: connection refused' >&2; exit 1 ;; esac
 case $* in
     "switch --transport "*)
         if [ -e changes-nothing ]; then echo 'Image specification is unchanged.'; exit; fi
@@ -243,7 +243,10 @@ case $* in 'admin deploy --stage '*)
     [ -n "$changed" ] || kargs=
     staged_file "$commit.$new" $kargs >/run/ostree/staged-deployment ;;
 esac
-case $* in 'admin undeploy 0') rm -f bootc-staged bootc-locked /run/ostree/staged-deployment /run/ostree/nextroot-booted ;; esac
+case $* in
+    'admin undeploy 0') rm -f bootc-staged bootc-locked /run/ostree/staged-deployment /run/ostree/nextroot-booted ;;
+    'admin set-default 1') if [ -e bootc-queued ]; then rm -f bootc-queued; else echo >bootc-queued; fi ;;
+esac
 "#;
 
 /// The bytes of `/run/ostree/staged-deployment` as ostree writes them: a dictionary of GVariant.
@@ -420,10 +423,15 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         node.root.remove("usr/sbin/rpm-ostree");
         node.program("bootc", BOOTC);
         node.program("ostree", OSTREE_OF_BOOTC);
-        // STUB of systemd-run: what follows `--` is run at once.
+        // STUB of systemd-run: what follows `--` is run at once, and its output goes to the journal.
         node.program(
             "systemd-run",
-            r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@""#,
+            r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@" >/stub/unit-log 2>&1"#,
+        );
+        // STUB of journalctl, which has that alone.
+        node.program(
+            "journalctl",
+            r#"case $* in --sync) ;; *_SYSTEMD_UNIT=mco-rescue-bootc.service) cat /stub/unit-log ;; *) exit 1 ;; esac"#,
         );
         node.root.write(
             "stub/bootc-booted",

@@ -28,6 +28,7 @@ use crate::node::clock::{self, Clock, Heard, Moment as Passed};
 use crate::node::neighbours::has_fencing;
 use crate::node::pull_files::find_pull_faults;
 use crate::node::space::{Largest, Space, find_largest};
+use crate::node::system::Engine;
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{
@@ -137,6 +138,7 @@ impl DoctorEvidence {
         };
         let os = Os::observe(root, &host);
         self.as_root = host.user.0 == 0;
+        self.engine = host.engine;
         self.in_initramfs = host.in_initramfs;
         self.never_booted = host.never_booted;
         self.image_on_disk = os.ok().and_then(|os| os.image);
@@ -203,7 +205,10 @@ impl DoctorEvidence {
             return;
         }
         self.units = systemctl::query_activity(runner, &UNITS).into();
-        self.rpm_ostreed = systemctl::start_result(runner, "rpm-ostreed.service").into();
+        self.rpm_ostreed = match self.engine {
+            Engine::RpmOstree => systemctl::start_result(runner, "rpm-ostreed.service").into(),
+            Engine::Bootc => Look::Unseen("bootc has no daemon".to_owned()),
+        };
     }
 
     fn of_session(

@@ -28,6 +28,7 @@ use crate::age::Recipient;
 use crate::doctor::checks::CHECKS;
 use crate::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
 use crate::error::ExitCode;
+use crate::node::system::{Engine, installed_engine};
 use crate::report;
 use crate::report::doctor::Style;
 use crate::report::events::NodeEvent;
@@ -146,15 +147,20 @@ fn find_check(id: &str) -> Result<&'static DoctorCheck> {
     Ok(check)
 }
 
-/// Explains one check, independent of this node.
+/// Explains one check, independent of this node but for the engine that it has.
 fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
     let alias = doctor::alias_of(id);
     let check = find_check(id)?;
+    let engine = Root::open(&ui.root).and_then(|root| installed_engine(&root));
+    let engine = engine.unwrap_or_else(|error| {
+        log::info!("{error}");
+        Engine::RpmOstree
+    });
     let text = match ui.output {
-        Output::Json => report::doctor::json_of_check(check)?,
+        Output::Json => report::doctor::json_of_check(check, engine)?,
         Output::Text => {
             let why = alias.map(|alias| report::doctor::of_alias(alias.why, style()));
-            why.unwrap_or_default() + &report::doctor::of_check(check, style())
+            why.unwrap_or_default() + &report::doctor::of_check(check, engine, style())
         }
     };
     report::print(text.as_bytes())?;

@@ -73,7 +73,7 @@ impl DoctorEvidence {
         let os = os.map(|os| built(&os.place, os.day));
         let booted = self.facts().ok();
         let booted = booted.and_then(|facts| facts.deployments.booted()?.timestamp);
-        let commit = booted.map(|at| built("rpm-ostree status", at));
+        let commit = booted.map(|at| built("the commit of the OS", at));
         self.clock.passed.extend(os.into_iter().chain(commit));
     }
 }

@@ -212,19 +212,21 @@ pub fn finalize_journal(soft: bool) -> CommandLine {
     journal_query(&["-b", boot, "-u", "ostree-finalize-staged.service"])
 }
 
-/// The log of this boot's stagings: transactions of rpm-ostreed, and what bootc says when it has staged; one JSON object per
+/// The log of this boot's stagings: transactions of rpm-ostreed, and what bootc says before it stages; one JSON object per
 /// line.
 pub fn staging_journal() -> CommandLine {
     journal_query(&[
         "-b",
         "_SYSTEMD_UNIT=rpm-ostreed.service",
         "+",
-        &format!("MESSAGE_ID={BOOTC_STAGED}"),
+        &format!("{BOOTC_ID}={BOOTC_STAGES}"),
     ])
 }
 
-/// The id of bootc's message about a staged image.
-pub const BOOTC_STAGED: &str = "8f7a2b1c3d4e5f6a7b8c9d0e1f2a3b4c";
+/// The field with the ids of bootc's messages; its logger puts this letter before every name.
+pub const BOOTC_ID: &str = "F_MESSAGE_ID";
+/// The id of bootc's message about the image that it stages now.
+pub const BOOTC_STAGES: &str = "8f7a2b1c3d4e5f6a7b8c9d0e1f2a3b4c";
 
 /// Makes the deployment at this place the one of the next boot.
 pub fn set_default(index: usize) -> CommandLine {

@@ -176,7 +176,10 @@ impl RpmOstreeError {
                 program: program.clone(),
                 seconds: *seconds,
             },
-            CommandError::Failed(_, words) => Self::of_words(words),
+            CommandError::Failed(program, words) => match Self::of_words(words) {
+                Self::Unknown(_) => Self::Unknown(format!("{program} cannot be run: {words}")),
+                known => known,
+            },
             CommandError::Interrupted(_) => Self::ClientKilled,
         }
     }
@@ -549,6 +552,12 @@ fn of_reference(text: &str) -> Option<RpmOstreeError> {
     if let Some(reference) = rest_after(text, "Old and new refs are equal: ") {
         return Some(RpmOstreeError::SameReference(reference.to_owned()));
     }
+    // bootc does not name what it was given.
+    for words in ["invalid reference format", "Invalid transport: "] {
+        if text.contains(words) {
+            return Some(RpmOstreeError::BadReference(error_line(text).to_owned()));
+        }
+    }
     if let Some(reference) = rest_after(text, "Invalid refspec ") {
         let has_scheme = reference.starts_with("ostree-");
         let reference = reference.to_owned();
@@ -609,7 +618,16 @@ fn of_state(text: &str) -> Option<RpmOstreeError> {
         Some(RpmOstreeError::StagedInTheWay)
     } else if has("finalization is locked") || has("deployment is locked") || has("not locked") {
         Some(RpmOstreeError::FinalizationLocked)
-    } else if has("not allowed for user") || has("must be root") || has("needs root") {
+    } else if [
+        "not allowed for user",
+        "must be root",
+        "needs root",
+        "requires full root privileges",
+        "must be executed as the root user",
+    ]
+    .iter()
+    .any(|words| has(words))
+    {
         Some(RpmOstreeError::NotRoot)
     } else if has(LOCK) {
         Some(RpmOstreeError::LockHeld)
@@ -631,6 +649,17 @@ fn of_image(text: &str) -> Option<RpmOstreeError> {
         || has("Source image rejected")
     {
         Some(RpmOstreeError::PolicyRejects(line()))
+    } else if has("does not resolve to an image ID") {
+        // As containers-storage writes it, behind the place of the storage.
+        let reference = line();
+        let name = reference
+            .split(']')
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
+        let name = name.unwrap_or(&reference);
+        Some(RpmOstreeError::NotFound(format!(
+            "{name} in containers-storage"
+        )))
     } else if let Some(rest) = rest_after(text, "archive file not found: ") {
         Some(RpmOstreeError::NotFound(strip_quotes(rest)))
     } else if has("manifest unknown") || has("name unknown") || has("repository not found") {

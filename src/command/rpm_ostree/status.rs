@@ -446,6 +446,7 @@ pub fn begun(journal: &str) -> Option<(u64, String)> {
 /// at whose work the file of the staged deployment was written, in microseconds since 1970; `None` if none was at work.
 pub fn staged_by(journal: &str, written: u64) -> Option<String> {
     let mut staging: Option<(u64, String)> = None;
+    let mut by_bootc = None;
     for line in journal.lines() {
         let Some(entry) = StagingEntry::read(line) else {
             continue;
@@ -462,22 +463,21 @@ pub fn staged_by(journal: &str, written: u64) -> Option<String> {
             }
             StagingEvent::Failed => {}
             StagingEvent::ByBootc(words) => {
-                if is_within(written, entry.time.saturating_sub(BOOTC_TELLS), entry.time) {
-                    return Some(format!("bootc: {words}"));
+                if is_within(written, entry.time, entry.time + BOOTC_STAGES_WITHIN) {
+                    by_bootc = Some(format!("bootc: {words}"));
                 }
             }
         }
     }
     // Its end is not in the journal yet.
-    staging
-        .filter(|(from, _)| is_within(written, *from, u64::MAX))
-        .map(|(_, who)| format!("rpm-ostree: {who}"))
+    let unfinished = staging.filter(|(from, _)| is_within(written, *from, u64::MAX));
+    by_bootc.or(unfinished.map(|(_, who)| format!("rpm-ostree: {who}")))
 }
 
 /// The clock of the journal and that of the file system may differ by as many microseconds.
 const CLOCK_STEP: u64 = 1_000_000;
-/// bootc tells of a staged image within as many microseconds.
-const BOOTC_TELLS: u64 = 60_000_000;
+/// bootc stages within as many microseconds after it said so: the image is there by then.
+const BOOTC_STAGES_WITHIN: u64 = 60_000_000;
 
 fn is_within(written: u64, from: u64, to: u64) -> bool {
     written >= from.saturating_sub(CLOCK_STEP) && written <= to.saturating_add(CLOCK_STEP)
@@ -497,7 +497,7 @@ enum StagingEvent {
     Succeeded,
     /// The transaction staged nothing.
     Failed,
-    /// bootc staged something.
+    /// bootc begins to stage something.
     ByBootc(String),
 }
 
@@ -506,8 +506,8 @@ impl StagingEntry {
         let entry: Value = serde_json::from_str(line).ok()?;
         let time = entry.get("__REALTIME_TIMESTAMP")?.as_str()?.parse().ok()?;
         let words = message(line)?;
-        let id = entry.get("MESSAGE_ID").and_then(Value::as_str);
-        let event = if id == Some(arguments::BOOTC_STAGED) {
+        let id = entry.get(arguments::BOOTC_ID).and_then(Value::as_str);
+        let event = if id == Some(arguments::BOOTC_STAGES) {
             StagingEvent::ByBootc(words)
         } else if let Some(who) = words.strip_prefix("Initiated txn ") {
             let (who, _) = who.rsplit_once(": /").unwrap_or((who, ""));
@@ -911,12 +911,12 @@ mod tests {
             &format!("Initiated txn Cleanup for client(id:cli uid:0): {path}"),
         ) + &entry(201, &format!("Txn Cleanup on {path} successful"));
         let bootc = format!(
-            "{{\"__REALTIME_TIMESTAMP\":\"300000000\",\"MESSAGE_ID\":\"{}\",\"MESSAGE\":\"Staged image: quay.example/os:2\"}}\n",
-            arguments::BOOTC_STAGED
+            "{{\"__REALTIME_TIMESTAMP\":\"300000000\",\"F_MESSAGE_ID\":\"{}\",\"MESSAGE\":\"Staging image for deployment: quay.example/os:2\"}}\n",
+            arguments::BOOTC_STAGES
         );
         let person_said =
             "rpm-ostree: Rebase for client(id:cli dbus:1.5 unit:session-12.scope uid:0)";
-        let bootc_said = "bootc: Staged image: quay.example/os:2";
+        let bootc_said = "bootc: Staging image for deployment: quay.example/os:2";
         let all = format!("{begun}{done}{cleanup}{bootc}");
         for (journal, second, said) in [
             (begun.clone(), 105, Some(person_said)),
@@ -927,7 +927,8 @@ mod tests {
             // What it staged was replaced since.
             (format!("{begun}{done}"), 150, None),
             (format!("{begun}{done}{cleanup}"), 105, Some(person_said)),
-            (all.clone(), 299, Some(bootc_said)),
+            (all.clone(), 303, Some(bootc_said)),
+            (all.clone(), 290, None),
             (all, 400, None),
             ("no JSON\n".to_owned(), 1, None),
             (String::new(), 1, None),

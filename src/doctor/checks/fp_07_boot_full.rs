@@ -7,6 +7,7 @@ use crate::doctor::{
 use crate::invocation::shell_word;
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::space::{Fit, KernelRoom, Largest, kernel_room};
+use crate::node::system::Engine;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-07",
@@ -131,8 +132,13 @@ fn clean_running(
     finding: DoctorFinding,
     room: KernelRoom,
 ) -> DoctorFinding {
-    let finding = match room.prunable {
-        0 => finding,
+    let rollback = evidence.facts().ok();
+    let rollback = rollback.and_then(|facts| Some((facts.engine, facts.deployments.rollback()?)));
+    let finding = match (room.prunable, rollback) {
+        (0, _) => finding,
+        (_, Some((Engine::Bootc, rollback))) => {
+            finding.next(format!("ostree admin undeploy {}", rollback.index))
+        }
         _ => finding.next("rpm-ostree cleanup -r"),
     };
     let is_pinned = evidence.facts().is_ok_and(|facts| {

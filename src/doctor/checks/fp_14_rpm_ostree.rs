@@ -3,6 +3,7 @@
 use crate::command::systemctl::StartResult;
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::System;
+use crate::node::system::Engine;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-14",
@@ -31,7 +32,7 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
                     "rpm-ostree status",
                     format!("{} for {}", transaction.method, transaction.client),
                 )
-                .daemon(Some("Transaction in progress".to_owned()))
+                .daemon(says(evidence, "Transaction in progress"))
                 .next("rpm-ostree status")
                 .next("rpm-ostree cancel");
             return verdict.and([finding]);
@@ -52,6 +53,11 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
         .next("systemctl status rpm-ostreed dbus.socket")
         .next("journalctl -b -u rpm-ostreed -n 30");
     verdict.and([finding])
+}
+
+/// Returns a message of rpm-ostree, where it is the engine.
+fn says(evidence: &DoctorEvidence, words: &str) -> Option<String> {
+    (evidence.engine == Engine::RpmOstree).then(|| words.to_owned())
 }
 
 fn not_started(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
@@ -76,7 +82,7 @@ fn not_started(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     Some(
         DoctorFinding::new(CheckSeverity::Warning, "rpm-ostreed did not start", means)
             .seen("rpm-ostreed.service", how)
-            .daemon(Some("Bus owner changed, aborting".to_owned()))
+            .daemon(says(evidence, "Bus owner changed, aborting"))
             .next(hint)
             .next("systemctl restart rpm-ostreed"),
     )

@@ -2,6 +2,7 @@
 
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::builds::Build;
+use crate::node::system::Engine;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-28",
@@ -56,6 +57,9 @@ fn find_old_image(evidence: &DoctorEvidence, born: &Build, os: &Build) -> Option
 
 fn without_containers(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let facts = evidence.facts().ok()?;
+    if facts.engine != Engine::RpmOstree {
+        return None;
+    }
     let means = "It cannot rebase to an image of the cluster. The daemon updates through a container, with two reboots.";
     (!facts.version.has_containers()).then(|| {
         DoctorFinding::new(

@@ -17,7 +17,7 @@ A config that brings keyfiles of its own, or an installer that was called withou
 bond, a VLAN or a name server in one of both only: the node is reachable in the initramfs and silent afterwards, or \
 the other way round.\n\n\
 Put the missing half where the other one is: a keyfile (mode 0600) below /etc/NetworkManager/system-connections, or \
-ip=ADDRESS::GATEWAY:MASK:HOST:INTERFACE:none with rpm-ostree kargs. ip=dhcp in the arguments is no contradiction to \
+rpm-ostree kargs --append=ip=ADDRESS::GATEWAY:MASK:HOST:INTERFACE:none. ip=dhcp in the arguments is no contradiction to \
 fixed addresses: installers add it, and it is only for the initramfs.\n\n\
 The names of interfaces after an OS upgrade are a row of mco-rescue preflight, and a keyfile for an interface that is \
 missing is FP-12.",

@@ -12,7 +12,7 @@ and then uses v2; if v1 is forced, the kubelet does not run. ifname=ethN: and bi
 else, on the newer system.\n\n\
 The arguments of the next boot are judged against the deployment that it enters, as mco-rescue preflight does \
 (check kernel-arguments).\n\n\
-rpm-ostree kargs takes them off. If the config asks for them, set cgroupMode: v2 in nodes.config.openshift.io cluster first.",
+rpm-ostree kargs --delete=ARGUMENT takes one off. If the config asks for them, set cgroupMode: v2 in nodes.config.openshift.io cluster first.",
     judge: judge_arguments,
 };
 

@@ -20,7 +20,7 @@ Judged are the modules of Open vSwitch, CRI-O, the network of pods, nftables, an
 the modules that these depend on. A `blacklist` line keeps a module from being loaded by what it provides, not by its name.\n\n\
 A line or an argument that the recorded config brings is never taken out here: change its MachineConfig, or the daemon brings it \
 back. The fix takes the other lines out. A file of the OS is hidden by a copy in /etc/modprobe.d without them. rpm-ostree kargs \
-takes an argument off.",
+--delete=ARGUMENT takes an argument off.",
     judge: judge_modules,
 };
 
