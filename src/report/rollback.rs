@@ -82,10 +82,7 @@ pub fn forgotten(gone: &[Deployment], engine: Engine) -> String {
         .collect();
     lines.concat()
         + "The next command frees their space; until then they can still be booted.\n"
-        + &format!(
-            "Next: {}\n",
-            on_node(&engine.spell("rpm-ostree cleanup -r"))
-        )
+        + &format!("Next: {}\n", on_node(engine.spell("rpm-ostree cleanup -r")))
 }
 
 /// Returns the result as text if the files are restored only at the next boot.

@@ -364,13 +364,36 @@ mod tests {
         })
     }
 
+    /// Without fields that are null, which are as good as missing ones for Go.
+    fn without_nulls(value: Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+                let fields = fields.map(|(name, value)| (name, without_nulls(value)));
+                Value::Object(fields.collect())
+            }
+            Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+            other => other,
+        }
+    }
+
+    fn is_read_again_alike(value: &Value) {
+        if let Ok(read) = decode(value) {
+            let read = Value::Object(read);
+            let again = decode(&read).map(|read| without_nulls(Value::Object(read)));
+            assert_eq!(again, Ok(without_nulls(read)));
+        }
+    }
+
+    #[test]
+    fn an_empty_item_is_read_again_alike() {
+        is_read_again_alike(&json!({"reservedMemory": [null]}));
+    }
+
     proptest! {
         #[test]
         fn what_is_read_is_read_again_alike(value in any_json()) {
-            if let Ok(read) = decode(&value) {
-                let read = Value::Object(read);
-                prop_assert_eq!(decode(&read).map(Value::Object), Ok(read.clone()));
-            }
+            is_read_again_alike(&value);
         }
     }
 }
