@@ -11,6 +11,7 @@ use crate::daemon::forecast::Forecast;
 use crate::doctor::crossing::CrossingEvidence;
 use crate::doctor::daemon::DaemonTroubles;
 use crate::doctor::upkeep::Upkeep;
+use crate::document::MachineConfig;
 use crate::drift::{self, Drift};
 use crate::first_boot::FirstBootResult;
 use crate::images::pull::Trace;
@@ -47,7 +48,6 @@ use crate::node::two_nodes::TwoNodes;
 use crate::node::virtual_addresses::VirtualAddresses;
 use crate::node::{Records, System};
 use crate::object::Flags;
-use crate::paths;
 use crate::root::RootPath;
 use crate::staging::awaited::Awaited;
 use crate::staging::next_boot::NextBoot;
@@ -514,36 +514,14 @@ impl DoctorEvidence {
         self.records.get().and_then(Records::name)
     }
 
-    /// Returns true for a file, unit file or drop-in that the recorded config brings: only `apply` decides about it.
-    pub fn is_of_config(&self, path: &str) -> bool {
-        let config = self.records.get().and_then(Records::recorded);
-        let Some(ignition) = config.map(|config| &config.ignition) else {
-            return false;
-        };
-        let mut files = ignition.storage.files.iter();
-        let unit_at = path
-            .strip_prefix('/')
-            .and_then(|path| path.strip_prefix(paths::UNITS)?.strip_prefix('/'));
-        let is_unit = |at: &str| {
-            let mut units = ignition.systemd.units.iter();
-            units.any(|unit| match at.split_once(".d/") {
-                Some((name, dropin)) => {
-                    *unit.name == *name && unit.dropins.iter().any(|one| *one.name == *dropin)
-                }
-                None => *unit.name == *at && unit.contents.is_some(),
-            })
-        };
-        files.any(|file| file.path == path) || unit_at.is_some_and(is_unit)
+    /// Returns the recorded config, if it can be read.
+    pub fn config(&self) -> Option<&MachineConfig> {
+        self.records.get().and_then(Records::recorded)
     }
 
-    /// Returns true if the recorded config brings a file below a directory.
-    pub fn has_config_below(&self, directory: &str) -> bool {
-        let config = self.records.get().and_then(Records::recorded);
-        let files = config
-            .iter()
-            .flat_map(|config| &config.ignition.storage.files);
-        let mut below = files.filter_map(|file| file.path.strip_prefix(directory));
-        below.any(|rest| rest.starts_with('/'))
+    /// Returns true for a file, unit file or drop-in that the recorded config brings: only `apply` decides about it.
+    pub fn is_of_config(&self, path: &str) -> bool {
+        self.config().is_some_and(|config| config.brings(path))
     }
 
     /// Returns a path of this root for commands of the running system. On a mounted disk, paths outside the

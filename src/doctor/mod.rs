@@ -16,6 +16,7 @@ pub mod upkeep;
 use serde::Serialize;
 
 use crate::invocation::Command;
+use crate::node::fault_group::{FaultGroup, FaultWeight};
 
 pub use evidence::{DoctorEvidence, Look};
 pub use fix::{Fix, FixChange};
@@ -31,6 +32,16 @@ pub enum CheckSeverity {
     Warning,
     /// Good to know; nothing has to be done now.
     Notice,
+}
+
+impl From<FaultWeight> for CheckSeverity {
+    fn from(weight: FaultWeight) -> Self {
+        match weight {
+            FaultWeight::Fatal => Self::Critical,
+            FaultWeight::Partial => Self::Warning,
+            FaultWeight::Harmless => Self::Notice,
+        }
+    }
 }
 
 /// A check for one kind of trouble.
@@ -192,6 +203,14 @@ impl DoctorFinding {
             fix: None,
             changed: None,
         }
+    }
+
+    /// Creates the finding of faults of one kind.
+    pub fn of_group<K>(group: &FaultGroup<K>) -> Self {
+        let faults = group.faults.iter();
+        Self::new(group.weight.into(), group.what, group.means)
+            .seen_all(faults.map(|(place, said)| Fact::new(place, said)))
+            .daemon(group.words.clone())
     }
 
     /// Adds a piece of evidence.

@@ -11,6 +11,7 @@ use super::ignition::{File, Ignition};
 use super::layer::ConfigLayer;
 use super::text::Text;
 use super::written::Written;
+use crate::paths;
 
 /// `kernelType`, canonicalised as the daemon does: anything unknown was refused before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,6 +102,31 @@ pub struct MachineConfig {
 }
 
 impl MachineConfig {
+    /// Returns true for a file, unit file or drop-in that this config brings.
+    pub fn brings(&self, path: &str) -> bool {
+        let mut files = self.ignition.storage.files.iter();
+        let unit_at = path
+            .strip_prefix('/')
+            .and_then(|path| path.strip_prefix(paths::UNITS)?.strip_prefix('/'));
+        let is_unit = |at: &str| {
+            let mut units = self.ignition.systemd.units.iter();
+            units.any(|unit| match at.split_once(".d/") {
+                Some((name, dropin)) => {
+                    *unit.name == *name && unit.dropins.iter().any(|one| *one.name == *dropin)
+                }
+                None => *unit.name == *at && unit.contents.is_some(),
+            })
+        };
+        files.any(|file| file.path == path) || unit_at.is_some_and(is_unit)
+    }
+
+    /// Returns true if this config brings a file below a directory.
+    pub fn brings_below(&self, directory: &str) -> bool {
+        let files = self.ignition.storage.files.iter();
+        let mut below = files.filter_map(|file| file.path.strip_prefix(directory));
+        below.any(|rest| rest.starts_with('/'))
+    }
+
     /// Returns true if a document is the text of this config to the byte, but for blanks at its end: then it need not
     /// be read into memory.
     ///

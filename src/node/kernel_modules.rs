@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::fault_group::FaultWeight;
 use super::kubelet_state::{is_enabled, unit_text};
 use super::network::Network;
+use super::platform::NextConfig;
+use super::platform::node_files::NodeFiles;
 use crate::document::MachineConfig;
 use crate::kargs::Kargs;
 use crate::root::{Root, RootError, RootPath};
@@ -88,6 +91,33 @@ pub struct NeededModule {
     pub by_name: bool,
 }
 
+impl NeededModule {
+    /// Returns the words for a module that is turned off.
+    pub fn turned_off(&self) -> String {
+        format!("the kernel module {} is turned off", self.name)
+    }
+
+    /// Returns what follows from a setting that turns it off.
+    pub fn effect_of(&self, setting: &ModuleSetting) -> (FaultWeight, String) {
+        let by = self.by;
+        match setting.block {
+            ModuleBlock::Never => (
+                FaultWeight::Fatal,
+                format!("The next boot does not load it, and {by}."),
+            ),
+            ModuleBlock::ByNameOnly => (
+                FaultWeight::Partial,
+                format!("The next boot loads it only if a program asks for it by name, and {by}."),
+            ),
+        }
+    }
+
+    /// Returns the words of the failure.
+    pub fn words(&self) -> String {
+        format!("modprobe: ERROR: could not insert '{}'", self.name)
+    }
+}
+
 /// What keeps modules of a node from being loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelModules {
@@ -119,6 +149,19 @@ pub fn read(
     root: &Root,
     network: &Network,
     wanted: Option<&MachineConfig>,
+) -> Result<KernelModules, RootError> {
+    read_next(root, network, wanted, None)
+}
+
+/// The same; with `next`, with the settings as they are after a run with that config.
+///
+/// # Errors
+/// A file or directory that cannot be read.
+pub fn read_next(
+    root: &Root,
+    network: &Network,
+    wanted: Option<&MachineConfig>,
+    next: Option<NextConfig<'_>>,
 ) -> Result<KernelModules, RootError> {
     let brings = |name: &str| {
         let units = wanted
@@ -154,7 +197,7 @@ pub fn read(
     }
     let mut modules = KernelModules {
         needed,
-        ..read_settings(root)?
+        ..read_settings(root, &NodeFiles::new(root, next))?
     };
     if !modules.needed.is_empty() {
         modules.add_dependencies(&read_kernels(root)?);
@@ -295,10 +338,10 @@ fn underscored(name: &str) -> String {
     name.replace('-', "_")
 }
 
-fn read_settings(root: &Root) -> Result<KernelModules, RootError> {
+fn read_settings(root: &Root, node: &NodeFiles<'_>) -> Result<KernelModules, RootError> {
     let mut files: BTreeMap<String, RootPath> = BTreeMap::new();
     for folder in DIRECTORIES.map(RootPath::fixed) {
-        for name in root.list(&folder)? {
+        for name in node.list(&folder)? {
             if let (true, Ok(path)) = (name.ends_with(".conf"), folder.join(&name)) {
                 files.entry(name).or_insert(path);
             }
@@ -307,11 +350,12 @@ fn read_settings(root: &Root) -> Result<KernelModules, RootError> {
     let mut modules = KernelModules::default();
     for path in files.values() {
         // A link to /dev/null turns a file of the OS off.
-        let Some(bytes) = root.read_small(path)? else {
+        let Some(bytes) = node.read_small(path)? else {
             continue;
         };
         let settings = parse_settings(&path.to_string(), &String::from_utf8_lossy(&bytes));
-        if !settings.is_empty() && root.read_link(path)?.is_none() {
+        let is_plain = node.writes(path) || root.read_link(path)?.is_none();
+        if !settings.is_empty() && is_plain {
             modules.files.insert(path.to_string(), bytes);
         }
         modules.settings.extend(settings);

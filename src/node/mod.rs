@@ -20,6 +20,7 @@ pub mod crio_marks;
 pub mod deploy_directories;
 pub mod etcd;
 pub mod etcd_files;
+pub mod fault_group;
 pub mod host;
 pub mod host_name;
 pub mod image_arguments;

@@ -124,6 +124,21 @@ pub fn disables_ipv6(arguments: &Kargs) -> bool {
     values.next_back().is_some_and(|value| value != "0")
 }
 
+/// The kernel argument with which OVN-Kubernetes does not run.
+pub const DISABLED_IPV6: &str = "ipv6.disable=1";
+/// What is wrong with it.
+pub const WITHOUT_IPV6: &str = "OVN-Kubernetes does not run with ipv6.disable=1";
+
+/// Returns true if the cluster network is OVN-Kubernetes, which needs IPv6 in the kernel: by the config that the node is in,
+/// else by the configs of the cluster network that are there.
+pub fn needs_ipv6(config: Option<&MachineConfig>, network: Option<&Network>) -> bool {
+    let runs = |network: &Network| network.cluster.iter().any(|(_, whose)| *whose == OVN);
+    match config.and_then(of_config) {
+        Some(prepared) => prepared == OVN,
+        None => network.is_some_and(runs),
+    }
+}
+
 /// Returns the cluster network that a config prepares, if it names one.
 pub fn of_config(config: &MachineConfig) -> Option<&'static str> {
     let units = &config.ignition.systemd.units;

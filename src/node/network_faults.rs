@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use super::fault_group::{FaultGroup, FaultWeight};
 use super::network_manager::{
     self, KEYFILE_ENDING, KEYFILES, Settings, is_copy_name, is_keyfile_name,
 };
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::assignments;
 use super::platform::{NextConfig, link_files};
-use crate::document::yaml;
+use crate::document::{MachineConfig, yaml};
 use crate::root::{EntryType, Root, RootPath};
 
 /// The script of the rendered config that chooses a file of nmstate.
@@ -74,6 +75,114 @@ pub struct NetworkFaults {
     /// Files that could not be read, with the reason.
     pub unseen: Vec<String>,
 }
+
+impl NetworkFaults {
+    /// Returns the faults, grouped by kind. `config` is the one that the node is in.
+    pub fn groups(&self, config: Option<&MachineConfig>) -> Vec<FaultGroup<NetworkFaultKind>> {
+        let groups = EFFECTS.iter().map(|(kind, weight, what, means)| {
+            let all = self.all.iter().filter(|one| one.kind == *kind);
+            let faults: Vec<_> = all
+                .map(|one| (one.place.clone(), one.said.clone()))
+                .collect();
+            // What a person left beside the config may be meant to be out of use.
+            let may_be_left = matches!(
+                kind,
+                NetworkFaultKind::UnreadConnection | NetworkFaultKind::UnreadSettings
+            );
+            let brings = |place: &str| config.is_some_and(|config| config.brings(place));
+            let is_left = may_be_left && !faults.iter().any(|(place, _)| brings(place));
+            FaultGroup {
+                kind: *kind,
+                weight: if is_left {
+                    FaultWeight::Harmless
+                } else {
+                    *weight
+                },
+                what,
+                means,
+                words: None,
+                faults,
+            }
+        });
+        groups.filter(|group| !group.faults.is_empty()).collect()
+    }
+}
+
+/// The effect of each kind: weight, what is wrong, and what follows from it.
+const EFFECTS: [(NetworkFaultKind, FaultWeight, &str, &str); 12] = [
+    (
+        NetworkFaultKind::NotStarted,
+        FaultWeight::Fatal,
+        "NetworkManager does not start with its configuration",
+        "Without NetworkManager the node has no network from its next start on.",
+    ),
+    (
+        NetworkFaultKind::OtherDirectory,
+        FaultWeight::Fatal,
+        "NetworkManager reads another directory of connections",
+        "The connections here have no effect: their addresses, bonds and routes are missing after the next boot.",
+    ),
+    (
+        NetworkFaultKind::Unmanaged,
+        FaultWeight::Partial,
+        "NetworkManager leaves a connection's interface alone",
+        "The connection is read and never started.",
+    ),
+    (
+        NetworkFaultKind::UnreadState,
+        FaultWeight::Partial,
+        "a file of nmstate is not read",
+        "The interfaces, bonds or bridges that it describes are not made, and no log says so.",
+    ),
+    (
+        NetworkFaultKind::BadState,
+        FaultWeight::Partial,
+        "nmstate does not take a file",
+        "nmstate.service fails with it, and the interfaces that it describes are not made.",
+    ),
+    (
+        NetworkFaultKind::UnreadConnection,
+        FaultWeight::Partial,
+        "NetworkManager does not read a connection's file",
+        "The connection has no effect.",
+    ),
+    (
+        NetworkFaultKind::UnreadSettings,
+        FaultWeight::Partial,
+        "NetworkManager does not read a file of settings",
+        "The settings have no effect.",
+    ),
+    (
+        NetworkFaultKind::TwoConnections,
+        FaultWeight::Partial,
+        "two connections contradict each other",
+        "NetworkManager uses one of them: after a reboot it may be the other one.",
+    ),
+    (
+        NetworkFaultKind::Apart,
+        FaultWeight::Partial,
+        "ports and their controller do not fit together",
+        "The bond, bridge or VLAN stays without its port, and without a network.",
+    ),
+    (
+        NetworkFaultKind::Renamed,
+        FaultWeight::Partial,
+        "a connection is for a name that is changed",
+        "The interface has another name after a boot, and the connection does not start.",
+    ),
+    (
+        NetworkFaultKind::Bridge,
+        FaultWeight::Partial,
+        "configure-ovs.sh cannot use the interface of a bridge",
+        "ovs-configuration.service fails at the next boot, and the node has no br-ex.",
+    ),
+    (
+        NetworkFaultKind::StateOfOthers,
+        FaultWeight::Harmless,
+        "no file of nmstate is for this host",
+        "Nothing is applied here. That is right if the files are for other nodes of the pool.",
+    ),
+];
 
 /// What is known of the node besides its files.
 #[derive(Debug, Clone, Copy, Default)]

@@ -385,7 +385,7 @@ fn find_refusal((uid, mode): (u32, u32), text: &str) -> Option<String> {
 }
 
 /// Returns the files that are read with these settings.
-fn list_by(
+pub(super) fn list_by(
     files: &NodeFiles<'_>,
     settings: &Settings,
     unseen: &mut Vec<RootError>,

@@ -5,9 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use super::fault_group::{FaultGroup, FaultWeight};
 use super::network_manager::is_copy_name;
 use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
+use crate::document::MachineConfig;
 use crate::images::auth::Secrets;
 use crate::images::lookaside::{self, LOOKASIDE_ENDING};
 use crate::images::policy::SignaturePolicy;
@@ -66,6 +68,66 @@ pub struct PullFaults {
     /// Files that could not be read, with the reason.
     pub unseen: Vec<String>,
 }
+
+impl PullFaults {
+    /// Returns the faults, grouped by kind. `config` is the one that the node is in.
+    pub fn groups(&self, config: Option<&MachineConfig>) -> Vec<FaultGroup<PullFaultKind>> {
+        let groups = EFFECTS.iter().map(|(kind, weight, what, means)| {
+            let all = self.all.iter().filter(|one| one.kind == *kind);
+            let faults: Vec<_> = all
+                .map(|one| (one.place.clone(), one.said.clone()))
+                .collect();
+            let brings = |config: &MachineConfig, place: &str| {
+                config.brings(place) || config.brings_below(place)
+            };
+            let is_brought = |place: &str| config.is_some_and(|config| brings(config, place));
+            // What a person left beside the config may be meant to be out of use.
+            let is_left = *kind == PullFaultKind::Unread
+                && !faults.iter().any(|(place, _)| is_brought(place));
+            FaultGroup {
+                kind: *kind,
+                weight: if is_left {
+                    FaultWeight::Harmless
+                } else {
+                    *weight
+                },
+                what,
+                means,
+                words: None,
+                faults,
+            }
+        });
+        groups.filter(|group| !group.faults.is_empty()).collect()
+    }
+}
+
+/// The effect of each kind: weight, what is wrong, and what follows from it.
+const EFFECTS: [(PullFaultKind, FaultWeight, &str, &str); 4] = [
+    (
+        PullFaultKind::Stops,
+        FaultWeight::Partial,
+        "no image can be pulled",
+        "Podman, CRI-O and rpm-ostree refuse every pull with this file: no new pod starts here.",
+    ),
+    (
+        PullFaultKind::StopsRegistry,
+        FaultWeight::Partial,
+        "no image can be pulled from a registry",
+        "The connection to the registry is not even tried.",
+    ),
+    (
+        PullFaultKind::Instead,
+        FaultWeight::Partial,
+        "root has files for pulls of its own",
+        "Podman, skopeo and CRI-O run as root: what the cluster writes below /etc/containers has no effect on them.",
+    ),
+    (
+        PullFaultKind::Unread,
+        FaultWeight::Partial,
+        "a file for pulls is not read",
+        "Mirrors, authorities or places of signatures in it have no effect.",
+    ),
+];
 
 /// Finds the faults; with `next`, as the files are after a run with that config.
 pub fn find_pull_faults(root: &Root, next: Option<NextConfig<'_>>) -> PullFaults {

@@ -3,9 +3,13 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
 
+use super::fault_group::{FaultGroup, FaultWeight};
+use super::platform::NextConfig;
+use super::platform::node_files::NodeFiles;
 use crate::labels::policy_name;
 use crate::paths;
 use crate::root::{EntryType, Root, RootError, RootPath};
+use crate::text::count;
 
 /// Bytes of the audit log that are read, from its end.
 const TAIL: u64 = 64 << 10;
@@ -13,6 +17,8 @@ const TAIL: u64 = 64 << 10;
 const SHIPPED_CONFIG: &str = "usr/etc/selinux/config";
 /// The audit log.
 const AUDIT_LOG: &str = "var/log/audit/audit.log";
+/// Asks systemd for a boot that gives all files new labels.
+pub const AUTORELABEL: &str = ".autorelabel";
 /// Bytes that are compared at once.
 const BLOCK: usize = 64 << 10;
 
@@ -39,6 +45,188 @@ pub struct SelinuxState {
     pub incomplete: Vec<(String, &'static str)>,
     /// Denials at the end of the audit log.
     pub denials: usize,
+    /// `/.autorelabel`, which asks for new labels at a boot that OSTree systems cannot give.
+    pub autorelabel: Option<String>,
+    /// Files of the policy that a config brings: they hide those of each OS to come.
+    pub brought: Vec<String>,
+}
+
+/// The kind of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SelinuxFaultKind {
+    /// `SELINUXTYPE` names a policy that is not there.
+    UnknownType,
+    /// The mode denies nothing.
+    Mode,
+    /// New labels are asked for at a boot, and never given.
+    Autorelabel,
+    /// A module is not complete.
+    Incomplete,
+    /// A config brings files of the policy.
+    Brought,
+    /// The policy is not that of the OS.
+    OtherPolicy,
+}
+
+/// The file with the mode.
+pub const CONFIG: &str = "/etc/selinux/config";
+
+impl SelinuxState {
+    /// Returns the faults, grouped by kind.
+    pub fn groups(&self) -> Vec<FaultGroup<SelinuxFaultKind>> {
+        let all = [
+            self.find_unknown_type(),
+            self.find_mode_fault(),
+            self.find_autorelabel(),
+            self.find_incomplete(),
+            self.find_brought(),
+            self.find_other_policy(),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    fn find_unknown_type(&self) -> Option<FaultGroup<SelinuxFaultKind>> {
+        if !self.is_unknown || self.mode == SelinuxMode::Disabled {
+            return None;
+        }
+        let (weight, means) = match self.mode {
+            SelinuxMode::Enforcing => (
+                FaultWeight::Fatal,
+                "The next boot stops: systemd freezes without a policy.",
+            ),
+            _ => (
+                FaultWeight::Partial,
+                "No policy is loaded, so nothing is labelled or denied.",
+            ),
+        };
+        Some(FaultGroup {
+            kind: SelinuxFaultKind::UnknownType,
+            weight,
+            what: "SELINUXTYPE names a policy that is not there",
+            means,
+            words: Some("Failed to load SELinux policy.".to_owned()),
+            faults: vec![
+                (CONFIG.to_owned(), format!("SELINUXTYPE={}", self.policy)),
+                (
+                    "/etc/selinux".to_owned(),
+                    format!("has {}", self.known.join(", ")),
+                ),
+            ],
+        })
+    }
+
+    fn find_mode_fault(&self) -> Option<FaultGroup<SelinuxFaultKind>> {
+        let (weight, said, what) = match &self.mode {
+            SelinuxMode::Unset | SelinuxMode::Enforcing => return None,
+            SelinuxMode::Permissive => (
+                FaultWeight::Harmless,
+                "SELINUX=permissive".to_owned(),
+                "SELinux only reports, and denies nothing",
+            ),
+            SelinuxMode::Disabled => (
+                FaultWeight::Partial,
+                "SELINUX=disabled".to_owned(),
+                "SELinux is disabled",
+            ),
+            SelinuxMode::Invalid(value) if value.is_empty() => (
+                FaultWeight::Partial,
+                "no line SELINUX=".to_owned(),
+                "SELinux has no mode, and denies nothing",
+            ),
+            SelinuxMode::Invalid(value) => (
+                FaultWeight::Partial,
+                format!("SELINUX={value}"),
+                "SELINUX= has a value that does not exist",
+            ),
+        };
+        let means = match weight {
+            FaultWeight::Harmless => "Containers are not kept apart by labels.",
+            _ => {
+                "Nothing is denied, and new files may get no label; OpenShift supports enforcing alone."
+            }
+        };
+        Some(FaultGroup {
+            kind: SelinuxFaultKind::Mode,
+            weight,
+            what,
+            means,
+            words: None,
+            faults: vec![(CONFIG.to_owned(), said)],
+        })
+    }
+
+    fn find_autorelabel(&self) -> Option<FaultGroup<SelinuxFaultKind>> {
+        let place = self.autorelabel.clone()?;
+        Some(FaultGroup {
+            kind: SelinuxFaultKind::Autorelabel,
+            weight: FaultWeight::Partial,
+            what: "a relabelling is asked for that OSTree cannot carry out",
+            means: "The root of an OSTree system is immutable: the daemon cannot write the file, and a boot that finds it corrects \
+                    no label. mco-rescue labels its files itself, and restorecon -RFv PATH corrects others.",
+            words: None,
+            faults: vec![(place, "asks for new labels of all files".to_owned())],
+        })
+    }
+
+    fn find_incomplete(&self) -> Option<FaultGroup<SelinuxFaultKind>> {
+        let modules = self.incomplete.iter();
+        let faults: Vec<_> = modules
+            .map(|(module, file)| (module.clone(), format!("{file} is missing")))
+            .collect();
+        let words = "error: Finalizing deployment: Finalizing SELinux policy: Child process exited with code 1";
+        (!faults.is_empty()).then(|| FaultGroup {
+            kind: SelinuxFaultKind::Incomplete,
+            weight: FaultWeight::Partial,
+            what: "a module of SELinux is not complete",
+            means: "semodule fails with it, so the shutdown into the next OS fails: the node stays on the old one.",
+            words: Some(words.to_owned()),
+            faults,
+        })
+    }
+
+    fn find_brought(&self) -> Option<FaultGroup<SelinuxFaultKind>> {
+        let files = self.brought.iter();
+        let faults: Vec<_> = files
+            .map(|path| (path.clone(), "a file of the policy".to_owned()))
+            .collect();
+        (!faults.is_empty()).then_some(FaultGroup {
+            kind: SelinuxFaultKind::Brought,
+            weight: FaultWeight::Partial,
+            what: "the config brings files of the SELinux policy",
+            means: "They stay as they are with each OS to come, whose services may be denied what they need.",
+            words: None,
+            faults,
+        })
+    }
+
+    fn find_other_policy(&self) -> Option<FaultGroup<SelinuxFaultKind>> {
+        let (own, shipped) = self.differs.as_ref()?;
+        let (weight, means) = match self.denials {
+            0 => (
+                FaultWeight::Harmless,
+                "It was changed on this node. A new OS may not bring its own, and its services may be denied what they need.",
+            ),
+            _ => (
+                FaultWeight::Partial,
+                "It was changed on this node, and services are denied something.",
+            ),
+        };
+        let mut faults = vec![(own.clone(), format!("differs from {shipped}"))];
+        let modules = self.own_modules.iter();
+        faults.extend(modules.map(|module| (module.clone(), "a module of this node".to_owned())));
+        if self.denials > 0 {
+            let said = format!("{} at its end", count(self.denials, "denial"));
+            faults.push((format!("/{AUDIT_LOG}"), said));
+        }
+        Some(FaultGroup {
+            kind: SelinuxFaultKind::OtherPolicy,
+            weight,
+            what: "the SELinux policy in /etc is not that of the OS",
+            means,
+            words: None,
+            faults,
+        })
+    }
 }
 
 /// The mode of SELinux.
@@ -87,26 +275,29 @@ impl SelinuxState {
     }
 }
 
-/// Reads the state.
+/// Reads the state; with `next`, as it is after a run with that config.
 ///
 /// # Errors
 /// A file that cannot be read.
-pub fn read(root: &Root) -> Result<SelinuxState, RootError> {
+pub fn read(root: &Root, next: Option<NextConfig<'_>>) -> Result<SelinuxState, RootError> {
+    let files = NodeFiles::new(root, next);
+    let mut state = SelinuxState {
+        autorelabel: find_autorelabel(root, &files)?,
+        brought: find_brought(next),
+        ..SelinuxState::default()
+    };
     let path = RootPath::fixed(paths::SELINUX_CONFIG);
-    let Some(bytes) = root.read_small(&path)? else {
-        return Ok(SelinuxState::default());
+    let Some(bytes) = files.read_small(&path)? else {
+        return Ok(state);
     };
     let of_os = root.read_small(&RootPath::fixed(SHIPPED_CONFIG))?;
     let is_plain = root.read_link(&path)?.is_none() && std::str::from_utf8(&bytes).is_ok();
     let config = String::from_utf8_lossy(&bytes).into_owned();
     let policy = policy_name(&config).to_owned();
-    let mut state = SelinuxState {
-        mode: find_mode(&config),
-        of_os: of_os.map(|bytes| policy_name(&String::from_utf8_lossy(&bytes)).to_owned()),
-        config: is_plain.then(|| config.clone()),
-        ..SelinuxState::default()
-    };
-    let types = root
+    state.mode = find_mode(&config);
+    state.of_os = of_os.map(|bytes| policy_name(&String::from_utf8_lossy(&bytes)).to_owned());
+    state.config = is_plain.then(|| config.clone());
+    let types = files
         .list_types(&RootPath::fixed("etc/selinux"))?
         .into_iter();
     let types = types.filter(|(_, kind)| *kind == EntryType::Directory);
@@ -127,6 +318,25 @@ pub fn read(root: &Root) -> Result<SelinuxState, RootError> {
     }
     state.policy = policy;
     Ok(state)
+}
+
+/// Returns the file that asks for new labels at the next boot, on a system that cannot give them.
+fn find_autorelabel(root: &Root, files: &NodeFiles<'_>) -> Result<Option<String>, RootError> {
+    let path = RootPath::fixed(AUTORELABEL);
+    let is_asked = files.exists(&path)? && root.exists(&RootPath::fixed("usr/etc"))?;
+    Ok(is_asked.then(|| path.to_string()))
+}
+
+/// Returns the files of a policy or of its store of modules that a config brings.
+fn find_brought(next: Option<NextConfig<'_>>) -> Vec<String> {
+    let files = next.iter().flat_map(|next| &next.desired.files);
+    let is_policy = |path: &str| {
+        let below = path.strip_prefix("/etc/selinux/");
+        let part = below.and_then(|below| below.split_once('/'));
+        part.is_some_and(|(_, part)| part.starts_with("policy/") || part.starts_with("active/"))
+    };
+    let paths = files.map(|file| file.path.to_string());
+    paths.filter(|path| is_policy(path)).collect()
 }
 
 /// Returns the mode as libselinux reads it: the first line with a valid value counts.

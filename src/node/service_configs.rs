@@ -3,7 +3,10 @@
 
 use serde_json::Value;
 
+use super::fault_group::FaultWeight;
 use super::network_manager::{self, KEYFILES, is_copy_name, is_keyfile_name};
+use super::platform::NextConfig;
+use super::platform::node_files::NodeFiles;
 use crate::controllers::kubelet::values::{
     MachineSize, ValueFault, find_faults, find_faults_of_sizing,
 };
@@ -44,6 +47,65 @@ pub enum Service {
     Chrony,
 }
 
+/// The effect of a file that a service does not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceEffect {
+    /// Its weight.
+    pub weight: FaultWeight,
+    /// What is wrong, in a few words.
+    pub what: &'static str,
+    /// What follows from it, as a sentence.
+    pub means: &'static str,
+}
+
+impl Service {
+    /// Returns the effect of a file that it does not take.
+    pub fn effect(self) -> ServiceEffect {
+        let (weight, what, means) = match self {
+            Self::Kubelet => (
+                FaultWeight::Fatal,
+                "the kubelet does not start with its configuration",
+                "The kubelet ends at each start, the node is NotReady, and no pod starts here.",
+            ),
+            Self::Crio => (
+                FaultWeight::Fatal,
+                "CRI-O does not start with one of its files",
+                "CRI-O and podman do not open the store of images, and no pod starts. Without this file they read that of the OS.",
+            ),
+            Self::StaticPod => (
+                FaultWeight::Partial,
+                "the kubelet does not take the manifest of a static pod",
+                "The kubelet refuses the manifest, and the pod does not run.",
+            ),
+            Self::NetworkManager => (
+                FaultWeight::Partial,
+                "NetworkManager ignores a connection's file",
+                "The connection is missing, now or after the next boot.",
+            ),
+            Self::Ssh => (
+                FaultWeight::Partial,
+                "sshd does not start again",
+                "Connections of now stay. After the next start of sshd there is no other.",
+            ),
+            Self::Sudo => (
+                FaultWeight::Partial,
+                "sudo does not take its rules",
+                "core may not become root any more.",
+            ),
+            Self::Chrony => (
+                FaultWeight::Partial,
+                "chronyd does not start again",
+                "The clock is not kept right after the next start of chronyd, and certificates depend on it.",
+            ),
+        };
+        ServiceEffect {
+            weight,
+            what,
+            means,
+        }
+    }
+}
+
 /// A file that its service does not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenConfig {
@@ -61,29 +123,33 @@ pub struct BrokenConfig {
     pub of_value: bool,
 }
 
-/// Reads the files of the kubelet, of NetworkManager, and of the store of images.
+/// Reads the files of the kubelet, of NetworkManager, and of the store of images; with `next`, as they are after a run with
+/// that config.
 ///
 /// # Errors
 /// A file that cannot be read.
-pub fn read(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
+pub fn read(root: &Root, next: Option<NextConfig<'_>>) -> Result<Vec<BrokenConfig>, RootError> {
+    let files = &NodeFiles::new(root, next);
+    let size = machine_size(root);
     let mut all = Vec::new();
-    all.extend(read_kubelet(root)?);
-    all.extend(read_storage(root)?);
-    all.extend(read_sizing(root)?);
-    all.extend(read_manifests(root)?);
-    let mut unseen = Vec::new();
-    let keyfiles = network_manager::list_keyfiles(root, &mut unseen).into_iter();
+    all.extend(read_kubelet(files, size)?);
+    all.extend(read_storage(files)?);
+    all.extend(read_sizing(files, size)?);
+    all.extend(read_manifests(files)?);
+    let settings = network_manager::Settings::read_files(files);
+    let mut unseen = settings.unseen.clone();
+    let keyfiles = network_manager::list_by(files, &settings, &mut unseen).into_iter();
     if let Some(error) = unseen.into_iter().next() {
         return Err(error);
     }
     for path in keyfiles.filter(|path| !is_copy_name(path.name())) {
-        all.extend(read_keyfile(root, &path)?);
+        all.extend(read_keyfile(root, files, &path)?);
     }
     Ok(all)
 }
 
-fn read_storage(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
-    let Some(bytes) = root.read_small(&RootPath::fixed(STORAGE))? else {
+fn read_storage(files: &NodeFiles<'_>) -> Result<Option<BrokenConfig>, RootError> {
+    let Some(bytes) = files.read_small(&RootPath::fixed(STORAGE))? else {
         return Ok(None);
     };
     let fault = judge_storage(&String::from_utf8_lossy(&bytes));
@@ -121,14 +187,17 @@ fn judge_storage(text: &str) -> Option<String> {
     None
 }
 
-fn read_kubelet(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
+fn read_kubelet(
+    files: &NodeFiles<'_>,
+    size: Option<MachineSize>,
+) -> Result<Option<BrokenConfig>, RootError> {
     let text = |path: &RootPath| -> Result<Option<String>, RootError> {
-        let bytes = root.read_small(path)?;
+        let bytes = files.read_small(path)?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     };
     let mut unit = text(&RootPath::fixed(KUBELET_UNIT))?.unwrap_or_default();
     let drop_ins = RootPath::fixed(KUBELET_DROP_INS);
-    for name in root.list(&drop_ins)? {
+    for name in files.list(&drop_ins)? {
         if let (true, Ok(path)) = (name.ends_with(".conf"), drop_ins.join(&name)) {
             unit += "\n";
             unit += &text(&path)?.unwrap_or_default();
@@ -140,7 +209,7 @@ fn read_kubelet(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
         return Ok(None);
     };
     let fault = match text(&path)? {
-        Some(text) => judge_kubelet(&text, machine_size(root)),
+        Some(text) => judge_kubelet(&text, size),
         // Without a unit that names it, the node may have no kubelet.
         None => named.is_some().then(|| unreadable("the file is missing")),
     };
@@ -148,18 +217,20 @@ fn read_kubelet(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
 }
 
 /// Reads the reservations of the system.
-fn read_sizing(root: &Root) -> Result<Option<BrokenConfig>, RootError> {
-    let bytes = root.read_small(&RootPath::fixed(NODE_SIZING))?;
-    let fault =
-        bytes.and_then(|bytes| judge_sizing(&String::from_utf8_lossy(&bytes), machine_size(root)));
+fn read_sizing(
+    files: &NodeFiles<'_>,
+    size: Option<MachineSize>,
+) -> Result<Option<BrokenConfig>, RootError> {
+    let bytes = files.read_small(&RootPath::fixed(NODE_SIZING))?;
+    let fault = bytes.and_then(|bytes| judge_sizing(&String::from_utf8_lossy(&bytes), size));
     Ok(fault.map(|fault| of_kubelet(NODE_SIZING.to_owned(), fault)))
 }
 
 /// Reads the manifests of static pods.
-fn read_manifests(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
+fn read_manifests(files: &NodeFiles<'_>) -> Result<Vec<BrokenConfig>, RootError> {
     let folder = RootPath::fixed(MANIFESTS);
     let mut all = Vec::new();
-    for name in root
+    for name in files
         .list(&folder)?
         .iter()
         .filter(|name| !name.starts_with('.'))
@@ -167,7 +238,7 @@ fn read_manifests(root: &Root) -> Result<Vec<BrokenConfig>, RootError> {
         let Ok(path) = folder.join(name) else {
             continue;
         };
-        let bytes = root.read_small(&path)?;
+        let bytes = files.read_small(&path)?;
         let fault = bytes.and_then(|bytes| find_bad_mode(&String::from_utf8_lossy(&bytes)));
         all.extend(fault.map(|ValueFault { said, words }| BrokenConfig {
             service: Service::StaticPod,
@@ -299,7 +370,15 @@ fn judge_kubelet(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
     }
 }
 
-fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, RootError> {
+/// Returns the owner and the mode of a file with content; links are not followed.
+fn owner_and_mode(
+    root: &Root,
+    files: &NodeFiles<'_>,
+    path: &RootPath,
+) -> Result<Option<(u32, u32)>, RootError> {
+    if files.writes(path) {
+        return files.owner_and_mode(path);
+    }
     let Some(place) = root.place(path)? else {
         return Ok(None);
     };
@@ -307,11 +386,19 @@ fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, Ro
         path: path.to_string(),
         cause: errno.into(),
     };
-    let stat = place.stat().map_err(at)?;
     // An empty file is what a power cut leaves, which has a check of its own: other permissions do not cure it.
-    let Some(stat) =
-        stat.filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_size > 0)
-    else {
+    let is_full =
+        |stat: &libc::stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_size > 0;
+    let stat = place.stat().map_err(at)?.filter(is_full);
+    Ok(stat.map(|stat| (stat.st_uid, stat.st_mode & 0o7777)))
+}
+
+fn read_keyfile(
+    root: &Root,
+    files: &NodeFiles<'_>,
+    path: &RootPath,
+) -> Result<Option<BrokenConfig>, RootError> {
+    let Some((uid, mode)) = owner_and_mode(root, files, path)? else {
         return Ok(None);
     };
     let broken = |said: String, words: String, only_mode| BrokenConfig {
@@ -322,16 +409,19 @@ fn read_keyfile(root: &Root, path: &RootPath) -> Result<Option<BrokenConfig>, Ro
         only_mode,
         of_value: false,
     };
-    if stat.st_uid != 0 {
-        let words = format!("File owner ({}) is insecure", stat.st_uid);
-        return Ok(Some(broken(format!("owner {}", stat.st_uid), words, true)));
+    if uid != 0 {
+        let words = format!("File owner ({uid}) is insecure");
+        return Ok(Some(broken(format!("owner {uid}"), words, true)));
     }
-    if stat.st_mode & 0o077 != 0 {
-        let words = format!("File permissions ({:06o}) are insecure", stat.st_mode);
-        let said = format!("mode {:04o}", stat.st_mode & 0o7777);
+    if mode & 0o077 != 0 {
+        let words = format!(
+            "File permissions ({:06o}) are insecure",
+            libc::S_IFREG | mode
+        );
+        let said = format!("mode {mode:04o}");
         return Ok(Some(broken(said, words, true)));
     }
-    let bytes = root.read_small(path)?.unwrap_or_default();
+    let bytes = files.read_small(path)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     if text
         .trim_matches(|c: char| c.is_whitespace() || c == '\0')

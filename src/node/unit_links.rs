@@ -2,11 +2,17 @@
 
 use nix::errno::Errno;
 
+use crate::document::MachineConfig;
+use crate::images::tree::ImageTree;
 use crate::paths;
 use crate::root::{ResolveError, Root, RootError, RootPath};
+use crate::systemd::needed;
 
 /// Units of the running system alone.
 const RUNTIME: &str = "run/systemd/system";
+
+/// Units of the operating system.
+pub const UNITS_OF_OS: &str = "usr/lib/systemd/system";
 
 /// Directories in which a unit may be.
 const DIRECTORIES: [&str; 7] = [
@@ -15,7 +21,7 @@ const DIRECTORIES: [&str; 7] = [
     "run/systemd/generator",
     "run/systemd/generator.late",
     "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
+    UNITS_OF_OS,
     "etc/systemd/system.attached",
 ];
 
@@ -60,6 +66,99 @@ pub struct UnitLink {
 /// # Errors
 /// A directory that cannot be read.
 pub fn read_unit_links(root: &Root) -> Result<Vec<UnitLink>, RootError> {
+    // What cannot be seen counts as there.
+    read_links(&UnitRoot {
+        root,
+        exists: &|path| root.exists(path).unwrap_or(true),
+    })
+}
+
+/// Returns the entries that are wrong with the units of another image, and are right now. `brings` are units that get a file
+/// in `/etc`. An entry that is as the image of now has it goes away with that image.
+///
+/// # Errors
+/// A directory or link that cannot be read.
+pub fn find_lost_units(
+    root: &Root,
+    tree: &ImageTree,
+    brings: &dyn Fn(&str) -> bool,
+) -> Result<Vec<UnitLink>, RootError> {
+    let exists = |path: &RootPath| {
+        if path.is_in(UNITS_OF_OS) {
+            return tree.exists(path.relative());
+        }
+        path.is_in(paths::UNITS) && brings(path.name()) || root.exists(path).unwrap_or(true)
+    };
+    let now = read_unit_links(root)?;
+    let mut lost = Vec::new();
+    for link in read_links(&UnitRoot {
+        root,
+        exists: &exists,
+    })? {
+        if !now.contains(&link) && !is_of_os(root, &link.path)? {
+            lost.push(link);
+        }
+    }
+    Ok(lost)
+}
+
+/// Returns true for a link that the image has too.
+fn is_of_os(root: &Root, path: &RootPath) -> Result<bool, RootError> {
+    let Ok(shipped) = RootPath::parse(&format!("/usr/{}", path.relative())) else {
+        return Ok(false);
+    };
+    Ok(root.read_link(&shipped)? == root.read_link(path)?)
+}
+
+/// A mask of a unit that the node needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededMask {
+    /// The link.
+    pub path: RootPath,
+    /// What the node is without.
+    pub stops: &'static str,
+    /// The config brings the file of the unit, or unmasks it: a run takes the mask away.
+    pub of_config: bool,
+}
+
+impl NeededMask {
+    /// Returns the name of the unit.
+    pub fn unit(&self) -> &str {
+        self.path.name()
+    }
+
+    /// Returns true for a mask that the next boot does not have.
+    pub fn is_runtime(&self) -> bool {
+        self.path.is_in(RUNTIME)
+    }
+}
+
+/// Returns the masks of units that the node needs, without those that the config asks for.
+pub fn find_needed_masks(links: &[UnitLink], config: Option<&MachineConfig>) -> Vec<NeededMask> {
+    let masks = links.iter().filter(|link| link.wrong == Wrong::Masked);
+    let units = config.map_or(&[][..], |config| &config.ignition.systemd.units);
+    let found = masks.filter_map(|link| {
+        let name = link.path.name();
+        let unit = units.iter().find(|unit| unit.name == name);
+        let is_meant = unit.is_some_and(|unit| unit.mask == Some(true));
+        let stops = needed::stops(name).filter(|_| !is_meant)?;
+        Some(NeededMask {
+            path: link.path.clone(),
+            stops,
+            of_config: unit.is_some_and(|unit| unit.text().is_some() || unit.mask == Some(false)),
+        })
+    });
+    found.collect()
+}
+
+/// A root with the units that it is to have.
+struct UnitRoot<'a> {
+    root: &'a Root,
+    exists: &'a dyn Fn(&RootPath) -> bool,
+}
+
+fn read_links(units: &UnitRoot<'_>) -> Result<Vec<UnitLink>, RootError> {
+    let root = units.root;
     let folder = RootPath::fixed(paths::UNITS);
     let mut all = Vec::new();
     for name in root.list(&folder)? {
@@ -69,16 +168,16 @@ pub fn read_unit_links(root: &Root) -> Result<Vec<UnitLink>, RootError> {
         let pulls = [".wants", ".requires", ".upholds"];
         if pulls.iter().any(|ending| name.ends_with(ending)) {
             for entry in root.list(&path)? {
-                let wrong = path.join(&entry).map(|path| pulled_unit(root, path));
+                let wrong = path.join(&entry).map(|path| pulled_unit(units, path));
                 all.extend(wrong.into_iter().flatten());
             }
-        } else if let Some(wrong) = unit_fault(root, &path) {
+        } else if let Some(wrong) = unit_fault(units, &path) {
             all.push(UnitLink { path, wrong });
         }
     }
     let runtime = RootPath::fixed(RUNTIME);
     for name in root.list(&runtime)? {
-        let masked = runtime.join(&name).ok().filter(|path| is_mask(root, path));
+        let masked = runtime.join(&name).ok().filter(|path| is_mask(units, path));
         let wrong = Wrong::Masked;
         all.extend(masked.map(|path| UnitLink { path, wrong }));
     }
@@ -86,29 +185,29 @@ pub fn read_unit_links(root: &Root) -> Result<Vec<UnitLink>, RootError> {
 }
 
 /// Returns the fault of an entry in the place of a unit.
-fn unit_fault(root: &Root, path: &RootPath) -> Option<Wrong> {
-    match end_of(root, path)? {
+fn unit_fault(units: &UnitRoot<'_>, path: &RootPath) -> Option<Wrong> {
+    match end_of(units, path)? {
         LinkEnd::Null => Some(Wrong::Masked),
         LinkEnd::Circle(target) => Some(Wrong::Circle { target }),
         LinkEnd::Nowhere(target) => Some(Wrong::NoFile { target }),
     }
 }
 
-fn is_mask(root: &Root, path: &RootPath) -> bool {
-    matches!(end_of(root, path), Some(LinkEnd::Null))
+fn is_mask(units: &UnitRoot<'_>, path: &RootPath) -> bool {
+    matches!(end_of(units, path), Some(LinkEnd::Null))
 }
 
-fn pulled_unit(root: &Root, path: RootPath) -> Option<UnitLink> {
-    if root.read_link(&path).ok().flatten().is_none() {
-        let unit = find_unit(root, path.name());
+fn pulled_unit(units: &UnitRoot<'_>, path: RootPath) -> Option<UnitLink> {
+    if units.root.read_link(&path).ok().flatten().is_none() {
+        let unit = find_unit(units, path.name());
         let wrong = Wrong::NoLink { unit };
         return Some(UnitLink { path, wrong });
     }
-    let wrong = match end_of(root, &path)? {
+    let wrong = match end_of(units, &path)? {
         LinkEnd::Null => return None,
         LinkEnd::Circle(target) => Wrong::Circle { target },
         // Only the name counts for systemd.
-        LinkEnd::Nowhere(_) if find_unit(root, path.name()).is_some() => return None,
+        LinkEnd::Nowhere(_) if find_unit(units, path.name()).is_some() => return None,
         LinkEnd::Nowhere(target) => Wrong::NoUnit { target },
     };
     Some(UnitLink { path, wrong })
@@ -125,8 +224,8 @@ enum LinkEnd {
 }
 
 /// Returns the end of a link; `None` if it leads to something, or is no link.
-fn end_of(root: &Root, path: &RootPath) -> Option<LinkEnd> {
-    let target = root.read_link(path).ok().flatten()?;
+fn end_of(units: &UnitRoot<'_>, path: &RootPath) -> Option<LinkEnd> {
+    let target = units.root.read_link(path).ok().flatten()?;
     if target == "/dev/null" {
         return Some(LinkEnd::Null);
     }
@@ -138,12 +237,11 @@ fn end_of(root: &Root, path: &RootPath) -> Option<LinkEnd> {
         true => target.clone(),
         false => format!("{}/{target}", path.parent()?),
     };
-    // What cannot be seen counts as there.
     let next = RootPath::parse(&plain_path(&whole)).ok()?;
-    if !root.exists(&next).unwrap_or(true) {
+    if !(units.exists)(&next) {
         return Some(LinkEnd::Nowhere(target));
     }
-    match root.open_followed(path) {
+    match units.root.open_followed(path) {
         Err(error) if error.cause == ResolveError::System(Errno::ELOOP) => {
             Some(LinkEnd::Circle(target))
         }
@@ -164,8 +262,8 @@ fn plain_path(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Returns the file of a unit; for an instance that of its template. What cannot be seen counts as there.
-fn find_unit(root: &Root, name: &str) -> Option<RootPath> {
+/// Returns the file of a unit; for an instance that of its template.
+fn find_unit(units: &UnitRoot<'_>, name: &str) -> Option<RootPath> {
     let template = name.split_once('@').and_then(|(before, rest)| {
         let (_, kind) = rest.rsplit_once('.')?;
         Some(format!("{before}@.{kind}"))
@@ -173,7 +271,7 @@ fn find_unit(root: &Root, name: &str) -> Option<RootPath> {
     let exists = |name: &str| {
         let paths = DIRECTORIES.map(RootPath::fixed);
         let mut paths = paths.iter().filter_map(|folder| folder.join(name).ok());
-        paths.find(|path| root.exists(path).unwrap_or(true))
+        paths.find(|path| (units.exists)(path))
     };
     exists(name).or_else(|| exists(&template?))
 }

@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::{Inputs, LiveEvidence, Plan};
 use crate::kargs::Kargs;
-use crate::node::network::{self, OVN, disables_ipv6};
+use crate::node::network::{DISABLED_IPV6, disables_ipv6, needs_ipv6};
 use crate::node::network_faults::{NetworkFault, NetworkFaultKind};
 use crate::notice::Notice;
 
@@ -26,9 +26,9 @@ pub(super) fn add(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvide
 fn judge_ipv6(inputs: &Inputs<'_>) -> Option<Notice> {
     let config = inputs.config;
     let arguments = Kargs::from_entries(&config.kernel_arguments);
-    let is_bad = network::of_config(config) == Some(OVN) && disables_ipv6(&arguments);
+    let is_bad = needs_ipv6(Some(config), None) && disables_ipv6(&arguments);
     is_bad.then(|| Notice {
-        subject: "ipv6.disable=1".to_owned(),
+        subject: DISABLED_IPV6.to_owned(),
         message: "OVN-Kubernetes does not run with this kernel argument: after the reboot its pods end in CrashLoopBackOff, \
                   the node stays NotReady, and the cluster network is gone. Take it out of the MachineConfig first"
             .to_owned(),

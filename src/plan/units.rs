@@ -74,8 +74,7 @@ impl Builder<'_> {
     }
 
     fn plan_unit(&mut self, unit: &Unit) {
-        if let (Some(true), Some(stops)) = (unit.mask, needed::stops(&unit.name)) {
-            let message = format!("is masked by the config: from the next boot on, {stops}");
+        if let (Some(true), Some(message)) = (unit.mask, needed::masked_by_config(&unit.name)) {
             self.notice(unit.name.clone(), message);
         }
         for dropin in &unit.dropins {

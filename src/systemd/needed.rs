@@ -31,6 +31,14 @@ pub fn stops(unit: &str) -> Option<&'static str> {
     })
 }
 
+/// Returns what follows from a mask in a config; `None` for a unit that the node can be without.
+pub fn masked_by_config(unit: &str) -> Option<String> {
+    let stops = stops(unit)?;
+    Some(format!(
+        "is masked by the config: from the next boot on, {stops}"
+    ))
+}
+
 /// Returns the unit of a path in a directory of units: of its file, or of a drop-in.
 pub fn unit_at(path: &str) -> Option<&str> {
     let below = path

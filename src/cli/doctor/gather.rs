@@ -178,7 +178,7 @@ impl DoctorEvidence {
         self.static_pods = static_pods::read(root).into();
         self.etcd_files = etcd_files::read(root, self.deep).into();
         self.os_accounts = os_accounts::read(root).into();
-        self.selinux = selinux_state::read(root).into();
+        self.selinux = selinux_state::read(root, None).into();
         self.ovsdb_files = Look::Seen(ovsdb_files::read(root, self.deep));
         self.kubeconfig = kubeconfig(root).into();
         let network = network::read(root);

@@ -2,9 +2,7 @@
 
 use super::doors::judge_door;
 use crate::doctor::crossing::{CrossingEvidence, CrossingMoment};
-use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
-};
+use crate::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange};
 use crate::node::service_configs::{BrokenConfig, Service};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -28,11 +26,9 @@ or move it out of its directory, then start the service.",
 fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
     // CRI-O's files are judged where preflight judges them; the runtime that they name is FP-36.
     let verdict = judge_door(evidence, CHECK.id, |finding, _| {
-        let what = "CRI-O does not start with one of its files";
-        finding
-            .subject
-            .starts_with("/etc/crio")
-            .then(|| (CheckSeverity::Critical, what.to_owned()))
+        let effect = Service::Crio.effect();
+        let is_file = finding.subject.starts_with("/etc/crio");
+        is_file.then(|| (effect.weight.into(), effect.what.to_owned()))
     });
     let verdict = with_cures(evidence, verdict);
     let all = match evidence.service_configs.seen() {
@@ -46,18 +42,9 @@ fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
         .and(of(Service::Kubelet).map(|one| of_kubelet(evidence, one)))
         .and(of(Service::StaticPod).map(|one| of_static_pod(evidence, one)))
         .and(of_keyfiles(evidence, &keyfiles))
-        .and(
-            of(Service::Ssh)
-                .map(|one| of_program(one, "sshd does not start again", "sshd -t", SSH)),
-        )
-        .and(
-            of(Service::Sudo)
-                .map(|one| of_program(one, "sudo does not take its rules", "visudo -c", SUDO)),
-        )
-        .and(
-            of(Service::Chrony)
-                .map(|one| of_program(one, "chronyd does not start again", "chronyd -p", CHRONY)),
-        )
+        .and(of(Service::Ssh).map(|one| of_program(one, "sshd -t")))
+        .and(of(Service::Sudo).map(|one| of_program(one, "visudo -c")))
+        .and(of(Service::Chrony).map(|one| of_program(one, "chronyd -p")))
 }
 
 /// Adds the cure of each finding on a file of CRI-O: it is moved out of its directory. A file of the next image is not here.
@@ -83,22 +70,18 @@ fn with_cures(evidence: &DoctorEvidence, verdict: CheckVerdict) -> CheckVerdict 
     }
 }
 
-const SSH: &str = "Connections of now stay. After the next start of sshd there is no other.";
-const SUDO: &str = "core may not become root any more.";
-const CHRONY: &str =
-    "The clock is not kept right after the next start of chronyd, and certificates depend on it.";
+/// Creates the finding of a file that its service does not take.
+fn start(one: &BrokenConfig) -> DoctorFinding {
+    let effect = one.service.effect();
+    DoctorFinding::new(effect.weight.into(), effect.what, effect.means)
+}
 
 fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
-    let means = "The kubelet ends at each start, the node is NotReady, and no pod starts here.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the kubelet does not start with its configuration",
-        means,
-    )
-    .seen(&one.place, &one.said)
-    .daemon(Some(one.words.clone()))
-    .next(evidence.command("verify"))
-    .next(evidence.command("apply"));
+    let finding = start(one)
+        .seen(&one.place, &one.said)
+        .daemon(Some(one.words.clone()))
+        .next(evidence.command("verify"))
+        .next(evidence.command("apply"));
     // The recorded config may have the value itself.
     let finding = match one.of_value {
         true => finding.next(evidence.command("change kubelet FIELD=VALUE")),
@@ -112,15 +95,11 @@ fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
 
 /// Reports the file that says where images are kept; without it the OS's own is read.
 fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "CRI-O does not start with one of its files",
-        "CRI-O and podman do not open the store of images, and no pod starts. Without this file they read that of the OS.",
-    )
-    .seen(&one.place, &one.said)
-    .daemon(Some(one.words.clone()))
-    .next(evidence.command_to_move_aside(&one.place, "/etc/containers"))
-    .fixed_by([FixChange::move_aside(&one.place)]);
+    let finding = start(one)
+        .seen(&one.place, &one.said)
+        .daemon(Some(one.words.clone()))
+        .next(evidence.command_to_move_aside(&one.place, "/etc/containers"))
+        .fixed_by([FixChange::move_aside(&one.place)]);
     match evidence.live {
         true => finding.after_fix("systemctl restart crio"),
         false => finding,
@@ -128,28 +107,19 @@ fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
 }
 
 fn of_static_pod(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
-    let means = "The kubelet refuses the manifest, and the pod does not run.";
-    DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the kubelet does not take the manifest of a static pod",
-        means,
-    )
-    .seen(&one.place, &one.said)
-    .daemon(Some(one.words.clone()))
-    .next(evidence.command("verify"))
-    .next(format!("vi {}", evidence.path(&one.place)))
+    start(one)
+        .seen(&one.place, &one.said)
+        .daemon(Some(one.words.clone()))
+        .next(evidence.command("verify"))
+        .next(format!("vi {}", evidence.path(&one.place)))
 }
 
 fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<DoctorFinding> {
     let first = all.first()?;
     let facts = all.iter().map(|one| Fact::new(&one.place, &one.said));
-    let mut finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "NetworkManager ignores a connection's file",
-        "The connection is missing, now or after the next boot.",
-    )
-    .seen_all(facts)
-    .daemon(Some(first.words.clone()));
+    let mut finding = start(first)
+        .seen_all(facts)
+        .daemon(Some(first.words.clone()));
     for one in all {
         let file = evidence.path(&one.place);
         finding = match one.only_mode {
@@ -184,8 +154,8 @@ fn file_of(one: &BrokenConfig) -> &str {
     paths.next().unwrap_or(&one.place)
 }
 
-fn of_program(one: &BrokenConfig, what: &str, test: &str, means: &str) -> DoctorFinding {
-    DoctorFinding::new(CheckSeverity::Warning, what, means)
+fn of_program(one: &BrokenConfig, test: &str) -> DoctorFinding {
+    start(one)
         .seen(test, &one.said)
         .daemon(Some(one.words.clone()))
         .next(format!("vi {}", file_of(one)))

@@ -4,10 +4,9 @@ use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
 use crate::kargs::Kargs;
-use crate::node::network::disables_ipv6;
-use crate::node::network::{Network, OVN};
-use crate::node::network_faults::{NetworkFault, NetworkFaultKind, NetworkFaults};
-use crate::node::{Records, network};
+use crate::node::fault_group::FaultGroup;
+use crate::node::network::{DISABLED_IPV6, WITHOUT_IPV6, disables_ipv6, needs_ipv6};
+use crate::node::network_faults::NetworkFaultKind;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-62",
@@ -35,152 +34,38 @@ fn judge_unread_network(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(faults) => faults,
         Err(why) => return verdict.and_unseen(format!("network configuration: {why}")),
     };
-    let found = KINDS
-        .iter()
-        .filter_map(|kind| find_kind(evidence, faults, kind));
-    let mut verdict = verdict.and(found);
+    let groups = faults.groups(evidence.config());
+    let mut verdict = verdict.and(groups.iter().map(|group| find_kind(evidence, group)));
     for why in &faults.unseen {
         verdict = verdict.and_unseen(format!("network configuration: {why}"));
     }
     verdict
 }
 
-/// A kind of fault, and what it means.
-struct Kind {
-    kind: NetworkFaultKind,
-    severity: CheckSeverity,
-    what: &'static str,
-    means: &'static str,
-}
-
-const KINDS: [Kind; 12] = [
-    Kind {
-        kind: NetworkFaultKind::NotStarted,
-        severity: CheckSeverity::Critical,
-        what: "NetworkManager does not start with its configuration",
-        means: "Without NetworkManager the node has no network from its next start on.",
-    },
-    Kind {
-        kind: NetworkFaultKind::OtherDirectory,
-        severity: CheckSeverity::Critical,
-        what: "NetworkManager reads another directory of connections",
-        means: "The connections here have no effect: their addresses, bonds and routes are missing after the next boot.",
-    },
-    Kind {
-        kind: NetworkFaultKind::Unmanaged,
-        severity: CheckSeverity::Warning,
-        what: "NetworkManager leaves a connection's interface alone",
-        means: "The connection is read and never started.",
-    },
-    Kind {
-        kind: NetworkFaultKind::UnreadState,
-        severity: CheckSeverity::Warning,
-        what: "a file of nmstate is not read",
-        means: "The interfaces, bonds or bridges that it describes are not made, and no log says so.",
-    },
-    Kind {
-        kind: NetworkFaultKind::BadState,
-        severity: CheckSeverity::Warning,
-        what: "nmstate does not take a file",
-        means: "nmstate.service fails with it, and the interfaces that it describes are not made.",
-    },
-    Kind {
-        kind: NetworkFaultKind::UnreadConnection,
-        severity: CheckSeverity::Warning,
-        what: "NetworkManager does not read a connection's file",
-        means: "The connection has no effect.",
-    },
-    Kind {
-        kind: NetworkFaultKind::UnreadSettings,
-        severity: CheckSeverity::Warning,
-        what: "NetworkManager does not read a file of settings",
-        means: "The settings have no effect.",
-    },
-    Kind {
-        kind: NetworkFaultKind::TwoConnections,
-        severity: CheckSeverity::Warning,
-        what: "two connections contradict each other",
-        means: "NetworkManager uses one of them: after a reboot it may be the other one.",
-    },
-    Kind {
-        kind: NetworkFaultKind::Apart,
-        severity: CheckSeverity::Warning,
-        what: "ports and their controller do not fit together",
-        means: "The bond, bridge or VLAN stays without its port, and without a network.",
-    },
-    Kind {
-        kind: NetworkFaultKind::Renamed,
-        severity: CheckSeverity::Warning,
-        what: "a connection is for a name that is changed",
-        means: "The interface has another name after a boot, and the connection does not start.",
-    },
-    Kind {
-        kind: NetworkFaultKind::Bridge,
-        severity: CheckSeverity::Warning,
-        what: "configure-ovs.sh cannot use the interface of a bridge",
-        means: "ovs-configuration.service fails at the next boot, and the node has no br-ex.",
-    },
-    Kind {
-        kind: NetworkFaultKind::StateOfOthers,
-        severity: CheckSeverity::Notice,
-        what: "no file of nmstate is for this host",
-        means: "Nothing is applied here. That is right if the files are for other nodes of the pool.",
-    },
-];
-
-fn find_kind(
-    evidence: &DoctorEvidence,
-    faults: &NetworkFaults,
-    kind: &Kind,
-) -> Option<DoctorFinding> {
-    let all: Vec<&NetworkFault> = faults
-        .all
-        .iter()
-        .filter(|one| one.kind == kind.kind)
-        .collect();
-    let first = all.first()?;
-    // What a person left beside the config may be meant to be out of use.
-    let is_left = !all.iter().any(|one| evidence.is_of_config(&one.place));
-    let may_be_left = matches!(
-        kind.kind,
-        NetworkFaultKind::UnreadConnection | NetworkFaultKind::UnreadSettings
-    );
-    let severity = match is_left && may_be_left {
-        true => CheckSeverity::Notice,
-        false => kind.severity,
-    };
-    let facts = all.iter().map(|one| Fact::new(&one.place, &one.said));
-    let finding = DoctorFinding::new(severity, kind.what, kind.means)
-        .seen_all(facts)
-        .next(find_next(evidence, first));
-    Some(
-        match evidence.live && kind.kind == NetworkFaultKind::NotStarted {
-            true => finding.next("NetworkManager --print-config"),
-            false => finding,
-        },
-    )
+fn find_kind(evidence: &DoctorEvidence, group: &FaultGroup<NetworkFaultKind>) -> DoctorFinding {
+    let finding = DoctorFinding::of_group(group).next(find_next(evidence, group));
+    match evidence.live && group.kind == NetworkFaultKind::NotStarted {
+        true => finding.next("NetworkManager --print-config"),
+        false => finding,
+    }
 }
 
 /// Returns the command with which a person begins.
-fn find_next(evidence: &DoctorEvidence, fault: &NetworkFault) -> String {
-    if evidence.is_of_config(&fault.place) {
-        return evidence.command(&format!("show {}", fault.place));
+fn find_next(evidence: &DoctorEvidence, group: &FaultGroup<NetworkFaultKind>) -> String {
+    let place = group.place();
+    if evidence.is_of_config(place) {
+        return evidence.command(&format!("show {place}"));
     }
-    let file = evidence.path(&fault.place);
-    match fault.kind {
+    let file = evidence.path(place);
+    match group.kind {
         NetworkFaultKind::NotStarted | NetworkFaultKind::BadState => format!("vi {file}"),
         _ => format!("cat {file}"),
     }
 }
 
-/// The kernel argument with which OVN-Kubernetes does not run.
-const DISABLED_IPV6: &str = "ipv6.disable=1";
-
 fn find_disabled_ipv6(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
-    let recorded = evidence.records.get().and_then(Records::recorded);
-    let prepared = recorded.and_then(network::of_config);
-    let runs = evidence.network.get().is_some_and(runs_ovn);
-    if prepared != Some(OVN) && !(prepared.is_none() && runs) {
+    let recorded = evidence.config();
+    if !needs_ipv6(recorded, evidence.network.get()) {
         return None;
     }
     let config = recorded.map(|config| Kargs::from_entries(&config.kernel_arguments));
@@ -198,8 +83,7 @@ fn find_disabled_ipv6(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     }
     let means = "The pods of OVN-Kubernetes end in CrashLoopBackOff on this node, which stays NotReady, and the next update of \
 the cluster is Degraded.";
-    let what = "OVN-Kubernetes does not run with ipv6.disable=1";
-    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means).seen_all(facts);
+    let finding = DoctorFinding::new(CheckSeverity::Critical, WITHOUT_IPV6, means).seen_all(facts);
     let finding = match in_config {
         true => finding.next("oc edit mc NAME"),
         false => finding,
@@ -214,8 +98,4 @@ the cluster is Degraded.";
             evidence.path("boot/loader/entries")
         )),
     })
-}
-
-fn runs_ovn(network: &Network) -> bool {
-    network.cluster.iter().any(|(_, whose)| *whose == OVN)
 }

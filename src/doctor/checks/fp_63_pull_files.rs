@@ -1,8 +1,6 @@
 //! FP-63: files for pulls that nothing reads, or with which a registry cannot be used.
 
-use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::pull_files::{PullFault, PullFaultKind};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -28,71 +26,24 @@ fn judge_pull_files(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(why) => return CheckVerdict::unseen(format!("files for pulls: {why}")),
     };
     // The pull of the recorded image is judged by a check of its own.
-    let is_other = |one: &&PullFault| {
+    let is_other = |one: &PullFault| {
         one.kind != PullFaultKind::Stops
             || !evidence.boots_images
             || !matches!(evidence.pull.seen(), Ok(Some(_)))
     };
-    let all: Vec<&PullFault> = faults.all.iter().filter(is_other).collect();
-    let kinds = [
-        PullFaultKind::Stops,
-        PullFaultKind::StopsRegistry,
-        PullFaultKind::Instead,
-        PullFaultKind::Unread,
-    ];
-    let found = kinds
-        .into_iter()
-        .filter_map(|kind| find_kind(evidence, &all, kind));
+    let mut others = faults.clone();
+    others.all.retain(is_other);
+    let groups = others.groups(evidence.config());
+    let found = groups.iter().map(|group| {
+        let place = group.place();
+        DoctorFinding::of_group(group).next(match evidence.is_of_config(place) {
+            true => evidence.command(&format!("show {place}")),
+            false => format!("ls -l {}", evidence.path(place)),
+        })
+    });
     let mut verdict = CheckVerdict::healthy().and(found);
     for why in &faults.unseen {
         verdict = verdict.and_unseen(format!("files for pulls: {why}"));
     }
     verdict
-}
-
-fn find_kind(
-    evidence: &DoctorEvidence,
-    all: &[&PullFault],
-    kind: PullFaultKind,
-) -> Option<DoctorFinding> {
-    let all: Vec<&&PullFault> = all.iter().filter(|one| one.kind == kind).collect();
-    let first = all.first()?;
-    let (severity, what, means) = match kind {
-        PullFaultKind::Stops => (
-            CheckSeverity::Warning,
-            "no image can be pulled",
-            "Podman, CRI-O and rpm-ostree refuse every pull with this file: no new pod starts here.",
-        ),
-        PullFaultKind::StopsRegistry => (
-            CheckSeverity::Warning,
-            "no image can be pulled from a registry",
-            "The connection to the registry is not even tried.",
-        ),
-        PullFaultKind::Instead => (
-            CheckSeverity::Warning,
-            "root has files for pulls of its own",
-            "Podman, skopeo and CRI-O run as root: what the cluster writes below /etc/containers has no effect on them.",
-        ),
-        PullFaultKind::Unread => (
-            CheckSeverity::Warning,
-            "a file for pulls is not read",
-            "Mirrors, authorities or places of signatures in it have no effect.",
-        ),
-    };
-    // What a person left beside the config may be meant to be out of use.
-    let is_of_config = |one: &&&PullFault| {
-        evidence.is_of_config(&one.place) || evidence.has_config_below(&one.place)
-    };
-    let is_left = kind == PullFaultKind::Unread && !all.iter().any(is_of_config);
-    let severity = if is_left {
-        CheckSeverity::Notice
-    } else {
-        severity
-    };
-    let facts = all.iter().map(|one| Fact::new(&one.place, &one.said));
-    let finding = DoctorFinding::new(severity, what, means).seen_all(facts);
-    Some(match evidence.is_of_config(&first.place) {
-        true => finding.next(evidence.command(&format!("show {}", first.place))),
-        false => finding.next(format!("ls -l {}", evidence.path(&first.place))),
-    })
 }

@@ -1,13 +1,9 @@
 //! FP-71: settings of modprobe keep a kernel module that the node needs from being loaded.
 
-use crate::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
-};
+use crate::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange};
 use crate::invocation::{kargs_command, shell_word};
 use crate::kargs::{Kargs, KargsChange};
-use crate::node::kernel_modules::{
-    KernelModules, ModuleBlock, ModuleSetting, NeededModule, SettingPlace,
-};
+use crate::node::kernel_modules::{KernelModules, ModuleSetting, NeededModule, SettingPlace};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-71",
@@ -63,21 +59,11 @@ impl Judged<'_> {
     }
 
     fn finding(&self, needed: &NeededModule, setting: &ModuleSetting) -> DoctorFinding {
-        let NeededModule { name, by, .. } = needed;
-        let (severity, means) = match setting.block {
-            ModuleBlock::Never => (
-                CheckSeverity::Critical,
-                format!("The next boot does not load it, and {by}."),
-            ),
-            ModuleBlock::ByNameOnly => (
-                CheckSeverity::Warning,
-                format!("The next boot loads it only if a program asks for it by name, and {by}."),
-            ),
-        };
-        let what = format!("the kernel module {name} is turned off");
-        let finding = DoctorFinding::new(severity, what, means)
+        let name = &needed.name;
+        let (weight, means) = needed.effect_of(setting);
+        let finding = DoctorFinding::new(weight.into(), needed.turned_off(), means)
             .seen(setting.place.to_string(), &setting.said)
-            .daemon(Some(format!("modprobe: ERROR: could not insert '{name}'")));
+            .daemon(Some(needed.words()));
         let load = format!("modprobe {}", shell_word(name));
         if self.is_of_config(setting) {
             let source = match &setting.place {

@@ -3,8 +3,7 @@
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
 };
-use crate::node::unit_links::{UnitLink, Wrong};
-use crate::systemd::needed;
+use crate::node::unit_links::{NeededMask, find_needed_masks};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-72",
@@ -23,52 +22,38 @@ mco-rescue apply writes it again.",
 fn judge_masks(evidence: &DoctorEvidence) -> CheckVerdict {
     match evidence.upkeep.unit_links.seen() {
         Ok(links) => {
-            let findings = links.iter().filter_map(|link| finding(evidence, link));
-            CheckVerdict::healthy().and(findings)
+            let masks = find_needed_masks(links, evidence.config());
+            CheckVerdict::healthy().and(masks.iter().map(|mask| finding(evidence, mask)))
         }
         // FP-25 reports the same directory.
         Err(_) => CheckVerdict::healthy(),
     }
 }
 
-fn finding(evidence: &DoctorEvidence, link: &UnitLink) -> Option<DoctorFinding> {
-    if link.wrong != Wrong::Masked {
-        return None;
-    }
-    let name = link.path.name();
-    let stops = needed::stops(name)?;
-    let recorded = evidence
-        .records
-        .get()
-        .and_then(|records| records.recorded());
-    let units = recorded.map_or(&[][..], |config| &config.ignition.systemd.units);
-    let of_config = units.iter().find(|unit| unit.name == name);
-    if of_config.is_some_and(|unit| unit.mask == Some(true)) {
-        return None;
-    }
-    let brings_file = of_config.is_some_and(|unit| unit.text().is_some());
-    let means = format!("From the next boot on, or once it stops, {stops}.");
+fn finding(evidence: &DoctorEvidence, mask: &NeededMask) -> DoctorFinding {
+    let name = mask.unit();
+    let means = format!("From the next boot on, or once it stops, {}.", mask.stops);
     let what = format!("{name} is masked");
     let at = match evidence.live {
         true => String::new(),
         false => format!(" --root={}", evidence.upkeep.directory),
     };
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
-        .seen(link.path.to_string(), "a link to /dev/null");
-    if brings_file {
-        return Some(finding.next(evidence.command("apply")));
+        .seen(mask.path.to_string(), "a link to /dev/null");
+    if mask.of_config {
+        return finding.next(evidence.command("apply"));
     }
     // It is gone after the next boot, and no file of a disk.
-    if link.path.is_in("run") {
-        return Some(finding.next(format!("systemctl{at} unmask --runtime {name}")));
+    if mask.is_runtime() {
+        return finding.next(format!("systemctl{at} unmask --runtime {name}"));
     }
     let finding = finding
         .next(format!("systemctl{at} unmask {name}"))
-        .fixed_by([FixChange::move_aside(link.path.to_string())]);
-    Some(match evidence.live {
+        .fixed_by([FixChange::move_aside(mask.path.to_string())]);
+    match evidence.live {
         true => finding
             .after_fix("systemctl daemon-reload")
             .after_fix(format!("systemctl start {name}")),
         false => finding,
-    })
+    }
 }

@@ -35,6 +35,11 @@ impl<'a> NodeFiles<'a> {
         files
     }
 
+    /// Returns true for a file that the run writes.
+    pub(in crate::node) fn writes(&self, path: &RootPath) -> bool {
+        self.written.contains_key(path.relative())
+    }
+
     /// Returns true if anything is at the path.
     pub(in crate::node) fn exists(&self, path: &RootPath) -> Result<bool, RootError> {
         let relative = path.relative();
