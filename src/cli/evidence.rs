@@ -9,6 +9,7 @@ use crate::command::CommandRunner;
 use crate::daemon::policies::Cluster;
 use crate::document::{FORCE_FILE, MachineConfig};
 use crate::node::etcd::Etcd;
+use crate::node::fault_group::FaultGroup;
 use crate::node::host_name::{self, HostNames};
 use crate::node::kernel_modules::{self, KernelModules};
 use crate::node::lasting::Transient;
@@ -16,6 +17,7 @@ use crate::node::login;
 use crate::node::network_faults::{Known, NetworkFault, find_network_faults};
 use crate::node::platform::NextConfig;
 use crate::node::pull_files::{PullFault, find_pull_faults};
+use crate::node::selinux_state::{self, SelinuxFaultKind};
 use crate::node::view::NodeView;
 use crate::node::{Activity, NodeState, network};
 use crate::notice::Notice;
@@ -178,6 +180,16 @@ impl LiveEvidence for NodeEvidence<'_> {
         };
         let now = find_pull_faults(self.root, None).all;
         let mut after = find_pull_faults(self.root, Some(next_config(session))).all;
+        after.retain(|fault| !now.contains(fault));
+        Ok(after)
+    }
+
+    fn selinux_faults(&self) -> Result<Vec<FaultGroup<SelinuxFaultKind>>> {
+        let Some(session) = self.session else {
+            return Ok(Vec::new());
+        };
+        let now = selinux_state::read(self.root, None)?.groups();
+        let mut after = selinux_state::read(self.root, Some(next_config(session)))?.groups();
         after.retain(|fault| !now.contains(fault));
         Ok(after)
     }

@@ -39,6 +39,7 @@ mod records;
 mod removals;
 mod rollback;
 mod second_names;
+mod selinux;
 mod services;
 mod space;
 pub mod staged;

@@ -10,17 +10,19 @@ use super::login::{Logins, check_login};
 use super::{
     Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
     RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, network,
-    one_more_key, os, pull_files, quorum, rollback, services,
+    one_more_key, os, pull_files, quorum, rollback, selinux, services,
 };
 use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Cluster;
 use crate::document::MachineConfig;
 use crate::invocation::{mco_rescue, reboot};
 use crate::node::etcd::Etcd;
+use crate::node::fault_group::FaultGroup;
 use crate::node::kernel_modules::KernelModules;
 use crate::node::lasting::Transient;
 use crate::node::network_faults::NetworkFault;
 use crate::node::pull_files::PullFault;
+use crate::node::selinux_state::SelinuxFaultKind;
 use crate::node::system::Facts;
 use crate::node::{Activity, NodeState};
 use crate::notice::Notice;
@@ -176,6 +178,12 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn pull_faults(&self) -> Result<Vec<PullFault>>;
 
+    /// Returns the faults of SELinux that are there after the run, and are not there now.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn selinux_faults(&self) -> Result<Vec<FaultGroup<SelinuxFaultKind>>>;
+
     /// Returns a notice on the units that are installed before the first step.
     fn recovery_units(&self) -> Option<Notice>;
 }
@@ -256,6 +264,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             services::add_modules(&mut plan, inputs, evidence);
             network::add(&mut plan, inputs, evidence)?;
             pull_files::add(&mut plan, evidence)?;
+            selinux::add(&mut plan, evidence);
             after::add(&mut plan, inputs, request.options, evidence)?;
         }
         add_quorum(&mut plan, request, evidence)?;

@@ -2,7 +2,7 @@
 
 use super::small::{self, directory};
 use super::{Dark, carry_out, doctor, found, of, says};
-use crate::support::TestRoot;
+use crate::support::{TestRoot, file, flat_run};
 use serde_json::Value;
 
 pub(super) const DARK: &[Dark] = &[("FP-67", "SELinux: ", |root| {
@@ -178,4 +178,52 @@ fn the_file_of_the_config_is_not_changed() {
         &["the MachineConfig with /etc/selinux/config has to change"],
     );
     assert_eq!(of(&seen, "FP-67")[0]["fix"], Value::Null, "{seen:#}");
+}
+
+#[test]
+fn new_labels_at_a_boot_are_never_given() {
+    let root = node();
+    root.write(".autorelabel", "");
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-67", "warning"),
+        &["/.autorelabel", "OSTree cannot carry out"],
+    );
+    carry_out(&seen, "FP-67", 0);
+    is_healthy(&root);
+}
+
+/// Before it happens: the plan has the words that `doctor` has afterwards.
+#[test]
+fn a_config_that_turns_selinux_off_or_asks_for_labels_says_so_in_the_plan() {
+    for (path, text, words) in [
+        ("/.autorelabel", "", "OSTree cannot carry out"),
+        (
+            "/etc/selinux/config",
+            "SELINUX=disabled\n",
+            "SELinux is disabled",
+        ),
+        (
+            "/etc/selinux/config",
+            "SELINUX=enforcing\nSELINUXTYPE=mls\n",
+            "SELINUXTYPE names a policy that is not there",
+        ),
+        (
+            "/etc/selinux/targeted/policy/policy.33",
+            "x",
+            "the config brings files of the SELinux policy",
+        ),
+    ] {
+        let root = node();
+        let plan = |files: &[Value]| {
+            let mut config = small::config();
+            let all = config["spec"]["config"]["storage"]["files"].as_array_mut();
+            all.unwrap().extend(files.iter().cloned());
+            let file = root.config(&config);
+            flat_run(&root.run(&["plan", "--files-only", file.path()]))
+        };
+        assert!(!plan(&[file("/etc/x", 0o644, "x")]).contains("SELINUX"));
+        let text = plan(&[file(path, 0o644, text)]);
+        assert!(text.contains(words), "{path}: {text}");
+    }
 }
