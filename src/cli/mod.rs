@@ -932,7 +932,8 @@ impl RiskArgs {
         let mut accepted = AcceptedRisks::default();
         for check in &self.accept_risk {
             accepted = accepted.with(check).ok_or_else(|| {
-                let known = checks::ALL.iter().map(|one| one.id);
+                let of_image = checks::ALL.iter().filter(|one| one.is_of_image);
+                let known = of_image.map(|one| one.id);
                 let known = known.collect::<Vec<_>>().join(", ");
                 anyhow::anyhow!("--accept-risk {check}: there is no such check. These are: {known}")
             })?;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 
 use super::access::{self, AccessNeed};
-use super::session::{Unnamed, choose_config, open_root};
+use super::session::{Unnamed, choose_config, open_root, with_disk};
 use super::{Output, PreflightArgs, machine};
 use crate::cli::ui::Ui;
 use crate::command::CommandRunner;
@@ -26,7 +26,7 @@ use crate::systemd::{CONFIG_DIR, JudgedUnit, Objection, judge_units as judge_uni
 
 /// Runs `preflight`.
 pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = with_disk(open_root(ui)?, &ui.root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     let (image, config) = find_image(&root, args)?;
     let options = SourceOptions {
@@ -47,7 +47,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         desired,
         old: old.as_ref(),
     });
-    let mut node = Platform::observe_next(&root, next).with_logins(&root, next, &target.tree);
+    let mut node = Platform::observe_next(&root, next)
+        .with_image(&root, next, &target.tree)
+        .with_file_faults(&root, next, records.baseline().config());
     node.refused_fetch = find_refusal(&root, image.as_deref(), &options);
     let mut findings = crossing::judge(&target, &node);
     findings.extend(judge_units(
@@ -146,7 +148,7 @@ pub(super) fn judge_image(
         // The plan refuses a medium that it cannot use, with the way out.
         Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
     };
-    let node = Platform::observe_next(root, next).with_logins(root, next, &tree);
+    let node = Platform::observe_next(root, next).with_image(root, next, &tree);
     Ok(crossing::judge(&Target::of(tree), &node))
 }
 

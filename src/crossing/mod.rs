@@ -134,6 +134,9 @@ pub struct CrossingCheck {
     pub id: &'static str,
     /// The question that it answers, in a few words.
     pub title: &'static str,
+    /// It judges the image with the node, and `plan` makes it too. Else it judges the files of the node, about which `plan` has
+    /// its own words.
+    pub is_of_image: bool,
     /// The judgement.
     pub judge: fn(&Target, &Platform) -> Vec<CrossingFinding>,
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::plan::{Heading, machine};
 use super::wrap;
+use crate::crossing::checks::ALL;
 use crate::crossing::{CrossingFinding, CrossingSeverity, Evidence, Target};
 use crate::invocation::{Command, on_node};
 use crate::text::inline;
@@ -97,14 +98,29 @@ pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding])
             text += &finding_text(finding);
         }
     }
-    text += match findings.first().map(|finding| finding.severity) {
-        None => "\nNothing stands against this image.\n",
-        Some(CrossingSeverity::Inhibitor) => {
-            "\nThe image is not staged until the inhibitors are gone.\n"
-        }
-        Some(_) => "\nNothing stops this image.\n",
-    };
+    text += conclude(findings);
     text
+}
+
+/// Returns the last sentence. A run is not stopped by what the files of the node lead to.
+fn conclude(findings: &[CrossingFinding]) -> &'static str {
+    let mut inhibitors = findings
+        .iter()
+        .filter(|one| one.severity == CrossingSeverity::Inhibitor)
+        .peekable();
+    let is_of_image = |one: &CrossingFinding| {
+        let mut all = ALL.iter();
+        all.any(|check| check.id == one.check && check.is_of_image)
+    };
+    if findings.is_empty() {
+        "\nNothing stands against this image.\n"
+    } else if inhibitors.peek().is_none() {
+        "\nNothing stops this image.\n"
+    } else if inhibitors.any(is_of_image) {
+        "\nThe image is not staged until the inhibitors are gone.\n"
+    } else {
+        "\nDo not boot this image until the inhibitors are gone.\n"
+    }
 }
 
 fn finding_text(finding: &CrossingFinding) -> String {

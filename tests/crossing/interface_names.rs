@@ -18,6 +18,10 @@ fn write(lab: &Lab, file: &str, text: &str) {
         "arguments" => lab.write_entry(text.trim()),
         file => lab.node.write(file, text),
     }
+    // NetworkManager takes no connection that others can read.
+    if file.ends_with(".nmconnection") {
+        lab.node.chmod(file, 0o600);
+    }
 }
 
 fn link(lab: &Lab, name: &str, text: &str) {

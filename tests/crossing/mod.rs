@@ -20,6 +20,7 @@ mod kubelet_checkpoints;
 mod kubelet_skew;
 mod legacy_connections;
 mod login;
+mod node_files;
 mod own_modules;
 mod packages;
 mod run;

@@ -10,6 +10,7 @@ use crate::systemd::sysusers::find_missing;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "accounts",
     title: "the users of the image can be made",
+    is_of_image: true,
     judge,
 };
 

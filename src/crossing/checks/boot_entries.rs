@@ -8,6 +8,7 @@ use crate::node::zipl::CURE;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "boot-entries",
     title: "zipl is run for new boot entries",
+    is_of_image: true,
     judge,
 };
 

@@ -9,6 +9,7 @@ use crate::node::platform::{BlockDevice, Mounted, Platform, Storage};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "boot-filesystem",
     title: "/boot is the file system that the next boot uses",
+    is_of_image: true,
     judge,
 };
 

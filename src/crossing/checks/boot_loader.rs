@@ -15,6 +15,7 @@ use crate::root::hex;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "boot-loader",
     title: "the boot loader on each EFI system partition is the image's",
+    is_of_image: true,
     judge,
 };
 

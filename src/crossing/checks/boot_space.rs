@@ -9,6 +9,7 @@ use crate::node::space::{Fit, MIN_FREE_PERCENT, Space, kernel_room};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "boot-space",
     title: "/boot has room for the image's kernel",
+    is_of_image: true,
     judge: judge_boot,
 };
 
@@ -16,6 +17,7 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
 pub(super) const SYSROOT: CrossingCheck = CrossingCheck {
     id: "sysroot-space",
     title: "/sysroot has room for the image",
+    is_of_image: true,
     judge: judge_sysroot,
 };
 

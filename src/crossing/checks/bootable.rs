@@ -7,6 +7,7 @@ use crate::node::platform::Platform;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "bootable",
     title: "the image has one kernel, an init and the label of an OS image",
+    is_of_image: true,
     judge,
 };
 

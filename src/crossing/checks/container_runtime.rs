@@ -11,6 +11,7 @@ use crate::node::platform::{CrioFile, Platform};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "container-runtime",
     title: "the image has the container runtime that CRI-O starts",
+    is_of_image: true,
     judge,
 };
 

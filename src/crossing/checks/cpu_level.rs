@@ -8,6 +8,7 @@ use crate::node::platform::{Platform, Processor};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "cpu-level",
     title: "the processor has the level that the image is built for",
+    is_of_image: true,
     judge,
 };
 

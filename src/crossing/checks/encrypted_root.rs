@@ -8,6 +8,7 @@ use crate::node::platform::{Encrypted, LuksFault, LuksHeader, Pin, Platform, Sta
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "encrypted-root",
     title: "encrypted disks of the system open at the next boot",
+    is_of_image: true,
     judge,
 };
 

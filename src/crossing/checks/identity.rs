@@ -10,6 +10,7 @@ use crate::node::platform::Platform;
 pub(super) const MACHINE: CrossingCheck = CrossingCheck {
     id: ARCHITECTURE,
     title: "the image is for this machine's architecture",
+    is_of_image: true,
     judge: judge_architecture,
 };
 
@@ -17,6 +18,7 @@ pub(super) const MACHINE: CrossingCheck = CrossingCheck {
 pub(super) const NODE_IMAGE: CrossingCheck = CrossingCheck {
     id: "node-image",
     title: "the image is one that nodes run",
+    is_of_image: true,
     judge: judge_kind,
 };
 
@@ -24,6 +26,7 @@ pub(super) const NODE_IMAGE: CrossingCheck = CrossingCheck {
 pub(super) const RELEASE: CrossingCheck = CrossingCheck {
     id: "release",
     title: "the image is of the node's kind of system, and not older",
+    is_of_image: true,
     judge: judge_release,
 };
 

@@ -8,6 +8,7 @@ use crate::systemd::glob_matches;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "interface-drivers",
     title: "the image has drivers for the network interfaces",
+    is_of_image: true,
     judge,
 };
 

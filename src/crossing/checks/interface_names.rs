@@ -16,6 +16,7 @@ use crate::systemd::glob_matches;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "interface-names",
     title: "network interfaces keep the names that the configuration uses",
+    is_of_image: true,
     judge,
 };
 

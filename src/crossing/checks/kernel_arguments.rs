@@ -9,6 +9,7 @@ use crate::node::platform::Platform;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "kernel-arguments",
     title: "the image takes the node's kernel arguments",
+    is_of_image: true,
     judge,
 };
 
@@ -20,7 +21,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if target.os_release.el_major().is_none_or(|major| major < 10) {
         return Vec::new();
     }
-    let (place, arguments) = match node.boot.inherited_arguments(&node.command_line) {
+    let (place, arguments) = match node.next_arguments() {
         Ok(found) => found,
         Err(reason) => {
             let what = format!(
@@ -32,11 +33,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             ];
         }
     };
-    // The next boot also has what the config asks for.
-    let asked = node.record.kernel_arguments.tokens().iter();
-    let asked = asked.filter(|token| !arguments.tokens().contains(token));
-    let tokens: Vec<String> = arguments.tokens().iter().chain(asked).cloned().collect();
-    let tokens = tokens.as_slice();
+    let tokens = arguments.tokens();
     let mut findings = Vec::new();
     findings.extend(judge_cgroups(tokens, &place, node));
     findings.extend(

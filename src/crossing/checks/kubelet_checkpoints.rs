@@ -8,6 +8,7 @@ use crate::node::platform::Platform;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "kubelet-checkpoints",
     title: "the image's kubelet reads the files of the node's kubelet",
+    is_of_image: true,
     judge,
 };
 

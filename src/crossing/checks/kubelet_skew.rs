@@ -8,6 +8,7 @@ use crate::node::platform::{ApiServer, Platform};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "kubelet-skew",
     title: "the image's kubelet fits the cluster's API server",
+    is_of_image: true,
     judge,
 };
 

@@ -7,6 +7,7 @@ use crate::node::platform::{LegacyConnection, Platform};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "legacy-connections",
     title: "NetworkManager of the image reads all connections",
+    is_of_image: true,
     judge,
 };
 

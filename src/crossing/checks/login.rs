@@ -8,6 +8,7 @@ use crate::sshd::Certainty;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "login",
     title: "sshd of the image lets core in",
+    is_of_image: true,
     judge,
 };
 

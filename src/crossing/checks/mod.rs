@@ -1,6 +1,7 @@
 //! The checks before a node boots another OS image, one file each.
 
 mod accounts;
+mod blocked_modules;
 mod boot_entries;
 mod boot_filesystem;
 mod boot_loader;
@@ -9,20 +10,28 @@ mod bootable;
 mod container_runtime;
 mod cpu_level;
 mod encrypted_root;
+mod faults;
 mod identity;
 mod image_fetch;
 mod interface_drivers;
 mod interface_names;
 mod kernel_arguments;
+mod kernel_type;
 mod kubelet_checkpoints;
 mod kubelet_skew;
 mod legacy_connections;
 mod login;
+mod masked_units;
+mod missing_units;
 mod multipath;
+mod network_files;
 mod own_modules;
 mod packages;
+mod pull_files;
 mod root_drivers;
 mod secure_boot;
+mod selinux;
+mod service_files;
 mod xfs_format;
 
 use super::CrossingCheck;
@@ -46,14 +55,22 @@ pub const ALL: &[CrossingCheck] = &[
     boot_space::SYSROOT,
     root_drivers::CHECK,
     own_modules::CHECK,
+    blocked_modules::CHECK,
     xfs_format::CHECK,
     multipath::CHECK,
     encrypted_root::CHECK,
     kernel_arguments::CHECK,
+    kernel_type::CHECK,
+    selinux::CHECK,
+    missing_units::CHECK,
+    masked_units::CHECK,
     interface_drivers::CHECK,
     interface_names::CHECK,
     legacy_connections::CHECK,
+    network_files::CHECK,
+    service_files::CHECK,
     container_runtime::CHECK,
+    pull_files::CHECK,
     kubelet_skew::CHECK,
     kubelet_checkpoints::CHECK,
     packages::CHECK,

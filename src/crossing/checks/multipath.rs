@@ -8,6 +8,7 @@ use crate::node::platform::{BlockDevice, Platform, Storage};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "multipath",
     title: "a root disk with several paths is found by its map",
+    is_of_image: true,
     judge,
 };
 

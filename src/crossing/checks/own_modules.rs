@@ -7,6 +7,7 @@ use crate::node::platform::Platform;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "own-modules",
     title: "no kernel modules or initramfs of the node's own",
+    is_of_image: true,
     judge,
 };
 

@@ -8,6 +8,7 @@ use crate::node::platform::{Origin, Platform};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "packages",
     title: "requested packages and overrides fit the image",
+    is_of_image: true,
     judge,
 };
 

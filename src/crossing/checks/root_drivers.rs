@@ -10,6 +10,7 @@ use crate::node::platform::{DeviceLevel, Disk, Platform};
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "root-drivers",
     title: "the image has drivers for the root disk and for /boot",
+    is_of_image: true,
     judge,
 };
 

@@ -11,6 +11,7 @@ use crate::node::platform::Platform;
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "secure-boot",
     title: "Secure Boot starts the boot loader of each EFI system partition",
+    is_of_image: true,
     judge,
 };
 

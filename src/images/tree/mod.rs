@@ -75,6 +75,22 @@ impl ImageTree {
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
+    /// Returns the content of a text file, following links within the tree; `None` if it is missing.
+    ///
+    /// # Errors
+    /// The file is there, and its content is not known: it is too large, or a link that leads out of what is kept.
+    pub fn read_text(&self, path: &str) -> Result<Option<String>, String> {
+        let link = self.files.get(path).and_then(|file| file.link.as_deref());
+        match self.text(path) {
+            // It hides a file of the same name, and says nothing itself.
+            None if link == Some("/dev/null") => Ok(Some(String::new())),
+            None if self.files.contains_key(path) => {
+                Err(format!("/{path} of the image could not be read"))
+            }
+            text => Ok(text),
+        }
+    }
+
     /// Returns a file, following up to eight links within the tree.
     pub fn file(&self, path: &str) -> Option<&TreeFile> {
         let mut at = path.to_owned();

@@ -15,7 +15,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Directories whose files are kept: by name, or with their content up to a limit.
-const DIRECTORIES: [(&str, Want); 17] = [
+const DIRECTORIES: [(&str, Want); 18] = [
     ("usr/bin", Want::Presence),
     ("usr/sbin", Want::Presence),
     ("usr/libexec/crio", Want::Presence),
@@ -25,6 +25,7 @@ const DIRECTORIES: [(&str, Want); 17] = [
     ("usr/lib/bootc/kargs.d", Want::Content(64 * KIB)),
     ("usr/share/openshift/base", Want::Content(8 * MIB)),
     ("usr/share/buildinfo", Want::Content(MIB)),
+    ("usr/lib/systemd/system", Want::Presence),
     ("usr/lib/systemd/network", Want::Content(64 * KIB)),
     ("usr/etc/systemd/network", Want::Content(64 * KIB)),
     ("usr/etc/ssh", Want::Content(64 * KIB)),
@@ -85,8 +86,9 @@ pub(super) fn find_want(path: &str) -> Want {
 }
 
 /// Directories that cost much to read, and that only a crossing needs.
-const ONLY_FOR_A_CROSSING: [&str; 4] = [
+const ONLY_FOR_A_CROSSING: [&str; 5] = [
     "usr/lib/modules",
+    "usr/lib/systemd/system",
     "usr/share/buildinfo",
     "usr/share/rpm",
     "usr/lib/sysimage/rpm",

@@ -10,6 +10,7 @@ mod boot;
 mod control_plane;
 mod crio;
 mod devices;
+mod file_faults;
 mod filesystems;
 mod firmware;
 mod interface_names;
@@ -32,6 +33,7 @@ pub use boot::BootFiles;
 pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
 pub use devices::{DeviceLevel, Disk, layers_below};
+pub use file_faults::{FileFaults, WeighedFaults};
 pub use filesystems::{Encrypted, Xfs};
 pub use firmware::{
     BootupdState, Firmware, SystemPartition, UnmountedFile, read_unmounted_partitions,
@@ -52,6 +54,7 @@ pub use static_network::StaticNetwork;
 
 use std::collections::BTreeSet;
 
+use file_faults::Around;
 use node_files::NodeFiles;
 
 use crate::checkpoint::CheckpointFile;
@@ -59,6 +62,7 @@ use crate::document::{Desired, MachineConfig};
 use crate::images::tree::{ImageTree, ModuleLists};
 use crate::kargs::Kargs;
 use crate::node::space::Space;
+use crate::node::unit_links::{UnitLink, find_lost_units};
 use crate::node::zipl::{self, UnusedZipl};
 use crate::node::{OsRelease, kubelet_state};
 use crate::paths;
@@ -127,6 +131,10 @@ pub struct Platform {
     pub accounts: Seen<EtcAccounts>,
     /// Logins before and after an image; `None` if no image is looked at, or it has no settings of sshd.
     pub next_login: Seen<Option<NextLogin>>,
+    /// Links of units that are wrong with an image, and are right now; empty if no image is looked at.
+    pub lost_units: Seen<Vec<UnitLink>>,
+    /// Faults of the node's files; `None` if they are not looked for.
+    pub file_faults: Option<Box<FileFaults>>,
 }
 
 impl Platform {
@@ -195,14 +203,58 @@ impl Platform {
             own_modules: OwnModules::default(),
             accounts: accounts::observe(root),
             next_login: Ok(None),
+            lost_units: Ok(Vec::new()),
+            file_faults: None,
         }
     }
 
-    /// Adds the logins that an image leaves.
+    /// Adds the logins and the units that an image leaves.
     #[must_use]
-    pub fn with_logins(self, root: &Root, next: Option<NextConfig<'_>>, tree: &ImageTree) -> Self {
+    pub fn with_image(self, root: &Root, next: Option<NextConfig<'_>>, tree: &ImageTree) -> Self {
         let next_login = next_login::observe(root, next, tree).map_err(|error| error.to_string());
-        Self { next_login, ..self }
+        let units = next.map_or(&[][..], |next| &next.desired.units);
+        let brings = |name: &str| {
+            units
+                .iter()
+                .any(|unit| unit.name == name && unit.text().is_some())
+        };
+        let lost_units = find_lost_units(root, tree, &brings).map_err(|error| error.to_string());
+        Self {
+            next_login,
+            lost_units,
+            ..self
+        }
+    }
+
+    /// Adds the faults of the node's files. `recorded` is the config that the node is in.
+    #[must_use]
+    pub fn with_file_faults(
+        self,
+        root: &Root,
+        next: Option<NextConfig<'_>>,
+        recorded: Option<&MachineConfig>,
+    ) -> Self {
+        let arguments = self.next_arguments().map(|(_, arguments)| arguments);
+        let around = Around {
+            config: next.map(|next| next.config).or(recorded),
+            arguments: &arguments,
+        };
+        let faults = FileFaults::observe(root, next, &around);
+        Self {
+            file_faults: Some(Box::new(faults)),
+            ..self
+        }
+    }
+
+    /// Returns the kernel arguments of the next boot, with the place of those that its deployment inherits: as the config that
+    /// it is in changes them.
+    ///
+    /// # Errors
+    /// The reason why those of today are not known.
+    pub fn next_arguments(&self) -> Seen<(String, Kargs)> {
+        let (place, inherited) = self.boot.inherited_arguments(&self.command_line)?;
+        let (old, new) = (&self.record.old_arguments, &self.record.kernel_arguments);
+        Ok((place, inherited.after_change(old, new)))
     }
 }
 

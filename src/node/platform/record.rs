@@ -14,6 +14,8 @@ use crate::root::{Root, RootPath};
 pub struct RecordedConfig {
     /// Its kernel arguments.
     pub kernel_arguments: Kargs,
+    /// Kernel arguments of the recorded config, if a new one takes its place; else those of `kernel_arguments`.
+    pub old_arguments: Kargs,
     /// Paths of its files.
     pub files: BTreeSet<String>,
     /// Version of the release that made it, such as `4.18.3`; empty if it does not say.
@@ -72,8 +74,10 @@ impl RecordedConfig {
         let config: Config = serde_json::from_slice(&bytes).unwrap_or_default();
         let arguments = config.spec.kernel_arguments.unwrap_or_default();
         let files = config.spec.config.storage.files.unwrap_or_default();
+        let kernel_arguments = Kargs::from_entries(&arguments);
         Self {
-            kernel_arguments: Kargs::from_entries(&arguments),
+            old_arguments: kernel_arguments.clone(),
+            kernel_arguments,
             files: files.into_iter().map(|file| file.path).collect(),
             release: config.metadata.annotations.release.unwrap_or_default(),
         }
@@ -83,6 +87,7 @@ impl RecordedConfig {
     pub(super) fn replace(self, next: NextConfig<'_>) -> Self {
         let files = next.desired.files.iter();
         Self {
+            old_arguments: self.old_arguments,
             kernel_arguments: Kargs::from_entries(&next.config.kernel_arguments),
             files: files.map(|file| file.path.to_string()).collect(),
             release: self.release,
