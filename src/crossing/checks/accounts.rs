@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
-use crate::node::platform::Platform;
+use crate::node::platform::{Platform, Seen};
 use crate::systemd::sysusers::find_missing;
 
 /// The check.
@@ -15,29 +15,36 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
 };
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
-    let accounts = match &node.accounts {
-        Ok(accounts) => accounts,
+    match find_orphans(target, node) {
+        Ok(found) => found,
         Err(why) => {
             let what = format!("the accounts cannot be read: {why}");
-            return vec![CrossingFinding::new(
+            vec![CrossingFinding::new(
                 CrossingSeverity::Unknown,
                 "accounts",
                 what,
-            )];
+            )]
         }
-    };
-    let files: Vec<(String, String)> = target
-        .tree
-        .below("usr/lib/sysusers.d")
-        .filter_map(|path| Some((path.to_owned(), target.tree.text(path)?)))
-        .collect();
-    let of_image = |path: &str| -> BTreeSet<String> {
-        let text = target.tree.text(path).unwrap_or_default();
-        let names = text.lines().filter_map(|line| line.split(':').next());
-        names.map(str::to_owned).collect()
-    };
-    let users = &accounts.users | &of_image("usr/lib/passwd");
-    let groups = &accounts.groups | &of_image("usr/lib/group");
+    }
+}
+
+/// Returns the names in a file of the image such as `passwd`; none if it has no such file.
+fn names_of_image(target: &Target, path: &str) -> Seen<BTreeSet<String>> {
+    let text = target.tree.read_text(path)?;
+    let lines = text.iter().flat_map(|text| text.lines());
+    let names = lines.filter_map(|line| line.split(':').next());
+    Ok(names.map(str::to_owned).collect())
+}
+
+fn find_orphans(target: &Target, node: &Platform) -> Seen<Vec<CrossingFinding>> {
+    let accounts = node.accounts.as_ref().map_err(Clone::clone)?;
+    let mut files: Vec<(String, String)> = Vec::new();
+    for path in target.tree.below("usr/lib/sysusers.d") {
+        let text = target.tree.read_text(path)?;
+        files.extend(text.map(|text| (path.to_owned(), text)));
+    }
+    let users = &accounts.users | &names_of_image(target, "usr/lib/passwd")?;
+    let groups = &accounts.groups | &names_of_image(target, "usr/lib/group")?;
     let missing = find_missing(&files, &users, &groups);
     let orphans = missing
         .iter()
@@ -57,5 +64,5 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             .prevents(format!("/etc/gshadow: Group \"{}\" already exists.", orphan.name))
             .next(format!("sed -i '/^{}:/d' /etc/gshadow", orphan.name))
     });
-    each.collect()
+    Ok(each.collect())
 }
