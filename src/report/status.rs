@@ -425,7 +425,7 @@ fn deployments(os: &OsReport) -> String {
         line("Queued", &format!("{} ({when})", or_unknown(queued)));
     }
     if let Some(problem) = &os.problem {
-        line("", problem);
+        out.push_str(&wrapped("", &one_line(problem)));
     }
     match &os.staged_by {
         Some(by) => {

@@ -221,10 +221,9 @@ fn files_that_a_service_does_not_take_are_named() {
         ),
         sick(
             |lab| {
-                lab.node.write(
-                    &format!("{KEYFILES}/a.nmconnection"),
-                    "[connection]\nid=a\n",
-                );
+                let path = format!("{KEYFILES}/a.nmconnection");
+                lab.node.write(&path, "[connection]\nid=a\n");
+                lab.node.chmod(&path, 0o644);
             },
             &["service-files warning /etc/NetworkManager/system-connections/a.nmconnection"],
             &["mode 0644", "chmod 0600"],
