@@ -448,9 +448,9 @@ pub fn is_in_unit(line: &CommandLine) -> bool {
     line.program == "systemd-run" && line.args.iter().any(|word| word.ends_with(UNIT))
 }
 
-/// The program works itself, in the domain that the policy gives it: not as a child of ours, which could get no more
-/// privileges than we kept. Its output goes to the journal ([`super::journalctl::errors_of_unit`]): at a pipe of ours it
-/// would die with us, half-way. systemd replaces variables in a command, so each `$` is doubled.
+/// systemd starts the program, in the domain that the policy gives it: a child process could get no more privileges than
+/// mco-rescue kept. Its output goes to the journal ([`super::journalctl::errors_of_unit`]): with a pipe to mco-rescue it
+/// would die together with it, half-way. systemd replaces variables in a command, so each `$` is doubled.
 pub(super) fn in_unit(timeout: Duration, command: &[&str]) -> CommandLine {
     let unit = format!("--unit={UNIT}");
     let run = ["--wait", "--collect", "--quiet", &unit, "--"];

@@ -15,7 +15,7 @@ pub enum Engine {
     Bootc,
 }
 
-/// What rpm-ostree is asked to do, and the command that does it on a node with bootc alone. Longer ones come first.
+/// Commands and words of rpm-ostree, and those that replace them on a node with bootc alone. Longer ones come first.
 const OF_BOOTC: [(&str, &str); 30] = [
     (
         "rpm-ostree cancel # the daemon may go on and stage its result, then rpm-ostree status # until it says idle",
@@ -82,7 +82,7 @@ const OF_BOOTC: [(&str, &str); 30] = [
     ("rpm-ostree", "bootc"),
 ];
 
-/// The begin of a command that changes kernel arguments.
+/// The start of a command that changes kernel arguments.
 const KARGS: &str = "rpm-ostree kargs ";
 
 impl Engine {
@@ -108,7 +108,7 @@ impl Engine {
     }
 }
 
-/// Replaces these words where they are no part of a path or of a longer name.
+/// Replaces words, but not inside a path or a longer name.
 fn replace_words(text: &str, from: &str, to: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || "/_-".contains(c);
     let (mut all, mut rest) = (String::new(), text);
@@ -141,7 +141,7 @@ fn spell_arguments(text: &str) -> String {
     all + rest
 }
 
-/// Takes the options at the begin of a text: words that begin with `--`, also quoted; and the text behind them.
+/// Returns the options at the start of a text, words that begin with `--`, also quoted, and the text behind them.
 fn take_options(text: &str) -> (Vec<String>, &str) {
     let (mut all, mut rest) = (Vec::new(), text);
     loop {

@@ -34,3 +34,30 @@ impl<K> FaultGroup<K> {
         self.faults.first().map_or("", |(place, _)| place)
     }
 }
+
+/// The effect of each kind: weight, what is wrong, and what follows from it.
+pub type FaultEffect<K> = (K, FaultWeight, &'static str, &'static str);
+
+/// Returns the faults of each kind that has some, in the order of `effects`. `of_kind` returns place and fault of each; a group
+/// for which `is_left` returns true is harmless.
+pub fn group_faults<K: Copy>(
+    effects: &[FaultEffect<K>],
+    of_kind: impl Fn(K) -> Vec<(String, String)>,
+    is_left: impl Fn(K, &[(String, String)]) -> bool,
+) -> Vec<FaultGroup<K>> {
+    let groups = effects.iter().map(|(kind, weight, what, means)| {
+        let faults = of_kind(*kind);
+        FaultGroup {
+            kind: *kind,
+            weight: match is_left(*kind, &faults) {
+                true => FaultWeight::Harmless,
+                false => *weight,
+            },
+            what,
+            means,
+            words: None,
+            faults,
+        }
+    });
+    groups.filter(|group| !group.faults.is_empty()).collect()
+}

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fault_group::{FaultGroup, FaultWeight};
+use super::fault_group::{FaultEffect, FaultGroup, FaultWeight, group_faults};
 use super::network_manager::{
     self, KEYFILE_ENDING, KEYFILES, Settings, is_copy_name, is_keyfile_name,
 };
@@ -79,37 +79,26 @@ pub struct NetworkFaults {
 impl NetworkFaults {
     /// Returns the faults, grouped by kind. `config` is the one that the node is in.
     pub fn groups(&self, config: Option<&MachineConfig>) -> Vec<FaultGroup<NetworkFaultKind>> {
-        let groups = EFFECTS.iter().map(|(kind, weight, what, means)| {
-            let all = self.all.iter().filter(|one| one.kind == *kind);
-            let faults: Vec<_> = all
-                .map(|one| (one.place.clone(), one.said.clone()))
-                .collect();
-            // What a person left beside the config may be meant to be out of use.
+        let of_kind = |kind| {
+            let all = self.all.iter().filter(|one| one.kind == kind);
+            all.map(|one| (one.place.clone(), one.said.clone()))
+                .collect()
+        };
+        let brings = |place: &str| config.is_some_and(|config| config.brings(place));
+        // What a person left beside the config may be meant to be out of use.
+        let is_left = |kind, faults: &[(String, String)]| {
             let may_be_left = matches!(
                 kind,
                 NetworkFaultKind::UnreadConnection | NetworkFaultKind::UnreadSettings
             );
-            let brings = |place: &str| config.is_some_and(|config| config.brings(place));
-            let is_left = may_be_left && !faults.iter().any(|(place, _)| brings(place));
-            FaultGroup {
-                kind: *kind,
-                weight: if is_left {
-                    FaultWeight::Harmless
-                } else {
-                    *weight
-                },
-                what,
-                means,
-                words: None,
-                faults,
-            }
-        });
-        groups.filter(|group| !group.faults.is_empty()).collect()
+            may_be_left && !faults.iter().any(|(place, _)| brings(place))
+        };
+        group_faults(&EFFECTS, of_kind, is_left)
     }
 }
 
 /// The effect of each kind: weight, what is wrong, and what follows from it.
-const EFFECTS: [(NetworkFaultKind, FaultWeight, &str, &str); 12] = [
+const EFFECTS: [FaultEffect<NetworkFaultKind>; 12] = [
     (
         NetworkFaultKind::NotStarted,
         FaultWeight::Fatal,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::fault_group::{FaultGroup, FaultWeight};
+use super::fault_group::{FaultEffect, FaultGroup, FaultWeight, group_faults};
 use super::network_manager::is_copy_name;
 use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
@@ -72,37 +72,24 @@ pub struct PullFaults {
 impl PullFaults {
     /// Returns the faults, grouped by kind. `config` is the one that the node is in.
     pub fn groups(&self, config: Option<&MachineConfig>) -> Vec<FaultGroup<PullFaultKind>> {
-        let groups = EFFECTS.iter().map(|(kind, weight, what, means)| {
-            let all = self.all.iter().filter(|one| one.kind == *kind);
-            let faults: Vec<_> = all
-                .map(|one| (one.place.clone(), one.said.clone()))
-                .collect();
-            let brings = |config: &MachineConfig, place: &str| {
-                config.brings(place) || config.brings_below(place)
-            };
-            let is_brought = |place: &str| config.is_some_and(|config| brings(config, place));
-            // What a person left beside the config may be meant to be out of use.
-            let is_left = *kind == PullFaultKind::Unread
-                && !faults.iter().any(|(place, _)| is_brought(place));
-            FaultGroup {
-                kind: *kind,
-                weight: if is_left {
-                    FaultWeight::Harmless
-                } else {
-                    *weight
-                },
-                what,
-                means,
-                words: None,
-                faults,
-            }
-        });
-        groups.filter(|group| !group.faults.is_empty()).collect()
+        let of_kind = |kind| {
+            let all = self.all.iter().filter(|one| one.kind == kind);
+            all.map(|one| (one.place.clone(), one.said.clone()))
+                .collect()
+        };
+        let brings = |place: &str| {
+            config.is_some_and(|config| config.brings(place) || config.brings_below(place))
+        };
+        // What a person left beside the config may be meant to be out of use.
+        let is_left = |kind, faults: &[(String, String)]| {
+            kind == PullFaultKind::Unread && !faults.iter().any(|(place, _)| brings(place))
+        };
+        group_faults(&EFFECTS, of_kind, is_left)
     }
 }
 
 /// The effect of each kind: weight, what is wrong, and what follows from it.
-const EFFECTS: [(PullFaultKind, FaultWeight, &str, &str); 4] = [
+const EFFECTS: [FaultEffect<PullFaultKind>; 4] = [
     (
         PullFaultKind::Stops,
         FaultWeight::Partial,

@@ -11,8 +11,10 @@ use crate::text::count;
 pub(super) const BY_PACEMAKER: &str = "Pacemaker manages kubelet and etcd here (two nodes with fencing), so neither is started, stopped, restarted or enabled. \
      After the other node's etcd votes: pcs node standby NODE, then pcs node unstandby NODE";
 
-/// Said of a marker that is left over.
-const LEFT_OVER: &str = "/run/ostree/nextroot-booted is left over: the soft reboot into what runs came through, but      ostree-boot-complete.service failed, mostly as /boot was not mounted, and ostree stages nothing until it has run. Mount      /boot, then: systemctl restart ostree-boot-complete.service";
+/// The words for a marker that is left over.
+const LEFT_OVER: &str = "/run/ostree/nextroot-booted is left over: the soft reboot into what runs succeeded, but \
+     ostree-boot-complete.service failed, mostly as /boot was not mounted, and ostree stages nothing until it has run. Mount \
+     /boot, then: systemctl restart ostree-boot-complete.service";
 
 /// Returns a notice for each of them.
 pub fn describe_neighbours(neighbours: &Neighbours) -> Vec<Notice> {
