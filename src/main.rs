@@ -3,16 +3,16 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use mco_rescue::base::error;
+use mco_rescue::base::invocation::with_commands_apart;
+use mco_rescue::base::reason::Reason;
+use mco_rescue::base::secrets::redacted_words;
+use mco_rescue::base::text::{one_line, printable};
 use mco_rescue::cli::{parse, run};
-use mco_rescue::error;
-use mco_rescue::invocation::with_commands_apart;
-use mco_rescue::progress;
-use mco_rescue::reason::Reason;
-use mco_rescue::secrets::redacted_words;
-use mco_rescue::sys::limits;
-use mco_rescue::sys::memory::{self, Memory};
-use mco_rescue::sys::signals;
-use mco_rescue::text::{one_line, printable};
+use mco_rescue::host::progress;
+use mco_rescue::host::sys::limits;
+use mco_rescue::host::sys::memory::{self, Memory};
+use mco_rescue::host::sys::signals;
 
 #[global_allocator]
 static MEMORY: Memory = Memory;

@@ -1,18 +1,50 @@
-//! The layers of the source tree: a module uses only modules that stand above it in `src/lib.rs`.
+//! The layers of the source tree: a room uses only rooms that stand above it in `src/lib.rs`, and a module only modules that
+//! stand above it in its room.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the modules of `src/lib.rs`, in its order.
+/// Rooms whose modules are not in layers: each counts as a whole, but for the modules of `node` that stand apart.
+const WHOLE: [&str; 3] = ["node", "report", "cli"];
+/// The layers of `node`. The last one but `mounts` is all the rest.
+const NODE: [&str; 4] = ["node::command", "node::images", "node", "node::mounts"];
+
+/// Returns the layers in their order: the rooms of `src/lib.rs`, and the modules of each in the order of its `mod.rs`.
 fn layers(source: &Path) -> Vec<String> {
-    let list = fs::read_to_string(source.join("lib.rs")).unwrap();
-    let modules = list
-        .lines()
-        .filter_map(|line| line.strip_prefix("pub mod "));
-    modules
-        .map(|name| name.trim_end_matches(';').to_owned())
-        .collect()
+    let modules = |file: PathBuf| -> Vec<String> {
+        let list = fs::read_to_string(file).unwrap();
+        let modules = list
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub mod "));
+        modules
+            .map(|name| name.trim_end_matches(';').to_owned())
+            .collect()
+    };
+    let rooms = modules(source.join("lib.rs"));
+    let layers = rooms.iter().flat_map(|room| match room.as_str() {
+        "node" => NODE.map(str::to_owned).to_vec(),
+        whole if WHOLE.contains(&whole) => vec![room.clone()],
+        _ => {
+            let inside = modules(source.join(room).join("mod.rs"));
+            inside
+                .iter()
+                .map(|module| format!("{room}::{module}"))
+                .collect()
+        }
+    });
+    layers.collect()
+}
+
+/// Returns the layer of a path of modules such as `node::command::host`.
+fn layer_of(path: &str, order: &[String]) -> Option<usize> {
+    let mut parts = path.split("::");
+    let room = parts.next()?;
+    let module = parts.next().map(|module| format!("{room}::{module}"));
+    let place = |name: &str| order.iter().position(|layer| layer == name);
+    module
+        .and_then(|module| place(&module))
+        .or_else(|| place(room))
 }
 
 fn source_files(directory: &Path, found: &mut Vec<PathBuf>) {
@@ -26,56 +58,75 @@ fn source_files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the names that follow `crate::` in code: one, or those of a list in braces. Comments and unit tests are
+/// Returns the paths that follow `crate::` in code, to two names: one, or those of a list in braces. Comments and unit tests are
 /// left out: a test may use what a program of a higher layer prints.
 fn used_modules(text: &str) -> BTreeSet<String> {
     let code = text.split("\nmod tests {").next().unwrap();
-    let code = code
+    let code: String = code
         .lines()
-        .map(|line| line.split("//").next().unwrap())
-        .collect::<Vec<_>>()
-        .join("\n");
+        .map(|line| line.split("//").next().unwrap().to_owned() + "\n")
+        .collect();
     let mut used = BTreeSet::new();
     for part in code.split("crate::").skip(1) {
-        let list = match part.strip_prefix('{') {
-            Some(list) => list.split_once("};").unwrap().0,
-            None => part,
-        };
-        let mut depth = 0;
-        let several = part.starts_with('{');
-        let names = list.split(|c| {
-            depth += i32::from(c == '{') - i32::from(c == '}');
-            c == ',' && depth == 0
-        });
-        for name in names.take(if several { usize::MAX } else { 1 }) {
-            let name = name.trim();
-            let end = name
-                .find(|c: char| !c.is_alphanumeric() && c != '_')
-                .unwrap_or(name.len());
-            used.insert(name[..end].to_owned());
+        for path in paths_of(part) {
+            let names: Vec<&str> = path.split("::").take(2).collect();
+            used.insert(names.join("::"));
         }
     }
     used
+}
+
+/// Returns the paths that a piece of code begins with: `a::b::C` has one, `{a, b::{c, d}}` has `a`, `b::c` and `b::d`.
+fn paths_of(code: &str) -> Vec<String> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let code = code.trim_start();
+    let Some(list) = code.strip_prefix('{') else {
+        let end = code.find(|c| !is_name(c)).unwrap_or(code.len());
+        let (name, rest) = code.split_at(end);
+        return match rest.strip_prefix("::") {
+            Some(rest) if rest.starts_with(|c| is_name(c) || c == '{') => {
+                let inner = paths_of(rest);
+                inner.iter().map(|path| format!("{name}::{path}")).collect()
+            }
+            _ => vec![name.to_owned()],
+        };
+    };
+    let (mut depth, mut start, mut pieces) = (1, 0, Vec::new());
+    for (place, c) in list.char_indices() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if depth == 0 || (depth == 1 && c == ',') {
+            pieces.push(list[start..place].trim());
+            start = place + 1;
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
+    pieces.flat_map(paths_of).collect()
 }
 
 #[test]
 fn a_module_uses_only_modules_above_it() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let order = layers(&source);
-    let place = |name: &str| order.iter().position(|layer| layer == name);
     let mut files = Vec::new();
     source_files(&source, &mut files);
     assert!(order.len() > 20 && files.len() > 200, "{}", files.len());
     let (mut arrows, mut upwards) = (0, Vec::new());
     for file in &files {
         let relative = file.strip_prefix(&source).unwrap().display().to_string();
-        let own = relative.split(['/', '.']).next().unwrap();
-        let Some(own_place) = place(own) else {
-            assert!(["lib", "main"].contains(&own), "{relative} is in no layer");
+        let own = relative
+            .trim_end_matches(".rs")
+            .trim_end_matches("/mod")
+            .replace('/', "::");
+        let Some(own_place) = layer_of(&own, &order) else {
+            let is_room = WHOLE.contains(&own.as_str()) || !own.contains("::");
+            assert!(is_room, "{relative} is in no layer");
             continue;
         };
         for used in used_modules(&fs::read_to_string(file).unwrap()) {
-            let Some(used_place) = place(&used) else {
+            let Some(used_place) = layer_of(&used, &order) else {
                 continue;
             };
             arrows += 1;
@@ -90,11 +141,17 @@ fn a_module_uses_only_modules_above_it() {
 
 #[test]
 fn uses_are_found_in_every_form() {
-    let text = "//! crate::cli\nuse crate::net::{self, Url};\nuse crate::{node, plan::{Plan, Step}, root};\n\
-                fn f() { crate::document::parse(); } // crate::report\n#[cfg(test)]\nmod tests { use crate::doctor; }";
+    let text = "//! crate::cli\nuse crate::host::net::{self, Url};\nuse crate::{node, change::plan::{Plan, Step}, host::root};\n\
+                fn f() { crate::config::document::parse(); } // crate::report\n#[cfg(test)]\nmod tests { use crate::cli; }";
     let used = used_modules(text);
     assert_eq!(
         used.iter().map(String::as_str).collect::<Vec<_>>(),
-        ["document", "net", "node", "plan", "root"]
+        [
+            "change::plan",
+            "config::document",
+            "host::net",
+            "host::root",
+            "node"
+        ]
     );
 }

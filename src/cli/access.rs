@@ -4,14 +4,14 @@
 use anyhow::{Result, anyhow, bail};
 use nix::unistd::AccessFlags;
 
-use crate::error::RunError;
+use crate::base::error::RunError;
+use crate::base::notice::Notice;
+use crate::base::paths;
+use crate::base::text::count;
+use crate::change::plan::{Plan, of_composefs};
+use crate::host::root::{Root, RootPath};
+use crate::host::sys::privileges;
 use crate::node::{Host, NodeState, booted};
-use crate::notice::Notice;
-use crate::paths;
-use crate::plan::{Plan, of_composefs};
-use crate::root::{Root, RootPath};
-use crate::sys::privileges;
-use crate::text::count;
 
 /// What a command does with a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `apply`: lock, recover, observe, plan, ask, transact, verify, report.
 
+use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use crate::staging::state;
 use std::cell::RefCell;
 
 use anyhow::{Context, Result, bail};
@@ -17,30 +17,30 @@ use super::trial::{self, RunningTrial, TrialRequest};
 use super::work::RunWork;
 use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Output, PlanArgs};
-use crate::command::job::{Done, Job};
-use crate::daemon::forecast::Forecast;
-use crate::error::ExitCode;
-use crate::invocation::{again, mco_rescue, reboot, remember_soft_reboot, shell_word};
+use crate::base::error::ExitCode;
+use crate::base::invocation::{again, mco_rescue, reboot, remember_soft_reboot, shell_word};
+use crate::base::paths;
+use crate::base::text::count;
+use crate::change::plan::{After, Force, Options, Plan, PlannedStep};
+use crate::change::source::{Chosen, LATEST};
+use crate::change::staging::deployments;
+use crate::change::staging::image_source::ImageSource;
+use crate::change::staging::quorum;
+use crate::change::staging::reboots;
+use crate::change::staging::stage::{Over, Staging};
+use crate::change::transaction;
+use crate::host::root::Root;
+use crate::host::sys::memory::RunStage;
+use crate::host::sys::privileges::Capability;
+use crate::judge::daemon::forecast::Forecast;
 use crate::node::Records;
 use crate::node::boot::is_soft_prepared;
+use crate::node::command::job::{Done, Job};
 use crate::node::host::systemd_runs;
-use crate::paths;
-use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::report;
 use crate::report::after::JobsDone;
 use crate::report::question;
 use crate::report::verify::VerifyFindings;
-use crate::root::Root;
-use crate::source::{Chosen, LATEST};
-use crate::staging::deployments;
-use crate::staging::image_source::ImageSource;
-use crate::staging::quorum;
-use crate::staging::reboots;
-use crate::staging::stage::{Over, Staging};
-use crate::sys::memory::RunStage;
-use crate::sys::privileges::Capability;
-use crate::text::count;
-use crate::transaction;
 
 /// What is needed after the files are in place: dropping what was staged, and the reboot.
 const LATER: [Capability; 4] = [

@@ -9,11 +9,11 @@ use nix::errno::Errno;
 
 use super::ui::Ui;
 use super::{ButaneArgs, Output};
-use crate::butane::{self, FilesDir, Options, Translation, TreeEntry, TreeEntryKind};
-use crate::error::ExitCode;
+use crate::base::error::ExitCode;
+use crate::change::source;
+use crate::config::butane::{self, FilesDir, Options, Translation, TreeEntry, TreeEntryKind};
+use crate::host::root::{EntryType, ResolveError, Root, RootError, RootPath};
 use crate::report;
-use crate::root::{EntryType, ResolveError, Root, RootError, RootPath};
-use crate::source;
 
 /// Largest file that is read; a MachineConfig holds far less.
 const MAX_FILE: u64 = 16 << 20;

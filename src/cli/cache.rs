@@ -6,14 +6,14 @@ use anyhow::{Context, Result, bail};
 use super::access::{self, AccessNeed};
 use super::session::open_root;
 use super::{CacheCommand, Output, machine};
-use crate::error::ExitCode;
+use crate::base::error::ExitCode;
+use crate::base::paths;
+use crate::base::text;
+use crate::change::source::{self, cache};
+use crate::change::transaction::open_store;
+use crate::host::root::Root;
 use crate::node::Records;
-use crate::paths;
 use crate::report;
-use crate::root::Root;
-use crate::source::{self, cache};
-use crate::text;
-use crate::transaction::open_store;
 
 /// Runs `cache`.
 pub(super) fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {

@@ -11,29 +11,31 @@ use super::{
     ChangeArgs, ChangeCommand, Cli, Command, MirrorArgs, Output, SettingArgs, WithArgs, fetch,
     machine, objects, plan,
 };
-use crate::controllers::cluster::role_of;
-use crate::controllers::derive::{Derived, Request, derive};
-use crate::controllers::generated::GENERATED_BY;
-use crate::controllers::registries::{Inverted, add_mirror, files_in_force, invert, remove_mirror};
-use crate::controllers::{
+use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::source;
+use crate::change::source::cache;
+use crate::change::source::changes::{Change, Changes, title_of};
+use crate::change::transaction::{open_store, store_value};
+use crate::config::controllers::cluster::role_of;
+use crate::config::controllers::derive::{Derived, Request, derive};
+use crate::config::controllers::generated::GENERATED_BY;
+use crate::config::controllers::registries::{
+    Inverted, add_mirror, files_in_force, invert, remove_mirror,
+};
+use crate::config::controllers::{
     ApiObject, Base, Cluster, if_forgotten, is_of_registries, kubelet, read_objects, runtime,
     with_fields,
 };
-use crate::document;
-use crate::document::MachineConfig;
-use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::config::document;
+use crate::config::document::MachineConfig;
+use crate::config::render::Pool;
+use crate::host::root::{Root, RootPath};
 use crate::node::Records;
-use crate::paths;
-use crate::render::Pool;
 use crate::report;
 use crate::report::change::DerivedChange;
-use crate::root::{Root, RootPath};
-use crate::source;
-use crate::source::cache;
-use crate::source::changes::{Change, Changes, title_of};
-use crate::time::now;
-use crate::transaction::{open_store, store_value};
 
 /// A change before it is derived.
 struct Wanted {

@@ -7,16 +7,16 @@ use anyhow::{Context, Result};
 
 use super::FetchArgs;
 use super::fetch::{HEADER_TIMEOUT, MAX_BYTES};
-use crate::daemon::annotations::{self, Annotations, ApiAccess};
-use crate::daemon::pod_log::{self, DaemonLog};
-use crate::daemon::policies::{self, Policies, PolicyRequest};
-use crate::net::{self, FetchCause, FetchError, FetchRequest};
-use crate::paths;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::source::{self, Http, ReferenceNetwork};
+use crate::change::transaction::store_value;
+use crate::host::net::{self, FetchCause, FetchError, FetchRequest};
+use crate::host::root::{Root, RootPath};
+use crate::judge::daemon::annotations::{self, Annotations, ApiAccess};
+use crate::judge::daemon::pod_log::{self, DaemonLog};
+use crate::judge::daemon::policies::{self, Policies, PolicyRequest};
 use crate::report::fetch::ClusterReport;
-use crate::root::{Root, RootPath};
-use crate::source::{self, Http, ReferenceNetwork};
-use crate::time::now;
-use crate::transaction::store_value;
 
 /// For one answer of the API, so that the timer's service ends in its time.
 const PATIENCE: Duration = Duration::from_secs(30);

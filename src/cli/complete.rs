@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use crate::staging::state;
 use anyhow::{Context, Result, bail};
 
 use super::Output;
@@ -16,26 +16,26 @@ use super::session::{Session, Unnamed, open_root};
 use super::taking_back::{TakeBack, TakingBack};
 use super::trial::{self, UnderWay};
 use super::work::RunWork;
-use crate::command::CommandRunner;
-use crate::command::rpm_ostree::arguments::finalize_journal;
-use crate::command::rpm_ostree::status::finalize_failure;
-use crate::drift::Drift;
-use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
+use crate::base::text::count;
+use crate::change::plan::{ChangedSince, FinishedRun, Options, PlanRequest, Step};
+use crate::change::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
+use crate::change::staging::deployments;
+use crate::change::staging::next_boot::observe_next_boot;
+use crate::change::transaction::{self, Direction};
+use crate::host::root::{Root, RootPath};
+use crate::judge::drift::Drift;
 use crate::node::boot::BootIdentity;
+use crate::node::command::CommandRunner;
+use crate::node::command::rpm_ostree::arguments::finalize_journal;
+use crate::node::command::rpm_ostree::status::finalize_failure;
 use crate::node::{Host, System};
-use crate::plan::{ChangedSince, FinishedRun, Options, PlanRequest, Step};
 use crate::report;
 use crate::report::complete::{self, Completed};
 use crate::report::events::NodeEvent;
 use crate::report::recover::Started;
 use crate::report::status::awaited_words;
-use crate::root::{Root, RootPath};
-use crate::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
-use crate::staging::deployments;
-use crate::staging::next_boot::observe_next_boot;
-use crate::text::count;
-use crate::transaction::{self, Direction};
 
 /// Time for the guard of a trial. The unit has a minute more.
 const LET_GUARD_END: Duration = Duration::from_secs(2 * 60);

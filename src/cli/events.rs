@@ -1,14 +1,14 @@
 //! Output of a running node that no command asks for: entries in its journal, and a text at logins while it needs a person.
 
 use super::{Cli, Command, TrialCommand};
-use crate::invocation;
+use crate::base::invocation;
+use crate::change::staging::state;
+use crate::change::transaction::{self, Pending};
+use crate::host::root::Root;
+use crate::host::sys::journal;
+use crate::host::sys::runtime;
 use crate::report::events::NodeEvent;
 use crate::report::trial_notice;
-use crate::root::Root;
-use crate::staging::state;
-use crate::sys::journal;
-use crate::sys::runtime;
-use crate::transaction::{self, Pending};
 
 /// Sends an event to the journal, if the root is that of the running system. It is only a help, so a failure is logged.
 pub(super) fn send(root: &Root, event: &NodeEvent<'_>, config: &str) {

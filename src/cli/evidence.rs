@@ -5,9 +5,20 @@ use anyhow::{Context, Result};
 use super::access;
 use super::install::{Beforehand, Completion};
 use super::session::Session;
-use crate::command::CommandRunner;
-use crate::daemon::policies::Cluster;
-use crate::document::{FORCE_FILE, MachineConfig};
+use crate::base::notice::Notice;
+use crate::change::plan::{
+    Findings, ImageEvidence, LiveEvidence, Logins, OsPlan, Plan, find_leftovers,
+};
+use crate::change::source::identity::NodeIdentity;
+use crate::change::staging::image_source::{self, SourceOptions};
+use crate::change::staging::stage::Over;
+use crate::change::staging::{quorum, state};
+use crate::change::transaction;
+use crate::config::document::{FORCE_FILE, MachineConfig};
+use crate::config::render::NameHash;
+use crate::host::root::{Root, RootError, RootPath};
+use crate::judge::daemon::policies::Cluster;
+use crate::node::command::CommandRunner;
 use crate::node::etcd::Etcd;
 use crate::node::fault_group::FaultGroup;
 use crate::node::host_name::{self, HostNames};
@@ -20,15 +31,6 @@ use crate::node::pull_files::{PullFault, find_pull_faults};
 use crate::node::selinux_state::{self, SelinuxFaultKind};
 use crate::node::view::NodeView;
 use crate::node::{Activity, NodeState, network};
-use crate::notice::Notice;
-use crate::plan::{Findings, ImageEvidence, LiveEvidence, Logins, OsPlan, Plan, find_leftovers};
-use crate::render::NameHash;
-use crate::root::{Root, RootError, RootPath};
-use crate::source::identity::NodeIdentity;
-use crate::staging::image_source::{self, SourceOptions};
-use crate::staging::stage::Over;
-use crate::staging::{quorum, state};
-use crate::transaction;
 
 /// The evidence for one plan.
 pub(super) struct NodeEvidence<'a> {

@@ -1,7 +1,7 @@
 //! `fetch`: a rendered config from the Machine Config Server, a file or a medium into the node's cache.
 
+use crate::change::transaction::store_value;
 use crate::cli::ui::Ui;
-use crate::transaction::store_value;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
@@ -11,23 +11,23 @@ use super::cluster;
 use super::policies::in_file;
 use super::session::open_root;
 use super::{FetchArgs, Output, machine};
-use crate::daemon::policies::{self, Policies, PolicyRequest};
-use crate::document::{self, MachineConfig, has_hash};
-use crate::error::ExitCode;
-use crate::net::{self, FetchAnswer, FetchCause, FetchError, FetchRequest, TlsProblem};
+use crate::base::error::ExitCode;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::source::identity::{Membership, NodeIdentity};
+use crate::change::source::server::{self, Server, ServerClock};
+use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork, cache};
+use crate::change::transaction::open_store;
+use crate::config::document::{self, MachineConfig, has_hash};
+use crate::config::render;
+use crate::host::net::{self, FetchAnswer, FetchCause, FetchError, FetchRequest, TlsProblem};
+use crate::host::progress;
+use crate::host::root::{Root, sha256};
+use crate::judge::daemon::policies::{self, Policies, PolicyRequest};
 use crate::node::authorities;
 use crate::node::{Host, Records};
-use crate::paths;
-use crate::progress;
-use crate::render;
 use crate::report;
 use crate::report::fetch::{ClusterReport, FetchOutcome, Fetched, PassedOver};
-use crate::root::{Root, sha256};
-use crate::source::identity::{Membership, NodeIdentity};
-use crate::source::server::{self, Server, ServerClock};
-use crate::source::{self, ConfigMedium, Http, ReferenceNetwork, cache};
-use crate::time::now;
-use crate::transaction::open_store;
 
 /// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
@@ -242,7 +242,7 @@ fn from_url(root: &Root, url: &str, args: &FetchArgs) -> Result<Got> {
     let authorities = given_authorities(args)?.unwrap_or_default();
     Ok(Got {
         bytes: get(root, url, &authorities, args)??.bytes,
-        origin: crate::secrets::redacted_url(url),
+        origin: crate::base::secrets::redacted_url(url),
         server: None,
     })
 }
@@ -271,7 +271,7 @@ fn get(
     if is_plain && args.digest().is_none() {
         bail!(
             "{} is not encrypted, so the answer is not authenticated. Use https, or give the right digest: --sha256 HEX",
-            crate::secrets::redacted_url(url)
+            crate::base::secrets::redacted_url(url)
         );
     }
     let mut network = ReferenceNetwork::default();
@@ -288,10 +288,10 @@ fn get(
         verified: args.digest().is_some(),
         ..FetchRequest::new(url, MAX_BYTES)
     };
-    log::info!("fetching {}", crate::secrets::redacted_url(url));
+    log::info!("fetching {}", crate::base::secrets::redacted_url(url));
     let within = Duration::from_secs(args.timeout);
     let _phase = progress::begin(progress::fetching(
-        &crate::secrets::redacted_url(url),
+        &crate::base::secrets::redacted_url(url),
         within,
     ));
     let fetched = net::fetch_url(&settings, &request, &mut source::tell);

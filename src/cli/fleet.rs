@@ -9,15 +9,15 @@ use flate2::read::GzDecoder;
 
 use super::ui::Ui;
 use super::{Output, ReportArgs};
-use crate::error::ExitCode;
-use crate::fleet::{
+use crate::base::error::ExitCode;
+use crate::base::time::now;
+use crate::change::transaction;
+use crate::diagnose::fleet::{
     Fleet, FleetNode, NodeDocument, NodeHealth, SkippedFile, node_of_bundle, node_of_document,
     read_document,
 };
+use crate::host::root::{EntryType, Root, RootPath};
 use crate::report;
-use crate::root::{EntryType, Root, RootPath};
-use crate::time::now;
-use crate::transaction;
 
 /// Largest file that is read; a document of a node is far below.
 const MAX_FILE: u64 = 16 << 20;

@@ -7,17 +7,17 @@ use anyhow::{Context, Result, bail};
 
 use super::predict::{self, ForecastMoment};
 use super::{DaemonArgs, Output, StatusArgs};
-use crate::daemon::forecast::Forecast;
-use crate::daemon::handover::{Given, OfflineChange, make_handover, object};
-use crate::document::MachineConfig;
-use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
+use crate::change::source::cache;
+use crate::change::source::changes::{Change, Changes, title_of};
+use crate::config::document::MachineConfig;
+use crate::config::render;
+use crate::host::root::Root;
+use crate::judge::daemon::forecast::Forecast;
+use crate::judge::daemon::handover::{Given, OfflineChange, make_handover, object};
 use crate::node::{Recorded, Records};
-use crate::render;
 use crate::report;
-use crate::root::Root;
-use crate::source::cache;
-use crate::source::changes::{Change, Changes, title_of};
 
 /// Runs `status --for-cluster`.
 pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCode> {

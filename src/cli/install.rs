@@ -1,8 +1,8 @@
 //! `install`: the program and its units on a node, off it again, or in an archive for an initramfs.
 
+use crate::change::staging::state;
 use crate::cli::ui::Ui;
 use crate::node::host::systemd_runs;
-use crate::staging::state;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
@@ -15,31 +15,31 @@ use super::node_change::{Needs, NodeChange, Opening};
 use super::session::{Session, open_root};
 
 use super::{InstallArgs, Output};
-use crate::command::CommandRunner;
-use crate::command::journalctl;
-use crate::command::systemctl::{self, StartResult};
-use crate::document::{self, Desired};
-use crate::drift::text_object;
-use crate::error::{self, Changed, ExitCode};
-use crate::install::archive::{Baked, entries};
-use crate::install::{
+use crate::base::error::{self, Changed, ExitCode};
+use crate::base::invocation::{again, mco_rescue, on_node, reboot, shell_word};
+use crate::base::notice::Notice;
+use crate::base::paths;
+use crate::base::reason::Reason;
+use crate::change::install::archive::{Baked, entries};
+use crate::change::install::{
     self, COMPLETE, FETCH, FoundItem, InstallScope, InstallSurvey, ItemStanding, RECOVER, cpio,
     managed_paths,
 };
-use crate::invocation::{again, mco_rescue, on_node, reboot, shell_word};
-use crate::mounts;
+use crate::change::plan::{Findings, Plan, Step};
+use crate::change::source;
+use crate::change::transaction::place::{self, Placement};
+use crate::change::transaction::{self, Lock, Pending};
+use crate::config::document::{self, Desired};
+use crate::host::root::{Exposed, ExposedBy, Root, RootPath, sha256};
+use crate::judge::drift::text_object;
+use crate::node::command::CommandRunner;
+use crate::node::command::journalctl;
+use crate::node::command::systemctl::{self, StartResult};
+use crate::node::mounts;
 use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
-use crate::notice::Notice;
-use crate::paths;
-use crate::plan::{Findings, Plan, Step};
-use crate::reason::Reason;
 use crate::report;
 use crate::report::install::{ArchiveReport, Installed, Removed, UnitCheck};
-use crate::root::{Exposed, ExposedBy, Root, RootPath, sha256};
-use crate::source;
-use crate::transaction::place::{self, Placement};
-use crate::transaction::{self, Lock, Pending};
 
 /// Runs `install`.
 pub(super) fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {

@@ -10,23 +10,23 @@ use serde_json::Value;
 use super::access::{self, AccessNeed};
 use super::session::{Session, Unnamed, open_root};
 use super::{KeepArgs, Output, machine};
+use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::change::source::cache;
+use crate::change::transaction::{self, Pending};
+use crate::change::trial::store::read_trial;
 use crate::cli::ui::Ui;
-use crate::document::{self, MachineConfig};
-use crate::drift::Drift;
-use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
-use crate::keep::{self, KeepRequest, Kept, NameProblem};
+use crate::config::document::{self, MachineConfig};
+use crate::config::render::{self, Changes, Pool};
+use crate::diagnose::keep::{self, KeepRequest, Kept, NameProblem};
+use crate::formats::systemd::{UnitFileState, unit_file_state};
+use crate::host::root::{EntryType, Root, RootPath, extended_attributes};
+use crate::judge::drift::Drift;
 use crate::node::{Recorded, Records};
-use crate::object::{Kind, Object};
-use crate::paths;
-use crate::render::{self, Changes, Pool};
 use crate::report;
 use crate::report::keep::KeepReport;
-use crate::root::{EntryType, Root, RootPath, extended_attributes};
-use crate::source::cache;
-use crate::systemd::{UnitFileState, unit_file_state};
-use crate::transaction::{self, Pending};
-use crate::trial::store::read_trial;
 
 /// Most files that are found below the directories that were named.
 const MAX_FILES: usize = 512;
@@ -280,12 +280,12 @@ impl Search<'_> {
     /// Returns true for what the comparison with the config covers.
     fn is_of_config(&self, path: &RootPath) -> bool {
         let desired = &self.session.desired;
-        let is_unit = |name: &String| crate::drift::unit_path(name).as_ref() == Some(path);
+        let is_unit = |name: &String| crate::judge::drift::unit_path(name).as_ref() == Some(path);
         desired.files.iter().any(|file| file.path == *path)
             || path.relative() == paths::CORE_KEYS
             || desired.units.iter().any(|unit| {
                 let is_dropin = |name: &String| {
-                    crate::drift::dropin_path(&unit.name, name).as_ref() == Some(path)
+                    crate::judge::drift::dropin_path(&unit.name, name).as_ref() == Some(path)
                 };
                 is_unit(&unit.name) && (unit.contents.is_some() || unit.mask.is_some())
                     || unit.dropins.iter().any(|dropin| is_dropin(&dropin.name))

@@ -1,20 +1,20 @@
 //! The runs that the history keeps: `rollback --list`, and the choice of `rollback --to`.
 
+use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use crate::staging::state;
 use anyhow::{Result, bail};
 
 use super::Output;
 use super::machine;
-use crate::error::ExitCode;
-use crate::invocation::{again, mco_rescue, reboot};
-use crate::plan::{FinishedRun, RecordBefore};
+use crate::base::error::ExitCode;
+use crate::base::invocation::{again, mco_rescue, reboot};
+use crate::base::text::count;
+use crate::base::time::now;
+use crate::change::plan::{FinishedRun, RecordBefore};
+use crate::change::transaction;
+use crate::host::root::{Root, RootPath};
 use crate::report;
 use crate::report::kept::{Before, KeptRun, RunsDocument};
-use crate::root::{Root, RootPath};
-use crate::text::count;
-use crate::time::now;
-use crate::transaction;
 
 /// Runs `rollback --list`.
 pub(super) fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {

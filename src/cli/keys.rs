@@ -1,7 +1,7 @@
 //! SSH keys on screen, by their fingerprints, and `apply --key`, which adds one for `core`.
 
+use crate::base::invocation::mco_rescue;
 use crate::cli::ui::Ui;
-use crate::invocation::mco_rescue;
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::evidence::NodeEvidence;
@@ -9,20 +9,22 @@ use super::node_change::{Ending, Needs, Opening};
 use super::session::{open_root, payload_bytes};
 use super::work::RunWork;
 use super::{ApplyArgs, Output, machine};
-use crate::command::CommandRunner;
-use crate::document::{self, Desired};
-use crate::error::ExitCode;
+use crate::base::error::ExitCode;
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::base::ssh_key::{PublicKey, changes};
+use crate::change::plan::{
+    self, Addition, Allowed, Inputs, Plan, PlanRequest, PlannedStep, Step, Task,
+};
+use crate::change::source;
+use crate::change::transaction::journal::ConfigRef;
+use crate::config::document::{self, Desired};
+use crate::host::root::{Root, RootPath, sha256};
+use crate::node::command::CommandRunner;
 use crate::node::os_release::OsRelease;
 use crate::node::{self, Interest, NodeState, Records, login};
-use crate::object::{Kind, Object};
-use crate::paths;
-use crate::plan::{self, Addition, Allowed, Inputs, Plan, PlanRequest, PlannedStep, Step, Task};
 use crate::report::plan::{Diffs, Heading};
 use crate::report::{self, key};
-use crate::root::{Root, RootPath, sha256};
-use crate::source;
-use crate::ssh_key::{PublicKey, changes};
-use crate::transaction::journal::ConfigRef;
 
 /// What `status` and `rollback` call such a run.
 const NAME: &str = "an SSH key for core";

@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result, bail};
 
+use crate::base::notice::Notice;
+use crate::change::plan::{no_system, wrong_machine};
+use crate::host::root::Root;
 use crate::node::{Machine, has_system};
-use crate::notice::Notice;
-use crate::plan::{no_system, wrong_machine};
 use crate::report::plan::Heading;
 use crate::report::wrap;
-use crate::root::Root;
 
 /// Looks at the machine.
 pub(super) fn observe_machine(root: &Root) -> Result<Machine> {

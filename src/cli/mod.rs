@@ -57,18 +57,18 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use self::deferred::Deferred;
 use self::install::Completion;
 pub use self::tips::parse;
-use crate::command::HostRunner;
-use crate::crossing::checks;
-use crate::daemon::release::Release;
-use crate::error::ExitCode;
-use crate::invocation;
-use crate::plan::fit::Accepted;
-use crate::plan::{AcceptedRisks, Allowed, Options};
-use crate::probes::{Probe, parse_probe};
-use crate::source::LATEST;
-use crate::staging::image_source::SourceOptions;
-use crate::sys::privileges;
-use crate::trial::parse_time;
+use crate::base::error::ExitCode;
+use crate::base::invocation;
+use crate::change::plan::fit::Accepted;
+use crate::change::plan::{AcceptedRisks, Allowed, Options};
+use crate::change::probes::{Probe, parse_probe};
+use crate::change::source::LATEST;
+use crate::change::staging::image_source::SourceOptions;
+use crate::change::trial::parse_time;
+use crate::host::sys::privileges;
+use crate::judge::crossing::checks;
+use crate::judge::daemon::release::Release;
+use crate::node::command::HostRunner;
 use ui::Ui;
 
 /// The heading of the options that every command has, so that its own stand together.
@@ -598,7 +598,7 @@ pub struct DoctorArgs {
     /// Instead of checks: suppose that the node is off from now until DATE, such as
     /// 2026-01-31 or 2026-01-31T12:00:00Z, and show if it comes back by itself, and
     /// which certificate stops it on which day
-    #[arg(long, value_name = "DATE", value_parser = crate::time::parse_day_or_time,
+    #[arg(long, value_name = "DATE", value_parser = crate::base::time::parse_day_or_time,
           conflicts_with_all = ["id", "bundle", "deep", "fix"])]
     pub until: Option<u64>,
 

@@ -7,13 +7,13 @@ use anyhow::Result;
 
 use super::session::open_root;
 use super::{NamesArgs, NamesOf};
-use crate::doctor::checks::CHECKS;
-use crate::error::ExitCode;
+use crate::base::error::ExitCode;
+use crate::base::text;
+use crate::change::source::CACHED;
+use crate::change::source::cache::{self, CacheEntry};
+use crate::diagnose::doctor::checks::CHECKS;
 use crate::node::Records;
 use crate::report;
-use crate::source::CACHED;
-use crate::source::cache::{self, CacheEntry};
-use crate::text;
 
 /// Pools that every cluster has.
 const POOLS: [&str; 2] = ["master", "worker"];

@@ -17,16 +17,16 @@ use super::recorder::record_run;
 use super::recover::{has_run_files, recover_first};
 use super::trial::{self, RunningTrial};
 use super::ui::{HalfWayAnswer, Ui};
-use crate::command::CommandRunner;
-use crate::error::{ExitCode, RunError};
-use crate::invocation::{mco_rescue, reboot};
-use crate::recorder::Event;
+use crate::base::error::{ExitCode, RunError};
+use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::text::count;
+use crate::base::time::now;
+use crate::change::staging::{deployments, state};
+use crate::change::transaction::{self, Direction, Lock, LockError, Pending};
+use crate::diagnose::recorder::Event;
+use crate::host::root::Root;
+use crate::node::command::CommandRunner;
 use crate::report::status::pending_words;
-use crate::root::Root;
-use crate::staging::{deployments, state};
-use crate::text::count;
-use crate::time::now;
-use crate::transaction::{self, Direction, Lock, LockError, Pending};
 
 /// Pause between two attempts to take the lock.
 const ASK_LOCK_AGAIN: Duration = Duration::from_millis(100);

@@ -6,16 +6,16 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::butane::{self, Options};
-use crate::controllers::cluster::role_of;
-use crate::controllers::objects::KINDS;
-use crate::controllers::{ApiObject, read_objects};
-use crate::document::DocumentError;
-use crate::etcd_data::bolt::{Database, is_database};
-use crate::etcd_data::keys::read_keys;
-use crate::render::{self, Input};
-use crate::root::{EntryType, Root, RootPath};
-use crate::source;
+use crate::change::source;
+use crate::config::butane::{self, Options};
+use crate::config::controllers::cluster::role_of;
+use crate::config::controllers::objects::KINDS;
+use crate::config::controllers::{ApiObject, read_objects};
+use crate::config::document::DocumentError;
+use crate::config::render::{self, Input};
+use crate::formats::etcd_data::bolt::{Database, is_database};
+use crate::formats::etcd_data::keys::read_keys;
+use crate::host::root::{EntryType, Root, RootPath};
 
 /// Largest file of a directory that is read; a list of all MachineConfigs of a cluster is below 20 MB.
 const MAX_FILE: u64 = 64 << 20;

@@ -1,19 +1,19 @@
 //! Files of another version of this program: after a downgrade they are of a newer one.
 //!
-//! A file whose contents the API or a server can give again is skipped then ([`crate::state_file`]). The files below hold facts
+//! A file whose contents the API or a server can give again is skipped then ([`crate::host::state_file`]). The files below hold facts
 //! that only this program has. A command that changes the node is refused beside one that it does not understand, before it changes anything.
 
 use anyhow::{Context, Result, bail};
 
-use crate::invocation::{mco_rescue, shell_word};
+use crate::base::invocation::{mco_rescue, shell_word};
+use crate::base::paths;
+use crate::change::source::changes;
+use crate::change::staging::{awaited, pins, reboots};
+use crate::change::transaction::journal;
+use crate::change::trial;
+use crate::host::root::{Root, RootPath};
+use crate::host::state_file::other_version;
 use crate::node::requests;
-use crate::paths;
-use crate::root::{Root, RootPath};
-use crate::source::changes;
-use crate::staging::{awaited, pins, reboots};
-use crate::state_file::other_version;
-use crate::transaction::journal;
-use crate::trial;
 
 /// The files of a run, with the version that this program knows.
 const OF_A_RUN: [(&str, u32); 4] = [

@@ -11,9 +11,9 @@ use clap_mangen::roff::{Roff, roman};
 
 use super::deferred::at_once;
 use super::{Cli, CompletionsArgs, ManArgs, Shell};
-use crate::error::ExitCode;
+use crate::base::error::ExitCode;
+use crate::change::transaction;
 use crate::report;
-use crate::transaction;
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,7 +1,7 @@
 //! `pivot`: the OS image alone.
 
+use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use crate::staging::state;
 use std::cell::RefCell;
 
 use anyhow::{Context, Result, bail};
@@ -10,30 +10,30 @@ use super::evidence::NodeEvidence;
 use super::install::Beforehand;
 use super::node_change::{Ending, Needs, NodeChange, Opening};
 use super::session::open_root;
-use crate::staging::deployments;
-use crate::staging::stage::{Over, Staging};
+use crate::change::staging::deployments;
+use crate::change::staging::stage::{Over, Staging};
 
 use super::trial::{self, RunningTrial, TrialRequest};
 use super::{Output, PivotArgs, machine, preflight};
-use crate::command::rpm_ostree::status::Deployment;
-use crate::crossing::CrossingFinding;
-use crate::error::ExitCode;
-use crate::images::ImageName;
-use crate::invocation::{mco_rescue, reboot, remember_soft_reboot};
+use crate::base::error::ExitCode;
+use crate::base::invocation::{mco_rescue, reboot, remember_soft_reboot};
+use crate::change::plan::fit::Accepted;
+use crate::change::plan::{self, Allowed, Plan, PlanRequest, PlanScope, Task};
+use crate::change::staging::awaited::{PIVOT, Verdict};
+use crate::change::staging::next_boot::{Author, find_next_boot};
+use crate::change::staging::target::find_target;
+use crate::change::transaction::journal::ConfigRef;
+use crate::host::root::Root;
+use crate::judge::crossing::CrossingFinding;
 use crate::node::boot::is_soft_prepared;
+use crate::node::command::rpm_ostree::status::Deployment;
+use crate::node::images::ImageName;
 use crate::node::system::{Facts, System};
 use crate::node::{self, Host, Interest, NodeState, Records};
-use crate::plan::fit::Accepted;
-use crate::plan::{self, Allowed, Plan, PlanRequest, PlanScope, Task};
 use crate::report;
 use crate::report::plan::{machine as of_machine, notices, operating_system};
 use crate::report::status::awaited_words;
 use crate::report::wrap;
-use crate::root::Root;
-use crate::staging::awaited::{PIVOT, Verdict};
-use crate::staging::next_boot::{Author, find_next_boot};
-use crate::staging::target::find_target;
-use crate::transaction::journal::ConfigRef;
 
 /// Runs `pivot`.
 pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {

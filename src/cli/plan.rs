@@ -9,21 +9,21 @@ use super::own_state::expect_known_state;
 use super::predict;
 use super::session::{Session, Unnamed, choose_config, open_root};
 use super::{Output, PlanArgs, machine, trial};
-use crate::daemon::forecast::Forecast;
-use crate::document;
-use crate::error::ExitCode;
-use crate::invocation::{self, again_as, mco_rescue, shell_word};
+use crate::base::error::ExitCode;
+use crate::base::invocation::{self, again_as, mco_rescue, shell_word};
+use crate::base::notice::Notice;
+use crate::base::paths;
+use crate::base::text::count;
+use crate::change::plan::{Plan, wrong_machine};
+use crate::change::transaction::journal::ConfigRef;
+use crate::change::transaction::{self, Direction, Outlook, Pending};
+use crate::config::document;
+use crate::host::root::{Root, RootPath};
+use crate::judge::daemon::forecast::Forecast;
 use crate::node::{Machine, RecordReader, Recorded, Records};
-use crate::notice::Notice;
-use crate::paths;
-use crate::plan::{Plan, wrong_machine};
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
 use crate::report::status::pending_words;
-use crate::root::{Root, RootPath};
-use crate::text::count;
-use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Direction, Outlook, Pending};
 
 /// Runs `plan`.
 pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {

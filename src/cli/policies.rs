@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result};
 
-use crate::daemon::default_policies;
-use crate::daemon::policies::{self, Brought, Cluster, FoundPolicies};
-use crate::root::Root;
-use crate::time::{now, utc};
+use crate::base::time::{now, utc};
+use crate::host::root::Root;
+use crate::judge::daemon::default_policies;
+use crate::judge::daemon::policies::{self, Brought, Cluster, FoundPolicies};
 
 /// The owner of the policies where none is known.
 pub(super) const DEFAULTS: &str =
@@ -56,7 +56,7 @@ fn known(root: &Root) -> Result<Cluster> {
 /// # Errors
 /// It cannot be read, or is another object.
 pub(super) fn in_file(file: &str) -> Result<Brought> {
-    let bytes = crate::source::read_named(file)?;
+    let bytes = crate::change::source::read_named(file)?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(policies::in_file(&text, file, now())?)
 }

@@ -1,5 +1,5 @@
 //! What the daemon will do with this node: gathers what it will find, now or after a plan was carried out, and asks
-//! [`crate::daemon`].
+//! [`crate::judge::daemon`].
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -12,34 +12,36 @@ use super::cluster::node_name;
 use super::policies::{self, DEFAULTS};
 use super::session::Session;
 use super::{DaemonArgs, PlanArgs};
-use crate::command::rpm_ostree::packages::package_sets;
-use crate::command::{CommandRunner, rpm};
-use crate::daemon::first_boot::{FirstBootWork, find_first_boot_work};
-use crate::daemon::forecast::Forecast;
-use crate::daemon::forecast::{ForecastEvidence, Witnesses, forecast_branches, gather_evidence};
-use crate::daemon::midway::{self, Failure};
-use crate::daemon::policies::Cluster;
-use crate::daemon::release::{NodeRelease, Release};
-use crate::daemon::start::{
+use crate::base::paths;
+use crate::change::plan::{self, Force, Plan};
+use crate::change::source::cache::{self, CacheEntry, Cached};
+use crate::change::staging::awaited::{Awaited, Verdict, Way};
+use crate::change::staging::next_boot::find_next_boot;
+use crate::change::staging::state;
+use crate::config::document::{self, Desired, MachineConfig, brings_kubelet};
+use crate::config::render::{self, NameHash};
+use crate::host::root::{Root, RootError, RootPath};
+use crate::judge::daemon::first_boot::{FirstBootWork, find_first_boot_work};
+use crate::judge::daemon::forecast::Forecast;
+use crate::judge::daemon::forecast::{
+    ForecastEvidence, Witnesses, forecast_branches, gather_evidence,
+};
+use crate::judge::daemon::midway::{self, Failure};
+use crate::judge::daemon::policies::Cluster;
+use crate::judge::daemon::release::{NodeRelease, Release};
+use crate::judge::daemon::start::{
     Annotation, ApiReach, DiskComparison, KnownConfig, PREFIX, Record, Situation, StartAnnotations,
     StartOs, Triggers,
 };
-use crate::daemon::{annotations, pod_log};
-use crate::document::{self, Desired, MachineConfig, brings_kubelet};
-use crate::drift;
-use crate::images::storage;
+use crate::judge::daemon::{annotations, pod_log};
+use crate::judge::drift;
 use crate::node::activity::daemon_runs;
+use crate::node::command::rpm_ostree::packages::package_sets;
+use crate::node::command::{CommandRunner, rpm};
+use crate::node::images::storage;
 use crate::node::os_release::{Class, OpenshiftVersion, OsRelease};
 use crate::node::system::Facts;
 use crate::node::{self, Host, Interest, NodeState, RecordReader, Recorded, Records, System};
-use crate::paths;
-use crate::plan::{self, Force, Plan};
-use crate::render::{self, NameHash};
-use crate::root::{Root, RootError, RootPath};
-use crate::source::cache::{self, CacheEntry, Cached};
-use crate::staging::awaited::{Awaited, Verdict, Way};
-use crate::staging::next_boot::find_next_boot;
-use crate::staging::state;
 
 /// When the daemon starts.
 #[derive(Clone, Copy)]

@@ -5,24 +5,24 @@ use anyhow::{Context, Result, bail};
 use super::access::{self, AccessNeed};
 use super::session::{Unnamed, choose_config, open_root, with_disk};
 use super::{Output, PreflightArgs, machine};
+use crate::base::error::ExitCode;
+use crate::base::invocation::{mco_rescue, on_node};
+use crate::change::plan::{AcceptedRisks, paths_of_interest};
+use crate::change::staging::image_source::{SourceOptions, find_refusal};
+use crate::change::staging::target::{describe_missing, find_target};
 use crate::cli::ui::Ui;
-use crate::command::CommandRunner;
-use crate::crossing::{self, CrossingFinding, CrossingSeverity, Target};
-use crate::document::{Desired, MachineConfig};
-use crate::drift::enablement::simulate_update;
-use crate::error::ExitCode;
-use crate::images::{ImageName, NameError};
-use crate::invocation::{mco_rescue, on_node};
+use crate::config::document::{Desired, MachineConfig};
+use crate::formats::systemd::{CONFIG_DIR, JudgedUnit, Objection, judge_units as judge_units_of};
+use crate::host::progress::{self, Work};
+use crate::host::root::Root;
+use crate::judge::crossing::{self, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::drift::enablement::simulate_update;
+use crate::node::command::CommandRunner;
+use crate::node::images::{ImageName, NameError};
 use crate::node::judged_units::read_judged_units;
 use crate::node::platform::{NextConfig, Platform};
 use crate::node::{self, Records};
-use crate::plan::{AcceptedRisks, paths_of_interest};
-use crate::progress::{self, Work};
 use crate::report;
-use crate::root::Root;
-use crate::staging::image_source::{SourceOptions, find_refusal};
-use crate::staging::target::{describe_missing, find_target};
-use crate::systemd::{CONFIG_DIR, JudgedUnit, Objection, judge_units as judge_units_of};
 
 /// Runs `preflight`.
 pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {

@@ -9,29 +9,29 @@ use super::own_state::expect_known_state;
 use super::session::open_root;
 use super::workloads;
 use super::{Output, RecoverArgs, trial};
-use crate::command::{CommandError, CommandRunner, systemctl};
-use crate::error::{self, Changed, ExitCode, RunError};
+use crate::base::error::{self, Changed, ExitCode, RunError};
+use crate::base::notice::Notice;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::staging::lease::Lease;
+use crate::change::staging::state;
+use crate::change::transaction::{
+    self, Direction, Leave, Pending, RecoverError, RecoverRequest, Recovered, RunningSystem,
+};
+use crate::change::transaction::{LastRun, RunOutcome, RunPhase};
+use crate::formats::systemd::UNIT_SEARCH_PATH;
+use crate::formats::systemd::changed::{is_read_by_manager, units_at, wanted_at};
+use crate::host::progress::{self, Work};
+use crate::host::root::{Root, RootPath};
+use crate::host::sys::memory::RunStage;
+use crate::host::sys::signals::{self, SignalAnswer};
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
+use crate::node::command::{CommandError, CommandRunner, systemctl};
 use crate::node::host::systemd_runs;
-use crate::notice::Notice;
-use crate::paths;
-use crate::progress::{self, Work};
 use crate::report;
 use crate::report::events::{NodeEvent, RunEnd};
 use crate::report::recover::Started;
-use crate::root::{Root, RootPath};
-use crate::staging::lease::Lease;
-use crate::staging::state;
-use crate::sys::memory::RunStage;
-use crate::sys::signals::{self, SignalAnswer};
-use crate::systemd::UNIT_SEARCH_PATH;
-use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
-use crate::time::now;
-use crate::transaction::{
-    self, Direction, Leave, Pending, RecoverError, RecoverRequest, Recovered, RunningSystem,
-};
-use crate::transaction::{LastRun, RunOutcome, RunPhase};
 
 /// Runs `recover`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
@@ -318,9 +318,9 @@ fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{CommandLine, CommandOutput};
-    use crate::transaction::Changes;
-    use crate::transaction::journal::ConfigRef;
+    use crate::change::transaction::Changes;
+    use crate::change::transaction::journal::ConfigRef;
+    use crate::node::command::{CommandLine, CommandOutput};
     use std::cell::RefCell;
 
     /// Notes what it is told; every unit that it is asked for runs, but `idle.service`.

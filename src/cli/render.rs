@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::RenderArgs;
 use super::objects;
-use crate::controllers::derive::{Derived, Request, derive};
-use crate::controllers::{ApiObject, read_objects};
-use crate::error::ExitCode;
-use crate::render::{self, Input, Pool};
+use crate::base::error::ExitCode;
+use crate::change::source;
+use crate::config::controllers::derive::{Derived, Request, derive};
+use crate::config::controllers::{ApiObject, read_objects};
+use crate::config::render::{self, Input, Pool};
 use crate::report;
-use crate::source;
 
 /// Runs `render`. What is printed is a document in any case, so there is one form of it.
 pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {

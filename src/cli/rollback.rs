@@ -1,7 +1,7 @@
 //! `rollback`: the last finished run taken back, through the same transaction.
 
+use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use crate::staging::state;
 
 use anyhow::{Context, Result, anyhow, bail};
 
@@ -13,32 +13,32 @@ use super::session::open_root;
 use super::taking_back::{TakeBack, TakingBack, before, observe_run, origin};
 use super::trial::{self, RunningTrial, TrialRequest};
 use super::{Output, RollbackArgs, keys, machine, policies};
-use crate::checkpoint::kubernetes_minor;
-use crate::command::CommandRunner;
-use crate::command::job::Job;
-use crate::daemon::annotations;
-use crate::error::{self, Changed, ExitCode, RunError};
-use crate::invocation::{again, mco_rescue};
+use crate::base::error::{self, Changed, ExitCode, RunError};
+use crate::base::invocation::{again, mco_rescue};
+use crate::base::notice::Notice;
+use crate::base::text::count;
+use crate::change::plan::{Allowed, ChangedSince, FinishedRun, Plan};
+use crate::change::staging::awaited::{Awaited, Leaving, OsRun, Ran};
+use crate::change::staging::deployments::{self, WayBack};
+use crate::change::staging::pins;
+use crate::change::staging::reboots;
+use crate::change::transaction::{self, Direction, Pending};
+use crate::change::trial::store::read_trial;
+use crate::formats::checkpoint::kubernetes_minor;
+use crate::host::root::Root;
+use crate::host::sys::signals::DeferredSignals;
+use crate::judge::daemon::annotations;
 use crate::node::boot::BootIdentity;
+use crate::node::command::CommandRunner;
+use crate::node::command::job::Job;
 use crate::node::host::systemd_runs;
 use crate::node::{Host, OsRelease, Records};
 use crate::node::{deploy_directories, kubelet_state};
-use crate::notice::Notice;
-use crate::plan::{Allowed, ChangedSince, FinishedRun, Plan};
 use crate::report;
 use crate::report::plan::Heading;
 use crate::report::question;
 use crate::report::reboot::RebootReport;
 use crate::report::rollback::RollbackEnd;
-use crate::root::Root;
-use crate::staging::awaited::{Awaited, Leaving, OsRun, Ran};
-use crate::staging::deployments::{self, WayBack};
-use crate::staging::pins;
-use crate::staging::reboots;
-use crate::sys::signals::DeferredSignals;
-use crate::text::count;
-use crate::transaction::{self, Direction, Pending};
-use crate::trial::store::read_trial;
 
 /// Refusal of a trial that is more than that.
 const ONE_RUN: &str = "--try takes back one run of files alone: add --files-only, or leave --to out. Nothing was changed";

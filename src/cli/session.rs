@@ -1,8 +1,8 @@
 //! What every command gathers: the root, its records, the config, the node.
 
+use crate::change::staging::deployments;
 use crate::cli::ui::Ui;
-use crate::staging::deployments;
-use crate::sys::parallel::{self, Awaited};
+use crate::host::sys::parallel::{self, Awaited};
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,37 +16,37 @@ use super::evidence::NodeEvidence;
 use super::install::Beforehand;
 use super::{PlanArgs, keys, machine};
 use super::{policies, preflight};
-use crate::accounts::{self, Prepared};
-use crate::command::CommandRunner;
-use crate::command::rpm_ostree::status::Deployment;
-use crate::crossing::{CrossingFinding, Cure};
-use crate::daemon::policies::{Cluster, Overrides};
-use crate::daemon::release::{NodeRelease, Release};
-use crate::daemon::start::{as_seen_by, first_message};
-use crate::daemon::{annotations, pod_log};
-use crate::document::{Desired, Finding, MachineConfig, Text, with_first_boot_files};
-use crate::drift::enablement::UnchangedUnits;
-use crate::drift::{self, Drift};
-use crate::invocation::{self, mco_rescue};
-use crate::mounts;
+use crate::base::invocation::{self, mco_rescue};
+use crate::base::object::Kind;
+use crate::change::plan::{
+    self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task, after_steps,
+};
+use crate::change::source::identity::{self, NodeIdentity};
+use crate::change::source::{self, Chosen, Http, KnownSources, LATEST, cache};
+use crate::change::transaction::journal::ConfigRef;
+use crate::config::document::{Desired, Finding, MachineConfig, Text, with_first_boot_files};
+use crate::config::render::{self, NameHash};
+use crate::host::progress::{self, Work};
+use crate::host::root::{Root, RootError, RootPath};
+use crate::judge::accounts::{self, Prepared};
+use crate::judge::crossing::{CrossingFinding, Cure};
+use crate::judge::daemon::policies::{Cluster, Overrides};
+use crate::judge::daemon::release::{NodeRelease, Release};
+use crate::judge::daemon::start::{as_seen_by, first_message};
+use crate::judge::daemon::{annotations, pod_log};
+use crate::judge::drift::enablement::UnchangedUnits;
+use crate::judge::drift::{self, Drift};
 use crate::node::boot::is_soft_prepared;
+use crate::node::command::CommandRunner;
+use crate::node::command::rpm_ostree::status::Deployment;
+use crate::node::mounts;
 use crate::node::neighbours::image_based_evidence;
 use crate::node::platform::NextConfig;
 use crate::node::sysroot;
 use crate::node::{self, BaseFacts, Host, Interest, Machine, NodeState, Recorded, Records};
-use crate::object::Kind;
-use crate::plan::{
-    self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task, after_steps,
-};
-use crate::progress::{self, Work};
-use crate::render::{self, NameHash};
 use crate::report::diff::{SecretLines, unified};
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
-use crate::root::{Root, RootError, RootPath};
-use crate::source::identity::{self, NodeIdentity};
-use crate::source::{self, Chosen, Http, KnownSources, LATEST, cache};
-use crate::transaction::journal::ConfigRef;
 
 /// Larger files are no text that a person compares line by line.
 const MAX_DIFF: u64 = 4 << 20;

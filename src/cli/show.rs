@@ -7,15 +7,15 @@ use anyhow::{Context, Result, anyhow};
 
 use super::session::{Unnamed, choose_config, open_root};
 use super::{Output, ShowArgs};
-use crate::document::Desired;
-use crate::drift::{dropin_path, unit_path};
-use crate::error::ExitCode;
-use crate::invocation::{mco_rescue, shell_word};
+use crate::base::error::ExitCode;
+use crate::base::invocation::{mco_rescue, shell_word};
+use crate::base::paths;
+use crate::change::transaction::{self, Pending};
+use crate::config::document::Desired;
+use crate::host::root::Root;
+use crate::judge::drift::{dropin_path, unit_path};
 use crate::node::{Baseline, Recorded, Records};
-use crate::paths;
 use crate::report;
-use crate::root::Root;
-use crate::transaction::{self, Pending};
 
 /// The kinds of units that a config can bring.
 const UNITS: [&str; 9] = [
@@ -140,7 +140,7 @@ fn contents(desired: &Desired, path: &str) -> Result<Option<Vec<u8>>> {
         return bytes.map(Some).with_context(|| format!("decoding {path}"));
     }
     for unit in &desired.units {
-        let at = |place: Option<crate::root::RootPath>| {
+        let at = |place: Option<crate::host::root::RootPath>| {
             place.is_some_and(|place| place.to_string() == path)
         };
         if let Some(text) = unit

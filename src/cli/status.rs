@@ -1,9 +1,9 @@
 //! `status`: the record, the last run, and what is pending.
 
+use crate::change::staging::pins;
+use crate::change::staging::reboots;
+use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use crate::staging::pins;
-use crate::staging::reboots;
-use crate::staging::state;
 use anyhow::{Context, Result, anyhow};
 use std::fmt::Display;
 use std::path::Path;
@@ -15,17 +15,26 @@ use super::predict::{self, ForecastMoment};
 use super::session::open_root;
 use super::trial::is_guarded;
 use super::{DaemonArgs, Output, StatusArgs, machine};
-use crate::command::CommandRunner;
-use crate::daemon::{annotations, pod_log, policies};
-use crate::drift;
-use crate::error::ExitCode;
-use crate::invocation::{self, mco_rescue};
+use crate::base::error::ExitCode;
+use crate::base::invocation::{self, mco_rescue};
+use crate::base::time::now;
+use crate::change::plan;
+use crate::change::plan::staged::enter_command;
+use crate::change::source::cache;
+use crate::change::staging::awaited::{Awaited, Scene, Verdict, Way};
+use crate::change::staging::next_boot::{NextBoot, observe_next_boot};
+use crate::change::transaction::{self, Pending, StateDirectoryError};
+use crate::change::trial::store::{read_result, read_trial};
+use crate::change::trial::{Trial, TrialResult};
+use crate::host::root::Root;
+use crate::host::sys::runtime;
+use crate::judge::daemon::{annotations, pod_log, policies};
+use crate::judge::drift;
 use crate::node::boot::BootIdentity;
+use crate::node::command::CommandRunner;
 use crate::node::login_session::milliseconds_since_boot;
 use crate::node::system::Facts;
 use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
-use crate::plan;
-use crate::plan::staged::enter_command;
 use crate::report;
 use crate::report::fetch::ClusterReport;
 use crate::report::metrics::{is_metrics, to_metrics};
@@ -34,15 +43,6 @@ use crate::report::status::{
     CacheCounts, Half, NextBootReport, OsReport, StagedReport, StatusReport, pending_words,
 };
 use crate::report::trial::TrialReport;
-use crate::root::Root;
-use crate::source::cache;
-use crate::staging::awaited::{Awaited, Scene, Verdict, Way};
-use crate::staging::next_boot::{NextBoot, observe_next_boot};
-use crate::sys::runtime;
-use crate::time::now;
-use crate::transaction::{self, Pending, StateDirectoryError};
-use crate::trial::store::{read_result, read_trial};
-use crate::trial::{Trial, TrialResult};
 
 /// Runs `status`.
 pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
@@ -367,7 +367,7 @@ fn seen(root: &Root) -> Result<ClusterReport> {
 /// The runs that `rollback` can take back.
 fn history(root: &Root) -> Result<Vec<CacheCounts>, StateDirectoryError> {
     let runs = transaction::read_history(root)?;
-    let kept = |run: crate::plan::FinishedRun| CacheCounts {
+    let kept = |run: crate::change::plan::FinishedRun| CacheCounts {
         began: run.began(),
         id: run.id,
         config: run.config,

@@ -6,16 +6,16 @@ use super::evidence::NodeEvidence;
 use super::node_change::NodeChange;
 use super::trial;
 use super::work::RunWork;
-use crate::command::CommandRunner;
-use crate::command::job::Job;
-use crate::node::{self, Interest, NodeState};
-use crate::paths;
-use crate::plan::{
+use crate::base::paths;
+use crate::change::plan::{
     self, Allowed, ChangedSince, FinishedRun, Plan, PlanRequest, RollbackInputs, Task,
 };
-use crate::recorder::Event;
-use crate::root::{Root, RootPath};
-use crate::transaction::journal::ConfigRef;
+use crate::change::transaction::journal::ConfigRef;
+use crate::diagnose::recorder::Event;
+use crate::host::root::{Root, RootPath};
+use crate::node::command::CommandRunner;
+use crate::node::command::job::Job;
+use crate::node::{self, Interest, NodeState};
 
 /// The options of taking a run back.
 #[derive(Debug, Clone, Copy, Default)]

@@ -7,14 +7,14 @@ use anyhow::Result;
 use super::BootCounterCommand;
 use super::node_change::{Needs, NodeChange, Opening};
 use super::session::open_root;
+use crate::base::error::ExitCode;
+use crate::change::transaction::{arm_boot_counter, disarm_boot_counter};
 use crate::cli::ui::Ui;
-use crate::error::ExitCode;
-use crate::grub::CounterState;
-use crate::mounts;
+use crate::formats::grub::CounterState;
+use crate::host::root::Root;
 use crate::node::boot_counter::{Counting, find_entry_id, observe_boot_counter};
+use crate::node::mounts;
 use crate::report;
-use crate::root::Root;
-use crate::transaction::{arm_boot_counter, disarm_boot_counter};
 
 /// Runs `trial boot-counter`.
 pub(super) fn run(ui: &Ui<'_>, command: &BootCounterCommand) -> Result<ExitCode> {

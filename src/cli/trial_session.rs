@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::error::ExitCode;
+use crate::base::error::ExitCode;
 use crate::node::login_session;
 use crate::report;
 

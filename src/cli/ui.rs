@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use super::Output;
-use crate::command::CommandRunner;
-use crate::progress;
+use crate::host::progress;
+use crate::host::sys::signals;
+use crate::node::command::CommandRunner;
 use crate::report;
 use crate::report::plan::Detail;
-use crate::sys::signals;
 
 /// The global options of a command, and the programs that it may start.
 pub(super) struct Ui<'a> {

@@ -7,16 +7,16 @@ use super::access::{self, AccessNeed};
 use super::events;
 use super::session::{Session, Unnamed, choose_config, open_root};
 use super::{ConfigArgs, Output, machine};
-use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
+use crate::change::transaction::journal::ConfigRef;
+use crate::change::transaction::{self, Pending};
+use crate::host::root::Root;
 use crate::node::{RecordReader, Records};
 use crate::report;
 use crate::report::events::NodeEvent;
 use crate::report::plan::Heading;
 use crate::report::verify::VerifyFindings;
-use crate::root::Root;
-use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Pending};
 
 /// The files of a run that is half-way are of two configs: against either, what it has not reached would look like changes
 /// by hand.

@@ -5,27 +5,29 @@ use anyhow::{Context, Result, bail};
 use super::events;
 use super::node_change::NodeChange;
 use super::recorder::is_set_up;
-use crate::command::bootc;
-use crate::command::job::Job;
-use crate::error::{self, Changed, RunError};
-use crate::invocation::mco_rescue;
-use crate::labels::LabelPolicy;
+use crate::base::error::{self, Changed, RunError};
+use crate::base::invocation::mco_rescue;
+use crate::base::paths;
+use crate::base::reason::Reason;
+use crate::base::text::count;
+use crate::base::time::now;
+use crate::change::plan::{self, Plan, restorecon_command};
+use crate::change::staging::state;
+use crate::change::transaction::journal::ConfigRef;
+use crate::change::transaction::{
+    self, Finished, RunningSystem, TransactionFailure, TransactionRequest,
+};
+use crate::change::transaction::{LastRun, RunOutcome, RunPhase};
+use crate::diagnose::recorder::Event;
+use crate::formats::labels::LabelPolicy;
+use crate::host::root::RootPath;
+use crate::host::sys::privileges::{self, Capability};
 use crate::node::NodeState;
 use crate::node::boot::BootIdentity;
-use crate::paths;
-use crate::plan::{self, Plan, restorecon_command};
-use crate::reason::Reason;
-use crate::recorder::Event;
+use crate::node::command::bootc;
+use crate::node::command::job::Job;
 use crate::report;
 use crate::report::events::{NodeEvent, RunEnd};
-use crate::root::RootPath;
-use crate::staging::state;
-use crate::sys::privileges::{self, Capability};
-use crate::text::count;
-use crate::time::now;
-use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Finished, RunningSystem, TransactionFailure, TransactionRequest};
-use crate::transaction::{LastRun, RunOutcome, RunPhase};
 
 /// A plan with everything that carrying it out needs.
 pub(super) struct RunWork<'a> {

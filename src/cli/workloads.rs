@@ -5,17 +5,17 @@
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::command::job::Job;
-use crate::command::{CommandRunner, crictl, systemctl};
-use crate::error::{self, Changed};
+use crate::base::error::{self, Changed};
+use crate::base::paths;
+use crate::change::transaction::{open_store, store_value};
+use crate::host::root::{Root, RootPath};
+use crate::host::state_file;
+use crate::host::sys::signals::DeferredSignals;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
+use crate::node::command::job::Job;
+use crate::node::command::{CommandRunner, crictl, systemctl};
 use crate::node::neighbours::has_fencing;
-use crate::paths;
-use crate::root::{Root, RootPath};
-use crate::state_file;
-use crate::sys::signals::DeferredSignals;
-use crate::transaction::{open_store, store_value};
 
 const KUBELET: &str = "kubelet.service";
 const VERSION: u32 = 1;
@@ -203,7 +203,7 @@ impl Drop for Stopped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{CommandError, CommandLine, CommandOutput};
+    use crate::node::command::{CommandError, CommandLine, CommandOutput};
     use std::cell::RefCell;
 
     /// Two pods, of which `stubborn` may not stop.

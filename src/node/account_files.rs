@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::base::paths;
 use crate::node::shadow_lines::is_whole;
-use crate::paths;
 
 /// The files that shadow-utils changes, in the order in which they are written.
 pub const WRITTEN: [&str; 6] = [
@@ -75,7 +75,7 @@ pub struct GroupEntry {
 }
 
 impl AccountFiles {
-    /// Stores the bytes of one file; its path is one of [`crate::paths`].
+    /// Stores the bytes of one file; its path is one of [`crate::base::paths`].
     pub fn insert(&mut self, path: &'static str, bytes: Vec<u8>) {
         self.texts.insert(path, bytes);
     }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::node::account_files::AccountFiles;
 use crate::node::shadow_lines::{is_whole, mended};
-use crate::paths;
-use crate::root::{Root, RootError, RootPath, skip_obstacle};
 
 /// The account files of a root.
 #[derive(Clone, Default)]

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::FileStat;
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
-use crate::command::origin::Origin;
-use crate::command::ostree::StagedFile;
-use crate::command::rpm_ostree::arguments;
-use crate::command::rpm_ostree::status::staged_by;
-use crate::command::systemctl::UnitActivity;
-use crate::command::{CommandRunner, bootc, rpm_ostree, systemctl};
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
+use crate::node::command::origin::Origin;
+use crate::node::command::ostree::StagedFile;
+use crate::node::command::rpm_ostree::arguments;
+use crate::node::command::rpm_ostree::status::staged_by;
+use crate::node::command::systemctl::UnitActivity;
+use crate::node::command::{CommandRunner, bootc, rpm_ostree, systemctl};
 
 use super::booted::{self, SoftMarker};
 use super::host::systemd_runs;

@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use crate::document::{data_url, yaml};
-use crate::net::{self, Presented};
-use crate::paths;
-use crate::root::{Root, RootPath};
+use crate::base::paths;
+use crate::config::document::{data_url, yaml};
+use crate::host::net::{self, Presented};
+use crate::host::root::{Root, RootPath};
 
 /// Returns the files on the node whose certificates would verify a server's chain.
 pub fn that_would_verify(root: &Root, presented: &Presented) -> Vec<String> {

@@ -2,8 +2,8 @@
 
 use super::observer::SeenObjects;
 use super::{Accounts, Host, Labels, Observer, Os, units};
-use crate::root::{Hold, Mount, Root, RootError, hold_of, mount_of};
-use crate::systemd::{Support, UnitTree};
+use crate::formats::systemd::{Support, UnitTree};
+use crate::host::root::{Hold, Mount, Root, RootError, hold_of, mount_of};
 
 /// The facts of a node that do not depend on a config.
 #[derive(Debug)]

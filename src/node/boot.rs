@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::CommandRunner;
-use crate::command::systemctl;
-use crate::root::Root;
+use crate::host::root::Root;
+use crate::node::command::CommandRunner;
+use crate::node::command::systemctl;
 
 use super::host;
 

@@ -9,11 +9,11 @@ use nix::unistd::{Whence, lseek};
 use super::boot_kernels;
 use super::bootloader::{self, BootEntry};
 use super::platform::{Mounted, layers_below, read_mounts};
-use crate::grub::config::{self, GrubConfig, ScriptFile};
-use crate::grub::environment::{Environment, SIZE};
-use crate::grub::{CounterState, ENTRIES_MARK, order, script};
-use crate::paths;
-use crate::root::{Place, Root, RootError, RootPath};
+use crate::base::paths;
+use crate::formats::grub::config::{self, GrubConfig, ScriptFile};
+use crate::formats::grub::environment::{Environment, SIZE};
+use crate::formats::grub::{CounterState, ENTRIES_MARK, order, script};
+use crate::host::root::{Place, Root, RootError, RootPath};
 
 /// Name of the environment block.
 pub const ENVIRONMENT_FILE: &str = "grubenv";
@@ -293,7 +293,7 @@ fn check_environment(
         }
     }
     let mut filled = environment;
-    crate::grub::arm(&mut filled, &"x".repeat(MAX_EXPECTED_ID))
+    crate::formats::grub::arm(&mut filled, &"x".repeat(MAX_EXPECTED_ID))
         .map_err(|error| unusable(format!("{path} has no room: {error}")))
 }
 
@@ -360,7 +360,7 @@ pub fn find_entry_id(root: &Root, deployment: &str) -> Result<Option<String>, Ro
         let id = &entry.file;
         let is_like = |other: &&BootEntry| order::compare(&other.file, id).is_eq();
         let is_shown = !entry.linux.is_empty() && entries.iter().filter(is_like).count() == 1;
-        return Ok((is_shown && crate::grub::is_usable_id(id)).then(|| id.clone()));
+        return Ok((is_shown && crate::formats::grub::is_usable_id(id)).then(|| id.clone()));
     }
     Ok(None)
 }

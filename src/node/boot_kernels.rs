@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use super::bootloader::BootEntry;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath, digest};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath, digest};
 
 /// The kernel of a boot entry.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Starts of the system, from `wtmp`: systemd writes a line at each start, before most services.
 
-use crate::root::{Root, RootError, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 
 /// A start of the system.
 #[derive(Debug, Clone, PartialEq, Eq)]

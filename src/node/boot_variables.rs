@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::platform::Storage;
-use crate::root::{Root, RootPath};
+use crate::host::root::{Root, RootPath};
 
 /// The variables.
 const VARIABLES: &str = "sys/firmware/efi/efivars";

@@ -1,7 +1,7 @@
 //! The conditions that units of a boot wait for, from files: marks below `/run`, name servers, and images that they need.
 
+use crate::host::root::{Root, RootError, RootPath};
 use crate::node::images_on_disk;
-use crate::root::{Root, RootError, RootPath};
 
 /// Mark of the dispatcher: the bridge br-ex is up.
 pub const BR_EX_UP: &str = "run/nodeip-configuration/br-ex-up";

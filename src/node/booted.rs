@@ -9,12 +9,12 @@ use std::io::ErrorKind;
 
 use nix::errno::Errno;
 
-use crate::kargs::Kargs;
-use crate::paths;
-use crate::root::{
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::host::root::{
     ResolveError, Root, RootError, RootPath, descriptor_path, skip_obstacle, stat_of_open,
 };
-use crate::sys::privileges::opens_all;
+use crate::host::sys::privileges::opens_all;
 
 use super::deploy_directories::{self, DeployDirectory, is_name};
 use super::host::{Host, kernel_command_line};

@@ -1,8 +1,8 @@
 //! Boot loader entries (`boot/loader/entries`), and the kernels below `boot/ostree`.
 
-use crate::kargs::Kargs;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 
 /// A file of the Boot Loader Specification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::os_release::OsRelease;
-use crate::root::{Root, RootError, RootPath};
-use crate::time::days;
+use crate::base::time::days;
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Files of the boot image's installer, older name last.
 const ALEPH: [&str; 4] = [
@@ -86,7 +86,7 @@ fn day_of(version: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::utc;
+    use crate::base::time::utc;
 
     #[test]
     fn versions_name_their_day() {

@@ -2,10 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::net;
+use crate::base::paths;
+use crate::host::net;
+use crate::host::root::{Root, RootPath};
 use crate::node::authorities;
-use crate::paths;
-use crate::root::{Root, RootPath};
 
 /// The purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

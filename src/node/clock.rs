@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::paths;
-use crate::root::{Root, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootPath};
 
 /// The clocks, and known moments of the past.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

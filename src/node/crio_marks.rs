@@ -1,7 +1,7 @@
 //! The marks with which CRI-O proves a clean shutdown, and that the next boot asks before it empties the store of images.
 
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Written when CRI-O stops, removed when it starts.
 pub const CLEAN: &str = "var/lib/crio/clean.shutdown";

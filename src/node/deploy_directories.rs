@@ -3,10 +3,10 @@
 //! Power cuts and failed clean-ups leave directories behind, and an immutable file (`chattr +i`) stops every later
 //! clean-up until the disk is full.
 
-use crate::command::rpm_ostree::status::Deployments;
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath, skip_obstacle, stat_of_open};
+use crate::node::command::rpm_ostree::status::Deployments;
 use crate::node::os;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath, skip_obstacle, stat_of_open};
 
 /// The directory of a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use serde::Deserialize;
 
-use crate::net::{self, CertificateDer, ClientIdentity};
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::net::{self, CertificateDer, ClientIdentity};
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Client URL of this node's etcd.
 pub const LOCAL: &str = "https://127.0.0.1:2379";

@@ -11,12 +11,12 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result};
 
 use super::etcd;
-use crate::etcd_data::bolt::{BoltError, BoltFault, Contents, Database};
-use crate::etcd_data::snap::{self, SnapError};
-use crate::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile, Start};
-use crate::etcd_data::wal::{self, WalFault, WalLog, WalName, WalReader};
-use crate::root::{self, Root, RootPath};
-use crate::sys::locks;
+use crate::formats::etcd_data::bolt::{BoltError, BoltFault, Contents, Database};
+use crate::formats::etcd_data::snap::{self, SnapError};
+use crate::formats::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile, Start};
+use crate::formats::etcd_data::wal::{self, WalFault, WalLog, WalName, WalReader};
+use crate::host::root::{self, Root, RootPath};
+use crate::host::sys::locks;
 
 /// Directory of the member.
 pub const MEMBER: &str = "var/lib/etcd/member";

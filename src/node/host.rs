@@ -5,10 +5,10 @@ use std::io::Read;
 
 use nix::unistd::{getegid, geteuid};
 
-use crate::controllers::kubelet::values::MachineSize;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath, skip_obstacle};
-use crate::sys::privileges::{self, Capability};
+use crate::base::paths;
+use crate::config::controllers::kubelet::values::MachineSize;
+use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
+use crate::host::sys::privileges::{self, Capability};
 
 use super::booted;
 use super::system::{Engine, installed_engine};

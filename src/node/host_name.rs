@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 
 /// The name of the running kernel.
 pub const KERNEL: &str = "proc/sys/kernel/hostname";

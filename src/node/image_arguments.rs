@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 
-use crate::kargs::Kargs;
-use crate::root::{Root, RootPath};
+use crate::base::kargs::Kargs;
+use crate::host::root::{Root, RootPath};
 
 /// The directory, below the root of an image.
 const DIRECTORY: &str = "usr/lib/bootc/kargs.d";

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::root::{Root, RootError, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Path of the store.
 pub const STORE: &str = "var/lib/containers/storage";

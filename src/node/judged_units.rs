@@ -1,8 +1,8 @@
 //! The units of a root that systemd refuses to load, or of which it ignores a setting.
 
 use super::{Observer, units};
-use crate::root::{Root, RootError, hold_of};
-use crate::systemd::{JudgedUnit, judge_units, read_units, units_to_judge};
+use crate::formats::systemd::{JudgedUnit, judge_units, read_units, units_to_judge};
+use crate::host::root::{Root, RootError, hold_of};
 
 /// Reads the units of `/etc/systemd/system`, with those that they change, and returns what systemd objects to.
 ///

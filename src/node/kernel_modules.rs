@@ -8,9 +8,9 @@ use super::kubelet_state::{is_enabled, unit_text};
 use super::network::Network;
 use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
-use crate::document::MachineConfig;
-use crate::kargs::Kargs;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::kargs::Kargs;
+use crate::config::document::MachineConfig;
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Directories of settings. A file hides those of the same name in later ones.
 const DIRECTORIES: [&str; 4] = [

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::OsRelease;
-use crate::checkpoint::{self, Checkpoint, CheckpointFile, CheckpointVerdict};
-use crate::document::yaml;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::config::document::yaml;
+use crate::formats::checkpoint::{self, Checkpoint, CheckpointFile, CheckpointVerdict};
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Directory of the kubelet.
 const KUBELET: &str = "var/lib/kubelet";

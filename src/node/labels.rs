@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::labels::{FileContexts, LabelPolicy, Sources, policy_name};
-use crate::object::{Kind, Object};
-use crate::paths;
-use crate::root::{RealPath, Root, RootError, RootPath};
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::formats::labels::{FileContexts, LabelPolicy, Sources, policy_name};
+use crate::host::root::{RealPath, Root, RootError, RootPath};
 
 /// The labels of a root. Without a usable policy none is read.
 #[derive(Debug, Clone, Default)]

@@ -7,8 +7,8 @@ use std::io;
 use nix::errno::Errno;
 
 use super::Host;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 
 /// The key of `/run/ostree-booted` that a system with a transient `/etc` has.
 const ETC_KEY: &[u8] = b"transient-etc\0";

@@ -5,12 +5,12 @@ mod gates;
 mod key_files;
 mod settings;
 
+use crate::base::paths;
+use crate::formats::sshd::{Cause, Certainty, SshdConfig, SshdUser};
+use crate::host::root::{Root, RootError, RootPath};
 use crate::node::account_files::{AccountFiles, UserEntry};
 use crate::node::accounts::{MISSING, opens, shadow_of};
 use crate::node::view::NodeView;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
-use crate::sshd::{Cause, Certainty, SshdConfig, SshdUser};
 
 pub use key_files::{KeyFile, WrongAttributes};
 pub(super) use settings::ViewFiles;

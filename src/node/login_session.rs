@@ -13,7 +13,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::host;
-use crate::invocation::mco_rescue;
+use crate::base::invocation::mco_rescue;
 
 /// Value of `/proc/self/sessionid` without a login.
 const NO_SESSION: u32 = u32::MAX;

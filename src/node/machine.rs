@@ -1,7 +1,7 @@
 //! The machine of a root: its name, its system, and the traces of a cluster node.
 
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 
 use super::Host;
 use super::booted;

@@ -1,4 +1,11 @@
 //! The state of the node, as data. Reads through the root and through query commands; it never writes or judges.
+//!
+//! Each module reads one kind of evidence and returns it with three answers: absent, present, or not known with the reason.
+//!
+//! - [`Host`] is what every command reads first: accounts, mounts, records, the booted deployment. Begin there.
+//! - [`command`] has the command lines of other programs and the parsers of their output; `command/host.rs` is the only file of
+//!   the program that starts one.
+//! - [`images`] reads media with OS images, and [`mounts`] brings a file system into sight.
 
 pub mod account_files;
 pub mod accounts;
@@ -16,6 +23,7 @@ pub mod bootloader;
 pub mod builds;
 pub mod certificates;
 pub mod clock;
+pub mod command;
 pub mod crio_marks;
 pub mod deploy_directories;
 pub mod etcd;
@@ -24,6 +32,7 @@ pub mod fault_group;
 pub mod host;
 pub mod host_name;
 pub mod image_arguments;
+pub mod images;
 pub mod images_on_disk;
 pub mod judged_units;
 pub mod kernel_modules;
@@ -33,6 +42,7 @@ pub mod lasting;
 pub mod login;
 pub mod login_session;
 mod machine;
+pub mod mounts;
 pub mod name_servers;
 pub mod neighbours;
 pub mod network;
@@ -73,12 +83,14 @@ pub mod zipl;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::CommandRunner;
-use crate::command::rpm::{self, Ownership};
-use crate::controllers::kubelet::values::MachineSize;
-use crate::object::{Flags, Object, Stamp};
-use crate::root::{Mount, Obstacle, RealPath, ResolveError, Root, RootError, RootPath, hold_of};
-use crate::systemd::{Support, UnitEntry, UnitTree};
+use crate::base::object::{Flags, Object, Stamp};
+use crate::config::controllers::kubelet::values::MachineSize;
+use crate::formats::systemd::{Support, UnitEntry, UnitTree};
+use crate::host::root::{
+    Mount, Obstacle, RealPath, ResolveError, Root, RootError, RootPath, hold_of,
+};
+use crate::node::command::CommandRunner;
+use crate::node::command::rpm::{self, Ownership};
 
 pub use accounts::Accounts;
 pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use resolv_conf::Config;
 
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 
 /// The static pod that answers for the cluster's names on platforms without DNS.
 const OWN_SERVER: &str = "etc/kubernetes/manifests/coredns.yaml";

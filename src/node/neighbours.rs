@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::command::CommandRunner;
-use crate::command::systemctl;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath, stat_of_open};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath, stat_of_open};
+use crate::node::command::CommandRunner;
+use crate::node::command::systemctl;
 
 use super::booted::{self, SoftMarker};
 use super::deploy_directories::{self, DeployDirectory};

@@ -4,9 +4,9 @@
 use sysinfo::Networks;
 
 use super::network_manager;
-use crate::document::MachineConfig;
-use crate::kargs::Kargs;
-use crate::root::{Root, RootPath};
+use crate::base::kargs::Kargs;
+use crate::config::document::MachineConfig;
+use crate::host::root::{Root, RootPath};
 
 /// Directories of multus and the cluster network; the second one is lost at a reboot.
 const CLUSTER: [&str; 3] = [

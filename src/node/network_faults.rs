@@ -12,8 +12,8 @@ use super::network_manager::{
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::assignments;
 use super::platform::{NextConfig, link_files};
-use crate::document::{MachineConfig, yaml};
-use crate::root::{EntryType, Root, RootPath};
+use crate::config::document::{MachineConfig, yaml};
+use crate::host::root::{EntryType, Root, RootPath};
 
 /// The script of the rendered config that chooses a file of nmstate.
 const CHOOSER: &str = "usr/local/bin/nmstate-configuration.sh";

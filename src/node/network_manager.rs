@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::assignments;
 use super::service_configs::{find_bad_line, find_keyfile_fault};
-use crate::root::{EntryType, Root, RootError, RootPath};
-use crate::systemd::glob_matches;
+use crate::formats::systemd::glob_matches;
+use crate::host::root::{EntryType, Root, RootError, RootPath};
 
 /// Directory of connections, where no `path=` names another one.
 pub const KEYFILES: &str = "etc/NetworkManager/system-connections";

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use super::host_name::variable;
-use crate::net;
+use crate::base::paths;
+use crate::host::net;
+use crate::host::root::{Root, RootPath};
 use crate::node::etcd;
-use crate::paths;
-use crate::root::{Root, RootPath};
 
 /// The choice of an address, kept for the kubelet.
 const KUBELET: &str = "etc/systemd/system/kubelet.service.d/20-nodenet.conf";

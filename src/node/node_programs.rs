@@ -2,7 +2,7 @@
 
 use super::kubelet_state::{is_enabled, unit_text};
 use super::os_release::OsRelease;
-use crate::root::{Root, RootError, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Programs without which no node works, and the unit that needs each.
 pub const PROGRAMS: [(&str, &str); 3] = [

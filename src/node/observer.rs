@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::originals::OriginalPaths;
 use super::{Directory, NodeState, at};
-use crate::object::{Flags, Kind, Object, Stamp};
-use crate::root::{
+use crate::base::object::{Flags, Kind, Object, Stamp};
+use crate::host::root::{
     Hold, Mount, Place, RealPath, Recent, RecentPlaces, ResolveError, Root, RootError, RootPath,
     mount_of, stat_of_open,
 };
-use crate::sys::parallel;
+use crate::host::sys::parallel;
 
 /// Number of paths below which one thread reads them.
 const PART: usize = 64;

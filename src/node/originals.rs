@@ -1,7 +1,7 @@
 //! The paths below which the daemon keeps the originals of files that it replaces.
 
-use crate::paths;
-use crate::root::RootPath;
+use crate::base::paths;
+use crate::host::root::RootPath;
 
 /// What a stamp is called after the name of its file.
 pub const NOORIG_SUFFIX: &str = ".mcdnoorig";

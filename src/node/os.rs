@@ -1,9 +1,9 @@
 //! The operating system of the root: its image and kernel arguments, from files.
 
-use crate::command::origin::Origin;
-use crate::kargs::Kargs;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath, skip_obstacle};
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
+use crate::node::command::origin::Origin;
 
 use super::host::{Host, kernel_command_line};
 

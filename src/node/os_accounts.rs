@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::base::object::Flags;
+use crate::base::paths;
+use crate::formats::systemd::sysusers::{WantedAccount, find_missing};
+use crate::host::root::{EntryType, Root, RootError, RootPath};
 use crate::node::account_files::AccountFiles;
 use crate::node::view::{FileKind, FileStatus, NodeView};
-use crate::object::Flags;
-use crate::paths;
-use crate::root::{EntryType, Root, RootError, RootPath};
-use crate::systemd::sysusers::{WantedAccount, find_missing};
 
 /// Directories of sysusers.d; a file of an earlier one hides those of the same name.
 const SYSUSERS: [&str; 3] = ["etc/sysusers.d", "run/sysusers.d", "usr/lib/sysusers.d"];

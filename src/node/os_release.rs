@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::paths;
-use crate::root::{Root, RootError, RootPath, skip_obstacle};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
 
 /// The assignments of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

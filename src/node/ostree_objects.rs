@@ -1,7 +1,7 @@
 //! The format of OSTree's objects (GVariant): the trees that commits and directories name, and the header that is hashed
 //! before the content of a file. Pure.
 
-use crate::root::Attributes;
+use crate::host::root::Attributes;
 
 /// SHA-256 of an object, in bytes.
 pub type Checksum = [u8; 32];

@@ -7,13 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
-use crate::command::rpm_ostree::status::digest_in;
+use crate::node::command::rpm_ostree::status::digest_in;
 
 use super::ostree_objects::{Checksum, file_header, parse_commit, parse_dirtree};
-use crate::root::{
+use crate::host::root::{
     EntryType, Place, Root, RootError, RootPath, all_attributes, digest, hex, sha256,
 };
-use crate::sys::parallel;
+use crate::host::sys::parallel;
 
 /// Path of the repository, as a deployment sees it.
 pub const REPOSITORY: &str = "sysroot/ostree/repo";

@@ -5,8 +5,8 @@ use std::io::{BufReader, Seek, SeekFrom};
 
 use anyhow::Result;
 
-use crate::ovsdb::{self, OvsdbLog};
-use crate::root::{Root, RootPath};
+use crate::formats::ovsdb::{self, OvsdbLog};
+use crate::host::root::{Root, RootPath};
 
 /// The database of Open vSwitch.
 pub const OPEN_VSWITCH: &str = "etc/openvswitch/conf.db";

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::document::yaml;
+use crate::config::document::yaml;
 
 /// The directory below which all revisions and certificates are.
 const RESOURCES: &str = "/etc/kubernetes/static-pod-resources/";

@@ -9,13 +9,13 @@ use super::fault_group::{FaultEffect, FaultGroup, FaultWeight, group_faults};
 use super::network_manager::is_copy_name;
 use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
-use crate::document::MachineConfig;
-use crate::images::auth::Secrets;
-use crate::images::lookaside::{self, LOOKASIDE_ENDING};
-use crate::images::policy::SignaturePolicy;
-use crate::images::registries::Registries;
-use crate::paths;
-use crate::root::{EntryType, Root, RootError, RootPath};
+use crate::base::paths;
+use crate::config::document::MachineConfig;
+use crate::host::root::{EntryType, Root, RootError, RootPath};
+use crate::node::images::auth::Secrets;
+use crate::node::images::lookaside::{self, LOOKASIDE_ENDING};
+use crate::node::images::policy::SignaturePolicy;
+use crate::node::images::registries::Registries;
 
 /// Directories of certificates, the first one before the second.
 const CERTIFICATES: [&str; 2] = ["etc/containers/certs.d", "etc/docker/certs.d"];

@@ -3,10 +3,10 @@
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
-use crate::document::{self, DocumentError, MachineConfig, RecordReading, Text};
-use crate::object::Kind;
-use crate::paths;
-use crate::root::{ResolveError, Root, RootError, RootPath};
+use crate::base::object::Kind;
+use crate::base::paths;
+use crate::config::document::{self, DocumentError, MachineConfig, RecordReading, Text};
+use crate::host::root::{ResolveError, Root, RootError, RootPath};
 
 /// A MachineConfig stored on the node.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::kargs::Kargs;
+use crate::base::kargs::Kargs;
 
 /// Version of the file.
 pub const VERSION: u32 = 1;

@@ -6,10 +6,10 @@ use std::io::{self, Read, Seek, SeekFrom};
 use super::fault_group::{FaultGroup, FaultWeight};
 use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
-use crate::labels::policy_name;
-use crate::paths;
-use crate::root::{EntryType, Root, RootError, RootPath};
-use crate::text::count;
+use crate::base::paths;
+use crate::base::text::count;
+use crate::formats::labels::policy_name;
+use crate::host::root::{EntryType, Root, RootError, RootPath};
 
 /// Bytes of the audit log that are read, from its end.
 const TAIL: u64 = 64 << 10;

@@ -7,13 +7,13 @@ use super::fault_group::FaultWeight;
 use super::network_manager::{self, KEYFILES, is_copy_name, is_keyfile_name};
 use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
-use crate::controllers::kubelet::values::{
+use crate::config::controllers::kubelet::values::{
     MachineSize, ValueFault, find_faults, find_faults_of_sizing,
 };
-use crate::document::modes::octal_hint;
-use crate::document::yaml;
+use crate::config::document::modes::octal_hint;
+use crate::config::document::yaml;
+use crate::host::root::{Root, RootError, RootPath};
 use crate::node::host::machine_size;
-use crate::root::{Root, RootError, RootPath};
 
 /// The kubelet's configuration where its unit names none.
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.conf";

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::command::systemctl::{self, UnitActivity};
-use crate::command::{CommandError, CommandRunner};
-use crate::root::{Root, RootError, RootPath};
-use crate::systemd::UNIT_SEARCH_PATH;
+use crate::formats::systemd::UNIT_SEARCH_PATH;
+use crate::host::root::{Root, RootError, RootPath};
+use crate::node::command::systemctl::{self, UnitActivity};
+use crate::node::command::{CommandError, CommandRunner};
 
 use super::neighbours;
 
@@ -150,7 +150,7 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
 #[allow(clippy::disallowed_methods, reason = "files of a test, not of a node")]
 mod tests {
     use super::*;
-    use crate::command::{CommandLine, CommandOutput};
+    use crate::node::command::{CommandLine, CommandOutput};
     use std::fs;
 
     /// STUB of systemctl.

@@ -5,8 +5,8 @@
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
+use crate::host::root::{EntryType, Root, RootError, RootPath};
 use crate::node::bootloader::{BootEntry, KernelDirectory};
-use crate::root::{EntryType, Root, RootError, RootPath};
 
 /// Size and free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

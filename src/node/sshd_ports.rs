@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::login::ViewFiles;
 use super::view::NodeView;
-use crate::root::Root;
-use crate::sshd::{ConfigFiles, SshdConfig};
+use crate::formats::sshd::{ConfigFiles, SshdConfig};
+use crate::host::root::Root;
 
 /// The port without a setting.
 const PORT: u16 = 22;
@@ -83,7 +83,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::sshd::matches_pattern;
+    use crate::formats::sshd::matches_pattern;
     use SshdListener::{At, Everywhere};
 
     #[test]

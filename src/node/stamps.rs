@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Suffix of a backup copy.
 const COPY: &str = ".mcdorig";

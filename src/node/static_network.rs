@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::network_manager;
-use crate::document::yaml;
-use crate::kargs::Kargs;
-use crate::root::{Root, RootPath};
+use crate::base::kargs::Kargs;
+use crate::config::document::yaml;
+use crate::host::root::{Root, RootPath};
 
 /// Directory of nmstate's files, and of those that the daemon applies.
 const NMSTATE: [&str; 2] = ["etc/nmstate", "etc/nmstate/openshift"];

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::document::{data_url, yaml};
-use crate::net;
-use crate::paths;
-use crate::root::{EntryType, Root, RootError, RootPath, sha256};
+use crate::base::paths;
+use crate::config::document::{data_url, yaml};
+use crate::host::net;
+use crate::host::root::{EntryType, Root, RootError, RootPath, sha256};
 
 use super::certificates::seconds;
 use super::pod_manifest::PodManifest;

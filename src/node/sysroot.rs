@@ -1,8 +1,8 @@
 //! The physical root of an OSTree system, as on a disk in another machine: the choice of its deployment
 //! (docs/fetch-and-cache.md).
 
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 
 use super::bootloader::{self, BootEntry};
 use super::deploy_directories;

@@ -1,21 +1,21 @@
 //! The operating system of a live OSTree node, from rpm-ostree and the boot partition; where rpm-ostree is missing, from
 //! bootc.
 
-pub use crate::command::engine::Engine;
+pub use crate::node::command::engine::Engine;
 
-use crate::command::bootc::{self, BootcStatus, OstreeEntry};
-use crate::command::origin::Origin;
-use crate::command::ostree::{
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
+use crate::host::state_file;
+use crate::node::command::bootc::{self, BootcStatus, OstreeEntry};
+use crate::node::command::origin::Origin;
+use crate::node::command::ostree::{
     self, StagedFile, in_order, list_deployments, names_in_order, read_listed,
 };
-use crate::command::rpm_ostree::arguments::{self, Version};
-use crate::command::rpm_ostree::cause::RpmOstreeError;
-use crate::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
-use crate::kargs::Kargs;
+use crate::node::command::rpm_ostree::arguments::{self, Version};
+use crate::node::command::rpm_ostree::cause::RpmOstreeError;
+use crate::node::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::node::requests::Asked;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
-use crate::state_file;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use super::ostree_repository::{imported_images, is_flushed};
 use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
 use super::zipl::{self, UnusedZipl};
-use crate::command::rpm_ostree::status::{Deployments, StatusText, Transaction};
+use crate::node::command::rpm_ostree::status::{Deployments, StatusText, Transaction};
 
 /// Kernel arguments that belong to a deployment, not to the node.
 pub const OF_DEPLOYMENTS: [&str; 2] = ["ostree", "BOOT_IMAGE"];

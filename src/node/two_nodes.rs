@@ -1,8 +1,8 @@
 //! Two nodes with fencing: the files of Corosync and Pacemaker, and what the cluster put beside them.
 
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
 use crate::node::neighbours::has_fencing;
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
 
 /// Directories with drop-ins of Corosync's unit.
 const DROP_INS: [&str; 2] = [

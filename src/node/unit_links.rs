@@ -2,11 +2,11 @@
 
 use nix::errno::Errno;
 
-use crate::document::MachineConfig;
-use crate::images::tree::ImageTree;
-use crate::paths;
-use crate::root::{ResolveError, Root, RootError, RootPath};
-use crate::systemd::needed;
+use crate::base::paths;
+use crate::config::document::MachineConfig;
+use crate::formats::systemd::needed;
+use crate::host::root::{ResolveError, Root, RootError, RootPath};
+use crate::node::images::tree::ImageTree;
 
 /// Units of the running system alone.
 const RUNTIME: &str = "run/systemd/system";

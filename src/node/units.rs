@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{Interest, NodeState, Observer, at};
-use crate::object::Kind;
-use crate::paths;
-use crate::root::{EntryType, Place, Root, RootError, RootPath, sha256, skip_obstacle};
-use crate::sys::parallel;
-use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_name, unit_text};
+use crate::base::object::Kind;
+use crate::base::paths;
+use crate::formats::systemd::{
+    LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_name, unit_text,
+};
+use crate::host::root::{EntryType, Place, Root, RootError, RootPath, sha256, skip_obstacle};
+use crate::host::sys::parallel;
 
 /// Lists the unit directories, without the contents of their files, and reads the presets. Links in directories where
 /// links change go to `observer` too.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nix::sys::stat::{FileStat, fstat};
 
-use crate::root::{Root, RootError, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 
 /// Links that lead to each other, at most.
 const MAX_LINKS: usize = 8;

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::static_network::parse_with_prefix;
-use crate::root::{Root, RootError, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 
 const MANIFESTS: &str = "etc/kubernetes/manifests";
 /// Manifests that are not run: the load balancer is the user's.

@@ -3,8 +3,8 @@
 
 use super::host::architecture;
 use super::ostree_repository::REPOSITORY;
-use crate::paths;
-use crate::root::{Root, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootPath};
 
 /// The command with which OSTree runs zipl after each change of the boot entries.
 pub const CURE: &str = "ostree config set sysroot.bootloader zipl";

@@ -4,12 +4,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::wrap;
-use crate::command::job::{Done, Job};
-use crate::daemon::policies;
-use crate::daemon::{Action, Queued};
-use crate::invocation::{on_node, reboot};
-use crate::plan::After;
-use crate::text::inline;
+use crate::base::invocation::{on_node, reboot};
+use crate::base::text::inline;
+use crate::change::plan::After;
+use crate::judge::daemon::policies;
+use crate::judge::daemon::{Action, Queued};
+use crate::node::command::job::{Done, Job};
 
 /// The results of the actions after the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -146,7 +146,7 @@ pub fn words(done: Done) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::Cause;
+    use crate::judge::daemon::Cause;
     use crate::report::WIDTH;
 
     fn reload() -> Queued {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::butane::Translation;
+use crate::config::butane::Translation;
 
 #[derive(Serialize)]
 struct ButaneDocument<'a> {

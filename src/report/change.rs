@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::wrap;
-use crate::go_yaml::{self, YamlNode};
-use crate::invocation::mco_rescue;
-use crate::source::changes::Change;
-use crate::text::inline;
+use crate::base::invocation::mco_rescue;
+use crate::base::text::inline;
+use crate::change::source::changes::Change;
+use crate::formats::go_yaml::{self, YamlNode};
 
 /// A change that was derived.
 #[derive(Debug, Serialize)]

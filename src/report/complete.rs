@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::invocation::{mco_rescue, reboot};
-use crate::secrets::redacted_arguments;
-use crate::staging::awaited::{Awaited, Way};
+use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::secrets::redacted_arguments;
+use crate::change::staging::awaited::{Awaited, Way};
 
 /// The result of the awaited boot.
 #[derive(Debug, Clone, Serialize)]

@@ -3,10 +3,10 @@
 use serde::{Serialize, Serializer};
 
 use super::wrap;
-use crate::daemon::forecast::{ANOTHER, Branch, Forecast};
-use crate::daemon::start::{Prediction, StartUpdate, State};
-use crate::invocation::{mco_rescue, on_node};
-use crate::text::inline;
+use crate::base::invocation::{mco_rescue, on_node};
+use crate::base::text::inline;
+use crate::judge::daemon::forecast::{ANOTHER, Branch, Forecast};
+use crate::judge::daemon::start::{Prediction, StartUpdate, State};
 
 #[derive(Serialize)]
 struct ForecastDocument<'a> {

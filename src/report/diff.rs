@@ -8,8 +8,8 @@ use imara_diff::{
     Algorithm, Diff, InternedInput, Interner, Token, UnifiedDiffConfig, UnifiedDiffPrinter,
 };
 
-use crate::secrets::redacted_lines;
-use crate::text::printable;
+use crate::base::secrets::redacted_lines;
+use crate::base::text::printable;
 
 /// Longer diffs are cut; the whole file is there with `show`.
 const MAX_LINES: usize = 60;

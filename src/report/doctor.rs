@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use super::history::{moment, of_difference};
 use super::{WIDTH, wrap};
-use crate::doctor::since::{EvidenceChange, Since, SinceDifference};
-use crate::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
-use crate::invocation::{Command, mco_rescue};
+use crate::base::invocation::{Command, mco_rescue};
+use crate::base::text::{count, inline};
+use crate::base::time::{now, utc};
+use crate::diagnose::doctor::since::{EvidenceChange, Since, SinceDifference};
+use crate::diagnose::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
 use crate::node::system::Engine;
-use crate::text::{count, inline};
-use crate::time::{now, utc};
 
 /// The abilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -325,9 +325,9 @@ pub(super) fn ascii(text: String, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::DoctorEvidence;
-    use crate::doctor::examine;
-    use crate::doctor::{CheckVerdict, WHAT};
+    use crate::diagnose::doctor::DoctorEvidence;
+    use crate::diagnose::doctor::examine;
+    use crate::diagnose::doctor::{CheckVerdict, WHAT};
 
     fn sick(_: &DoctorEvidence) -> CheckVerdict {
         let finding = DoctorFinding::new(

@@ -3,11 +3,11 @@
 //!
 //! The texts are fixed, and have names alone: no reason of an error and no output of another program, which could hold a secret.
 
-use crate::invocation::mco_rescue;
-use crate::staging::awaited::Way;
-use crate::sys::journal::{JournalEntry, Priority};
-use crate::text::{count, one_line};
-use crate::trial::TrialOutcome;
+use crate::base::invocation::mco_rescue;
+use crate::base::text::{count, one_line};
+use crate::change::staging::awaited::Way;
+use crate::change::trial::TrialOutcome;
+use crate::host::sys::journal::{JournalEntry, Priority};
 
 /// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::wrap;
-use crate::daemon::annotations::Annotations;
-use crate::daemon::pod_log::{DaemonLog, LogTrace};
-use crate::daemon::policies::{Policies, PolicyRequest};
-use crate::invocation::mco_rescue;
-use crate::source::cache::Cached;
-use crate::text::{count, inline};
-use crate::time::utc;
+use crate::base::invocation::mco_rescue;
+use crate::base::text::{count, inline};
+use crate::base::time::utc;
+use crate::change::source::cache::Cached;
+use crate::judge::daemon::annotations::Annotations;
+use crate::judge::daemon::pod_log::{DaemonLog, LogTrace};
+use crate::judge::daemon::policies::{Policies, PolicyRequest};
 
 /// The result of `fetch`.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::doctor::{Style, ascii, of_finding};
 use super::wrap;
-use crate::doctor::{Diagnosis, DoctorFinding};
-use crate::invocation::mco_rescue;
-use crate::text::count;
+use crate::base::invocation::mco_rescue;
+use crate::base::text::count;
+use crate::diagnose::doctor::{Diagnosis, DoctorFinding};
 
 /// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

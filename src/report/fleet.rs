@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::fleet::{
+use crate::base::text::{count, inline};
+use crate::diagnose::fleet::{
     Fleet, FleetNode, NodeHealth, SiblingDifference, SkippedFile, Trouble, five_facts, text,
 };
-use crate::text::{count, inline};
 
 /// Troubles and differences of each kind that the text lists; the page has all.
 const SHOWN: usize = 10;

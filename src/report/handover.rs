@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::daemon::handover::{Handover, HandoverStep};
-use crate::text::inline;
+use crate::base::text::inline;
+use crate::judge::daemon::handover::{Handover, HandoverStep};
 
 #[derive(Serialize)]
 struct HandoverDocument<'a> {

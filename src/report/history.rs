@@ -3,13 +3,13 @@
 use serde::Serialize;
 
 use super::{WIDTH, wrap};
-use crate::invocation::{mco_rescue, shell_word};
-use crate::recorder::differences::Comparison;
-use crate::recorder::shelf::Damaged;
-use crate::recorder::timeline::{HistoryEntry, Moment};
-use crate::recorder::{Area, Change, Difference, Event, Outcome};
-use crate::text::{count, inline};
-use crate::time::{ago, utc};
+use crate::base::invocation::{mco_rescue, shell_word};
+use crate::base::text::{count, inline};
+use crate::base::time::{ago, utc};
+use crate::diagnose::recorder::differences::Comparison;
+use crate::diagnose::recorder::shelf::Damaged;
+use crate::diagnose::recorder::timeline::{HistoryEntry, Moment};
+use crate::diagnose::recorder::{Area, Change, Difference, Event, Outcome};
 
 /// A file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

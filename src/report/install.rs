@@ -4,13 +4,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::wrap;
-use crate::command::systemctl::StartResult;
-use crate::install::{Content, FoundItem, ItemStanding, RECOVER};
-use crate::invocation::{ON_THE_NODE, mco_rescue, with_commands_apart};
-use crate::plan::restorecon_command;
-use crate::reason::Reason;
-use crate::root::RootPath;
-use crate::text::{count, inline};
+use crate::base::invocation::{ON_THE_NODE, mco_rescue, with_commands_apart};
+use crate::base::reason::Reason;
+use crate::base::text::{count, inline};
+use crate::change::install::{Content, FoundItem, ItemStanding, RECOVER};
+use crate::change::plan::restorecon_command;
+use crate::host::root::RootPath;
+use crate::node::command::systemctl::StartResult;
 
 /// The check that the units can start.
 #[derive(Debug, Clone, PartialEq, Eq)]

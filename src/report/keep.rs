@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::wrap;
-use crate::drift::Drift;
-use crate::go_yaml::{YamlNode, write_shown_yaml};
-use crate::invocation::{advise, mco_rescue, shell_word};
-use crate::keep::{Keeping, Kept, Unkept};
-use crate::text::{count, inline};
+use crate::base::invocation::{advise, mco_rescue, shell_word};
+use crate::base::text::{count, inline};
+use crate::diagnose::keep::{Keeping, Kept, Unkept};
+use crate::formats::go_yaml::{YamlNode, write_shown_yaml};
+use crate::judge::drift::Drift;
 
 /// What was kept of a node.
 #[derive(Debug)]

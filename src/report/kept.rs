@@ -3,9 +3,9 @@
 use serde::{Serialize, Serializer};
 
 use super::wrap;
-use crate::invocation::mco_rescue;
-use crate::text::{count, inline};
-use crate::time::{ago, utc};
+use crate::base::invocation::mco_rescue;
+use crate::base::text::{count, inline};
+use crate::base::time::{ago, utc};
 
 /// The config that a node was recorded to be in before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

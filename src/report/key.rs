@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::invocation::mco_rescue;
-use crate::ssh_key::PublicKey;
-use crate::text::inline;
+use crate::base::invocation::mco_rescue;
+use crate::base::ssh_key::PublicKey;
+use crate::base::text::inline;
 
 #[derive(Serialize)]
 struct KeyDocument<'a> {

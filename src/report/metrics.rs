@@ -4,9 +4,9 @@
 //! known is left out, and its help says so.
 
 use super::status::StatusReport;
-use crate::drift::OsMatch;
-use crate::transaction::RunOutcome;
-use crate::trial::TrialOutcome;
+use crate::change::transaction::RunOutcome;
+use crate::change::trial::TrialOutcome;
+use crate::judge::drift::OsMatch;
 
 /// The first line of every file: by it a file of before is known.
 const BEGINNING: &str = "# HELP mco_rescue_info ";

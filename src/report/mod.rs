@@ -38,15 +38,15 @@ pub mod verify;
 
 use std::io::{self, Write};
 
-use crate::invocation::set_commands_apart;
-use crate::object::{Kind, Object};
-use crate::paths;
-use crate::plan::{PlannedStep, Section, Step};
-use crate::progress;
-use crate::reason::Reason;
-use crate::root::RootPath;
-use crate::secrets::{self, hidden, redacted_words};
-use crate::text::{is_invisible, one_line, printable, spelled_out};
+use crate::base::invocation::set_commands_apart;
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::base::reason::Reason;
+use crate::base::secrets::{self, hidden, redacted_words};
+use crate::base::text::{is_invisible, one_line, printable, spelled_out};
+use crate::change::plan::{PlannedStep, Section, Step};
+use crate::host::progress;
+use crate::host::root::RootPath;
 
 /// Width of text output.
 pub const WIDTH: usize = 80;

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::doctor::{Style, ascii, bold, hanging};
 use super::wrap;
-use crate::doctor::outlook::{NodeKind, Outlook, OutlookStep, OutlookVerdict};
-use crate::text::inline;
-use crate::time::utc;
+use crate::base::text::inline;
+use crate::base::time::utc;
+use crate::diagnose::doctor::outlook::{NodeKind, Outlook, OutlookStep, OutlookVerdict};
 
 #[derive(Serialize)]
 struct OutlookDocument<'a> {

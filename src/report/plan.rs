@@ -7,19 +7,19 @@ use serde_json::Value;
 
 use super::daemon::described;
 use super::{WIDTH, after, fingerprint, is_secret_step, wrap};
-use crate::daemon::forecast::Forecast;
-use crate::invocation::shell_words;
-use crate::notice::Notice;
-use crate::plan::{
+use crate::base::invocation::shell_words;
+use crate::base::notice::Notice;
+use crate::base::secrets::{has_hidden, reason_of_text, shown_arguments};
+use crate::base::text::{count, inline, one_line};
+use crate::base::time::utc;
+use crate::change::plan::{
     Force, Held, OsPlan, OsStep, PackageChange, Payload, Plan, PlannedStep, Repository, Section,
     Step,
 };
-use crate::render::NameHash;
-use crate::root::RootPath;
-use crate::secrets::{has_hidden, reason_of_text, shown_arguments};
-use crate::source::Candidate;
-use crate::text::{count, inline, one_line};
-use crate::time::utc;
+use crate::change::source::Candidate;
+use crate::config::render::NameHash;
+use crate::host::root::RootPath;
+use crate::judge::daemon::forecast::Forecast;
 
 /// The lines above a plan: machine and config.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -544,9 +544,11 @@ fn step(planned: &PlannedStep) -> String {
     format!("    {} {path}\n{}", planned.step.sign(), wrap(&detail, 8))
 }
 
-fn put_detail(planned: &PlannedStep, new: &crate::object::Object) -> String {
+fn put_detail(planned: &PlannedStep, new: &crate::base::object::Object) -> String {
     match &new.kind {
-        crate::object::Kind::Symlink { target } => format!("{}; link to {}", planned.why, target),
+        crate::base::object::Kind::Symlink { target } => {
+            format!("{}; link to {}", planned.why, target)
+        }
         _ => format!("{}; {:04o}, {} bytes", planned.why, new.mode, new.size()),
     }
 }

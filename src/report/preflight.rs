@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::plan::{Heading, machine};
 use super::wrap;
-use crate::crossing::checks::ALL;
-use crate::crossing::{CrossingFinding, CrossingSeverity, Evidence, Target};
-use crate::invocation::{Command, on_node};
-use crate::text::inline;
+use crate::base::invocation::{Command, on_node};
+use crate::base::text::inline;
+use crate::judge::crossing::checks::ALL;
+use crate::judge::crossing::{CrossingFinding, CrossingSeverity, Evidence, Target};
 
 #[derive(Serialize)]
 struct PreflightDocument<'a> {

@@ -1,8 +1,8 @@
 //! The prompt before a change: the node, the number of changes, and the reboot.
 
 use super::plan::Heading;
-use crate::plan::{OsStep, Plan, Section, Step};
-use crate::text::{count, inline};
+use crate::base::text::{count, inline};
+use crate::change::plan::{OsStep, Plan, Section, Step};
 
 /// The comparison of the operating system with the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

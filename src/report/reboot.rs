@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::invocation::reboot;
-use crate::staging::reboots::RebootNeed;
+use crate::base::invocation::reboot;
+use crate::change::staging::reboots::RebootNeed;
 
 /// The needs of the boot that runs, as one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::invocation::{mco_rescue, reboot};
-use crate::root::RootPath;
-use crate::systemd::changed::is_read_by_manager;
-use crate::transaction::journal::ConfigRef;
-use crate::transaction::{Left, Recovered};
+use crate::base::invocation::{mco_rescue, reboot};
+use crate::change::transaction::journal::ConfigRef;
+use crate::change::transaction::{Left, Recovered};
+use crate::formats::systemd::changed::is_read_by_manager;
+use crate::host::root::RootPath;
 
 /// The units of a boot that continues after the recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use super::reboot::RebootReport;
 use super::wrap;
-use crate::command::rpm_ostree::status::Deployment;
-use crate::invocation::{mco_rescue, on_node, reboot};
+use crate::base::invocation::{mco_rescue, on_node, reboot};
+use crate::base::text::count;
+use crate::change::staging::awaited::Ran;
+use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::system::Engine;
-use crate::staging::awaited::Ran;
-use crate::text::count;
 
 #[derive(Serialize)]
 struct RollbackDocument<'a> {

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::wrap;
-use crate::document::ignition::Unit;
-use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
-use crate::recorder::digest::Key;
-use crate::secrets::{self, redacted_arguments, shown_arguments};
-use crate::ssh_key::described;
-use crate::text::inline;
+use crate::base::secrets::{self, redacted_arguments, shown_arguments};
+use crate::base::ssh_key::described;
+use crate::base::text::inline;
+use crate::config::document::ignition::Unit;
+use crate::config::document::{Desired, DesiredFile, MachineConfig, Owner};
+use crate::diagnose::recorder::digest::Key;
 
 #[derive(Serialize)]
 struct ShowDocument<'a> {

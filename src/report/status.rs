@@ -8,22 +8,22 @@ use super::plan::{collapsed, notices};
 use super::reboot::RebootReport;
 use super::trial::TrialReport;
 use super::wrap;
-use crate::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::daemon::forecast::Forecast;
-use crate::drift::OsMatch;
-use crate::first_boot::FirstBootResult;
-use crate::invocation::{mco_rescue, reboot};
+use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::notice::Notice;
+use crate::base::text::{inline, one_line};
+use crate::base::time::{ago, utc};
+use crate::change::plan::staged::SOFT_REBOOT;
+use crate::change::staging::awaited::{Awaited, Verdict, Way};
+use crate::change::staging::next_boot::NextBoot;
+use crate::change::transaction::journal::ConfigRef;
+use crate::change::transaction::{LastRun, Pending, RunOutcome};
+use crate::change::trial::{TrialOutcome, TrialResult};
+use crate::diagnose::first_boot::FirstBootResult;
+use crate::judge::daemon::forecast::Forecast;
+use crate::judge::drift::OsMatch;
 use crate::node::System;
+use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::node::system::{Engine, Facts};
-use crate::notice::Notice;
-use crate::plan::staged::SOFT_REBOOT;
-use crate::staging::awaited::{Awaited, Verdict, Way};
-use crate::staging::next_boot::NextBoot;
-use crate::text::{inline, one_line};
-use crate::time::{ago, utc};
-use crate::transaction::journal::ConfigRef;
-use crate::transaction::{LastRun, Pending, RunOutcome};
-use crate::trial::{TrialOutcome, TrialResult};
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]

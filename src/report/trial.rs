@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::invocation::{mco_rescue, reboot};
-use crate::time::utc;
-use crate::trial::coverage::Accident;
-use crate::trial::{GIVE_UP, Phase, Trial, TrialOutcome, TrialResult, duration_words};
+use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::time::utc;
+use crate::change::trial::coverage::Accident;
+use crate::change::trial::{GIVE_UP, Phase, Trial, TrialOutcome, TrialResult, duration_words};
 
 /// The trial that runs, in `status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::wrap;
-use crate::invocation::mco_rescue;
-use crate::text::{count, one_line};
-use crate::time::utc;
+use crate::base::invocation::mco_rescue;
+use crate::base::text::{count, one_line};
+use crate::base::time::utc;
 
 /// Time before the end of a trial at which the terminals get a warning, at most.
 const WARNING: Duration = Duration::from_secs(60);

@@ -6,11 +6,11 @@ use super::after::JobsDone;
 use super::daemon::described;
 use super::plan::{Diffs, Heading};
 use super::wrap;
-use crate::daemon::forecast::Forecast;
-use crate::drift::{Drift, DriftKind};
-use crate::invocation::mco_rescue;
-use crate::paths;
-use crate::text::inline;
+use crate::base::invocation::mco_rescue;
+use crate::base::paths;
+use crate::base::text::inline;
+use crate::judge::daemon::forecast::Forecast;
+use crate::judge::drift::{Drift, DriftKind};
 
 #[derive(Serialize)]
 struct VerifyDocument<'a> {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
-use mco_rescue::labels::{FileContexts, Sources};
-use mco_rescue::object::Kind;
+use mco_rescue::base::object::Kind;
+use mco_rescue::formats::labels::{FileContexts, Sources};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
@@ -130,14 +130,14 @@ impl Labelled<'_> {
     }
 
     fn label(&self, path: &str) -> Option<String> {
-        let root = mco_rescue::root::Root::open(self.root.dir()).unwrap();
-        let path = mco_rescue::root::RootPath::parse(&format!("/{path}")).unwrap();
+        let root = mco_rescue::host::root::Root::open(self.root.dir()).unwrap();
+        let path = mco_rescue::host::root::RootPath::parse(&format!("/{path}")).unwrap();
         root.place(&path).unwrap().unwrap().label().ok().flatten()
     }
 
     fn type_at(&self, path: &str) -> Option<String> {
         let label = self.label(path)?;
-        Some(mco_rescue::labels::type_of(&label).to_owned())
+        Some(mco_rescue::formats::labels::type_of(&label).to_owned())
     }
 
     /// Sets a label by hand, as `chcon` does.

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::support::ignition::{can_compare, try_ignite};
 use crate::support::{self, PROGRAM, Snapshot, TestRoot, file, flat_run, is_root, say};
-use mco_rescue::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
-use mco_rescue::root::Root;
+use mco_rescue::host::root::Root;
+use mco_rescue::node::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use serde_json::{Value, json};
 
 const OLD_HASH: &str = "$6$old$oldhash";
@@ -1458,9 +1458,9 @@ fn a_tool_that_hangs_is_a_problem_of_its_entry() {
     let tree = accounts();
     let root = Root::open(tree.dir()).unwrap();
     let text = users(json!([{"name": "a"}])).to_string();
-    let config = mco_rescue::document::parse(text.as_bytes(), "a test").unwrap();
-    let desired = mco_rescue::document::Desired::from_config(&config);
-    let prepared = mco_rescue::accounts::prepare(&root, &config, &desired, &Stuck)
+    let config = mco_rescue::config::document::parse(text.as_bytes(), "a test").unwrap();
+    let desired = mco_rescue::config::document::Desired::from_config(&config);
+    let prepared = mco_rescue::judge::accounts::prepare(&root, &config, &desired, &Stuck)
         .unwrap()
         .unwrap();
     let problem = prepared.problem.unwrap();

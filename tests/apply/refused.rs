@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use mco_rescue::document::{self, Desired};
-use mco_rescue::systemd::{Objection, judge_unit, unit_text};
+use mco_rescue::config::document::{self, Desired};
+use mco_rescue::formats::systemd::{Objection, judge_unit, unit_text};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};

@@ -8,7 +8,7 @@ use crate::support::faults;
 use crate::support::faults::{Scene, can_trace, demand, every, on_threads};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{self, Run, TestRoot, file, is_root, machine_config, say};
-use mco_rescue::kargs::Kargs;
+use mco_rescue::base::kargs::Kargs;
 use serde_json::{Value, json};
 
 /// What a shadow file has for `root`, and behind the password of `core`.

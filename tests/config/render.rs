@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::{PROGRAM, TestRoot, say, shared_data};
-use mco_rescue::render::{Pool, hashed_text, name_hash, name_matches, read_inputs, render_pool};
+use mco_rescue::config::render::{
+    Pool, hashed_text, name_hash, name_matches, read_inputs, render_pool,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -138,7 +140,8 @@ fn names_of_the_examples_are_recomputed() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("examples")
             .join(name);
-        let config = mco_rescue::document::parse(std::fs::read(path).unwrap(), name).unwrap();
+        let config =
+            mco_rescue::config::document::parse(std::fs::read(path).unwrap(), name).unwrap();
         assert_eq!(name_matches(&config.record), Some(true), "{name}");
     }
 }

@@ -8,7 +8,7 @@ mod table;
 use std::collections::BTreeMap;
 
 use crate::support::{TestRoot, machine_config, say};
-use mco_rescue::document::{self, Desired, Finding, Severity};
+use mco_rescue::config::document::{self, Desired, Finding, Severity};
 use serde_json::{Value, json};
 use table::Says::{Blocked, Error, Fine, Warn};
 use table::{In, LAST, Row, SINCE, TABLES, config};

@@ -1,8 +1,8 @@
 //! Ignition spec 2: every row of the conversion, every refusal with its path, real configs where they are there.
 
 use crate::support::{self, machine_config, say, shared_data};
-use mco_rescue::document::spec2::{Converted, convert, is_spec2};
-use mco_rescue::document::{self, Finding, Severity};
+use mco_rescue::config::document::spec2::{Converted, convert, is_spec2};
+use mco_rescue::config::document::{self, Finding, Severity};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -47,7 +47,7 @@ fn text_of(config: &Value, path: &str) -> Option<String> {
     let files = config["spec"]["config"]["storage"]["files"].as_array()?;
     let file = files.iter().find(|file| file["path"] == path)?;
     let source = file["contents"]["source"].as_str().unwrap();
-    let bytes = mco_rescue::document::data_url(source).unwrap();
+    let bytes = mco_rescue::config::document::data_url(source).unwrap();
     Some(String::from_utf8(bytes).unwrap())
 }
 

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::{say, shared_data};
-use mco_rescue::controllers::{Base, Cluster, GeneratedConfig, Generation, generate, read_objects};
+use mco_rescue::config::controllers::{
+    Base, Cluster, GeneratedConfig, Generation, generate, read_objects,
+};
 use serde_json::{Value, json};
 
 const CONF: &str = "/etc/kubernetes/kubelet.conf";

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::{PROGRAM, TestRoot, say, shared_data};
-use mco_rescue::controllers::derive::{Derived, Request, derive};
-use mco_rescue::controllers::{ApiObject, Base, Cluster, Generation, generate, read_objects};
-use mco_rescue::render::{Pool, read_inputs};
+use mco_rescue::config::controllers::derive::{Derived, Request, derive};
+use mco_rescue::config::controllers::{
+    ApiObject, Base, Cluster, Generation, generate, read_objects,
+};
+use mco_rescue::config::render::{Pool, read_inputs};
 use serde_json::Value;
 
 /// One captured case.
@@ -167,7 +169,7 @@ impl Pair {
             .extract_if(.., |object| object.is_machine_config())
             .collect();
         let configs = configs.into_iter().filter(|object| {
-            let role = mco_rescue::controllers::cluster::role_of(&object.value);
+            let role = mco_rescue::config::controllers::cluster::role_of(&object.value);
             role == Some(pool) || role == Some("worker") && pool != "master"
         });
         let configs = configs.map(|object| {
@@ -249,7 +251,7 @@ fn difference_of_objects(ours: &Value, wanted: &Value) -> Option<String> {
         let files = files.and_then(Value::as_array).cloned().unwrap_or_default();
         let decoded = |file: Value| {
             let source = file["contents"]["source"].as_str().unwrap_or_default();
-            let bytes = mco_rescue::document::data_url(source).unwrap_or_default();
+            let bytes = mco_rescue::config::document::data_url(source).unwrap_or_default();
             let path = file["path"].as_str().unwrap_or_default().to_owned();
             (path, file, String::from_utf8_lossy(&bytes).into_owned())
         };

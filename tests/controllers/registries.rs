@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use mco_rescue::controllers::registries::{
+use mco_rescue::config::controllers::registries::{
     Inverted, add_mirror, files_in_force, invert, owned_files, remove_mirror,
 };
-use mco_rescue::controllers::{
+use mco_rescue::config::controllers::{
     ApiObject, Base, Cluster, ConfigPool, GeneratedFile, Generation, generate, read_objects,
 };
 use proptest::prelude::*;
@@ -697,7 +697,7 @@ fn a_new_mirror_is_an_object_of_its_own_and_fits_to_the_others() {
     let add =
         |mirrors: &[&str], tags, never| add_mirror(&inverted, "q.io", &names(mirrors), tags, never);
     let object = |change: Result<_, _>| {
-        let change: mco_rescue::controllers::registries::MirrorChange = change.unwrap();
+        let change: mco_rescue::config::controllers::registries::MirrorChange = change.unwrap();
         change.apply.unwrap()
     };
     let digest = object(add(&["c.test"], false, false));

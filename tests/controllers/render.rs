@@ -28,7 +28,7 @@ fn text_of(rendered: &Value, path: &str) -> String {
         .unwrap();
     let file = files.iter().find(|file| file["path"] == path).unwrap();
     let source = file["contents"]["source"].as_str().unwrap();
-    String::from_utf8(mco_rescue::document::data_url(source).unwrap()).unwrap()
+    String::from_utf8(mco_rescue::config::document::data_url(source).unwrap()).unwrap()
 }
 
 #[test]

@@ -135,10 +135,11 @@ fn settings_for_gomaxprocs_are_not_passed_over() {
         &format!("spec: {{{selector}, systemGomaxprocsBehavior: Autosize, logLevels: 3}}"),
     );
     // This small cluster has no kubelet.conf to start from, so the object is looked at by itself.
-    let objects = mco_rescue::controllers::read_objects(kubelet.as_bytes(), "k.yaml").unwrap();
-    let base = mco_rescue::controllers::Base::Parts(std::collections::BTreeMap::new());
-    let cluster = mco_rescue::controllers::Cluster::new(objects, base, "worker");
-    let notes = mco_rescue::controllers::generate(&cluster).notes;
+    let objects =
+        mco_rescue::config::controllers::read_objects(kubelet.as_bytes(), "k.yaml").unwrap();
+    let base = mco_rescue::config::controllers::Base::Parts(std::collections::BTreeMap::new());
+    let cluster = mco_rescue::config::controllers::Cluster::new(objects, base, "worker");
+    let notes = mco_rescue::config::controllers::generate(&cluster).notes;
     let has = |words: &str, inexact: bool| {
         notes
             .iter()

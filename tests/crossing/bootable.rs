@@ -2,7 +2,7 @@
 
 use super::forms::{Entry, oci_with, tar_of};
 use super::{KERNEL, Lab, short_of};
-use mco_rescue::images::manifest::go_architecture;
+use mco_rescue::node::images::manifest::go_architecture;
 
 fn own(all: Vec<String>) -> Vec<String> {
     let own = all.into_iter().filter(|one| one.starts_with("bootable "));

@@ -10,11 +10,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use mco_rescue::images::Digest;
-use mco_rescue::images::manifest::go_architecture;
-use mco_rescue::images::medium::Medium;
-use mco_rescue::images::tree::{ImageTree, read_directory, read_image, read_stored};
-use mco_rescue::root::Root;
+use mco_rescue::host::root::Root;
+use mco_rescue::node::images::Digest;
+use mco_rescue::node::images::manifest::go_architecture;
+use mco_rescue::node::images::medium::Medium;
+use mco_rescue::node::images::tree::{ImageTree, read_directory, read_image, read_stored};
 use serde_json::{Map, Value, json};
 
 use super::{KERNEL, Lab};

@@ -2,7 +2,7 @@
 
 use super::forms::{Entry, oci_with, tar_of};
 use super::{Lab, short_of};
-use mco_rescue::images::manifest::go_architecture;
+use mco_rescue::node::images::manifest::go_architecture;
 
 /// The architecture of this machine, as images name it.
 fn own() -> &'static str {

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use crate::support::patch::patch;
 use crate::support::{say, shared_data};
-use mco_rescue::daemon::policies::{ClusterPolicies, PolicyAction};
-use mco_rescue::daemon::{
+use mco_rescue::config::document::{self, MachineConfig};
+use mco_rescue::judge::daemon::policies::{ClusterPolicies, PolicyAction};
+use mco_rescue::judge::daemon::{
     self, Update, decide_allowing, decide_update, default_policies, first_boot,
 };
-use mco_rescue::document::{self, MachineConfig};
 use serde_json::{Value, json};
 
 fn config(bytes: &[u8]) -> MachineConfig {

@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{file, machine_config, say};
-use mco_rescue::daemon::default_policies;
-use mco_rescue::daemon::first_boot::FirstBootWork;
-use mco_rescue::daemon::midway::Failure;
-use mco_rescue::daemon::release::Release;
-use mco_rescue::daemon::start::{
+use mco_rescue::config::document::{self, MachineConfig};
+use mco_rescue::judge::daemon::default_policies;
+use mco_rescue::judge::daemon::first_boot::FirstBootWork;
+use mco_rescue::judge::daemon::midway::Failure;
+use mco_rescue::judge::daemon::release::Release;
+use mco_rescue::judge::daemon::start::{
     Annotation, ApiReach, DiskComparison, KnownConfig, Prediction, Record, Situation,
     StartAnnotations, StartOs, State, Triggers, predict_start,
 };
-use mco_rescue::document::{self, MachineConfig};
-use mco_rescue::drift::{Drift, DriftKind};
+use mco_rescue::judge::drift::{Drift, DriftKind};
 use mco_rescue::node::os_release::Class;
 use serde_json::{Value, json};
 

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::support::sysroot::Sysroot;
 use crate::support::{Run, TestRoot, file, machine_config};
-use mco_rescue::doctor::WHAT;
-use mco_rescue::doctor::checks::CHECKS;
+use mco_rescue::diagnose::doctor::WHAT;
+use mco_rescue::diagnose::doctor::checks::CHECKS;
 use serde_json::{Value, json};
 
 /// Troubles, by check.

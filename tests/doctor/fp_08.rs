@@ -306,7 +306,7 @@ fn write_config(root: &TestRoot, config: &Value) {
             .trim_start_matches('/')
             .to_owned();
         let source = one["contents"]["source"].as_str().unwrap_or("data:,");
-        let mut bytes = mco_rescue::document::data_url(source).unwrap();
+        let mut bytes = mco_rescue::config::document::data_url(source).unwrap();
         if one["contents"]["compression"] == "gzip" {
             let mut text = Vec::new();
             std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut text)

@@ -7,7 +7,7 @@ use super::small::{endless, live, record_on};
 use super::worker::{Branch, Row, all_met, healthy, sick, well};
 use super::{Dark, doctor, doctor_on, found, of, says};
 use crate::support::{TestRoot, say};
-use mco_rescue::images::Digest;
+use mco_rescue::node::images::Digest;
 use serde_json::{Value, json};
 
 pub(super) const DARK: &[Dark] = &[("FP-48", "the store of images", |root| {

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use mco_rescue::host::root::Root;
 use mco_rescue::node::network_manager;
-use mco_rescue::root::Root;
 use serde_json::{Value, json};
 
 use super::worker::{self, Branch, KEYFILES, Row, all_met, healthy, on_a_node, sick, well};

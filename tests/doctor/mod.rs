@@ -1,5 +1,5 @@
 //! `doctor`: each check on nodes that are well and on nodes with one trouble, and the command itself.
-//! A check has its file, as in `src/doctor/checks`; two nodes are shared: a `worker`, and a `small` one.
+//! A check has its file, as in `src/diagnose/doctor/checks`; two nodes are shared: a `worker`, and a `small` one.
 
 mod bundle;
 mod command;

@@ -6,10 +6,10 @@ use std::os::unix::fs::{chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use mco_rescue::formats::sshd::Certainty;
+use mco_rescue::host::root::Root;
 use mco_rescue::node::login;
 use mco_rescue::node::sshd_ports::{self, SshdListener};
-use mco_rescue::root::Root;
-use mco_rescue::sshd::Certainty;
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::sshd::find_sshd;

@@ -10,7 +10,7 @@ use super::{CRITICAL, DAY, FINE, WARNING, certificate, says};
 use crate::support::control_plane::ControlPlane;
 use crate::support::{Run, TestRoot, flat, is_root, say};
 use base64::prelude::{BASE64_STANDARD, Engine};
-use mco_rescue::time::{now, utc};
+use mco_rescue::base::time::{now, utc};
 use serde_json::Value;
 
 /// The day that is so many days from now.

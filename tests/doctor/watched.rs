@@ -14,7 +14,7 @@ use super::worker::healthy;
 use crate::support::commands::{number_checked, printed};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{PROGRAM, install, say};
-use mco_rescue::invocation::{OF_THE_MACHINE, ON_THE_NODE};
+use mco_rescue::base::invocation::{OF_THE_MACHINE, ON_THE_NODE};
 
 /// Programs of other machines, editors, and those that set the clock or the firmware: no namespace holds these.
 const OF_A_PERSON: [&str; 11] = [

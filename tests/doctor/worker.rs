@@ -7,7 +7,7 @@ use super::{certificate, doctor, doctor_on, of, unseen};
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{IMAGE, OstreeNode};
 use crate::support::{TestRoot, file, kubelet_unit, machine_config};
-use mco_rescue::invocation::ON_THE_NODE;
+use mco_rescue::base::invocation::ON_THE_NODE;
 use serde_json::{Value, json};
 
 pub(super) const CLIENT: &str = "var/lib/kubelet/pki/kubelet-client-current.pem";
@@ -138,7 +138,7 @@ impl Branch {
         let begins = self.what.ends_with(' ') && what.starts_with(self.what);
         assert!(begins || what == self.what, "{found:#}");
         assert_eq!(found["severity"], self.severity, "{found:#}");
-        assert!(self.what.len() <= mco_rescue::doctor::WHAT);
+        assert!(self.what.len() <= mco_rescue::diagnose::doctor::WHAT);
         for part in self.seen {
             let part = part.replace("ROOT", place);
             assert!(found.to_string().contains(&part), "no {part:?}: {found:#}");

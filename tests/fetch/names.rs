@@ -8,7 +8,7 @@ use crate::support::dns;
 use crate::support::dns::{NameServer, Said};
 use crate::support::http::{Response, Routes, Server};
 use crate::support::{say, unused_port};
-use mco_rescue::net::{
+use mco_rescue::host::net::{
     self, FetchCause, FetchProgress, FetchRequest, FetchSettings, NameAnswer, Names, ServerAnswer,
 };
 use simple_dns::RCODE;

@@ -8,7 +8,7 @@ use crate::support::http::{
     Authority, Identity, Response, Routes, Server, VALID, Years, loopback, marked_as_authority,
 };
 use crate::support::{is_root, say, unused_port};
-use mco_rescue::net::{
+use mco_rescue::host::net::{
     self, ACCEPT, BundleError, FetchAnswer, FetchCause, FetchError, FetchProgress, FetchRequest,
     FetchSettings, MAX_REDIRECTS, ProxySettings, TlsProblem,
 };
@@ -848,7 +848,7 @@ fn a_chain_that_leads_nowhere_is_told_and_tried_with_what_is_at_hand() {
     );
     assert!(!presented.same_name);
     let verified = |authority: &Authority| {
-        let pem = mco_rescue::net::parse_bundle(authority.pem.as_bytes()).unwrap();
+        let pem = mco_rescue::host::net::parse_bundle(authority.pem.as_bytes()).unwrap();
         presented.would_be_verified_by(&pem)
     };
     assert!(verified(&root) && verified(&middle) && !verified(&other));
@@ -861,7 +861,7 @@ fn a_chain_that_leads_nowhere_is_told_and_tried_with_what_is_at_hand() {
     let FetchCause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &error.cause else {
         panic!("{error}");
     };
-    let pem = mco_rescue::net::parse_bundle(root.pem.as_bytes()).unwrap();
+    let pem = mco_rescue::host::net::parse_bundle(root.pem.as_bytes()).unwrap();
     assert!(!presented.would_be_verified_by(&pem));
 }
 

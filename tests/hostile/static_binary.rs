@@ -67,7 +67,10 @@ fn an_error_is_told_whatever_somebody_wants_to_see_of_the_stack() {
     assert_eq!(code, Some(0), "{said}");
     // What cannot be looked at is passed over, and every failure on the way is an error that somebody made.
     let (code, said) = run(&["doctor"], root.dir());
-    let all = format!("{} checks", mco_rescue::doctor::checks::CHECKS.len());
+    let all = format!(
+        "{} checks",
+        mco_rescue::diagnose::doctor::checks::CHECKS.len()
+    );
     assert!(code.is_some() && said.contains(&all), "{said}");
 }
 

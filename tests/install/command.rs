@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::trace::can_trace;
 use crate::support::{self, Run, Snapshot, TestRoot, file, is_root, machine_config, say};
-use mco_rescue::install::cpio::{self, CpioContent, CpioEntry};
+use mco_rescue::change::install::cpio::{self, CpioContent, CpioEntry};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = "usr/local/bin/mco-rescue";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::{PROGRAM, TestRoot, say};
-use mco_rescue::images::Digest;
+use mco_rescue::node::images::Digest;
 use serde_json::Value;
 
 pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";

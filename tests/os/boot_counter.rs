@@ -7,12 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use mco_rescue::grub::environment::{Environment, SIGNATURE, SIZE};
-use mco_rescue::grub::order::menu_order;
-use mco_rescue::grub::{commands, script};
+use mco_rescue::change::transaction;
+use mco_rescue::formats::grub::environment::{Environment, SIGNATURE, SIZE};
+use mco_rescue::formats::grub::order::menu_order;
+use mco_rescue::formats::grub::{commands, script};
+use mco_rescue::host::root::Root;
 use mco_rescue::node::boot_counter::{Counting, find_entry_id, observe_boot_counter};
-use mco_rescue::root::Root;
-use mco_rescue::transaction;
 use proptest::prelude::*;
 
 use crate::support::faults::{Traced, copy_tree, duplicate, on_threads, traced};

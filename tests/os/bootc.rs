@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::shared_data;
-use mco_rescue::command::bootc::{BootcError, BootcStatus};
-use mco_rescue::command::origin::Origin;
-use mco_rescue::command::rpm_ostree::status::Deployments;
+use mco_rescue::node::command::bootc::{BootcError, BootcStatus};
+use mco_rescue::node::command::origin::Origin;
+use mco_rescue::node::command::rpm_ostree::status::Deployments;
 
 fn fixture(name: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/bootc");
@@ -25,7 +25,7 @@ fn deployments(path: &Path) -> Deployments {
 
 /// A letter for each deployment in its order: staged, booted, locked, pinned.
 fn flags(all: &Deployments) -> Vec<String> {
-    let row = |one: &mco_rescue::command::rpm_ostree::status::Deployment| {
+    let row = |one: &mco_rescue::node::command::rpm_ostree::status::Deployment| {
         let all = [
             (one.staged, 's'),
             (one.booted, 'b'),

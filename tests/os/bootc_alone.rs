@@ -13,9 +13,9 @@ use serde_json::json;
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{AWAITED, BOOTC, IMAGE, NEXT, OstreeNode, Turn, service_config};
 use crate::support::{Run, flat_run, shared_data};
-use mco_rescue::command::bootc::BootcStatus;
-use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
-use mco_rescue::doctor::checks::CHECKS;
+use mco_rescue::diagnose::doctor::checks::CHECKS;
+use mco_rescue::node::command::bootc::BootcStatus;
+use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::node::system::Engine;
 
 /// STUB of bootc that needs for its status what the real one needs: it sets up a mount namespace (CAP_SYS_ADMIN, the 21st),

@@ -7,18 +7,18 @@ use std::process::{Command, Stdio};
 
 use crate::support::sysroot::Sysroot;
 use crate::support::{TestRoot, say, shared_data};
-use mco_rescue::command::CommandOutput;
-use mco_rescue::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
-use mco_rescue::command::rpm_ostree::cause::{FullDisk, RpmOstreeError};
-use mco_rescue::command::rpm_ostree::status::{
+use mco_rescue::base::kargs::{Kargs, KargsChange};
+use mco_rescue::host::root::{Root, RootPath};
+use mco_rescue::node::bootloader::{self, BootEntry, in_order};
+use mco_rescue::node::command::CommandOutput;
+use mco_rescue::node::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
+use mco_rescue::node::command::rpm_ostree::cause::{FullDisk, RpmOstreeError};
+use mco_rescue::node::command::rpm_ostree::status::{
     Deployments, Standing, StatusText, finalize_failure,
 };
-use mco_rescue::kargs::{Kargs, KargsChange};
-use mco_rescue::node::bootloader::{self, BootEntry, in_order};
 use mco_rescue::node::deploy_directories;
 use mco_rescue::node::os_release::{Class, OsRelease};
 use mco_rescue::node::space::{KernelRoom, MIN_FREE_PERCENT, Space, kernel_room};
-use mco_rescue::root::{Root, RootPath};
 
 fn captured() -> Option<PathBuf> {
     shared_data("rpm-ostree")
@@ -939,7 +939,7 @@ fn what_was_changed_by_hand_is_read_from_the_status() {
         };
         let json = &text[text.find("\n{").unwrap()..text.rfind("\n}").unwrap() + 2];
         let here = Deployments::read(json).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let said = |one: Option<&mco_rescue::command::rpm_ostree::status::Deployment>| {
+        let said = |one: Option<&mco_rescue::node::command::rpm_ostree::status::Deployment>| {
             one.map(|one| one.by_hand().join(", ")).unwrap_or_default()
         };
         assert_eq!(said(here.booted()), booted, "{name}");

@@ -9,15 +9,15 @@ use crate::support::mounts::{mount, with_mounts};
 use crate::support::{TestRoot, say};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
-use mco_rescue::command::{CommandLine, CommandRunner, HostRunner};
-use mco_rescue::images::manifest::go_architecture;
-use mco_rescue::images::medium::{AddressError, BlobRole, BlobState, BlobVerdict, Report};
-use mco_rescue::images::policy::SignaturePolicy;
-use mco_rescue::images::pull::Trace;
-use mco_rescue::images::{Digest, Form, ImageName, Medium, MediumCheck, MediumError};
-use mco_rescue::images::{extensions, storage};
-use mco_rescue::root::Root;
+use mco_rescue::host::root::Root;
+use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
+use mco_rescue::node::command::{CommandLine, CommandRunner, HostRunner};
+use mco_rescue::node::images::manifest::go_architecture;
+use mco_rescue::node::images::medium::{AddressError, BlobRole, BlobState, BlobVerdict, Report};
+use mco_rescue::node::images::policy::SignaturePolicy;
+use mco_rescue::node::images::pull::Trace;
+use mco_rescue::node::images::{Digest, Form, ImageName, Medium, MediumCheck, MediumError};
+use mco_rescue::node::images::{extensions, storage};
 use serde_json::json;
 
 /// An OCI directory with one image of two layers, made by hand.
@@ -814,7 +814,7 @@ fn a_policy_decides_as_it_does_for_skopeo() {
 /// Runs a command line of ours as the program does, which has given up what it never needs.
 fn done(line: &CommandLine) -> Result<String, String> {
     let run = || {
-        mco_rescue::sys::privileges::keep_possible();
+        mco_rescue::host::sys::privileges::keep_possible();
         HostRunner.run(line).unwrap()
     };
     let answer = std::thread::scope(|scope| scope.spawn(run).join().unwrap());

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{AWAITED, IMAGE, OstreeNode};
 use crate::support::{file, flat, machine_config, say};
-use mco_rescue::kargs::{Kargs, KargsChange, daemon_sequence};
+use mco_rescue::base::kargs::{Kargs, KargsChange, daemon_sequence};
 use mco_rescue::node::bootloader::BootEntry;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

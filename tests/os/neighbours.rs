@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use mco_rescue::images::Digest;
+use mco_rescue::node::images::Digest;
 use serde_json::{Value, json};
 
 use crate::support::http::{Authority, Request, Response, Routes, Server, VALID};

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::{ON_BOOT, STORE, boots, diff, differences, end_of_boot, files, history, node, record};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{TestRoot, file, machine_config};
-use mco_rescue::recorder::format;
+use mco_rescue::diagnose::recorder::format;
 use serde_json::{Value, json};
 
 #[test]

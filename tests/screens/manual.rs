@@ -242,7 +242,7 @@ fn every_file_of_the_repository_that_the_manual_names_is_there() {
         let text = prose(&fs::read_to_string(&page).unwrap());
         for quoted in text.split('`').skip(1).step_by(2) {
             let is_path = TREES.iter().any(|tree| quoted.starts_with(tree));
-            // `src/doctor/checks/fp_NN_name.rs` stands for any.
+            // `src/diagnose/doctor/checks/fp_NN_name.rs` stands for any.
             if !is_path || quoted.contains([' ', '*']) || quoted.contains("NN") {
                 continue;
             }

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::{PROGRAM, TestRoot, file, kubelet_unit, machine_config, say};
 use clap::{CommandFactory, Parser};
+use mco_rescue::base::invocation::ON_THE_NODE;
 use mco_rescue::cli::Cli;
-use mco_rescue::invocation::ON_THE_NODE;
 use serde_json::{Value, json};
 
 /// A root whose name has a blank.

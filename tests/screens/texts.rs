@@ -156,7 +156,7 @@ fn json_that_was_cut_short_says_so_wherever_it_ends() {
 /// Every line at which a copy may end, and places within lines.
 #[test]
 fn yaml_that_was_cut_short_says_so_wherever_it_ends() {
-    use mco_rescue::document;
+    use mco_rescue::config::document;
     let says = |text: &str| match document::parse(text.as_bytes(), "it") {
         Err(error) => error.to_string(),
         Ok(config) => {
@@ -422,7 +422,7 @@ const KEYS: &str = "home/core/.ssh/authorized_keys.d/ignition";
 
 #[test]
 fn keys_have_the_fingerprints_that_ssh_keygen_prints() {
-    use mco_rescue::ssh_key::PublicKey;
+    use mco_rescue::base::ssh_key::PublicKey;
     let mut count = 0;
     for (kind, comment) in KINDS
         .iter()

@@ -11,8 +11,8 @@ use std::sync::Mutex;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use mco_rescue::base::invocation::{Command, OF_THE_MACHINE, ON_THE_NODE};
 use mco_rescue::cli::Cli;
-use mco_rescue::invocation::{Command, OF_THE_MACHINE, ON_THE_NODE};
 use serde_json::Value;
 
 /// What begins a line with a command.

@@ -3,39 +3,50 @@
 
 use std::sync::OnceLock;
 
-use mco_rescue::age::{self, Recipient};
-use mco_rescue::butane;
-use mco_rescue::checkpoint;
-use mco_rescue::command::HostRunner;
-use mco_rescue::command::bootc::BootcStatus;
-use mco_rescue::command::origin::Origin;
-use mco_rescue::command::ostree::StagedFile;
-use mco_rescue::command::rpm_ostree::arguments::Version;
-use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
-use mco_rescue::command::rpm_ostree::status::{self, Deployments, StatusText};
-use mco_rescue::controllers::kubelet::from_settings;
-use mco_rescue::controllers::registries as mirror_files;
-use mco_rescue::controllers::runtime;
-use mco_rescue::controllers::{Base, Cluster, ConfigPool, GeneratedFile, generate, read_objects};
-use mco_rescue::daemon;
-use mco_rescue::daemon::actions::Changed;
-use mco_rescue::daemon::policies;
-use mco_rescue::daemon::registries::{self, RegistryChange};
-use mco_rescue::document::{self, ContentsError, Desired, MachineConfig, yaml};
-use mco_rescue::drift;
-use mco_rescue::etcd_data::bolt::{BoltError, Database};
-use mco_rescue::etcd_data::snap;
-use mco_rescue::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile};
-use mco_rescue::etcd_data::wal::{self, WalName, WalReader};
-use mco_rescue::fleet::{self, Fleet, FleetNode};
-use mco_rescue::images::auth::Secrets;
-use mco_rescue::images::manifest::Manifest;
-use mco_rescue::images::policy::SignaturePolicy;
-use mco_rescue::images::registries::Registries;
-use mco_rescue::images::tree::{self, ModuleLists};
-use mco_rescue::images::{ImageName, pull, storage};
-use mco_rescue::kargs::Kargs;
+use mco_rescue::base::kargs::Kargs;
+use mco_rescue::change::plan::{self, Inputs, Options};
+use mco_rescue::config::butane;
+use mco_rescue::config::controllers::kubelet::from_settings;
+use mco_rescue::config::controllers::registries as mirror_files;
+use mco_rescue::config::controllers::runtime;
+use mco_rescue::config::controllers::{
+    Base, Cluster, ConfigPool, GeneratedFile, generate, read_objects,
+};
+use mco_rescue::config::document::{self, ContentsError, Desired, MachineConfig, yaml};
+use mco_rescue::config::render::{self, Pool};
+use mco_rescue::diagnose::fleet::{self, Fleet, FleetNode};
+use mco_rescue::diagnose::recorder::known::KnownFiles;
+use mco_rescue::diagnose::recorder::{Snapshot, format};
+use mco_rescue::formats::age::{self, Recipient};
+use mco_rescue::formats::checkpoint;
+use mco_rescue::formats::etcd_data::bolt::{BoltError, Database};
+use mco_rescue::formats::etcd_data::snap;
+use mco_rescue::formats::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile};
+use mco_rescue::formats::etcd_data::wal::{self, WalName, WalReader};
+use mco_rescue::formats::ovsdb;
+use mco_rescue::formats::systemd::unit_name::UnitName;
+use mco_rescue::formats::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
+use mco_rescue::host::root::{Root, sha256};
+use mco_rescue::host::sealed;
+use mco_rescue::judge::daemon;
+use mco_rescue::judge::daemon::actions::Changed;
+use mco_rescue::judge::daemon::policies;
+use mco_rescue::judge::daemon::registries::{self, RegistryChange};
+use mco_rescue::judge::drift;
 use mco_rescue::node::bootloader::{self, BootEntry};
+use mco_rescue::node::command::HostRunner;
+use mco_rescue::node::command::bootc::BootcStatus;
+use mco_rescue::node::command::origin::Origin;
+use mco_rescue::node::command::ostree::StagedFile;
+use mco_rescue::node::command::rpm_ostree::arguments::Version;
+use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
+use mco_rescue::node::command::rpm_ostree::status::{self, Deployments, StatusText};
+use mco_rescue::node::images::auth::Secrets;
+use mco_rescue::node::images::manifest::Manifest;
+use mco_rescue::node::images::policy::SignaturePolicy;
+use mco_rescue::node::images::registries::Registries;
+use mco_rescue::node::images::tree::{self, ModuleLists};
+use mco_rescue::node::images::{ImageName, pull, storage};
 use mco_rescue::node::os_release::OsRelease;
 use mco_rescue::node::platform::{
     Interface, LinkFile, of_arguments, parse_luks, pinned_by_arguments,
@@ -43,15 +54,6 @@ use mco_rescue::node::platform::{
 use mco_rescue::node::pod_manifest::PodManifest;
 use mco_rescue::node::two_nodes::{self, Corosync};
 use mco_rescue::node::{self, Accounts, NodeState, Records, boot_variables, virtual_addresses};
-use mco_rescue::ovsdb;
-use mco_rescue::plan::{self, Inputs, Options};
-use mco_rescue::recorder::known::KnownFiles;
-use mco_rescue::recorder::{Snapshot, format};
-use mco_rescue::render::{self, Pool};
-use mco_rescue::root::{Root, sha256};
-use mco_rescue::sealed;
-use mco_rescue::systemd::unit_name::UnitName;
-use mco_rescue::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
 use serde_json::{Map, Value, json};
 
 /// The body of a target.

@@ -377,7 +377,7 @@ pub fn machine_config(name: &str, mut ignition: serde_json::Value) -> serde_json
 
 /// Gives a rendered config that was changed the name that the operator would give it.
 pub fn name_anew(config: &mut serde_json::Value) {
-    let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
+    let hash = mco_rescue::config::render::name_hash(&config["spec"]).unwrap();
     let name = config["metadata"]["name"].as_str().unwrap();
     let (pool, _) = name.rsplit_once('-').unwrap();
     config["metadata"]["name"] = serde_json::json!(format!("{pool}-{hash}"));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mco_rescue::images::Digest;
+use mco_rescue::node::images::Digest;
 use serde_json::{Value, json};
 
 /// Makes the directory; gives the digest of the image. The layer has a version, a kernel and an init, as an ordinary

@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use mco_rescue::command::job::{self, Done, Job};
-use mco_rescue::command::network_manager::{
+use mco_rescue::node::command::job::{self, Done, Job};
+use mco_rescue::node::command::network_manager::{
     Begun, Checkpoint, RolledBack, begin_checkpoint, commit_checkpoint, extend_checkpoint,
     is_alive, roll_back_checkpoint,
 };
-use mco_rescue::command::{CommandError, HostRunner};
+use mco_rescue::node::command::{CommandError, HostRunner};
 
 use crate::support::services::{Network, addresses, command, keyfile, wait_until, with_services};
 

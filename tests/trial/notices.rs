@@ -5,9 +5,9 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use mco_rescue::command::HostRunner;
-use mco_rescue::command::wall::write_to_terminals;
-use mco_rescue::sys::runtime;
+use mco_rescue::host::sys::runtime;
+use mco_rescue::node::command::HostRunner;
+use mco_rescue::node::command::wall::write_to_terminals;
 
 use crate::support::sshd::{Sshd, with_sshd};
 

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mco_rescue::command::HostRunner;
-use mco_rescue::net::Names;
-use mco_rescue::node::login_session::milliseconds_since_boot;
-use mco_rescue::probes::{
+use mco_rescue::change::probes::{
     Probe, ProbeContext, ProbeResult, list_probes, parse_probe, run_probe, run_round,
 };
-use mco_rescue::root::Root;
+use mco_rescue::host::net::Names;
+use mco_rescue::host::root::Root;
+use mco_rescue::node::command::HostRunner;
+use mco_rescue::node::login_session::milliseconds_since_boot;
 use simple_dns::RCODE;
 
 use crate::support::dns::{NameServer, Said};

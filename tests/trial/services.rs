@@ -6,12 +6,12 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-use mco_rescue::command::HostRunner;
-use mco_rescue::command::job::{self, Done, Job};
-use mco_rescue::daemon::actions::default_policies;
+use mco_rescue::change::plan::activation::{ChangedPath, activation_jobs};
+use mco_rescue::host::root::{Root, RootPath};
+use mco_rescue::judge::daemon::actions::default_policies;
+use mco_rescue::node::command::HostRunner;
+use mco_rescue::node::command::job::{self, Done, Job};
 use mco_rescue::node::services_at_work::ServicesAtWork;
-use mco_rescue::plan::activation::{ChangedPath, activation_jobs};
-use mco_rescue::root::{Root, RootPath};
 
 use crate::support::services::{ServiceNode, command, wait_until, with_services};
 

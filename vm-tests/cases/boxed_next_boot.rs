@@ -66,7 +66,7 @@ impl Story<'_> {
 
 /// Gives a config another name, as its contents demand.
 fn renamed(mut config: Value) -> Value {
-    let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
+    let hash = mco_rescue::config::render::name_hash(&config["spec"]).unwrap();
     config["metadata"]["name"] = json!(format!("rendered-worker-{hash}"));
     config
 }

@@ -22,7 +22,7 @@ pub fn rendered(ignition: Value) -> Value {
 /// The same as an older operator would have rendered it: Debian's Ignition understands nothing newer.
 pub fn older(mut config: Value) -> Value {
     config["spec"]["config"]["ignition"]["version"] = json!("3.2.0");
-    let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
+    let hash = mco_rescue::config::render::name_hash(&config["spec"]).unwrap();
     config["metadata"]["name"] = json!(format!("rendered-worker-{hash}"));
     config
 }

@@ -16,7 +16,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use mco_rescue::document;
+use mco_rescue::config::document;
 use serde_json::{Value, json};
 
 use super::configs;

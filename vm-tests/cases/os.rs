@@ -563,7 +563,7 @@ fn config(key: &str, letter: &str, image: &str, max_pods: u32, arguments: &[&str
     let mut config = configs::worker(key, max_pods, more);
     config["spec"]["osImageURL"] = json!(image);
     config["spec"]["kernelArguments"] = json!(arguments);
-    let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
+    let hash = mco_rescue::config::render::name_hash(&config["spec"]).unwrap();
     config["metadata"]["name"] = json!(format!("rendered-worker-{hash}"));
     config
 }

@@ -10,26 +10,26 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
-use crate::age::{self, Recipient};
+use crate::base::paths;
+use crate::base::reason::Reason;
+use crate::base::secrets::{self, redacted_arguments, redacted_url, redacted_words};
+use crate::base::text::{printable, spelled_out};
+use crate::base::time::now;
+use crate::change::source::cache;
+use crate::change::transaction;
 use crate::cli::DaemonArgs;
 use crate::cli::recorder::{self, compared, history};
 use crate::cli::status;
-use crate::command::rpm_ostree::arguments;
-use crate::command::{CommandLine, CommandRunner, systemctl};
-use crate::document::Desired;
+use crate::config::document::Desired;
+use crate::formats::age::{self, Recipient};
+use crate::host::root::{Root, RootPath};
 use crate::node::bootloader::{self, BootEntry};
+use crate::node::command::rpm_ostree::arguments;
+use crate::node::command::{CommandLine, CommandRunner, systemctl};
 use crate::node::{Machine, Records, host};
-use crate::paths;
-use crate::reason::Reason;
 use crate::report;
 use crate::report::history::DiffDocument;
 use crate::report::html::node::NodeDocuments;
-use crate::root::{Root, RootPath};
-use crate::secrets::{self, redacted_arguments, redacted_url, redacted_words};
-use crate::source::cache;
-use crate::text::{printable, spelled_out};
-use crate::time::now;
-use crate::transaction;
 
 /// One file of the archive.
 struct Piece {

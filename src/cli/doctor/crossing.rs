@@ -3,15 +3,15 @@
 
 use anyhow::Result;
 
-use crate::crossing::Target;
-use crate::doctor::crossing::{CrossingEvidence, CrossingMoment};
-use crate::doctor::evidence::DoctorEvidence;
-use crate::images::tree;
-use crate::kargs::Kargs;
+use crate::base::kargs::Kargs;
+use crate::diagnose::doctor::crossing::{CrossingEvidence, CrossingMoment};
+use crate::diagnose::doctor::evidence::DoctorEvidence;
+use crate::host::root::{Root, RootPath};
+use crate::judge::crossing::Target;
 use crate::node::deploy_directories;
+use crate::node::images::tree;
 use crate::node::platform::Platform;
 use crate::node::system::{self, OF_DEPLOYMENTS};
-use crate::root::{Root, RootPath};
 
 impl DoctorEvidence {
     /// Reads the next system. A root that boots no images has none.

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 
+use crate::base::paths;
 use crate::cli::cluster::node_name;
 use crate::cli::workloads::is_left_stopped;
-use crate::command::CommandRunner;
-use crate::daemon::{annotations, complaints};
-use crate::doctor::daemon::DaemonTroubles;
-use crate::paths;
-use crate::root::{Root, RootPath};
+use crate::diagnose::doctor::daemon::DaemonTroubles;
+use crate::host::root::{Root, RootPath};
+use crate::judge::daemon::{annotations, complaints};
+use crate::node::command::CommandRunner;
 
 /// Reads them.
 pub(super) fn troubles(root: &Root, runner: &dyn CommandRunner) -> Result<DaemonTroubles> {

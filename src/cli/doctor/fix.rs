@@ -3,6 +3,14 @@
 use anyhow::{Context, Result, bail};
 
 use super::{find_check, gather, is_denied, style};
+use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
+use crate::base::object::Kind;
+use crate::change::plan::{
+    self, Allowed, FixInputs, Inputs, Plan, PlanRequest, PlannedStep, Step, Task,
+};
+use crate::change::transaction::Finished;
+use crate::change::transaction::journal::ConfigRef;
 use crate::cli::evidence::NodeEvidence;
 use crate::cli::keys;
 use crate::cli::machine;
@@ -13,21 +21,15 @@ use crate::cli::trial::{self, RunningTrial, TrialRequest};
 use crate::cli::ui::Ui;
 use crate::cli::work::RunWork;
 use crate::cli::{DoctorArgs, FixArgs, Output};
-use crate::command::job::Job;
-use crate::doctor::{self, Diagnosis, DoctorCheck, DoctorFinding, Fix};
-use crate::document::{self, Desired};
-use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::config::document::{self, Desired};
+use crate::diagnose::doctor::{self, Diagnosis, DoctorCheck, DoctorFinding, Fix};
+use crate::host::root::Root;
+use crate::node::command::job::Job;
 use crate::node::{self, NodeState, Records};
-use crate::object::Kind;
-use crate::plan::{self, Allowed, FixInputs, Inputs, Plan, PlanRequest, PlannedStep, Step, Task};
 use crate::report::diff::unified_between;
 use crate::report::fix::{FixOutcome, FixResult};
 use crate::report::plan::{Diffs, Heading};
 use crate::report::{self, is_secret_step, question};
-use crate::root::Root;
-use crate::transaction::Finished;
-use crate::transaction::journal::ConfigRef;
 
 /// A config that brings nothing.
 const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;

@@ -7,24 +7,35 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 
 use super::{server_clock, upkeep};
+use crate::base::object::Kind;
+use crate::base::paths;
+use crate::change::source::cache::{self, Cached};
+use crate::change::source::server;
+use crate::change::staging::next_boot::observe_next_boot;
+use crate::change::staging::{reboots, state};
+use crate::change::transaction;
+use crate::change::trial::store::{read_result, read_trial};
 use crate::cli::own_state::files_of_other_versions;
 use crate::cli::predict::{self, ForecastMoment};
 use crate::cli::session::{Session, Unnamed};
 use crate::cli::{DaemonArgs, DoctorArgs};
-use crate::command::{CommandRunner, systemctl};
-use crate::daemon::forecast::AnnotationSource;
-use crate::daemon::forecast::Forecast;
-use crate::daemon::release::RULES_OF;
-use crate::daemon::{annotations, pod_log};
-use crate::doctor::Look;
-use crate::doctor::evidence::{
+use crate::config::document::MachineConfig;
+use crate::config::render;
+use crate::diagnose::doctor::Look;
+use crate::diagnose::doctor::evidence::{
     BootEvidence, ConfigComparison, Configs, DeployedTree, Disk, DoctorEvidence, FirstBootFiles,
     Kubeconfig, Named, NamedConfig, PullEvidence, PullRefusal,
 };
-use crate::document::MachineConfig;
-use crate::images::ImageName;
-use crate::images::pull::{Trace, TraceError};
+use crate::host::root::{Root, RootError, RootPath};
+use crate::host::sys::runtime;
+use crate::judge::daemon::forecast::AnnotationSource;
+use crate::judge::daemon::forecast::Forecast;
+use crate::judge::daemon::release::RULES_OF;
+use crate::judge::daemon::{annotations, pod_log};
 use crate::node::clock::{self, Clock, Heard, Moment as Passed};
+use crate::node::command::{CommandRunner, systemctl};
+use crate::node::images::ImageName;
+use crate::node::images::pull::{Trace, TraceError};
 use crate::node::neighbours::has_fencing;
 use crate::node::pull_files::find_pull_faults;
 use crate::node::space::{Largest, Space, find_largest};
@@ -36,17 +47,6 @@ use crate::node::{
     etcd_files, images_on_disk, kernel_modules, kubelet_state, network, os_accounts, ovsdb_files,
     selinux_state, static_pods,
 };
-use crate::object::Kind;
-use crate::paths;
-use crate::render;
-use crate::root::{Root, RootError, RootPath};
-use crate::source::cache::{self, Cached};
-use crate::source::server;
-use crate::staging::next_boot::observe_next_boot;
-use crate::staging::{reboots, state};
-use crate::sys::runtime;
-use crate::transaction;
-use crate::trial::store::{read_result, read_trial};
 
 /// Units that tell how an update or a first boot goes.
 const UNITS: [&str; 10] = [
@@ -497,7 +497,7 @@ fn named(root: &Root, records: Option<&Records>, at_hand: &[NamedConfig]) -> Res
     let record = records.and_then(Records::name);
     all.push((record, "recorded", format!("/{}", paths::CURRENT_CONFIG)));
     if let Some(seen) = seen {
-        let place = || format!("the API, {}", crate::time::utc(seen.seen));
+        let place = || format!("the API, {}", crate::base::time::utc(seen.seen));
         all.push((seen.desired.clone(), "wanted by the cluster", place()));
         all.push((seen.current.clone(), "current for the cluster", place()));
     }

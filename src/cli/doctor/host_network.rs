@@ -3,15 +3,15 @@
 
 use std::path::Path;
 
-use crate::command::{CommandRunner, ip, systemctl};
-use crate::doctor::Look;
-use crate::doctor::evidence::DoctorEvidence;
+use crate::diagnose::doctor::Look;
+use crate::diagnose::doctor::evidence::DoctorEvidence;
+use crate::host::root::{Root, RootPath};
+use crate::node::command::{CommandRunner, ip, systemctl};
 use crate::node::network_faults::{Known, NetworkFaults, find_network_faults};
 use crate::node::platform::Storage;
 use crate::node::{
     boot_variables, boot_waits, host, host_name, node_address, static_network, virtual_addresses,
 };
-use crate::root::{Root, RootPath};
 
 impl DoctorEvidence {
     pub(super) fn of_host_network(&mut self, root: &Root, runner: &dyn CommandRunner) {

@@ -24,16 +24,16 @@ use super::events;
 use super::recorder::since::since_good;
 use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
-use crate::age::Recipient;
-use crate::doctor::checks::CHECKS;
-use crate::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
-use crate::error::ExitCode;
+use crate::base::error::ExitCode;
+use crate::base::text::inline;
+use crate::diagnose::doctor::checks::CHECKS;
+use crate::diagnose::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
+use crate::formats::age::Recipient;
+use crate::host::root::Root;
 use crate::node::system::{Engine, installed_engine};
 use crate::report;
 use crate::report::doctor::Style;
 use crate::report::events::NodeEvent;
-use crate::root::Root;
-use crate::text::inline;
 
 /// Runs `doctor`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use crate::doctor::Look;
-use crate::doctor::evidence::DoctorEvidence;
+use crate::diagnose::doctor::Look;
+use crate::diagnose::doctor::evidence::DoctorEvidence;
+use crate::host::root::Root;
 use crate::node::ostree_repository::Repository;
 use crate::node::{boot_kernels, node_programs, ostree_repository};
-use crate::root::Root;
 
 impl DoctorEvidence {
     /// Needs the boot entries and the answer of rpm-ostree.

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::age::{Recipient, RecipientError};
-use crate::source;
+use crate::change::source;
+use crate::formats::age::{Recipient, RecipientError};
 
 /// No file of keys is larger.
 const MAX_FILE: usize = 256 << 10;

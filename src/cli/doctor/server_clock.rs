@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::net::{self, FetchRequest, FetchSettings};
+use crate::base::time::now;
+use crate::change::source::server::{Server, ServerClock};
+use crate::change::source::{Http, ReferenceNetwork};
+use crate::host::net::{self, FetchRequest, FetchSettings};
+use crate::host::root::Root;
 use crate::node::clock::Heard;
-use crate::root::Root;
-use crate::source::server::{Server, ServerClock};
-use crate::source::{Http, ReferenceNetwork};
-use crate::time::now;
 
 /// The limit for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use crate::command::CommandRunner;
-use crate::command::config_test::ConfigTest;
+use crate::host::root::Root;
+use crate::node::command::CommandRunner;
+use crate::node::command::config_test::ConfigTest;
 use crate::node::service_configs::{self, BrokenConfig, Service};
-use crate::root::Root;
 
 /// Programs that test their configuration, with the service and the file that they begin with.
 const TESTS: [(ConfigTest, Service, &str); 3] = [

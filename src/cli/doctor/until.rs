@@ -2,13 +2,13 @@
 
 use anyhow::{Result, anyhow, bail};
 
+use crate::base::error::ExitCode;
+use crate::base::time::utc;
 use crate::cli::ui::Ui;
 use crate::cli::{Output, access};
-use crate::doctor::DoctorEvidence;
-use crate::doctor::outlook::{OutlookVerdict, look_ahead};
-use crate::error::ExitCode;
+use crate::diagnose::doctor::DoctorEvidence;
+use crate::diagnose::doctor::outlook::{OutlookVerdict, look_ahead};
 use crate::report;
-use crate::time::utc;
 
 /// The outlook until a date.
 pub(super) fn run(ui: &Ui<'_>, evidence: &DoctorEvidence, until: u64) -> Result<ExitCode> {

@@ -2,22 +2,22 @@
 
 use anyhow::Result;
 
+use crate::base::paths;
 use crate::cli::predict;
-use crate::doctor::evidence::DoctorEvidence;
-use crate::doctor::upkeep::{Elsewhere, LabelEvidence};
-use crate::document;
-use crate::images::auth::Secrets;
-use crate::labels::LabelPolicy;
+use crate::config::document;
+use crate::diagnose::doctor::evidence::DoctorEvidence;
+use crate::diagnose::doctor::upkeep::{Elsewhere, LabelEvidence};
+use crate::formats::labels::LabelPolicy;
+use crate::host::root::{Root, RootError, RootPath};
 use crate::node::clock::Moment;
 use crate::node::host::architecture;
+use crate::node::images::auth::Secrets;
 use crate::node::lasting::Transient;
 use crate::node::neighbours::own_stateroot;
 use crate::node::{
     Host, NodeState, Os, builds, deploy_directories, judged_units, login, name_servers, stamps,
     unit_links,
 };
-use crate::paths;
-use crate::root::{Root, RootError, RootPath};
 
 /// Files with credentials: those of a pull, and of the daemon's own registry.
 const SECRETS: [&str; 4] = [

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::base::paths;
+use crate::change::source::identity::{Membership, NodeIdentity};
+use crate::change::source::{self, ConfigMedium, ConfigMediumError, cache};
 use crate::cli::{FetchArgs, fetch};
-use crate::command::CommandRunner;
-use crate::document::{self, MachineConfig};
-use crate::first_boot::{self, AvailableConfig, Mode, Parameters};
+use crate::config::document::{self, MachineConfig};
+use crate::config::render;
+use crate::diagnose::first_boot::{self, AvailableConfig, Mode, Parameters};
+use crate::host::root::{Root, RootPath};
 use crate::node::Records;
-use crate::paths;
-use crate::render;
-use crate::root::{Root, RootPath};
-use crate::source::identity::{Membership, NodeIdentity};
-use crate::source::{self, ConfigMedium, ConfigMediumError, cache};
+use crate::node::command::CommandRunner;
 
 /// What to apply, as an argument of `apply`; nothing where the node's own choice is meant, or nothing is there.
 pub(super) fn choose(

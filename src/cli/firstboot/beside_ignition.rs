@@ -10,16 +10,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::at_hand::{self, AtHand};
-use crate::command::{CommandRunner, ignition, systemctl};
-use crate::document::{self, pointer};
-use crate::error::ExitCode;
-use crate::first_boot::{self, AvailableConfig, Parameters};
-use crate::net;
+use crate::base::error::ExitCode;
+use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork};
+use crate::config::document::{self, pointer};
+use crate::diagnose::first_boot::{self, AvailableConfig, Parameters};
+use crate::host::net;
+use crate::host::root::Root;
+use crate::host::sys::runtime;
+use crate::node::command::{CommandRunner, ignition, systemctl};
 use crate::report::console;
 use crate::report::firstboot as told;
-use crate::root::Root;
-use crate::source::{self, ConfigMedium, Http, ReferenceNetwork};
-use crate::sys::runtime;
 
 /// Ignition writes it when it has its config (docs/ignition.md: First boot).
 const FETCHED: &str = "/run/ignition.json";

@@ -4,20 +4,20 @@
 //! alone does no harm: it keeps the boot where it is until the reboot, or until there is nothing left to wait for. The
 //! service itself drops what is staged each time it tries, so it is stopped before anything is.
 
+use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use crate::staging::state;
 use anyhow::{Context, Result};
 
+use crate::base::error::ExitCode;
+use crate::base::paths;
 use crate::cli::session::open_root;
 use crate::cli::{ApplyArgs, FirstbootArgs, Output, apply};
-use crate::command::systemctl::UnitActivity;
-use crate::command::{CommandError, CommandRunner, systemctl};
-use crate::error::ExitCode;
+use crate::host::root::{Root, RootPath};
+use crate::node::command::systemctl::UnitActivity;
+use crate::node::command::{CommandError, CommandRunner, systemctl};
 use crate::node::host::systemd_runs;
 use crate::node::{FIRST_BOOT_PULL, FIRST_BOOT_SERVICE};
-use crate::paths;
 use crate::report;
-use crate::root::{Root, RootPath};
 
 /// Does the work, and lets the boot go on where it need not be repeated.
 pub(crate) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {

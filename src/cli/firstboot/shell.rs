@@ -4,11 +4,11 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::error::ExitCode;
-use crate::mounts::{BootRoot, RootAccess};
+use crate::base::error::ExitCode;
+use crate::host::sys::runtime;
+use crate::node::mounts::{BootRoot, RootAccess};
 use crate::report;
 use crate::report::firstboot::banner;
-use crate::sys::runtime;
 
 /// Before the shell. Its mounts stay: the shell is to see them.
 pub(super) fn enter(path: &Path) -> Result<ExitCode> {

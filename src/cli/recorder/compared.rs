@@ -4,22 +4,22 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::history::{find, open_store};
 use super::look;
+use crate::base::error::ExitCode;
+use crate::base::invocation::{mco_rescue, shell_word};
+use crate::base::time::now;
 use crate::cli::access::{self, AccessNeed};
 use crate::cli::session::{open_root, with_disk};
 use crate::cli::ui::Ui;
 use crate::cli::{DiffArgs, Output};
-use crate::command::CommandRunner;
-use crate::error::ExitCode;
-use crate::invocation::{mco_rescue, shell_word};
-use crate::recorder::digest::{KEY_BYTES, Key};
-use crate::recorder::shelf::{Damaged, Shelf};
-use crate::recorder::timeline::Moment;
-use crate::recorder::{Record, Snapshot, compare, differences::Comparison};
+use crate::diagnose::recorder::digest::{KEY_BYTES, Key};
+use crate::diagnose::recorder::shelf::{Damaged, Shelf};
+use crate::diagnose::recorder::timeline::Moment;
+use crate::diagnose::recorder::{Record, Snapshot, compare, differences::Comparison};
+use crate::host::root::Root;
+use crate::node::command::CommandRunner;
 use crate::report;
 use crate::report::diff::unified_between;
 use crate::report::history::DiffDocument;
-use crate::root::Root;
-use crate::time::now;
 
 /// Runs `diff`.
 pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
@@ -71,7 +71,7 @@ pub(in crate::cli) fn since_last_good(
 
 fn has_system(root: &Root) -> bool {
     let exists = |path| {
-        root.exists(&crate::root::RootPath::fixed(path))
+        root.exists(&crate::host::root::RootPath::fixed(path))
             .unwrap_or_default()
     };
     exists("etc")

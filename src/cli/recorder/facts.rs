@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::command::{CommandRunner, rpm, systemctl};
-use crate::daemon::annotations;
-use crate::kargs::Kargs;
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::base::secrets::{is_secret_name, redacted_argument, redacted_url};
+use crate::base::time::utc;
+use crate::change::source::server;
+use crate::diagnose::recorder::bounds::bounded;
+use crate::diagnose::recorder::digest::Key;
+use crate::diagnose::recorder::known::{KnownFiles, Stamp};
+use crate::diagnose::recorder::{Area, Facts, Snapshot, secrets};
+use crate::host::root::{Root, RootPath};
+use crate::judge::daemon::annotations;
+use crate::node::command::{CommandRunner, rpm, systemctl};
 use crate::node::platform::{read_interfaces, read_unmounted_partitions};
 use crate::node::{Host, OsRelease, bootloader, certificates, deploy_directories, os};
-use crate::paths;
-use crate::recorder::bounds::bounded;
-use crate::recorder::digest::Key;
-use crate::recorder::known::{KnownFiles, Stamp};
-use crate::recorder::{Area, Facts, Snapshot, secrets};
-use crate::root::{Root, RootPath};
-use crate::secrets::{is_secret_name, redacted_argument, redacted_url};
-use crate::source::server;
-use crate::time::utc;
 
 /// Entries of `/etc` that are listed one by one.
 pub(super) const MAX_LISTED: usize = 2500;

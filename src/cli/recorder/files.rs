@@ -5,10 +5,10 @@ use std::io::Read;
 use nix::sys::stat::FileStat;
 
 use super::facts::Observer;
-use crate::recorder::Facts;
-use crate::recorder::differences::UNREADABLE;
-use crate::recorder::known::Stamp;
-use crate::root::{Place, Root, RootError, RootPath};
+use crate::diagnose::recorder::Facts;
+use crate::diagnose::recorder::differences::UNREADABLE;
+use crate::diagnose::recorder::known::Stamp;
+use crate::host::root::{Place, Root, RootError, RootPath};
 
 /// Larger files are not read; their size and time stand for them.
 const MAX_FILE: i64 = 32 << 20;

@@ -3,19 +3,19 @@
 use anyhow::{Context, Result, bail};
 
 use super::boot_id;
+use crate::base::error::ExitCode;
+use crate::base::time::now;
+use crate::change::transaction::{self, RunOutcome};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::cli::{HistoryArgs, Output};
-use crate::error::ExitCode;
+use crate::diagnose::recorder::shelf::{Damaged, Shelf};
+use crate::diagnose::recorder::timeline::{self, KnownBoot, KnownRun, Sources};
+use crate::diagnose::recorder::{Event, Outcome, Record, Snapshot, compare};
+use crate::host::root::{Root, RootPath};
 use crate::node::{boot_log, host};
-use crate::recorder::shelf::{Damaged, Shelf};
-use crate::recorder::timeline::{self, KnownBoot, KnownRun, Sources};
-use crate::recorder::{Event, Outcome, Record, Snapshot, compare};
 use crate::report;
 use crate::report::history::HistoryDocument;
-use crate::root::{Root, RootPath};
-use crate::time::now;
-use crate::transaction::{self, RunOutcome};
 
 /// Runs `history`.
 pub(in crate::cli) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
@@ -52,7 +52,7 @@ pub(in crate::cli) fn open_store(store: &std::path::Path) -> Result<Shelf> {
     if shelf.records.is_empty() && shelf.damaged.is_empty() {
         bail!(
             "{place} holds no snapshots. They are in /{} of a node, and in mco-rescue on the file system of its /boot",
-            crate::paths::RECORDER
+            crate::base::paths::RECORDER
         );
     }
     Ok(shelf)
@@ -187,5 +187,5 @@ fn runs(root: &Root) -> Vec<KnownRun> {
 
 /// Returns true if a directory of snapshots is that of a node, not a copy.
 pub(in crate::cli) fn is_of_node(shelf: &Shelf) -> bool {
-    shelf.place == RootPath::fixed(crate::paths::RECORDER).to_string()
+    shelf.place == RootPath::fixed(crate::base::paths::RECORDER).to_string()
 }

@@ -15,25 +15,25 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::node_change::{Needs, NodeChange, Opening, is_held};
 use super::session::open_root;
 use super::{Output, RecordArgs};
+use crate::base::error::ExitCode;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::transaction::{self, Lock, RecorderFile, RecorderWrite};
 use crate::cli::ui::Ui;
-use crate::command::CommandRunner;
-use crate::error::ExitCode;
-use crate::mounts;
-use crate::node::space::Space;
-use crate::paths;
-use crate::recorder::bounds::bounded;
-use crate::recorder::digest::{KEY_BYTES, Key};
-use crate::recorder::known::KnownFiles;
-use crate::recorder::shelf::{self, Shelf};
-use crate::recorder::{
+use crate::diagnose::recorder::bounds::bounded;
+use crate::diagnose::recorder::digest::{KEY_BYTES, Key};
+use crate::diagnose::recorder::known::KnownFiles;
+use crate::diagnose::recorder::shelf::{self, Shelf};
+use crate::diagnose::recorder::{
     Area, Event, KEPT, KEPT_ON_BOOT, MAX_SNAPSHOT, Outcome, Part, Record, Snapshot, format,
     retention,
 };
+use crate::host::root::{Root, RootPath, hex};
+use crate::node::command::CommandRunner;
+use crate::node::mounts;
+use crate::node::space::Space;
 use crate::report;
 use crate::report::history::RecordDocument;
-use crate::root::{Root, RootPath, hex};
-use crate::time::now;
-use crate::transaction::{self, Lock, RecorderFile, RecorderWrite};
 use facts::{MAX_LISTED, Observer};
 
 /// Space that stays free on `/boot`: the next kernel needs it.

@@ -2,12 +2,12 @@
 
 use super::compared::{add_texts, observe_now};
 use super::history::find;
-use crate::command::CommandRunner;
-use crate::doctor::since::{Since, SinceDifference};
-use crate::recorder::timeline::{Moment, came_between};
-use crate::recorder::{Record, Snapshot, compare};
-use crate::root::Root;
-use crate::time::now;
+use crate::base::time::now;
+use crate::diagnose::doctor::since::{Since, SinceDifference};
+use crate::diagnose::recorder::timeline::{Moment, came_between};
+use crate::diagnose::recorder::{Record, Snapshot, compare};
+use crate::host::root::Root;
+use crate::node::command::CommandRunner;
 
 /// Snapshots that are read to find the moment of a change.
 const MOST: usize = 24;

@@ -3,17 +3,17 @@
 use anyhow::{Context, Result, anyhow};
 
 use super::{has_leftovers, revert, sweep_leftovers};
+use crate::base::text::count;
+use crate::change::trial::store::{read_trial, store_trial};
+use crate::change::trial::{BootStep, Phase, Place, RETURNS, Trial, judge_boot};
 use crate::cli::node_change::{Needs, Opening};
 use crate::cli::ui::Ui;
-use crate::grub::CounterState;
+use crate::formats::grub::CounterState;
+use crate::host::root::Root;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::boot_counter;
 use crate::node::login_session::milliseconds_since_boot;
-use crate::root::Root;
-use crate::text::count;
-use crate::trial::store::{read_trial, store_trial};
-use crate::trial::{BootStep, Phase, Place, RETURNS, Trial, judge_boot};
 
 /// Judges the boot, if a trial runs, and does what is due now. `early`: no service runs yet.
 ///

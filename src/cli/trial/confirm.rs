@@ -3,24 +3,24 @@
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::{end_checkpoint, remove_reserve, revert, stop_guard};
+use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
+use crate::base::time::now;
+use crate::change::transaction;
+use crate::change::trial::store::{end_trial, read_result, read_trial, store_result, store_trial};
+use crate::change::trial::{Phase, Trial, TrialOutcome, TrialResult, VERSION};
 use crate::cli::events;
 use crate::cli::node_change::{Needs, NodeChange, Opening};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::cli::{ConfirmArgs, Output};
-use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::host::root::Root;
+use crate::host::sys::runtime;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::login_session::{judge_confirmation, observe_session};
 use crate::report;
 use crate::report::events::NodeEvent;
-use crate::root::Root;
-use crate::sys::runtime;
-use crate::time::now;
-use crate::transaction;
-use crate::trial::store::{end_trial, read_result, read_trial, store_result, store_trial};
-use crate::trial::{Phase, Trial, TrialOutcome, TrialResult, VERSION};
 
 /// Runs `confirm`.
 pub(in crate::cli) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {

@@ -5,21 +5,21 @@ use std::cell::RefCell;
 use anyhow::Result;
 
 use super::super::TryArgs;
+use crate::base::invocation::mco_rescue;
+use crate::base::notice::Notice;
+use crate::change::plan::Plan;
+use crate::change::plan::activation::{self, Activation};
+use crate::change::trial::coverage::{CoverageFacts, list_accidents};
+use crate::change::trial::store::read_trial;
 use crate::cli::ui::Ui;
-use crate::command::job::Job;
-use crate::daemon::policies::ClusterPolicies;
-use crate::invocation::mco_rescue;
+use crate::host::root::{Root, RootPath, skip_obstacle};
+use crate::host::sys::kernel;
+use crate::judge::daemon::policies::ClusterPolicies;
 use crate::node::boot_counter::{self, Counting};
+use crate::node::command::job::Job;
 use crate::node::host::systemd_runs;
 use crate::node::services_at_work::ServicesAtWork;
-use crate::notice::Notice;
-use crate::plan::Plan;
-use crate::plan::activation::{self, Activation};
 use crate::report;
-use crate::root::{Root, RootPath, skip_obstacle};
-use crate::sys::kernel;
-use crate::trial::coverage::{CoverageFacts, list_accidents};
-use crate::trial::store::read_trial;
 
 /// Units of other programs that take a change of the operating system back by themselves.
 const OTHERS: [(&str, &str); 3] = [

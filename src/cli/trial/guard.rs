@@ -7,23 +7,23 @@ use anyhow::{Result, anyhow, bail};
 
 use super::confirm::confirm_trial;
 use super::{announce_waiting, boot, end_checkpoint, end_guards, remove_reserve, revert, way_back};
+use crate::base::error::ExitCode;
+use crate::change::probes::{ProbeContext, ProbeRounds, run_round};
+use crate::change::staging::state;
+use crate::change::transaction;
+use crate::change::trial::store::{read_trial, store_trial};
+use crate::change::trial::{GuardScene, GuardStep, Phase, Place, Trial, judge_guard};
 use crate::cli::node_change::{Needs, NodeChange, Opening, is_held};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
-use crate::command::{systemctl, wall};
-use crate::error::ExitCode;
-use crate::net::Names;
+use crate::host::net::Names;
+use crate::host::root::Root;
+use crate::host::sys::notify::{NotifyState, notify_manager};
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
+use crate::node::command::{systemctl, wall};
 use crate::node::login_session::milliseconds_since_boot;
-use crate::probes::{ProbeContext, ProbeRounds, run_round};
 use crate::report::trial_notice;
-use crate::root::Root;
-use crate::staging::state;
-use crate::sys::notify::{NotifyState, notify_manager};
-use crate::transaction;
-use crate::trial::store::{read_trial, store_trial};
-use crate::trial::{GuardScene, GuardStep, Phase, Place, Trial, judge_guard};
 
 /// Pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

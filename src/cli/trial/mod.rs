@@ -17,43 +17,43 @@ use anyhow::{Context, Result, bail};
 
 use super::node_change::{Needs, NodeChange, Opening};
 use super::{Output, TryArgs};
-use crate::cli::events;
-use crate::cli::ui::Ui;
-use crate::command::job::Job;
-use crate::command::network_manager::{self, Begun, Checkpoint};
-use crate::command::{CommandError, CommandRunner, guard_unit, systemctl};
-use crate::drift::text_object;
-use crate::error::{ExitCode, RunError};
-use crate::grub::CounterState;
-use crate::install;
-use crate::invocation::mco_rescue;
-use crate::mounts;
-use crate::node::boot::BootIdentity;
-use crate::node::boot_counter::{self, Counting};
-use crate::node::login_session::{milliseconds_since_boot, observe_session};
-use crate::node::space::Mounted;
-use crate::node::{Host, Labels};
-use crate::object::Kind;
-use crate::paths;
-use crate::plan::{Plan, PlannedStep, activation};
-use crate::probes::{Probe, list_probes};
-use crate::progress::{self, Work};
-use crate::report;
-use crate::report::events::NodeEvent;
-use crate::report::trial_notice::{self, WayBack};
-use crate::root::{Root, RootPath};
-use crate::staging::{deployments, state};
-use crate::sys::privileges::Capability;
-use crate::sys::runtime;
-use crate::sys::signals::{self, SignalAnswer};
-use crate::time::now;
-use crate::transaction::place::{self, Placement};
-use crate::transaction::{self, Lock, Pending, open_store};
-use crate::trial::store::{end_trial, read_result, read_trial, store_trial};
-use crate::trial::{
+use crate::base::error::{ExitCode, RunError};
+use crate::base::invocation::mco_rescue;
+use crate::base::object::Kind;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::install;
+use crate::change::plan::{Plan, PlannedStep, activation};
+use crate::change::probes::{Probe, list_probes};
+use crate::change::staging::{deployments, state};
+use crate::change::transaction::place::{self, Placement};
+use crate::change::transaction::{self, Lock, Pending, open_store};
+use crate::change::trial::store::{end_trial, read_result, read_trial, store_trial};
+use crate::change::trial::{
     Phase, Place, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION,
     duration_words,
 };
+use crate::cli::events;
+use crate::cli::ui::Ui;
+use crate::formats::grub::CounterState;
+use crate::host::progress::{self, Work};
+use crate::host::root::{Root, RootPath};
+use crate::host::sys::privileges::Capability;
+use crate::host::sys::runtime;
+use crate::host::sys::signals::{self, SignalAnswer};
+use crate::judge::drift::text_object;
+use crate::node::boot::BootIdentity;
+use crate::node::boot_counter::{self, Counting};
+use crate::node::command::job::Job;
+use crate::node::command::network_manager::{self, Begun, Checkpoint};
+use crate::node::command::{CommandError, CommandRunner, guard_unit, systemctl};
+use crate::node::login_session::{milliseconds_since_boot, observe_session};
+use crate::node::mounts;
+use crate::node::space::Mounted;
+use crate::node::{Host, Labels};
+use crate::report;
+use crate::report::events::NodeEvent;
+use crate::report::trial_notice::{self, WayBack};
 
 /// Capabilities that a trial needs after the files are in place: for the boot loader, services, the reboot.
 pub(super) const LATER: [Capability; 10] = [

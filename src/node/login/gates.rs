@@ -1,10 +1,10 @@
 //! What keeps a user out over ssh, whatever keys it has: settings, host keys, the unit, the account.
 
 use super::Person;
+use crate::formats::sshd::{Cause, Certainty, SshdConfig};
+use crate::host::root::{RootError, RootPath};
 use crate::node::account_files::AccountFiles;
 use crate::node::view::{FileKind, NodeView};
-use crate::root::{RootError, RootPath};
-use crate::sshd::{Cause, Certainty, SshdConfig};
 
 /// Keys of the host where no line names others; they are made at the start of sshd if they are missing.
 const HOST_KEYS: [&str; 3] = [

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::settings::ViewFiles;
 use super::{Login, Person};
+use crate::base::paths;
+use crate::base::ssh_key::rsa_bits;
+use crate::formats::sshd::{Cause, Certainty, ConfigFiles, SshdConfig, SshdLine, matches_pattern};
+use crate::host::root::{RootError, RootPath};
 use crate::node::accounts::count_keys;
 use crate::node::view::{FileKind, FileStatus, NodeView};
-use crate::paths;
-use crate::root::{RootError, RootPath};
-use crate::ssh_key::rsa_bits;
-use crate::sshd::{Cause, Certainty, ConfigFiles, SshdConfig, SshdLine, matches_pattern};
 
 /// Most files with keys that are read; a program of each login reads them all, so a node has a few.
 const MAX_FILES: usize = 1000;

@@ -1,8 +1,8 @@
 //! The files of sshd's settings, below a root.
 
+use crate::formats::sshd::{ConfigFiles, matches_pattern};
+use crate::host::root::RootPath;
 use crate::node::view::NodeView;
-use crate::root::RootPath;
-use crate::sshd::{ConfigFiles, matches_pattern};
 
 /// Reads settings of a root, as it is or as a run leaves it.
 pub(in crate::node) struct ViewFiles<'a>(pub(in crate::node) &'a NodeView<'a>);

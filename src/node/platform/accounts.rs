@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::paths;
-use crate::root::{Root, RootPath};
+use crate::base::paths;
+use crate::host::root::{Root, RootPath};
 
 use super::Seen;
 

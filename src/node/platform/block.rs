@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Seen;
-use crate::root::{Root, RootPath};
+use crate::host::root::{Root, RootPath};
 
 /// A mounted file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The boot loader entries of the node, and the kernels beside them.
 
 use super::{Seen, read_text};
-use crate::kargs::Kargs;
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::host::root::{Root, RootPath};
 use crate::node::bootloader::{self, BootEntry, KernelDirectory};
 use crate::node::space::Space;
-use crate::paths;
-use crate::root::{Root, RootPath};
 
 /// The keys that belong to one boot entry, and not to the arguments that the next deployment inherits.
 const OF_ENTRY: [&str; 3] = ["ostree", "BOOT_IMAGE", "initrd"];

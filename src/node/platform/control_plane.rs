@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Seen;
-use crate::root::{Root, RootPath};
+use crate::host::root::{Root, RootPath};
 
 const MANIFEST: &str = "etc/kubernetes/manifests/kube-apiserver-pod.yaml";
 const IMAGES: &str = "var/lib/containers/storage/overlay-images";

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Seen;
 use super::node_files::NodeFiles;
-use crate::images::tree::ImageTree;
-use crate::root::{EntryType, RootError, RootPath};
+use crate::host::root::{EntryType, RootError, RootPath};
+use crate::node::images::tree::ImageTree;
 
 const MAIN: &str = "crio.conf";
 const DROP_INS: &str = "crio.conf.d";

@@ -2,7 +2,7 @@
 //! that are bound.
 
 use super::{Mounted, Seen, Storage};
-use crate::root::{RealPath, Root, RootPath};
+use crate::host::root::{RealPath, Root, RootPath};
 
 /// Devices that one chain holds, at most: each disk of an array is a branch.
 const MAX_DEVICES: usize = 256;

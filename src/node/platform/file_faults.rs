@@ -1,8 +1,10 @@
 //! Faults in the files of a node, as the next boot reads them: judged by the rules of `doctor`.
 
 use super::{NextConfig, Seen};
-use crate::document::MachineConfig;
-use crate::kargs::Kargs;
+use crate::base::kargs::Kargs;
+use crate::config::document::MachineConfig;
+use crate::formats::systemd::needed;
+use crate::host::root::Root;
 use crate::node::fault_group::FaultGroup;
 use crate::node::host_name::{self, HostNames};
 use crate::node::kernel_modules::{self, KernelModules};
@@ -13,8 +15,6 @@ use crate::node::selinux_state::{self, SelinuxFaultKind};
 use crate::node::service_configs::{self, BrokenConfig};
 use crate::node::unit_links::{NeededMask, find_needed_masks, read_unit_links};
 use crate::node::{host, static_network};
-use crate::root::Root;
-use crate::systemd::needed;
 
 /// Faults of one kind of file, and what could not be read of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

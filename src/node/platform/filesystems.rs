@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::luks::{self, LuksFault, LuksHeader, parse_luks};
 use super::{Mounted, Seen, Storage};
-use crate::root::{Root, RootPath};
+use crate::host::root::{Root, RootPath};
 
 /// A mounted XFS.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use serde_json::Value;
 
 use super::{Seen, Storage, read_text};
-use crate::root::{EntryType, Root, RootPath};
+use crate::host::root::{EntryType, Root, RootPath};
 
 /// Type of a partition that is an EFI system partition.
 const ESP: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
@@ -166,7 +166,7 @@ fn read_below(
     shown: &str,
     depth: usize,
     files: &mut BTreeMap<String, Vec<u8>>,
-) -> Result<(), crate::root::RootError> {
+) -> Result<(), crate::host::root::RootError> {
     for (name, kind) in root.list_types(directory)? {
         let Ok(path) = directory.join(&name) else {
             continue;

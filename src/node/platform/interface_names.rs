@@ -4,9 +4,9 @@ use super::interfaces::{Interface, parse_mac};
 use super::link_files::{self, LinkDropIn, LinkFile};
 use super::node_files::NodeFiles;
 use super::sections::assignments;
-use crate::kargs::Kargs;
+use crate::base::kargs::Kargs;
+use crate::host::root::{EntryType, RootPath};
 use crate::node::network_manager::read_in_force;
-use crate::root::{EntryType, RootPath};
 
 /// Files, and directories of files, in which any word may be the name of an interface.
 const TEXTS: [&str; 4] = ["etc/nmstate", "etc/ovnk", "var/lib/ovnk", "etc/keepalived"];

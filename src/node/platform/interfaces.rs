@@ -2,7 +2,7 @@
 
 use super::Seen;
 use super::devices::{DeviceLevel, levels_above, text_of};
-use crate::root::{Root, RootPath};
+use crate::host::root::{Root, RootPath};
 
 const CLASS: &str = "/sys/class/net";
 /// Type of an Ethernet interface for the kernel.

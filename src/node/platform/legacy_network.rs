@@ -3,8 +3,8 @@
 use super::interfaces::parse_mac;
 use super::node_files::NodeFiles;
 use super::sections::assignments;
+use crate::host::root::RootPath;
 use crate::node::network_manager::read_in_force;
-use crate::root::RootPath;
 
 const SCRIPTS: &str = "etc/sysconfig/network-scripts";
 /// Endings of copies, which NetworkManager skips.

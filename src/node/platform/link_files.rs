@@ -3,8 +3,8 @@
 use super::interfaces::{Interface, parse_mac};
 use super::node_files::NodeFiles;
 use super::sections::assignments;
-use crate::root::RootPath;
-use crate::systemd::glob_matches;
+use crate::formats::systemd::glob_matches;
+use crate::host::root::RootPath;
 
 /// Directories of the node whose files the next system reads too, the first before the others. Files below `/run` are gone
 /// with the reboot, and `/usr` is that of the image.

@@ -57,16 +57,16 @@ use std::collections::BTreeSet;
 use file_faults::Around;
 use node_files::NodeFiles;
 
-use crate::checkpoint::CheckpointFile;
-use crate::document::{Desired, MachineConfig};
-use crate::images::tree::{ImageTree, ModuleLists};
-use crate::kargs::Kargs;
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::config::document::{Desired, MachineConfig};
+use crate::formats::checkpoint::CheckpointFile;
+use crate::host::root::{Root, RootPath};
+use crate::node::images::tree::{ImageTree, ModuleLists};
 use crate::node::space::Space;
 use crate::node::unit_links::{UnitLink, find_lost_units};
 use crate::node::zipl::{self, UnusedZipl};
 use crate::node::{OsRelease, kubelet_state};
-use crate::paths;
-use crate::root::{Root, RootPath};
 
 /// A fact, or the reason why it is missing.
 pub type Seen<T> = Result<T, String>;
@@ -167,9 +167,10 @@ impl Platform {
         let interfaces = interfaces::read(root);
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
-            architecture: Ok(
-                crate::images::manifest::go_architecture(std::env::consts::ARCH).to_owned(),
-            ),
+            architecture: Ok(crate::node::images::manifest::go_architecture(
+                std::env::consts::ARCH,
+            )
+            .to_owned()),
             programs: find_programs(root),
             origin: Origin::observe(root, &boot, &command_line),
             command_line,

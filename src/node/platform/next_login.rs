@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::NextConfig;
-use crate::images::tree::ImageTree;
+use crate::host::root::{Root, RootError, RootPath};
+use crate::node::images::tree::ImageTree;
 use crate::node::login::{self, Login};
 use crate::node::view::{FileKind, FileStatus, Leftover, NodeView};
-use crate::root::{Root, RootError, RootPath};
 
 /// Directories with settings of sshd, below `/etc`.
 const SETTINGS: [&str; 2] = ["ssh", "ssh/sshd_config.d"];

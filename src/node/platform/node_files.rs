@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 
 use super::NextConfig;
-use crate::document::{DesiredFile, Owner};
-use crate::root::{EntryType, Root, RootError, RootPath, stat_of_open};
+use crate::config::document::{DesiredFile, Owner};
+use crate::host::root::{EntryType, Root, RootError, RootPath, stat_of_open};
 
 /// The files below a root, before a run or after it.
 #[derive(Debug, Clone)]

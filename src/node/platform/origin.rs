@@ -1,11 +1,11 @@
 //! The origin file of the booted deployment: what rpm-ostree does to the image on this node.
 
 use super::{BootFiles, Seen};
-use crate::kargs::Kargs;
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::host::root::{Root, RootPath};
 use crate::node::booted;
 use crate::node::deploy_directories::{self, is_name};
-use crate::paths;
-use crate::root::{Root, RootPath};
 
 /// The sections of rpm-ostree in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The modules of the kernel that runs, and those that do not come with the operating system.
 
 use super::devices::text_of;
-use crate::images::tree::{ModuleLists, module_name};
-use crate::root::{EntryType, Root, RootPath};
+use crate::host::root::{EntryType, Root, RootPath};
+use crate::node::images::tree::{ModuleLists, module_name};
 
 /// Kernel modules that do not come with the operating system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::NextConfig;
-use crate::kargs::Kargs;
-use crate::paths;
-use crate::root::{Root, RootPath};
+use crate::base::kargs::Kargs;
+use crate::base::paths;
+use crate::host::root::{Root, RootPath};
 
 /// What the recorded config asks for; empty if there is no record, or an unreadable one.
 #[derive(Debug, Clone, Default)]

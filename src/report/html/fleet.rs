@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::{Html, page, short};
-use crate::fleet::{Fleet, FleetNode, NodeHealth, SiblingDifference, Trouble, five_facts, text};
-use crate::text::count;
-use crate::time::utc;
+use crate::base::text::count;
+use crate::base::time::utc;
+use crate::diagnose::fleet::{
+    Fleet, FleetNode, NodeHealth, SiblingDifference, Trouble, five_facts, text,
+};
 
 /// Names of nodes that a cell lists; the others are counted.
 const NAMES: usize = 12;

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::text::printable;
+use crate::base::text::printable;
 
 /// The style of all pages.
 const STYLE: &str = include_str!("style.css");

@@ -5,9 +5,9 @@
 use serde_json::Value;
 
 use super::{Html, page, timeline};
-use crate::fleet::{NodeHealth, findings, five_facts, severity, text};
-use crate::text::count;
-use crate::time::utc;
+use crate::base::text::count;
+use crate::base::time::utc;
+use crate::diagnose::fleet::{NodeHealth, findings, five_facts, severity, text};
 
 /// The documents of one node.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{Html, short};
-use crate::fleet::text;
-use crate::time::utc;
+use crate::base::time::utc;
+use crate::diagnose::fleet::text;
 
 /// Entries that are shown at once; the older ones are folded away.
 const SHOWN: usize = 8;

@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use mco_rescue::systemd::{
+use mco_rescue::formats::systemd::{
     CONFIG_DIR, InstallError, InstallOutcome, LinkChange, PRESET_PATH, PresetDir, Problem, Support,
     UnitDir, UnitEntry, UnitFileState, UnitTree, disable_units, enable_units, preset_units,
     read_units, unit_file_state,

@@ -1,11 +1,11 @@
-//! Every message in `src/document` that a person can see is said by some document: a fixture, a row of the table,
+//! Every message in `src/config/document` that a person can see is said by some document: a fixture, a row of the table,
 //! one of the configs here; or the exceptions say why not. A new message without a case fails this test.
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mco_rescue::document::{self, Desired, MachineConfig};
-use mco_rescue::render;
+use mco_rescue::config::document::{self, Desired, MachineConfig};
+use mco_rescue::config::render;
 use serde_json::json;
 
 use super::table::{LAST, TABLES, config};
@@ -105,7 +105,7 @@ fn is_message(literal: &str) -> bool {
 
 fn messages() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for path in files(&main_folder("src/document")) {
+    for path in files(&main_folder("src/config/document")) {
         let literals = literals(&code(&fs::read_to_string(&path).unwrap()));
         all.extend(literals.into_iter().filter(|literal| is_message(literal)));
     }

@@ -199,7 +199,7 @@ impl Site {
         }));
         config["spec"]["osImageURL"] = json!(self.image);
         config["spec"]["kernelArguments"] = json!(self.arguments);
-        let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
+        let hash = mco_rescue::config::render::name_hash(&config["spec"]).unwrap();
         config["metadata"]["name"] = json!(format!("rendered-worker-{hash}"));
         config
     }

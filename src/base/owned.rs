@@ -1,0 +1,114 @@
+//! Paths that no config may bring: this program or the daemon writes them. Each has its reason.
+//!
+//! The program and its units are not among them: where a config brings those, `install` leaves them to it.
+
+use crate::base::paths;
+
+/// The configs in which a path is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnedRule {
+    /// In every one.
+    Always,
+    /// In a MachineConfig; a bare config may bring what a first boot starts from.
+    Rendered,
+    /// In every one, unless whole account files are allowed.
+    Accounts,
+}
+
+/// A path with an owner.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnedPath {
+    /// Path relative to the root.
+    pub path: &'static str,
+    /// Everything below it belongs to it.
+    pub tree: bool,
+    /// Which configs may not bring it.
+    pub rule: OwnedRule,
+    /// Its writer and its purpose: a clause with a subject.
+    pub why: &'static str,
+}
+
+const fn file(path: &'static str, rule: OwnedRule, why: &'static str) -> OwnedPath {
+    OwnedPath {
+        path,
+        tree: false,
+        rule,
+        why,
+    }
+}
+
+const fn tree(path: &'static str, why: &'static str) -> OwnedPath {
+    OwnedPath {
+        path,
+        tree: true,
+        rule: OwnedRule::Always,
+        why,
+    }
+}
+
+const ACCOUNTS: &str = "a whole file takes away every account that it does not list, and the owners of all other files \
+                        are looked up in it";
+
+/// Every path with an owner.
+pub const OWNED: [OwnedPath; 13] = [
+    tree(
+        paths::STATE,
+        "mco-rescue keeps its journal there, and what it needs to undo a run",
+    ),
+    tree(paths::RUNTIME, "mco-rescue keeps there what one boot needs"),
+    file(
+        paths::CHECK,
+        OwnedRule::Always,
+        "mco-rescue makes it to test its unit",
+    ),
+    file(
+        paths::CURRENT_CONFIG,
+        OwnedRule::Always,
+        "it is the daemon's record of the config, which a run writes last",
+    ),
+    file(
+        paths::CURRENT_IMAGE,
+        OwnedRule::Always,
+        "it is the daemon's record of the image, which a run writes last",
+    ),
+    tree(
+        paths::ORIG,
+        "the daemon's copies of the original files are there",
+    ),
+    tree(
+        paths::NOORIG,
+        "the daemon's stamps of files without an original are there",
+    ),
+    file(
+        paths::ENCAPSULATED,
+        OwnedRule::Rendered,
+        "it starts the first-boot service again, which takes the node to what is in it",
+    ),
+    file(
+        paths::ENCAPSULATED_KEPT,
+        OwnedRule::Rendered,
+        "the input of the first boot is kept there once it is over",
+    ),
+    file(paths::PASSWD, OwnedRule::Accounts, ACCOUNTS),
+    file(paths::GROUP, OwnedRule::Accounts, ACCOUNTS),
+    file(paths::SHADOW, OwnedRule::Accounts, ACCOUNTS),
+    file(paths::GSHADOW, OwnedRule::Accounts, ACCOUNTS),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::root::RootPath;
+
+    #[test]
+    fn every_path_is_named_once_and_no_tree_holds_another_entry() {
+        for (index, one) in OWNED.iter().enumerate() {
+            let others = OWNED.iter().enumerate().filter(|(at, _)| *at != index);
+            for (_, other) in others {
+                let path = RootPath::fixed(other.path);
+                assert!(!path.is_in(one.path), "{} {}", one.path, other.path);
+            }
+            assert!(!one.why.ends_with('.') && !one.why.is_empty());
+        }
+    }
+}

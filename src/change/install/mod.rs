@@ -1,0 +1,360 @@
+//! The files that `install` puts on a node: the program, its units, and the links that enable them.
+//!
+//! This room lists these files and compares them with the node's; it changes nothing.
+
+pub mod archive;
+pub mod cpio;
+
+use std::collections::BTreeSet;
+
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::config::document::Desired;
+use crate::host::root::{Root, RootError, RootPath, sha256};
+use crate::node::{Host, Labels};
+
+/// The unit that finishes an interrupted run at boot.
+pub const RECOVER: &str = "mco-rescue-recover.service";
+/// The unit that proves, after a reboot, that what was staged runs.
+pub const COMPLETE: &str = "mco-rescue-complete.service";
+/// The unit that guards a trial after a reboot.
+pub const TRIAL: &str = "mco-rescue-trial.service";
+/// The unit that records the facts of a boot at its end.
+pub const RECORD: &str = "mco-rescue-record.service";
+/// The unit that keeps the cache fresh, and what starts it.
+pub const FETCH: [&str; 2] = ["mco-rescue-fetch.service", "mco-rescue-fetch.timer"];
+
+const RECOVER_TEXT: &str = include_str!("../../../systemd/mco-rescue-recover.service");
+const COMPLETE_TEXT: &str = include_str!("../../../systemd/mco-rescue-complete.service");
+const RECORD_TEXT: &str = include_str!("../../../systemd/mco-rescue-record.service");
+const TRIAL_TEXT: &str = include_str!("../../../systemd/mco-rescue-trial.service");
+const FETCH_TEXT: &str = include_str!("../../../systemd/mco-rescue-fetch.service");
+const TIMER_TEXT: &str = include_str!("../../../systemd/mco-rescue-fetch.timer");
+
+const CATALOGUE_TEXT: &str = include_str!("../../../systemd/mco-rescue.catalog");
+
+/// For a root whose first boot would disable units without a preset.
+const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-trial.service\nenable mco-rescue-record.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
+
+/// The extent of an installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstallScope {
+    /// The part that repairs a node at boot: the program and the units that run it after a power cut and after a reboot.
+    Recovery,
+    /// Everything.
+    All,
+}
+
+/// The content of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// The running program.
+    Program,
+    /// A text of ours.
+    Text(&'static str),
+    /// A symbolic link with this target.
+    Link(&'static str),
+}
+
+/// One file or link of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Path in the root.
+    pub path: RootPath,
+    /// Content.
+    pub content: Content,
+    /// The unit whose file or link it is; of a masked unit both are left as they are.
+    pub unit: Option<&'static str>,
+}
+
+impl Item {
+    fn new(path: &'static str, content: Content, unit: Option<&'static str>) -> Self {
+        Self {
+            path: RootPath::fixed(path),
+            content,
+            unit,
+        }
+    }
+
+    /// Its bytes; a link has none.
+    pub fn bytes<'a>(&self, program: &'a [u8]) -> &'a [u8] {
+        match self.content {
+            Content::Program => program,
+            Content::Text(text) => text.as_bytes(),
+            Content::Link(_) => &[],
+        }
+    }
+
+    fn make_object(&self, program: &[u8], (uid, gid): (u32, u32)) -> Object {
+        let file = |bytes: &[u8]| Kind::File {
+            size: bytes.len() as u64,
+            sha256: sha256(bytes).into(),
+        };
+        let (kind, mode) = match self.content {
+            Content::Program => (file(program), 0o755),
+            Content::Text(text) => (file(text.as_bytes()), 0o644),
+            Content::Link(target) => {
+                let target = target.to_owned();
+                (Kind::Symlink { target }, 0o777)
+            }
+        };
+        Object {
+            kind,
+            mode,
+            uid,
+            gid,
+        }
+    }
+}
+
+/// The items in the order in which they are put: the program before the units that start it, links last.
+///
+/// `never_booted`: the root's first boot runs the presets over all units.
+pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
+    let [service, timer] = FETCH;
+    let mut all = vec![
+        Item::new(paths::PROGRAM, Content::Program, None),
+        Item::new(
+            paths::RECOVER_UNIT,
+            Content::Text(RECOVER_TEXT),
+            Some(RECOVER),
+        ),
+        Item::new(
+            paths::COMPLETE_UNIT,
+            Content::Text(COMPLETE_TEXT),
+            Some(COMPLETE),
+        ),
+        Item::new(paths::TRIAL_UNIT, Content::Text(TRIAL_TEXT), Some(TRIAL)),
+    ];
+    if scope == InstallScope::All {
+        all.extend([
+            Item::new(paths::RECORD_UNIT, Content::Text(RECORD_TEXT), Some(RECORD)),
+            Item::new(
+                paths::FETCH_SERVICE,
+                Content::Text(FETCH_TEXT),
+                Some(service),
+            ),
+            Item::new(paths::FETCH_TIMER, Content::Text(TIMER_TEXT), Some(timer)),
+            Item::new(paths::CATALOGUE, Content::Text(CATALOGUE_TEXT), None),
+        ]);
+    }
+    if never_booted {
+        all.push(Item::new(paths::PRESET, Content::Text(PRESET_TEXT), None));
+    }
+    let link = Content::Link("/etc/systemd/system/mco-rescue-recover.service");
+    all.push(Item::new(paths::RECOVER_LINK, link, Some(RECOVER)));
+    let link = Content::Link("/etc/systemd/system/mco-rescue-complete.service");
+    all.push(Item::new(paths::COMPLETE_LINK, link, Some(COMPLETE)));
+    let link = Content::Link("/etc/systemd/system/mco-rescue-trial.service");
+    all.push(Item::new(paths::TRIAL_LINK, link, Some(TRIAL)));
+    if scope == InstallScope::All {
+        let link = Content::Link("/etc/systemd/system/mco-rescue-record.service");
+        all.push(Item::new(paths::RECORD_LINK, link, Some(RECORD)));
+        let link = Content::Link("/etc/systemd/system/mco-rescue-fetch.timer");
+        all.push(Item::new(paths::TIMER_LINK, link, Some(timer)));
+    }
+    all
+}
+
+/// Returns the paths that a config manages: the daemon would find another object there, and go Degraded.
+pub fn managed_paths(config: &Desired) -> BTreeSet<RootPath> {
+    let files = config.files.iter().map(|file| file.path.clone());
+    let links = config.links.iter().map(|link| link.path.clone());
+    let units = config.units.iter();
+    let units = units.filter_map(|unit| RootPath::fixed(paths::UNITS).join(&unit.name).ok());
+    files.chain(links).chain(units).collect()
+}
+
+/// The state of an item on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemStanding {
+    /// As it should be.
+    Right,
+    /// Nothing is there.
+    Missing,
+    /// Something else is there.
+    Different,
+    /// Right but for its SELinux label.
+    Mislabelled,
+    /// An admin has masked the unit; that is respected.
+    Masked,
+    /// A config manages the path.
+    Managed,
+}
+
+/// An item, its state, and the object that is wanted at its path.
+#[derive(Debug, Clone)]
+pub struct FoundItem {
+    /// The item.
+    pub item: Item,
+    /// State on the node.
+    pub standing: ItemStanding,
+    /// Wanted type, mode and owner.
+    pub object: Object,
+    /// Its label, where the root's policy gives one.
+    pub label: Option<String>,
+}
+
+impl FoundItem {
+    /// Returns true if the item has to be put or labelled.
+    pub fn is_due(&self) -> bool {
+        use ItemStanding::{Different, Mislabelled, Missing};
+        matches!(self.standing, Missing | Different | Mislabelled)
+    }
+}
+
+/// The input of the comparison.
+#[allow(
+    missing_debug_implementations,
+    reason = "the bytes of a program have nothing to show"
+)]
+pub struct InstallSurvey<'a> {
+    /// The root.
+    pub root: &'a Root,
+    /// Facts of the node.
+    pub host: &'a Host,
+    /// Its labels. Where `/usr/local` is a link, the policy's word on the path that the unit names is taken:
+    /// that label is the one with which systemd may run the program.
+    pub labels: &'a Labels,
+    /// The bytes of the running program.
+    pub program: &'a [u8],
+    /// Paths that a config manages.
+    pub managed: &'a BTreeSet<RootPath>,
+}
+
+impl InstallSurvey<'_> {
+    /// Compares every item with the node.
+    ///
+    /// # Errors
+    /// A path that cannot be resolved or read.
+    pub fn of(&self, scope: InstallScope) -> Result<Vec<FoundItem>, RootError> {
+        let items = items(scope, self.host.never_booted).into_iter();
+        items.map(|item| self.compare_item(item)).collect()
+    }
+
+    fn compare_item(&self, item: Item) -> Result<FoundItem, RootError> {
+        let object = item.make_object(self.program, self.host.attainable((0, 0)));
+        let label = self.labels.wanted(&item.path, &object.kind);
+        let standing = self.judge_item(&item, &object, label.as_deref())?;
+        Ok(FoundItem {
+            item,
+            standing,
+            object,
+            label,
+        })
+    }
+
+    fn judge_item(
+        &self,
+        item: &Item,
+        object: &Object,
+        label: Option<&str>,
+    ) -> Result<ItemStanding, RootError> {
+        let unit = item.unit.map(unit_path).transpose().ok().flatten();
+        for path in unit.iter().chain([&item.path]) {
+            if self.managed.contains(path) {
+                return Ok(ItemStanding::Managed);
+            }
+        }
+        if let Some(unit) = unit
+            && is_mask(self.root, &unit)?
+        {
+            return Ok(ItemStanding::Masked);
+        }
+        Ok(match self.root.observe(&item.path)? {
+            None => ItemStanding::Missing,
+            Some((found, _)) if !found.is_like(object) => ItemStanding::Different,
+            Some(_) if self.is_mislabelled(&item.path, label) => ItemStanding::Mislabelled,
+            Some(_) => ItemStanding::Right,
+        })
+    }
+
+    /// Returns true if the label is wrong. Labels that cannot be read cannot be set either, so they count as right.
+    fn is_mislabelled(&self, path: &RootPath, wanted: Option<&str>) -> bool {
+        let Some(wanted) = wanted else { return false };
+        let place = self.root.place(path).ok().flatten();
+        let found = place.map(|place| place.label());
+        matches!(found, Some(Ok(found)) if !self.labels.policy.is_right(found.as_deref(), wanted))
+    }
+}
+
+fn unit_path(unit: &str) -> Result<RootPath, crate::host::root::RootPathError> {
+    RootPath::fixed(paths::UNITS).join(unit)
+}
+
+/// Returns true if a unit file is a link to `/dev/null`.
+///
+/// # Errors
+/// A path that cannot be resolved.
+pub fn is_mask(root: &Root, path: &RootPath) -> Result<bool, RootError> {
+    let target = root.read_link(path)?;
+    Ok(target.as_deref() == Some("/dev/null"))
+}
+
+/// The bytes of the running program.
+///
+/// # Errors
+/// No `/proc`, or a program that cannot be read.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the running program, not a path of the node's root"
+)]
+pub fn program() -> std::io::Result<Vec<u8>> {
+    std::fs::read("/proc/self/exe")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn position(all: &[Item], matches: impl Fn(&Item) -> bool) -> usize {
+        all.iter().position(matches).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_enabled_before_it_is_there() {
+        for (scope, never_booted) in [(InstallScope::Recovery, false), (InstallScope::All, true)] {
+            let all = items(scope, never_booted);
+            assert_eq!(
+                position(&all, |item| item.content == Content::Program),
+                0,
+                "the program comes first"
+            );
+            for (at, item) in all.iter().enumerate() {
+                if let Content::Link(target) = item.content {
+                    let target = RootPath::parse(target).unwrap();
+                    assert!(position(&all, |item| item.path == target) < at);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_units_run_is_what_is_installed() {
+        for text in [RECOVER_TEXT, COMPLETE_TEXT, RECORD_TEXT, FETCH_TEXT] {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("ExecStart="));
+            let program = line.unwrap().split(' ').next().unwrap();
+            // `-`: its failure is no failure of the unit.
+            let program = program.trim_start_matches('-');
+            assert_eq!(program, format!("/{}", paths::PROGRAM));
+        }
+    }
+
+    #[test]
+    fn links_are_where_the_install_sections_say() {
+        for (text, link) in [
+            (RECOVER_TEXT, paths::RECOVER_LINK),
+            (COMPLETE_TEXT, paths::COMPLETE_LINK),
+            (RECORD_TEXT, paths::RECORD_LINK),
+            (TIMER_TEXT, paths::TIMER_LINK),
+        ] {
+            let target = text
+                .lines()
+                .find_map(|line| line.strip_prefix("WantedBy="))
+                .unwrap();
+            assert!(link.contains(&format!("/{target}.wants/")), "{link}");
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! The jobs after which the running services use the files of a run, without a reboot; and the way back
+//! (docs/after-the-files.md: In a trial).
+//!
+//! The node disruption policies come first, as in an ordinary run. A file that would reboot the node, or has no policy,
+//! goes by a table of its readers.
+
+mod sysctl;
+mod table;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::neighbours::BY_PACEMAKER;
+use super::{Payload, Plan, PlannedStep, Section, Step};
+use crate::base::object::Kind;
+use crate::formats::systemd::changed::{is_read_by_manager, units_at, wanted_at};
+use crate::host::root::RootPath;
+use crate::judge::daemon::Action;
+use crate::judge::daemon::actions::{Changed, action_queue};
+use crate::judge::daemon::policies::ClusterPolicies;
+use crate::node::command::job::{self, CA_TRUST, Job, SYSCTL};
+use crate::node::command::systemctl::UnitActivity;
+use crate::node::neighbours::is_fenced;
+use crate::node::services_at_work::ServicesAtWork;
+use table::Reader;
+
+const NETWORK_MANAGER: &str = "NetworkManager.service";
+/// Names of the SSH server's unit, and of the socket that starts a server for each connection.
+const SSHD: [&str; 3] = ["sshd.service", "ssh.service", "sshd.socket"];
+/// Units without which sessions, the bus or this program's guard end.
+const NEVER_RESTARTED: [&str; 7] = [
+    "dbus.service",
+    "dbus-broker.service",
+    "systemd-logind.service",
+    "auditd.service",
+    "user@",
+    "user-runtime-dir@",
+    "mco-rescue",
+];
+
+/// A path that a run changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedPath {
+    /// The path.
+    pub path: RootPath,
+    /// Something is there before the run.
+    pub before: bool,
+    /// Something is there after the run.
+    pub after: bool,
+    /// After the run it is a link to `/dev/null`, which masks a unit.
+    pub masks: bool,
+    /// A connection that is a port of another one, such as of a bond.
+    pub port: bool,
+}
+
+/// The jobs, and the paths without one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Activation {
+    /// The jobs, in order.
+    pub jobs: Vec<Job>,
+    /// Changed files that the trial does not test: nothing makes a running program read them.
+    pub left: Vec<Left>,
+}
+
+/// A changed file that no job makes a program read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The path.
+    pub path: RootPath,
+    /// The reason.
+    pub why: Why,
+}
+
+/// The reason that no job makes a program read a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// It is read at the boot.
+    Boot,
+    /// Its reader is not known.
+    Unknown,
+    /// Its service does not run, and reads it when it starts.
+    NotRunning(String),
+    /// Its service has failed, and is not started by the run.
+    Failed(String),
+    /// Its unit is not restarted on a node that runs: it did its work at the boot, or sessions depend on it.
+    Kept(String),
+    /// Pacemaker alone starts and stops its service.
+    Pacemaker(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boot => write!(f, "is read at the next boot"),
+            Self::Unknown => write!(
+                f,
+                "is read by no service that is known here: a program that has read it keeps the old content"
+            ),
+            Self::NotRunning(unit) => {
+                write!(f, "is read by {unit} when it starts; it does not run")
+            }
+            Self::Failed(unit) => write!(
+                f,
+                "is read by {unit}, which has failed: systemctl restart {unit}"
+            ),
+            Self::Kept(unit) => write!(
+                f,
+                "gets effect at the next boot: {unit} is not restarted on a running node"
+            ),
+            Self::Pacemaker(unit) => write!(f, "is read by {unit}. {BY_PACEMAKER}"),
+        }
+    }
+}
+
+/// Reads a file of the node as it is now; `None` if it is missing or cannot be read.
+pub type ReadNow<'a> = &'a dyn Fn(&RootPath) -> Option<Vec<u8>>;
+
+/// Returns the paths that a plan changes, without directories and the records of the daemon.
+pub fn changed_paths(plan: &Plan, read: ReadNow<'_>) -> Vec<ChangedPath> {
+    let changed = changing_steps(plan).filter_map(|planned| {
+        let (before, after, masks) = match &planned.step {
+            Step::MakeDirectory { .. } | Step::RemoveDirectory { .. } => return None,
+            Step::Put { new, old, .. } => {
+                let masks = matches!(&new.kind, Kind::Symlink { target } if target == "/dev/null");
+                (old.is_some(), true, masks)
+            }
+            Step::Remove { .. } => (true, false, false),
+            Step::Metadata { .. } => (true, true, false),
+        };
+        let path = planned.step.path().clone();
+        let port = table::reader(path.relative()) == Some(Reader::Connection)
+            && new_text(plan, planned, read).is_some_and(|bytes| is_port(&bytes));
+        Some(ChangedPath {
+            path,
+            before,
+            after,
+            masks,
+            port,
+        })
+    });
+    changed.collect()
+}
+
+/// Returns the names of the kernel settings that a plan changes, as paths below `/proc/sys`, for
+/// [`ServicesAtWork::observe`]. A pattern stands for several.
+pub fn changed_settings(plan: &Plan, read: ReadNow<'_>) -> Vec<String> {
+    let steps = changing_steps(plan)
+        .filter(|planned| table::reader(planned.step.path().relative()) == Some(Reader::Sysctl));
+    let texts = steps.flat_map(|planned| {
+        let old = read(planned.step.path());
+        old.into_iter().chain(new_text(plan, planned, read))
+    });
+    let names = texts.flat_map(|text| sysctl::read_names(&String::from_utf8_lossy(&text)));
+    names.collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+pub(super) fn changing_steps(plan: &Plan) -> impl Iterator<Item = &PlannedStep> {
+    let steps = plan.steps.iter();
+    steps.filter(|planned| !matches!(planned.section, Section::Originals | Section::Records))
+}
+
+/// Returns the bytes that come to the path of a step. A rollback copies those of its store.
+fn new_text(plan: &Plan, planned: &PlannedStep, read: ReadNow<'_>) -> Option<Vec<u8>> {
+    match &planned.payload {
+        Payload::CopyOf(path) => read(path),
+        _ => plan.text(planned.step.path()),
+    }
+}
+
+/// Returns true for a file with a connection of NetworkManager.
+pub fn is_connection(path: &RootPath) -> bool {
+    table::reader(path.relative()) == Some(Reader::Connection)
+}
+
+/// Returns the jobs after which the running services use the changed files. Only a service that runs gets a job.
+pub fn activation_jobs(
+    changed: &[ChangedPath],
+    facts: &ServicesAtWork,
+    policies: &ClusterPolicies,
+) -> Activation {
+    let mut all = Gathered {
+        facts,
+        policies,
+        activation: Activation::default(),
+    };
+    // A controller comes before its ports.
+    let (ports, others): (Vec<_>, Vec<_>) = changed.iter().partition(|one| one.port);
+    for one in others.into_iter().chain(ports) {
+        all.add(one, changed);
+    }
+    all.finish()
+}
+
+/// Returns the jobs that make the services read the files of before, once these are back. They go by what ran before
+/// the run: [`job::carry_out_all`] carries them out, each also after one that failed.
+pub fn revert_jobs(jobs: &[Job]) -> Vec<Job> {
+    job::jobs_back(jobs)
+}
+
+/// A keyfile of a port names its controller.
+fn is_port(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.lines().filter_map(|line| line.split_once('='));
+    lines.any(|(key, _)| {
+        let key = key.trim().to_ascii_lowercase();
+        matches!(key.as_str(), "master" | "controller" | "bridge" | "team")
+    })
+}
+
+/// The jobs so far.
+struct Gathered<'a> {
+    facts: &'a ServicesAtWork,
+    policies: &'a ClusterPolicies,
+    activation: Activation,
+}
+
+impl Gathered<'_> {
+    fn add(&mut self, one: &ChangedPath, all: &[ChangedPath]) {
+        if is_read_by_manager(&one.path) {
+            self.add_unit(one, all);
+        } else if !self.follow_policy(one) {
+            self.add_file(one);
+        }
+    }
+
+    fn push(&mut self, one: &ChangedPath, job: Job) {
+        match job.unit() {
+            Some(unit) if self.facts.fencing && is_fenced(unit) => {
+                let why = Why::Pacemaker(unit.to_owned());
+                self.leave(one, why);
+            }
+            _ => self.activation.jobs.push(job),
+        }
+    }
+
+    fn leave(&mut self, one: &ChangedPath, why: Why) {
+        self.activation.left.push(Left {
+            path: one.path.clone(),
+            why,
+        });
+    }
+
+    /// Takes the jobs of the policies, unless they ask for a reboot or for nothing.
+    fn follow_policy(&mut self, one: &ChangedPath) -> bool {
+        let path = one.path.to_string();
+        let changed = Changed {
+            files: vec![&path],
+            ..Changed::default()
+        };
+        self.follow(one, &changed)
+    }
+
+    fn follow(&mut self, one: &ChangedPath, changed: &Changed<'_>) -> bool {
+        let queue = action_queue(changed, self.policies);
+        if queue.iter().any(|queued| queued.action == Action::Reboot) {
+            return false;
+        }
+        let jobs: Vec<Job> = queue
+            .iter()
+            .filter_map(|queued| queued.action.job())
+            .collect();
+        for job in &jobs {
+            match job {
+                Job::Reload(unit) | Job::Restart(unit) if SSHD.contains(&&**unit) => {
+                    self.push(one, Job::Sshd(unit.clone()));
+                    if matches!(job, Job::Restart(_)) {
+                        self.push(one, job.clone());
+                    }
+                }
+                Job::Reload(unit) if self.works(unit) => {
+                    self.push(one, Job::ReloadOrRestart(unit.clone()));
+                }
+                _ => self.push(one, job.clone()),
+            }
+        }
+        !jobs.is_empty()
+    }
+
+    fn works(&self, unit: &str) -> bool {
+        self.facts.unit(unit).is_some_and(is_told)
+    }
+
+    fn add_file(&mut self, one: &ChangedPath) {
+        let path = one.path.relative();
+        let Some(reader) = table::reader(path) else {
+            return self.add_options(one);
+        };
+        match reader {
+            Reader::AtUse => {}
+            Reader::Boot => self.leave(one, Why::Boot),
+            Reader::Reload(units) => self.tell(one, units, Job::ReloadOrRestart),
+            Reader::Restart(units) => self.tell(one, units, Job::Restart),
+            Reader::Sshd => self.tell(one, &SSHD, Job::Sshd),
+            Reader::SshdOptions => {
+                self.tell(one, &SSHD, Job::Sshd);
+                let service = SSHD
+                    .iter()
+                    .find(|unit| !unit.ends_with(".socket") && self.works(unit));
+                if let Some(unit) = service {
+                    self.push(one, Job::Restart((*unit).to_owned()));
+                }
+            }
+            Reader::Connection => self.add_connection(one),
+            Reader::Sysctl
+                if self
+                    .facts
+                    .unit(SYSCTL)
+                    .is_some_and(|unit| unit.active == "failed") =>
+            {
+                self.leave(one, Why::Failed(SYSCTL.to_owned()));
+            }
+            Reader::Sysctl => {
+                let values = self.facts.settings.join("\n");
+                self.push(one, Job::Sysctls(values));
+            }
+            Reader::Udev => self.push(one, Job::UdevRules),
+            Reader::Trust => {
+                self.push(one, Job::Restart(CA_TRUST.to_owned()));
+                if self.works("crio.service") {
+                    self.push(one, Job::Restart("crio.service".to_owned()));
+                }
+            }
+            Reader::Manager => self.push(one, Job::DaemonReload),
+        }
+    }
+
+    /// Options of a service in `/etc/sysconfig` or `/etc/default` are read at its start.
+    fn add_options(&mut self, one: &ChangedPath) {
+        let path = one.path.relative();
+        let folders = ["etc/sysconfig/", "etc/default/"];
+        let name = folders.iter().find_map(|folder| path.strip_prefix(folder));
+        let unit = name.map(|name| format!("{name}.service"));
+        match unit.filter(|unit| self.works(unit)) {
+            Some(unit) => self.restart(one, &unit),
+            None if self.needs_nothing(one) => {}
+            None => self.leave(one, Why::Unknown),
+        }
+    }
+
+    /// Returns true if a policy says that the file has effect without an action.
+    fn needs_nothing(&self, one: &ChangedPath) -> bool {
+        let path = one.path.to_string();
+        let changed = Changed {
+            files: vec![&path],
+            ..Changed::default()
+        };
+        let queue = action_queue(&changed, self.policies);
+        queue.iter().all(|queued| queued.action == Action::None)
+    }
+
+    fn add_connection(&mut self, one: &ChangedPath) {
+        if !self.works(NETWORK_MANAGER) {
+            return self.leave(one, Why::NotRunning(NETWORK_MANAGER.to_owned()));
+        }
+        let path = one.path.to_string();
+        self.push(
+            one,
+            match (one.before, one.after) {
+                (true, true) => Job::Connection(path),
+                (false, _) => Job::NewConnection(path),
+                (true, false) => Job::GoneConnection(path),
+            },
+        );
+    }
+
+    /// Tells the first of the units that runs.
+    fn tell(&mut self, one: &ChangedPath, units: &[&str], job: impl Fn(String) -> Job) {
+        if let Some(unit) = units.iter().find(|unit| self.works(unit)) {
+            return self.push(one, job((*unit).to_owned()));
+        }
+        let known = units.iter().filter_map(|unit| self.facts.unit(unit));
+        let mut known = known.filter(|unit| unit.active != "inactive");
+        match known.next() {
+            // systemd is about to start it.
+            Some(unit) if unit.active != "failed" => {}
+            Some(unit) => self.leave(one, Why::Failed(unit.name.clone())),
+            None => {
+                let unit = units.first().copied().unwrap_or_default();
+                self.leave(one, Why::NotRunning(unit.to_owned()));
+            }
+        }
+    }
+
+    fn add_unit(&mut self, one: &ChangedPath, all: &[ChangedPath]) {
+        self.activation.jobs.push(Job::DaemonReload);
+        let path = std::slice::from_ref(&one.path);
+        for unit in wanted_at(path) {
+            self.add_link(one, &unit, all);
+        }
+        for pattern in units_at(path) {
+            let changed = Changed {
+                units: vec![&pattern],
+                ..Changed::default()
+            };
+            if self.follow(one, &changed) {
+                continue;
+            }
+            let matching = self
+                .facts
+                .units
+                .iter()
+                .filter(|unit| is_instance(&unit.name, &pattern));
+            let running: Vec<UnitActivity> =
+                matching.filter(|unit| unit.is_running()).cloned().collect();
+            let own = one.path.name() == pattern.replace("@*.", "@.");
+            let gone =
+                own && (one.masks || !one.after && !self.facts.shipped.contains(one.path.name()));
+            for unit in running {
+                match gone {
+                    true if is_kept(&unit.name) => self.leave(one, Why::Kept(unit.name)),
+                    true => self.push(one, Job::Stop(unit.name)),
+                    false => self.restart_unit(one, &unit),
+                }
+            }
+        }
+    }
+
+    /// Restarts a unit whose file has changed, if it works: one that did its work at the boot does not do it twice.
+    fn restart_unit(&mut self, one: &ChangedPath, unit: &UnitActivity) {
+        let kinds = [".service", ".timer", ".path"];
+        let works =
+            matches!(&*unit.sub, "running" | "waiting" | "reload") || unit.sub.starts_with("start");
+        if unit.sub.starts_with("auto-restart") {
+            return;
+        }
+        if kinds.iter().any(|kind| unit.name.ends_with(kind)) && works {
+            self.restart(one, &unit.name);
+        } else {
+            self.leave(one, Why::Kept(unit.name.clone()));
+        }
+    }
+
+    fn restart(&mut self, one: &ChangedPath, unit: &str) {
+        if is_kept(unit) {
+            return self.leave(one, Why::Kept(unit.to_owned()));
+        }
+        if SSHD.contains(&unit) {
+            self.push(one, Job::Sshd(unit.to_owned()));
+        }
+        self.push(one, Job::Restart(unit.to_owned()));
+    }
+
+    /// A link lets a unit start with another one, which runs: the node would be so after a boot.
+    fn add_link(&mut self, one: &ChangedPath, unit: &str, all: &[ChangedPath]) {
+        let owner = one
+            .path
+            .parent()
+            .map(|parent| parent.name().to_owned())
+            .unwrap_or_default();
+        let owner = owner
+            .rsplit_once('.')
+            .map(|(owner, _)| owner)
+            .unwrap_or_default();
+        let at_work = self.facts.unit(owner).is_some_and(UnitActivity::is_running);
+        if !at_work || one.before == one.after {
+            return;
+        }
+        let runs = self.facts.unit(unit).is_some_and(UnitActivity::is_running);
+        let kinds = [".service", ".socket", ".timer", ".path", ".target"];
+        let kept = is_kept(unit) || !kinds.iter().any(|kind| unit.ends_with(kind));
+        match one.after {
+            true if runs => {}
+            false if !runs || self.is_wanted(unit, all) => {}
+            _ if kept => self.leave(one, Why::Kept(unit.to_owned())),
+            true => self.push(one, Job::StartEnabled(unit.to_owned())),
+            false => self.push(one, Job::Stop(unit.to_owned())),
+        }
+    }
+
+    /// Returns true if a link is left that lets the unit start.
+    fn is_wanted(&self, unit: &str, all: &[ChangedPath]) -> bool {
+        let goes = |path: &RootPath| all.iter().any(|one| one.path == *path && !one.after);
+        let mut links = self.facts.links.iter();
+        let old = links.any(|path| path.name() == unit && !goes(path));
+        old || all.iter().any(|one| {
+            one.after
+                && wanted_at(std::slice::from_ref(&one.path))
+                    .iter()
+                    .any(|name| name == unit)
+        })
+    }
+
+    /// Sorts the jobs, and leaves out those that another one includes.
+    fn finish(self) -> Activation {
+        let Activation { jobs, mut left } = self.activation;
+        let mut kept: Vec<Job> = Vec::new();
+        for job in &jobs {
+            if !kept.contains(job) && !jobs.iter().any(|other| includes(other, job)) {
+                kept.push(job.clone());
+            }
+        }
+        kept.sort_by_key(rank);
+        let mut seen = BTreeSet::new();
+        left.retain(|left| seen.insert((left.path.clone(), left.why.to_string())));
+        Activation { jobs: kept, left }
+    }
+}
+
+/// Returns true if the manager can tell it something: it works, or is about to.
+fn is_told(unit: &UnitActivity) -> bool {
+    unit.is_running() && !unit.sub.starts_with("auto-restart")
+}
+
+/// Returns true if one job makes another one needless.
+fn includes(one: &Job, other: &Job) -> bool {
+    match (one, other) {
+        (
+            Job::Stop(stopped),
+            Job::Restart(unit) | Job::ReloadOrRestart(unit) | Job::Sshd(unit) | Job::Reload(unit),
+        )
+        | (Job::Restart(stopped), Job::ReloadOrRestart(unit) | Job::Reload(unit))
+        | (Job::ReloadOrRestart(stopped), Job::Reload(unit)) => stopped == unit,
+        _ => false,
+    }
+}
+
+/// The order: what ends, then the manager, devices and the kernel, the network, other services, the way in, and last the
+/// services of the cluster.
+fn rank(job: &Job) -> u8 {
+    match job {
+        Job::Stop(_) => 0,
+        Job::DaemonReload => 1,
+        Job::UdevRules | Job::Sysctls(_) | Job::SysctlsBack(_) => 2,
+        Job::Connection(_) | Job::NewConnection(_) | Job::GoneConnection(_) => 5,
+        Job::Sshd(_) => 8,
+        _ => match job.unit().unwrap_or_default() {
+            "systemd-journald.service" => 2,
+            CA_TRUST => 3,
+            NETWORK_MANAGER | "systemd-networkd.service" => 4,
+            "nftables.service" | "firewalld.service" | "iptables.service" | "ip6tables.service" => {
+                6
+            }
+            "crio.service" => 9,
+            "kubelet.service" => 10,
+            unit if SSHD.contains(&unit) => 8,
+            _ => 7,
+        },
+    }
+}
+
+fn is_kept(unit: &str) -> bool {
+    NEVER_RESTARTED.iter().any(|kept| unit.starts_with(kept))
+}
+
+/// Returns true if a unit has this name, or is an instance of the template of this pattern.
+fn is_instance(name: &str, pattern: &str) -> bool {
+    match pattern.split_once("@*.") {
+        None => name == pattern,
+        Some((prefix, suffix)) => name
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.strip_prefix('@'))
+            .and_then(|rest| rest.strip_suffix(suffix))
+            .is_some_and(|rest| rest.ends_with('.')),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,497 @@
+//! What comes after the files on a running node: the daemon's queue for the step from the recorded config, and what
+//! the same policies say of what had only drifted (docs/transaction.md, docs/agreement.md: Actions).
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use super::neighbours::BY_PACEMAKER;
+use super::{Inputs, LiveEvidence, Options, Plan, PlannedStep, Section, Step};
+use crate::base::notice::Notice;
+use crate::base::paths;
+use crate::config::document::MachineConfig;
+use crate::formats::systemd::changed::{is_read_by_manager, units_at, wanted_at};
+use crate::host::root::RootPath;
+use crate::judge::daemon::actions::{self, Changed};
+use crate::judge::daemon::policies::ClusterPolicies;
+use crate::judge::daemon::registries::RegistryChange;
+use crate::judge::daemon::{Action, Queued, Update, decide_taken};
+use crate::node::RecordReader;
+use crate::node::command::job::Job;
+use crate::node::neighbours::is_fenced;
+
+/// What comes after the files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct After {
+    /// What the daemon would do for the step from the recorded config; empty where none is known.
+    pub queue: Vec<Queued>,
+    /// The same for what differs on disk and not between the configs: it was changed by hand, or lost.
+    pub repairs: Vec<Queued>,
+    /// A repaired file that has no action: a program that has read it goes on with the old content.
+    pub unserved: Vec<String>,
+    /// Why the daemon would have drained the node first, if it would.
+    pub drain: Option<String>,
+    /// Unit files change, and no action lets the manager read them.
+    pub unread_units: bool,
+    /// Whose policies these are.
+    pub policies: String,
+    /// Pacemaker manages kubelet and etcd: no job of theirs is done or printed.
+    pub fencing: bool,
+}
+
+/// What it is decided by.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    /// The policies.
+    pub policies: &'a ClusterPolicies,
+    /// Whose they are, for people.
+    pub whose: &'a str,
+    /// The daemon's force file is there.
+    pub forced: bool,
+    /// What only a reboot brings is left out.
+    pub files_only: bool,
+}
+
+impl After {
+    /// What the running system is told, in order. A reboot makes everything moot.
+    pub fn jobs(&self) -> Vec<Job> {
+        if self.reboots() {
+            return Vec::new();
+        }
+        let all = self.queue.iter().chain(&self.repairs);
+        let jobs = all.filter_map(|queued| queued.action.job());
+        jobs.filter(|job| !self.is_spared(job)).collect()
+    }
+
+    /// Returns the units that Pacemaker has to start anew.
+    pub fn spared(&self) -> Vec<String> {
+        let all = self.queue.iter().chain(&self.repairs);
+        let jobs = all.filter_map(|queued| queued.action.job());
+        let mut units: Vec<String> = jobs
+            .filter(|job| !self.reboots() && self.is_spared(job))
+            .filter_map(|job| job.unit().map(str::to_owned))
+            .chain(
+                self.unserved
+                    .iter()
+                    .filter(|what| self.fencing && is_fenced(what))
+                    .cloned(),
+            )
+            .collect();
+        units.sort();
+        units.dedup();
+        units
+    }
+
+    /// Returns the causes of the daemon's actions, in words.
+    pub fn causes(&self) -> Vec<String> {
+        let causes = self.queue.iter().map(|queued| queued.cause.to_string());
+        causes.collect()
+    }
+
+    fn is_spared(&self, job: &Job) -> bool {
+        self.fencing && job.unit().is_some_and(is_fenced)
+    }
+
+    /// Whether only a reboot makes the step complete.
+    pub fn reboots(&self) -> bool {
+        self.queue
+            .iter()
+            .any(|queued| queued.action == Action::Reboot)
+    }
+}
+
+/// Decides what comes after the files, on a running node.
+///
+/// # Errors
+/// The cluster's policies cannot be read.
+pub(super) fn add(
+    plan: &mut Plan,
+    inputs: &Inputs<'_>,
+    options: Options,
+    evidence: &dyn LiveEvidence,
+) -> Result<()> {
+    // A file that was named is read in any case: a mistake in it is reported before anything else.
+    let cluster = evidence.cluster()?;
+    plan.notices.extend(crypto_policies(plan));
+    if !inputs.node.host.live || plan.is_empty() {
+        return Ok(());
+    }
+    if plan.os.needs_reboot() {
+        plan.notices.push(not_drained());
+        return Ok(());
+    }
+    let rules = Rules {
+        policies: &cluster.policies,
+        whose: &cluster.whose,
+        forced: evidence.has_force_file(),
+        files_only: options.files_only,
+    };
+    let (old, new) = (stepped_from(inputs), inputs.config);
+    // The deployment that was staged for the config before never ran: only its files are changed.
+    let same_os = |old: &MachineConfig| MachineConfig {
+        os_image_url: new.os_image_url.clone(),
+        kernel_arguments: new.kernel_arguments.clone(),
+        extensions: new.extensions.clone(),
+        kernel_type: new.kernel_type,
+        ..old.clone()
+    };
+    let never_ran = old.filter(|_| plan.os.drops()).map(same_os);
+    let mut after = after(plan, never_ran.as_ref().or(old), new, rules);
+    after.fencing = inputs.node.neighbours.fencing;
+    let spared = after.spared();
+    after.unserved.retain(|what| !spared.contains(what));
+    if !spared.is_empty() {
+        plan.notices.push(Notice {
+            subject: spared.join(", "),
+            message: format!("is not started anew. {BY_PACEMAKER}"),
+        });
+    }
+    plan.after = Some(after);
+    plan.notices.extend(refused_record(inputs));
+    Ok(())
+}
+
+/// Returns the config that the daemon takes the node to be in. A record with an empty Ignition part has no files for it,
+/// so that all files of another config are new.
+fn stepped_from<'a>(inputs: &Inputs<'a>) -> Option<&'a MachineConfig> {
+    if inputs.desired.bare {
+        return None;
+    }
+    let recorded = inputs.records.recorded();
+    let emptied = recorded.filter(|record| record.emptied && record.name != inputs.config.name);
+    emptied.or_else(|| inputs.baseline.config())
+}
+
+/// Returns a notice if the plan changes the system-wide policy of cryptography, whose files have no effect by themselves.
+fn crypto_policies(plan: &Plan) -> Option<Notice> {
+    let changed = |path: &&RootPath| {
+        path.relative() == paths::CRYPTO_POLICY || path.is_in(paths::CRYPTO_POLICIES)
+    };
+    let mut paths = super::activation::changing_steps(plan).map(|planned| planned.step.path());
+    let path = paths.find(changed)?;
+    Some(Notice {
+        subject: path.to_string(),
+        message: "gets effect by `update-crypto-policies`, which is not run here, and a reboot does not run it either: run it \
+                  on the node, then reboot. Only a release whose daemon knows these files runs it by itself"
+            .to_owned(),
+    })
+}
+
+/// Returns a notice if the record is refused here, and the daemon may well read it.
+fn refused_record(inputs: &Inputs<'_>) -> Option<Notice> {
+    let read = matches!(inputs.records.reader, RecordReader::Reads(_)) && !inputs.desired.bare;
+    read.then(|| Notice {
+        subject: format!("/{}", paths::CURRENT_CONFIG),
+        message: "is refused here and read by the daemon, so what its update would do is not known: reckon with a drain \
+                  and a reboot"
+            .to_owned(),
+    })
+}
+
+fn not_drained() -> Notice {
+    let message = "the daemon drains the node before it changes the operating system; this is not done here. Drain it \
+                   while the API answers, or see --stop-workloads";
+    Notice {
+        subject: "drain".to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// What comes after the steps of a plan. `old` is the recorded config, where one is known.
+fn after(plan: &Plan, old: Option<&MachineConfig>, new: &MachineConfig, rules: Rules<'_>) -> After {
+    let update =
+        old.map(|old| decide_taken(old, new, rules.policies, rules.forced, rules.files_only));
+    let (repairs, unserved) = repair_actions(&OnDisk::of(plan), update.as_ref(), rules.policies);
+    let mut after = After {
+        drain: update.as_ref().and_then(drain_reason),
+        queue: update.map(|update| update.queue).unwrap_or_default(),
+        repairs,
+        unserved,
+        unread_units: false,
+        policies: rules.whose.to_owned(),
+        fencing: false,
+    };
+    let units = plan.steps.iter().any(|planned| {
+        is_read_by_manager(planned.step.path())
+            && !matches!(planned.step, Step::MakeDirectory { .. })
+    });
+    after.unread_units = units && !after.reboots() && !after.jobs().contains(&Job::DaemonReload);
+    after
+}
+
+/// Why the daemon would drain.
+fn drain_reason(update: &Update) -> Option<String> {
+    if !update.drain {
+        return None;
+    }
+    Some(match &update.registries {
+        _ if update.reboots() => "it would reboot".to_owned(),
+        Some(RegistryChange::Unsafe(why)) => format!("in registries.conf {why}"),
+        Some(RegistryChange::Unreadable(why)) => {
+            format!("it could not tell what changes, and would end with: {why}")
+        }
+        Some(RegistryChange::Safe) | None => "a policy asks for it".to_owned(),
+    })
+}
+
+/// What changes on disk, as policies name it.
+#[derive(Debug, Default)]
+struct OnDisk {
+    files: BTreeSet<String>,
+    units: BTreeSet<String>,
+    users: bool,
+}
+
+impl OnDisk {
+    fn of(plan: &Plan) -> Self {
+        let of = |sections: &[Section]| -> Vec<RootPath> {
+            let steps = plan.steps.iter();
+            let wanted = |planned: &&PlannedStep| {
+                let directory = matches!(
+                    planned.step,
+                    Step::MakeDirectory { .. } | Step::RemoveDirectory { .. }
+                );
+                sections.contains(&planned.section) && !directory
+            };
+            let wanted = steps.filter(wanted);
+            wanted.map(|planned| planned.step.path().clone()).collect()
+        };
+        let is_unit = |path: &&RootPath| !units_at(std::slice::from_ref(*path)).is_empty();
+        let (unit_files, files): (Vec<_>, Vec<_>) = of(&[Section::Stale])
+            .into_iter()
+            .partition(|path| is_unit(&path));
+        let units = [of(&[Section::Units]), unit_files].concat();
+        let files = [of(&[Section::Files, Section::Nodes]), files].concat();
+        let links = of(&[Section::Enablement]);
+        Self {
+            files: files.iter().map(RootPath::to_string).collect(),
+            units: units_at(&units)
+                .into_iter()
+                .chain(wanted_at(&links))
+                .collect(),
+            users: !of(&[Section::Users]).is_empty(),
+        }
+    }
+}
+
+/// Every change that the step between the configs does not account for, by its own policy alone.
+fn repair_actions(
+    disk: &OnDisk,
+    update: Option<&Update>,
+    policies: &ClusterPolicies,
+) -> (Vec<Queued>, Vec<String>) {
+    let known = |lists: &[&Vec<String>], name: &String| lists.iter().any(|all| all.contains(name));
+    let is_step = |name: &String| {
+        update.is_some_and(|update| {
+            let units = [
+                &update.added_units,
+                &update.updated_units,
+                &update.removed_units,
+            ];
+            known(&[&update.changed_files], name) || known(&units, name)
+        })
+    };
+    let files = disk.files.iter().filter(|path| !is_step(path));
+    let units = disk.units.iter().filter(|name| !is_step(name));
+    let users = disk.users && !update.is_some_and(|update| update.diff.passwd);
+    let mut all: Vec<(String, Changed<'_>)> = Vec::new();
+    all.extend(files.map(|path| (path.clone(), file(path))));
+    all.extend(units.map(|name| (name.clone(), unit(name))));
+    all.extend(users.then(|| ("ssh keys and passwords".to_owned(), account())));
+    let mut done = update
+        .map(|update| update.queue.clone())
+        .unwrap_or_default();
+    let step = done.len();
+    let mut unserved = Vec::new();
+    for (what, changed) in all {
+        let mut wanted = actions::action_queue(&changed, policies);
+        if wanted.iter().any(|queued| queued.action == Action::Reboot) {
+            unserved.push(what);
+            continue;
+        }
+        wanted.retain(|queued| queued.action.job().is_some());
+        if !holds(&done, &wanted) {
+            done.extend(wanted);
+        }
+    }
+    (done.split_off(step), unserved)
+}
+
+/// Whether a queue has the same actions already, in this order.
+fn holds(queue: &[Queued], wanted: &[Queued]) -> bool {
+    let mut queue = queue.iter();
+    wanted
+        .iter()
+        .all(|wanted| queue.any(|queued| queued.action == wanted.action))
+}
+
+fn file(path: &str) -> Changed<'_> {
+    Changed {
+        files: vec![path],
+        ..Changed::default()
+    }
+}
+
+fn unit(name: &str) -> Changed<'_> {
+    Changed {
+        units: vec![name],
+        ..Changed::default()
+    }
+}
+
+fn account() -> Changed<'static> {
+    Changed {
+        users: true,
+        ..Changed::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::object::{Kind, Object};
+    use crate::change::plan::Payload;
+    use crate::config::document;
+    use crate::judge::daemon::default_policies;
+    use serde_json::json;
+
+    fn config(policy: &str, chrony: &str) -> MachineConfig {
+        let value = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": {"name": "rendered-worker-1"}, "spec": {"config": {
+                "ignition": {"version": "3.5.0"}, "storage": {"files": [
+                    {"path": "/etc/containers/policy.json", "contents": {"source": policy}},
+                    {"path": "/etc/chrony.conf", "contents": {"source": chrony}}]}}}});
+        document::parse(value.to_string().as_bytes(), "test").unwrap()
+    }
+
+    fn step(section: Section, path: &str) -> PlannedStep {
+        let old = Object {
+            kind: Kind::Symlink { target: "x".into() },
+            mode: 0o777,
+            uid: 0,
+            gid: 0,
+        };
+        PlannedStep {
+            step: Step::Remove {
+                path: RootPath::parse(path).unwrap(),
+                old,
+            },
+            payload: Payload::None,
+            section,
+            why: "".into(),
+            label: None,
+        }
+    }
+
+    fn judged(
+        steps: &[(Section, &str)],
+        old: Option<&MachineConfig>,
+        new: &MachineConfig,
+    ) -> After {
+        let steps = steps.iter().map(|(section, path)| step(*section, path));
+        let plan = Plan {
+            steps: steps.collect(),
+            ..Plan::default()
+        };
+        let rules = Rules {
+            policies: &default_policies(),
+            whose: "default",
+            forced: false,
+            files_only: false,
+        };
+        after(&plan, old, new, rules)
+    }
+
+    fn reload() -> Job {
+        Job::Reload("crio.service".into())
+    }
+
+    #[test]
+    fn the_step_between_the_configs_decides() {
+        let (old, new) = (config("data:,a", "data:,a"), config("data:,b", "data:,a"));
+        let files = [(Section::Files, "/etc/containers/policy.json")];
+        let after = judged(&files, Some(&old), &new);
+        assert_eq!(after.jobs(), [reload()]);
+        assert!(after.repairs.is_empty() && after.drain.is_none());
+        // Also where the disk was right already: who reads it may not have read it.
+        assert_eq!(judged(&[], Some(&old), &new).jobs(), [reload()]);
+    }
+
+    #[test]
+    fn a_reboot_is_announced_and_nothing_else_is_done() {
+        let (old, new) = (config("data:,a", "data:,a"), config("data:,b", "data:,b"));
+        let after = judged(&[(Section::Files, "/etc/chrony.conf")], Some(&old), &new);
+        assert!(after.reboots() && after.jobs().is_empty());
+        assert_eq!(after.drain.unwrap(), "it would reboot");
+    }
+
+    #[test]
+    fn what_had_only_drifted_never_reboots_the_node() {
+        let same = config("data:,a", "data:,a");
+        let steps = [
+            (Section::Files, "/etc/chrony.conf"),
+            (Section::Files, "/etc/containers/policy.json"),
+            (Section::Units, "/etc/systemd/system/site.service"),
+            (Section::Users, "/home/core/.ssh/authorized_keys.d/ignition"),
+        ];
+        let after = judged(&steps, Some(&same), &same);
+        assert!(!after.reboots());
+        assert_eq!(after.jobs(), [reload()]);
+        assert_eq!(after.unserved, ["/etc/chrony.conf", "site.service"]);
+        assert!(after.unread_units);
+        // Without a record everything is a repair.
+        let unknown = judged(&steps, None, &same);
+        assert_eq!(
+            (unknown.jobs(), unknown.unserved),
+            (after.jobs(), after.unserved)
+        );
+    }
+
+    #[test]
+    fn an_order_that_a_repair_needs_is_kept() {
+        let same = config("data:,a", "data:,a");
+        let steps = [
+            (
+                Section::Files,
+                "/etc/pki/ca-trust/source/anchors/iri-root-ca.crt",
+            ),
+            (
+                Section::Files,
+                "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
+            ),
+        ];
+        let jobs = judged(&steps, Some(&same), &same).jobs();
+        let said: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+        let trust = "restart coreos-update-ca-trust.service";
+        // The bundle is made once more, so that CRI-O surely starts after it.
+        assert_eq!(said, [trust, trust, "restart crio.service"]);
+    }
+
+    #[test]
+    fn a_dropin_that_is_written_as_a_file_has_the_policy_of_a_file() {
+        let same = config("data:,a", "data:,a");
+        let path =
+            "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf";
+        let after = judged(&[(Section::Files, path)], Some(&same), &same);
+        let kubelet = Job::Restart("kubelet.service".into());
+        assert_eq!(after.jobs(), [Job::DaemonReload, kubelet]);
+        assert!(!after.unread_units && after.unserved.is_empty());
+        // One that is gone from the config is a unit's again.
+        let after = judged(&[(Section::Stale, path)], Some(&same), &same);
+        assert_eq!(after.unserved, ["kubelet.service"]);
+    }
+
+    #[test]
+    fn drift_beside_a_step_repeats_nothing_and_stops_nothing() {
+        let (old, new) = (config("data:,a", "data:,a"), config("data:,b", "data:,a"));
+        let steps = [
+            (Section::Files, "/etc/containers/policy.json"),
+            (Section::Files, "/etc/containers/registries.d/a.yaml"),
+            (Section::Files, "/etc/chrony.conf"),
+        ];
+        let after = judged(&steps, Some(&old), &new);
+        assert_eq!(after.jobs(), [reload()]);
+        assert_eq!(after.unserved, ["/etc/chrony.conf"]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Bare Ignition configs: Ignition's rules for files instead of the daemon's (docs/ignition.md: Nodes).
+//!
+//! Deliberate differences from Ignition: a file that is already as it should be is no error, so that a second
+//! run does nothing; fragments that the file ends with already are not appended again; nothing is removed before
+//! the new content is there.
+
+use super::{Attributes, Builder, InTheWay, Payload, Section, files};
+use crate::base::object::{Kind, Object};
+use crate::config::document::{BareFile, DesiredFile};
+use crate::judge::drift::{group_id, text_object, user_id, wanted_file};
+
+impl Builder<'_> {
+    /// What is said of every bare config.
+    pub(super) fn note_bare(&mut self) {
+        self.notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and it knows nothing of this");
+    }
+
+    /// Plans a file by Ignition's rules.
+    pub(super) fn bare_file(&mut self, file: &DesiredFile, bare: &BareFile) {
+        let found = self.node().object(&file.path).cloned();
+        let object = match (&found, bare.keep) {
+            (Some(found), true) if is_file(found) => self.kept(file, bare, found),
+            _ => self.written(file, bare),
+        };
+        let (object, payload) = match object {
+            Ok(planned) => planned,
+            Err(problem) => {
+                return self.block(
+                    file.place(self.inputs.config),
+                    format!("{problem}. The root's account files have no such name"),
+                );
+            }
+        };
+        match &found {
+            Some(found) if found.is_like(&object) => {}
+            Some(found) if found.kind == object.kind => {
+                // The contents are right already: only mode and owner change.
+                let (old, new) = (Attributes::from(found), Attributes::from(&object));
+                let why = "mode or owner differs";
+                self.attributes(&file.path, old, new, Section::Files, why);
+            }
+            Some(found) if !(bare.overwrite || bare.keep && is_file(found)) => {
+                let message = "is there as something else, and overwrite is not set. Move it away, then run again";
+                self.block(file.path.to_string(), message);
+            }
+            _ => {
+                let why = files::why(found.as_ref(), &object);
+                let section = Section::Files;
+                self.put_over(&file.path, object, payload, section, why, InTheWay::Goes);
+            }
+        }
+    }
+
+    /// An existing file whose contents stay; fragments come behind them, once.
+    fn kept(
+        &self,
+        file: &DesiredFile,
+        bare: &BareFile,
+        found: &Object,
+    ) -> Result<(Object, Payload), String> {
+        let accounts = &self.node().accounts;
+        let uid = bare
+            .user
+            .as_ref()
+            .map(|user| user_id(user, accounts))
+            .transpose()?;
+        let gid = bare
+            .group
+            .as_ref()
+            .map(|group| group_id(group, accounts))
+            .transpose()?;
+        let wanted = (uid.unwrap_or(found.uid), gid.unwrap_or(found.gid));
+        let owner = if self.node().host.can_chown {
+            wanted
+        } else {
+            found.owner()
+        };
+        let mode = bare.mode.unwrap_or(found.mode);
+        let tail = bare.appended_bytes();
+        let before = self
+            .node()
+            .texts
+            .get(&file.path)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        if tail.is_empty() || before.ends_with(&tail) {
+            let same = Object {
+                kind: found.kind.clone(),
+                mode,
+                uid: owner.0,
+                gid: owner.1,
+            };
+            return Ok((same, Payload::None));
+        }
+        let bytes = [before, &tail].concat();
+        Ok((text_object(&bytes, mode, owner), Payload::Bytes(bytes)))
+    }
+
+    /// A file with its contents and everything that is appended to them.
+    fn written(&self, file: &DesiredFile, bare: &BareFile) -> Result<(Object, Payload), String> {
+        let mut wanted = wanted_file(file, self.node())?;
+        let group = self.handed_down(&file.path);
+        if let Some(gid) = group.filter(|_| bare.group.is_none()) {
+            wanted.gid = self.node().host.attainable((wanted.uid, gid)).1;
+        }
+        if bare.append.is_empty() {
+            return Ok((wanted, Payload::Contents(file.contents.clone())));
+        }
+        let bytes = [
+            file.contents.bytes().unwrap_or_default(),
+            bare.appended_bytes(),
+        ]
+        .concat();
+        Ok((
+            text_object(&bytes, wanted.mode, wanted.owner()),
+            Payload::Bytes(bytes),
+        ))
+    }
+}
+
+fn is_file(object: &Object) -> bool {
+    matches!(object.kind, Kind::File { .. })
+}

@@ -1,0 +1,416 @@
+//! Files, their originals, and files that the config has no more (docs/agreement.md: Files, Units).
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::claims::{NAME_MAX, longest_name};
+use super::{Builder, Payload, Section};
+use crate::base::kargs::Kargs;
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::config::document::ignition::Unit;
+use crate::config::document::{Desired, DesiredFile, KernelType};
+use crate::host::root::RootPath;
+use crate::judge::drift::{dropin_path, is_exempt, kind_noun, text_object, unit_path, wanted_file};
+use crate::node::originals::{NOORIG_SUFFIX, OriginalPaths};
+use crate::node::{Packaged, Recorded};
+
+/// Whether what is at a path came with the OS.
+enum Origin {
+    /// Keep it; the copy is taken from here.
+    Os(RootPath),
+    /// There was none.
+    None,
+    /// No package database has it, and no twin tells.
+    Unknown,
+}
+
+impl Builder<'_> {
+    /// Plans every file of the config.
+    pub(super) fn plan_files(&mut self) {
+        let desired = self.inputs.desired;
+        // Most files of a new node are missing, each with its stamp: a list that grows would leave room unused.
+        let missing = desired
+            .files
+            .len()
+            .saturating_sub(self.node().objects.len());
+        self.plan.steps.reserve(2 * missing);
+        for file in &desired.files {
+            if let Some(bare) = &file.bare {
+                self.bare_file(file, bare);
+                continue;
+            }
+            if self.is_left_to_the_daemon(file) {
+                continue;
+            }
+            match wanted_file(file, self.node()) {
+                Ok(wanted) => self.plan_file(file, wanted),
+                Err(problem) => self.block(
+                    file.place(self.inputs.config),
+                    format!("{problem}. The root's account files have no such name"),
+                ),
+            }
+        }
+    }
+
+    /// The daemon writes some files from what the cluster says, too, so a newer one than the config's stays; only where
+    /// the config itself changes one, its update writes it. The kubelet's authority is never among what it writes.
+    fn is_left_to_the_daemon(&self, file: &DesiredFile) -> bool {
+        // In spec 2 the daemon validates them all the same.
+        let exempt = is_exempt(&file.path) && !self.inputs.desired.spec2;
+        if !exempt || self.node().object(&file.path).is_none() {
+            return false;
+        }
+        let changes = |old: &Desired| old.file_at(&file.path).is_none_or(|old| differ(old, file));
+        file.path.relative() == paths::KUBELET_CA || !self.inputs.old.is_some_and(changes)
+    }
+
+    /// A node that was never recorded gets the server's additions too, as its first boot would have; a
+    /// recorded one would be thrown back to its first boot by them.
+    pub(super) fn plan_additions(&mut self) {
+        let desired = self.inputs.desired;
+        if desired.additions.is_empty()
+            || !matches!(self.inputs.records.current_config, Recorded::Missing)
+        {
+            return;
+        }
+        self.notice(
+            "first boot",
+            "the files that the Machine Config Server adds for a first boot are written too",
+        );
+        for file in &desired.additions {
+            if file.path.relative() == paths::ENCAPSULATED && self.os_is_as_wanted() {
+                self.no_first_boot_service(&file.path);
+                continue;
+            }
+            let Ok(mut wanted) = wanted_file(file, self.node()) else {
+                continue;
+            };
+            if file.path.relative() == paths::KUBECONFIG {
+                // Served with 0644; the daemon closes it at its first update.
+                wanted.mode = 0o600;
+            }
+            let payload = Payload::Contents(file.contents.clone());
+            self.put(
+                &file.path,
+                wanted,
+                payload,
+                Section::Files,
+                "added by the Machine Config Server",
+            );
+        }
+    }
+
+    /// The first-boot service would find nothing to change and remove its input (docs/agreement.md: First boot), but it
+    /// needs an image from the network to find that out, and holds up the kubelet until then.
+    fn no_first_boot_service(&mut self, path: &RootPath) {
+        self.notice(
+            path.to_string(),
+            "is left out: image and kernel arguments are as wanted, so the first-boot service has nothing to do",
+        );
+        self.remove(
+            path,
+            Section::Files,
+            "the first-boot service has nothing to do",
+        );
+    }
+
+    /// Whether nothing of the OS differs from the config, as far as that is known for sure.
+    fn os_is_as_wanted(&self) -> bool {
+        let (config, os) = (self.inputs.config, &self.node().os);
+        let Some(booted) = &os.kernel_arguments else {
+            return false;
+        };
+        let wanted = Kargs::from_entries(&config.kernel_arguments);
+        let booted = booted.written_as(&wanted);
+        os.image.as_ref() == Some(&config.os_image_url)
+            && wanted.missing_from(&booted).is_empty()
+            && wanted.out_of_order(&booted).is_empty()
+            && config.extensions.is_empty()
+            && config.kernel_type == KernelType::Default
+            && self.node().host.fips.unwrap_or_default() == config.fips
+    }
+
+    fn plan_file(&mut self, file: &DesiredFile, wanted: Object) {
+        self.short_enough(file);
+        self.plan_original(&file.path);
+        let why = why(self.node().object(&file.path), &wanted);
+        self.put(
+            &file.path,
+            wanted,
+            Payload::Contents(file.contents.clone()),
+            Section::Files,
+            why,
+        );
+    }
+
+    /// The stamp of a file has a longer name than the file itself; the daemon fails over one that is too long.
+    fn short_enough(&mut self, file: &DesiredFile) {
+        let longest = longest_name(&file.path);
+        let most = NAME_MAX - NOORIG_SUFFIX.len();
+        if file.path.name().len() > most && longest <= NAME_MAX {
+            let message = format!(
+                "the name has {longest} bytes, and the daemon's stamp for it, NAME{NOORIG_SUFFIX}, must not have more than \
+                 {NAME_MAX}. Shorten it to {most}"
+            );
+            self.block(file.place(self.inputs.config), message);
+        }
+    }
+
+    /// Keeps the original of a file that is about to be ours, or stamps that there was none.
+    fn plan_original(&mut self, path: &RootPath) {
+        let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
+        match self.origin(path, twin) {
+            Origin::Os(source) => {
+                if self.node().object(&orig).is_none() {
+                    self.plan_copy(
+                        &source,
+                        &orig,
+                        Section::Originals,
+                        "the OS shipped this file",
+                    );
+                }
+            }
+            // A copy says that there was one; only the package database itself can say that it is wrong.
+            Origin::None if self.has_copy(&orig) && !self.is_foreign(path) => {}
+            Origin::None => {
+                if self.node().object(&noorig).is_none() {
+                    self.remove(&orig, Section::Originals, "there was no original");
+                    let stamp = text_object(b"", 0o644, self.node().host.attainable((0, 0)));
+                    self.put(
+                        &noorig,
+                        stamp,
+                        Payload::Bytes(Vec::new()),
+                        Section::Originals,
+                        "there was no original",
+                    );
+                }
+            }
+            // A copy or a stamp settled it when the file became ours.
+            Origin::Unknown if self.has_copy(&orig) || self.node().object(&noorig).is_some() => {}
+            Origin::Unknown => {
+                self.notice(
+                    path.to_string(),
+                    "may have come with the OS: kept neither as original nor as ours",
+                );
+            }
+        }
+    }
+
+    fn has_copy(&self, orig: &RootPath) -> bool {
+        self.node().object(orig).is_some()
+    }
+
+    /// Whether the package database was asked, and no package owns what is there.
+    fn is_foreign(&self, path: &RootPath) -> bool {
+        self.node().packaged.get(path) == Some(&Packaged::Foreign)
+    }
+
+    /// rpm is asked on a live root only; a stamp over an OS file would delete it one day, so doubt means no stamp.
+    fn origin(&self, path: &RootPath, twin: Option<RootPath>) -> Origin {
+        let node = self.node();
+        if node.object(path).is_none() {
+            return Origin::None;
+        }
+        let ours = self
+            .inputs
+            .old
+            .is_some_and(|old| old.file_at(path).is_some());
+        let twin = twin.filter(|twin| node.object(twin).is_some());
+        match (node.packaged.get(path), twin) {
+            // What is on disk is the config's by now; the OS's own copy is the original.
+            (_, Some(twin)) if ours => Origin::Os(twin),
+            (_, Some(_)) | (Some(Packaged::Owned), _) => Origin::Os(path.clone()),
+            (Some(Packaged::Foreign), None) => Origin::None,
+            (None, None) if node.host.has_usr_etc && path.is_in("etc") => Origin::None,
+            (None | Some(Packaged::Unanswered), None) => Origin::Unknown,
+        }
+    }
+
+    /// Plans a copy of what is at `source`.
+    pub(super) fn plan_copy(
+        &mut self,
+        source: &RootPath,
+        target: &RootPath,
+        section: Section,
+        why: impl Into<Cow<'static, str>>,
+    ) {
+        let Some(object) = self.node().object(source).cloned() else {
+            return;
+        };
+        if !matches!(object.kind, Kind::File { .. } | Kind::Symlink { .. }) {
+            let what = kind_noun(&object.kind);
+            self.block(
+                source.to_string(),
+                format!("{what} is where a file should be. Move it away, then run again"),
+            );
+            return;
+        }
+        if object.kind.is_unread() {
+            let message = format!(
+                "has {} bytes, more than a file of a config can have, and is not copied. Move it away, then run again",
+                object.size()
+            );
+            self.block(source.to_string(), message);
+            return;
+        }
+        let (uid, gid) = self.node().host.attainable(object.owner());
+        self.put(
+            target,
+            Object { uid, gid, ..object },
+            Payload::CopyOf(source.clone()),
+            section,
+            why,
+        );
+    }
+
+    /// Plans the removal of what the old config had and the new one has not.
+    pub(super) fn plan_stale(&mut self) {
+        let Some(old) = self.inputs.old else { return };
+        let desired = self.inputs.desired;
+        // By another name it may still be there.
+        let wanted = desired.files.iter();
+        let wanted: BTreeSet<RootPath> = wanted.map(|file| self.real(&file.path)).collect();
+        for file in &old.files {
+            let gone = !wanted.contains(&self.real(&file.path));
+            if gone && !never_stale(&file.path) && !is_unit_path(desired, &file.path) {
+                self.stale_path(&file.path, true);
+            }
+        }
+        let mut units: BTreeMap<&str, &Unit> = BTreeMap::new();
+        for unit in &desired.units {
+            units.entry(&unit.name).or_insert(unit);
+        }
+        for unit in &old.units {
+            let now = units.get(unit.name.as_str());
+            for dropin in &unit.dropins {
+                let kept = now.is_some_and(|now| now.dropins.iter().any(|d| d.name == dropin.name));
+                if let Some(path) = dropin_path(&unit.name, &dropin.name).filter(|_| !kept) {
+                    self.stale_unit_path(&path, &wanted);
+                }
+            }
+            // An older config may have had the unit's contents, which went without the file.
+            if let Some(path) = unit_path(&unit.name).filter(|_| now.is_none()) {
+                self.stale_unit_path(&path, &wanted);
+            }
+        }
+    }
+
+    /// Plans the removal of a unit's path, unless a file of the config, one of `wanted`, leads to the same place.
+    fn stale_unit_path(&mut self, path: &RootPath, wanted: &BTreeSet<RootPath>) {
+        if !wanted.contains(&self.real(path)) {
+            self.stale_path(path, false);
+        }
+    }
+
+    /// The daemon removes it with the other stale files, and then its update fails over the missing file.
+    fn dropped_kubeconfig(&mut self, path: &RootPath) {
+        let fails = format!(
+            "the config has it no more: the daemon would remove it, and then its update would end with: cannot stat \
+             {path}: stat {path}: no such file or directory"
+        );
+        if self.options.ignore_unsupported {
+            self.notice(path.to_string(), format!("{fails}; left there as asked"));
+        } else {
+            let next =
+                "Take the file into the config again, or leave it there with --ignore-unsupported";
+            self.block(path.to_string(), format!("{fails}. {next}"));
+        }
+    }
+
+    /// Files with an empty source: the daemon's update fails over them, and it goes Degraded where they are in its record.
+    /// In an initramfs they are written, as Ignition does.
+    pub(super) fn empty_sources(&mut self) {
+        let (desired, old) = (self.inputs.desired, self.inputs.old);
+        for file in &desired.undecodable {
+            let path = |known: &RootPath| known.to_string() == file.path;
+            if file.appends || !desired.files.iter().any(|known| path(&known.path)) {
+                continue;
+            }
+            let mut before = old.into_iter().flat_map(|old| &old.undecodable);
+            let place = format!("{}.contents.source", file.origin);
+            let said = file.when_written();
+            if before.any(|known| known.path == file.path) {
+                let message = format!("the daemon goes Degraded over it, as before: {said}");
+                self.notice(place, message);
+            } else if self.options.ignore_unsupported || self.node().host.in_initramfs {
+                let message = format!("the daemon will go Degraded over it: {said}");
+                self.notice(place, message);
+            } else {
+                let message = format!(
+                    "is empty, and the daemon's update would end with: {said}. Leave `source` out, or write \"data:,\" for \
+                     an empty file. Use --ignore-unsupported to apply the config all the same: the daemon will go \
+                     Degraded"
+                );
+                self.block(place, message);
+            }
+        }
+    }
+
+    /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (docs/agreement.md: Units).
+    fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
+        let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
+        let node = self.node();
+        let why = "the config has it no more";
+        let stamped = node.object(&noorig).is_some();
+        let kept = node.object(&orig).is_some();
+        let has_twin = twin.is_some_and(|twin| node.object(&twin).is_some());
+        let is_original = has_twin || !check_origin || !self.is_foreign(path);
+        if !stamped && kept && is_original {
+            self.plan_copy(
+                &orig,
+                path,
+                Section::Stale,
+                "the config has it no more; back to the OS's own",
+            );
+        } else if path.relative() == paths::KUBECONFIG && node.object(path).is_some() {
+            return self.dropped_kubeconfig(path);
+        } else {
+            self.remove(path, Section::Stale, why);
+        }
+        let note = if stamped { &noorig } else { &orig };
+        self.remove(note, Section::Originals, why);
+    }
+}
+
+/// Why a file has to be written.
+pub(super) fn why(found: Option<&Object>, wanted: &Object) -> &'static str {
+    match found {
+        None => "missing",
+        Some(found)
+            if std::mem::discriminant(&found.kind) != std::mem::discriminant(&wanted.kind) =>
+        {
+            "of another type"
+        }
+        Some(found) if found.kind != wanted.kind => "content differs",
+        Some(found) if found.mode != wanted.mode => "mode differs",
+        Some(_) => "owner differs",
+    }
+}
+
+fn differ(one: &DesiredFile, other: &DesiredFile) -> bool {
+    let of = |file: &DesiredFile| {
+        (
+            file.sha256.clone(),
+            file.mode,
+            file.user.clone(),
+            file.group.clone(),
+        )
+    };
+    of(one) != of(other)
+}
+
+fn never_stale(path: &RootPath) -> bool {
+    paths::NEVER_STALE.contains(&path.relative()) || path.is_in(paths::CERTS_D)
+}
+
+/// A file that has become a unit or drop-in of the new config stays.
+fn is_unit_path(desired: &Desired, path: &RootPath) -> bool {
+    let of_unit = |unit: &crate::config::document::ignition::Unit| {
+        let dropin = |d: &crate::config::document::ignition::Dropin| {
+            dropin_path(&unit.name, &d.name).as_ref() == Some(path)
+        };
+        unit_path(&unit.name).as_ref() == Some(path) || unit.dropins.iter().any(dropin)
+    };
+    desired.units.iter().any(of_unit)
+}

@@ -1,0 +1,414 @@
+//! A config belongs on a node where it is a rendered one, of the node's pool and cluster, and as its name says.
+//! Evidence in, doubts out. Each doubt is a blocker with an override of its own.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Plan;
+use crate::base::invocation::mco_rescue;
+use crate::base::notice::Notice;
+use crate::change::source::identity::{Bundles, Claims, Membership, NodeIdentity, Witness};
+use crate::config::render::NameHash;
+
+/// Doubts that the person passed over by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one option each, independent of the others"
+)]
+pub struct Accepted {
+    /// The config is no rendered one.
+    pub not_rendered: bool,
+    /// It takes much away, or what keeps the node reachable.
+    pub removals: bool,
+    /// It is of another pool.
+    pub other_pool: bool,
+    /// It is of another cluster.
+    pub other_cluster: bool,
+    /// Its image is for another architecture.
+    pub other_architecture: bool,
+    /// Its contents are not those of its name.
+    pub edited_config: bool,
+}
+
+/// A reason why a config may not be meant for this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// It is no rendered config.
+    NotRendered,
+    /// It takes much away, or what keeps the node reachable.
+    Removals,
+    /// It is of another pool.
+    OtherPool,
+    /// It is of another cluster.
+    OtherCluster,
+    /// Its image is for another architecture.
+    OtherArchitecture,
+    /// Its contents are not those of its name.
+    EditedConfig,
+}
+
+impl Doubt {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::NotRendered,
+        Self::Removals,
+        Self::OtherPool,
+        Self::OtherCluster,
+        Self::OtherArchitecture,
+        Self::EditedConfig,
+    ];
+
+    /// The option that passes over it, without the dashes.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::NotRendered => "not-rendered",
+            Self::Removals => "allow-removals",
+            Self::OtherPool => "other-pool",
+            Self::OtherCluster => "other-cluster",
+            Self::OtherArchitecture => "other-architecture",
+            Self::EditedConfig => "edited-config",
+        }
+    }
+
+    fn is_in(self, accepted: Accepted) -> bool {
+        match self {
+            Self::NotRendered => accepted.not_rendered,
+            Self::Removals => accepted.removals,
+            Self::OtherPool => accepted.other_pool,
+            Self::OtherCluster => accepted.other_cluster,
+            Self::OtherArchitecture => accepted.other_architecture,
+            Self::EditedConfig => accepted.edited_config,
+        }
+    }
+}
+
+impl Accepted {
+    /// With the doubt that an option names; nothing where none has that name.
+    pub fn with(mut self, option: &str) -> Option<Self> {
+        let doubt = Doubt::ALL
+            .into_iter()
+            .find(|doubt| doubt.option() == option)?;
+        match doubt {
+            Doubt::NotRendered => self.not_rendered = true,
+            Doubt::Removals => self.removals = true,
+            Doubt::OtherPool => self.other_pool = true,
+            Doubt::OtherCluster => self.other_cluster = true,
+            Doubt::OtherArchitecture => self.other_architecture = true,
+            Doubt::EditedConfig => self.edited_config = true,
+        }
+        Some(self)
+    }
+}
+
+/// A doubt with its words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubtful {
+    /// Which.
+    pub doubt: Doubt,
+    /// The part of the config or node that it is about.
+    pub subject: String,
+    /// Why, and what else to do.
+    pub why: String,
+}
+
+impl Doubtful {
+    /// A doubt with its words.
+    pub fn new(doubt: Doubt, subject: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            doubt,
+            subject: subject.into(),
+            why: why.into(),
+        }
+    }
+
+    /// Adds it to a plan: a blocker, or a notice where the person passed over it.
+    pub(super) fn add_to(self, plan: &mut Plan, accepted: Accepted) {
+        let option = self.doubt.option();
+        if self.doubt.is_in(accepted) {
+            plan.notices.push(Notice {
+                subject: self.subject,
+                message: format!("{}: passed over as asked (--{option})", self.why),
+            });
+        } else {
+            plan.blockers.push(Notice {
+                subject: self.subject,
+                message: format!("{}. To go on all the same: --{option}", self.why),
+            });
+        }
+    }
+}
+
+/// Everything that is known of a config and of the node it is for.
+#[derive(Debug, Clone)]
+pub struct FitEvidence<'a> {
+    /// Name of the config.
+    pub name: &'a str,
+    /// Why it is no rendered config; nothing where it is one.
+    pub not_rendered: Option<String>,
+    /// How the hash in its name stands to its contents.
+    pub hash: &'a NameHash,
+    /// Pool and cluster of the config, by its contents.
+    pub claims: &'a Claims,
+    /// Pool and cluster of the node, by its files.
+    pub node: &'a NodeIdentity,
+}
+
+/// Every reason to doubt that the config is meant for the node, the gravest first.
+pub fn find_doubts(evidence: &FitEvidence<'_>) -> Vec<Doubtful> {
+    let all = [
+        not_rendered(evidence),
+        other_cluster(evidence.claims, evidence.node),
+        other_pool(evidence),
+        edited(evidence),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn not_rendered(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
+    let why = evidence.not_rendered.as_ref()?;
+    let pool = evidence.node.pools.first();
+    let pool = pool.map_or("POOL", |pool| pool.says.as_str());
+    let said = format!(
+        "{} is not a rendered config ({why}): everything on the node that it does not name would be removed. Merge it \
+         with the others of its pool: mco-rescue render {pool} FILES... > rendered.json, and apply that",
+        evidence.name
+    );
+    Some(Doubtful::new(Doubt::NotRendered, "metadata", said))
+}
+
+fn other_pool(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
+    let pool = evidence.claims.pool.as_deref()?;
+    let Membership::Stranger(witness) = evidence.node.membership(pool) else {
+        return None;
+    };
+    let said = format!(
+        "{} is of pool {pool}, and this node is of pool {} by {}. Take a config of its own pool: {}",
+        evidence.name,
+        witness.says,
+        witness.place,
+        mco_rescue("cache list")
+    );
+    Some(Doubtful::new(Doubt::OtherPool, "pool", said))
+}
+
+fn other_cluster(claims: &Claims, node: &NodeIdentity) -> Option<Doubtful> {
+    let doubt = |why: String| Some(Doubtful::new(Doubt::OtherCluster, "cluster", why));
+    let (same, other) = compare_hosts(&claims.hosts, &node.hosts);
+    if let (false, Some((host, witness))) = (same, other) {
+        return doubt(format!(
+            "the config is of the cluster with the API {host}, and this node is of that with {} by {}. Take a config \
+             of this node's own cluster",
+            witness.says, witness.place
+        ));
+    }
+    let path = strange_bundle(&claims.bundles, &node.bundles)?;
+    doubt(format!(
+        "no authority of the config is one of this node's, first in /{path}: it is of another cluster, such as one that \
+         was installed anew under the same name, or all of them were replaced since. Compare: {}",
+        mco_rescue(&format!("show CONFIG /{path}"))
+    ))
+}
+
+/// True where a host is known on both sides; else the first that can be compared with none that is the same.
+fn compare_hosts<'a>(
+    config: &'a [String],
+    node: &'a [Witness],
+) -> (bool, Option<(&'a str, &'a Witness)>) {
+    let mut other = None;
+    for host in config {
+        for witness in node {
+            match same_host(host, &witness.says) {
+                Some(true) => return (true, None),
+                Some(false) if other.is_none() => other = Some((host.as_str(), witness)),
+                _ => {}
+            }
+        }
+    }
+    (false, other)
+}
+
+/// Nothing where one is an address and the other a name.
+fn same_host(one: &str, other: &str) -> Option<bool> {
+    match (one.parse::<IpAddr>(), other.parse::<IpAddr>()) {
+        (Ok(one), Ok(other)) => Some(one == other),
+        (Err(_), Err(_)) => Some(domain(one) == domain(other)),
+        _ => None,
+    }
+}
+
+/// `api.` and `api-int.` lead to the same cluster.
+fn domain(host: &str) -> String {
+    let host = host.trim_end_matches('.').to_lowercase();
+    let bare = host
+        .strip_prefix("api-int.")
+        .or_else(|| host.strip_prefix("api."));
+    bare.unwrap_or(&host).to_owned()
+}
+
+/// The first bundle that both have, where no bundle that both have shares a certificate. While an authority is
+/// replaced, the old and the new one are in the bundle together, and the other bundles stay.
+fn strange_bundle(config: &Bundles, node: &Bundles) -> Option<&'static str> {
+    let both = config
+        .iter()
+        .filter_map(|(path, ours)| Some((*path, ours, node.get(path)?)));
+    let both: Vec<(&'static str, &BTreeSet<String>, &BTreeSet<String>)> = both.collect();
+    let shared = both
+        .iter()
+        .any(|(_, ours, theirs)| !ours.is_disjoint(theirs));
+    let (path, ..) = both.first()?;
+    (!shared).then_some(*path)
+}
+
+fn edited(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
+    if *evidence.hash != NameHash::Wrong {
+        return None;
+    }
+    let name = evidence.name;
+    let said = format!(
+        "the hash in {name} is not that of the contents: they were changed, or the end is missing, since the operator rendered them. The \
+         daemon compares the node with the cluster's own object of that name, and is Degraded over each difference. Take the \
+         original: oc get mc {name} -o yaml"
+    );
+    Some(Doubtful::new(Doubt::EditedConfig, "metadata.name", said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How something of the config stands to the node.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Is {
+        Same,
+        Other,
+        Unknown,
+    }
+    use Is::{Other, Same, Unknown};
+    const ALL: [Is; 3] = [Same, Other, Unknown];
+
+    fn witnesses(is: Is, same: &str, other: &str) -> Vec<Witness> {
+        let said = match is {
+            Same => same,
+            Other => other,
+            Unknown => return Vec::new(),
+        };
+        vec![Witness::new(said, "a file")]
+    }
+
+    fn bundles(is: Is, path: &'static str) -> Bundles {
+        let all: &[&str] = match is {
+            // Old and new stand side by side while one takes the place of the other.
+            Same => &["old", "new"],
+            Other => &["foreign"],
+            Unknown => return Bundles::new(),
+        };
+        Bundles::from([(path, all.iter().map(|one| (*one).to_owned()).collect())])
+    }
+
+    #[test]
+    fn the_table_of_pool_cluster_hash_and_rendered() {
+        const CA: &str = "etc/kubernetes/ca.crt";
+        let hashes = [
+            NameHash::Right,
+            NameHash::Wrong,
+            NameHash::Missing,
+            NameHash::Unknown("newer".into()),
+        ];
+        let mut rows = 0;
+        for pool in ALL {
+            for host in ALL {
+                for authority in ALL {
+                    for hash in &hashes {
+                        for rendered in [true, false] {
+                            let node = NodeIdentity {
+                                pools: witnesses(pool, "worker", "master"),
+                                hosts: witnesses(host, "api.a.example", "api.b.example"),
+                                bundles: bundles(authority, CA),
+                                ..NodeIdentity::default()
+                            };
+                            let claims = Claims {
+                                pool: Some("worker".into()),
+                                hosts: vec!["api-int.a.example".into()],
+                                bundles: Bundles::from([(CA, BTreeSet::from(["new".to_owned()]))]),
+                            };
+                            let found = find_doubts(&FitEvidence {
+                                name: "rendered-worker-0",
+                                not_rendered: (!rendered).then(|| "it is a part".to_owned()),
+                                hash,
+                                claims: &claims,
+                                node: &node,
+                            });
+                            let mut wanted = Vec::new();
+                            wanted.extend((!rendered).then_some(Doubt::NotRendered));
+                            let foreign = host == Other || authority == Other;
+                            wanted.extend(foreign.then_some(Doubt::OtherCluster));
+                            wanted.extend((pool == Other).then_some(Doubt::OtherPool));
+                            let wrong = *hash == NameHash::Wrong;
+                            wanted.extend(wrong.then_some(Doubt::EditedConfig));
+                            let kinds: Vec<Doubt> = found.iter().map(|one| one.doubt).collect();
+                            let row = (pool, host, authority, hash, rendered);
+                            assert_eq!(kinds, wanted, "{row:?}");
+                            rows += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(rows, 216);
+    }
+
+    #[test]
+    fn hosts_are_compared_where_they_can_be() {
+        for (one, other, same) in [
+            ("api-int.a.example", "api.A.example.", Some(true)),
+            ("api-int.a.example", "api-int.b.example", Some(false)),
+            ("10.0.0.1", "api-int.a.example", None),
+            ("10.0.0.1", "10.0.0.2", Some(false)),
+            ("fd00::1", "fd00:0::1", Some(true)),
+        ] {
+            assert_eq!(same_host(one, other), same, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn a_replaced_authority_makes_no_other_cluster() {
+        let set = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        let (root, kubelet) = ("etc/kubernetes/ca.crt", "etc/kubernetes/kubelet-ca.crt");
+        let node = Bundles::from([(root, set(&["old"])), (kubelet, set(&["a", "b"]))]);
+        for (config, strange) in [
+            (Bundles::from([(root, set(&["old", "new"]))]), None),
+            (
+                Bundles::from([(root, set(&["new"])), (kubelet, set(&["b", "c"]))]),
+                None,
+            ),
+            (
+                Bundles::from([(root, set(&["new"])), (kubelet, set(&["c"]))]),
+                Some(root),
+            ),
+            (
+                Bundles::from([("etc/kubernetes/kubeconfig", set(&["new"]))]),
+                None,
+            ),
+        ] {
+            assert_eq!(strange_bundle(&config, &node), strange, "{config:?}");
+        }
+    }
+
+    #[test]
+    fn each_option_passes_over_its_own_doubt_and_no_other() {
+        for doubt in Doubt::ALL {
+            let accepted = Accepted::default().with(doubt.option()).unwrap();
+            for other in Doubt::ALL {
+                let mut plan = Plan::default();
+                Doubtful::new(other, "x", "y").add_to(&mut plan, accepted);
+                assert_eq!(
+                    plan.blockers.is_empty(),
+                    doubt == other,
+                    "{doubt:?} {other:?}"
+                );
+            }
+        }
+        assert_eq!(Accepted::default().with("all"), None);
+    }
+}

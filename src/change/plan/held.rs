@@ -1,0 +1,196 @@
+//! What holds names in place although root asks: flags (`chattr +i`, `+a`) and mounts.
+//!
+//! Flags are cleared only when asked (`--clear-immutable`), right before the first rename, and whatever is at
+//! the path afterwards carries them again. The flags of a root directory are never cleared: on OSTree
+//! systems it is immutable by design.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Plan, Step};
+use crate::base::notice::Notice;
+use crate::base::object::Flags;
+use crate::base::paths;
+use crate::host::root::{Obstacle, RootPath};
+use crate::node::NodeState;
+
+/// A path whose flags are cleared for the renames; whatever is there afterwards gets them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// A target, or the directory above one.
+    pub path: RootPath,
+    /// The flags that it has now.
+    #[serde(flatten)]
+    pub flags: Flags,
+}
+
+/// Blocks what mounts keep in place, and what flags do, unless those may be cleared.
+pub(super) fn hold_flags(plan: &mut Plan, node: &NodeState, clear: bool) {
+    if plan.steps.is_empty() {
+        return;
+    }
+    let mut found = FoundFlags::default();
+    for planned in &plan.steps {
+        found.target(&planned.step, node);
+        found.directory(&planned.step, node);
+    }
+    found.state(node);
+    let names_change = |planned: &&super::PlannedStep| changes_names(&planned.step);
+    for planned in plan.steps.iter().filter(names_change).filter(|_| clear) {
+        found.staging(planned.step.path(), node);
+    }
+    plan.blockers.extend(found.blockers);
+    if clear {
+        plan.held.extend(held(found.flags, plan));
+    } else {
+        plan.blockers.extend(found.flags.into_iter().map(flagged));
+    }
+}
+
+fn held(flags: BTreeMap<RootPath, Flags>, plan: &Plan) -> Vec<Held> {
+    let known = |path: &RootPath| plan.held.iter().any(|held| held.path == *path);
+    let new = flags.into_iter().filter(|(path, _)| !known(path));
+    new.map(|(path, flags)| Held { path, flags }).collect()
+}
+
+fn flagged((path, flags): (RootPath, Flags)) -> Notice {
+    let letters = flags.letters();
+    let message = format!(
+        "is {} (chattr +{letters}), so that nothing can be changed there. Clear it with `chattr -{letters} {path}`, \
+         or use --clear-immutable, which sets it again afterwards",
+        flags.words(),
+    );
+    notice(path.to_string(), message)
+}
+
+fn mounted(path: &RootPath, node: &NodeState) -> String {
+    if path.relative() == paths::CRYPTO_POLICY && node.host.fips == Some(true) {
+        return "is a mount point: a system in FIPS mode has its own policy mounted there, and keeps it. Take this file out of \
+                the MachineConfigs of nodes in FIPS mode; the update of the daemon fails over it, too, unless its release \
+                skips the file in FIPS mode"
+            .to_owned();
+    }
+    format!(
+        "is a mount point, so that it cannot be replaced or removed. See `findmnt {path}`, then `umount {path}`, and stop what \
+         mounts it"
+    )
+}
+
+#[derive(Default)]
+struct FoundFlags {
+    flags: BTreeMap<RootPath, Flags>,
+    blockers: Vec<Notice>,
+}
+
+impl FoundFlags {
+    fn block(&mut self, subject: String, message: String) {
+        let notice = notice(subject, message);
+        if !self.blockers.contains(&notice) {
+            self.blockers.push(notice);
+        }
+    }
+
+    fn target(&mut self, step: &Step, node: &NodeState) {
+        let path = step.path();
+        let flags = node.flags.get(path).map(|flags| (path.clone(), *flags));
+        self.flags.extend(flags);
+        if node.mount_points.contains(path) && changes_names(step) {
+            self.block(path.to_string(), mounted(path, node));
+        }
+        if let Some(obstacle) = node.obstacles.get(path).filter(|_| step.exchanges()) {
+            self.below(path, obstacle);
+        }
+    }
+
+    fn below(&mut self, path: &RootPath, obstacle: &Obstacle) {
+        match obstacle {
+            Obstacle::Mount(below) => {
+                let message = format!(
+                    "cannot go: something is mounted below it. See `findmnt {below}`, then `umount {below}`"
+                );
+                self.block(path.to_string(), message);
+            }
+            Obstacle::Flagged(below, flags) => {
+                let message = format!(
+                    "cannot go: {below} below it is {}. Run `chattr -R -{} {path}` first",
+                    flags.words(),
+                    flags.letters(),
+                );
+                self.block(path.to_string(), message);
+            }
+        }
+    }
+
+    /// The directory in which a name changes: the nearest that exists.
+    fn directory(&mut self, step: &Step, node: &NodeState) {
+        if !changes_names(step) {
+            return;
+        }
+        match nearest(step.path(), node) {
+            Some(above) => {
+                let flags = node.flags.get(&above).copied();
+                self.flags.extend(flags.map(|flags| (above, flags)));
+            }
+            None if node.root_flags.is_empty() => {}
+            None => {
+                let message = format!(
+                    "would be a new name in the root directory, which is {}: on OSTree systems by design, so that this \
+                     flag is never cleared here. Use a path below /etc or /var; elsewhere see `lsattr -d /`",
+                    node.root_flags.words(),
+                );
+                self.block(step.path().to_string(), message);
+            }
+        }
+    }
+
+    /// Our own state is written before any flag is cleared.
+    fn state(&mut self, node: &NodeState) {
+        let above = nearest(&RootPath::fixed(paths::STATUS), node);
+        let flags = above.and_then(|path| node.flags.get(&path).map(|flags| (path, *flags)));
+        if let Some((path, flags)) = flags {
+            let letters = flags.letters();
+            let message = format!(
+                "is {}, and the journal has to be written below it first. Clear it with `chattr -{letters} {path}`",
+                flags.words(),
+            );
+            self.flags.remove(&path);
+            self.block(path.to_string(), message);
+        }
+    }
+
+    /// New objects are staged on the mount of their target, while the flags still stand.
+    fn staging(&mut self, path: &RootPath, node: &NodeState) {
+        let mount = node.mount_for(path);
+        let free = |above: RootPath| {
+            let directory = node.directories.get(&above);
+            directory.is_some_and(|directory| directory.mount == mount)
+                && !node.flags.contains_key(&above)
+        };
+        let at_root = node.root_mount == mount && node.root_flags.is_empty();
+        let own = node.mount_for(&RootPath::fixed(paths::STATUS)) == mount;
+        if own || at_root || path.ancestors().skip(1).any(free) {
+            return;
+        }
+        if let Some(above) = nearest(path, node) {
+            let message = format!(
+                "carries flags like every directory above it on its mount, so that nothing can be staged there. \
+                 Clear one of them by hand (`lsattr -d {above}`)"
+            );
+            self.block(above.to_string(), message);
+        }
+    }
+}
+
+fn changes_names(step: &Step) -> bool {
+    !matches!(step, Step::Metadata { .. })
+}
+
+fn nearest(path: &RootPath, node: &NodeState) -> Option<RootPath> {
+    let mut above = path.ancestors().skip(1);
+    above.find(|above| node.directories.contains_key(above))
+}
+
+fn notice(subject: String, message: String) -> Notice {
+    Notice { subject, message }
+}

@@ -1,0 +1,48 @@
+//! The source of the OS image and of the packages, as it was found on the node, in the plan.
+
+use super::fit::{Accepted, Doubtful};
+use super::{OsStep, Plan, PlannedStep, Repository};
+use crate::base::notice::Notice;
+use crate::node::images::extensions;
+
+/// The source of the image and of the packages of a plan, and what stands against getting them.
+#[derive(Debug, Clone, Default)]
+pub struct ImageEvidence {
+    /// The repository of the packages, if the plan changes packages.
+    pub repository: Option<Repository>,
+    /// The image is in containers-storage when it is staged.
+    pub from_storage: bool,
+    /// The step that copies the image from a medium into containers-storage.
+    pub bring: Option<OsStep>,
+    /// Doubts that the user may pass over.
+    pub doubts: Vec<Doubtful>,
+    /// Reasons why the image or the packages cannot be had.
+    pub blockers: Vec<Notice>,
+    /// Facts that the user has to know.
+    pub notices: Vec<Notice>,
+}
+
+/// Adds the source to a plan: its steps, blockers and notices.
+pub(super) fn add(plan: &mut Plan, evidence: ImageEvidence, accepted: Accepted) {
+    if let Some(repository) = evidence.repository {
+        let first = plan.os.steps.iter().position(OsStep::is_staging);
+        let at = first.unwrap_or(plan.os.steps.len());
+        plan.os.steps.insert(at, OsStep::Repository(repository));
+        // A stale repository file gives way to the one of this run, which is removed before the files are in place.
+        let is_stale = |step: &PlannedStep| step.step.path().to_string() == extensions::REPO_FILE;
+        plan.steps.retain(|step| !is_stale(step));
+    }
+    if evidence.from_storage {
+        plan.os.fetch_image();
+    }
+    if let Some(bring) = evidence.bring {
+        let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. });
+        let at = plan.os.steps.iter().position(is_image);
+        plan.os.steps.insert(at.unwrap_or_default(), bring);
+    }
+    plan.blockers.extend(evidence.blockers);
+    plan.notices.extend(evidence.notices);
+    for doubtful in evidence.doubts {
+        doubtful.add_to(plan, accepted);
+    }
+}

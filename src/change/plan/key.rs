@@ -1,0 +1,97 @@
+//! One more SSH key for `core`, and nothing else.
+
+use super::{Builder, Inputs, Options, Payload, Plan, Section};
+use crate::base::invocation::mco_rescue;
+use crate::base::object::Kind;
+use crate::base::paths;
+use crate::host::root::RootPath;
+use crate::judge::drift::text_object;
+
+/// A key that is added.
+#[derive(Debug, Clone, Copy)]
+pub struct Addition<'a> {
+    /// The file that it is added to.
+    pub file: &'a RootPath,
+    /// What is in that file now; nothing where it is not there, or is larger than files of keys are read.
+    pub text: Option<&'a str>,
+    /// The line.
+    pub line: &'a str,
+    /// The daemon writes this file, and a config says what is in it.
+    pub of_config: bool,
+}
+
+/// Plans the addition. The config of `inputs` brings nothing.
+pub(super) fn one_more_key(inputs: Inputs<'_>, key: Addition<'_>) -> Plan {
+    let mut builder = Builder::new(inputs, Options::default());
+    builder.add_key(key);
+    builder.check_ownership();
+    builder.plan_labels();
+    builder.check_space();
+    builder.plan
+}
+
+impl Builder<'_> {
+    fn add_key(&mut self, key: Addition<'_>) {
+        let Some(&core) = self.node().accounts.users.get("core") else {
+            let message =
+                "the root has no user core, so no key can give a login. Look at /etc/passwd";
+            return self.block("core", message);
+        };
+        let found = self.node().object(key.file);
+        let is_file = found.is_some_and(|found| matches!(found.kind, Kind::File { .. }));
+        if is_file && key.text.is_none() {
+            let message = "is larger than files of keys are read (1 MiB). Look at what is in it";
+            return self.block(key.file.to_string(), message);
+        }
+        for directory in [paths::CORE_SSH, paths::CORE_KEYS_DIR] {
+            let why = "belongs to another user than core";
+            self.own_directory(&RootPath::fixed(directory), core, why);
+        }
+        let text = with_line(key.text.unwrap_or_default(), key.line);
+        let wanted = text_object(text.as_bytes(), 0o600, self.node().host.attainable(core));
+        let payload = Payload::Bytes(text.into_bytes());
+        let why = "one more SSH key for core";
+        self.put(key.file, wanted, payload, Section::Users, why);
+        if self.plan.steps.is_empty() {
+            return;
+        }
+        let message = match key.of_config {
+            true => format!(
+                "the config does not bring this key: verify reports the difference, and the next {} takes \
+                 the key away. The daemon does not compare keys; it takes the key away when it writes those of core. \
+                 To keep it, bring it by a MachineConfig. To take it back: {}",
+                mco_rescue("apply"),
+                mco_rescue("rollback")
+            ),
+            false => format!(
+                "no config brings this file, and verify does not look at it; the daemon removes it when it writes the \
+                 keys of core. To keep the key, bring it by a MachineConfig. To take it back: {}",
+                mco_rescue("rollback")
+            ),
+        };
+        self.notice(key.file.to_string(), message);
+    }
+}
+
+/// A text with a line at its end, unless it has it already.
+fn with_line(text: &str, line: &str) -> String {
+    if text.lines().any(|one| one.trim() == line) {
+        return text.to_owned();
+    }
+    let ends = text.is_empty() || text.ends_with('\n');
+    let end = if ends { "" } else { "\n" };
+    format!("{text}{end}{line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_added_once_and_whole() {
+        assert_eq!(with_line("", "k"), "k\n");
+        assert_eq!(with_line("a\n", "k"), "a\nk\n");
+        assert_eq!(with_line("a", "k"), "a\nk\n");
+        assert_eq!(with_line("k \na\n", "k"), "k \na\n");
+    }
+}

@@ -1,0 +1,123 @@
+//! SELinux labels of what a plan puts in place, and what cannot be right about them.
+
+use super::{Builder, Payload, PlannedStep, Section, Step};
+use crate::base::invocation::shell_word;
+use crate::base::object::Kind;
+use crate::base::paths;
+use crate::formats::labels::{LabelPolicy, type_of};
+use crate::host::root::RootPath;
+use crate::node::Mislabelled;
+
+/// How many paths a notice names.
+const NAMED: usize = 5;
+
+impl Builder<'_> {
+    /// The label of a step's new object.
+    pub(super) fn plan_label(
+        &self,
+        step: &Step,
+        payload: &Payload,
+        section: Section,
+    ) -> Option<String> {
+        let labels = &self.node().labels;
+        match (step, payload) {
+            // Another name of an object has no label of its own.
+            (_, Payload::LinkTo(_) | Payload::NameOf(_)) => None,
+            // The daemon copies originals with their labels (`cp -a`), and copies them back so.
+            (Step::Put { .. }, Payload::CopyOf(_)) if section == Section::Originals => None,
+            (Step::Put { path, new, .. }, _) => labels.wanted(path, &new.kind),
+            (Step::MakeDirectory { path, .. }, _) => labels.wanted(path, &Kind::Directory),
+            (Step::RemoveDirectory { .. } | Step::Remove { .. } | Step::Metadata { .. }, _) => None,
+        }
+    }
+
+    /// Says once what will not be labelled, and what is labelled otherwise than the policy wants.
+    pub(super) fn plan_labels(&mut self) {
+        match &self.node().labels.policy {
+            LabelPolicy::None => {}
+            LabelPolicy::Unusable(why) => self.without_labels(why),
+            LabelPolicy::Usable { .. } => {
+                self.puzzles();
+                self.wrong_labels();
+            }
+        }
+    }
+
+    fn without_labels(&mut self, why: &str) {
+        let makes = |step: &Step| matches!(step, Step::Put { .. } | Step::MakeDirectory { .. });
+        let steps = self
+            .plan
+            .steps
+            .iter()
+            .filter(|planned| makes(&planned.step));
+        let paths: Vec<RootPath> = steps.map(|planned| planned.step.path().clone()).collect();
+        if !paths.is_empty() {
+            let message = format!(
+                "the root's policy gives no labels: {why}. What is replaced keeps its label, new objects get the \
+                 kernel's choice. Run {} on the node afterwards",
+                restorecon_command(&paths),
+            );
+            self.notice("SELinux", message);
+        }
+    }
+
+    /// A policy may be written in ways that only the real tools understand.
+    fn puzzles(&mut self) {
+        let labels = &self.node().labels;
+        let puzzle = |planned: &PlannedStep| {
+            let pattern = match &planned.step {
+                Step::Put { path, new, .. } => labels.puzzle(path, &new.kind),
+                Step::MakeDirectory { path, .. } => labels.puzzle(path, &Kind::Directory),
+                _ => None,
+            };
+            Some((planned.step.path().clone(), pattern?))
+        };
+        let puzzles: Vec<_> = self.plan.steps.iter().filter_map(puzzle).collect();
+        let Some((_, pattern)) = puzzles.first() else {
+            return;
+        };
+        let paths: Vec<RootPath> = puzzles.iter().map(|(path, _)| path.clone()).collect();
+        let message = format!(
+            "the policy's line `{pattern}` is not understood here, and may be the one that counts. Run {} on the node \
+             afterwards",
+            restorecon_command(&paths),
+        );
+        self.notice("SELinux", message);
+    }
+
+    /// A label alone is no reason to write an object anew: the daemon does not look at labels.
+    fn wrong_labels(&mut self) {
+        let mut wrong = self.node().labels.mislabelled(&self.node().objects);
+        wrong.retain(|one| !self.is_touched(&one.path) && !one.path.is_in(paths::ORIG));
+        let Some(Mislabelled {
+            path: first,
+            found,
+            wanted,
+        }) = wrong.first()
+        else {
+            return;
+        };
+        let found = found.as_deref().map_or("no label", type_of);
+        let paths: Vec<RootPath> = wrong.iter().map(|one| one.path.clone()).collect();
+        let message = format!(
+            "{} of the paths that are left alone have another label than the policy gives: {first} has {found} \
+             instead of {}. Run {} on the node",
+            wrong.len(),
+            type_of(wanted),
+            restorecon_command(&paths),
+        );
+        self.notice("SELinux", message);
+    }
+}
+
+/// The command that sets the labels of some paths, as long as they are few enough to be named.
+pub fn restorecon_command(paths: &[RootPath]) -> String {
+    let named = paths.iter().take(NAMED);
+    let named = named.map(|path| shell_word(&path.to_string()));
+    let named: Vec<String> = named.collect();
+    let more = match paths.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(", and on {more} more,"),
+    };
+    format!("`restorecon -RFv {}`{more}", named.join(" "))
+}

@@ -1,0 +1,101 @@
+//! The promise that a login as `core` stays possible, by the rules of sshd: what the run leaves is judged like what is there.
+
+use super::{Payload, Plan, Step};
+use crate::base::notice::Notice;
+use crate::base::object::{Kind, Object};
+use crate::formats::sshd::Certainty;
+use crate::host::root::RootPath;
+use crate::node::login::Login;
+use crate::node::view::{FileKind, FileStatus, Leftover};
+
+/// Logins before a run and after it.
+#[derive(Debug, Clone)]
+pub struct Logins {
+    /// As the node is.
+    pub before: Login,
+    /// As the run leaves it.
+    pub after: Login,
+}
+
+/// Returns what the steps of a plan leave at their paths.
+pub fn find_leftovers(plan: &Plan) -> Vec<(RootPath, Leftover)> {
+    let steps = plan.steps.iter();
+    let leftover = |planned: &super::PlannedStep| match &planned.step {
+        Step::MakeDirectory { mode, uid, gid, .. } => {
+            Leftover::Directory(status(FileKind::Directory, *mode, *uid, *gid))
+        }
+        Step::RemoveDirectory { .. } | Step::Remove { .. } => Leftover::Nothing,
+        Step::Put { path, new, .. } => of_object(plan, path, new, &planned.payload),
+        Step::Metadata { new, .. } => {
+            Leftover::Status(status(FileKind::Directory, new.mode, new.uid, new.gid))
+        }
+    };
+    steps
+        .map(|planned| (planned.step.path().clone(), leftover(planned)))
+        .collect()
+}
+
+fn of_object(plan: &Plan, path: &RootPath, new: &Object, payload: &Payload) -> Leftover {
+    let status = |kind| status(kind, new.mode, new.uid, new.gid);
+    match (&new.kind, payload) {
+        (Kind::Symlink { target }, _) => Leftover::Link(target.clone()),
+        (Kind::Directory, _) => Leftover::Directory(status(FileKind::Directory)),
+        (_, Payload::CopyOf(source) | Payload::LinkTo(source) | Payload::NameOf(source)) => {
+            Leftover::CopyOf(status(FileKind::File), source.clone())
+        }
+        _ => {
+            let bytes = plan.text(path).unwrap_or_default();
+            Leftover::File(status(FileKind::File), bytes)
+        }
+    }
+}
+
+fn status(kind: FileKind, mode: u32, uid: u32, gid: u32) -> FileStatus {
+    FileStatus {
+        kind,
+        mode,
+        uid,
+        gid,
+    }
+}
+
+/// Adds what stands against a plan after which sshd lets `core` in no more. `may_lock` is the word of the person, where the
+/// command has an option for it.
+pub(super) fn check_login(plan: &mut Plan, logins: &Logins, may_lock: Option<bool>) {
+    let (before, after) = (&logins.before, &logins.after);
+    if before.over_ssh() == Certainty::No || after.over_ssh() != Certainty::No {
+        return;
+    }
+    let has_keys = after.files.iter().any(|file| file.keys > 0);
+    if !has_keys && after.kept_out.is_empty() {
+        // The check of keys and passwords says it.
+        return;
+    }
+    let refused = || {
+        after
+            .files
+            .iter()
+            .find(|file| file.keys > 0)?
+            .refused
+            .as_ref()
+    };
+    let (subject, why) = match (after.kept_out.first(), refused()) {
+        (Some(cause), _) => (cause.place.clone(), cause.said.clone()),
+        (None, Some(why)) => ("sshd".to_owned(), why.clone()),
+        (None, None) => return,
+    };
+    let left = match (after.at_console(), after.root_has_keys) {
+        (_, true) => ". Only root can log in then",
+        (true, false) => ". Only the console is left then",
+        (false, false) => "",
+    };
+    let message = format!("afterwards sshd would not let core in: {why}{left}");
+    let is_last = left.is_empty() && after.passwords.is_some();
+    if is_last && may_lock == Some(false) {
+        let message =
+            format!("{message}. Change that setting, or use --allow-lockout if it is meant");
+        plan.blockers.push(Notice { subject, message });
+    } else {
+        plan.notices.push(Notice { subject, message });
+    }
+}

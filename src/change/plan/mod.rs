@@ -1,0 +1,1006 @@
+//! Plans: drift turned into ordered steps. Values in, values out.
+//!
+//! [`changes`] decides the order of the steps: accounts and users, directories, files, links, units with their drop-ins
+//! and enablement, files that the config has no more, then the daemon's records. [`plan()`] adds everything that stands
+//! against the steps on this node now; every command makes its plan there. The transaction takes the steps in their
+//! order.
+
+mod accounts;
+pub mod activation;
+mod after;
+mod as_drift;
+mod at_work;
+mod bare;
+mod capabilities;
+mod carried_out;
+mod claims;
+mod crossing;
+mod emptied;
+mod files;
+pub mod fit;
+mod fix;
+mod guard;
+mod held;
+mod image;
+mod interest;
+mod key;
+mod labels;
+mod lasting;
+mod login;
+mod machine;
+mod neighbours;
+mod network;
+mod nodes;
+mod os;
+mod packages;
+mod pull_files;
+mod quorum;
+mod records;
+mod removals;
+mod rollback;
+mod second_names;
+mod selinux;
+mod services;
+mod space;
+pub mod staged;
+mod units;
+mod users;
+mod whole;
+
+#[cfg(test)]
+pub(crate) use os::tests as os_tests;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::base::notice::Notice;
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::base::secrets::shown_arguments;
+use crate::config::document::{
+    Contents, Desired, MachineConfig, Text, TransitionRefusal, find_refusals, override_of,
+    unconditional_refusals,
+};
+use crate::host::root::{ResolveError, RootPath};
+use crate::judge::accounts::Prepared;
+use crate::judge::crossing::CrossingFinding;
+use crate::judge::daemon::policies::Overrides;
+use crate::judge::drift::enablement::UnchangedUnits;
+use crate::judge::drift::{SETGID, kind_noun};
+use crate::node::accounts::find_no_hash;
+use crate::node::{Baseline, NodeState, Records};
+
+pub use after::{After, Rules};
+pub use as_drift::{account_drift, blocked_drifts, step_drifts};
+pub use capabilities::{CapabilityNeed, needs};
+pub use carried_out::{after_steps, carried_out, is_carried_out};
+pub use crossing::AcceptedRisks;
+use fix::fix;
+pub use fix::{FixChange, FixInputs};
+pub use guard::Allowed;
+use guard::guard;
+pub use held::Held;
+pub use image::ImageEvidence;
+pub use interest::paths_of_interest;
+pub use key::Addition;
+use key::one_more_key;
+pub use labels::restorecon_command;
+pub use login::{Logins, find_leftovers};
+pub use machine::{no_system, of_composefs, wrong_machine};
+pub use neighbours::describe_neighbours;
+pub use os::{OsPlan, OsStep, PackageChange, Repository};
+pub use quorum::{Quorum, judge_quorum};
+use removals::find_removals;
+use rollback::rollback;
+pub use rollback::{ChangedSince, FinishedRun, RecordBefore, RollbackInputs};
+pub use whole::{Findings, LiveEvidence, PlanRequest, PlanScope, Task, plan};
+
+/// One change of one path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "step")]
+pub enum Step {
+    /// Make a directory where none is.
+    MakeDirectory {
+        /// Where.
+        path: RootPath,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Take an empty directory away; one that holds something stays.
+    RemoveDirectory {
+        /// Where.
+        path: RootPath,
+        /// Permission bits, for taking it back.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Put a file or link where it belongs, over what is there.
+    Put {
+        /// Where.
+        path: RootPath,
+        /// What is to be there.
+        new: Object,
+        /// What is there now.
+        old: Option<Object>,
+    },
+    /// Take a file or link away.
+    Remove {
+        /// Where.
+        path: RootPath,
+        /// What is there now.
+        old: Object,
+    },
+    /// Change mode and owner of what is there.
+    Metadata {
+        /// Where.
+        path: RootPath,
+        /// As it is to be.
+        new: Attributes,
+        /// As it is now.
+        old: Attributes,
+    },
+}
+
+/// Mode and owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl From<&Object> for Attributes {
+    fn from(object: &Object) -> Self {
+        Self {
+            mode: object.mode,
+            uid: object.uid,
+            gid: object.gid,
+        }
+    }
+}
+
+impl Step {
+    /// The path that changes.
+    pub fn path(&self) -> &RootPath {
+        match self {
+            Self::MakeDirectory { path, .. }
+            | Self::RemoveDirectory { path, .. }
+            | Self::Put { path, .. }
+            | Self::Remove { path, .. }
+            | Self::Metadata { path, .. } => path,
+        }
+    }
+
+    /// Bytes of the old contents that taking the step back brings again.
+    pub fn old_size(&self) -> u64 {
+        match self {
+            Self::Put { old, .. } => old.as_ref().map_or(0, Object::size),
+            Self::Remove { old, .. } => old.size(),
+            Self::MakeDirectory { .. } | Self::RemoveDirectory { .. } | Self::Metadata { .. } => 0,
+        }
+    }
+
+    /// Whether a directory, with everything in it, changes places with something else.
+    pub fn exchanges(&self) -> bool {
+        match self {
+            Self::Put {
+                new,
+                old: Some(old),
+                ..
+            } => new.is_directory() != old.is_directory(),
+            _ => false,
+        }
+    }
+
+    /// A sign for listings: `+` new, `~` changed, `-` gone.
+    pub fn sign(&self) -> char {
+        match self {
+            Self::MakeDirectory { .. } | Self::Put { old: None, .. } => '+',
+            Self::Put { .. } | Self::Metadata { .. } => '~',
+            Self::Remove { .. } | Self::RemoveDirectory { .. } => '-',
+        }
+    }
+}
+
+/// Where the bytes of a new object come from. `Debug` shows none of them.
+#[derive(Clone)]
+pub enum Payload {
+    /// There are none: directories, links, removals.
+    None,
+    /// Made by the plan.
+    Bytes(Vec<u8>),
+    /// The document itself, as it was received.
+    Record(Text),
+    /// Of the document, decoded when they are written.
+    Contents(Contents),
+    /// Of another file in the root, with its times.
+    CopyOf(RootPath),
+    /// Another directory in the root with everything below it.
+    TreeOf(RootPath),
+    /// A second name of what is at another path, or of what the same plan puts there.
+    LinkTo(RootPath),
+    /// A second name of what is at another path now; a copy of it where the file system has no second names.
+    NameOf(RootPath),
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => write!(f, "None"),
+            Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
+            Self::Record(text) => write!(f, "{text:?}"),
+            Self::Contents(contents) => write!(f, "{contents:?}"),
+            Self::CopyOf(path) => write!(f, "CopyOf({path})"),
+            Self::TreeOf(path) => write!(f, "TreeOf({path})"),
+            Self::LinkTo(path) => write!(f, "LinkTo({path})"),
+            Self::NameOf(path) => write!(f, "NameOf({path})"),
+        }
+    }
+}
+
+/// Which part of a config a step belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Section {
+    /// Account files, homes and mailboxes of a bare Ignition config.
+    Accounts,
+    /// Keys and passwords.
+    Users,
+    /// Directories and links.
+    Nodes,
+    /// Files.
+    Files,
+    /// Files that the config has no more.
+    Stale,
+    /// Unit files, drop-ins and masks.
+    Units,
+    /// Enablement links and presets.
+    Enablement,
+    /// Originals and stamps for the daemon.
+    Originals,
+    /// The daemon's records, written last.
+    Records,
+}
+
+/// A step with what is needed to carry it out and to explain it.
+#[derive(Debug, Clone)]
+pub struct PlannedStep {
+    /// The change.
+    pub step: Step,
+    /// The bytes.
+    pub payload: Payload,
+    /// Its part of the config.
+    pub section: Section,
+    /// Why it is needed.
+    pub why: Cow<'static, str>,
+    /// The SELinux label of the new object. `None`: that of the file it is a copy of, else of what it replaces,
+    /// else the kernel's choice.
+    pub label: Option<String>,
+}
+
+/// What the person allowed explicitly.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Sections that are never applied may be passed over.
+    pub ignore_unsupported: bool,
+    /// Files, units and users only; what the OS still lacks is reported.
+    pub files_only: bool,
+    /// The last key and password of `core` may go.
+    pub allow_lockout: bool,
+    /// Account files may be replaced as a whole.
+    pub allow_account_files: bool,
+    /// The daemon is to do the rest: the record stays as it is, and the force file is made.
+    pub request_force: bool,
+}
+
+/// What becomes of the daemon's force file, once everything else is in place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Force {
+    /// It is left as it is.
+    #[default]
+    Left,
+    /// It is made.
+    Requested,
+    /// It goes: nothing is left for the daemon to do.
+    Withdrawn,
+}
+
+/// What would be done, and what stands against it.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Reasons why it will not be done.
+    pub blockers: Vec<Notice>,
+    /// The notices: results that a reader may not expect.
+    pub notices: Vec<Notice>,
+    /// What is staged for the next boot, before the other steps.
+    pub os: OsPlan,
+    /// The steps, in order.
+    pub steps: Vec<PlannedStep>,
+    /// Flags that are cleared for the renames, and set again.
+    pub held: Vec<Held>,
+    /// Cgroups of the daemon, which stand still while names change.
+    pub freeze: Vec<String>,
+    /// What comes after the files; only on a running node, and where the next boot is not waited for anyway.
+    pub after: Option<After>,
+    /// What becomes of the daemon's force file.
+    pub force: Force,
+}
+
+impl Plan {
+    /// Whether only a reboot makes it complete.
+    pub fn reboots(&self) -> bool {
+        self.os.needs_reboot() || self.after.as_ref().is_some_and(After::reboots)
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.os.steps.is_empty()
+    }
+
+    /// Whether something new comes to a path.
+    pub fn puts(&self, path: &'static str) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(
+            |planned| matches!(&planned.step, Step::Put { path: at, .. } if at.relative() == path),
+        )
+    }
+
+    /// Whether what is at a path goes.
+    pub fn removes(&self, path: &'static str) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|planned| {
+            matches!(&planned.step, Step::Remove { path: at, .. } if at.relative() == path)
+        })
+    }
+
+    /// The bytes that come to a path, where the plan brings them along.
+    pub fn text(&self, path: &RootPath) -> Option<Vec<u8>> {
+        let planned = self.steps.iter().find(|one| one.step.path() == path)?;
+        match &planned.payload {
+            Payload::Bytes(bytes) => Some(bytes.clone()),
+            Payload::Record(text) => Some(text.as_bytes().to_vec()),
+            Payload::Contents(contents) => contents.bytes().ok(),
+            Payload::None
+            | Payload::CopyOf(_)
+            | Payload::TreeOf(_)
+            | Payload::LinkTo(_)
+            | Payload::NameOf(_) => None,
+        }
+    }
+}
+
+/// Everything a plan is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The config that is wanted.
+    pub config: &'a MachineConfig,
+    /// What it wants on disk.
+    pub desired: &'a Desired,
+    /// The config that the disk is taken to be in.
+    pub baseline: Baseline<'a>,
+    /// What that one wanted on disk.
+    pub old: Option<&'a Desired>,
+    /// The daemon's records.
+    pub records: &'a Records,
+    /// The node. Its accounts are those that will be there afterwards.
+    pub node: &'a NodeState,
+    /// What becomes of the accounts; only for a bare config that has some.
+    pub accounts: Option<&'a Prepared>,
+    /// The changes of storage sections that the cluster lets pass, where that is known.
+    pub overrides: Option<&'a Overrides>,
+    /// The findings on another image than the one that runs; empty if the image does not change.
+    pub crossing: &'a [CrossingFinding],
+    /// A simulation of unchanged units that others use as well.
+    pub unchanged: Option<&'a UnchangedUnits>,
+}
+
+/// Returns the changes that a config needs on a node: the plan without any check of the moment.
+pub fn changes(inputs: Inputs<'_>, options: Options) -> Plan {
+    let mut builder = Builder::new(inputs, options);
+    builder.check_document();
+    builder.check_claims();
+    if inputs.desired.bare {
+        builder.note_bare();
+        builder.plan_accounts();
+    } else {
+        builder.check_transition();
+        builder.empty_sources();
+        builder.plan_users();
+    }
+    builder.plan_directories();
+    builder.plan_files();
+    builder.plan_additions();
+    builder.plan_links();
+    builder.plan_units();
+    builder.cure_files();
+    if !inputs.desired.bare {
+        builder.plan_stale();
+        builder.emptied_directories();
+        builder.plan_records();
+    }
+    builder.paths_below_files();
+    builder.second_names();
+    builder.check_ownership();
+    builder.check_image();
+    builder.plan_labels();
+    builder.check_space();
+    builder.plan
+}
+
+/// Where a cluster says which changes of storage sections pass.
+const OVERRIDES_FIELD: &str = "spec.irreconcilableValidationOverrides.storage";
+
+/// What may be done to something of another type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InTheWay {
+    /// It stays, and is said: the daemon fails there too.
+    Stays,
+    /// The document says `overwrite`.
+    Goes,
+}
+
+/// A plan in the making.
+struct Builder<'a> {
+    inputs: Inputs<'a>,
+    options: Options,
+    plan: Plan,
+    /// Directories that are made, by where they are.
+    made: BTreeSet<RootPath>,
+    /// Paths that change, by where they are.
+    touched: BTreeSet<RootPath>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(inputs: Inputs<'a>, options: Options) -> Self {
+        Self {
+            inputs,
+            options,
+            plan: Plan::default(),
+            made: BTreeSet::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    fn block(&mut self, subject: impl Into<String>, message: impl Into<String>) {
+        let notice = Notice {
+            subject: subject.into(),
+            message: message.into(),
+        };
+        if !self.plan.blockers.contains(&notice) {
+            self.plan.blockers.push(notice);
+        }
+    }
+
+    fn notice(&mut self, subject: impl Into<String>, message: impl Into<String>) {
+        self.plan.notices.push(Notice {
+            subject: subject.into(),
+            message: message.into(),
+        });
+    }
+
+    fn node(&self) -> &'a NodeState {
+        self.inputs.node
+    }
+
+    /// Warnings and unsupported parts of the document.
+    fn check_document(&mut self) {
+        for warning in &self.inputs.config.warnings {
+            self.notice(&warning.path, &warning.message);
+        }
+        self.check_passwords();
+        // An append is among the transitions that the daemon refuses, in its words.
+        let parts = self
+            .inputs
+            .desired
+            .unsupported
+            .iter()
+            .filter(|part| !part.path.ends_with(".append"));
+        for part in parts {
+            let unchanged = self
+                .inputs
+                .old
+                .is_some_and(|old| old.unsupported.contains(part));
+            if part.skippable && unchanged {
+                self.notice(
+                    &part.path,
+                    format!("{}; as before, left alone", part.message),
+                );
+            } else if let Some(name) = self.passing(&part.path) {
+                self.passed(&part.path, name, &part.message);
+            } else if part.skippable && self.options.ignore_unsupported {
+                self.notice(
+                    &part.path,
+                    format!("{}; passed over as asked", part.message),
+                );
+            } else if part.skippable {
+                self.block(
+                    &part.path,
+                    format!(
+                        "{}. The rest can be applied with --ignore-unsupported",
+                        part.message
+                    ),
+                );
+            } else {
+                self.block(&part.path, &part.message);
+            }
+        }
+    }
+
+    /// Names password fields with which no login works. They are written as they are, as the daemon does.
+    fn check_passwords(&mut self) {
+        let users = &self.inputs.config.ignition.passwd.users;
+        for (index, user) in users.iter().enumerate() {
+            let why = user.password_hash.as_deref().and_then(find_no_hash);
+            if let Some(why) = why {
+                let prefix = if self.inputs.desired.bare {
+                    ""
+                } else {
+                    "spec.config."
+                };
+                let at = format!("{prefix}passwd.users[{index}].passwordHash");
+                let message = format!(
+                    "no password of {} works: the field is not a crypt(5) hash; {why}. Make one with `mkpasswd -m sha-512`, and \
+                     write it in single quotes",
+                    user.name
+                );
+                self.notice(self.inputs.config.original_place(at), message);
+            }
+        }
+    }
+
+    /// Whether the daemon would take this step at all, and whether the OS has to change.
+    fn check_transition(&mut self) {
+        match self.inputs.baseline {
+            Baseline::Known(old) => {
+                for refusal in find_refusals(old, self.inputs.config) {
+                    match self.passing(&refusal.path) {
+                        Some(name) => self.passed(&refusal.path, name, &refusal.reason),
+                        None => self.refusal(refusal),
+                    }
+                }
+            }
+            Baseline::Unknown(why) => {
+                self.notice(
+                    "currentconfig",
+                    format!("{why}: nothing is removed as stale"),
+                );
+                for refusal in unconditional_refusals(self.inputs.config) {
+                    self.refusal(refusal);
+                }
+            }
+        }
+        self.operating_system();
+        self.check_fips();
+    }
+
+    /// The kernel is in FIPS mode from its first instruction on, or never; the daemon switches neither way.
+    fn check_fips(&mut self) {
+        let wanted = self.inputs.config.fips;
+        let host = &self.node().host;
+        if host.fips.is_none_or(|fips| fips == wanted) {
+            return;
+        }
+        let message = if !host.in_initramfs {
+            "detected change to FIPS flag; refusing to modify FIPS on a running cluster. \
+             FIPS mode is set at installation only"
+        } else if wanted {
+            "is true, and the kernel was booted without FIPS mode: what is made in this boot is not made by its rules. Boot \
+             with fips=1 on the kernel command line (and boot=UUID=... of a /boot of its own), or install with it"
+        } else {
+            "is false, and the kernel was booted with fips=1: the daemon would refuse the difference. Boot without it, or \
+             give the config of a cluster that was installed in FIPS mode"
+        };
+        self.block("spec.fips", message);
+    }
+
+    /// The override with which the cluster lets a change of this section pass.
+    fn passing(&self, path: &str) -> Option<&'static str> {
+        let given = &self.inputs.overrides?.storage;
+        override_of(path).filter(|name| given.iter().any(|given| given == name))
+    }
+
+    fn passed(&mut self, path: &str, name: &str, what: &str) {
+        let said = self.plan.notices.iter().any(|one| one.subject == path);
+        if !said {
+            let message = format!(
+                "{what}; the cluster lets that pass ({name} in {OVERRIDES_FIELD}), and nothing of it is applied to this \
+                 node"
+            );
+            self.notice(path, message);
+        }
+    }
+
+    /// Why a change of a section is not let pass, and what would let it.
+    fn override_hint(&self, refusal: &TransitionRefusal) -> String {
+        let Some(name) = refusal.lifted_by else {
+            return String::new();
+        };
+        match self.inputs.overrides {
+            Some(_) => format!(
+                " The cluster's MachineConfiguration has no {name} in {OVERRIDES_FIELD}, which would let it pass."
+            ),
+            None => format!(
+                " It would take the step where the cluster's MachineConfiguration has {name} in {OVERRIDES_FIELD}, which \
+                 is not known here: give that object with --policy FILE."
+            ),
+        }
+    }
+
+    fn refusal(&mut self, refusal: TransitionRefusal) {
+        if refusal.harmless && self.options.ignore_unsupported {
+            self.notice(
+                refusal.path,
+                format!(
+                    "the daemon would refuse this step: {}; passed over as asked",
+                    refusal.sentence
+                ),
+            );
+        } else {
+            let mut hint = self.override_hint(&refusal);
+            if refusal.harmless {
+                hint.push_str(" Use --ignore-unsupported to apply the config all the same");
+            }
+            self.block(
+                refusal.path,
+                format!(
+                    "the daemon would refuse this step: {}.{hint}",
+                    refusal.sentence
+                ),
+            );
+        }
+    }
+
+    fn os_changes(&mut self, old: &MachineConfig) {
+        let new = self.inputs.config;
+        let table = [
+            (
+                "spec.osImageURL",
+                old.os_image_url != new.os_image_url,
+                format!("{} -> {}", old.os_image_url, new.os_image_url),
+            ),
+            (
+                "spec.kernelArguments",
+                old.kernel_arguments != new.kernel_arguments,
+                format!(
+                    "{:?} -> {:?}",
+                    shown_arguments(&old.kernel_arguments),
+                    shown_arguments(&new.kernel_arguments)
+                ),
+            ),
+            (
+                "spec.extensions",
+                old.extensions != new.extensions,
+                format!("{:?} -> {:?}", old.extensions, new.extensions),
+            ),
+            (
+                "spec.kernelType",
+                old.kernel_type != new.kernel_type,
+                format!(
+                    "{} -> {}",
+                    old.kernel_type.as_str(),
+                    new.kernel_type.as_str()
+                ),
+            ),
+        ];
+        for (path, _, change) in table.into_iter().filter(|(_, changed, _)| *changed) {
+            if self.options.files_only {
+                self.notice(path, format!("{change}: not applied (--files-only); the daemon will report it until it is"));
+            } else {
+                let message = format!(
+                    "{change}: the operating system is not changed here. Use --files-only for the rest"
+                );
+                self.block(path, message);
+            }
+        }
+    }
+
+    /// Plans an object at a path, unless it is there already.
+    fn put(
+        &mut self,
+        path: &RootPath,
+        new: Object,
+        payload: Payload,
+        section: Section,
+        why: impl Into<Cow<'static, str>>,
+    ) {
+        self.put_over(path, new, payload, section, why, InTheWay::Stays);
+    }
+
+    /// Plans an object at a path; what is in the way may go.
+    fn put_over(
+        &mut self,
+        path: &RootPath,
+        new: Object,
+        payload: Payload,
+        section: Section,
+        why: impl Into<Cow<'static, str>>,
+        in_the_way: InTheWay,
+    ) {
+        if self.is_made(path) && !new.is_directory() {
+            let message = "other parts of the config lie below it, so it cannot be a file or link. Take one of them out";
+            return self.block(path.to_string(), message);
+        }
+        let old = self.node().object(path);
+        if old.is_some_and(|old| old.is_like(&new)) || !self.may_touch(path, old, in_the_way) {
+            return;
+        }
+        self.make_parents(path);
+        let step = Step::Put {
+            path: path.clone(),
+            new,
+            old: old.cloned(),
+        };
+        self.push(step, payload, section, why);
+    }
+
+    /// Plans the removal of what is at a path, if anything is.
+    fn remove(&mut self, path: &RootPath, section: Section, why: impl Into<Cow<'static, str>>) {
+        let Some(old) = self.node().object(path) else {
+            return;
+        };
+        if self.may_touch(path, Some(old), InTheWay::Stays) {
+            let step = Step::Remove {
+                path: path.clone(),
+                old: old.clone(),
+            };
+            self.push(step, Payload::None, section, why);
+        }
+    }
+
+    fn push(
+        &mut self,
+        step: Step,
+        payload: Payload,
+        section: Section,
+        why: impl Into<Cow<'static, str>>,
+    ) {
+        let real = self.real(step.path());
+        self.touched.insert(real);
+        let label = self.plan_label(&step, &payload, section);
+        self.plan.steps.push(PlannedStep {
+            step,
+            payload,
+            section,
+            why: why.into(),
+            label,
+        });
+    }
+
+    /// Plans another mode or owner for what is at a path.
+    fn attributes(
+        &mut self,
+        path: &RootPath,
+        old: Attributes,
+        new: Attributes,
+        section: Section,
+        why: impl Into<Cow<'static, str>>,
+    ) {
+        let path = path.clone();
+        let step = Step::Metadata { path, new, old };
+        self.push(step, Payload::None, section, why);
+    }
+
+    /// A path is planned once; directories and what cannot be seen are not touched at all.
+    fn may_touch(&mut self, path: &RootPath, old: Option<&Object>, in_the_way: InTheWay) -> bool {
+        if self.is_touched(path) {
+            return false;
+        }
+        // What is in the way may be replaced by a directory of the same plan.
+        let made_above = path.ancestors().skip(1).any(|above| self.is_made(&above));
+        if let Some(errno) = self.node().obstructed.get(path).filter(|_| !made_above) {
+            let cause = self.obstacle_above(path, errno);
+            self.block(
+                path.to_string(),
+                format!("cannot be reached: {cause}. Put the directories above it right first"),
+            );
+            return false;
+        }
+        let kind = match old.map(|old| &old.kind) {
+            Some(kind @ (Kind::Directory | Kind::Special { .. })) => kind,
+            _ => return true,
+        };
+        if in_the_way == InTheWay::Goes {
+            if *kind == Kind::Directory {
+                let message = "the directory goes with everything in it, as overwrite is set";
+                self.notice(path.to_string(), message);
+            }
+            return true;
+        }
+        let message = format!(
+            "{} is where a file should be. Move it away, then run again",
+            kind_noun(kind)
+        );
+        self.block(path.to_string(), message);
+        false
+    }
+
+    /// The cause why a path cannot be reached, with the first of the directories above it that is none.
+    fn obstacle_above(&self, path: &RootPath, cause: &ResolveError) -> String {
+        let is_seen = |above: &RootPath| self.node().directories.contains_key(above);
+        let unseen = path.ancestors().skip(1).take_while(|above| !is_seen(above));
+        match (unseen.last(), cause) {
+            (Some(at), ResolveError::System(Errno::ENOTDIR)) => format!("{at} is not a directory"),
+            (Some(at), ResolveError::System(_)) => format!("{at}: {cause}"),
+            _ => cause.to_string(),
+        }
+    }
+
+    /// A config that puts one thing below another which is no directory can never be true; and what lies below a link
+    /// cannot be judged while something else takes the link's place.
+    fn paths_below_files(&mut self) {
+        let leads = |path: &RootPath| self.node().directories.contains_key(path);
+        let mut files = BTreeSet::new();
+        // Links that lead to directories now, with the noun of what they give way to.
+        let mut links = BTreeMap::new();
+        for planned in &self.plan.steps {
+            match &planned.step {
+                Step::Put { path, new, old } => {
+                    if !new.is_directory() {
+                        files.insert(self.real(path));
+                    }
+                    if old.as_ref().is_some_and(|old| !old.is_directory()) && leads(path) {
+                        links.insert(path.clone(), given_way_to(&new.kind));
+                    }
+                }
+                Step::Remove { path, old } if !old.is_directory() && leads(path) => {
+                    links.insert(path.clone(), "removes");
+                }
+                _ => {}
+            }
+        }
+        let mut conflicts = Vec::new();
+        for planned in &self.plan.steps {
+            let path = planned.step.path();
+            let real = self.real(path);
+            let file = real.ancestors().skip(1).find(|above| files.contains(above));
+            let link = || {
+                path.ancestors()
+                    .skip(1)
+                    .find_map(|above| links.get_key_value(&above))
+            };
+            let message = match (file, link()) {
+                (Some(above), _) => format!(
+                    "lies below {above}, which the config makes a file or link. Take one of them out"
+                ),
+                // What goes with a link goes first.
+                (None, Some((_, &"removes"))) if is_removal(&planned.step) => continue,
+                (None, Some((above, change))) => format!(
+                    "lies below {above}, which leads elsewhere now, and which the config {change}. Apply the two one \
+                     after the other"
+                ),
+                (None, None) => continue,
+            };
+            conflicts.push((path.clone(), message));
+        }
+        for (path, message) in conflicts {
+            self.block(path.to_string(), message);
+        }
+    }
+
+    /// Plans the directories above a path that do not exist yet.
+    fn make_parents(&mut self, path: &RootPath) {
+        let missing: Vec<RootPath> = path
+            .ancestors()
+            .skip(1)
+            .take_while(|above| {
+                !self.node().directories.contains_key(above) && !self.is_made(above)
+            })
+            .collect();
+        for directory in missing.into_iter().rev() {
+            let rule = self.directory_rule(&directory);
+            let (uid, gid) = self.node().host.attainable((rule.uid, rule.gid));
+            let step = Step::MakeDirectory {
+                path: directory.clone(),
+                mode: rule.mode,
+                uid,
+                gid,
+            };
+            self.note_made(&directory);
+            self.push(
+                step,
+                Payload::None,
+                Section::Files,
+                "a directory on the way is missing",
+            );
+        }
+    }
+
+    /// 0755 and root as the daemon makes them; below the home of core 0700 and core. Below a directory with the setgid
+    /// bit the kernel hands down its group and that bit.
+    fn directory_rule(&self, directory: &RootPath) -> Attributes {
+        let (mode, (uid, gid)) = match self.node().accounts.users.get("core") {
+            Some(&core) if self.is_of_core(directory) => (0o700, core),
+            _ => (0o755, (0, 0)),
+        };
+        match self.handed_down(directory) {
+            Some(gid) => Attributes {
+                mode: mode | SETGID,
+                uid,
+                gid,
+            },
+            None => Attributes { mode, uid, gid },
+        }
+    }
+
+    /// Returns the group that the kernel gives to whatever is made at a path: that of the nearest directory above it, if this has
+    /// the setgid bit.
+    fn handed_down(&self, path: &RootPath) -> Option<u32> {
+        let mut above = path.ancestors().skip(1);
+        let above = above.find_map(|above| self.directory_at(&above))?;
+        (above.mode & SETGID != 0).then_some(above.gid)
+    }
+
+    /// Mode and owner of a directory that is there, or that this plan makes or changes.
+    fn directory_at(&self, path: &RootPath) -> Option<Attributes> {
+        let wanted = self.real(path);
+        let mut steps = self.plan.steps.iter().rev();
+        let planned = steps.find_map(|planned| match &planned.step {
+            Step::MakeDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            } if self.real(path) == wanted => Some(Attributes {
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+            }),
+            Step::Metadata { path, new, .. } if self.real(path) == wanted => Some(*new),
+            Step::Put { path, new, .. } if new.is_directory() && self.real(path) == wanted => {
+                Some(Attributes::from(new))
+            }
+            _ => None,
+        });
+        planned.or_else(|| {
+            let found = self.node().directories.get(path)?;
+            let (uid, gid) = found.owner;
+            let mode = found.mode;
+            Some(Attributes { mode, uid, gid })
+        })
+    }
+
+    fn is_of_core(&self, directory: &RootPath) -> bool {
+        let home = self.real(&RootPath::fixed(paths::CORE_HOME));
+        self.real(directory).is_in(home.relative())
+    }
+
+    /// Without `CAP_CHOWN` every owner stays ours; said once, not per file.
+    fn check_ownership(&mut self) {
+        let host = &self.node().host;
+        if !host.can_chown && host.user != (0, 0) {
+            let message = format!(
+                "not root: files are owned by {}:{}, owners of the config are neither set nor compared. \
+                 Run as root for the real thing",
+                host.user.0, host.user.1,
+            );
+            self.notice("ownership", message);
+        }
+    }
+}
+
+fn is_removal(step: &Step) -> bool {
+    matches!(step, Step::Remove { .. } | Step::RemoveDirectory { .. })
+}
+
+/// The change of a link to something else, for a sentence about the config.
+fn given_way_to(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Directory => "makes a directory",
+        Kind::Symlink { .. } => "makes another link",
+        Kind::File { .. } | Kind::Special { .. } => "makes a file",
+    }
+}

@@ -1,0 +1,51 @@
+//! Network configuration of a config that will not be in force. The config is carried out nevertheless, as the daemon would:
+//! the same words are a finding of `doctor` afterwards.
+
+use anyhow::Result;
+
+use super::{Inputs, LiveEvidence, Plan};
+use crate::base::kargs::Kargs;
+use crate::base::notice::Notice;
+use crate::node::network::{DISABLED_IPV6, disables_ipv6, needs_ipv6};
+use crate::node::network_faults::{NetworkFault, NetworkFaultKind};
+
+/// Adds a notice for each part that the plan brings.
+pub(super) fn add(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvidence) -> Result<()> {
+    if plan.is_empty() {
+        return Ok(());
+    }
+    plan.notices.extend(judge_ipv6(inputs));
+    if !plan.steps.is_empty() {
+        let faults = evidence.network_faults()?;
+        plan.notices.extend(faults.iter().map(notice));
+    }
+    Ok(())
+}
+
+/// OVN-Kubernetes does not run without IPv6 in the kernel.
+fn judge_ipv6(inputs: &Inputs<'_>) -> Option<Notice> {
+    let config = inputs.config;
+    let arguments = Kargs::from_entries(&config.kernel_arguments);
+    let is_bad = needs_ipv6(Some(config), None) && disables_ipv6(&arguments);
+    is_bad.then(|| Notice {
+        subject: DISABLED_IPV6.to_owned(),
+        message: "OVN-Kubernetes does not run with this kernel argument: after the reboot its pods end in CrashLoopBackOff, \
+                  the node stays NotReady, and the cluster network is gone. Take it out of the MachineConfig first"
+            .to_owned(),
+    })
+}
+
+fn notice(fault: &NetworkFault) -> Notice {
+    let consequence = match fault.kind {
+        NetworkFaultKind::NotStarted => "NetworkManager does not start with this file: ",
+        NetworkFaultKind::BadState => "nmstate does not take this file: ",
+        NetworkFaultKind::TwoConnections => "NetworkManager uses one of two connections: ",
+        NetworkFaultKind::Apart | NetworkFaultKind::Renamed => "this connection does not start: ",
+        NetworkFaultKind::Bridge => "configure-ovs.sh fails with this file: ",
+        _ => "",
+    };
+    Notice {
+        subject: fault.place.clone(),
+        message: format!("{consequence}{}", fault.said),
+    }
+}

@@ -1,0 +1,1005 @@
+//! The operating system: from what runs, not from what is recorded, to what the config wants (docs/agreement.md: Operating system, Kernel arguments).
+//!
+//! Nothing where it is so already; else the shortest sequence. What runs is pinned first, so that there is a way back
+//! whatever is cleaned up later.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Builder, crossing};
+use crate::base::invocation::shell_words;
+use crate::base::kargs::{Kargs, KargsChange};
+use crate::base::notice::Notice;
+use crate::base::secrets::{shown_argument, shown_arguments};
+use crate::node::command::rpm_ostree::packages::find_lacking_kernel;
+use crate::node::command::rpm_ostree::packages::{layered_by, packages_of};
+use crate::node::command::rpm_ostree::status::{Deployment, Deployments, Standing, is_of_kernel};
+use crate::node::os_release::Class;
+use crate::node::ostree_repository::CONFIG;
+use crate::node::requests::AskedFor;
+use crate::node::space::{Fit, MIN_FREE_PERCENT};
+use crate::node::system::{Engine, Facts, System};
+use crate::node::zipl::CURE;
+
+/// One change of the operating system, which the next boot enters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+pub enum OsStep {
+    /// What runs is kept by every clean-up from here on.
+    Pin {
+        /// Its place in the list of deployments.
+        index: usize,
+        /// `CHECKSUM.SERIAL`.
+        deployment: String,
+    },
+    /// What is staged and not wanted goes.
+    DropStaged {
+        /// Its image, or its checksum.
+        what: String,
+    },
+    /// The image is brought from a medium into containers-storage, under its very name.
+    Bring {
+        /// As skopeo names it.
+        from: String,
+        /// The image.
+        image: String,
+    },
+    /// Another image is staged.
+    Image {
+        /// What runs.
+        from: String,
+        /// What is wanted: the origin will carry exactly this.
+        to: String,
+    },
+    /// The image of a deployment that is kept on the node is staged: nothing is fetched.
+    Kept {
+        /// What runs.
+        from: String,
+        /// What is wanted: the origin will name exactly this.
+        to: String,
+        /// The commit of the image.
+        commit: String,
+    },
+    /// What runs becomes the deployment of the next boot again: what is queued there, by a rollback or as the default,
+    /// gives way and is kept.
+    Stay {
+        /// The deployment that is queued, in words.
+        what: String,
+        /// `CHECKSUM.SERIAL` of it.
+        queued: String,
+    },
+    /// Other kernel arguments are staged.
+    Arguments {
+        /// Options of `rpm-ostree kargs`.
+        changes: Vec<String>,
+    },
+    /// From here to the end packages are fetched from the repository of the extensions.
+    Repository(Repository),
+    /// Other packages on top of the image are staged.
+    Packages {
+        /// Which.
+        what: PackageChange,
+        /// Arguments of rpm-ostree.
+        command: Vec<String>,
+    },
+}
+
+/// Where the packages of extensions and kernels are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Repository {
+    /// In a directory: a path on the node that has `repodata`.
+    Directory(String),
+    /// In an image: `spec.baseOSExtensionsContainerImage`.
+    Image(String),
+}
+
+/// A change of packages on top of the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PackageChange {
+    /// The image's own kernel comes back.
+    KernelBack,
+    /// Another kernel takes its place.
+    Kernel,
+    /// Those of the extensions come, and others of them go.
+    Extensions,
+}
+
+impl OsStep {
+    /// Whether it makes a deployment for the next boot.
+    pub fn is_staging(&self) -> bool {
+        matches!(
+            self,
+            Self::Image { .. } | Self::Kept { .. } | Self::Arguments { .. } | Self::Packages { .. }
+        )
+    }
+}
+
+/// What is to be done about the operating system.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct OsPlan {
+    /// The program that stages.
+    #[serde(skip)]
+    pub engine: Engine,
+    /// In order.
+    pub steps: Vec<OsStep>,
+    /// The image that the next boot has to enter; `None`: the config does not say.
+    pub image: Option<String>,
+    /// The arguments that the config asked for of whose deployment the next one is made.
+    pub old_arguments: Kargs,
+    /// That config asked for extensions.
+    #[serde(skip)]
+    pub had_extensions: bool,
+    /// Requests of the config from whose deployment an image alone is made, where they are remembered.
+    #[serde(skip)]
+    pub base_asked: Option<AskedFor>,
+    /// Requests of the config that runs; `None` where the record stays as it is.
+    #[serde(skip)]
+    pub booted_asked: Option<AskedFor>,
+    /// The extensions that this one asks for.
+    #[serde(skip)]
+    pub extensions: Vec<String>,
+    /// The arguments that this one asks for.
+    pub arguments: Kargs,
+    /// Changes of arguments by which the run cures what was found about the image.
+    #[serde(skip)]
+    pub cures: Vec<KargsChange>,
+    /// Packages that the next boot has to bring on top of the image.
+    pub packages: Vec<String>,
+    /// The kernel type that it has to bring, where that changes.
+    pub kernel_type: Option<String>,
+    /// Packages have to be fetched.
+    pub repository: bool,
+    /// `CHECKSUM.SERIAL` of what runs.
+    pub booted: String,
+    /// What the next boot enters is there already, and does not run yet.
+    pub waits_for_reboot: bool,
+}
+
+impl OsPlan {
+    /// The image alone, whatever the rest of a config says.
+    pub fn of_image(facts: &Facts, wanted: &str) -> Self {
+        let mut plan = Self::default();
+        if let Some(booted) = facts.deployments.booted() {
+            plan.booted = booted.name();
+            plan.towards(facts, wanted, &[]);
+            let next = facts.deployments.next_boot().filter(|next| !next.booted);
+            let asked = match next.filter(|_| !plan.starts_from_running()) {
+                Some(next) => facts.asked.of(&next.name(), &facts.arguments),
+                None => facts.asked.of(&booted.name(), &facts.booted_arguments),
+            };
+            plan.base_asked = asked.cloned();
+            plan.repository = plan.changes_image() && booted.is_layered();
+            plan.fetch_for(facts);
+            plan.plan_pin(booted);
+        }
+        plan
+    }
+
+    /// Whether another image is staged.
+    pub fn changes_image(&self) -> bool {
+        let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. } | OsStep::Kept { .. });
+        self.steps.iter().any(is_image)
+    }
+
+    /// Whether another image has to be had from somewhere.
+    fn fetches_image(&self) -> bool {
+        let fetches = |step: &OsStep| matches!(step, OsStep::Image { .. });
+        self.steps.iter().any(fetches)
+    }
+
+    /// The image comes from a medium or from containers-storage, as asked, and not from a deployment that is kept.
+    pub fn fetch_image(&mut self) {
+        for step in &mut self.steps {
+            if let OsStep::Kept { from, to, .. } = step {
+                let (from, to) = (std::mem::take(from), std::mem::take(to));
+                *step = OsStep::Image { from, to };
+            }
+        }
+    }
+
+    /// Under bootc ostree stages what is kept, where it can, and with the origin that the deployment has: one with packages on
+    /// top is fetched as an image.
+    fn fetch_for(&mut self, facts: &Facts) {
+        self.engine = facts.engine;
+        if facts.engine == Engine::RpmOstree {
+            return;
+        }
+        self.repository = false;
+        let is_at_hand = |step: &OsStep| match step {
+            OsStep::Kept { to, commit, .. } => facts.deployments.kept_alone(to, commit).is_some(),
+            _ => true,
+        };
+        if facts.stages_commits.is_err() || !self.steps.iter().all(is_at_hand) {
+            self.fetch_image();
+        }
+    }
+
+    /// Returns the image that has to be fetched. With `from_storage` that is also the one of a deployment that is kept.
+    pub fn image_to_fetch(&self, from_storage: bool) -> Option<String> {
+        self.steps.iter().find_map(|step| match step {
+            OsStep::Image { to, .. } => Some(to.clone()),
+            OsStep::Kept { to, .. } if from_storage => Some(to.clone()),
+            _ => None,
+        })
+    }
+
+    /// Returns true if the image is copied into containers-storage first.
+    pub fn brings(&self) -> bool {
+        let brings = |step: &OsStep| matches!(step, OsStep::Bring { .. });
+        self.steps.iter().any(brings)
+    }
+
+    /// Whether what was staged before is dropped.
+    pub fn drops(&self) -> bool {
+        let drops = |step: &OsStep| matches!(step, OsStep::DropStaged { .. });
+        self.steps.iter().any(drops)
+    }
+
+    /// Whether what is queued for the next boot gives way to what runs.
+    pub fn stays(&self) -> bool {
+        let stays = |step: &OsStep| matches!(step, OsStep::Stay { .. });
+        self.steps.iter().any(stays)
+    }
+
+    /// Whether what is staged is made of what runs, and not of what the next boot would enter now.
+    pub fn starts_from_running(&self) -> bool {
+        self.drops() || self.stays()
+    }
+
+    /// Adds the step by which what is queued gives way.
+    fn stay(&mut self, deployments: &Deployments) -> Option<Notice> {
+        let queued = deployments.queued()?;
+        let what = named(queued);
+        let said = change(
+            "the next boot",
+            format!("{what} is queued, and not wanted; what runs stays"),
+        );
+        self.steps.push(OsStep::Stay {
+            what,
+            queued: queued.name(),
+        });
+        Some(said)
+    }
+
+    /// Adds the step that stages an image: from its commit where the node has it, else from its source.
+    fn stage_image(&mut self, facts: &Facts, standing: &Standing, from: &str, wanted: &str) {
+        let (from, to) = (from.to_owned(), wanted.to_owned());
+        let kept = facts.deployments.kept_commit(standing);
+        // rpm-ostree's clean-up, which drops what is staged, removes images without a deployment, too.
+        let imported = || match &facts.imported {
+            Ok(imported) if !self.drops() => imported.get(wanted).cloned(),
+            Ok(_) => None,
+            Err(why) => {
+                log::warn!("the images in the node's repository are not known: {why}");
+                None
+            }
+        };
+        self.steps.push(match kept.or_else(imported) {
+            Some(commit) => OsStep::Kept { from, to, commit },
+            None => OsStep::Image { from, to },
+        });
+    }
+
+    /// Adds what leads to an image; says what changes. `foreign`: what is staged and was asked for by no config.
+    fn towards(&mut self, facts: &Facts, wanted: &str, foreign: &[String]) -> Option<Notice> {
+        self.image = Some(wanted.to_owned());
+        let deployments = &facts.deployments;
+        // No reboot enters it, so waiting for one would wait for ever.
+        let locked = deployments
+            .staged()
+            .is_some_and(|one| one.finalization_locked);
+        let lock = locked.then(|| "a lock (a download only)".to_owned());
+        let foreign: Vec<String> = foreign.iter().cloned().chain(lock).collect();
+        let standing = deployments.standing(wanted, None);
+        let from = deployments.booted().map(Deployment::image);
+        let from = from.unwrap_or_default();
+        let next = deployments.next_boot();
+        let goes_on =
+            next.is_some_and(|next| next.image() == wanted && (next.booted || next.staged));
+        match (&standing, deployments.staged()) {
+            (Standing::Booted, _) if goes_on => return None,
+            (Standing::Staged, Some(staged)) if !foreign.is_empty() => {
+                let what = format!("{} with {}", named(staged), foreign.join(", "));
+                self.steps.push(OsStep::DropStaged { what: what.clone() });
+                self.stay(deployments);
+                if from == wanted {
+                    let message = format!("{what}: this config does not ask for that");
+                    return Some(change("the staged deployment", message));
+                }
+                self.stage_image(facts, &Standing::Absent, &from, wanted);
+            }
+            (Standing::Booted, None) => return self.stay(deployments),
+            (Standing::Booted, Some(staged)) => {
+                let what = named(staged);
+                self.steps.push(OsStep::DropStaged { what: what.clone() });
+                self.stay(deployments);
+                return Some(change(
+                    "the staged deployment",
+                    format!("{what} is not wanted"),
+                ));
+            }
+            (Standing::Staged | Standing::Next, _) => self.waits_for_reboot = true,
+            (_, staged) => {
+                let dropped = staged.map(|staged| OsStep::DropStaged {
+                    what: named(staged),
+                });
+                self.steps.extend(dropped);
+                self.stay(deployments);
+                self.stage_image(facts, &standing, &from, wanted);
+            }
+        }
+        Some(change(
+            "spec.osImageURL",
+            format!("{} -> {wanted}", or_none(&from)),
+        ))
+    }
+
+    /// What runs stays, whatever is cleaned up later.
+    fn plan_pin(&mut self, booted: &Deployment) {
+        if !booted.pinned && self.steps.iter().any(OsStep::is_staging) {
+            let (index, deployment) = (booted.index, booted.name());
+            self.steps.insert(0, OsStep::Pin { index, deployment });
+        }
+    }
+
+    /// Whether what is staged is what is wanted, and stays.
+    pub fn is_staged(&self) -> bool {
+        self.waits_for_reboot && !self.drops()
+    }
+
+    /// Whether the node has to be booted for the config to be in force.
+    pub fn needs_reboot(&self) -> bool {
+        self.waits_for_reboot || self.steps.iter().any(OsStep::is_staging)
+    }
+
+    /// True where nothing is done, and nothing is awaited.
+    pub fn is_empty(&self) -> bool {
+        !self.waits_for_reboot && self.steps.is_empty()
+    }
+
+    /// Packages that are taken away, and do not come again.
+    pub fn gone_packages(&self) -> Vec<&str> {
+        let mut gone = Vec::new();
+        for step in &self.steps {
+            let OsStep::Packages { command, .. } = step else {
+                continue;
+            };
+            for (comes, name) in layered_by(command) {
+                match comes {
+                    true => gone.retain(|other| *other != name),
+                    false => gone.push(name),
+                }
+            }
+        }
+        gone
+    }
+
+    /// Returns the arguments that the next boot has to have, where it would have `present`: what the config asks for, and
+    /// the cures.
+    pub fn wanted_arguments(&self, present: &Kargs) -> Kargs {
+        let wanted = present.after_change(&self.old_arguments, &self.arguments);
+        wanted.cured_by(&self.cures)
+    }
+
+    /// Returns the arguments that have to be on the command line of the next boot: the config's, and those that cure what
+    /// was found about the image.
+    pub fn awaited_arguments(&self) -> Kargs {
+        self.arguments.cured_by(&self.cures)
+    }
+
+    /// Returns the arguments that must not be on the command line of the next boot, where staging leaves `present`: those of
+    /// the config before, and those that a cure deletes.
+    pub fn gone_arguments(&self, present: &Kargs) -> Vec<String> {
+        let awaited = self.awaited_arguments();
+        let stays =
+            |word: &&String| awaited.tokens().contains(word) || present.tokens().contains(word);
+        let deleted = self.cures.iter().filter_map(|cure| match cure {
+            KargsChange::Delete(word) => Some(word),
+            KargsChange::Append(_) => None,
+        });
+        let old = self.old_arguments.tokens().iter().chain(deleted);
+        let mut gone: Vec<String> = old.filter(|word| !stays(word)).cloned().collect();
+        let mut seen = BTreeSet::new();
+        gone.retain(|word| seen.insert(word.clone()));
+        gone
+    }
+}
+
+/// How the parts that are left alone are told.
+const REST: &str = "Use --files-only for the rest";
+
+impl Builder<'_> {
+    /// Plans the operating system from what is known of it.
+    pub(super) fn operating_system(&mut self) {
+        self.check_kernel_type();
+        let node = self.node();
+        match &node.system {
+            System::Known(facts) if facts.class == Class::Other => {}
+            System::Known(facts) => self.by_facts(facts),
+            System::Silent(why) => self.silent(why),
+            System::Composefs(system) => {
+                let Notice { subject, message } = super::of_composefs(&system.traces);
+                self.block(subject, message);
+            }
+            System::NotAsked => {
+                // Even the empty record of a first boot tells which OS the node was given.
+                if let crate::node::Recorded::Present(recorded) =
+                    &self.inputs.records.current_config
+                {
+                    self.os_changes(recorded);
+                }
+            }
+        }
+    }
+
+    /// The reason may end with commands, behind which nothing may follow.
+    fn silent(&mut self, why: &str) {
+        let engine = self.node().host.engine.name();
+        if self.options.files_only {
+            self.notice(
+                engine,
+                format!("the operating system is left alone, as asked: {why}"),
+            );
+        } else {
+            self.block(engine, format!("{REST}: {why}"));
+        }
+    }
+
+    fn by_facts(&mut self, facts: &Facts) {
+        let config = self.inputs.config;
+        let Some(booted) = facts.deployments.booted() else {
+            return self.silent("no deployment is booted; look at it: ostree admin status");
+        };
+        let mut plan = OsPlan {
+            booted: booted.name(),
+            arguments: Kargs::from_entries(&config.kernel_arguments),
+            extensions: config.extensions.clone(),
+            ..OsPlan::default()
+        };
+        let mut changes = Vec::new();
+        self.changed_by_hand(booted);
+        self.image(facts, &mut plan, &mut changes);
+        let base = self.base(facts, booted, &plan);
+        plan.old_arguments = Kargs::from_entries(&base.arguments);
+        plan.had_extensions = !base.extensions.is_empty();
+        plan.booted_asked = Some(self.asked_for(facts, booted, &facts.booted_arguments));
+        self.plan_arguments(facts, &mut plan, &mut changes);
+        self.plan_packages(facts, &mut plan, &mut changes);
+        self.check_zipl(facts, &plan);
+        if changes.is_empty() {
+            self.plan.os = plan;
+            return;
+        }
+        if self.options.files_only {
+            for change in changes {
+                self.notice(
+                    change.subject,
+                    format!(
+                        "{}: not applied (--files-only); the daemon will report it until it is",
+                        change.message
+                    ),
+                );
+            }
+            return;
+        }
+        plan.fetch_for(facts);
+        plan.plan_pin(booted);
+        self.arguments_of_images(facts, &mut plan);
+        for Notice { subject, message } in limits(facts, &plan) {
+            self.block(subject, format!("{message}. {REST}"));
+        }
+        self.room(facts, &plan);
+        let notice = not_flushed(facts);
+        self.plan.notices.extend(notice);
+        self.plan.os = plan;
+    }
+
+    /// Requests of the config from whose deployment the next one is made: they are taken away again.
+    fn base(&self, facts: &Facts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
+        let next = facts.deployments.next_boot();
+        match next.filter(|next| !plan.starts_from_running() && !next.booted) {
+            Some(next) if facts.asked.of(&next.name(), &facts.arguments).is_some() => {
+                self.asked_for(facts, next, &facts.arguments)
+            }
+            Some(next) if facts.arguments != facts.booted_arguments => {
+                self.recorded(next, &facts.arguments)
+            }
+            // What is staged of a run that was cut off still has the arguments of what runs.
+            _ => self.asked_for(facts, booted, &facts.booted_arguments),
+        }
+    }
+
+    /// Requests of the config of a deployment: as remembered, else as recorded.
+    fn asked_for(&self, facts: &Facts, deployment: &Deployment, present: &Kargs) -> AskedFor {
+        let asked = facts.asked.of(&deployment.name(), present).cloned();
+        asked.unwrap_or_else(|| self.recorded(deployment, present))
+    }
+
+    /// As recorded. An unknown config asked for what is there of this one, as the daemon has it on a first boot.
+    fn recorded(&self, deployment: &Deployment, present: &Kargs) -> AskedFor {
+        let old = self.inputs.baseline.config();
+        let arguments = match old {
+            Some(old) => Kargs::from_entries(&old.kernel_arguments),
+            None => Kargs::first_boot(present, &self.inputs.config.kernel_arguments),
+        };
+        AskedFor {
+            deployment: deployment.name(),
+            command_line: present.tokens().to_vec(),
+            arguments: arguments.tokens().to_vec(),
+            extensions: old.map_or_else(Vec::new, |old| old.extensions.clone()),
+        }
+    }
+
+    fn image(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+        let records = &self.inputs.records;
+        let layered = records.current_image.as_deref().unwrap_or_default();
+        let wanted = match layered {
+            "" => self.inputs.config.os_image_url.as_str(),
+            layered => layered,
+        };
+        if !wanted.is_empty() {
+            let foreign = self.foreign(facts);
+            changes.extend(plan.towards(facts, wanted, &foreign));
+        }
+    }
+
+    /// Nothing of it is in a config, so nothing of it is changed here.
+    fn changed_by_hand(&mut self, booted: &Deployment) {
+        let by_hand = booted.by_hand();
+        if !by_hand.is_empty() {
+            let message = format!(
+                "was changed by hand: {}. It is left alone; see {} status",
+                by_hand.join("; "),
+                self.node().host.engine.name()
+            );
+            self.notice("what runs", message);
+        }
+    }
+
+    /// What is staged beyond what runs and beyond what this config and the one before ask for.
+    fn foreign(&self, facts: &Facts) -> Vec<String> {
+        let Some((booted, staged)) = facts.deployments.booted().zip(facts.deployments.staged())
+        else {
+            return Vec::new();
+        };
+        // What a run staged for a config is that config's, whatever this one asks for.
+        let run = facts.asked.of(&staged.name(), &facts.arguments);
+        let configs = [Some(self.inputs.config), self.inputs.baseline.config()];
+        let configs = configs.into_iter().flatten();
+        let extensions = configs.clone().map(|config| &config.extensions);
+        let packages: Vec<&str> = extensions
+            .chain(run.map(|run| &run.extensions))
+            .filter_map(|names| packages_of(names).ok())
+            .flatten()
+            .collect();
+        let mut arguments: Vec<Kargs> = configs
+            .map(|config| &config.kernel_arguments)
+            .chain(run.map(|run| &run.arguments))
+            .map(|entries| Kargs::from_entries(entries))
+            .collect();
+        arguments.push(facts.booted_arguments.clone());
+        let mut all = Vec::new();
+        for token in facts.arguments.tokens() {
+            // A name that a run pinned before the system changes.
+            if !token.starts_with("ifname=")
+                && !arguments.iter().any(|known| known.tokens().contains(token))
+            {
+                all.push(format!("kernel argument {}", shown_argument(token)));
+            }
+        }
+        for name in &staged.requested_packages {
+            let known = booted.requested_packages.contains(name) || is_of_kernel(name);
+            if !known && !packages.contains(&name.as_str()) {
+                all.push(format!("package {name}"));
+            }
+        }
+        let known = booted.by_hand();
+        all.extend(
+            staged
+                .by_hand()
+                .into_iter()
+                .filter(|one| !known.contains(one)),
+        );
+        all
+    }
+
+    fn plan_arguments(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+        for token in plan.arguments.never_found() {
+            self.notice(
+                "spec.kernelArguments",
+                format!("{token} has a blank within quotes: the daemon splits what is booted at blanks and will never find it"),
+            );
+        }
+        // What is dropped takes its arguments along.
+        let drops = plan.starts_from_running();
+        let present = if drops {
+            &facts.booted_arguments
+        } else {
+            &facts.arguments
+        };
+        plan.cures = crossing::cure_arguments(self.inputs.crossing);
+        let needed = present.changes_to(&plan.wanted_arguments(present));
+        let options: Vec<String> = needed.iter().map(KargsChange::command_option).collect();
+        if options.is_empty() {
+            let waits = facts.booted_arguments != facts.arguments && !drops;
+            plan.waits_for_reboot |= waits && facts.deployments.only_arguments_staged();
+            return;
+        }
+        changes.push(change(
+            "spec.kernelArguments",
+            shell_words(&shown_arguments(&options)),
+        ));
+        plan.steps.push(OsStep::Arguments { changes: options });
+    }
+
+    /// `bootc switch` takes the arguments of the running image away where the new image does not bring them too, and adds those
+    /// of the new one. Arguments that the config asks for come back behind it.
+    fn arguments_of_images(&mut self, facts: &Facts, plan: &mut OsPlan) {
+        if facts.engine != Engine::Bootc || !plan.fetches_image() {
+            return;
+        }
+        let brings = "and adds those of the new image";
+        let message = match &facts.image_arguments {
+            Ok(brought) if brought.is_empty() => return,
+            Ok(brought) => {
+                let shown = shown_arguments(brought.tokens());
+                self.keep_asked_for(brought, plan);
+                format!(
+                    "bootc switch takes the kernel arguments of the running image away, as far as the new image does not bring them too, \
+                     {brings}: {}",
+                    shell_words(&shown)
+                )
+            }
+            Err(why) => format!(
+                "bootc switch takes the kernel arguments of the running image away, {brings}, and they are not known: {why}"
+            ),
+        };
+        self.notice("/usr/lib/bootc/kargs.d", message);
+    }
+
+    /// Plans a step for arguments that the config asks for and that only the running image brings.
+    fn keep_asked_for(&mut self, brought: &Kargs, plan: &mut OsPlan) {
+        let is_planned = |step: &OsStep| matches!(step, OsStep::Arguments { .. });
+        let asked = plan.arguments.tokens().iter();
+        let lost = asked.filter(|token| brought.tokens().contains(token));
+        let lost: Vec<String> = lost
+            .map(|token| KargsChange::Append(token.clone()).command_option())
+            .collect();
+        if !lost.is_empty() && !plan.steps.iter().any(is_planned) {
+            plan.steps.push(OsStep::Arguments { changes: lost });
+        }
+    }
+
+    /// Names a kernel type whose packages never come to this machine.
+    fn check_kernel_type(&mut self) {
+        let kind = self.inputs.config.kernel_type.as_str();
+        let architecture = self.node().architecture;
+        let is_blocked = kind == "64k-pages" && matches!(self.node().system, System::Known(_));
+        let why = architecture.and_then(|name| find_lacking_kernel(kind, name));
+        if let Some(why) = why.filter(|_| !is_blocked) {
+            let message = format!(
+                "{why}: set spec.kernelType to default in the MachineConfig that asks for it"
+            );
+            self.notice("spec.kernelType", message);
+        }
+    }
+
+    /// Nothing is staged that the boot loader never hears of. An image has a check of its own for it.
+    fn check_zipl(&mut self, facts: &Facts, plan: &OsPlan) {
+        let stages = plan.steps.iter().any(OsStep::is_staging) && !plan.changes_image();
+        match &facts.unused_zipl {
+            Ok(Some(unused)) if stages && !self.options.files_only => {
+                let message = format!(
+                    "OSTree does not run zipl on this machine, so what is staged never boots: no bootloader=zipl below [sysroot] in \
+                     {}. Set it first: {CURE}",
+                    unused.config
+                );
+                self.block("zipl", message);
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing is staged that cannot be written when the system goes down.
+    fn room(&mut self, facts: &Facts, plan: &OsPlan) {
+        // Another kernel of the same image takes the same room.
+        let kernel = |step: &OsStep| matches!(step, OsStep::Packages { what, .. } if *what != PackageChange::Extensions);
+        if !plan.fetches_image() && !plan.steps.iter().any(kernel) {
+            return;
+        }
+        if let Some((space, room)) = &facts.boot
+            && let Fit::TooSmall { missing } = space.fit_kernel(*room)
+        {
+            let seed = self.node().neighbours.image_based.as_ref();
+            let spared = seed.filter(|node| !node.stateroots.is_empty());
+            let spared = spared.map_or_else(String::new, |node| {
+                let all = node.stateroots.join(", ");
+                format!(", but none of the stateroot {all}, which is the way back of the upgrade")
+            });
+            let message = format!(
+                "{missing} bytes are missing for another kernel: what is staged could not be written at shutdown, and the old \
+                 image would boot again. Remove an old deployment: rpm-ostree cleanup -r, or ostree admin undeploy INDEX{spared}",
+            );
+            self.block("/boot", facts.engine.spell(&message));
+        }
+        if let Some(space) = &facts.sysroot
+            && let Fit::TooSmall { missing } = space.fit_import(0, MIN_FREE_PERCENT)
+        {
+            let message = format!(
+                "{missing} bytes are missing for what ostree leaves free ({MIN_FREE_PERCENT} percent). Make room: \
+                 podman image prune --all, or rpm-ostree cleanup -m"
+            );
+            self.block("/sysroot", facts.engine.spell(&message));
+        }
+    }
+}
+
+/// Returns a notice if what is staged is not flushed to the disk.
+pub(super) fn not_flushed(facts: &Facts) -> Option<Notice> {
+    let message = match &facts.flushed {
+        Ok(true) => return None,
+        Ok(false) => {
+            "says fsync=false, as it does while a first boot is at work: what is staged is not flushed, and a power cut can \
+             damage the repository of the operating system. Wait until the first boot is over: systemctl status \
+             machine-config-daemon-firstboot.service"
+                .to_owned()
+        }
+        Err(why) => format!("cannot be read, so it is unknown if what is staged is flushed: {why}"),
+    };
+    let subject = format!("/{CONFIG}");
+    Some(Notice { subject, message })
+}
+
+/// The steps that bootc has no command for, or that would lose something under it; none under rpm-ostree.
+pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
+    if facts.engine == Engine::RpmOstree {
+        return Vec::new();
+    }
+    let alone = "bootc stages this system, as rpm-ostree is missing, and it has no command for";
+    let mut all = Vec::new();
+    for step in &plan.steps {
+        match step {
+            OsStep::Arguments { changes } => {
+                let Err(why) = &facts.stages_commits else {
+                    continue;
+                };
+                let shown = shown_arguments(changes);
+                all.push(change(
+                    "spec.kernelArguments",
+                    format!(
+                        "{alone} kernel arguments: {}; ostree admin deploy would stage them, but {why}",
+                        shell_words(&shown)
+                    ),
+                ))
+            }
+            OsStep::Packages { what, command } => all.push(change(
+                match what {
+                    PackageChange::Extensions => "spec.extensions",
+                    PackageChange::KernelBack | PackageChange::Kernel => "spec.kernelType",
+                },
+                format!("{alone} packages: {}", command.join(" ")),
+            )),
+            _ => {}
+        }
+    }
+    if plan.changes_image()
+        && let Some(booted) = facts.deployments.booted()
+        && (booted.is_layered() || booted.own_initramfs)
+    {
+        let mut has = booted.requested_packages.clone();
+        has.extend(booted.local_packages.clone());
+        has.extend(booted.removals.iter().map(|name| format!("-{name}")));
+        let has = match has.is_empty() {
+            true => "overrides or an initramfs of its own".to_owned(),
+            false => has.join(" "),
+        };
+        all.push(change(
+            "what runs",
+            format!(
+                "it is layered by rpm-ostree ({has}), which bootc calls incompatible: bootc switch would lose that \
+                 without a word. Bring an image that has it, or rpm-ostree"
+            ),
+        ));
+    }
+    all
+}
+
+/// Blocks, or leaves it at a notice where only files are asked for.
+pub(super) fn or_blocked(builder: &mut Builder<'_>, path: &str, what: String) {
+    if builder.options.files_only {
+        let left = "not applied (--files-only); the daemon will report it until it is";
+        builder.notice(path, format!("{what}: {left}"));
+    } else {
+        builder.block(path, format!("{what}. {REST}"));
+    }
+}
+
+fn change(subject: &str, message: String) -> Notice {
+    Notice {
+        subject: subject.to_owned(),
+        message,
+    }
+}
+
+fn named(deployment: &Deployment) -> String {
+    let image = deployment.image();
+    if image.is_empty() {
+        deployment.name()
+    } else {
+        image
+    }
+}
+
+fn or_none(image: &str) -> &str {
+    if image.is_empty() {
+        "(no image)"
+    } else {
+        image
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    const OLD: &str = "quay.example/os@sha256:aaaa";
+    const NEW: &str = "quay.example/os@sha256:bbbb";
+
+    pub(crate) fn deployment(image: &str, checksum: &str) -> Deployment {
+        Deployment {
+            checksum: checksum.to_owned(),
+            osname: "rhcos".to_owned(),
+            reference: Some(format!("ostree-unverified-registry:{image}")),
+            ..Deployment::default()
+        }
+    }
+
+    /// In the order of the boot menu.
+    pub(crate) fn facts(all: Vec<Deployment>, arguments: &str, booted_arguments: &str) -> Facts {
+        let number = |(index, deployment)| Deployment {
+            index,
+            ..deployment
+        };
+        Facts {
+            engine: crate::node::system::Engine::RpmOstree,
+            soft_reboot: false,
+            deployments: crate::node::command::rpm_ostree::status::Deployments {
+                all: all.into_iter().enumerate().map(number).collect(),
+                ..Default::default()
+            },
+            arguments: Kargs::parse(arguments),
+            booted_arguments: Kargs::parse(booted_arguments),
+            asked: crate::node::requests::Asked::default(),
+            imported: Ok(std::collections::BTreeMap::new()),
+            version: crate::node::command::rpm_ostree::arguments::Version::default(),
+            class: Class::EnterpriseCoreos,
+            finalize_error: None,
+            boot: None,
+            sysroot: None,
+            flushed: Ok(true),
+            unused_zipl: Ok(None),
+            stages_commits: Ok(()),
+            image_arguments: Ok(Kargs::default()),
+        }
+    }
+
+    pub(crate) fn booted(image: &str) -> Deployment {
+        Deployment {
+            booted: true,
+            ..deployment(image, "b")
+        }
+    }
+
+    pub(crate) fn staged(image: &str) -> Deployment {
+        Deployment {
+            staged: true,
+            ..deployment(image, "s")
+        }
+    }
+
+    fn pin(index: usize) -> OsStep {
+        OsStep::Pin {
+            index,
+            deployment: "b.0".to_owned(),
+        }
+    }
+
+    fn image() -> OsStep {
+        OsStep::Image {
+            from: OLD.to_owned(),
+            to: NEW.to_owned(),
+        }
+    }
+
+    fn kept(commit: &str) -> OsStep {
+        OsStep::Kept {
+            from: OLD.to_owned(),
+            to: NEW.to_owned(),
+            commit: commit.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_name_without_digest_may_stand_for_another_content_by_now() {
+        let kept = deployment("quay.example/os:latest", "n");
+        let facts = facts(vec![booted(OLD), kept], "rw", "rw");
+        let plan = OsPlan::of_image(&facts, "quay.example/os:latest");
+        assert!(plan.fetches_image(), "{plan:?}");
+    }
+
+    fn dropped(what: &str) -> OsStep {
+        OsStep::DropStaged {
+            what: what.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_image_is_reached_by_the_shortest_way_from_what_runs() {
+        let pinned = Deployment {
+            pinned: true,
+            ..booted(OLD)
+        };
+        let layered = Deployment {
+            base_checksum: Some("base".to_owned()),
+            ..deployment(NEW, "n")
+        };
+        let rows = [
+            ("runs already", vec![booted(NEW)], vec![], false),
+            (
+                "another runs",
+                vec![booted(OLD)],
+                vec![pin(0), image()],
+                false,
+            ),
+            ("what runs is pinned", vec![pinned], vec![image()], false),
+            (
+                "staged already",
+                vec![staged(NEW), booted(OLD)],
+                vec![],
+                true,
+            ),
+            (
+                "another is staged",
+                vec![staged("x/y:z"), booted(OLD)],
+                vec![pin(1), dropped("x/y:z"), image()],
+                false,
+            ),
+            (
+                "it runs, and another is staged",
+                vec![staged(OLD), booted(NEW)],
+                vec![dropped(OLD)],
+                false,
+            ),
+            // After a rollback the other deployment is first, and neither staged nor booted.
+            (
+                "the next boot enters it",
+                vec![deployment(NEW, "n"), booted(OLD)],
+                vec![],
+                true,
+            ),
+            (
+                "kept as a later entry",
+                vec![booted(OLD), deployment(NEW, "n")],
+                vec![pin(0), kept("n")],
+                false,
+            ),
+            (
+                "kept with packages on top",
+                vec![booted(OLD), layered],
+                vec![pin(0), kept("base")],
+                false,
+            ),
+        ];
+        for (what, all, steps, waits) in rows {
+            let plan = OsPlan::of_image(&facts(all, "rw", "rw"), NEW);
+            assert_eq!(plan.steps, steps, "{what}");
+            assert_eq!(plan.waits_for_reboot, waits, "{what}");
+            let stages = steps.iter().any(OsStep::is_staging);
+            assert_eq!(plan.needs_reboot(), waits || stages, "{what}");
+            assert_eq!(plan.booted, "b.0", "{what}");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Packages on top of the image: another kernel, and extensions (docs/agreement.md: Operating system, Packages).
+//!
+//! From what the next boot would enter, not from what is recorded; the commands are the daemon's.
+
+use super::Builder;
+use super::os::{OsPlan, OsStep, PackageChange, or_blocked};
+use crate::base::notice::Notice;
+use crate::node::command::CommandLine;
+use crate::node::command::rpm_ostree::packages::{
+    PackagesError, change_extensions, kernel_type, kernel_type_of, packages_of, undo_kernel,
+};
+use crate::node::command::rpm_ostree::status::Deployment;
+use crate::node::os_release::Class;
+use crate::node::system::Facts;
+
+/// Who is asked for a kernel.
+const ARCHITECTURE: &str = std::env::consts::ARCH;
+
+impl Builder<'_> {
+    /// Adds what brings the packages of the config, and takes those away that it does not want any more.
+    pub(super) fn plan_packages(
+        &mut self,
+        facts: &Facts,
+        plan: &mut OsPlan,
+        changes: &mut Vec<Notice>,
+    ) {
+        let config = self.inputs.config;
+        if facts.class != Class::EnterpriseCoreos {
+            if !config.extensions.is_empty() || config.kernel_type.as_str() != "default" {
+                self.notice(
+                    "spec.extensions, spec.kernelType",
+                    "the daemon changes packages on RHEL CoreOS and its kin only; nothing is changed here either"
+                        .to_owned(),
+                );
+            }
+            return;
+        }
+        let wanted = WantedPackages {
+            kernel: config.kernel_type.as_str(),
+            extensions: &config.extensions,
+            were: plan.had_extensions,
+        };
+        match plan.add_packages(facts, &wanted, ARCHITECTURE) {
+            Ok(added) => changes.extend(added),
+            Err((path, error)) => or_blocked(self, path, error.to_string()),
+        }
+    }
+}
+
+/// What a config wants of packages.
+pub(super) struct WantedPackages<'a> {
+    /// `spec.kernelType`.
+    pub kernel: &'a str,
+    /// `spec.extensions`.
+    pub extensions: &'a [String],
+    /// The config before asked for some.
+    pub were: bool,
+}
+
+impl OsPlan {
+    /// Adds the commands; says what changes.
+    fn add_packages(
+        &mut self,
+        facts: &Facts,
+        wanted: &WantedPackages<'_>,
+        architecture: &str,
+    ) -> Result<Vec<Notice>, (&'static str, PackagesError)> {
+        let Some(base) = self.base(facts).cloned() else {
+            return Ok(Vec::new());
+        };
+        let mut changes = Vec::new();
+        let kernel = self.plan_kernel(&base, wanted.kernel, architecture);
+        changes.extend(kernel.map_err(|error| ("spec.kernelType", error))?);
+        let packages = self.plan_extensions(&base, wanted);
+        changes.extend(packages.map_err(|error| ("spec.extensions", error))?);
+        self.repository |= self.changes_image() && base.is_layered();
+        Ok(changes)
+    }
+
+    /// What the commands start from: what is dropped takes its packages along.
+    fn base<'a>(&self, facts: &'a Facts) -> Option<&'a Deployment> {
+        let deployments = &facts.deployments;
+        if self.starts_from_running() {
+            deployments.booted()
+        } else {
+            deployments.next_boot()
+        }
+    }
+
+    /// A kernel that was swapped does not survive another image: it is given back, and swapped again.
+    fn plan_kernel(
+        &mut self,
+        base: &Deployment,
+        wanted: &str,
+        architecture: &str,
+    ) -> Result<Option<Notice>, PackagesError> {
+        let runs = kernel_type_of(base);
+        let swap = kernel_type(wanted, architecture)?;
+        if runs == wanted && !(self.changes_image() && swap.is_some()) {
+            return Ok(None);
+        }
+        if let Some(line) = undo_kernel(base) {
+            let before = self.steps.iter().position(OsStep::is_staging);
+            let at = before.unwrap_or(self.steps.len());
+            self.steps
+                .insert(at, step(PackageChange::KernelBack, &line));
+        }
+        self.repository |= swap.is_some();
+        self.steps
+            .extend(swap.map(|line| step(PackageChange::Kernel, &line)));
+        self.kernel_type = Some(wanted.to_owned());
+        Ok(Some(Notice {
+            subject: "spec.kernelType".to_owned(),
+            message: format!("{runs} -> {wanted}"),
+        }))
+    }
+
+    fn plan_extensions(
+        &mut self,
+        base: &Deployment,
+        wanted: &WantedPackages<'_>,
+    ) -> Result<Option<Notice>, PackagesError> {
+        // The daemon leaves packages alone that no config ever asked for.
+        if wanted.extensions.is_empty() && !wanted.were {
+            return Ok(None);
+        }
+        let required = packages_of(wanted.extensions)?;
+        self.packages = required.iter().map(|name| (*name).to_owned()).collect();
+        let Some(line) = change_extensions(wanted.extensions, base)? else {
+            return Ok(None);
+        };
+        self.repository |= line.args.first().is_some_and(|verb| verb == "install");
+        let message = line.args.clone();
+        self.steps.push(step(PackageChange::Extensions, &line));
+        Ok(Some(Notice {
+            subject: "spec.extensions".to_owned(),
+            message: message.join(" "),
+        }))
+    }
+}
+
+fn step(what: PackageChange, line: &CommandLine) -> OsStep {
+    OsStep::Packages {
+        what,
+        command: line.args.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::os::tests::{booted, deployment, facts, staged};
+    use super::*;
+
+    const OLD: &str = "quay.example/os@sha256:aaaa";
+    const NEW: &str = "quay.example/os@sha256:bbbb";
+
+    fn with(mut deployment: Deployment, packages: &[&str], removals: &[&str]) -> Deployment {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        deployment.requested_packages = owned(packages);
+        deployment.removals = owned(removals);
+        deployment
+    }
+
+    fn realtime(deployment: Deployment) -> Deployment {
+        with(
+            deployment,
+            &["kernel-rt-core", "kernel-rt-modules"],
+            &["kernel", "kernel-core"],
+        )
+    }
+
+    /// The commands of a plan, its repository, and what it says.
+    fn planned(
+        all: Vec<Deployment>,
+        image: &str,
+        kernel: &str,
+        extensions: &[&str],
+        were: bool,
+    ) -> (Vec<String>, bool, Vec<String>) {
+        let facts = facts(all, "rw", "rw");
+        let mut plan = OsPlan::of_image(&facts, image);
+        plan.repository = false;
+        let extensions: Vec<String> = extensions.iter().map(|name| (*name).to_owned()).collect();
+        let wanted = WantedPackages {
+            kernel,
+            extensions: &extensions,
+            were,
+        };
+        let said = plan.add_packages(&facts, &wanted, "x86_64").unwrap();
+        let words = |step: &OsStep| match step {
+            OsStep::Packages { command, .. } if command[0] == "override" => {
+                Some(command[..2].join(" "))
+            }
+            OsStep::Packages { command, .. } => Some(command[0].clone()),
+            OsStep::Image { .. } => Some("rebase".to_owned()),
+            OsStep::DropStaged { .. } => Some("drop".to_owned()),
+            _ => None,
+        };
+        let said = said.into_iter().map(|notice| notice.message).collect();
+        (
+            plan.steps.iter().filter_map(words).collect(),
+            plan.repository,
+            said,
+        )
+    }
+
+    #[test]
+    fn the_commands_are_those_that_are_missing_in_the_daemons_order() {
+        let usbguard = || with(booted(OLD), &["usbguard"], &[]);
+        let old_has_new = || with(booted(NEW), &["usbguard"], &[]);
+        let row = |what,
+                   all,
+                   image,
+                   kernel,
+                   extensions: &'static [&str],
+                   were,
+                   steps: &[&str],
+                   repository| {
+            let (found, needs, _) = planned(all, image, kernel, extensions, were);
+            assert_eq!(found, steps, "{what}");
+            assert_eq!(needs, repository, "{what}");
+        };
+        let none: &[&str] = &[];
+        row(
+            "nothing wanted",
+            vec![booted(NEW)],
+            NEW,
+            "default",
+            none,
+            false,
+            none,
+            false,
+        );
+        row(
+            "never asked for",
+            vec![old_has_new()],
+            NEW,
+            "default",
+            none,
+            false,
+            none,
+            false,
+        );
+        row(
+            "there already",
+            vec![old_has_new()],
+            NEW,
+            "default",
+            &["usbguard"],
+            true,
+            none,
+            false,
+        );
+        let more = "install";
+        row(
+            "one more",
+            vec![booted(NEW)],
+            NEW,
+            "default",
+            &["usbguard"],
+            false,
+            &[more],
+            true,
+        );
+        let less = "uninstall";
+        row(
+            "not wanted any more",
+            vec![old_has_new()],
+            NEW,
+            "default",
+            none,
+            true,
+            &[less],
+            false,
+        );
+        row(
+            "realtime",
+            vec![booted(NEW)],
+            NEW,
+            "realtime",
+            none,
+            false,
+            &["override remove"],
+            true,
+        );
+        row(
+            "is realtime",
+            vec![realtime(booted(NEW))],
+            NEW,
+            "realtime",
+            none,
+            false,
+            none,
+            false,
+        );
+        let back = "override reset";
+        row(
+            "back to the image's",
+            vec![realtime(booted(NEW))],
+            NEW,
+            "default",
+            none,
+            false,
+            &[back],
+            false,
+        );
+        row(
+            "realtime through another image",
+            vec![realtime(booted(OLD))],
+            NEW,
+            "realtime",
+            none,
+            false,
+            &[back, "rebase", "override remove"],
+            true,
+        );
+        row(
+            "kept packages are fetched for another image",
+            vec![usbguard()],
+            NEW,
+            "default",
+            &["usbguard"],
+            true,
+            &["rebase"],
+            true,
+        );
+        row(
+            "all at once",
+            vec![realtime(booted(OLD))],
+            NEW,
+            "realtime",
+            &["usbguard"],
+            false,
+            &[back, "rebase", "override remove", more],
+            true,
+        );
+        let waits = vec![with(staged(NEW), &["usbguard"], &[]), booted(OLD)];
+        row(
+            "staged with them",
+            waits,
+            NEW,
+            "default",
+            &["usbguard"],
+            false,
+            none,
+            false,
+        );
+        let drops = vec![with(staged("x/y:z"), &["usbguard"], &[]), booted(OLD)];
+        row(
+            "what is dropped takes them along",
+            drops,
+            NEW,
+            "default",
+            &["usbguard"],
+            false,
+            &["drop", "rebase", more],
+            true,
+        );
+    }
+
+    #[test]
+    fn what_changes_is_said() {
+        let (_, _, said) = planned(vec![booted(NEW)], NEW, "realtime", &["sysstat"], false);
+        assert_eq!(said, ["default -> realtime", "install sysstat"]);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_an_error_at_its_place() {
+        let facts = facts(vec![deployment(NEW, "b")], "rw", "rw");
+        let known = ["nonsense".to_owned()];
+        let error = |kernel, extensions| {
+            let wanted = WantedPackages {
+                kernel,
+                extensions,
+                were: false,
+            };
+            OsPlan::default()
+                .add_packages(&facts, &wanted, "x86_64")
+                .unwrap_err()
+                .0
+        };
+        assert_eq!(error("64k-pages", &[][..]), "spec.kernelType");
+        assert_eq!(error("default", &known[..]), "spec.extensions");
+    }
+}

@@ -1,0 +1,191 @@
+//! The daemon's records: written last, so that it believes in the config only when it is there (docs/agreement.md: Start);
+//! and what would start it, or something of it, towards another config.
+
+use super::{Attributes, Builder, Force, Payload, Section};
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::host::root::RootPath;
+use crate::judge::drift::text_object;
+use crate::node::Recorded;
+
+impl Builder<'_> {
+    /// Plans `currentconfig`, `currentimage` and the mode of the kubeconfig.
+    pub(super) fn plan_records(&mut self) {
+        self.plan_kubeconfig();
+        self.plan_force_file();
+        self.plan_leftovers();
+        self.first_boot_files();
+        if self.options.request_force {
+            let path = format!("/{}", paths::CURRENT_CONFIG);
+            self.notice(
+                path,
+                "stays as it is, so that the daemon goes on from there and does the rest",
+            );
+            return;
+        }
+        self.plan_record();
+    }
+
+    fn plan_record(&mut self) {
+        let owner = self.node().host.attainable((0, 0));
+        let config = self.inputs.config;
+        let why = match &self.inputs.records.current_config {
+            Recorded::Missing => "the daemon has no record",
+            Recorded::Broken(_) => "the daemon's record cannot be read",
+            Recorded::Present(_) => "the daemon's record of the config",
+        };
+        let wanted = Object {
+            kind: Kind::File {
+                size: config.record.len() as u64,
+                sha256: config.digest.clone().into(),
+            },
+            mode: 0o644,
+            uid: owner.0,
+            gid: owner.1,
+        };
+        let path = RootPath::fixed(paths::CURRENT_CONFIG);
+        self.put(
+            &path,
+            wanted,
+            Payload::Record(config.record.clone()),
+            Section::Records,
+            why,
+        );
+        if self.inputs.records.current_image.is_none() {
+            let path = RootPath::fixed(paths::CURRENT_IMAGE);
+            let wanted = text_object(b"", 0o644, owner);
+            self.put(
+                &path,
+                wanted,
+                Payload::Bytes(Vec::new()),
+                Section::Records,
+                "no layered image",
+            );
+        }
+    }
+
+    /// The force file is not part of the run: it is in memory, and gone with this boot.
+    fn plan_force_file(&mut self) {
+        let path = RootPath::fixed(paths::FORCE);
+        let live = self.node().host.live;
+        if self.options.request_force && !live {
+            let message =
+                "is of the running system's memory: --request-mcd-force is for the node that runs";
+            self.block(path.to_string(), message);
+        } else if self.options.request_force {
+            self.plan.force = Force::Requested;
+            let message = "is made at the end: when the daemon starts in this boot, it compares nothing, writes all of \
+                           the desired config anew, drains and reboots";
+            self.notice(path.to_string(), message);
+        } else if live && self.node().object(&path).is_some() && !self.options.files_only {
+            self.plan.force = Force::Withdrawn;
+            let message = "is there, so the daemon would compare nothing, write everything anew, drain and reboot; it \
+                           is removed once all is in place";
+            self.notice(path.to_string(), message);
+        }
+    }
+
+    fn plan_kubeconfig(&mut self) {
+        let path = RootPath::fixed(paths::KUBECONFIG);
+        if self.is_touched(&path) {
+            return;
+        }
+        let Some(found) = self.node().object(&path) else {
+            self.notice(path.to_string(), "is missing: the daemon's next update will fail over it. Restore it from another node");
+            return;
+        };
+        let is_file = matches!(found.kind, Kind::File { .. });
+        if is_file
+            && found.mode != 0o600
+            && !self.is_touched(&path)
+            && self.inputs.desired.file_at(&path).is_none()
+        {
+            let old = Attributes::from(found);
+            let new = Attributes { mode: 0o600, ..old };
+            self.attributes(
+                &path,
+                old,
+                new,
+                Section::Files,
+                "the daemon keeps it at 0600",
+            );
+        }
+    }
+
+    /// Whether this run does what the first-boot service is there for: image and kernel arguments are known and
+    /// will be as wanted. A first boot itself decides when its files are written.
+    fn does_its_work(&self) -> bool {
+        let first = self.is_touched(&RootPath::fixed(paths::ENCAPSULATED));
+        self.node().system.facts().is_some() && !self.options.files_only && !first
+    }
+
+    /// As the first-boot service leaves it (docs/agreement.md: First boot): kept for who wants to know, no trigger.
+    fn no_trigger(&mut self) {
+        let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
+        let (file, kept) = (RootPath::fixed(file), RootPath::fixed(kept));
+        let why = "the first-boot service has nothing left to do";
+        self.plan_copy(&file, &kept, Section::Records, why);
+        self.remove(&file, Section::Records, why);
+    }
+
+    /// What the daemon itself removes when it has used it, and fails over or follows when it is still there.
+    fn plan_leftovers(&mut self) {
+        let repository = RootPath::fixed(paths::EXTENSIONS_REPOSITORY);
+        if self.inputs.desired.file_at(&repository).is_none() {
+            let why = "left over from a daemon that staged extensions: what it names is gone";
+            self.remove(&repository, Section::Records, why);
+        }
+        self.revert();
+    }
+
+    /// The service that leaves on-cluster layering does at the next boot what the first-boot service does.
+    fn revert(&mut self) {
+        let all = [paths::REVERT_LINK, paths::REVERT_UNIT, paths::REVERT].map(RootPath::fixed);
+        let ours =
+            |path: &RootPath| self.is_touched(path) || self.inputs.desired.file_at(path).is_some();
+        let there = all.iter().any(|path| self.node().object(path).is_some());
+        if !there || all.iter().any(ours) {
+            return;
+        }
+        if self.does_its_work() {
+            for path in &all {
+                let why = "the revert service has nothing left to do";
+                self.remove(path, Section::Records, why);
+            }
+        } else {
+            let path = format!("/{}", paths::REVERT);
+            self.notice(
+                path,
+                "is still there: the revert service will run at the next boot, towards its content",
+            );
+        }
+    }
+
+    /// It is of use until the daemon has taken the node in; a later one would make it take the node for a new one.
+    fn node_annotations(&mut self) {
+        let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
+        if !self.inputs.records.node_annotations || self.is_touched(&path) {
+            return;
+        }
+        if self.inputs.records.first_boot_over && self.inputs.desired.file_at(&path).is_none() {
+            let why = "the node's first boot is over: with it the daemon would ignore its record";
+            self.remove(&path, Section::Records, why);
+        } else {
+            self.notice(
+                path.to_string(),
+                "is still there, as the daemon has not taken the node in yet: it will ignore currentconfig and take \
+                 the config named in it",
+            );
+        }
+    }
+
+    fn first_boot_files(&mut self) {
+        self.node_annotations();
+        if self.inputs.records.encapsulated && self.does_its_work() {
+            self.no_trigger();
+        } else if self.inputs.records.encapsulated {
+            let path = format!("/{}", paths::ENCAPSULATED);
+            self.notice(path, "is still there: the first-boot service will run again at the next boot, towards its content");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Faults of SELinux that a config brings. The config is carried out nevertheless, as the daemon would: the same words are a
+//! finding of `doctor` afterwards.
+
+use super::{LiveEvidence, Plan};
+use crate::base::notice::Notice;
+use crate::host::root::RootPath;
+use crate::node::fault_group::FaultGroup;
+use crate::node::selinux_state::{AUTORELABEL, SelinuxFaultKind};
+
+/// Adds a notice for each fault that the plan brings.
+pub(super) fn add(plan: &mut Plan, evidence: &dyn LiveEvidence) {
+    let is_judged = |path: &RootPath| path.is_in("etc/selinux") || path.is_in(AUTORELABEL);
+    if !plan.steps.iter().any(|one| is_judged(one.step.path())) {
+        return;
+    }
+    match evidence.selinux_faults() {
+        Ok(faults) => plan.notices.extend(faults.iter().map(notice)),
+        Err(error) => plan.notices.push(Notice {
+            subject: "SELinux".to_owned(),
+            message: format!("what its files lead to is not known: {error:#}"),
+        }),
+    }
+}
+
+fn notice(group: &FaultGroup<SelinuxFaultKind>) -> Notice {
+    let said: Vec<&str> = group.faults.iter().map(|(_, said)| &**said).collect();
+    Notice {
+        subject: group.place().to_owned(),
+        message: format!(
+            "{} ({}). {}",
+            group.what,
+            said.join("; "),
+            group.means.trim_end_matches('.')
+        ),
+    }
+}

@@ -1,0 +1,93 @@
+//! Files of a config that their service does not take. The config is carried out nevertheless, as the daemon would: the
+//! same words are a finding of `doctor` afterwards.
+
+use super::{Inputs, LiveEvidence, Payload, Plan, PlannedStep, Step};
+use crate::base::kargs::Kargs;
+use crate::base::notice::Notice;
+use crate::config::controllers::kubelet::values::MachineSize;
+use crate::node::kernel_modules::{ModuleBlock, SettingPlace, is_settings_file, turns_modules_off};
+use crate::node::service_configs::{Service, find_fault};
+
+/// Adds a notice for each such file that the plan writes.
+pub(super) fn add(plan: &mut Plan, size: Option<MachineSize>) {
+    let steps = plan.steps.iter();
+    let found: Vec<Notice> = steps.filter_map(|step| judge_step(step, size)).collect();
+    plan.notices.extend(found);
+}
+
+fn judge_step(planned: &PlannedStep, size: Option<MachineSize>) -> Option<Notice> {
+    let (Step::Put { path, new, .. }, Payload::Contents(contents)) =
+        (&planned.step, &planned.payload)
+    else {
+        return None;
+    };
+    let (service, said) = find_fault(path, (new.uid, new.mode), size, || contents.bytes().ok())?;
+    let consequence = match service {
+        Service::Kubelet => "the kubelet does not start with this file",
+        Service::StaticPod => "the kubelet does not run this pod",
+        Service::Crio => "CRI-O does not start with this file",
+        _ => "NetworkManager ignores this file",
+    };
+    Some(Notice {
+        subject: path.to_string(),
+        message: format!("{consequence}: {said}"),
+    })
+}
+
+/// Adds a notice for each kernel module that the node needs and that this config turns off: nothing is seen of it before the
+/// next boot.
+pub(super) fn add_modules(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvidence) {
+    let arguments = Kargs::from_entries(&inputs.config.kernel_arguments);
+    let files: Vec<(String, String)> = plan
+        .steps
+        .iter()
+        .filter_map(|planned| match (&planned.step, &planned.payload) {
+            (Step::Put { path, .. }, Payload::Contents(contents)) if is_settings_file(path) => {
+                let bytes = contents.bytes().ok()?;
+                Some((
+                    path.to_string(),
+                    String::from_utf8_lossy(&bytes).into_owned(),
+                ))
+            }
+            _ => None,
+        })
+        .collect();
+    if files.is_empty() && !turns_modules_off(&arguments) {
+        return;
+    }
+    let mut modules = match evidence.kernel_modules(inputs.config) {
+        Ok(modules) => modules,
+        Err(error) => {
+            plan.notices.push(Notice {
+                subject: "kernel modules".to_owned(),
+                message: format!(
+                    "whether the node needs what this config turns off is not known: {error:#}"
+                ),
+            });
+            return;
+        }
+    };
+    for (path, text) in &files {
+        modules.overwrite(path, text);
+    }
+    let brings = |place: &SettingPlace| match place {
+        SettingPlace::Lines { file, .. } => files.iter().any(|(path, _)| path == file),
+        SettingPlace::Argument(_) => true,
+    };
+    for (needed, setting) in modules.find_blocked(&arguments) {
+        if !brings(&setting.place) {
+            continue;
+        }
+        let turns = match setting.block {
+            ModuleBlock::Never => "turns off the kernel module",
+            ModuleBlock::ByNameOnly => "lets only a program that names it load the kernel module",
+        };
+        plan.notices.push(Notice {
+            subject: setting.place.to_string(),
+            message: format!(
+                "{turns} {} from the next boot on, and {} ({})",
+                needed.name, needed.by, setting.said
+            ),
+        });
+    }
+}

@@ -1,0 +1,357 @@
+//! The plan of a run as a whole: the changes that its task needs, and everything that stands against them on this node
+//! now. Every command that changes a node makes its plan here, and changes it nowhere else.
+
+use anyhow::Result;
+
+use super::crossing::{self, AcceptedRisks};
+use super::fit::{self, Accepted};
+use super::lasting::check_transient;
+use super::login::{Logins, check_login};
+use super::{
+    Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
+    RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, network,
+    one_more_key, os, pull_files, quorum, rollback, selinux, services,
+};
+use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::notice::Notice;
+use crate::change::source::identity::{Claims, NodeIdentity};
+use crate::config::document::MachineConfig;
+use crate::config::render::NameHash;
+use crate::judge::crossing::CrossingFinding;
+use crate::judge::daemon::policies::Cluster;
+use crate::node::etcd::Etcd;
+use crate::node::fault_group::FaultGroup;
+use crate::node::kernel_modules::KernelModules;
+use crate::node::lasting::Transient;
+use crate::node::network_faults::NetworkFault;
+use crate::node::pull_files::PullFault;
+use crate::node::selinux_state::SelinuxFaultKind;
+use crate::node::system::Facts;
+use crate::node::{Activity, NodeState};
+
+/// The task of a run.
+#[derive(Debug, Clone, Copy)]
+pub enum Task<'a> {
+    /// The node becomes what a config wants.
+    Config(Inputs<'a>),
+    /// The OS image alone changes.
+    Image {
+        /// The node.
+        node: &'a NodeState,
+        /// Its operating system.
+        facts: &'a Facts,
+        /// The wanted image.
+        image: &'a str,
+        /// The findings on the image.
+        crossing: &'a [CrossingFinding],
+    },
+    /// Finished runs are taken back.
+    Rollback(RollbackInputs<'a>),
+    /// The user `core` gets one more SSH key.
+    Key(Inputs<'a>, Addition<'a>),
+    /// A finding of `doctor` is cured by changes of files.
+    Fix(Inputs<'a>, FixInputs<'a>),
+}
+
+/// How much of the node is checked beside the guards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlanScope {
+    /// The guards alone: updates at work, permissions, flags, room.
+    #[default]
+    Guards,
+    /// And whether the config is meant for this node.
+    Fit,
+    /// And everything that staging, actions and a reboot need on the running node.
+    Run,
+}
+
+/// A request for a plan: the task's options, and the refusals that the user passed over.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlanRequest {
+    /// Options of the changes.
+    pub options: Options,
+    /// Guards that are passed over.
+    pub allowed: Allowed,
+    /// Doubts that are passed over.
+    pub accepted: Accepted,
+    /// How much is checked.
+    pub scope: PlanScope,
+    /// The node is to be rebooted by this run, where the plan needs that.
+    pub reboots: bool,
+    /// The pods are to be stopped, where the daemon would drain the node.
+    pub stops_workloads: bool,
+    /// A lost quorum of etcd does not block.
+    pub ignores_quorum: bool,
+    /// Checks of another image whose inhibitors are passed over.
+    pub risks: AcceptedRisks,
+}
+
+/// Blockers and notices of one check.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    /// Reasons not to carry the plan out.
+    pub blockers: Vec<Notice>,
+    /// Facts that the user has to know.
+    pub notices: Vec<Notice>,
+}
+
+/// Evidence on the running node that only some plans need; each is gathered when the plan asks for it.
+pub trait LiveEvidence {
+    /// Returns the possible logins before and after a plan.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn logins(&self, plan: &Plan) -> Result<Logins>;
+
+    /// Returns the updates, processes and units at work.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn activity(&self) -> Result<Activity>;
+
+    /// Returns what every boot makes anew.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn transient(&self) -> Result<Transient>;
+
+    /// Returns a blocker if this user cannot write the paths of the plan.
+    fn permission(&self, plan: &Plan) -> Option<Notice>;
+
+    /// Returns the pool and the cluster of the node.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn identity(&self) -> Result<NodeIdentity>;
+
+    /// Returns how the hash in the name of the config stands to its contents.
+    fn name_hash(&self) -> NameHash;
+
+    /// Returns the source of the image and the packages.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn image(&self, os: &OsPlan) -> Result<ImageEvidence>;
+
+    /// Returns the number of runs that wait for a reboot, if the history holds no more of them.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn full_history(&self) -> Result<Option<usize>>;
+
+    /// Returns the part of the cluster's MachineConfiguration that counts.
+    ///
+    /// # Errors
+    /// A file cannot be read or used.
+    fn cluster(&self) -> Result<&Cluster>;
+
+    /// Returns the kernel modules that the node needs, with this config, and its settings of modprobe.
+    ///
+    /// # Errors
+    /// The settings cannot be read.
+    fn kernel_modules(&self, wanted: &MachineConfig) -> Result<KernelModules>;
+
+    /// Returns true if the daemon's force file exists.
+    fn has_force_file(&self) -> bool;
+
+    /// Returns the state of etcd on this node.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn etcd(&self) -> Result<Etcd>;
+
+    /// Returns the findings on the unit that completes a staged run at the next boot.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn completion(&self, plan: &Plan) -> Result<Findings>;
+
+    /// Returns the network configuration that would not be in force after the run, and is no such now.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn network_faults(&self) -> Result<Vec<NetworkFault>>;
+
+    /// Returns the files for pulls that count for nothing after the run, or stop pulls, and are no such now.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn pull_faults(&self) -> Result<Vec<PullFault>>;
+
+    /// Returns the faults of SELinux that are there after the run, and are not there now.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn selinux_faults(&self) -> Result<Vec<FaultGroup<SelinuxFaultKind>>>;
+
+    /// Returns a notice on the units that are installed before the first step.
+    fn recovery_units(&self) -> Option<Notice>;
+}
+
+/// Makes the plan of a task.
+///
+/// # Errors
+/// Evidence that the plan needs cannot be gathered.
+pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence) -> Result<Plan> {
+    let (mut plan, node) = match *task {
+        Task::Config(inputs) => (changes(inputs, request.options), inputs.node),
+        Task::Image {
+            node,
+            facts,
+            image,
+            crossing,
+        } => {
+            let mut os = OsPlan::of_image(facts, image);
+            if !crossing.is_empty() {
+                let present = if os.starts_from_running() {
+                    &facts.booted_arguments
+                } else {
+                    &facts.arguments
+                };
+                crossing::add_arguments(&mut os, crossing, present);
+            }
+            let staged = !os.steps.is_empty();
+            let plan = Plan {
+                blockers: os::limits(facts, &os),
+                notices: os::not_flushed(facts)
+                    .filter(|_| staged)
+                    .into_iter()
+                    .collect(),
+                os,
+                ..Plan::default()
+            };
+            (plan, node)
+        }
+        Task::Rollback(inputs) => (rollback(inputs), inputs.node),
+        Task::Key(inputs, addition) => (one_more_key(inputs, addition), inputs.node),
+        Task::Fix(inputs, work) => (fix(inputs, work), inputs.node),
+    };
+    if matches!(task, Task::Config(_) | Task::Key(..) | Task::Fix(..)) && !plan.steps.is_empty() {
+        let transient = evidence.transient()?;
+        check_transient(&mut plan, node, &transient, request.allowed.until_reboot);
+    }
+    if !plan.steps.is_empty() {
+        let may_lock = matches!(task, Task::Config(_)).then_some(request.options.allow_lockout);
+        match evidence.logins(&plan) {
+            Ok(logins) => check_login(&mut plan, &logins, may_lock),
+            Err(error) => plan.notices.push(Notice {
+                subject: "sshd".to_owned(),
+                message: format!("{error:#}: not known. Next: {}", mco_rescue("doctor FP-33")),
+            }),
+        }
+    }
+    guard(&mut plan, node, &evidence.activity()?, request.allowed);
+    if let Some(denied) = evidence.permission(&plan) {
+        plan.blockers.insert(0, denied);
+    }
+    if let Task::Config(inputs) = task
+        && request.scope >= PlanScope::Fit
+    {
+        add_doubts(&mut plan, inputs, evidence, request.accepted)?;
+    }
+    if request.scope == PlanScope::Run {
+        let source = evidence.image(&plan.os)?;
+        image::add(&mut plan, source, request.accepted);
+        let (findings, writes_files) = match *task {
+            Task::Config(inputs) => (inputs.crossing, true),
+            Task::Image { crossing, .. } => (crossing, false),
+            Task::Rollback(_) | Task::Key(..) | Task::Fix(..) => (&[][..], true),
+        };
+        crossing::add_findings(&mut plan, findings, request.risks, writes_files);
+        if let Task::Config(inputs) = task {
+            add_way_back(&mut plan, node, evidence)?;
+            services::add(&mut plan, node.size);
+            services::add_modules(&mut plan, inputs, evidence);
+            network::add(&mut plan, inputs, evidence)?;
+            pull_files::add(&mut plan, evidence)?;
+            selinux::add(&mut plan, evidence);
+            after::add(&mut plan, inputs, request.options, evidence)?;
+        }
+        add_quorum(&mut plan, request, evidence)?;
+        neighbours::add(&mut plan, &node.neighbours, request);
+        let found = evidence.completion(&plan)?;
+        plan.blockers.extend(found.blockers);
+        plan.notices.extend(found.notices);
+        if !plan.is_empty() && plan.blockers.is_empty() {
+            plan.notices.extend(evidence.recovery_units());
+        }
+    }
+    Ok(plan)
+}
+
+/// Adds the reasons to doubt that the config is meant for this node, before every other blocker. A plan without steps
+/// changes nothing, and a bare Ignition config names no pool or cluster.
+fn add_doubts(
+    plan: &mut Plan,
+    inputs: &Inputs<'_>,
+    evidence: &dyn LiveEvidence,
+    accepted: Accepted,
+) -> Result<()> {
+    if plan.is_empty() || inputs.desired.bare {
+        return Ok(());
+    }
+    let (config, hash) = (inputs.config, evidence.name_hash());
+    let mut all = fit::find_doubts(&fit::FitEvidence {
+        name: &config.name,
+        not_rendered: config.why_not_rendered(hash == NameHash::Right),
+        hash: &hash,
+        claims: &Claims::of(config, inputs.desired),
+        node: &evidence.identity()?,
+    });
+    all.extend(
+        inputs
+            .old
+            .and_then(|old| find_removals(plan, old, inputs.desired, &inputs.node.units)),
+    );
+    let others = std::mem::take(&mut plan.blockers);
+    for doubtful in all {
+        doubtful.add_to(plan, accepted);
+    }
+    plan.blockers.extend(others);
+    Ok(())
+}
+
+/// The history has to hold every run that would have to go back, should the node not enter what is staged.
+fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) -> Result<()> {
+    if plan.steps.is_empty() || !plan.os.needs_reboot() || !node.host.live {
+        return Ok(());
+    }
+    if let Some(waiting) = evidence.full_history()? {
+        plan.blockers.push(Notice {
+            subject: "history".to_owned(),
+            message: format!(
+                "{waiting} runs wait for a reboot, and the history holds no more of them: the way back would be lost. \
+                 Reboot into the last one: {}; or take them back: {}",
+                reboot(),
+                mco_rescue("rollback")
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Stopping the pods takes the node's etcd away, as a reboot does.
+fn add_quorum(plan: &mut Plan, request: &PlanRequest, evidence: &dyn LiveEvidence) -> Result<()> {
+    let stops = request.stops_workloads && plan.drains();
+    if stops || plan.reboots() {
+        let blocks = (request.reboots || stops) && !request.ignores_quorum;
+        quorum::add(plan, &evidence.etcd()?, blocks);
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// Returns true if the daemon would drain the node for this plan.
+    pub fn drains(&self) -> bool {
+        let drains = |after: &After| after.drain.is_some();
+        self.after.as_ref().is_some_and(drains) || self.os.needs_reboot()
+    }
+
+    /// Returns a plan that is refused for one reason, and has no steps.
+    pub fn refused(blocker: Notice) -> Self {
+        Self {
+            blockers: vec![blocker],
+            ..Self::default()
+        }
+    }
+}

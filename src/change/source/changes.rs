@@ -1,0 +1,184 @@
+//! Changes that were made on the node in place of the cluster's controllers, with the objects that the API has to get.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::base::paths;
+use crate::host::root::{Root, RootError};
+use crate::host::state_file;
+
+/// Version of the file.
+pub const VERSION: u32 = 1;
+/// Most changes that are kept; a later one drops the oldest.
+const MOST: usize = 20;
+
+/// All changes that are kept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Version of the file.
+    pub version: u32,
+    /// The changes, the oldest first.
+    pub changes: Vec<Change>,
+}
+
+/// A rendered config that was made of objects on this node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Name of the rendered config.
+    pub config: String,
+    /// Name of the config that it was made from.
+    pub from: String,
+    /// The change in words, such as `mirror of quay.io/app`.
+    pub what: String,
+    /// Seconds since 1970.
+    pub made: u64,
+    /// The cluster gives the same name to the same objects.
+    pub exact: bool,
+    /// Reasons why the name may differ.
+    pub reasons: Vec<String>,
+    /// Other notes, such as an object that has to lose an entry.
+    pub notes: Vec<String>,
+    /// The objects for the API, whole. After a change of a changed config, those of both.
+    pub objects: Vec<Value>,
+}
+
+impl Changes {
+    /// Reads the changes; none if the file is missing or damaged.
+    ///
+    /// # Errors
+    /// The root cannot be read.
+    pub fn read(root: &Root) -> Result<Self, RootError> {
+        let version = |kept: &Self| kept.version;
+        let kept = state_file::remembered(root, paths::CHANGES, VERSION, version)?;
+        Ok(kept.unwrap_or(Self {
+            version: VERSION,
+            changes: Vec::new(),
+        }))
+    }
+
+    /// The change that made a config.
+    pub fn of(&self, config: &str) -> Option<&Change> {
+        self.changes.iter().rev().find(|one| one.config == config)
+    }
+
+    /// Adds a change, with the objects of the change that it builds on. An object of the same kind and name is replaced;
+    /// one with a title among `dropped` is left out. A change that leads back to the cluster's own config is none.
+    pub fn add(&mut self, mut change: Change, dropped: &[String]) {
+        let is_start = self.changes.iter().any(|one| one.from == change.config);
+        if is_start && self.of(&change.config).is_none() {
+            return;
+        }
+        if let Some(before) = self.of(&change.from) {
+            let new = change.objects;
+            let mut objects = before.objects.clone();
+            objects.retain(|old| {
+                let title = title_of(old);
+                !dropped.contains(&title) && !new.iter().any(|one| title_of(one) == title)
+            });
+            objects.extend(new);
+            change.objects = objects;
+            change.exact &= before.exact;
+            let mut reasons = before.reasons.clone();
+            reasons.retain(|one| !change.reasons.contains(one));
+            change.reasons.extend(reasons);
+            let mut notes = before.notes.clone();
+            notes.retain(|one| !change.notes.contains(one));
+            change.notes.extend(notes);
+        }
+        self.changes.retain(|one| one.config != change.config);
+        self.changes.push(change);
+        let surplus = self.changes.len().saturating_sub(MOST);
+        self.changes.drain(..surplus);
+    }
+}
+
+/// `KIND NAME` of an object.
+pub fn title_of(object: &Value) -> String {
+    let text = |pointer: &str| {
+        let text = object.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    format!("{} {}", text("/kind"), text("/metadata/name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn change(from: &str, config: &str, kind: &str, name: &str) -> Change {
+        Change {
+            config: config.to_owned(),
+            from: from.to_owned(),
+            what: String::new(),
+            made: 0,
+            exact: config != "b",
+            reasons: Vec::new(),
+            notes: Vec::new(),
+            objects: vec![json!({"kind": kind, "metadata": {"name": name}, "in": config})],
+        }
+    }
+
+    #[test]
+    fn a_change_of_a_changed_config_has_the_objects_of_both() {
+        let mut all = Changes::default();
+        all.add(change("a", "b", "KubeletConfig", "limits"), &[]);
+        all.add(change("b", "c", "ImageTagMirrorSet", "tags"), &[]);
+        all.add(change("c", "d", "KubeletConfig", "limits"), &[]);
+        let titles = |config| -> Vec<String> {
+            all.of(config)
+                .unwrap()
+                .objects
+                .iter()
+                .map(title_of)
+                .collect()
+        };
+        assert_eq!(titles("b"), ["KubeletConfig limits"]);
+        assert_eq!(
+            titles("d"),
+            ["ImageTagMirrorSet tags", "KubeletConfig limits"]
+        );
+        assert_eq!(all.of("d").unwrap().objects[1]["in"], "d");
+        assert!(!all.of("d").unwrap().exact, "one before it was not");
+        assert_eq!(all.of("e"), None);
+    }
+
+    #[test]
+    fn a_removed_mirror_and_the_way_back_leave_nothing_for_the_api() {
+        let mut all = Changes::default();
+        all.add(change("a", "b", "ImageTagMirrorSet", "tags"), &[]);
+        all.add(change("b", "c", "KubeletConfig", "limits"), &[]);
+        let dropped = ["ImageTagMirrorSet tags".to_owned()];
+        let mut without = change("c", "d", "", "");
+        without.objects.clear();
+        all.add(without, &dropped);
+        let objects = &all.of("d").unwrap().objects;
+        assert_eq!(
+            objects.iter().map(title_of).collect::<Vec<_>>(),
+            ["KubeletConfig limits"]
+        );
+        let mut back = change("b", "a", "", "");
+        back.objects.clear();
+        all.add(back, &dropped);
+        assert_eq!(all.of("a"), None, "it is the cluster's own config");
+    }
+
+    #[test]
+    fn the_oldest_are_dropped() {
+        let mut all = Changes::default();
+        for number in 0..30 {
+            all.add(
+                change(
+                    "a",
+                    &format!("rendered-{number}"),
+                    "KubeletConfig",
+                    "limits",
+                ),
+                &[],
+            );
+        }
+        assert_eq!(all.changes.len(), MOST);
+        assert_eq!(all.of("rendered-9"), None);
+        assert!(all.of("rendered-10").is_some());
+    }
+}

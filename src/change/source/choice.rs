@@ -1,0 +1,832 @@
+//! The choice of a config if none was named (docs/fetch-and-cache.md): one function on values.
+//!
+//! The cluster's desired config comes first, if the node has it intact; else the recorded one. A newer config is never
+//! chosen automatically: the daemon would revert it with a reboot, and a late fetch is no new config. All other configs
+//! that a source names are reported with the reason why they were not chosen.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::cache::{self, CacheEntry, Cached};
+use crate::base::invocation::mco_rescue;
+use crate::base::paths;
+use crate::base::time::utc;
+use crate::change::source::identity::{Membership, NodeIdentity};
+use crate::config::document::MachineConfig;
+use crate::judge::daemon::annotations::Annotations;
+use crate::judge::daemon::pod_log::{DaemonLog, LogTrace};
+use crate::node::{Baseline, RecordReader, Recorded, Records};
+
+/// The sources on the node itself.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownSources<'a> {
+    /// The daemon's records.
+    pub records: &'a Records,
+    /// The cache.
+    pub cache: &'a [Cached],
+    /// The node's annotations from the API.
+    pub annotations: Option<&'a Annotations>,
+    /// The configs in the daemon's log, the weakest evidence.
+    pub log: Option<&'a DaemonLog>,
+    /// The node's pool.
+    pub node: &'a NodeIdentity,
+}
+
+/// Returns the newest suitable config of the cache in the node's pool; if that pool is unknown, in the only pool of the
+/// cache.
+///
+/// # Errors
+/// The possible pools if there are several; empty if no config fits.
+pub(super) fn newest<'a>(
+    kept: &KnownSources<'a>,
+    fits: impl Fn(&CacheEntry) -> bool,
+) -> Result<&'a CacheEntry, Vec<String>> {
+    let pool = |entry: &CacheEntry| entry.pool.clone().unwrap_or_default();
+    let stands = |entry: &CacheEntry| {
+        kept.node
+            .membership(entry.pool.as_deref().unwrap_or_default())
+    };
+    let all: Vec<&CacheEntry> = cache::whole(kept.cache)
+        .filter(|entry| fits(entry))
+        .collect();
+    if let Some(own) = all.iter().find(|entry| stands(entry) == Membership::Member) {
+        return Ok(own);
+    }
+    let unknown = |entry: &&&CacheEntry| stands(entry) == Membership::Unknown;
+    let left: Vec<&&CacheEntry> = all.iter().filter(unknown).collect();
+    let pools: BTreeSet<String> = left.iter().map(|entry| pool(entry)).collect();
+    match left.first() {
+        Some(newest) if pools.len() == 1 => Ok(newest),
+        _ => Err(pools.into_iter().collect()),
+    }
+}
+
+/// A config that was not chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Candidate {
+    /// `metadata.name`; the file's name if that is unreadable.
+    pub name: String,
+    /// The source of the config, or of its name.
+    pub origin: String,
+    /// Time of the fetch or of the source; seconds since 1970.
+    pub fetched: Option<u64>,
+    /// The contents match the hash in the name.
+    pub name_matches: Option<bool>,
+    /// The reason why it was not chosen, and the way to choose it.
+    pub why: String,
+}
+
+/// The place of the chosen config.
+#[derive(Debug, Clone, Copy)]
+pub enum Pick<'a> {
+    /// In the daemon's records.
+    Record(&'a MachineConfig),
+    /// In the cache.
+    Cache(&'a CacheEntry),
+}
+
+impl Pick<'_> {
+    /// Name of the config.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Record(config) => &config.name,
+            Self::Cache(entry) => &entry.name,
+        }
+    }
+}
+
+/// The chosen config with its reason.
+#[derive(Debug, Clone)]
+pub struct Choice<'a> {
+    /// The config.
+    pub pick: Pick<'a>,
+    /// The reason, as text.
+    pub why: String,
+    /// All other configs that a source names, the best evidence first.
+    pub others: Vec<Candidate>,
+}
+
+/// Chooses a config, or returns the reason why there is none.
+pub fn by_itself<'a>(kept: &KnownSources<'a>) -> Result<Choice<'a>, String> {
+    let (pick, why) = match wanted(kept) {
+        Some((entry, why)) => (Pick::Cache(entry), why),
+        None => recorded(kept).map_err(|why| with_hints(why, kept))?,
+    };
+    Ok(Choice {
+        pick,
+        why,
+        others: others(kept, &pick),
+    })
+}
+
+/// A source of the cluster's desired config.
+#[derive(Clone, Copy)]
+enum ChoiceWitness<'a> {
+    Annotations(&'a Annotations, &'a str),
+    Log(&'a LogTrace),
+}
+
+impl<'a> ChoiceWitness<'a> {
+    fn wants(self) -> &'a str {
+        match self {
+            Self::Annotations(_, desired) => desired,
+            Self::Log(trace) => &trace.name,
+        }
+    }
+
+    fn when(self) -> u64 {
+        match self {
+            Self::Annotations(seen, _) => seen.seen,
+            Self::Log(trace) => trace.at,
+        }
+    }
+
+    /// Is true if the source is out of date: a younger record names neither of its two configs. The source's desired
+    /// config may then be older than the node's.
+    fn is_past(self, records: &Records) -> bool {
+        let before = match self {
+            Self::Annotations(seen, _) => seen.current.as_deref(),
+            Self::Log(trace) => Some(trace.from.as_deref().unwrap_or_default()),
+        };
+        let younger = records.written.is_some_and(|at| at > self.when());
+        let gone_on = |recorded: &MachineConfig| {
+            before.is_some_and(|before| before != recorded.name) && self.wants() != recorded.name
+        };
+        younger && records.recorded().is_some_and(gone_on)
+    }
+
+    fn origin(self) -> String {
+        match self {
+            Self::Annotations(..) => "the node's annotations".to_owned(),
+            Self::Log(trace) => format!("the daemon's log ({})", trace.file),
+        }
+    }
+}
+
+/// Returns the sources. The controller writes the annotations; the log only shows the daemon's use of them.
+fn witnesses<'a>(kept: &KnownSources<'a>) -> Vec<ChoiceWitness<'a>> {
+    let annotated = kept.annotations.and_then(|seen| {
+        let desired = seen.desired.as_deref()?;
+        Some(ChoiceWitness::Annotations(seen, desired))
+    });
+    let logged = kept.log.and_then(|log| log.wanted.as_ref());
+    let all = annotated.into_iter().chain(logged.map(ChoiceWitness::Log));
+    all.collect()
+}
+
+/// Returns the best source's config, if the node is not recorded in it or past it, and the cache has it intact.
+fn wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> {
+    let best = *witnesses(kept).first()?;
+    if kept.records.name().as_deref() == Some(best.wants()) || best.is_past(kept.records) {
+        return None;
+    }
+    let intact =
+        |entry: &&CacheEntry| entry.name == best.wants() && entry.name_matches == Some(true);
+    let entry = cache::whole(kept.cache).find(intact)?;
+    let why = match best {
+        ChoiceWitness::Annotations(..) => {
+            "the cluster's last desired config for this node, from the cache".to_owned()
+        }
+        ChoiceWitness::Log(trace) => format!(
+            "the cluster's last desired config for this node, from the daemon's log of {}, from \
+             the cache",
+            utc(trace.at)
+        ),
+    };
+    Some((entry, why))
+}
+
+fn recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
+    if let Recorded::Broken(problem) = &kept.records.current_config {
+        return by_its_name(kept)
+            .ok_or_else(|| format!("the recorded config cannot be used: {problem}"));
+    }
+    let problem = match kept.records.baseline() {
+        Baseline::Known(config) => {
+            let why = "the recorded config of this node".to_owned();
+            return Ok((Pick::Record(config), why));
+        }
+        Baseline::Unknown(problem) => problem,
+    };
+    if let (Recorded::Missing, Recorded::Present(full)) =
+        (&kept.records.current_config, &kept.records.mcs_content)
+        && !full.emptied
+    {
+        let why = "the config of the node's first boot; no later one is recorded".to_owned();
+        return Ok((Pick::Record(full), why));
+    }
+    let name = kept.records.name();
+    let fits = |entry: &&CacheEntry| {
+        Some(&entry.name) == name.as_ref() && entry.name_matches != Some(false)
+    };
+    match cache::whole(kept.cache).find(fits) {
+        Some(full) => {
+            let why = "the full config of the recorded name, from the cache".to_owned();
+            Ok((Pick::Cache(full), why))
+        }
+        None => Err(problem.to_owned()),
+    }
+}
+
+/// Returns the config of the name in a record that is refused here: the daemon compares the node with the API's object of
+/// that name.
+fn by_its_name<'a>(kept: &KnownSources<'a>) -> Option<(Pick<'a>, String)> {
+    let RecordReader::Reads(name) = &kept.records.reader else {
+        return None;
+    };
+    let proven = |entry: &&CacheEntry| entry.name == *name && entry.name_matches == Some(true);
+    let full = cache::whole(kept.cache).find(proven)?;
+    let why = "the config of the recorded name, from the cache; the record itself is refused here";
+    Some((Pick::Cache(full), why.to_owned()))
+}
+
+/// Adds available alternatives to the reason.
+fn with_hints(why: String, kept: &KnownSources<'_>) -> String {
+    let wanted = witnesses(kept).first().map(|best| {
+        let (name, origin) = (best.wants(), best.origin());
+        format!(". The cluster's last desired config is {name} by {origin}, but the cache has no intact copy: {}", mco_rescue("fetch"))
+    });
+    let newest = match newest(kept, |_| true) {
+        Ok(newest) => {
+            let name = &newest.name;
+            Some(format!(
+                ". The newest in the cache is {name}: `{}`",
+                mco_rescue(&format!("plan cached:{name}"))
+            ))
+        }
+        Err(pools) if pools.is_empty() => None,
+        Err(pools) => Some(format!(
+            ". The cache has configs of several pools ({}), and no source here names this node's pool: {}",
+            pools.join(", "),
+            mco_rescue("cache list")
+        )),
+    };
+    let hints: String = wanted.into_iter().chain(newest).collect();
+    why + &hints
+}
+
+/// Returns all other configs, each once: the recorded one, those of the sources, then the cache.
+fn others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
+    let mut all: Vec<Candidate> = not_the_recorded(kept.records, pick).into_iter().collect();
+    for witness in witnesses(kept) {
+        let name = witness.wants();
+        if name != pick.name() && all.iter().all(|other| other.name != name) {
+            all.push(lost(witness, kept));
+        }
+    }
+    let told: Vec<String> = all.iter().map(|other| other.name.clone()).collect();
+    let rest = kept.cache.iter().filter_map(|cached| unasked(cached, pick));
+    all.extend(rest.filter(|other| !told.contains(&other.name)));
+    all
+}
+
+/// Returns all other configs of the cache.
+pub fn rivals(chosen: &CacheEntry, cache: &[Cached]) -> Vec<Candidate> {
+    let pick = Pick::Cache(chosen);
+    let all = cache.iter();
+    all.filter_map(|cached| unasked(cached, &pick)).collect()
+}
+
+fn not_the_recorded(records: &Records, pick: &Pick<'_>) -> Option<Candidate> {
+    let (name, why) = match &records.current_config {
+        Recorded::Present(config) if config.name != pick.name() => (
+            config.name.clone(),
+            "recorded, but the cluster desired another one later".to_owned(),
+        ),
+        Recorded::Broken(problem) => (
+            "currentconfig".to_owned(),
+            format!("recorded, but it cannot be used: {problem}"),
+        ),
+        _ => return None,
+    };
+    Some(Candidate {
+        name,
+        origin: format!("/{}", paths::CURRENT_CONFIG),
+        fetched: None,
+        name_matches: None,
+        why,
+    })
+}
+
+/// Returns the config of a source, with the reason why it was not chosen.
+fn lost(witness: ChoiceWitness<'_>, kept: &KnownSources<'_>) -> Candidate {
+    let name = witness.wants();
+    let entry = cache::whole(kept.cache).find(|entry| entry.name == name);
+    let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
+    let why = match (witness, desired, entry) {
+        _ if witness.is_past(kept.records) => {
+            "desired by the cluster earlier, but the node has moved on to the recorded one"
+                .to_owned()
+        }
+        (ChoiceWitness::Log(_), Some(desired), _) => format!(
+            "desired last by the daemon's log, but the node's annotations name {desired}, and they take precedence"
+        ),
+        (ChoiceWitness::Log(_), None, _) => {
+            format!("desired last by the daemon's log, but {}", missing(entry))
+        }
+        (ChoiceWitness::Annotations(..), ..) => {
+            format!("desired last by the cluster, but {}", missing(entry))
+        }
+    };
+    Candidate {
+        name: name.to_owned(),
+        origin: witness.origin(),
+        fetched: Some(witness.when()),
+        name_matches: entry.and_then(|entry| entry.name_matches),
+        why,
+    }
+}
+
+fn missing(entry: Option<&CacheEntry>) -> String {
+    let which = match entry {
+        Some(_) => ": the hash in its name does not match its contents",
+        None => "",
+    };
+    format!(
+        "the cache has no intact copy{which}. Get it: {}",
+        mco_rescue("fetch")
+    )
+}
+
+fn unasked(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {
+    let entry = match cached {
+        Cached::Whole(entry) => entry,
+        Cached::Damaged(path, problem) => {
+            return Some(Candidate {
+                name: path.name().to_owned(),
+                origin: path.to_string(),
+                fetched: None,
+                name_matches: None,
+                why: format!("in the cache, damaged: {problem}"),
+            });
+        }
+    };
+    let same_name = entry.name == pick.name();
+    let same = match pick {
+        Pick::Cache(chosen) => entry.digest == chosen.digest,
+        // The daemon formats its record in its own way, so digests of the same contents may differ.
+        Pick::Record(config) => {
+            entry.digest == config.digest || (same_name && entry.name_matches != Some(false))
+        }
+    };
+    let why = match (same, same_name) {
+        (true, _) => return None,
+        (false, true) => "in the cache, with the same name but other contents".to_owned(),
+        (false, false) => format!(
+            "in the cache, not requested; use it with cached:{}",
+            entry.name
+        ),
+    };
+    Some(Candidate {
+        name: entry.name.clone(),
+        origin: entry.origin.clone(),
+        fetched: Some(entry.fetched),
+        name_matches: entry.name_matches,
+        why,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::source::identity::Witness;
+    use crate::config::document;
+    use crate::host::root::RootPath;
+    use crate::judge::daemon::pod_log::Line;
+
+    fn config(name: &str) -> Box<MachineConfig> {
+        with_file(name, "/etc/x")
+    }
+
+    fn with_file(name: &str, path: &str) -> Box<MachineConfig> {
+        let text = format!(
+            r#"{{"metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+                "storage":{{"files":[{{"path":"{path}"}}]}}}}}}}}"#
+        );
+        Box::new(document::parse(text.as_bytes(), "test").unwrap())
+    }
+
+    /// What a first boot leaves: the name without its Ignition part.
+    fn emptied(name: &str) -> Recorded {
+        let text = format!(
+            r#"{{"metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}}}}}}}}"#
+        );
+        let config = document::parse(text.as_bytes(), "test").unwrap();
+        assert!(config.emptied);
+        Recorded::Present(Box::new(config))
+    }
+
+    fn present(name: &str) -> Recorded {
+        Recorded::Present(config(name))
+    }
+
+    fn records(current_config: Recorded, written: u64) -> Records {
+        Records {
+            current_config,
+            reader: RecordReader::Same,
+            written: Some(written),
+            current_image: None,
+            mcs_content: Recorded::Missing,
+            node_annotations: false,
+            first_boot_over: false,
+            encapsulated: false,
+        }
+    }
+
+    /// Intact, or with contents that are not those of its name.
+    fn cached(name: &str, intact: bool) -> Cached {
+        let path = if intact { "/etc/x" } else { "/etc/other" };
+        let config = with_file(name, path);
+        let mut entry = CacheEntry::new(&config, config.record.to_string(), "a server".into(), 5);
+        entry.name_matches = Some(intact);
+        Cached::Whole(Box::new(entry))
+    }
+
+    fn damaged() -> Cached {
+        Cached::Damaged(RootPath::fixed("var/lib/x.json"), "is cut short".into())
+    }
+
+    fn desired((current, desired): (&str, &str)) -> Annotations {
+        let current = Some(current.to_owned()).filter(|current| !current.is_empty());
+        Annotations::new("n", 7, current, Some(desired.into()), None)
+    }
+
+    /// An update from one to another.
+    fn logged((from, name): (&str, &str)) -> DaemonLog {
+        let trace = LogTrace {
+            name: name.into(),
+            from: Some(from.into()),
+            at: 9,
+            file: "/0.log".into(),
+            line: Line::Starting,
+        };
+        DaemonLog::of([trace], 9).unwrap()
+    }
+
+    /// One situation: what there is, what is chosen and why, and why each other is not.
+    struct Row {
+        what: &'static str,
+        record: Recorded,
+        /// When; the annotations are of second 7, the log of second 9.
+        written: u64,
+        /// The annotations' current and desired.
+        desired: Option<(&'static str, &'static str)>,
+        /// The log's last update, from and to.
+        logged: Option<(&'static str, &'static str)>,
+        cache: Vec<Cached>,
+        chosen: Result<(&'static str, &'static str), &'static str>,
+        others: &'static [(&'static str, &'static str)],
+    }
+
+    const RECORDED: &str = "the recorded config of this node";
+    const WANTED: &str = "the cluster's last desired config for this node, from the cache";
+    const BY_LOG: &str = "from the daemon's log of 1970-01-01T00:00:09Z";
+    const SINCE: &str = "recorded, but the cluster desired another one later";
+    const UNASKED: &str = "in the cache, not requested";
+    const NOT_INTACT: &str = "desired last by the cluster, but the cache has no intact copy";
+    const PAST: &str = "desired by the cluster earlier, but the node has moved on";
+    const A: &str = "rendered-worker-a";
+    const B: &str = "rendered-worker-b";
+    const C: &str = "rendered-worker-c";
+
+    fn row(what: &'static str, record: Recorded) -> Row {
+        Row {
+            what,
+            record,
+            written: 100,
+            desired: None,
+            logged: None,
+            cache: Vec::new(),
+            chosen: Ok((A, RECORDED)),
+            others: &[],
+        }
+    }
+
+    #[allow(clippy::too_many_lines, reason = "a table")]
+    fn table() -> Vec<Row> {
+        vec![
+            row("only a record", present(A)),
+            Row {
+                cache: vec![cached(A, true)],
+                ..row("the record, and the same in the cache", present(A))
+            },
+            Row {
+                desired: Some((A, A)),
+                ..row("the cluster wants what is recorded", present(A))
+            },
+            Row {
+                cache: vec![cached(B, true), damaged()],
+                others: &[(B, UNASKED), ("x.json", "damaged: is cut short")],
+                ..row(
+                    "something newer was fetched, and no document asks for it",
+                    present(A),
+                )
+            },
+            Row {
+                cache: vec![cached(A, false)],
+                others: &[(A, "with the same name but other contents")],
+                ..row("a cached config that borrows the recorded name", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, true), cached(C, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE), (C, UNASKED)],
+                ..row("wanted, and intact in the cache", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, true), cached(A, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE)],
+                ..row(
+                    "the recorded one is told once, though it is cached too",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, false), cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE), (B, "with the same name but other contents")],
+                ..row("wanted, intact, and borrowed by another one", present(A))
+            },
+            Row {
+                desired: Some(("", B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE)],
+                ..row("wanted, by annotations without a current one", present(A))
+            },
+            Row {
+                desired: Some((B, C)),
+                cache: vec![cached(C, true)],
+                others: &[(C, PAST)],
+                ..row("the node has gone on since the API was asked", present(A))
+            },
+            Row {
+                desired: Some((B, C)),
+                written: 7,
+                cache: vec![cached(C, true)],
+                chosen: Ok((C, WANTED)),
+                others: &[(A, SINCE)],
+                ..row("the API was asked after the record was written", present(A))
+            },
+            Row {
+                logged: Some((B, C)),
+                cache: vec![cached(C, true)],
+                others: &[(C, PAST)],
+                ..row("the node has gone on since the log was written", present(A))
+            },
+            Row {
+                logged: Some((B, B)),
+                cache: vec![cached(B, true)],
+                others: &[(B, PAST)],
+                ..row(
+                    "an update that was completed before the recorded one",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                others: &[(B, NOT_INTACT)],
+                ..row("wanted, but nowhere", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, false)],
+                others: &[(B, "copy: the hash in its name does not match its contents")],
+                ..row(
+                    "wanted, but what is cached is not what its name says",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![damaged()],
+                others: &[(B, NOT_INTACT), ("x.json", "damaged")],
+                ..row("wanted, but what is cached is damaged", present(A))
+            },
+            Row {
+                logged: Some((A, B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, BY_LOG)),
+                others: &[(A, SINCE)],
+                ..row(
+                    "no annotations, but the log names one that is intact",
+                    present(A),
+                )
+            },
+            Row {
+                logged: Some((A, B)),
+                others: &[(
+                    B,
+                    "desired last by the daemon's log, but the cache has no intact copy",
+                )],
+                ..row(
+                    "no annotations, and what the log names is nowhere",
+                    present(A),
+                )
+            },
+            Row {
+                logged: Some((A, A)),
+                ..row("the log names what is recorded", present(A))
+            },
+            Row {
+                desired: Some((A, A)),
+                logged: Some((A, B)),
+                cache: vec![cached(B, true)],
+                others: &[(
+                    B,
+                    "the node's annotations name rendered-worker-a, and they take precedence",
+                )],
+                ..row("the log contradicts the annotations", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                logged: Some((A, C)),
+                cache: vec![cached(C, true)],
+                others: &[
+                    (B, NOT_INTACT),
+                    (C, "name rendered-worker-b, and they take precedence"),
+                ],
+                ..row(
+                    "the log does not stand in for a wanted config that is missing",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                logged: Some((A, B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE)],
+                ..row("the log says the same as the annotations", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                ..row(
+                    "nothing recorded, but the wanted one is at hand",
+                    Recorded::Missing,
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[("currentconfig", "cannot be used: cut short")],
+                ..row(
+                    "a broken record, but the wanted one is at hand",
+                    Recorded::Broken("cut short".into()),
+                )
+            },
+            Row {
+                cache: vec![cached(A, true)],
+                chosen: Ok((A, "the full config of the recorded name, from the cache")),
+                ..row(
+                    "a first boot left an empty record, the cache has all of it",
+                    emptied(A),
+                )
+            },
+            Row {
+                cache: vec![cached(A, false)],
+                chosen: Err("empty Ignition part"),
+                ..row("the same, but what is cached is something else", emptied(A))
+            },
+            Row {
+                chosen: Err("the node has no currentconfig"),
+                ..row("nothing at all", Recorded::Missing)
+            },
+            Row {
+                cache: vec![cached(B, true)],
+                chosen: Err(
+                    "The newest in the cache is rendered-worker-b: `mco-rescue plan cached:",
+                ),
+                ..row(
+                    "nothing recorded, and a config that no document asks for",
+                    Recorded::Missing,
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                chosen: Err(
+                    "The cluster's last desired config is rendered-worker-b by the node's annotations",
+                ),
+                ..row(
+                    "nothing recorded, and the wanted one is nowhere",
+                    Recorded::Missing,
+                )
+            },
+            Row {
+                logged: Some((A, B)),
+                chosen: Err("desired config is rendered-worker-b by the daemon's log (/0.log)"),
+                ..row(
+                    "a broken record, and the log names one that is nowhere",
+                    Recorded::Broken("cut short".into()),
+                )
+            },
+        ]
+    }
+
+    #[test]
+    fn every_situation_has_its_choice_and_its_reasons() {
+        for row in table() {
+            let (annotations, log) = (row.desired.map(desired), row.logged.map(logged));
+            let records = records(row.record, row.written);
+            let kept = KnownSources {
+                records: &records,
+                cache: &row.cache,
+                annotations: annotations.as_ref(),
+                log: log.as_ref(),
+                node: &NodeIdentity::default(),
+            };
+            match (by_itself(&kept), row.chosen) {
+                (Ok(choice), Ok((name, why))) => {
+                    assert_eq!(choice.pick.name(), name, "{}", row.what);
+                    assert!(choice.why.contains(why), "{}: {}", row.what, choice.why);
+                    let told: Vec<_> = choice.others.iter().map(|o| o.name.as_str()).collect();
+                    let wanted: Vec<_> = row.others.iter().map(|(name, _)| *name).collect();
+                    assert_eq!(told, wanted, "{}", row.what);
+                    for (other, (_, why)) in choice.others.iter().zip(row.others) {
+                        assert!(other.why.contains(why), "{}: {}", row.what, other.why);
+                    }
+                }
+                (Err(said), Err(words)) => assert!(said.contains(words), "{}: {said}", row.what),
+                (choice, wanted) => panic!("{}: {choice:?}, not {wanted:?}", row.what),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_taken_from_the_record_is_the_record() {
+        let records = records(present(A), 1);
+        let kept = KnownSources {
+            records: &records,
+            cache: &[cached(A, true)],
+            annotations: None,
+            log: None,
+            node: &NodeIdentity::default(),
+        };
+        assert!(matches!(by_itself(&kept).unwrap().pick, Pick::Record(_)));
+    }
+
+    #[test]
+    fn before_the_first_record_there_is_the_config_of_the_first_boot() {
+        let mut records = records(Recorded::Missing, 0);
+        records.mcs_content = Recorded::Present(config("rendered-worker-a"));
+        let kept = KnownSources {
+            records: &records,
+            cache: &[],
+            annotations: None,
+            log: None,
+            node: &NodeIdentity::default(),
+        };
+        let choice = by_itself(&kept).unwrap();
+        assert_eq!(choice.pick.name(), "rendered-worker-a");
+        assert!(choice.why.contains("first boot"), "{}", choice.why);
+    }
+
+    #[test]
+    fn the_newest_is_of_the_nodes_pool_or_of_the_only_one() {
+        let records = records(Recorded::Missing, 0);
+        let of = |name: &str, at: u64| {
+            let config = config(name);
+            Cached::Whole(Box::new(CacheEntry::new(
+                &config,
+                config.record.to_string(),
+                "x".into(),
+                at,
+            )))
+        };
+        let (worker, master) = (of("rendered-worker-a", 1), of("rendered-master-b", 2));
+        let both = [master.clone(), worker.clone()];
+        let node = |pools: &[&str]| NodeIdentity {
+            pools: pools.iter().map(|pool| Witness::new(*pool, "x")).collect(),
+            ..NodeIdentity::default()
+        };
+        let none: Vec<String> = Vec::new();
+        let two = vec!["master".to_owned(), "worker".to_owned()];
+        for (cache, pools, wanted) in [
+            (&both[..], &["worker"][..], Ok("rendered-worker-a")),
+            (&both[..], &["master"], Ok("rendered-master-b")),
+            (&both[..], &["infra"], Err(none.clone())),
+            (&both[..], &[], Err(two)),
+            (&both[1..], &[], Ok("rendered-worker-a")),
+            (&both[..0], &["worker"], Err(none)),
+        ] {
+            let node = node(pools);
+            let kept = KnownSources {
+                records: &records,
+                cache,
+                annotations: None,
+                log: None,
+                node: &node,
+            };
+            let found = newest(&kept, |_| true).map(|entry| entry.name.as_str());
+            assert_eq!(found, wanted, "{pools:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The network, as configs use it: one fetch with the proxies, times and authorities of a config.
+
+use std::time::{Duration, Instant};
+
+use super::references::{Fetch, ReferenceNetwork, WantedReference};
+use crate::base::paths;
+use crate::host::net::{
+    self, CertificateDer, FetchProgress, FetchRequest, FetchSettings, ProxySettings,
+};
+use crate::host::progress;
+use crate::host::root::{Root, RootPath};
+
+/// Time limit for all fetches of one run.
+const RUN_BOUND: Duration = Duration::from_secs(600);
+
+/// Fetches over HTTP. The system's authorities are those that the root trusts.
+#[allow(
+    missing_debug_implementations,
+    reason = "a root and a deadline, with nothing to show"
+)]
+pub struct Http<'a> {
+    root: &'a Root,
+    system: Option<Vec<CertificateDer<'static>>>,
+    deadline: Instant,
+}
+
+impl<'a> Http<'a> {
+    /// Creates a fetcher whose time limit starts now.
+    pub fn new(root: &'a Root) -> Self {
+        Self {
+            root,
+            system: None,
+            deadline: Instant::now() + RUN_BOUND,
+        }
+    }
+
+    /// Creates a fetcher with another time limit for the whole run.
+    pub fn within(root: &'a Root, bound: Duration) -> Self {
+        Self {
+            deadline: Instant::now() + bound,
+            ..Self::new(root)
+        }
+    }
+
+    fn system(&mut self) -> &[CertificateDer<'static>] {
+        let root = self.root;
+        self.system.get_or_insert_with(|| {
+            let bundle = |path| root.read(&RootPath::fixed(path)).ok().flatten();
+            let first = paths::CA_BUNDLES.into_iter().find_map(bundle);
+            first
+                .map(|pem| net::system_certificates(&pem))
+                .unwrap_or_default()
+        })
+    }
+
+    /// Returns the settings for one fetch with a config's network settings.
+    pub fn settings(&mut self, network: &ReferenceNetwork) -> Result<FetchSettings, String> {
+        let mut certificates = self.system().to_vec();
+        for bundle in &network.authorities {
+            certificates.extend(net::parse_bundle(bundle).map_err(|error| {
+                format!("a bundle of ignition.security.tls.certificateAuthorities cannot be used: {error}")
+            })?);
+        }
+        Ok(FetchSettings {
+            certificates,
+            proxy: ProxySettings {
+                http: network.proxy.http_proxy.clone(),
+                https: network.proxy.https_proxy.clone(),
+                none: network.proxy.no_proxy.to_vec(),
+            },
+            header_timeout: network.header_timeout,
+            total_timeout: network.total_timeout,
+            deadline: Some(self.deadline),
+            ..FetchSettings::default()
+        })
+    }
+}
+
+impl Fetch for Http<'_> {
+    fn fetch(
+        &mut self,
+        network: &ReferenceNetwork,
+        wanted: WantedReference<'_>,
+    ) -> Result<Vec<u8>, String> {
+        let settings = self.settings(network)?;
+        let request = FetchRequest {
+            body: None,
+            url: wanted.url,
+            headers: wanted.headers.to_vec(),
+            max_bytes: wanted.max_bytes,
+            retry: true,
+            verified: wanted.verified,
+        };
+        log::info!(
+            "fetching {}",
+            crate::base::secrets::redacted_url(wanted.url)
+        );
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let _phase = progress::begin(progress::fetching(
+            &crate::base::secrets::redacted_url(wanted.url),
+            left,
+        ));
+        let answer =
+            net::fetch_url(&settings, &request, &mut tell).map_err(|error| error.to_string())?;
+        Ok(answer.bytes)
+    }
+}
+
+/// Logs the progress, for an admin at a console.
+pub fn tell(progress: FetchProgress<'_>) {
+    match progress {
+        FetchProgress::Failed {
+            attempt,
+            cause,
+            next_in,
+        } => log::warn!(
+            "attempt {attempt}: {cause}; again in {} s",
+            next_in.as_secs_f32()
+        ),
+        FetchProgress::Redirected { to } => log::info!("redirected to {to}"),
+        FetchProgress::Body { received, expected } => progress::reached(received, expected),
+    }
+}

@@ -1,0 +1,365 @@
+//! Configs that other configs refer to: fetched, verified and merged (docs/ignition.md: Merging), and the remote
+//! contents of their files (docs/ignition.md).
+//!
+//! Everything is fetched before anything is planned, so a server that fails changes nothing on the node.
+//! Deliberate differences from Ignition: nesting, number, size and time are bounded; a config that refers to
+//! itself is an error; an empty answer is an error instead of "no config at all"; hashes are compared without
+//! regard to letter case, and for empty contents too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SourceError;
+use crate::config::document::ignition::{File, HttpHeader, Meta, ProxySection, Resource};
+use crate::config::document::{
+    self, ConfigLayer, ContentsError, DocumentError, Finding, MachineConfig, data_url,
+    gunzip_within, has_hash,
+};
+
+/// Maximum depth of references between configs.
+const MAX_DEPTH: usize = 16;
+/// Maximum number of configs that one config may refer to, on all levels together.
+const MAX_CONFIGS: usize = 128;
+/// A config may not be larger than this, unpacked (64 MiB).
+const MAX_CONFIG: u64 = 64 << 20;
+/// A certificate bundle may not be larger than this, unpacked (8 MiB).
+const MAX_BUNDLE: u64 = 8 << 20;
+/// All remote contents of files together, unpacked (512 MiB): they are held in memory until they are written.
+const MAX_CONTENTS: u64 = 512 << 20;
+/// Time limit for the headers of an answer (docs/ignition.md: Fetching).
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The network settings of a config.
+#[derive(Debug, Clone, Default)]
+pub struct ReferenceNetwork {
+    /// Proxies.
+    pub proxy: ProxySection,
+    /// Time limit for the headers of one answer.
+    pub header_timeout: Duration,
+    /// Time limit for all attempts and the body of one source; `None`: only the limit of the whole run.
+    pub total_timeout: Option<Duration>,
+    /// PEM bundles that are trusted in addition to those of the system.
+    pub authorities: Vec<Arc<[u8]>>,
+}
+
+/// A resource to fetch.
+#[derive(Debug, Clone, Copy)]
+pub struct WantedReference<'a> {
+    /// An `http` or `https` URL.
+    pub url: &'a str,
+    /// Headers of the config.
+    pub headers: &'a [(String, String)],
+    /// A larger body is an error.
+    pub max_bytes: u64,
+    /// The body will be compared with a hash.
+    pub verified: bool,
+}
+
+/// Fetches resources: the network.
+pub trait Fetch {
+    /// Returns the body behind a URL, or a line with the error and the next step.
+    fn fetch(
+        &mut self,
+        network: &ReferenceNetwork,
+        wanted: WantedReference<'_>,
+    ) -> Result<Vec<u8>, String>;
+}
+
+/// Completes a config: fetches its references and the contents of its files.
+pub(super) fn complete(
+    config: MachineConfig,
+    fetch: &mut dyn Fetch,
+) -> Result<MachineConfig, SourceError> {
+    if !config.bare {
+        return Ok(config);
+    }
+    let mut loader = Loader {
+        fetch,
+        origin: config.origin.clone(),
+        network: ReferenceNetwork::default(),
+        bundles: BTreeMap::new(),
+        configs: 0,
+        contents: 0,
+        warnings: Vec::new(),
+    };
+    let mut config = match &config.layer {
+        Some(layer) => loader.merged(layer)?,
+        None => config,
+    };
+    if config.bare {
+        loader.fill(&mut config)?;
+    }
+    Ok(config)
+}
+
+struct Loader<'a> {
+    fetch: &'a mut dyn Fetch,
+    origin: String,
+    /// The current settings: those of the configs that were read so far, as Ignition keeps them.
+    network: ReferenceNetwork,
+    bundles: BTreeMap<String, Arc<[u8]>>,
+    configs: usize,
+    contents: u64,
+    warnings: Vec<Finding>,
+}
+
+/// A config that is being completed.
+struct Frame {
+    layer: ConfigLayer,
+    /// The sources from the first config to this one.
+    way: Vec<String>,
+    /// The config's name in messages.
+    origin: String,
+}
+
+impl Loader<'_> {
+    fn merged(&mut self, layer: &ConfigLayer) -> Result<MachineConfig, SourceError> {
+        let frame = Frame {
+            layer: layer.clone(),
+            way: Vec::new(),
+            origin: self.origin.clone(),
+        };
+        self.adopt(&layer.ignition_section(), &frame.origin)?;
+        let rendered = self.render(frame)?;
+        let origin = match self.configs {
+            1 => format!("{} with the config it refers to", self.origin),
+            count => format!("{} with the {count} configs it refers to", self.origin),
+        };
+        let mut config = document::parse(rendered.to_document(), &origin)?;
+        let merged = std::mem::take(&mut config.warnings);
+        config.warnings.clone_from(&layer.warnings);
+        config.warnings.append(&mut self.warnings);
+        // The merged config repeats warnings of its layers.
+        let known = config.warnings.clone();
+        let new = |finding: &Finding| known.iter().all(|old| old.message != finding.message);
+        config.warnings.extend(merged.into_iter().filter(new));
+        Ok(config)
+    }
+
+    /// Merges a config. `replace` wins over its whole content; else each of `merge` is laid over it, depth first.
+    fn render(&mut self, frame: Frame) -> Result<ConfigLayer, SourceError> {
+        let references = frame.layer.references();
+        if let Some(resource) = references.replace {
+            let child = self.child(&resource, &frame, "ignition.config.replace")?;
+            self.adopt(&child.layer.ignition_section(), &child.origin)?;
+            return self.render(child);
+        }
+        let mut current = frame.layer.clone();
+        for (index, resource) in references.merge.iter().enumerate() {
+            let child = self.child(resource, &frame, &format!("ignition.config.merge[{index}]"))?;
+            self.adopt(
+                &current.merged_with(&child.layer).ignition_section(),
+                &child.origin,
+            )?;
+            current = current.merged_with(&self.render(child)?);
+        }
+        Ok(current)
+    }
+
+    fn child(
+        &mut self,
+        resource: &Resource,
+        parent: &Frame,
+        at: &str,
+    ) -> Result<Frame, SourceError> {
+        let place = format!("{at} of {}", parent.origin);
+        let source = resource.source.as_deref().unwrap_or_default().to_owned();
+        self.configs += 1;
+        self.bounds(&source, parent)
+            .map_err(|problem| refused(&place, problem))?;
+        let bytes = self.load(resource, MAX_CONFIG, &place)?;
+        if bytes.is_empty() {
+            let problem = "the config there is empty. Check the source";
+            return Err(refused(&place, problem));
+        }
+        let name = shown(&source);
+        let text = String::from_utf8(bytes)
+            .map_err(|_| refused(&place, format!("{name} is not UTF-8 text")))?;
+        let origin = format!("{name} ({place})");
+        let mut layer = document::parse_layer(&text, "").map_err(|findings| DocumentError {
+            origin: origin.clone(),
+            findings,
+        })?;
+        let named = std::mem::take(&mut layer.warnings)
+            .into_iter()
+            .map(|mut finding| {
+                finding.path = format!("{} of {name}", finding.path);
+                finding
+            });
+        self.warnings.extend(named);
+        let mut way = parent.way.clone();
+        way.push(source);
+        Ok(Frame { layer, way, origin })
+    }
+
+    fn bounds(&self, source: &String, parent: &Frame) -> Result<(), String> {
+        if parent.way.contains(source) {
+            return Err("the config refers to itself. Remove the reference".into());
+        }
+        if parent.way.len() >= MAX_DEPTH {
+            return Err(format!(
+                "configs refer to one another more than {MAX_DEPTH} levels deep. Merge some of them into one file"
+            ));
+        }
+        if self.configs > MAX_CONFIGS {
+            return Err(format!(
+                "there are more than {MAX_CONFIGS} references. Merge some of them into one file"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets the network settings of a config; without authorities the old ones stay trusted.
+    fn adopt(&mut self, meta: &Meta, origin: &str) -> Result<(), SourceError> {
+        // Zero sets no limit; a negative number is none either.
+        let seconds = |given: i64| Duration::from_secs(u64::try_from(given).unwrap_or_default());
+        let timeouts = &meta.timeouts;
+        self.network.proxy = meta.proxy.clone();
+        self.network.header_timeout = timeouts
+            .http_response_headers
+            .map_or(HEADER_TIMEOUT, seconds);
+        let total = timeouts.http_total.map(seconds);
+        self.network.total_timeout = total.filter(|total| !total.is_zero());
+        let mut named = Vec::new();
+        for (index, resource) in meta.security.tls.certificate_authorities.iter().enumerate() {
+            let place =
+                format!("ignition.security.tls.certificateAuthorities[{index}] of {origin}");
+            named.push(self.bundle(resource, &place)?);
+        }
+        if !named.is_empty() {
+            self.network.authorities = named;
+        }
+        Ok(())
+    }
+
+    fn bundle(&mut self, resource: &Resource, place: &str) -> Result<Arc<[u8]>, SourceError> {
+        let source = resource.source.as_deref().unwrap_or_default().to_owned();
+        if let Some(known) = self.bundles.get(&source) {
+            return Ok(Arc::clone(known));
+        }
+        let bytes: Arc<[u8]> = self.load(resource, MAX_BUNDLE, place)?.into();
+        self.bundles.insert(source, Arc::clone(&bytes));
+        Ok(bytes)
+    }
+
+    /// Returns the bytes of a resource: fetched or decoded, decompressed, verified.
+    fn load(&mut self, resource: &Resource, max: u64, place: &str) -> Result<Vec<u8>, SourceError> {
+        let packed = self
+            .raw(resource, max)
+            .map_err(|problem| refused(place, problem))?;
+        let source = resource.source.as_deref().unwrap_or_default();
+        let gzip = resource.compression.as_deref() == Some("gzip") && !source.is_empty();
+        let bytes = if gzip {
+            gunzip_within(&packed, max).map_err(|error| refused(place, error.to_string()))?
+        } else {
+            packed
+        };
+        match &resource.verification.hash {
+            Some(hash) if !has_hash(&bytes, hash) => {
+                let problem = format!(
+                    "the content of {} does not match the hash in the config. Ask the config's author for the right hash",
+                    shown(source)
+                );
+                Err(refused(place, problem))
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    fn raw(&mut self, resource: &Resource, max: u64) -> Result<Vec<u8>, String> {
+        let source = resource.source.as_deref().unwrap_or_default();
+        if source.is_empty() {
+            return Ok(Vec::new());
+        }
+        if is_http(source) {
+            let wanted = WantedReference {
+                url: source,
+                headers: &headers(&resource.http_headers)?,
+                max_bytes: max,
+                verified: resource.verification.hash.is_some(),
+            };
+            return self.fetch.fetch(&self.network, wanted);
+        }
+        match data_url(source) {
+            Ok(bytes) if bytes.len() as u64 > max => {
+                Err(format!("the data is larger than {} MiB", max >> 20))
+            }
+            Ok(bytes) => Ok(bytes),
+            Err(ContentsError::Remote(scheme)) => Err(format!(
+                "{scheme} sources are not fetched. Get the file by other means and name it with an http, \
+                 https or data URL"
+            )),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Fetches the remote contents of every file.
+    fn fill(&mut self, config: &mut MachineConfig) -> Result<(), SourceError> {
+        if !config.ignition.storage.files.iter().any(has_remote) {
+            return Ok(());
+        }
+        self.adopt(&config.ignition.ignition, &config.origin)?;
+        let ignition = Arc::make_mut(&mut config.ignition);
+        for (index, file) in ignition.storage.files.iter_mut().enumerate() {
+            let place = format!(
+                "storage.files[{index}] ({}) of {}",
+                file.path, config.origin
+            );
+            let parts = std::iter::once(&mut file.contents).chain(&mut file.append);
+            for resource in parts.filter(|resource| is_remote(resource)) {
+                let left = MAX_CONTENTS.saturating_sub(self.contents);
+                let bytes = self.load(resource, left, &place)?;
+                self.contents += bytes.len() as u64;
+                resource.set_fetched(bytes.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(place: &str, problem: impl Into<String>) -> SourceError {
+    SourceError::Reference {
+        place: place.to_owned(),
+        problem: problem.into(),
+    }
+}
+
+fn has_remote(file: &File) -> bool {
+    is_remote(&file.contents) || file.append.iter().any(is_remote)
+}
+
+/// Is true for HTTP URLs; schemes are case-insensitive.
+fn is_http(source: &str) -> bool {
+    let scheme = source.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| {
+        scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+    })
+}
+
+fn is_remote(resource: &Resource) -> bool {
+    resource
+        .source
+        .as_deref()
+        .is_some_and(|source| !source.is_empty() && !source.starts_with("data:"))
+}
+
+/// Returns the headers. A header without a value is an error when it is sent (docs/ignition.md: Parsing).
+fn headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
+    given
+        .iter()
+        .map(|header| match &header.value {
+            Some(value) => Ok((header.name.clone(), value.clone())),
+            None => Err(format!("the http header {} has no value", header.name)),
+        })
+        .collect()
+}
+
+/// Returns the name of a source in messages: no credentials, no query, no contents.
+fn shown(source: &str) -> String {
+    if source.is_empty() || source.starts_with("data:") {
+        "the data URL".to_owned()
+    } else {
+        crate::base::secrets::redacted_url(source)
+    }
+}

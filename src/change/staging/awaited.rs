@@ -1,0 +1,642 @@
+//! What waits for the next boot: a deployment that was staged together with files (docs/operating-system.md), and what
+//! that boot turned out to be. Values and judgements only; [`super::state`] reads and writes
+//! the file; `cli/complete` and `cli/rollback` act.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::invocation::mco_rescue;
+use crate::base::kargs::Kargs;
+use crate::base::secrets::redacted_arguments;
+use crate::change::transaction::id_order;
+use crate::change::transaction::journal::ConfigRef;
+use crate::node::boot::BootIdentity;
+use crate::node::command::rpm_ostree::status::Deployment;
+
+/// Which way a node is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Into a deployment that was staged, whose files are in place already.
+    Forward,
+    /// Back to the deployment before; its files are put back when it runs.
+    Back,
+}
+
+/// A boot that is awaited; kept in `/var/lib/mco-rescue/awaited.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Awaited {
+    /// Version of the file.
+    pub version: u32,
+    /// Forward or back.
+    pub way: Way,
+    /// The config whose files are in place, or are to be taken back.
+    pub config: ConfigRef,
+    /// The run of the files: what `rollback` takes back. Known before they come; a program that noted it afterwards may
+    /// have left none.
+    pub run: Option<String>,
+    /// While the files are still to come: the newest run of the history until then, empty where there is none. The
+    /// power can fail after they are in place; the history shows that.
+    #[serde(default)]
+    pub files_after: Option<String>,
+    /// The newest run of the history when this was staged, empty where there is none.
+    #[serde(default)]
+    pub head: Option<String>,
+    /// Runs before `run` whose deployments never ran either, the oldest first: their files go back with its own.
+    #[serde(default)]
+    pub earlier: Vec<String>,
+    /// The boot in which this was written.
+    #[serde(flatten)]
+    pub boot: BootIdentity,
+    /// `CHECKSUM.SERIAL` of the deployment that ran then.
+    pub from: String,
+    /// `CHECKSUM.SERIAL` of the deployment that `rollback` leads to, where `from` is a half itself.
+    #[serde(default)]
+    pub way_back: Option<String>,
+    /// `CHECKSUM.SERIAL` of the deployment that is to be booted, once it is known.
+    #[serde(default)]
+    pub staged: Option<String>,
+    /// The image that is to be booted, byte for byte as the daemon compares it; `None`: it does not change.
+    pub image: Option<String>,
+    /// Words that the kernel command line must have.
+    pub kernel_arguments: Vec<String>,
+    /// Words that it must not have any more.
+    #[serde(default)]
+    pub gone_arguments: Vec<String>,
+    /// Seconds since 1970.
+    pub since: u64,
+    /// The reason, where the wanted deployment did not come up.
+    pub failed: Option<String>,
+    /// With that, the operating system and the files are of different configs.
+    #[serde(default)]
+    pub half: bool,
+}
+
+/// Version of the file.
+pub const VERSION: u32 = 1;
+
+/// The origin of an image that was staged alone, for the config that is recorded.
+pub const PIVOT: &str = "pivot";
+
+/// Runs that changed the operating system too; kept in `/var/lib/mco-rescue/os-runs.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsRuns {
+    /// Version of the file.
+    pub version: u32,
+    /// The oldest first.
+    pub runs: Vec<OsRun>,
+}
+
+/// A run that led from one deployment to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsRun {
+    /// The run of the files.
+    pub run: String,
+    /// `CHECKSUM.SERIAL` of the deployment that ran before: `rollback` goes back there. `None`: the run changed files
+    /// alone, above those of runs whose deployments never ran.
+    #[serde(default)]
+    pub from: Option<String>,
+    /// Runs before it whose deployments never ran, the oldest first: they are taken back with it.
+    #[serde(default)]
+    pub earlier: Vec<String>,
+}
+
+/// A finished run of the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// Its id.
+    pub id: String,
+    /// The config that it applied.
+    pub config: String,
+}
+
+/// The boot that is judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Booted {
+    /// The boot.
+    pub boot: BootIdentity,
+    /// `CHECKSUM.SERIAL`.
+    pub deployment: Option<String>,
+    /// Its image.
+    pub image: Option<String>,
+    /// The words of the kernel command line.
+    pub kernel_arguments: Vec<String>,
+}
+
+/// What a boot enters, whether it was or is to come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entered {
+    /// `CHECKSUM.SERIAL`.
+    pub deployment: Option<String>,
+    /// Its image.
+    pub image: Option<String>,
+    /// The words of the kernel command line; `None` where they are not known.
+    pub kernel_arguments: Option<Vec<String>>,
+}
+
+/// The judgement on a boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival {
+    /// The node has not been booted since.
+    NotYet,
+    /// The awaited deployment runs.
+    Arrived,
+    /// The deployment from before came up: its files have to be as before too.
+    Stayed,
+    /// Something else runs; nothing is touched. In words: what is not as awaited.
+    Elsewhere(String),
+}
+
+/// A node beside what is awaited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scene<'a> {
+    /// The boot that runs.
+    pub booted: &'a Booted,
+    /// What the next boot enters; `None` where rpm-ostree does not tell.
+    pub next: Option<&'a Entered>,
+    /// The finished runs, the newest first.
+    pub history: &'a [Ran],
+    /// A run of ours, or a transaction of rpm-ostree, is at work right now.
+    pub at_work: bool,
+}
+
+/// How it stands with what is awaited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is being made ready right now.
+    AtWork,
+    /// Everything is ready; only the reboot is missing.
+    Waits,
+    /// Everything was made ready, and it is not known if the next boot still enters it.
+    NotKnown,
+    /// The next boot enters something else. In words: what is not as awaited.
+    Replaced(String),
+    /// The run was cut off before its files.
+    CutOff,
+    /// The next boot does not enter it any more.
+    Dropped,
+    /// It failed in this very boot, and that was said.
+    Failed,
+    /// The node was booted since: that has to be judged.
+    Due(Arrival),
+}
+
+/// Which runs go back where the deployment from before came up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GoesBack {
+    /// These, the newest first.
+    Runs(Vec<String>),
+    /// None: this config came later, and only the newest run is ever taken back.
+    Superseded(String),
+}
+
+/// The part of an awaited run that a run which stages takes over.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Inherited {
+    /// Runs of files whose deployments never ran, the oldest first.
+    pub earlier: Vec<String>,
+    /// Where `rollback` leads, if what runs is a half.
+    pub way_back: Option<String>,
+}
+
+/// The way of `rollback` where the last thing that was done has no files of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    /// The deployment to go back to.
+    pub to: String,
+    /// Runs of files that go back with it, the newest first.
+    pub runs: Vec<String>,
+}
+
+impl Awaited {
+    /// Judges a boot.
+    pub fn judge_boot(&self, booted: &Booted) -> Arrival {
+        if booted.boot.is_same(&self.written_in()) {
+            return Arrival::NotYet;
+        }
+        let entered = Entered {
+            deployment: booted.deployment.clone(),
+            image: booted.image.clone(),
+            kernel_arguments: Some(booted.kernel_arguments.clone()),
+        };
+        self.judge_entered(&entered, "runs")
+    }
+
+    /// Judges what a boot enters, whenever that is: `enters` is the verb, such as `runs`.
+    fn judge_entered(&self, entered: &Entered, enters: &str) -> Arrival {
+        let deployment = entered.deployment.as_deref();
+        let stayed = deployment == Some(self.from.as_str());
+        match (self.way, &self.staged) {
+            _ if stayed => Arrival::Stayed,
+            (Way::Back, Some(wanted)) if deployment != Some(wanted) => {
+                let other = deployment.unwrap_or("no deployment that is known");
+                Arrival::Elsewhere(format!("{wanted} was to run, {other} {enters}"))
+            }
+            (Way::Back, _) => Arrival::Arrived,
+            (Way::Forward, _) => self
+                .missing(entered, enters)
+                .map_or(Arrival::Arrived, Arrival::Elsewhere),
+        }
+    }
+
+    /// Returns true if it was made for the next boot by the run that awaits it: `first` is the first deployment of the list.
+    pub fn made(&self, first: &Deployment) -> bool {
+        let has_name = |name: &String| *name == first.name();
+        let has_image = |image: &String| *image == first.image();
+        match self.way {
+            _ if self.failed.is_some() || first.booted => false,
+            Way::Back => self.staged.as_ref().is_some_and(has_name),
+            // Without a name its staging was cut off.
+            Way::Forward => {
+                (first.staged || self.staged.is_some())
+                    && self.image.as_ref().is_none_or(has_image)
+                    && self.staged.as_ref().is_none_or(has_name)
+            }
+        }
+    }
+
+    /// The boot in which this was written. A program that did not tell soft reboots apart kept no deployment with it; until
+    /// a boot was judged it is the one that ran.
+    fn written_in(&self) -> BootIdentity {
+        let ran = || self.failed.is_none().then(|| self.from.clone());
+        BootIdentity {
+            boot_deployment: self.boot.boot_deployment.clone().or_else(ran),
+            ..self.boot.clone()
+        }
+    }
+
+    /// How it stands with it.
+    pub fn verdict(&self, scene: &Scene<'_>) -> Verdict {
+        match self.judge_boot(scene.booted) {
+            _ if scene.at_work => Verdict::AtWork,
+            Arrival::NotYet if self.failed.is_some() => Verdict::Failed,
+            Arrival::NotYet if self.lacks_files(scene.history) => Verdict::CutOff,
+            Arrival::NotYet => scene
+                .next
+                .map_or(Verdict::NotKnown, |next| self.promise(next)),
+            arrival => Verdict::Due(arrival),
+        }
+    }
+
+    /// Returns how it stands with what was promised, if the next boot enters this.
+    pub fn promise(&self, next: &Entered) -> Verdict {
+        match self.judge_entered(next, "comes") {
+            Arrival::Elsewhere(what) => Verdict::Replaced(what),
+            Arrival::Stayed => Verdict::Dropped,
+            Arrival::Arrived | Arrival::NotYet => Verdict::Waits,
+        }
+    }
+
+    /// True where files were to come, and did not.
+    pub fn lacks_files(&self, history: &[Ran]) -> bool {
+        self.files_after.is_some() && self.own_run(history).is_none()
+    }
+
+    /// True where its files came.
+    pub fn has_files(&self) -> bool {
+        self.run.is_some() && self.files_after.is_none()
+    }
+
+    /// The newest run of the history that brought its files.
+    pub fn own_run<'a>(&self, history: &'a [Ran]) -> Option<&'a Ran> {
+        history
+            .iter()
+            .find(|run| self.is_its_run(&run.id, &run.config))
+    }
+
+    /// Which runs go back, of the history from the newest on.
+    pub fn goes_back(&self, history: &[Ran]) -> GoesBack {
+        let belongs =
+            |run: &&Ran| self.is_its_run(&run.id, &run.config) || self.earlier.contains(&run.id);
+        let runs: Vec<String> = history
+            .iter()
+            .take_while(belongs)
+            .map(|run| run.id.clone())
+            .collect();
+        match history.first() {
+            Some(newest) if runs.is_empty() && history.iter().any(|run| belongs(&run)) => {
+                GoesBack::Superseded(newest.config.clone())
+            }
+            _ => GoesBack::Runs(runs),
+        }
+    }
+
+    /// Gives the part that a run takes over which stages while `booted` runs.
+    pub fn inherited(&self, booted: &Booted, history: &[Ran]) -> Inherited {
+        let never_ran = booted.deployment.as_deref() == Some(self.from.as_str());
+        let was_judged = self.half && booted.boot.is_same(&self.boot);
+        let is_half = was_judged
+            || self.image.is_some() && booted.image == self.image && self.lacks_files(history);
+        if self.way == Way::Back || !(never_ran || is_half) {
+            return Inherited::default();
+        }
+        let earlier = match self.goes_back(history) {
+            GoesBack::Runs(runs) => runs.into_iter().rev().collect(),
+            GoesBack::Superseded(_) => Vec::new(),
+        };
+        let half = || is_half.then(|| self.from.clone()).filter(|_| !never_ran);
+        Inherited {
+            earlier,
+            way_back: self.way_back.clone().or_else(half),
+        }
+    }
+
+    /// Gives the way of `rollback`, where this is the last thing that was done and has no files of its own.
+    pub fn leaving(&self, booted: &Booted, history: &[Ran]) -> Option<Leaving> {
+        let newest = history
+            .first()
+            .map(|run| run.id.clone())
+            .unwrap_or_default();
+        let is_last = self.head.as_ref().or(self.files_after.as_ref()) == Some(&newest);
+        let stays = booted.deployment.as_deref() == Some(self.from.as_str());
+        let is_over = stays && self.failed.is_some() && self.way_back.is_none();
+        if self.way == Way::Back || self.own_run(history).is_some() || !is_last || is_over {
+            return None;
+        }
+        let GoesBack::Runs(runs) = self.goes_back(history) else {
+            return None;
+        };
+        let to = self.way_back.clone().unwrap_or_else(|| self.from.clone());
+        Some(Leaving { to, runs })
+    }
+
+    /// Where the node came from with its run.
+    pub fn os_run(&self, run: String) -> OsRun {
+        OsRun {
+            run,
+            from: Some(self.way_back.clone().unwrap_or_else(|| self.from.clone())),
+            earlier: self.earlier.clone(),
+        }
+    }
+
+    /// The command that brings the rest of it.
+    pub fn apply_command(&self) -> String {
+        if self.config.origin == PIVOT {
+            mco_rescue("apply")
+        } else {
+            mco_rescue(&format!("apply cached:{}", self.config.name))
+        }
+    }
+
+    /// Returns true where a run of the history brought the files.
+    pub fn is_its_run(&self, id: &str, config: &str) -> bool {
+        match (&self.run, &self.files_after) {
+            (Some(run), _) => run == id,
+            (None, Some(before)) => config == self.config.name && id_order(id) > id_order(before),
+            (None, None) => false,
+        }
+    }
+
+    /// Names a difference to what is awaited, where the deployment from before does not run.
+    fn missing(&self, entered: &Entered, enters: &str) -> Option<String> {
+        if let Some(image) = &self.image
+            && entered.image.as_ref() != Some(image)
+        {
+            let other = entered.image.as_deref().unwrap_or("no image that is known");
+            return Some(format!("{image} was staged, {other} {enters}"));
+        }
+        let of_boot = Kargs::from_entries(entered.kernel_arguments.as_ref()?);
+        let known = [&self.kernel_arguments[..], &self.gone_arguments].concat();
+        let of_boot = of_boot.written_as(&Kargs::from_entries(&known));
+        let mut present = of_boot.tokens().to_vec();
+        let mut missing = Vec::new();
+        for word in &self.kernel_arguments {
+            match present.iter().position(|other| other == word) {
+                Some(at) => drop(present.remove(at)),
+                None => missing.push(word.as_str()),
+            }
+        }
+        if !missing.is_empty() {
+            return Some(format!(
+                "the kernel arguments {} are missing",
+                redacted_arguments(&missing.join(" "))
+            ));
+        }
+        let left = self
+            .gone_arguments
+            .iter()
+            .filter(|word| present.contains(word));
+        let left: Vec<&str> = left.map(String::as_str).collect();
+        (!left.is_empty()).then(|| {
+            format!(
+                "the kernel arguments {} are still there",
+                redacted_arguments(&left.join(" "))
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::change::staging::awaited::*;
+
+    fn awaited(way: Way) -> Awaited {
+        Awaited {
+            version: VERSION,
+            way,
+            config: ConfigRef {
+                name: "rendered-worker-b".into(),
+                digest: String::new(),
+                origin: "test".into(),
+            },
+            run: Some("1-1".into()),
+            files_after: None,
+            head: None,
+            earlier: Vec::new(),
+            boot: identity("then", 0),
+            from: "aa.0".into(),
+            way_back: None,
+            staged: None,
+            image: Some("quay.example/os@sha256:b".into()),
+            kernel_arguments: vec!["nosmt".into(), "nosmt".into()],
+            gone_arguments: Vec::new(),
+            since: 0,
+            failed: None,
+            half: false,
+        }
+    }
+
+    fn identity(id: &str, soft_reboots: u32) -> BootIdentity {
+        BootIdentity {
+            id: id.to_owned(),
+            soft_reboots: Some(soft_reboots),
+            ..BootIdentity::default()
+        }
+    }
+
+    fn booted(boot: &str, deployment: &str, image: &str, arguments: &[&str]) -> Booted {
+        Booted {
+            boot: BootIdentity {
+                boot_deployment: Some(deployment.to_owned()),
+                ..identity(boot, 0)
+            },
+            deployment: Some(deployment.into()),
+            image: Some(image.into()),
+            kernel_arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_boot_is_judged_by_deployment_image_and_arguments() {
+        let (new, old) = ("quay.example/os@sha256:b", "quay.example/os@sha256:a");
+        let both = ["rw", "nosmt", "nosmt"];
+        let elsewhere = |text: &str| Arrival::Elsewhere(text.to_owned());
+        let forward = [
+            (booted("then", "aa.0", old, &[]), Arrival::NotYet),
+            (booted("now", "bb.0", new, &both), Arrival::Arrived),
+            (booted("now", "aa.0", old, &["rw"]), Arrival::Stayed),
+            (
+                booted("now", "cc.0", old, &both),
+                elsewhere("quay.example/os@sha256:b was staged, quay.example/os@sha256:a runs"),
+            ),
+            // Arguments are a multiset: one of two is not both.
+            (
+                booted("now", "bb.0", new, &["nosmt"]),
+                elsewhere("the kernel arguments nosmt are missing"),
+            ),
+        ];
+        for (booted, wanted) in forward {
+            assert_eq!(
+                awaited(Way::Forward).judge_boot(&booted),
+                wanted,
+                "{booted:?}"
+            );
+        }
+        let back = [
+            (booted("then", "aa.0", old, &[]), Arrival::NotYet),
+            (booted("now", "zz.0", old, &[]), Arrival::Arrived),
+            (booted("now", "aa.0", old, &[]), Arrival::Stayed),
+        ];
+        for (booted, wanted) in back {
+            assert_eq!(awaited(Way::Back).judge_boot(&booted), wanted, "{booted:?}");
+        }
+    }
+
+    /// As systemd shows a boot: the count from 256 on, the start of user space from 254 on.
+    fn shown(systemd: u32, soft: u32) -> BootIdentity {
+        BootIdentity {
+            id: "then".to_owned(),
+            soft_reboots: (systemd >= 256).then_some(soft),
+            user_space: (systemd > 0).then_some(5_000_000 + u64::from(soft)),
+            boot_deployment: None,
+        }
+    }
+
+    #[test]
+    fn every_kind_of_reboot_is_judged_with_every_systemd() {
+        let (new, old) = ("quay.example/os@sha256:b", "quay.example/os@sha256:a");
+        // 0: systemd gives no answer. 252 makes no soft reboots.
+        for systemd in [0, 252, 254, 255, 256, 257] {
+            for kind in ["none", "soft", "hard"] {
+                for entered in ["aa.0", "bb.0"] {
+                    let impossible = kind == "none" && entered == "bb.0";
+                    if impossible || kind == "soft" && systemd == 252 {
+                        continue;
+                    }
+                    let mut boot = shown(systemd, u32::from(kind == "soft"));
+                    if kind == "hard" {
+                        boot.id = "now".to_owned();
+                    }
+                    boot.boot_deployment = Some(entered.to_owned());
+                    let arguments = ["nosmt", "nosmt"];
+                    let (image, arguments): (_, &[&str]) = match entered {
+                        "aa.0" => (old, &[]),
+                        _ => (new, &arguments),
+                    };
+                    let booted = Booted {
+                        boot,
+                        ..booted("", entered, image, arguments)
+                    };
+                    let wanted = match (kind, entered) {
+                        ("none", _) => Arrival::NotYet,
+                        // Without an answer only another deployment tells a soft reboot.
+                        ("soft", "aa.0") if systemd == 0 => Arrival::NotYet,
+                        (_, "aa.0") => Arrival::Stayed,
+                        _ => Arrival::Arrived,
+                    };
+                    let mut kept = awaited(Way::Forward);
+                    kept.boot = shown(systemd, 0);
+                    kept.boot.boot_deployment = Some("aa.0".to_owned());
+                    let case = format!("systemd {systemd}, {kind}, {entered}");
+                    assert_eq!(kept.judge_boot(&booted), wanted, "{case}");
+                    // A program that did not tell soft reboots apart kept the id alone.
+                    kept.boot = BootIdentity {
+                        id: "then".to_owned(),
+                        ..BootIdentity::default()
+                    };
+                    let wanted = match (kind, entered) {
+                        ("soft", "aa.0") => Arrival::NotYet,
+                        _ => wanted,
+                    };
+                    assert_eq!(kept.judge_boot(&booted), wanted, "{case}, the id alone");
+                    let text = serde_json::to_value(&kept).unwrap();
+                    assert_eq!(text["boot"], "then", "{case}");
+                    let read: Awaited = serde_json::from_value(text).unwrap();
+                    assert_eq!(read, kept, "{case}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_half_that_was_judged_in_this_boot_is_known_by_its_boot_alone() {
+        // What runs is not what ran when it was staged.
+        let failed = Awaited {
+            failed: Some("half".into()),
+            half: true,
+            boot: BootIdentity {
+                id: "now".to_owned(),
+                ..BootIdentity::default()
+            },
+            ..awaited(Way::Forward)
+        };
+        let runs = booted("now", "bb.0", "quay.example/os@sha256:b", &[]);
+        assert_eq!(failed.judge_boot(&runs), Arrival::NotYet);
+    }
+
+    #[test]
+    fn its_run_is_known_even_where_the_power_failed_before_its_name_was_kept() {
+        let name = "rendered-worker-b";
+        assert!(awaited(Way::Forward).is_its_run("1-1", name));
+        assert!(!awaited(Way::Forward).is_its_run("2-1", name));
+        let unnamed = |files_after: Option<&str>| Awaited {
+            run: None,
+            files_after: files_after.map(str::to_owned),
+            ..awaited(Way::Forward)
+        };
+        assert!(unnamed(Some("9-7")).is_its_run("10-3", name));
+        assert!(unnamed(Some("")).is_its_run("10-3", name));
+        assert!(!unnamed(Some("9-7")).is_its_run("10-3", "rendered-worker-other"));
+        // From before it was staged, or nothing but the operating system was.
+        assert!(!unnamed(Some("10-3")).is_its_run("10-3", name));
+        assert!(!unnamed(None).is_its_run("10-3", name));
+    }
+
+    #[test]
+    fn a_change_of_arguments_alone_has_another_serial() {
+        let arguments_only = Awaited {
+            image: None,
+            ..awaited(Way::Forward)
+        };
+        let again = booted("now", "aa.1", "x", &["nosmt", "nosmt"]);
+        assert_eq!(arguments_only.judge_boot(&again), Arrival::Arrived);
+        let old = booted("now", "aa.0", "x", &[]);
+        assert_eq!(arguments_only.judge_boot(&old), Arrival::Stayed);
+    }
+
+    #[test]
+    fn a_quoted_argument_is_found_as_it_was_asked_for() {
+        let words = |kargs: Kargs| kargs.tokens().to_vec();
+        let asked_for = Awaited {
+            kernel_arguments: words(Kargs::from_entries(&[r#"dyndbg="file x +p""#])),
+            ..awaited(Way::Forward)
+        };
+        // As it was written, and as GRUB hands it over.
+        for line in [r#"rw dyndbg="file x +p""#, r#"rw "dyndbg=file x +p""#] {
+            let runs = Booted {
+                kernel_arguments: words(Kargs::parse(line)),
+                ..booted("now", "bb.0", "quay.example/os@sha256:b", &[])
+            };
+            assert_eq!(asked_for.judge_boot(&runs), Arrival::Arrived, "{line}");
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! The deployments of the running node: asked for, and changed one transaction at a time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::awaited::{Awaited, Leaving, OsRun, Ran, VERSION, Way};
+use super::{quorum, state};
+use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::kargs::Kargs;
+use crate::base::time::now;
+use crate::change::transaction;
+use crate::change::transaction::journal::ConfigRef;
+use crate::host::progress::{self, Work};
+use crate::host::root::Root;
+use crate::judge::drift::{self, OsMatch};
+use crate::node::boot::{BootIdentity, is_soft_prepared};
+use crate::node::command::rpm_ostree::arguments;
+use crate::node::command::rpm_ostree::cause::RpmOstreeError;
+use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
+use crate::node::command::{
+    CommandLine, CommandOutput, CommandRunner, bootc, journalctl, ostree, systemctl,
+};
+use crate::node::system::{self, Engine, ask};
+use crate::node::{Host, Records, System};
+
+/// How long a cancelled transaction may take to end.
+const CANCEL: Duration = Duration::from_secs(120);
+/// The unit whose end finalizes what is staged.
+const FINALIZE: &str = "ostree-finalize-staged.service";
+/// Pause between two questions for its end.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
+pub fn run_transaction(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    line: &CommandLine,
+    ended: &dyn Fn() -> bool,
+) -> Result<(), RpmOstreeError> {
+    let begun = now();
+    let cause = match runner.run_until(line, ended) {
+        Ok(answer) => match RpmOstreeError::of_command(&with_log(runner, line, begun, answer)) {
+            None => return Ok(()),
+            Some(cause) => cause,
+        },
+        Err(error) => RpmOstreeError::of_error(&error),
+    };
+    if matches!(
+        cause,
+        RpmOstreeError::NoAnswer { .. } | RpmOstreeError::ClientKilled
+    ) {
+        match bootc::is_in_unit(line) {
+            true => end_bootc(runner),
+            false => end_transaction(root, runner),
+        }
+    }
+    Err(cause)
+}
+
+/// Adds to an answer what a unit of ours that failed wrote to the journal.
+fn with_log(
+    runner: &dyn CommandRunner,
+    line: &CommandLine,
+    begun: u64,
+    answer: CommandOutput,
+) -> CommandOutput {
+    if !bootc::is_in_unit(line) || matches!(answer.status, None | Some(0)) {
+        return answer;
+    }
+    let log = journalctl::errors_of_unit(runner, bootc::UNIT, begun);
+    let log = log.unwrap_or_else(|error| format!("its output is not known: {error}"));
+    let said = format!("{}\n{log}", answer.stderr);
+    let stderr = match (said.trim(), answer.status) {
+        ("", Some(status)) => format!("{} ended with status {status}", bootc::UNIT),
+        (said, _) => said.to_owned(),
+    };
+    CommandOutput { stderr, ..answer }
+}
+
+/// What works in a unit of ours goes on without its client.
+fn end_bootc(runner: &dyn CommandRunner) {
+    if let Err(error) = systemctl::stop_units(runner, &[bootc::UNIT]) {
+        log::warn!(
+            "stopping {unit}: {error}. Next: systemctl stop {unit}",
+            unit = bootc::UNIT
+        );
+    }
+}
+
+fn end_transaction(root: &Root, runner: &dyn CommandRunner) {
+    if let Err(cause) = ask(runner, &arguments::cancel_transaction()) {
+        log::warn!("cancelling the transaction: {cause}");
+    }
+    let waiting = Work::new("Waiting for rpm-ostree to end its transaction");
+    let _phase = progress::begin(waiting.within(CANCEL));
+    let until = Instant::now() + CANCEL;
+    while Instant::now() < until {
+        if read_deployments(root, runner).is_ok_and(|all| all.transaction.is_none()) {
+            return;
+        }
+        thread::sleep(ASK_AGAIN);
+    }
+    log::warn!(
+        "a transaction of rpm-ostree still runs. Next: rpm-ostree status, then rpm-ostree cancel"
+    );
+}
+
+/// The deployments as they are now.
+pub fn read_deployments(
+    root: &Root,
+    runner: &dyn CommandRunner,
+) -> Result<Deployments, RpmOstreeError> {
+    Ok(system::read_deployments(root, runner)?.1)
+}
+
+/// Returns the kernel arguments of the next boot, without those that belong to a deployment.
+///
+/// # Errors
+/// rpm-ostree gives no answer; where it is missing, bootc or a file.
+pub fn next_arguments(root: &Root, runner: &dyn CommandRunner) -> Result<Kargs, RpmOstreeError> {
+    // Where it is there, one question is enough.
+    match system::next_arguments(root, runner, Engine::RpmOstree, &Deployments::default()) {
+        Err(RpmOstreeError::NotInstalled(_)) => {
+            let (engine, all) = system::read_deployments(root, runner)?;
+            system::next_arguments(root, runner, engine, &all)
+        }
+        other => other,
+    }
+}
+
+/// Drops what is staged, and nothing else.
+///
+/// # Errors
+/// The program fails.
+pub fn drop_staged(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeError> {
+    let (engine, all) = system::read_deployments(root, runner)?;
+    match drop_command(engine, &all) {
+        Some(line) => ask(runner, &line).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Returns the command that drops what is staged; `None` where nothing is to be dropped. rpm-ostree's clean-up removes
+/// whatever comes before what runs, so ostree does it where something is queued; bootc has no command for it.
+pub fn drop_command(engine: Engine, all: &Deployments) -> Option<CommandLine> {
+    let staged = all.staged().map(|staged| arguments::undeploy(staged.index));
+    match engine {
+        // Nothing staged may still have left something in the way.
+        Engine::RpmOstree if all.queued().is_none() => Some(arguments::drop_pending()),
+        Engine::RpmOstree | Engine::Bootc => staged,
+    }
+}
+
+/// Makes what runs the deployment of the next boot again; what is queued there is kept.
+///
+/// # Errors
+/// The program fails.
+pub fn stay(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeError> {
+    let (engine, all) = system::read_deployments(root, runner)?;
+    let Some(booted) = all.booted().map(Deployment::name) else {
+        return Ok(());
+    };
+    enter_deployment(root, runner, engine, &all, &booted)
+}
+
+/// Makes a deployment that was queued the one of the next boot again.
+///
+/// # Errors
+/// The program fails.
+pub fn queue_again(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    queued: &str,
+) -> Result<(), RpmOstreeError> {
+    let (engine, all) = system::read_deployments(root, runner)?;
+    enter_deployment(root, runner, engine, &all, queued)
+}
+
+/// The way back of a run that changed the operating system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayBack {
+    /// The node never left: what was staged is dropped, and the files go back now.
+    StillHere,
+    /// The next boot enters the deployment from before; its files go back there.
+    NextBoot,
+}
+
+/// True where the next boot enters what a run of ours staged and still waits for, or what a rollback of ours made the next.
+pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
+    let Some(awaited) = state::read_awaited(root)?.filter(|_| root.is_live()) else {
+        return Ok(false);
+    };
+    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
+    Ok(all.next_boot().is_some_and(|first| awaited.made(first)))
+}
+
+/// True where taking this run back drops the staged deployment, too.
+pub fn is_staged_by_run(root: &Root, runner: &dyn CommandRunner, run: &str) -> Result<bool> {
+    let awaited = state::read_awaited(root)?;
+    let its = awaited.is_some_and(|one| one.run.as_deref() == Some(run));
+    Ok(its && is_staged_by_us(root, runner)?)
+}
+
+/// Nothing is awaited any more where the next boot enters what runs, as every finished run leaves it that stages nothing.
+///
+/// The run is over by then: what fails here is said, and does not change how it ended.
+pub fn settle_awaited(root: &Root, runner: &dyn CommandRunner) {
+    settle(root, runner, None);
+}
+
+/// The same after a run of files. Files of runs whose operating system never ran are below those of this run: they go back
+/// with it, as nothing brings their system any more.
+pub fn settle_after_run(root: &Root, runner: &dyn CommandRunner, run: &str) {
+    settle(root, runner, Some(run));
+}
+
+fn settle(root: &Root, runner: &dyn CommandRunner, run: Option<&str>) {
+    if let Err(error) = try_settle(root, runner, run) {
+        log::warn!(
+            "all is in place, but what is awaited cannot be settled: {error:#}. Next: {}",
+            mco_rescue("status")
+        );
+    }
+}
+
+fn try_settle(root: &Root, runner: &dyn CommandRunner, run: Option<&str>) -> Result<()> {
+    let Some(awaited) = state::read_awaited(root)?.filter(|_| root.is_live()) else {
+        return Ok(());
+    };
+    match read_deployments(root, runner) {
+        Ok(all) if all.next_boot().is_some_and(|next| next.booted) => {
+            if let Some(run) = run {
+                remember_earlier(root, runner, &awaited, run)?;
+            }
+            state::forget_awaited(root)
+        }
+        Ok(_) => Ok(()),
+        Err(cause) => {
+            log::warn!("{}", said(root, &cause));
+            Ok(())
+        }
+    }
+}
+
+fn remember_earlier(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    awaited: &Awaited,
+    run: &str,
+) -> Result<()> {
+    let history = state::summarise_runs(&transaction::read_history(root)?).into_iter();
+    let before: Vec<Ran> = history.skip_while(|one| one.id == run).collect();
+    let inherited = awaited.inherited(&state::read_booted(root, runner)?, &before);
+    if inherited.earlier.is_empty() {
+        return Ok(());
+    }
+    let one = OsRun {
+        run: run.to_owned(),
+        from: None,
+        earlier: inherited.earlier,
+    };
+    state::store_os_run(root, one)
+}
+
+/// In what the operating system that runs is not that of the recorded config, in words.
+///
+/// # Errors
+/// It is not known: rpm-ostree gives no answer.
+pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<String>> {
+    let records = Records::read(root)?;
+    let system = System::observe(root, &Host::observe(root)?, runner)?;
+    match drift::match_os(&records, &system) {
+        OsMatch::Recorded | OsMatch::NoneToCompare => Ok(None),
+        OsMatch::Differs(words) => Ok(Some(words)),
+        OsMatch::Unknown(why) => bail!(
+            "what runs cannot be compared with the record: {why}. Next: {}",
+            mco_rescue("complete")
+        ),
+    }
+}
+
+/// Returns the sentence with the next step, in the words of the engine of this root.
+pub fn said(root: &Root, cause: &RpmOstreeError) -> anyhow::Error {
+    anyhow::anyhow!(system::spell(root, &cause.to_line()))
+}
+
+/// The deployment of a way back does not exist any more, so that no later attempt finds it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct DeploymentMissing(String);
+
+/// Makes the deployment from before the one of the next boot.
+///
+/// The record of what is awaited stays where the node is there already: until the files are back, a boot has to bring
+/// them.
+pub fn go_back(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    leaving: &Leaving,
+    config: &str,
+) -> Result<WayBack> {
+    let (engine, mut all) =
+        system::read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
+    let booted = all.running()?.name();
+    if booted != leaving.to && all.named(&leaving.to).is_none() {
+        let missing = format!(
+            "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
+             Stage its image: {}; or take only the files back: {}",
+            mco_rescue("pivot IMAGE"),
+            mco_rescue("rollback --files-only")
+        );
+        return Err(DeploymentMissing(missing).into());
+    }
+    let is_back = booted == leaving.to;
+    if !is_back {
+        let boot = state::read_booted(root, runner)?.boot;
+        state::store_awaited(root, &awaited_back(leaving, config, booted, boot))?;
+    }
+    let failed = |error: anyhow::Error| match state::forget_awaited(root) {
+        Ok(()) if !is_back => error.context("making the deployment from before the next one"),
+        _ => error,
+    };
+    if all.staged().is_some() || is_back && all.queued().is_none() {
+        drop_staged(root, runner).map_err(|cause| failed(said(root, &cause)))?;
+        all = read_deployments(root, runner).map_err(|cause| failed(said(root, &cause)))?;
+    }
+    enter_deployment(root, runner, engine, &all, &leaving.to)
+        .map_err(|cause| failed(said(root, &cause)))?;
+    Ok(if is_back {
+        WayBack::StillHere
+    } else {
+        WayBack::NextBoot
+    })
+}
+
+/// Finalizes what is staged now, and not at the shutdown: its boot entry exists afterwards, and a failure is seen before
+/// the reboot.
+///
+/// # Errors
+/// ostree cannot write it.
+pub fn finalize_staged(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
+    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
+    if all.staged().is_none() {
+        return Ok(());
+    }
+    systemctl::stop_units(runner, &[FINALIZE]).context("finalizing the staged deployment")?;
+    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
+    match all.staged() {
+        Some(_) => {
+            bail!("the staged deployment was not finalized. Next: journalctl -b -u {FINALIZE}")
+        }
+        None if all.next_boot().is_some_and(|next| next.booted) => {
+            bail!("the staged deployment is gone. Next: journalctl -b -u {FINALIZE}")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Makes a deployment the one of the next boot by ostree alone, where no daemon answers.
+///
+/// # Errors
+/// No boot entry leads there, or ostree fails.
+pub fn enter_without_daemon(runner: &dyn CommandRunner, name: &str) -> Result<()> {
+    let answer = runner.run(&ostree::list_deployments())?;
+    let names = ostree::names_in_order(&answer.stdout);
+    if answer.status != Some(0) || names.is_empty() {
+        bail!("ostree admin status: {}", answer.stderr.trim());
+    }
+    let index = names.iter().position(|other| other == name);
+    let Some(index) = index else {
+        return Err(DeploymentMissing(format!("ostree knows no deployment {name}")).into());
+    };
+    let answer = runner.run(&arguments::set_default(index))?;
+    if answer.status != Some(0) {
+        bail!("ostree admin set-default: {}", answer.stderr.trim());
+    }
+    Ok(())
+}
+
+/// Makes a deployment that is there, and not staged, the one of the next boot.
+fn enter_deployment(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    engine: Engine,
+    all: &Deployments,
+    name: &str,
+) -> Result<(), RpmOstreeError> {
+    let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
+        return Ok(());
+    };
+    // Where another deployment comes first already, rpm-ostree's rollback makes the one that runs the first again.
+    let runs_first = all.booted().is_some_and(|booted| booted.index == 0);
+    let rollback = all.rollback().filter(|_| runs_first);
+    let is_rollback = rollback.is_some_and(|next| next.index == wanted.index);
+    let line = match engine {
+        Engine::RpmOstree if is_rollback => arguments::swap_rollback(),
+        // bootc's own rollback refuses a deployment that rpm-ostree layered, and fails where its storage is missing.
+        Engine::RpmOstree | Engine::Bootc => arguments::set_default(wanted.index),
+    };
+    run_transaction(root, runner, &line, &|| false)
+}
+
+fn awaited_back(leaving: &Leaving, config: &str, booted: String, boot: BootIdentity) -> Awaited {
+    let mut runs = leaving.runs.iter();
+    let run = runs.next().cloned();
+    Awaited {
+        version: VERSION,
+        way: Way::Back,
+        config: ConfigRef {
+            name: config.to_owned(),
+            digest: String::new(),
+            origin: "rollback".to_owned(),
+        },
+        run,
+        files_after: None,
+        head: None,
+        earlier: runs.rev().cloned().collect(),
+        boot,
+        from: booted,
+        way_back: None,
+        staged: Some(leaving.to.clone()),
+        image: None,
+        kernel_arguments: Vec::new(),
+        gone_arguments: Vec::new(),
+        since: now(),
+        failed: None,
+        half: false,
+    }
+}
+
+/// Reboots, as asked, unless etcd would lose its quorum now.
+pub fn reboot_node(root: &Root, runner: &dyn CommandRunner, ignore_quorum: bool) -> Result<()> {
+    quorum::allow_reboot(root, ignore_quorum)?;
+    let answer = runner.run(&systemctl::reboot_node(is_soft_prepared(root)))?;
+    if answer.status != Some(0) {
+        bail!("rebooting: {}. Next: {}", answer.stderr.trim(), reboot());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::node::command::CommandError;
+
+    /// STUB of the host: the status documents of rpm-ostree in their order, and a fault for one command.
+    struct Scripted {
+        status: RefCell<Vec<&'static str>>,
+        fault: Option<(&'static str, CommandError)>,
+        calls: RefCell<Vec<String>>,
+    }
+
+    impl Scripted {
+        fn new(status: &[&'static str]) -> Self {
+            Self {
+                status: RefCell::new(status.iter().rev().copied().collect()),
+                fault: None,
+                calls: RefCell::default(),
+            }
+        }
+
+        /// The commands without the questions.
+        fn changes(&self) -> Vec<String> {
+            let calls = self.calls.borrow();
+            let changes = calls.iter().filter(|call| !call.contains("status"));
+            changes.cloned().collect()
+        }
+    }
+
+    impl CommandRunner for Scripted {
+        fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+            let call = format!("{} {}", command.program, command.args.join(" "));
+            self.calls.borrow_mut().push(call.clone());
+            if let Some((begin, error)) = &self.fault
+                && call.starts_with(begin)
+            {
+                return Err(error.clone());
+            }
+            let answer = match call.contains("status") {
+                true => self.status.borrow_mut().pop().unwrap_or_default(),
+                false => "",
+            };
+            Ok(CommandOutput {
+                status: Some(0),
+                stdout: answer.to_owned(),
+                stderr: String::new(),
+            })
+        }
+    }
+
+    /// An empty root.
+    fn slash() -> Root {
+        Root::open(&std::env::temp_dir()).unwrap()
+    }
+
+    const IDLE: &str = include_str!("../../../tests/fixtures/rpm-ostree/idle.json");
+    const BUSY: &str = include_str!("../../../tests/fixtures/rpm-ostree/busy.json");
+    const ROLLED_BACK: &str = include_str!("../../../tests/fixtures/rpm-ostree/rolled-back.json");
+
+    #[test]
+    fn a_client_that_gives_no_answer_leaves_no_transaction_behind() {
+        let mut host = Scripted::new(&[BUSY, IDLE]);
+        let late = CommandError::TimedOut("rpm-ostree".to_owned(), 1);
+        host.fault = Some(("rpm-ostree rollback", late));
+        let ended = run_transaction(&slash(), &host, &arguments::swap_rollback(), &|| false);
+        assert!(
+            matches!(ended, Err(RpmOstreeError::NoAnswer { .. })),
+            "{ended:?}"
+        );
+        assert_eq!(
+            *host.calls.borrow(),
+            [
+                "rpm-ostree rollback",
+                "rpm-ostree cancel",
+                "rpm-ostree status --json",
+                "rpm-ostree status --json"
+            ],
+            "the transaction is cancelled, and its end is awaited"
+        );
+    }
+
+    #[test]
+    fn a_missing_program_cancels_nothing() {
+        let mut host = Scripted::new(&[]);
+        host.fault = Some(("rpm-ostree", CommandError::Missing("rpm-ostree".to_owned())));
+        assert!(run_transaction(&slash(), &host, &arguments::swap_rollback(), &|| false).is_err());
+        assert_eq!(host.changes(), ["rpm-ostree rollback"]);
+    }
+
+    #[test]
+    fn a_deployment_becomes_the_next_one_by_the_command_that_fits_its_place() {
+        for (status, index, wanted) in [
+            (IDLE, 0, &[][..]),
+            (IDLE, 1, &["rpm-ostree rollback"]),
+            // The running one is not the first: rpm-ostree rollback would not choose by the place.
+            (ROLLED_BACK, 0, &[]),
+            (ROLLED_BACK, 1, &["ostree admin set-default 1"]),
+        ] {
+            let host = Scripted::new(&[status]);
+            let all = read_deployments(&slash(), &host).unwrap();
+            let name = all.all[index].name();
+            enter_deployment(&slash(), &host, Engine::RpmOstree, &all, &name).unwrap();
+            assert_eq!(host.changes(), wanted, "{name}");
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! Where the bits of a wanted image come from: looked at before anything is staged.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::release_registry;
+use crate::base::notice::Notice;
+use crate::base::paths;
+use crate::change::plan::fit::{Doubt, Doubtful};
+use crate::change::plan::{ImageEvidence, OsPlan, OsStep, Repository};
+use crate::host::root::{Root, RootPath};
+use crate::node::command::CommandRunner;
+use crate::node::deploy_directories;
+use crate::node::images::manifest::go_architecture;
+use crate::node::images::medium::{Address, Medium, MediumCheck, MediumError};
+use crate::node::images::policy::Ruling;
+use crate::node::images::pull::{self, Trace};
+use crate::node::images::{ImageName, extensions, storage};
+use crate::node::system::Engine;
+
+/// Files of credentials that bootc takes; the first that exists counts.
+const BOOTC_SECRETS: [&str; 3] = [
+    "run/ostree/auth.json",
+    "etc/ostree/auth.json",
+    "usr/lib/ostree/auth.json",
+];
+
+/// Port of the release registry of a control-plane node.
+const RELEASE_REGISTRY_PORT: &str = ":22625";
+
+/// The source of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageSource {
+    /// A registry, or a mirror of it.
+    Registry,
+    /// `containers-storage`, under the very name.
+    Storage,
+}
+
+/// The options that choose the source.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SourceOptions<'a> {
+    /// A medium that holds the image.
+    pub os_from: Option<&'a Path>,
+    /// The image is in containers-storage, under its very name.
+    pub from_storage: bool,
+    /// A directory with the packages of extensions and kernels.
+    pub extensions_from: Option<&'a Path>,
+}
+
+impl SourceOptions<'_> {
+    /// Returns the source that rpm-ostree is given.
+    pub fn source(&self) -> ImageSource {
+        if self.from_storage || self.os_from.is_some() {
+            ImageSource::Storage
+        } else {
+            ImageSource::Registry
+        }
+    }
+
+    /// Returns the source that rpm-ostree is given for a plan: an image that is copied first is in the storage.
+    pub fn source_of(&self, os: &OsPlan) -> ImageSource {
+        match os.brings() {
+            true => ImageSource::Storage,
+            false => self.source(),
+        }
+    }
+}
+
+/// Looks for the image and the packages that the steps of `os` need: where they come from, and what stands against
+/// getting them. `extensions` is the image of extensions that the config names, or empty.
+///
+/// # Errors
+/// The directories of deployments cannot be read.
+pub fn find_image_source(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    os: &OsPlan,
+    options: &SourceOptions<'_>,
+    extensions: &str,
+) -> Result<ImageEvidence> {
+    let mut search = Search {
+        root,
+        runner,
+        found: ImageEvidence::default(),
+    };
+    if os.steps.iter().any(OsStep::is_staging) {
+        search.old_deployments(&os.booted)?;
+    }
+    if os.repository {
+        search.packages(options.extensions_from, extensions);
+    }
+    search.extensions_image();
+    search.found.from_storage = options.source() == ImageSource::Storage;
+    if let Some(image) = os.image_to_fetch(search.found.from_storage) {
+        search.image(&image, options);
+        if os.engine == Engine::Bootc && options.source() == ImageSource::Registry {
+            search.credentials_of_bootc();
+        }
+    }
+    Ok(search.found)
+}
+
+/// Returns the reason why the tools of the node refuse to fetch an image, whatever the network does; `None` where nothing
+/// refuses it, or where it is at hand and nothing is fetched.
+///
+/// # Errors
+/// In words: the deployments of the node or the medium cannot be read.
+pub fn find_refusal(
+    root: &Root,
+    image: Option<&str>,
+    options: &SourceOptions<'_>,
+) -> Result<Option<String>, String> {
+    let name = image.map(ImageName::parse).transpose();
+    let name = name.map_err(|error| error.to_string())?;
+    match (options.os_from, name) {
+        (Some(path), name) => refusal_of_medium(root, path, name.as_ref()),
+        (None, Some(name)) if !options.from_storage => {
+            let kept = deploy_directories::list(root).map_err(|error| error.to_string())?;
+            if kept.iter().any(|one| one.image.as_deref() == image) {
+                return Ok(None);
+            }
+            let trace = Trace::read(root, &name);
+            Ok(trace.map_or_else(|error| Some(error.to_string()), |trace| trace.blocked()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A directory of files is copied by no tool that asks the policy.
+fn refusal_of_medium(
+    root: &Root,
+    path: &Path,
+    name: Option<&ImageName>,
+) -> Result<Option<String>, String> {
+    let medium = match Medium::open(path) {
+        Err(MediumError::NoImage(_)) => return Ok(None),
+        opened => opened.map_err(|error| error.to_string())?,
+    };
+    let all = medium.images().map_err(|error| error.to_string())?;
+    let named = name.and_then(|name| name.digest.clone());
+    let Some(digest) = named.or_else(|| all.into_iter().next()) else {
+        return Ok(None);
+    };
+    let address = medium.address(&digest).map_err(|error| error.to_string())?;
+    let Ok(address) = address else {
+        return Ok(None);
+    };
+    let policy = match pull::read_policy(root) {
+        Ok(policy) => policy,
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    let ruling = policy.of_medium(&without_links(&address));
+    let image = name.map_or_else(|| "IMAGE".to_owned(), ToString::to_string);
+    Ok((!ruling.accepts_anything()).then(|| refusal(&ruling, &address, &image)))
+}
+
+/// A search for the image and the packages of one plan.
+struct Search<'a> {
+    root: &'a Root,
+    runner: &'a dyn CommandRunner,
+    found: ImageEvidence,
+}
+
+impl Search<'_> {
+    fn image(&mut self, image: &str, options: &SourceOptions<'_>) {
+        let name = match ImageName::parse(image) {
+            Ok(name) => name,
+            Err(error) => return self.block("spec.osImageURL", error.to_string()),
+        };
+        match options.os_from {
+            Some(path) => self.medium(path, &name, image),
+            None if options.from_storage => self.stored(image),
+            None => self.traced(&name),
+        }
+    }
+
+    /// Packages come from a directory, or from the image that the config names.
+    fn packages(&mut self, directory: Option<&Path>, image: &str) {
+        let from = match directory {
+            Some(directory) => match repository_in(directory) {
+                Ok(found) => Repository::Directory(found),
+                Err(why) => return self.block(&directory.display().to_string(), why),
+            },
+            None if image.is_empty() => {
+                return self.block(
+                "spec.baseOSExtensionsContainerImage",
+                "is empty, and packages on top of the image are needed. Give a directory that holds them: \
+                 --extensions-from DIR; or --files-only for the rest"
+                    .to_owned(),
+            );
+            }
+            None => Repository::Image(image.to_owned()),
+        };
+        self.found.repository = Some(from);
+    }
+
+    /// What cannot be removed with the deployments that do not run stops ostree half-way.
+    fn old_deployments(&mut self, booted: &str) -> Result<()> {
+        let mut found = Vec::new();
+        for directory in deploy_directories::list(self.root)? {
+            if directory.name != booted {
+                found.extend(deploy_directories::immutable(self.root, &directory)?);
+            }
+        }
+        if !found.is_empty() {
+            let paths: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let paths = paths.join(" ");
+            let message = format!(
+                "{paths}: the immutable attribute is set in a deployment that does not run, so ostree cannot clean up and \
+             fails. Find out who set it, then: chattr -i {paths}"
+            );
+            self.block("old deployments", message);
+        }
+        Ok(())
+    }
+
+    /// Only bit-exact copies can have the digest of the name.
+    fn medium(&mut self, path: &Path, name: &ImageName, image: &str) {
+        let Some(digest) = &name.digest else {
+            let message = format!(
+                "{image} has no digest, so no medium can be proven to hold it. Name it by its digest"
+            );
+            return self.block("spec.osImageURL", message);
+        };
+        let architecture = go_architecture(std::env::consts::ARCH);
+        let examined = Medium::open(path).and_then(|medium| {
+            let report = medium.examine(digest, architecture, &mut MediumCheck::Sizes)?;
+            let address = medium.address(digest)?;
+            Ok((medium, report, address))
+        });
+        let subject = path.display().to_string();
+        match examined {
+            Ok((medium, report, Ok(address))) if report.is_exact() => {
+                let found = medium.architecture(digest);
+                self.judge_architecture(found.as_deref(), image);
+                self.bring(&address, image);
+            }
+            Ok((_, report, Err(error))) if report.is_exact() => {
+                self.block(&subject, error.to_string());
+            }
+            Ok((medium, report, _)) => self.block(&subject, report.words(name, &medium)),
+            Err(error) => self.block(&subject, error.to_string()),
+        }
+    }
+
+    /// An image for another machine is staged without complaint, and does not boot.
+    fn judge_architecture(&mut self, found: Option<&str>, image: &str) {
+        let own = go_architecture(std::env::consts::ARCH);
+        let Some(found) = found.filter(|found| *found != own) else {
+            return;
+        };
+        let why = format!(
+            "{image} is for {found}, and this machine is {own}: it would not boot. Take the release for {own}"
+        );
+        let doubtful = Doubtful::new(Doubt::OtherArchitecture, "spec.osImageURL", why);
+        self.found.doubts.push(doubtful);
+    }
+
+    /// skopeo copies it, which asks the policy as every copy does.
+    fn bring(&mut self, address: &Address, image: &str) {
+        if let Err(error) = self.runner.run(&storage::skopeo_version()) {
+            return self.block("skopeo", format!("{error}; it copies the image"));
+        }
+        match pull::read_policy(self.root) {
+            Ok(policy) => {
+                let ruling = policy.of_medium(&without_links(address));
+                if !ruling.accepts_anything() {
+                    self.block("policy", refusal(&ruling, address, image));
+                }
+            }
+            Err(error) => self.block("policy", error.to_string()),
+        }
+        self.found.bring = Some(OsStep::Bring {
+            from: address.to_string(),
+            image: image.to_owned(),
+        });
+    }
+
+    fn stored(&mut self, image: &str) {
+        if let Err(error) = pull::read_policy(self.root) {
+            self.block("policy", error.to_string());
+        }
+        let missing = format!(
+            "{image} is not there under this very name. Bring it: skopeo copy --preserve-digests SOURCE containers-storage:{image}"
+        );
+        match self.in_storage(image) {
+            Ok(Some(found)) => {
+                self.judge_architecture(found.architecture.as_deref(), image);
+            }
+            Ok(None) => self.block("containers-storage", missing),
+            Err(error) => self.block("containers-storage", error),
+        }
+    }
+
+    /// What podman has under this very name.
+    fn in_storage(&self, image: &str) -> Result<Option<storage::Stored>, String> {
+        let answer = self.runner.run(&storage::list_images(image));
+        let answer = answer.map_err(|error| format!("{error}; podman knows what is in it"))?;
+        storage::parse_stored(&answer.stdout, image).map_err(|error| error.to_string())
+    }
+
+    /// The image of extensions is pulled by podman, unless it is there.
+    fn extensions_image(&mut self) {
+        let Some(Repository::Image(image)) = self.found.repository.clone() else {
+            return;
+        };
+        const SUBJECT: &str = "spec.baseOSExtensionsContainerImage";
+        let name = match (self.in_storage(&image), ImageName::parse(&image)) {
+            (Ok(Some(_)), _) => return,
+            (Ok(None), Ok(name)) => name,
+            (Err(error), _) => return self.block(SUBJECT, error),
+            (_, Err(error)) => return self.block(SUBJECT, error.to_string()),
+        };
+        match Trace::read(self.root, &name) {
+            Ok(trace) => {
+                if let Some(why) = trace.blocked() {
+                    self.block(SUBJECT, format!("{image} cannot be pulled: {why}"));
+                }
+            }
+            Err(error) => self.block(SUBJECT, error.to_string()),
+        }
+    }
+
+    /// How the pull would be decided is said before it is tried.
+    fn traced(&mut self, name: &ImageName) {
+        let trace = Trace::read(self.root, name);
+        if self.is_in_release_registry(name, trace.as_ref().ok()) {
+            return;
+        }
+        match trace {
+            Ok(trace) => match trace.blocked() {
+                Some(why) => self.block("pull", why),
+                None => {
+                    let notice = Notice {
+                        subject: "pull".to_owned(),
+                        message: trace.to_string(),
+                    };
+                    self.found.notices.push(notice);
+                }
+            },
+            Err(error) => self.block("pull", error.to_string()),
+        }
+    }
+
+    /// A control-plane node may have a registry of its own for the images of releases. rpm-ostree asks it if a mirror leads
+    /// there. Else it is asked here, and if it has the image, the image is copied from it; returns true then.
+    fn is_in_release_registry(&mut self, name: &ImageName, trace: Option<&Trace>) -> bool {
+        if !release_registry::is_present(self.root) {
+            return false;
+        }
+        let is_its = |source: &&pull::Source| {
+            let host = source.name.split('/').next().unwrap_or_default();
+            host.ends_with(RELEASE_REGISTRY_PORT)
+        };
+        let mirror = trace.and_then(|trace| trace.asked().find(is_its));
+        let found = match (&mirror, &name.digest) {
+            (Some(_), _) => None,
+            (None, Some(digest)) => Some(release_registry::find_image(self.root, digest)),
+            (None, None) => return false,
+        };
+        let (message, taken) = match (mirror, found) {
+            (Some(source), _) => (
+                format!(
+                    "the release registry of this cluster is asked: {}. If it gives no answer: systemctl status iri-registry",
+                    source.name
+                ),
+                false,
+            ),
+            (None, Some(Ok(from))) => {
+                if !self.is_allowed(&from) {
+                    return false;
+                }
+                let message = format!(
+                    "the registry of this node has the image, so it is copied from there: {from}"
+                );
+                self.found.bring = Some(OsStep::Bring {
+                    from,
+                    image: name.to_string(),
+                });
+                (message, true)
+            }
+            (None, Some(Err(why))) => (
+                format!(
+                    "this node has a release registry (/{}), but it does not have this image: {why}. Look at it: systemctl \
+                     status iri-registry",
+                    paths::RELEASE_REGISTRY
+                ),
+                false,
+            ),
+            (None, None) => return false,
+        };
+        self.found.notices.push(Notice {
+            subject: "release registry".to_owned(),
+            message,
+        });
+        taken
+    }
+
+    /// Returns true if skopeo is there, and the signature policy lets it copy from a registry; else says why not.
+    fn is_allowed(&mut self, from: &str) -> bool {
+        let mut refused = |why: String| {
+            self.found.notices.push(Notice {
+                subject: "release registry".to_owned(),
+                message: format!("{from} is passed over: {why}"),
+            });
+            false
+        };
+        if let Err(error) = self.runner.run(&storage::skopeo_version()) {
+            return refused(format!("{error}; it copies the image"));
+        }
+        let name = ImageName::parse(from.trim_start_matches("docker://"));
+        let ruling = match (pull::read_policy(self.root), name) {
+            (Ok(policy), Ok(name)) => policy.of_registry(&name),
+            (Err(error), _) => return refused(error.to_string()),
+            (_, Err(error)) => return refused(error.to_string()),
+        };
+        match ruling.accepts_anything() {
+            true => true,
+            false => refused(format!("/{}: {ruling}", paths::POLICY)),
+        }
+    }
+
+    /// bootc does not look for the credentials of the kubelet, which rpm-ostree gets by the daemon's link.
+    fn credentials_of_bootc(&mut self) {
+        let has = |path| !matches!(self.root.exists(&RootPath::fixed(path)), Ok(false));
+        if BOOTC_SECRETS.into_iter().any(has) {
+            return;
+        }
+        let places = BOOTC_SECRETS.map(|path| format!("/{path}")).join(", ");
+        self.found.notices.push(Notice {
+            subject: "credentials".to_owned(),
+            message: format!(
+                "bootc takes them from {places} alone, and none of these is there. If the registry wants some: mkdir -p \
+                 /run/ostree && ln -s /{} /{}",
+                paths::PULL_SECRETS[2], BOOTC_SECRETS[0]
+            ),
+        });
+    }
+
+    fn block(&mut self, subject: &str, message: String) {
+        self.found.blockers.push(Notice {
+            subject: subject.to_owned(),
+            message,
+        });
+    }
+}
+
+/// The repository in a directory: itself, or below it as in the image of extensions. rpm-ostree wants a whole path.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a directory that the caller named, never the node's root"
+)]
+fn repository_in(directory: &Path) -> Result<String, String> {
+    let whole = std::path::absolute(directory).map_err(|error| error.to_string())?;
+    let candidates = [whole.clone(), whole.join(extensions::REPOSITORY)];
+    let is_repository = |path: &&std::path::PathBuf| path.join(extensions::METADATA).is_file();
+    let found = candidates.iter().find(is_repository);
+    let Some(found) = found else {
+        return Err(format!(
+            "has neither {0} nor {1}/{0}: it is no repository of packages. Unpack the image of extensions of the \
+             wanted release there",
+            extensions::METADATA,
+            extensions::REPOSITORY
+        ));
+    };
+    match found.to_str() {
+        Some(text) if !text.contains(char::is_whitespace) => Ok(text.to_owned()),
+        _ => {
+            Err("has a blank in its path, which a repository file cannot hold. Move it".to_owned())
+        }
+    }
+}
+
+/// A medium has no signatures, so whatever is wanted besides a digest refuses it. The policy stays as it is.
+fn refusal(ruling: &Ruling, address: &Address, image: &str) -> String {
+    format!(
+        "/{} does not let {address} be copied: {ruling}. If its digest is proof enough: skopeo --insecure-policy copy \
+         --preserve-digests {address} containers-storage:{image}; then say --from-storage",
+        paths::POLICY
+    )
+}
+
+/// As the policy names it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a medium that the caller named, never the node's root"
+)]
+fn without_links(address: &Address) -> Address {
+    let whole = address.path.canonicalize();
+    Address {
+        path: whole.unwrap_or_else(|_| address.path.clone()),
+        ..address.clone()
+    }
+}

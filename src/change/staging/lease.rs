@@ -1,0 +1,169 @@
+//! What rpm-ostreed is lent while an operating system is staged, and taken from it again on every way out: the
+//! repository of the extensions, and the daemon's exception of one image from the signature policy (docs/agreement.md: Operating system, Packages).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::change::plan::Repository;
+use crate::change::transaction::Lock;
+use crate::change::transaction::place::{self, Placement};
+use crate::host::root::{Root, RootPath};
+use crate::host::sys::runtime;
+use crate::judge::drift::text_object;
+use crate::node::command::rpm_ostree::cause::RpmOstreeError;
+use crate::node::command::{CommandLine, CommandRunner, systemctl};
+use crate::node::images::auth::Secrets;
+use crate::node::images::extensions::{self, REPO_FILE};
+use crate::node::images::policy::SignaturePolicy;
+use crate::node::images::pull::read_policy_text;
+use crate::node::images::storage;
+use crate::node::system::ask;
+use crate::node::{Host, Labels};
+
+const DAEMON: &str = "rpm-ostreed.service";
+
+/// What can be lent on one root.
+#[allow(
+    missing_debug_implementations,
+    reason = "the runner of programs is a trait object"
+)]
+pub struct Lease<'a> {
+    /// The root.
+    pub root: &'a Root,
+    /// The lock of the run.
+    pub lock: &'a Lock,
+    /// Starts programs.
+    pub runner: &'a dyn CommandRunner,
+}
+
+impl Lease<'_> {
+    /// Takes everything back that we lent in this boot, a run that was cut off included. Of a boot before only the
+    /// repository can be left; that is a matter of the plan, which knows if another program uses it.
+    pub fn take_back(&self) -> Result<()> {
+        if !runtime::has(runtime::LENT) {
+            return Ok(());
+        }
+        let repository = RootPath::parse(REPO_FILE)?;
+        place::remove_file(self.root, self.lock, &repository)?;
+        let removed = |path: &str| {
+            runtime::take_back(path).with_context(|| format!("removing {path}; remove it by hand"))
+        };
+        removed(runtime::EXTENSIONS)?;
+        let bound = removed(runtime::POLICY_BINDING)?;
+        removed(runtime::POLICY)?;
+        if bound {
+            restart(self.runner)?;
+        }
+        runtime::remove(runtime::LENT).context("forgetting what was lent")
+    }
+
+    /// From here on there is something to take back.
+    fn begin(&self) -> Result<()> {
+        runtime::write(runtime::LENT, b"").context("noting what is lent")
+    }
+
+    /// Lends the packages.
+    pub fn lease_repository(&self, from: &Repository) -> Result<(), RpmOstreeError> {
+        self.begin()
+            .map_err(|error| RpmOstreeError::of_failure(&error))?;
+        let directory = match from {
+            Repository::Directory(directory) => directory.clone(),
+            Repository::Image(image) => self.copy_of(image)?,
+        };
+        let text = extensions::repo_file(&directory);
+        self.put(&text)
+            .map_err(|error| RpmOstreeError::of_failure(&error))
+    }
+
+    /// The content of the image of extensions in a directory, through a container that never runs.
+    fn copy_of(&self, image: &str) -> Result<String, RpmOstreeError> {
+        let here = self.runner.run(&storage::list_images(image));
+        let here = here.map_err(|error| RpmOstreeError::of_error(&error))?;
+        if !matches!(storage::parse_stored(&here.stdout, image), Ok(Some(_))) {
+            let secrets = Secrets::read(self.root);
+            let secrets = secrets.map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
+            run(
+                self.runner,
+                &extensions::pull_image(image, secrets.file.as_deref()),
+            )?;
+        }
+        let id = SystemTime::now().duration_since(UNIX_EPOCH);
+        let id = id.unwrap_or_default().as_nanos();
+        let name = format!("ostree-container-pivot-{id:x}");
+        let directory = format!("{}/os-extensions-content-{id:x}", runtime::EXTENSIONS);
+        runtime::make_directory(&directory)
+            .map_err(|error| RpmOstreeError::Unknown(format!("making {directory}: {error}")))?;
+        run(self.runner, &extensions::create_container(image, &name))?;
+        let copied = run(self.runner, &extensions::copy_content(&name, &directory));
+        if let Err(cause) = run(self.runner, &extensions::remove_container(&name)) {
+            log::warn!("removing the container {name}: {cause}. Next: podman rm -f {name}");
+        }
+        copied?;
+        if !matches!(
+            Labels::read(self.root).policy,
+            crate::formats::labels::LabelPolicy::None
+        ) {
+            run(self.runner, &extensions::label_directory(&directory))?;
+        }
+        Ok(format!("{directory}/{}", extensions::REPOSITORY))
+    }
+
+    fn put(&self, text: &str) -> Result<()> {
+        let path = RootPath::parse(REPO_FILE)?;
+        let host = Host::observe(self.root)?;
+        let labels = Labels::read(self.root);
+        let object = text_object(text.as_bytes(), 0o644, host.attainable((0, 0)));
+        place::make_parent(self.root, self.lock, &path, &host, &labels)?;
+        let label = labels.wanted(&path, &object.kind);
+        let placement = Placement {
+            path: &path,
+            object: &object,
+            bytes: text.as_bytes(),
+            label: label.as_deref(),
+        };
+        place::put_file(self.root, self.lock, &placement)?;
+        Ok(())
+    }
+
+    /// Lends a policy that accepts this one image of containers-storage, where the node's would not: its digest was
+    /// checked when it was brought under its name.
+    pub fn lease_exception(&self, image: &str) -> Result<()> {
+        let policy = read_policy_text(self.root)?;
+        let Some(policy) = policy else { return Ok(()) };
+        let policy = String::from_utf8_lossy(&policy);
+        if !storage::needs_exception(&SignaturePolicy::parse(&policy)?) {
+            return Ok(());
+        }
+        let answer = |line: &CommandLine| {
+            let answer = ask(self.runner, line);
+            answer.map_err(|cause| anyhow!(cause.to_line()))
+        };
+        let stored = storage::parse_stored(&answer(&storage::list_images(image))?, image)?;
+        let stored = stored
+            .with_context(|| format!("{image} is not in containers-storage under its name"))?;
+        let place = storage::parse_place(&answer(&storage::system_info())?)?;
+        let text = storage::with_exception(&policy, &place, &stored)?;
+        self.begin()?;
+        let lend = |path: &str, text: &str| {
+            runtime::write_for_programs(path, text.as_bytes())
+                .with_context(|| format!("writing {path}"))
+        };
+        lend(runtime::POLICY, &text)?;
+        lend(
+            runtime::POLICY_BINDING,
+            &storage::policy_binding(runtime::POLICY),
+        )?;
+        restart(self.runner)
+    }
+}
+
+/// The daemon reads what it is lent when it starts.
+fn restart(runner: &dyn CommandRunner) -> Result<()> {
+    systemctl::daemon_reload(runner)?;
+    Ok(systemctl::try_restart(runner, DAEMON)?)
+}
+
+fn run(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
+    ask(runner, line)
+}

@@ -1,0 +1,264 @@
+//! What the next boot enters, and who made it so. Every command asks here alone.
+
+use anyhow::Result;
+
+use super::awaited::{Awaited, Entered};
+use super::deployments::drop_command;
+use crate::base::kargs::Kargs;
+use crate::change::plan::staged::name_stager;
+use crate::host::root::Root;
+use crate::node::activity::StagedEvidence;
+use crate::node::command::CommandRunner;
+use crate::node::command::rpm_ostree::status::Deployment;
+use crate::node::system::{Engine, Facts};
+
+/// The next boot, if the shutdown before it is clean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NextBoot {
+    /// What it enters.
+    pub enters: Entered,
+    /// The way by which it comes there.
+    pub way: BootWay,
+    /// Who staged or queued the first deployment of the list, which may be locked; `None` where that is the running one.
+    pub by: Option<Author>,
+    /// Kernel arguments of this boot that it has not.
+    pub without: Vec<String>,
+    /// Kernel arguments that it has beside those of this boot.
+    pub with: Vec<String>,
+    /// The command after which it enters what runs; `None` where it does so already.
+    pub stay: Option<String>,
+}
+
+/// The way by which the next boot comes to its deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BootWay {
+    /// What runs is entered again.
+    Stays,
+    /// It is staged: a clean shutdown writes it.
+    Staged,
+    /// It is the first boot entry already, after a rollback or as the default: any boot enters it.
+    Queued,
+}
+
+impl BootWay {
+    /// Returns its word in documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stays => "stays",
+            Self::Staged => "staged",
+            Self::Queued => "queued",
+        }
+    }
+}
+
+/// The one who staged or queued a deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Author {
+    /// A run of this program.
+    Ours,
+    /// Perhaps a run of this program, which was cut off while it staged the same image.
+    PerhapsOurs,
+    /// Another program or an admin: in words, as far as it is known.
+    Others(String),
+    /// Not known: who queues a deployment leaves no trace.
+    Unknown,
+}
+
+impl Author {
+    /// Returns who it is, in words; `None` where it is, or may be, a run of this program.
+    pub fn foreign(&self) -> Option<&str> {
+        match self {
+            Self::Ours | Self::PerhapsOurs => None,
+            Self::Others(who) => Some(who),
+            Self::Unknown => Some(QUEUED_BY),
+        }
+    }
+}
+
+const QUEUED_BY: &str = "an unknown program, by a rollback or as the default";
+
+/// Answers what the next boot enters; `None` where no deployment is listed. `stager` names who staged what is staged.
+pub fn find_next_boot(
+    facts: &Facts,
+    awaited: Option<&Awaited>,
+    stager: impl FnOnce() -> String,
+) -> Option<NextBoot> {
+    let all = &facts.deployments;
+    let (first, entered) = (all.next_boot()?, all.entered_next()?);
+    let way = match entered {
+        _ if entered.booted => BootWay::Stays,
+        _ if entered.staged => BootWay::Staged,
+        _ => BootWay::Queued,
+    };
+    let by = match first {
+        _ if first.booted => None,
+        _ if awaited.is_some_and(|awaited| awaited.made(first)) => {
+            let is_named = awaited.is_some_and(|awaited| awaited.staged.is_some());
+            Some(if is_named {
+                Author::Ours
+            } else {
+                Author::PerhapsOurs
+            })
+        }
+        _ if first.staged => Some(Author::Others(stager())),
+        _ => Some(Author::Unknown),
+    };
+    let arguments = arguments_of(facts, first, entered);
+    let differs =
+        |a: &Kargs, b: &Kargs| a.missing_from(b).iter().map(ToString::to_string).collect();
+    let (without, with) = match arguments.filter(|_| way != BootWay::Stays) {
+        Some(next) => (
+            differs(&facts.booted_arguments, next),
+            differs(next, &facts.booted_arguments),
+        ),
+        None => Default::default(),
+    };
+    Some(NextBoot {
+        enters: Entered {
+            deployment: Some(entered.name()),
+            image: Some(entered.image()),
+            kernel_arguments: arguments.map(|arguments| arguments.tokens().to_vec()),
+        },
+        way,
+        by,
+        without,
+        with,
+        stay: stay_command(facts, way),
+    })
+}
+
+/// The engine tells the arguments of the first deployment alone. An empty command line is none: bootc tells none.
+fn arguments_of<'a>(
+    facts: &'a Facts,
+    first: &Deployment,
+    entered: &Deployment,
+) -> Option<&'a Kargs> {
+    let arguments = match entered {
+        _ if entered.index == first.index => Some(&facts.arguments),
+        _ if entered.booted => Some(&facts.booted_arguments),
+        _ => None,
+    };
+    arguments.filter(|arguments| !arguments.is_empty())
+}
+
+/// Returns the command after which the next boot enters what runs.
+fn stay_command(facts: &Facts, way: BootWay) -> Option<String> {
+    let all = &facts.deployments;
+    let index = all.booted()?.index;
+    match (way, facts.engine) {
+        (BootWay::Stays, _) => None,
+        (BootWay::Staged, engine) => drop_command(engine, all)
+            .map(|line| format!("{} {}", line.program, line.args.join(" "))),
+        (BootWay::Queued, Engine::RpmOstree) => Some("rpm-ostree rollback".to_owned()),
+        (BootWay::Queued, Engine::Bootc) => Some(format!("ostree admin set-default {index}")),
+    }
+}
+
+/// Answers what the next boot of a running node enters.
+///
+/// # Errors
+/// A file of the node cannot be read.
+pub fn observe_next_boot(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    facts: &Facts,
+    awaited: Option<&Awaited>,
+) -> Result<Option<NextBoot>> {
+    let evidence = match facts.deployments.staged() {
+        Some(staged) if !awaited.is_some_and(|awaited| awaited.made(staged)) => {
+            StagedEvidence::observe(root, runner)?.unwrap_or_default()
+        }
+        _ => StagedEvidence::default(),
+    };
+    let stager = || name_stager(&evidence, Some(facts));
+    Ok(find_next_boot(facts, awaited, stager))
+}
+
+impl NextBoot {
+    /// Returns who chose it, in words, where it enters something that does not run and that no run of this program awaits.
+    pub fn foreign(&self) -> Option<&str> {
+        match self.way {
+            BootWay::Stays => None,
+            _ => self.by.as_ref().and_then(Author::foreign),
+        }
+    }
+
+    /// Returns the word for who chose it in documents.
+    pub fn author(&self) -> Option<&'static str> {
+        self.by.as_ref().map(|by| match by {
+            Author::Ours => "mco-rescue",
+            Author::PerhapsOurs | Author::Unknown => "unknown",
+            Author::Others(_) => "others",
+        })
+    }
+
+    /// Returns the kernel arguments that come and go, in words; empty where they stay.
+    pub fn arguments_words(&self) -> String {
+        let list = |word: &str, all: &[String]| match all.is_empty() {
+            true => None,
+            false => Some(format!("{word} {}", all.join(" "))),
+        };
+        let all = [list("without", &self.without), list("with", &self.with)];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        all.join(" and ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::plan::os_tests::{booted, deployment, facts, staged};
+
+    const NEW: &str = "quay.example/os@sha256:bbbb";
+
+    fn of(all: Vec<Deployment>, arguments: &str) -> NextBoot {
+        let stager = || "somebody".to_owned();
+        find_next_boot(&facts(all, arguments, "rw a=1"), None, stager).unwrap()
+    }
+
+    #[test]
+    fn each_way_has_its_author_and_the_command_that_undoes_it() {
+        let kept = || deployment(NEW, "k");
+        let mut locked = staged(NEW);
+        locked.finalization_locked = true;
+        let rows = [
+            (vec![booted("x"), kept()], BootWay::Stays, "", None),
+            (
+                vec![staged(NEW), booted("x")],
+                BootWay::Staged,
+                "somebody",
+                Some("rpm-ostree cleanup -p"),
+            ),
+            // rpm-ostree's clean-up would take the queued one along.
+            (
+                vec![staged(NEW), kept(), booted("x")],
+                BootWay::Staged,
+                "somebody",
+                Some("ostree admin undeploy 0"),
+            ),
+            (
+                vec![kept(), booted("x")],
+                BootWay::Queued,
+                QUEUED_BY,
+                Some("rpm-ostree rollback"),
+            ),
+            (vec![locked, booted("x")], BootWay::Stays, "", None),
+        ];
+        for (all, way, foreign, stay) in rows {
+            let next = of(all, "rw a=1");
+            assert_eq!(next.way, way, "{next:?}");
+            assert_eq!(next.foreign().unwrap_or_default(), foreign, "{next:?}");
+            assert_eq!(next.stay.as_deref(), stay, "{next:?}");
+        }
+    }
+
+    #[test]
+    fn kernel_arguments_that_come_and_go_are_named() {
+        let next = of(vec![staged("x"), booted("x")], "rw b=2");
+        assert_eq!(next.arguments_words(), "without a=1 and with b=2");
+        // Arguments that are not known are no difference.
+        let next = of(vec![staged("x"), booted("x")], "");
+        assert_eq!(next.arguments_words(), "");
+        assert_eq!(next.enters.kernel_arguments, None);
+    }
+}

@@ -1,0 +1,139 @@
+//! The registry for the images of releases that a control-plane node may run itself: `iri-registry.service`, port 22625. It
+//! works without the cluster's API and without an outside network, so it is asked before an outside registry.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+use crate::base::paths;
+use crate::host::net::{self, FetchRequest, FetchSettings};
+use crate::host::root::{Root, RootPath};
+use crate::node::images::Digest;
+
+/// Host and port on the node itself.
+pub(super) const HOST: &str = "localhost:22625";
+/// Repositories of a release: its payload, and the images that it names, such as that of the OS.
+const REPOSITORIES: [&str; 2] = [PAYLOADS, "openshift/release"];
+/// The repository of the payloads; its tags are the versions of the releases, such as `4.22.16-x86_64`.
+const PAYLOADS: &str = "openshift/release-images";
+/// Accepted forms of a manifest.
+const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+/// A manifest is not larger.
+const MAX_MANIFEST: u64 = 4 << 20;
+/// The registry is on the node: an answer that takes longer does not come.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// Returns true if the node has the store of such a registry.
+pub(super) fn is_present(root: &Root) -> bool {
+    let store = RootPath::fixed(paths::RELEASE_REGISTRY);
+    matches!(root.directory(&store), Ok(Some(_)))
+}
+
+/// Asks the registry of the node for the manifest of an image, and returns the reference by which it is copied.
+///
+/// # Errors
+/// The reasons why no repository of the registry has it, in words.
+pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, String> {
+    let mut reasons = Vec::new();
+    for repository in REPOSITORIES {
+        match find_in_repository(root, repository, digest) {
+            Ok(reference) => return Ok(reference),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    // Without an answer there is one reason for both.
+    reasons.dedup();
+    let mut text = reasons.join("; ");
+    match list_releases(root) {
+        Ok(releases) if !releases.is_empty() => {
+            text += &format!("; it has the releases {}", releases.join(", "))
+        }
+        // The reasons above say that it does not answer.
+        Ok(_) | Err(_) => {}
+    }
+    Err(text)
+}
+
+fn find_in_repository(root: &Root, repository: &str, digest: &Digest) -> Result<String, String> {
+    let url = format!("https://{HOST}/v2/{repository}/manifests/{digest}");
+    let answer = ask(root, &url)?;
+    if Digest::of(&answer) != *digest {
+        return Err(format!("{url} has another digest"));
+    }
+    Ok(format!("docker://{HOST}/{repository}@{digest}"))
+}
+
+/// Asks the registry for the versions of the releases that it holds. Tags of signatures (`sha256-DIGEST.sig`) are left out.
+fn list_releases(root: &Root) -> Result<Vec<String>, String> {
+    #[derive(Deserialize)]
+    struct Tags {
+        #[serde(default)]
+        tags: Option<Vec<String>>,
+    }
+    let url = format!("https://{HOST}/v2/{PAYLOADS}/tags/list");
+    let tags: Tags =
+        serde_json::from_slice(&ask(root, &url)?).map_err(|error| format!("{url}: {error}"))?;
+    let mut releases = tags.tags.unwrap_or_default();
+    releases.retain(|tag| !tag.ends_with(".sig"));
+    releases.sort();
+    Ok(releases)
+}
+
+/// The bytes that the registry answers with.
+fn ask(root: &Root, url: &str) -> Result<Vec<u8>, String> {
+    let mut request = FetchRequest::new(url, MAX_MANIFEST);
+    request.retry = false;
+    request.headers = vec![("Accept".to_owned(), ACCEPT.to_owned())];
+    if let Some(login) = read_login(root) {
+        let header = ("Authorization".to_owned(), format!("Basic {login}"));
+        request.headers.push(header);
+    }
+    let settings = FetchSettings {
+        certificates: read_authorities(root),
+        header_timeout: BOUND,
+        connect_timeout: BOUND,
+        total_timeout: Some(BOUND),
+        ..FetchSettings::default()
+    };
+    let answer = net::fetch_url(&settings, &request, &mut |_| {});
+    answer
+        .map(|answer| answer.bytes)
+        .map_err(|error| error.to_string())
+}
+
+/// Reads the authority of the registry, and those of the system.
+fn read_authorities(root: &Root) -> Vec<net::CertificateDer<'static>> {
+    let read = |path| root.read(&RootPath::fixed(path)).ok().flatten();
+    let own = read(paths::RELEASE_REGISTRY_AUTHORITY);
+    let mut all = own
+        .and_then(|pem| net::parse_bundle(&pem).ok())
+        .unwrap_or_default();
+    let system = paths::CA_BUNDLES.into_iter().find_map(read);
+    all.extend(
+        system
+            .map(|pem| net::system_certificates(&pem))
+            .unwrap_or_default(),
+    );
+    all
+}
+
+/// Reads user and password as the pull secret has them: base64 of both.
+fn read_login(root: &Root) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Secrets {
+        auths: BTreeMap<String, Entry>,
+    }
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(default)]
+        auth: String,
+    }
+    let bytes = root
+        .read(&RootPath::fixed(paths::KUBELET_PULL_SECRET))
+        .ok()??;
+    let mut secrets: Secrets = serde_json::from_slice(&bytes).ok()?;
+    let entry = secrets.auths.remove(HOST)?;
+    Some(entry.auth).filter(|login| !login.is_empty())
+}

@@ -1,0 +1,90 @@
+//! The files of the image that a node is to run, wherever they are: on a medium, in containers-storage, or in a deployment
+//! of the node. Nothing is fetched or unpacked for it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::image_source::SourceOptions;
+use crate::base::invocation::mco_rescue;
+use crate::host::root::{Root, RootPath};
+use crate::node::deploy_directories;
+use crate::node::images::ImageName;
+use crate::node::images::manifest::go_architecture;
+use crate::node::images::medium::{Medium, MediumError};
+use crate::node::images::tree::{self, ImageTree};
+
+/// Reads the files of an image; `None` if it is neither on the given medium nor on the node.
+///
+/// # Errors
+/// The medium, the storage or a deployment cannot be read, or the medium does not hold the image.
+pub fn find_target(
+    root: &Root,
+    image: Option<&str>,
+    options: &SourceOptions<'_>,
+) -> Result<Option<ImageTree>> {
+    if let Some(path) = options.os_from {
+        return read_medium(path, image).map(Some);
+    }
+    let Some(image) = image else {
+        return Ok(None);
+    };
+    if !options.from_storage
+        && let Some(tree) = read_deployment(root, image)?
+    {
+        return Ok(Some(tree));
+    }
+    let stored = tree::read_stored(root, image).map_err(anyhow::Error::msg);
+    stored.context("looking for the image in containers-storage")
+}
+
+/// Reads a medium, or a directory that holds the files themselves.
+fn read_medium(path: &Path, image: Option<&str>) -> Result<ImageTree> {
+    match Medium::open(path) {
+        Ok(medium) => {
+            let name = image.and_then(|image| ImageName::parse(image).ok());
+            let wanted = name.and_then(|name| name.digest);
+            let architecture = go_architecture(std::env::consts::ARCH);
+            let described = medium.describe_image(wanted.as_ref(), architecture)?;
+            Ok(tree::read_image(&medium, &described)?)
+        }
+        Err(MediumError::NoImage(_)) => {
+            let root = Root::open(path)?;
+            let tree = tree::read_directory(&root, &path.display().to_string())?;
+            if tree.files.is_empty() {
+                bail!(
+                    "{} holds no image: neither oci-layout and index.json, nor usr/lib/os-release. Give the path of an \
+                     OCI directory, of an OCI archive, or of a deployment",
+                    path.display()
+                );
+            }
+            Ok(tree)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads the deployment of an image that is on the node: staged, kept, or what runs.
+fn read_deployment(root: &Root, image: &str) -> Result<Option<ImageTree>> {
+    let all = deploy_directories::list(root)?;
+    let found = all.iter().find(|one| one.image.as_deref() == Some(image));
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let directory = root.within(&found.path)?;
+    let source = found.path.to_string();
+    // Its `usr` alone is that of the image, and it is there while it is checked out.
+    if !directory.exists(&RootPath::fixed("usr"))? {
+        return Ok(None);
+    }
+    Ok(Some(tree::read_directory(&directory, &source)?))
+}
+
+/// Returns the words for an image that is not at hand.
+pub fn describe_missing(image: &str) -> String {
+    format!(
+        "{image} is not on this node, so it cannot be looked at before it is staged. Copy it to a medium: skopeo copy \
+         --all --preserve-digests docker://{image} oci:DIRECTORY; then: {}",
+        mco_rescue("preflight --os-from DIRECTORY")
+    )
+}

@@ -1,0 +1,749 @@
+//! The only place that changes a file system: single system calls below a directory
+//! descriptor, on names with one component.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the one place that changes a file system"
+)]
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use nix::NixPath;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{
+    AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat, renameat2,
+};
+use nix::sys::stat::{
+    FchmodatFlags, FileStat, Mode, UtimensatFlags, fchmod, fchmodat, fstat, mkdirat, utimensat,
+};
+use nix::sys::time::TimeSpec;
+use nix::unistd::{
+    Gid, Uid, UnlinkatFlags, fchown, fchownat, fsync, linkat, symlinkat, syncfs, unlinkat,
+};
+use sha2::{Digest, Sha256};
+
+use crate::base::object::{Flags, HexDigest, Kind, Object};
+use crate::host::progress;
+use crate::host::root::{LABEL, Place, extended_attributes, hex, proc_path};
+use crate::host::sys::parallel;
+use crate::host::sys::signals::uninterrupted;
+
+use super::spare::with_spare;
+
+/// A directory descriptor on which names can be made and synced.
+pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
+}
+
+/// Makes a directory with this mode and owner; one that is there already is left as it is.
+pub(super) fn make_directory(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    mode: u32,
+    owner: (u32, u32),
+) -> Result<bool, Errno> {
+    match with_spare(dir, || mkdirat(dir, name, Mode::from_bits_truncate(0o700))) {
+        Ok(()) => {}
+        Err(Errno::EEXIST) => return open_directory(dir, name).map(|_| false),
+        Err(errno) => return Err(errno),
+    }
+    let made = open_directory(dir, name)?;
+    set_owner(&made, owner)?;
+    fchmod(&made, Mode::from_bits_truncate(mode))?;
+    Ok(true)
+}
+
+/// Opens a lock file for writing, and makes it (0600) if it is missing. Follows no link, and waits for no pipe.
+pub(super) fn open_lock_file(place: &Place) -> Result<File, Errno> {
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let mode = Mode::from_bits_truncate(0o600);
+    uninterrupted(|| openat(&place.dir, place.name.as_str(), flags, mode)).map(File::from)
+}
+
+/// Takes an open directory of ours from all other users.
+pub(super) fn make_private(dir: &File) -> Result<(), Errno> {
+    if fstat(dir)?.st_mode & 0o077 == 0 {
+        return Ok(());
+    }
+    fchmod(dir, Mode::from_bits_truncate(0o700))
+}
+
+/// The disk begins to write after so many bytes of a file, while the next are made; a barrier then waits for less.
+const BEHIND: u64 = 8 << 20;
+
+/// The origin of the bytes of a new file.
+pub(super) enum Source<'a> {
+    /// Bytes of ours that are small, or that were not looked at before.
+    Bytes(&'a [u8]),
+    /// The text of the document: its digest was made when it was parsed, and it cannot change.
+    Text(&'a [u8]),
+    /// Contents of the document, measured when they were parsed: neither they nor their digest can change.
+    Contents(Box<dyn Read + Send + 'a>),
+    /// Another file, which may change at any time.
+    File(&'a File),
+    /// A file of ours that is made while it is written.
+    Made(&'a dyn Fn(&mut dyn Write) -> io::Result<()>),
+}
+
+impl Source<'_> {
+    /// Returns true if the digest that the plan has is that of these bytes for sure.
+    fn is_measured(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Contents(_))
+    }
+}
+
+/// Makes a new file, 0600 until it is whole, from `source`; gives what was written, and its stat. Of a source that has
+/// more than is wanted, one byte more is taken.
+///
+/// The digest of large contents that were measured already is that of `wanted`, and a file of ours gets none; else it is
+/// that of the written bytes.
+pub(super) fn write_file(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    source: Source<'_>,
+    wanted: &Object,
+    sync: bool,
+) -> io::Result<(Kind, FileStat)> {
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mode = Mode::from_bits_truncate(0o600);
+    let open = || uninterrupted(|| openat(dir, name, flags, mode));
+    let file = File::from(with_spare(dir, open)?);
+    let mut written = Written::new(&file, &source, wanted);
+    // One byte more than there should be is enough to see that there are more.
+    let (expected, most) = match wanted.kind {
+        Kind::File { size, .. } => (size, size.saturating_add(1)),
+        _ => (0, u64::MAX),
+    };
+    match source {
+        Source::Bytes(bytes) | Source::Text(bytes) => {
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            let bytes = bytes.get(..most).unwrap_or(bytes);
+            bytes
+                .chunks(PIECE)
+                .try_for_each(|piece| written.add(piece))?;
+        }
+        Source::Contents(contents) => {
+            let contents = contents.take(most);
+            parallel::read_pieces(contents, expected, |piece| written.add(piece))?;
+        }
+        Source::File(source) => {
+            let source = source.take(most);
+            parallel::read_pieces(source, expected, |piece| written.add(piece))?;
+        }
+        Source::Made(make) => {
+            let mut out = BufWriter::with_capacity(BUFFER, &mut written);
+            make(&mut out)?;
+            out.flush()?;
+        }
+    }
+    let kind = written.finish(wanted);
+    let stat = set_owner(&file, wanted.owner())?;
+    fchmod(&file, Mode::from_bits_truncate(wanted.mode))?;
+    if sync {
+        uninterrupted(|| fsync(&file))?;
+    }
+    Ok((kind, stat))
+}
+
+/// Bytes at hand are written in pieces of this size.
+const PIECE: usize = 1 << 20;
+
+/// Bytes that are made are written in pieces of this size.
+const BUFFER: usize = 64 << 10;
+
+/// A file that is being written.
+struct Written<'a> {
+    file: &'a File,
+    size: u64,
+    /// None for large contents whose digest is known, and for a file of ours.
+    hash: Option<Sha256>,
+}
+
+impl<'a> Written<'a> {
+    fn new(file: &'a File, source: &Source<'_>, wanted: &Object) -> Self {
+        let known = source.is_measured() && wanted.size() >= PIECE as u64;
+        let is_own = matches!(source, Source::Made(_));
+        Self {
+            file,
+            size: 0,
+            hash: (!known && !is_own).then(Sha256::new),
+        }
+    }
+
+    fn add(&mut self, piece: &[u8]) -> io::Result<()> {
+        if let Some(hash) = &mut self.hash {
+            hash.update(piece);
+        }
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let write = || uninterrupted(|| nix::unistd::write(self.file, rest));
+            let count = with_spare(self.file, write)?;
+            rest = rest.get(count..).unwrap_or_default();
+        }
+        let before = self.size / BEHIND;
+        self.size += piece.len() as u64;
+        progress::advance(piece.len() as u64);
+        if self.size / BEHIND > before {
+            begin_flush(self.file, before * BEHIND);
+        }
+        Ok(())
+    }
+
+    fn finish(self, wanted: &Object) -> Kind {
+        let sha256 = match (self.hash, &wanted.kind) {
+            (Some(hash), _) => hex(&hash.finalize()).into(),
+            (None, Kind::File { sha256, .. }) => sha256.clone(),
+            (None, _) => HexDigest::default(),
+        };
+        Kind::File {
+            size: self.size,
+            sha256,
+        }
+    }
+}
+
+impl Write for Written<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.add(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Lets the disk begin to write a file from `offset` on. It is only sooner than else: a barrier waits for it, and reports
+/// its errors.
+fn begin_flush(file: &File, offset: u64) {
+    let Ok(offset) = i64::try_from(offset) else {
+        return;
+    };
+    // SAFETY: the descriptor is open for the call, and it takes no pointer.
+    let _ =
+        unsafe { libc::sync_file_range(file.as_raw_fd(), offset, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// Sets the owner of a file, unless the owner is right already. Returns the stat before that.
+fn set_owner(file: &File, (uid, gid): (u32, u32)) -> Result<FileStat, Errno> {
+    let stat = fstat(file)?;
+    if (stat.st_uid, stat.st_gid) != (uid, gid) {
+        fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    Ok(stat)
+}
+
+/// Makes a symbolic link.
+pub(super) fn write_link(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    target: &str,
+    owner: (u32, u32),
+) -> Result<(), Errno> {
+    with_spare(dir, || symlinkat(target, dir, name))?;
+    let stat = nix::sys::stat::fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    if (stat.st_uid, stat.st_gid) == owner {
+        return Ok(());
+    }
+    let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+    fchownat(
+        dir,
+        name,
+        Some(uid),
+        Some(gid),
+        AtFlags::AT_SYMLINK_NOFOLLOW,
+    )
+}
+
+/// A second name for what is at `place`; a copy where the file system has no links for it.
+///
+/// A process that watches the file itself gets an event for the new number of links (inotify's `IN_ATTRIB`). A process
+/// that watches its directory gets none.
+pub(super) fn link_or_copy(
+    place: &Place,
+    object: &Object,
+    dir: BorrowedFd<'_>,
+    name: &str,
+    sync: bool,
+) -> io::Result<()> {
+    match hard_link(place, dir, name) {
+        Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP)
+            if object.kind.is_unread() =>
+        {
+            let words =
+                "it is too large to be copied to another file system. Move it away, then run again";
+            Err(io::Error::other(words))
+        }
+        Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP) => {
+            copy_object(place, object, dir, name, sync)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// A second name for what is at `place`, a link itself not followed.
+pub(super) fn hard_link(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let from = place.name.as_str();
+    with_spare(dir, || {
+        linkat(&place.dir, from, dir, name, AtFlags::empty())
+    })
+}
+
+/// A copy of a file or link with owner, mode, times and label.
+pub(super) fn copy_object(
+    place: &Place,
+    object: &Object,
+    dir: BorrowedFd<'_>,
+    name: &str,
+    sync: bool,
+) -> io::Result<()> {
+    if let Kind::Symlink { target } = &object.kind {
+        write_link(dir, name, target, object.owner())?;
+        return Ok(copy_label(place, dir, name)?);
+    }
+    let source = place.open()?;
+    let (kind, _) = write_file(dir, name, Source::File(&source), object, sync)?;
+    if !object.kind.is_copied_as(&kind) {
+        return Err(io::Error::other("changed while it was copied"));
+    }
+    copy_label(place, dir, name)?;
+    copy_extended(&source, dir, name)?;
+    copy_times(&source, dir, name)
+}
+
+/// A directory with everything below it: its directories anew, its files and links as second names or copies.
+/// Stays on the mount of `source`.
+pub(super) fn copy_tree(
+    source: &Place,
+    dir: BorrowedFd<'_>,
+    name: &str,
+    sync: bool,
+) -> io::Result<()> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV);
+    let from = File::from(openat2(&source.dir, source.name.as_str(), how)?);
+    let stat = fstat(&from)?;
+    make_directory(dir, name, stat.st_mode & 0o7777, (stat.st_uid, stat.st_gid))?;
+    let made = open_directory(dir, name)?;
+    copy_label(source, dir, name)?;
+    for entry in Dir::from_fd(from.try_clone()?.into())?.iter() {
+        let entry = entry?;
+        let Ok(child) = entry.file_name().to_str() else {
+            return Err(io::Error::from_raw_os_error(libc::EILSEQ));
+        };
+        if matches!(child, "." | "..") {
+            continue;
+        }
+        let place = Place {
+            dir: Arc::new(from.try_clone()?.into()),
+            name: child.to_owned(),
+        };
+        match place.observe()? {
+            Some((object, _)) if object.is_directory() => {
+                copy_tree(&place, made.as_fd(), child, sync)?;
+            }
+            Some((object, _)) => link_or_copy(&place, &object, made.as_fd(), child, sync)?,
+            None => return Err(io::Error::other("changed while it was copied")),
+        }
+    }
+    // After what is below it, which would inherit from its access list.
+    copy_extended(&from, dir, name)?;
+    copy_times(&from, dir, name)
+}
+
+/// Copies access lists and attributes of users, as `cp -a` does, where the other file system has
+/// them. An access list holds the mode of the group, so a copy with another mode gets none.
+pub(super) fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let attributes = extended_attributes(source)?;
+    if attributes.is_empty() {
+        return Ok(());
+    }
+    let copy = nix::sys::stat::fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    let same_mode = copy.st_mode == fstat(source)?.st_mode;
+    for (attribute, value) in attributes {
+        let is_access_list = attribute.as_bytes() == b"system.posix_acl_access";
+        if is_access_list && !same_mode {
+            continue;
+        }
+        match set_attribute(dir, name, &attribute, &value) {
+            Err(errno) if is_refusal(errno) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Access and modification times, as `cp -a` keeps them.
+pub(super) fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let stat = fstat(source)?;
+    let accessed = TimeSpec::new(stat.st_atime, stat.st_atime_nsec);
+    let modified = TimeSpec::new(stat.st_mtime, stat.st_mtime_nsec);
+    Ok(utimensat(
+        dir,
+        name,
+        &accessed,
+        &modified,
+        UtimensatFlags::NoFollowSymlink,
+    )?)
+}
+
+/// Gives a name its SELinux label, not followed.
+pub(super) fn set_label(dir: BorrowedFd<'_>, name: &str, label: &str) -> Result<(), Errno> {
+    // With its NUL, as libselinux and ostree write it.
+    let label = CString::new(label).map_err(|_| Errno::EINVAL)?;
+    set_attribute(dir, name, LABEL, label.as_bytes_with_nul())
+}
+
+/// Sets one extended attribute of a name, not followed.
+fn set_attribute(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    attribute: &CStr,
+    value: &[u8],
+) -> Result<(), Errno> {
+    let path = proc_path(dir, name)?;
+    with_spare(dir, || {
+        // SAFETY: path, name and value live through the call, and the length is the value's.
+        let written = unsafe {
+            libc::lsetxattr(
+                path.as_ptr(),
+                attribute.as_ptr(),
+                value.as_ptr().cast(),
+                value.len(),
+                0,
+            )
+        };
+        Errno::result(written).map(drop)
+    })
+}
+
+/// The label of one object on another, where both file systems have labels and we may set them.
+pub(super) fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let result = from.label().and_then(|label| match label {
+        Some(label) => set_label(dir, name, &label),
+        None => Ok(()),
+    });
+    result.or_else(|errno| {
+        let refused = is_refusal(errno);
+        refused.then_some(()).ok_or(errno)
+    })
+}
+
+/// Returns true if labels are impossible here, and the disk is neither broken nor full: no file system with labels, no
+/// privilege, a label that the running kernel's policy does not know, no `/proc`.
+pub(super) fn is_refusal(errno: Errno) -> bool {
+    use Errno::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
+    matches!(errno, EOPNOTSUPP | EPERM | EACCES | EINVAL | ENOENT)
+}
+
+/// Sets the flags of an open file or directory to these, others left.
+pub(super) fn set_flags(file: &File, wanted: Flags) -> Result<(), Errno> {
+    // The kernel reads and writes an int, whatever the names of the requests say.
+    let mut bits: libc::c_int = 0;
+    // SAFETY: the descriptor is open for the call, and the pointer is to an int of ours.
+    let read = unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut bits) };
+    Errno::result(read)?;
+    let bit = |set: bool, bit: libc::c_int| if set { bit } else { 0 };
+    let new = bits & !(FS_IMMUTABLE | FS_APPEND)
+        | bit(wanted.immutable, FS_IMMUTABLE)
+        | bit(wanted.append_only, FS_APPEND);
+    if new == bits {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    let written = unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const new) };
+    Errno::result(written).map(drop)
+}
+
+/// `FS_IMMUTABLE_FL` and `FS_APPEND_FL` of `linux/fs.h`.
+const FS_IMMUTABLE: libc::c_int = 0x10;
+const FS_APPEND: libc::c_int = 0x20;
+
+/// Moves a name over whatever is at the other.
+pub(super) fn rename_over(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+    rename_across(from, name, to.dir.as_fd(), &to.name)
+}
+
+/// Moves a name to a free one.
+pub(super) fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+    let flags = RenameFlags::RENAME_NOREPLACE;
+    match with_spare(&to.dir, || {
+        renameat2(from, name, &to.dir, to.name.as_str(), flags)
+    }) {
+        // Some file systems do not know the flag; then a look has to do.
+        Err(Errno::EINVAL) => match to.stat()? {
+            Some(_) => Err(Errno::EEXIST),
+            None => rename_over(from, name, to),
+        },
+        other => other,
+    }
+}
+
+/// Exchanges two names in one step: neither is missing at any moment.
+pub(super) fn exchange_names(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+    let flags = RenameFlags::RENAME_EXCHANGE;
+    renameat2(from, name, &to.dir, to.name.as_str(), flags)
+}
+
+/// Moves the object at `from` out of the way.
+pub(super) fn move_aside(from: &Place, to: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    rename_across(from.dir.as_fd(), &from.name, to, name)
+}
+
+/// Renames within one directory or across two.
+pub(super) fn rename_across(
+    from: BorrowedFd<'_>,
+    name: &str,
+    to: BorrowedFd<'_>,
+    new_name: &str,
+) -> Result<(), Errno> {
+    with_spare(to, || renameat(from, name, to, new_name))
+}
+
+/// Removes a file or link; a missing one is no error.
+pub(super) fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
+        Err(Errno::ENOENT) => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes a name of ours; a directory only if it is empty.
+pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    match remove_file(dir, name) {
+        Err(Errno::EISDIR | Errno::EPERM) => remove_directory(dir, name).map(drop),
+        other => other,
+    }
+}
+
+/// Removes a name with everything below it. Links are not followed and no other mount is entered.
+pub(super) fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result<(), Errno> {
+    match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
+        Err(Errno::EISDIR | Errno::EPERM) => {}
+        Err(Errno::ENOENT) => return Ok(()),
+        other => return other,
+    }
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV);
+    let mut entries = Dir::from_fd(openat2(dir, name, how)?)?;
+    let mut names = Vec::new();
+    for entry in entries.iter() {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    for name in names {
+        remove_tree(entries.as_fd(), name.as_c_str())?;
+    }
+    unlinkat(dir, name, UnlinkatFlags::RemoveDir)
+}
+
+/// Removes a directory that is empty and no mount point. Returns true if it no longer exists.
+pub(super) fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
+    match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(true),
+        Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Sets mode and owner of a file or directory, not followed.
+pub(super) fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(), Errno> {
+    let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+    let stat = place.stat()?.ok_or(Errno::ENOENT)?;
+    // chown clears setuid and setgid, so it comes first.
+    if (stat.st_uid, stat.st_gid) != owner {
+        fchownat(
+            &place.dir,
+            place.name.as_str(),
+            Some(uid),
+            Some(gid),
+            AtFlags::AT_SYMLINK_NOFOLLOW,
+        )?;
+    }
+    let mode = Mode::from_bits_truncate(mode);
+    match fchmodat(
+        &place.dir,
+        place.name.as_str(),
+        mode,
+        FchmodatFlags::NoFollowSymlink,
+    ) {
+        // Kernels before 6.6 cannot do that without /proc; an open descriptor serves as well.
+        Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => fchmod(place.open()?, mode),
+        other => other,
+    }
+}
+
+/// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
+pub(super) fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
+    write_temporary(dir, name, Source::Bytes(bytes), true)?;
+    commit_temporary(dir, name)?;
+    Ok(sync_directory(dir)?)
+}
+
+/// Writes a small file of our own beside its name. Without `sync` its bytes are to be flushed, with the whole file
+/// system, before [`commit_temporary`].
+pub(super) fn write_temporary(
+    dir: &File,
+    name: &str,
+    source: Source<'_>,
+    sync: bool,
+) -> io::Result<()> {
+    let temporary = temporary_name(name);
+    remove_file(dir.as_fd(), &temporary)?;
+    let result = write_own(dir, &temporary, source, sync);
+    if result.is_err() {
+        // The first error is the one that matters; what stays is swept by the next run.
+        let _ = remove_file(dir.as_fd(), &temporary);
+    }
+    result
+}
+
+/// Gives the file that [`write_temporary`] has written its name. The name is durable with the next flush.
+pub(super) fn commit_temporary(dir: &File, name: &str) -> io::Result<()> {
+    let temporary = temporary_name(name);
+    let result = rename_across(dir.as_fd(), &temporary, dir.as_fd(), name);
+    if result.is_err() {
+        let _ = remove_file(dir.as_fd(), &temporary);
+    }
+    Ok(result?)
+}
+
+fn write_own(dir: &File, temporary: &str, source: Source<'_>, sync: bool) -> io::Result<()> {
+    let stat = fstat(dir)?;
+    let object = Object {
+        kind: Kind::Directory,
+        mode: 0o600,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    };
+    write_file(dir.as_fd(), temporary, source, &object, sync)?;
+    // As the kernel would label it: like its directory.
+    let own = Place {
+        dir: dir.as_fd().try_clone_to_owned()?.into(),
+        name: ".".to_owned(),
+    };
+    Ok(copy_label(&own, dir.as_fd(), temporary)?)
+}
+
+/// The name under which a file of our own is written.
+pub(super) fn temporary_name(name: &str) -> String {
+    format!(".{name}.new")
+}
+
+/// Overwrites bytes of a file in their place, durably. Nothing is allocated, so it works on a full disk; a cut in between can
+/// leave any mix of old and new bytes.
+pub(super) fn overwrite_durably(
+    dir: &File,
+    name: &str,
+    offset: usize,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = File::from(uninterrupted(|| openat(dir, name, flags, Mode::empty()))?);
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64)?;
+    Ok(uninterrupted(|| fsync(&file))?)
+}
+
+/// Opens a file of ours for [`shrink`].
+pub(super) fn open_to_shrink(dir: &File, name: &str) -> Result<File, Errno> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
+}
+
+/// Returns the size of an open file, in bytes.
+pub(super) fn size_of(file: &File) -> Result<u64, Errno> {
+    fstat(file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// Cuts a file to this size, and flushes it: some file systems keep freed blocks until then.
+pub(super) fn shrink(file: &File, size: u64) -> Result<(), Errno> {
+    let size = i64::try_from(size).map_err(|_| Errno::EINVAL)?;
+    uninterrupted(|| nix::unistd::ftruncate(file, size))?;
+    uninterrupted(|| fsync(file))
+}
+
+/// Flushes the bytes of a file.
+pub(super) fn sync_file(dir: &File, name: &str) -> Result<(), Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = uninterrupted(|| openat(dir, name, flags, Mode::empty()))?;
+    uninterrupted(|| fsync(&file))
+}
+
+/// Flushes a directory's names.
+pub(super) fn sync_directory(dir: &File) -> Result<(), Errno> {
+    uninterrupted(|| fsync(dir))
+}
+
+/// Flushes a whole file system; an error since `dir` was opened is reported once.
+pub(super) fn sync_file_system(dir: impl AsFd) -> Result<(), Errno> {
+    uninterrupted(|| syncfs(dir.as_fd()))
+}
+
+/// `FIFREEZE` of `linux/fs.h`: `_IOWR('X', 119, int)`.
+const FIFREEZE: libc::c_ulong = 0xC004_5877;
+/// `FITHAW`: `_IOWR('X', 120, int)`.
+const FITHAW: libc::c_ulong = 0xC004_5878;
+/// The time after which a freeze ends by itself.
+const FREEZE_MILLISECONDS: libc::c_int = 30_000;
+
+/// Freezes a whole file system and thaws it at once, which empties its journal: what reads it without replaying a journal, as
+/// GRUB does, sees every change. A process of its own thaws it if this one dies in between.
+///
+/// # Errors
+/// The file system or the kernel cannot freeze, or this process may not.
+pub(super) fn freeze_and_thaw(dir: impl AsFd) -> Result<(), Errno> {
+    let dir = dir.as_fd().as_raw_fd();
+    let (watched, kept) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    let (end, own) = (watched.as_raw_fd(), kept.as_raw_fd());
+    // SAFETY: the child does nothing but the calls below.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(Errno::last()),
+        // SAFETY: close, poll, read, ioctl and _exit are safe after a fork of a process with threads, and the child has its own
+        // copies of the descriptors.
+        0 => unsafe {
+            libc::close(own);
+            let mut ready = libc::pollfd {
+                fd: end,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            let answered = libc::poll(&raw mut ready, 1, FREEZE_MILLISECONDS);
+            let mut byte = 0_u8;
+            let is_done = answered == 1 && libc::read(end, (&raw mut byte).cast(), 1) == 1;
+            if !is_done {
+                libc::ioctl(dir, FITHAW, 0);
+            }
+            libc::_exit(0)
+        },
+        child => child,
+    };
+    // SAFETY: the descriptor is open, and the third argument is unused.
+    let frozen = Errno::result(unsafe { libc::ioctl(dir, FIFREEZE, 0) });
+    let thawed = match frozen {
+        // SAFETY: as above.
+        Ok(_) => uninterrupted(|| Errno::result(unsafe { libc::ioctl(dir, FITHAW, 0) })),
+        Err(errno) => Err(errno),
+    };
+    if frozen.is_err() || thawed.is_ok() {
+        // The child must not thaw what another program may freeze from here on.
+        let _ = uninterrupted(|| nix::unistd::write(&kept, b"."));
+    }
+    drop(kept);
+    let wait = || {
+        // SAFETY: it is a child of this process, and no status is wanted.
+        Errno::result(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) })
+    };
+    let _ = uninterrupted(wait);
+    thawed.map(drop)
+}

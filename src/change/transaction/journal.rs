@@ -1,0 +1,234 @@
+//! The files that a run leaves for the next one: intent, journal, mark.
+//!
+//! Layout of `var/lib/mco-rescue/`: see [`crate::base::paths`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::change::plan::{Held, Section, Step};
+use crate::host::root::RootPath;
+use crate::node::boot::BootIdentity;
+use crate::node::command::job::Job;
+
+/// Version of the files below; an unknown one is never guessed at.
+pub const VERSION: u32 = 1;
+
+/// First line of the marker file.
+pub const MARKER_TEXT: &str = "mco-rescue state directory\n";
+
+/// The config of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigRef {
+    /// `metadata.name`.
+    pub name: String,
+    /// Lower-case hex SHA-256 of the object as received.
+    pub digest: String,
+    /// The file or URL that it was read from.
+    pub origin: String,
+}
+
+impl ConfigRef {
+    /// Stands for a config whose name is lost with the damaged file.
+    pub fn unknown() -> Self {
+        Self {
+            name: "an unknown config".to_owned(),
+            digest: String::new(),
+            origin: String::new(),
+        }
+    }
+}
+
+/// The paths that a run is about to touch; written before anything else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Name of the transaction; part of every staged name's directory.
+    pub id: String,
+    /// The config.
+    pub config: ConfigRef,
+    /// The OSTree deployment whose `etc` this is.
+    pub deployment: Option<String>,
+    /// Directories that may hold staged names.
+    pub stages: Vec<RootPath>,
+    /// Directories in which names change or that are made.
+    pub directories: Vec<RootPath>,
+}
+
+/// The mark `committed`: every step of a run is in place, so recovery only goes forward.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "AnyMark")]
+pub struct Mark {
+    /// The transaction.
+    pub id: String,
+}
+
+/// The two formats of the mark: an object, or the id alone as older versions wrote it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum AnyMark {
+    Mark { id: String },
+    Id(String),
+}
+
+impl From<AnyMark> for Mark {
+    fn from(mark: AnyMark) -> Self {
+        let (AnyMark::Mark { id } | AnyMark::Id(id)) = mark;
+        Self { id }
+    }
+}
+
+/// All steps of a run. Its existence is the commit point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Name of the transaction.
+    pub id: String,
+    /// The config.
+    pub config: ConfigRef,
+    /// The OSTree deployment whose `etc` this is.
+    pub deployment: Option<String>,
+    /// Directories that hold staged names.
+    pub stages: Vec<RootPath>,
+    /// The steps in order.
+    pub steps: Vec<JournalStep>,
+    /// Index of the first step that writes the daemon's records.
+    pub records_from: usize,
+    /// Flags that are cleared before the first step, and set again after the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Held>,
+    /// Cgroups that are frozen during the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freeze: Vec<String>,
+    /// Id of the finished run that this one undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<String>,
+    /// Jobs for the running system, which run before the records are written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<Job>,
+    /// The boot in which the jobs run: after another one every service has read the files as they are.
+    #[serde(flatten)]
+    pub boot: Option<BootIdentity>,
+}
+
+impl Journal {
+    /// Path of the new object of step `index` below its staging directory.
+    pub fn staged_path(&self, index: usize) -> String {
+        staged_path(index, |at| {
+            let found = self.steps.get(at)?;
+            Some((&found.step, found.within))
+        })
+    }
+
+    /// Returns the step that brings a step's new object to its place: the step itself, or the one that makes the
+    /// highest of the directories in which it is staged.
+    pub fn placed_by(&self, index: usize) -> usize {
+        let above = |at: &usize| {
+            let within = self.steps.get(*at)?.within;
+            within.filter(|above| above < at)
+        };
+        std::iter::successors(Some(index), above)
+            .last()
+            .unwrap_or(index)
+    }
+}
+
+/// A step, and the directory in which its objects are staged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalStep {
+    /// The change.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Index into `stages`.
+    pub stage: usize,
+    /// Its part of the config.
+    pub section: Section,
+    /// Index of the step that makes the directory above. The new object is staged in that directory, and the two get
+    /// their names in the root together. `None` if it is staged by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<usize>,
+}
+
+/// Name of the new object of step `index`.
+pub fn new_name(index: usize) -> String {
+    format!("new-{index}")
+}
+
+/// Name of the new directory of step `index`, with all that is staged in it. Older versions staged it empty, as
+/// [`new_name`].
+pub fn tree_name(index: usize) -> String {
+    format!("{TREE}{index}")
+}
+
+const TREE: &str = "tree-";
+
+/// Returns the path of the new object of step `index` below its staging directory. `find` gives a step and its
+/// [`JournalStep::within`].
+pub fn staged_path<'a>(
+    index: usize,
+    find: impl Fn(usize) -> Option<(&'a Step, Option<usize>)>,
+) -> String {
+    let mut below = Vec::new();
+    let mut at = index;
+    let mut path = loop {
+        match find(at) {
+            Some((step, Some(above))) if above < at => {
+                below.push(step.path().name());
+                at = above;
+            }
+            Some((Step::MakeDirectory { .. }, _)) => break tree_name(at),
+            _ => break new_name(at),
+        }
+    };
+    for name in below.into_iter().rev() {
+        path.push('/');
+        path.push_str(name);
+    }
+    path
+}
+
+/// Returns true for a name of [`tree_name`]: what is in such a directory was made by the run, all of it.
+pub fn is_tree_name(name: &str) -> bool {
+    is_staged_name(name) && name.starts_with(TREE)
+}
+
+/// Second name of the old object of step `index`.
+pub fn old_name(index: usize) -> String {
+    format!("old-{index}")
+}
+
+/// Name to which step `index` moves the object that it removes.
+pub fn away_name(index: usize) -> String {
+    format!("away-{index}")
+}
+
+/// Returns true if a name in a staging directory is one of ours.
+pub fn is_staged_name(name: &str) -> bool {
+    let number = ["new-", "old-", "away-", TREE]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_names_are_recognised() {
+        for ours in [new_name(0), old_name(12), away_name(3), tree_name(4)] {
+            assert!(is_staged_name(&ours));
+            assert_eq!(is_tree_name(&ours), ours.starts_with("tree"));
+        }
+        for foreign in [
+            "new-",
+            "new-x",
+            "old-1.bak",
+            "notes",
+            "new-1/../x",
+            "tree-x",
+        ] {
+            assert!(!is_staged_name(foreign) && !is_tree_name(foreign));
+        }
+    }
+}

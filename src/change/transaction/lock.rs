@@ -1,0 +1,360 @@
+//! One run at a time: a lock on the state directory, which needs no file of its own.
+//!
+//! Only its owner can open that directory. A directory that every user can open would let every user keep all runs out.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, fstat, major, minor};
+use nix::unistd::geteuid;
+use sysinfo::{Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
+
+use super::disk;
+use super::state::{StateError, make_path_noting};
+use crate::base::invocation::again;
+use crate::base::paths;
+use crate::base::reason::Reason;
+use crate::host::root::{Place, Root, RootError, RootPath};
+use crate::host::sys::signals;
+use crate::node::{Host, Labels};
+
+/// The names on the way to the state directory, from the top.
+const NAMES: [&str; 3] = ["var", "lib", "mco-rescue"];
+/// Descriptor of the directory in which this run made each of them; -1 for a directory that it did not make.
+static MADE_IN: [AtomicI32; NAMES.len()] = [const { AtomicI32::new(-1) }; NAMES.len()];
+
+/// Makes a signal that ends the program remove these directories if they are empty.
+fn leave_nothing_at_a_signal(made: &[Place]) {
+    for (slot, place) in MADE_IN.iter().rev().zip(made.iter().rev()) {
+        slot.store(place.dir.as_raw_fd(), Ordering::Relaxed);
+    }
+    if !made.is_empty() {
+        // SAFETY: what is called removes directories by open descriptors, and allocates nothing.
+        unsafe { signals::before_end(remove_made) };
+    }
+}
+
+/// Removes the directories in [`MADE_IN`]; called in a signal handler.
+fn remove_made() {
+    for (slot, name) in MADE_IN.iter().zip(NAMES).rev() {
+        let dir = slot.load(Ordering::Relaxed);
+        if dir >= 0 {
+            // SAFETY: the descriptor is taken out of its slot before it is closed.
+            let dir = unsafe { BorrowedFd::borrow_raw(dir) };
+            // A directory that is not empty stays; a signal handler cannot log that.
+            let _ = disk::remove_directory(dir, name);
+        }
+    }
+}
+
+/// The right to run a transaction; only [`acquire_lock`] makes one. It ends with its descriptors: unlocking them
+/// could fail, and a failure could no longer be reported.
+#[derive(Debug)]
+pub struct Lock {
+    /// The locked state directory; none for a file that is no part of a node. Else why it cannot be made: then nothing can
+    /// be written on this root.
+    held: Result<Option<File>, String>,
+    /// Directories that did not exist before, from the top.
+    made: Vec<Place>,
+    /// Those above the state directory stay: a config counts on them.
+    keeps_parents: Cell<bool>,
+    /// The directories that versions before this one lock, and one that holds no node.
+    _older: Vec<File>,
+}
+
+impl Lock {
+    /// Refuses to write where the lock could not be taken. A state directory that other users can open is closed: they
+    /// could lock it.
+    ///
+    /// # Errors
+    /// The reason why nothing can be written; reading works without the lock.
+    pub fn require_writable(&self) -> Result<(), LockError> {
+        match &self.held {
+            Ok(Some(dir)) => Ok(disk::make_private(dir)?),
+            Ok(None) => Ok(()),
+            Err(why) => Err(LockError::Impossible(why.clone())),
+        }
+    }
+
+    /// The node is as its config wants it with the directories above the state directory, so they stay.
+    pub fn keep_parents(&self) {
+        self.keeps_parents.set(true);
+        let above = MADE_IN.iter().take(NAMES.len() - 1);
+        above.for_each(|slot| slot.store(-1, Ordering::Relaxed));
+    }
+
+    /// Returns true if the state directory exists only for this lock.
+    pub fn made_state(&self) -> bool {
+        !self.made.is_empty()
+    }
+}
+
+/// Removes the directories that were made for the lock, if they are empty.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let all = self.made.iter().rev();
+        let most = if self.keeps_parents.get() {
+            1
+        } else {
+            usize::MAX
+        };
+        for place in all.take(most) {
+            // What holds something by now stays.
+            if let Err(errno) = disk::remove_directory(place.dir.as_fd(), &place.name) {
+                log::info!("removing {}: {}", place.name, Reason::from(errno));
+            }
+        }
+        if !self.made.is_empty() {
+            let all = MADE_IN.iter();
+            all.for_each(|slot| slot.store(-1, Ordering::Relaxed));
+        }
+    }
+}
+
+/// An error while the lock is taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another process holds the lock.
+    #[error("another run holds the lock on this root: {0}. Wait for it to end. Next: {again}", again = again())]
+    Held(String),
+    /// The state directory cannot be made.
+    #[error("{0}")]
+    Impossible(String),
+    /// The directory could not be opened.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The kernel refused.
+    #[error("locking {place}: {0}. Run it as root, or as the owner of the root", place = RootPath::fixed(paths::STATE))]
+    System(Reason),
+}
+
+impl From<Errno> for LockError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno.into())
+    }
+}
+
+/// Takes the lock, without waiting. Two deployments share it with their `var`.
+///
+/// A missing state directory is made, and removed with the lock if it is still empty. If it cannot be
+/// made, a plan may still be shown: [`Lock::require_writable`] precedes everything that writes.
+///
+/// # Errors
+/// Another run holds it, or the kernel reports an error.
+pub fn acquire_lock(root: &Root) -> Result<Lock, LockError> {
+    let older = lock_older(root)?;
+    loop {
+        let (dir, made) = match open_or_make(root)? {
+            Ok(opened) => opened,
+            Err(why) => {
+                return Ok(Lock {
+                    held: Err(why.to_string()),
+                    made: Vec::new(),
+                    keeps_parents: Cell::default(),
+                    _older: older,
+                });
+            }
+        };
+        try_lock(&dir)?.map_err(LockError::Held)?;
+        // A run that ended meanwhile may have taken the directory with it.
+        if is_the_state(root, &dir)? {
+            leave_nothing_at_a_signal(&made);
+            return Ok(Lock {
+                held: Ok(Some(dir)),
+                made,
+                keeps_parents: Cell::default(),
+                _older: older,
+            });
+        }
+    }
+}
+
+/// Returns true if a run holds the lock. The lock is not taken for this: that would stop a run that starts just now.
+pub fn is_held(root: &Root) -> bool {
+    let opened = root.directory(&RootPath::fixed(paths::STATE));
+    let Ok(Some(dir)) = opened else {
+        return false;
+    };
+    let by_device = |stat: FileStat| {
+        let device = Some(device_number(&stat));
+        find_lock(&kernel_locks(), stat.st_ino, device.as_deref())
+    };
+    let known = fstat(&dir).ok().and_then(by_device);
+    // By the inode alone the lock could be of a file elsewhere.
+    known.is_some() || is_held_by_us(&dir)
+}
+
+/// Opens the state directory, or makes it; returns also the directories that were made. The inner error: it cannot be made.
+fn open_or_make(root: &Root) -> Result<Result<(File, Vec<Place>), StateError>, LockError> {
+    if let Some(dir) = root.directory(&RootPath::fixed(paths::STATE))? {
+        return Ok(Ok((disk::open_directory(dir.as_fd(), ".")?, Vec::new())));
+    }
+    if Host::observe(root)?.var_missing {
+        return Ok(Err(StateError::NotMounted));
+    }
+    let mut made = Vec::new();
+    let path = RootPath::fixed(paths::STATE);
+    let opened = make_path_noting(root, &path, &Labels::read(root), &mut made);
+    Ok(match opened {
+        Ok(dir) => Ok((dir, made)),
+        Err(error) => {
+            for place in made.iter().rev() {
+                // The first error is the one that matters.
+                let _ = disk::remove_directory(place.dir.as_fd(), &place.name);
+            }
+            Err(error)
+        }
+    })
+}
+
+fn is_the_state(root: &Root, dir: &File) -> Result<bool, LockError> {
+    let Some(there) = root.directory(&RootPath::fixed(paths::STATE))? else {
+        return Ok(false);
+    };
+    let (own, there) = (fstat(dir)?, fstat(there)?);
+    Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
+}
+
+/// Takes the lock; the inner error describes the process that holds it.
+fn try_lock(dir: &File) -> Result<Result<(), String>, LockError> {
+    loop {
+        match dir.try_lock() {
+            Ok(()) => return Ok(Ok(())),
+            Err(TryLockError::WouldBlock) => return Ok(Err(describe_holder(dir))),
+            Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => {}
+            Err(TryLockError::Error(e)) => return Err(LockError::System(e.into())),
+        }
+    }
+}
+
+/// Versions before this one lock the root and its `var`: they are kept out, and one that runs keeps us out. A lock of
+/// any other program means nothing there.
+fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
+    let var = root.directory(&RootPath::fixed("var"))?;
+    let all = [
+        disk::open_directory(root.as_fd(), ".").ok(),
+        var.and_then(|var| disk::open_directory(var.as_fd(), ".").ok()),
+    ];
+    let mut locked = Vec::new();
+    for dir in all.into_iter().flatten() {
+        match try_lock(&dir)? {
+            Ok(()) => locked.push(dir),
+            Err(holder) if is_held_by_us(&dir) => return Err(LockError::Held(holder)),
+            Err(_) => log::info!("another program holds a lock on the root, which means nothing"),
+        }
+    }
+    Ok(locked)
+}
+
+/// Returns true if this program holds a lock, run by root or by our own user. The name alone proves nothing: every
+/// user can give it to a program.
+fn is_held_by_us(dir: impl AsFd) -> bool {
+    let Some(pid) = holder_pid(dir) else {
+        return false;
+    };
+    let ours = |process: &Process| {
+        let user = process.user_id().map(|user| **user);
+        let name = process.name().to_string_lossy().starts_with(PROGRAM);
+        name && user.is_some_and(|user| user == 0 || user == geteuid().as_raw())
+    };
+    inspect_process(pid, &ours).unwrap_or_default()
+}
+
+/// The name of this program as the kernel knows it.
+const PROGRAM: &str = "mco-rescue";
+
+/// Calls `ask` with a process; `None` if the process no longer exists.
+fn inspect_process<T>(pid: u32, ask: &dyn Fn(&Process) -> T) -> Option<T> {
+    let mut system = System::new().ok()?;
+    let what = ProcessRefreshKind::nothing()
+        .with_cmd(UpdateKind::Always)
+        .with_user(UpdateKind::Always);
+    let pid = Pid::from_u32(pid);
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), true, what);
+    system.process(pid).map(ask)
+}
+
+/// Describes the process that holds the lock, as far as the kernel shows it.
+fn describe_holder(dir: &File) -> String {
+    match holder_pid(dir) {
+        Some(pid) => describe_process(pid),
+        None => "a process that cannot be seen from here".to_owned(),
+    }
+}
+
+fn holder_pid(dir: impl AsFd) -> Option<u32> {
+    let stat = fstat(dir).ok()?;
+    lock_owner(&kernel_locks(), &stat)
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "procfs of the running kernel, not a path of the node's root"
+)]
+fn kernel_locks() -> String {
+    std::fs::read_to_string("/proc/locks").unwrap_or_default()
+}
+
+fn lock_owner(locks: &str, stat: &FileStat) -> Option<u32> {
+    let device = device_number(stat);
+    // Some file systems show another device number there than to stat; the inode alone is the second best.
+    find_lock(locks, stat.st_ino, Some(&device)).or_else(|| find_lock(locks, stat.st_ino, None))
+}
+
+/// Formats the device number as `/proc/locks` does.
+fn device_number(stat: &FileStat) -> String {
+    format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev))
+}
+
+/// Lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`.
+fn find_lock(locks: &str, inode: u64, device: Option<&str>) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", pid, place, ..] = words.as_slice() else {
+            return None;
+        };
+        let (place, found) = place.rsplit_once(':')?;
+        let same = found.parse() == Ok(inode) && device.is_none_or(|device| device == place);
+        if same { pid.parse().ok() } else { None }
+    })
+}
+
+fn describe_process(pid: u32) -> String {
+    let words = |process: &Process| {
+        let command = process.cmd().iter();
+        let command: Vec<_> = command.map(|part| part.to_string_lossy()).collect();
+        let running = Duration::from_secs(process.run_time());
+        format!(
+            "process {pid} ({}), running for {} s",
+            command.join(" "),
+            running.as_secs()
+        )
+    };
+    inspect_process(pid, &words).unwrap_or_else(|| format!("process {pid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_lead_to_the_state() {
+        assert_eq!(NAMES.join("/"), paths::STATE);
+    }
+
+    #[test]
+    fn the_owner_is_found_by_inode() {
+        let locks = "1: POSIX  ADVISORY  WRITE 10 fe:01:77 0 EOF\n2: FLOCK  ADVISORY  WRITE 12 00:2a:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 11 fe:01:77 0 EOF\n";
+        assert_eq!(find_lock(locks, 77, Some("fe:01")), Some(11));
+        assert_eq!(find_lock(locks, 77, None), Some(12));
+        assert_eq!(find_lock(locks, 7, None), None);
+        assert_eq!(find_lock("garbage\n", 7, None), None);
+    }
+}

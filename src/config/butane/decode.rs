@@ -1,0 +1,431 @@
+//! From YAML to values of known types, as Go's yaml.v3 fills the structures of Butane.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use crate::base::go_quote::quoted;
+
+use super::node::{Key, MAX_NODES, Node, NodeValue, Scalar};
+use super::report::{Path, Report, Step};
+use super::scalar::{Resolved, resolve};
+use super::schema::{Kind, Named, Record};
+use super::version::{Level, Version};
+
+/// Reads the whole input. Missing values are left out, but for texts that are empty instead.
+///
+/// # Errors
+/// The error of the call, in the words of yaml.v3.
+pub(super) fn decode(root: &Node, record: &Record, version: Version) -> Result<Value, String> {
+    let mut decoder = Decoder {
+        version: Some(version),
+        errors: Vec::new(),
+        left: MAX_NODES,
+        failure: None,
+    };
+    let value = decoder.record(root, record);
+    decoder.finish()?;
+    Ok(value.unwrap_or_default())
+}
+
+/// Reads the two keys that choose the translator.
+///
+/// # Errors
+/// As [`decode`].
+pub(super) fn decode_header(root: &Node) -> Result<(String, String), String> {
+    let mut decoder = Decoder {
+        version: None,
+        errors: Vec::new(),
+        left: MAX_NODES,
+        failure: None,
+    };
+    let mut header = (String::new(), String::new());
+    if let Some(entries) = decoder.entries(root, || "config.commonFields".to_owned()) {
+        for (key, node) in entries {
+            let place = match key.as_str() {
+                "version" => &mut header.0,
+                "variant" => &mut header.1,
+                _ => continue,
+            };
+            if let Some(Value::String(text)) = decoder.text(&node, "string") {
+                *place = text;
+            }
+        }
+    }
+    decoder.finish()?;
+    Ok(header)
+}
+
+type EntryList = Vec<(String, Rc<Node>)>;
+
+/// The entries of a mapping, each key once.
+#[derive(Default)]
+struct Entries {
+    list: EntryList,
+    keys: BTreeSet<String>,
+}
+
+impl Entries {
+    /// Adds an entry, unless its key is there.
+    fn add(&mut self, key: &Key, value: &Rc<Node>) {
+        if self.keys.insert(key.text.clone()) {
+            self.list.push((key.text.clone(), Rc::clone(value)));
+        }
+    }
+}
+
+struct Decoder {
+    version: Option<Version>,
+    errors: Vec<String>,
+    /// Number of nodes that may still be read, aliases counted as often as they stand.
+    left: usize,
+    /// An error that ends reading.
+    failure: Option<String>,
+}
+
+impl Decoder {
+    fn finish(self) -> Result<(), String> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        if self.errors.is_empty() {
+            return Ok(());
+        }
+        let lines = self.errors.join("\n  ");
+        Err(format!("yaml: unmarshal errors:\n  {lines}"))
+    }
+
+    fn level(&self) -> Level {
+        self.version.map_or(Level::V3, |version| version.level)
+    }
+
+    /// The Go name of a type of a layer.
+    fn go_name(&self, record: &Record) -> String {
+        let package = self.version.map(|version| version.package(record.origin));
+        format!("{}.{}", package.unwrap_or_default(), record.name)
+    }
+
+    fn item_name(&self, named: Named) -> String {
+        let version = self.version;
+        match named {
+            Named::Plain => "string".to_owned(),
+            Named::Base(name) => {
+                let package = version.map(|version| version.package(super::version::Origin::Base));
+                format!("{}.{name}", package.unwrap_or_default())
+            }
+        }
+    }
+
+    fn value(&mut self, node: &Node, kind: Kind) -> Option<Value> {
+        if self.left == 0 || self.failure.is_some() {
+            self.failure
+                .get_or_insert_with(|| "yaml: document contains excessive aliasing".to_owned());
+            return None;
+        }
+        self.left -= 1;
+        match kind {
+            Kind::Text | Kind::OptionalText => self.text(node, "string"),
+            Kind::Number => self.number(node),
+            Kind::Flag => self.flag(node),
+            Kind::Texts(named) => {
+                let name = self.item_name(named);
+                self.items(node, &name, |decoder, item| decoder.text(item, &name))
+            }
+            Kind::Record(record) => self.record(node, record),
+            Kind::Records(record) => {
+                let name = self.go_name(record);
+                self.items(node, &name, |decoder, item| {
+                    decoder.value(item, Kind::Record(record))
+                })
+            }
+            Kind::Labels => self.labels(node),
+        }
+    }
+
+    /// Notes that a node has another type.
+    fn refuse(&mut self, node: &Node, name: &str) {
+        let target = node.target();
+        let (tag, text) = match &target.value {
+            NodeValue::List(_) => ("!!seq".to_owned(), String::new()),
+            NodeValue::Map(_) => ("!!map".to_owned(), String::new()),
+            NodeValue::Alias(_) => return,
+            NodeValue::Scalar(scalar) => {
+                let tag = match &scalar.tag {
+                    Some(tag) => format!("!!{tag}"),
+                    None => resolve_scalar(scalar).tag().to_owned(),
+                };
+                let shown: String = match scalar.text.len() > 10 {
+                    true => {
+                        String::from_utf8_lossy(scalar.text.as_bytes().get(..7).unwrap_or_default())
+                            .into_owned()
+                            + "..."
+                    }
+                    false => scalar.text.clone(),
+                };
+                (tag, format!(" `{shown}`"))
+            }
+        };
+        let line = target.mark.line;
+        self.errors.push(format!(
+            "line {line}: cannot unmarshal {tag}{text} into {name}"
+        ));
+    }
+
+    /// The scalar of a node, unless it is nothing or no scalar; the latter is an error.
+    fn scalar<'n>(&mut self, node: &'n Node, name: &str) -> Option<(&'n Scalar, Resolved)> {
+        match &node.target().value {
+            NodeValue::Scalar(scalar) => match resolve_scalar(scalar) {
+                Resolved::Null => None,
+                resolved => Some((scalar, resolved)),
+            },
+            _ => {
+                self.refuse(node, name);
+                None
+            }
+        }
+    }
+
+    fn text(&mut self, node: &Node, name: &str) -> Option<Value> {
+        let (scalar, _) = self.scalar(node, name)?;
+        if scalar.tag.as_deref() == Some("binary") {
+            let packed: String = scalar.text.split(['\n', '\r']).collect();
+            let bytes = STANDARD.decode(packed).ok();
+            let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+            if text.is_none() {
+                self.failure.get_or_insert_with(|| {
+                    "yaml: !!binary value contains invalid base64 data".to_owned()
+                });
+            }
+            return text.map(Value::String);
+        }
+        Some(Value::String(scalar.text.clone()))
+    }
+
+    fn number(&mut self, node: &Node) -> Option<Value> {
+        let (_, resolved) = self.scalar(node, "int")?;
+        match resolved {
+            Resolved::Integer(number) => return Some(number.into()),
+            // Go cuts a fraction off.
+            Resolved::Float(number) if number.abs() < 9.2e18 => {
+                #[allow(clippy::cast_possible_truncation, reason = "it is in the range of i64")]
+                return Some((number as i64).into());
+            }
+            _ => {}
+        }
+        self.refuse(node, "int");
+        None
+    }
+
+    fn flag(&mut self, node: &Node) -> Option<Value> {
+        let (scalar, resolved) = self.scalar(node, "bool")?;
+        match (resolved, scalar.text.as_str()) {
+            (Resolved::Flag(flag), _) => return Some(flag.into()),
+            (Resolved::Text, "y" | "Y" | "yes" | "on") => return Some(true.into()),
+            (Resolved::Text, "n" | "N" | "no" | "off") => return Some(false.into()),
+            _ => {}
+        }
+        self.refuse(node, "bool");
+        None
+    }
+
+    fn items(
+        &mut self,
+        node: &Node,
+        name: &str,
+        mut read: impl FnMut(&mut Self, &Node) -> Option<Value>,
+    ) -> Option<Value> {
+        match &node.target().value {
+            // Items that are nothing are left out.
+            NodeValue::List(items) => {
+                let items = items.iter().filter_map(|item| read(self, item));
+                Some(Value::Array(items.collect()))
+            }
+            NodeValue::Scalar(scalar) if resolve_scalar(scalar) == Resolved::Null => None,
+            _ => {
+                self.refuse(node, &format!("[]{name}"));
+                None
+            }
+        }
+    }
+
+    /// The entries of a mapping, with those of its merge keys; a key that stands twice is an error.
+    fn entries(&mut self, node: &Node, name: impl FnOnce() -> String) -> Option<EntryList> {
+        let entries = match &node.target().value {
+            NodeValue::Map(entries) => entries,
+            NodeValue::Scalar(scalar) if resolve_scalar(scalar) == Resolved::Null => return None,
+            _ => {
+                self.refuse(node, &name());
+                return None;
+            }
+        };
+        if self.has_duplicates(entries) {
+            return None;
+        }
+        let mut all = Entries::default();
+        for (key, value) in entries {
+            if !(key.is_plain && key.text == "<<") {
+                all.add(key, value);
+            }
+        }
+        let merged = entries
+            .iter()
+            .filter(|entry| entry.0.is_plain && entry.0.text == "<<");
+        for (_, value) in merged {
+            self.merge(value, &mut all, 0);
+        }
+        Some(all.list)
+    }
+
+    /// Adds the entries that a merge key brings, where the key is not there yet.
+    fn merge(&mut self, value: &Node, all: &mut Entries, depth: usize) {
+        let cost = match &value.target().value {
+            NodeValue::Map(entries) => entries.len(),
+            NodeValue::List(items) => items.len(),
+            _ => 0,
+        };
+        if depth > 8 || self.left < cost {
+            self.left = 0;
+            return;
+        }
+        self.left -= cost;
+        match &value.target().value {
+            NodeValue::Map(entries) => {
+                for (key, value) in entries {
+                    if key.text == "<<" {
+                        self.merge(value, all, depth + 1);
+                    } else {
+                        all.add(key, value);
+                    }
+                }
+            }
+            NodeValue::List(items) => {
+                for item in items {
+                    self.merge(item, all, depth + 1);
+                }
+            }
+            _ => {
+                self.failure.get_or_insert_with(|| {
+                    "yaml: map merge requires map or sequence of maps as the value".to_owned()
+                });
+            }
+        }
+    }
+
+    fn has_duplicates(&mut self, entries: &[(Key, Rc<Node>)]) -> bool {
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let before = self.errors.len();
+        for (key, _) in entries {
+            match seen.get(key.text.as_str()) {
+                Some(first) => self.errors.push(format!(
+                    "line {}: mapping key {} already defined at line {first}",
+                    key.mark.line,
+                    quoted(&key.text)
+                )),
+                None => {
+                    seen.insert(&key.text, key.mark.line);
+                }
+            }
+        }
+        self.errors.len() > before
+    }
+
+    fn record(&mut self, node: &Node, record: &Record) -> Option<Value> {
+        let name = self.go_name(record);
+        let entries = self.entries(node, || name)?;
+        let level = self.level();
+        let mut found = Map::new();
+        for (key, value) in entries {
+            if let Some(field) = record.field(&key, level)
+                && let Some(value) = self.value(&value, field.kind)
+            {
+                found.insert(field.name.to_owned(), value);
+            }
+        }
+        // The order of the fields is that of the type, and texts are never missing.
+        let mut ordered = Map::new();
+        for field in record.fields_at(level) {
+            let value = match (found.remove(field.name), field.kind) {
+                (None, Kind::Text) => Some(Value::String(String::new())),
+                (value, _) => value,
+            };
+            if let Some(value) = value {
+                ordered.insert(field.name.to_owned(), value);
+            }
+        }
+        Some(Value::Object(ordered))
+    }
+
+    fn labels(&mut self, node: &Node) -> Option<Value> {
+        let entries = self.entries(node, || "map[string]string".to_owned())?;
+        let mut labels = Map::new();
+        for (key, value) in entries {
+            let before = self.errors.len();
+            let text = self.text(&value, "string");
+            if self.errors.len() == before {
+                labels.insert(key, text.unwrap_or_else(|| "".into()));
+            }
+        }
+        Some(Value::Object(labels))
+    }
+}
+
+/// The meaning of a scalar, with its quotes and its tag.
+fn resolve_scalar(scalar: &Scalar) -> Resolved {
+    match scalar.tag.as_deref() {
+        None if scalar.is_plain => resolve(&scalar.text),
+        Some("int" | "float" | "bool" | "null" | "timestamp") => resolve(&scalar.text),
+        _ => Resolved::Text,
+    }
+}
+
+/// Returns true for an item that Go leaves out of a list.
+fn is_nothing(node: &Node) -> bool {
+    match &node.target().value {
+        NodeValue::Scalar(scalar) => resolve_scalar(scalar) == Resolved::Null,
+        _ => false,
+    }
+}
+
+/// Warns of keys that have no meaning, in the order of the types.
+pub(super) fn find_unused_keys(root: &Node, record: &Record, level: Level) -> Report {
+    let mut report = Report::default();
+    walk_unused(root, record, level, &Path::default(), &mut report);
+    report
+}
+
+fn walk_unused(node: &Node, record: &Record, level: Level, at: &Path, report: &mut Report) {
+    let NodeValue::Map(entries) = &node.value else {
+        report.warning(
+            at.clone(),
+            format!(
+                "context tree does not match content tree at {at}. Line and column reporting may be inconsistent. \
+                 Unused keys may not be reported."
+            ),
+        );
+        return;
+    };
+    for (key, _) in entries {
+        if record.field(&key.text, level).is_none() {
+            let place = at.with(Step::KeyItself(key.text.clone()));
+            report.warning(place, format!("unused key {}", key.text));
+        }
+    }
+    for field in record.fields_at(level) {
+        let entry = entries.iter().find(|entry| entry.0.text == field.name);
+        let Some((_, value)) = entry else { continue };
+        let at = at.key(field.name);
+        match (field.kind, &value.value) {
+            (Kind::Record(record), _) => walk_unused(value, record, level, &at, report),
+            (Kind::Records(record), NodeValue::List(items)) => {
+                let given = items.iter().filter(|item| !is_nothing(item)).count();
+                for (index, item) in items.iter().take(given).enumerate() {
+                    walk_unused(item, record, level, &at.index(index), report);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Butane's variant `openshift`, translated to a MachineConfig (docs/controllers.md: Butane).
+//!
+//! Text in, text out; no I/O: the files that an input names come through [`FilesDir`]. The files of this room, in the
+//! order of the way: `node` (YAML with places), `version`, `schema` and `decode` (values of known types), `source_rules`,
+//! `convert` with `files` and `sugar` (to Ignition), `support` and `ignition` (rules on the output), `yaml_out`. Every value of
+//! the output knows its place in the input (`out`), so that `report` can name line and column.
+
+mod convert;
+mod data_url;
+mod decode;
+mod deflate;
+mod files;
+mod huffman;
+mod ignition;
+mod node;
+mod out;
+mod report;
+mod scalar;
+mod schema;
+mod source_rules;
+mod sugar;
+mod support;
+mod version;
+mod yaml_out;
+
+use serde_json::Value;
+
+pub use files::{FilesDir, TreeEntry, TreeEntryKind};
+pub use report::{EntryKind, ReportEntry};
+
+use convert::Translator;
+use node::Node;
+use out::Out;
+use report::{Path, Report};
+use version::Version;
+
+use crate::base::go_json;
+
+const SOURCE_INVALID: &str = "source config is invalid";
+const RESULT_INVALID: &str = "config generated was invalid";
+
+/// Variants of other systems.
+const FOREIGN: [&str; 4] = ["fcos", "fiot", "flatcar", "r4e"];
+
+/// The form of the output.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// The Ignition config alone, as JSON.
+    pub raw: bool,
+}
+
+/// The result of a translation.
+#[derive(Debug, Clone, Default)]
+pub struct Translation {
+    /// The text that Butane prints, without the newline at its end; `None` after an error.
+    pub output: Option<String>,
+    /// The MachineConfig; `None` after an error, and for raw output.
+    pub machine_config: Option<Value>,
+    /// Everything that was found, in Butane's order.
+    pub report: Vec<ReportEntry>,
+    /// The error of the whole, in Butane's own words.
+    pub error: Option<String>,
+    /// The next step after an error, in our words.
+    pub advice: Option<String>,
+    /// True if contents were packed.
+    pub gzip: bool,
+    /// The version of the input, if it has a translator.
+    pub version: Option<&'static str>,
+    /// True if the version is not stable: the operator cannot read the output.
+    pub experimental: bool,
+}
+
+impl Translation {
+    fn failed(error: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            error: Some(error.into()),
+            advice: Some(advice.into()),
+            ..Self::default()
+        }
+    }
+}
+
+/// Returns true if a text is Butane's: a mapping with the key `variant`.
+pub fn is_butane(text: &str) -> bool {
+    text.lines().any(|line| {
+        let rest = line
+            .strip_prefix("variant")
+            .or_else(|| line.strip_prefix("\"variant\""));
+        rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
+    })
+}
+
+/// Translates an input; `files` is the directory with the files that it may name.
+pub fn translate(text: &str, files: Option<&dyn FilesDir>, options: Options) -> Translation {
+    let root = match node::parse_first(text) {
+        Ok(root) => root,
+        Err(error) => return unreadable(&error),
+    };
+    let (number, variant) = match root.as_deref().map(decode::decode_header) {
+        Some(Ok(header)) => header,
+        Some(Err(error)) => return unreadable(&error),
+        None => Default::default(),
+    };
+    let version = match choose_version(&variant, &number) {
+        Ok(version) => version,
+        Err(failed) => return *failed,
+    };
+    let Some(root) = root else {
+        return unreadable("the document is empty");
+    };
+    let mut translation = translate_version(&root, version, files, options);
+    translation.version = Some(version.text);
+    translation.experimental = version.is_experimental();
+    translation
+}
+
+fn unreadable(error: &str) -> Translation {
+    Translation::failed(
+        format!("Error unmarshaling yaml: {error}"),
+        "correct the YAML at this line; the mistake may be on the line before it",
+    )
+}
+
+fn choose_version(variant: &str, number: &str) -> Result<Version, Box<Translation>> {
+    let stable =
+        "write `variant: openshift` and the version of the cluster, such as `version: 4.18.0`";
+    if variant.is_empty() {
+        let error = "error parsing variant; must be specified";
+        return Err(Box::new(Translation::failed(error, stable)));
+    }
+    let Some(number) = version::semantic(number) else {
+        let error = "error parsing version; must be a valid semver";
+        let advice = "write all three numbers of the version, such as `version: 4.18.0`";
+        return Err(Box::new(Translation::failed(error, advice)));
+    };
+    if variant == "rhcos" && number == "0.1.0" {
+        let error = "rhcos variant has been removed; use openshift variant instead: \
+                     https://coreos.github.io/butane/upgrading-openshift/";
+        return Err(Box::new(Translation::failed(error, stable)));
+    }
+    if FOREIGN.contains(&variant) {
+        let error =
+            format!("variant {variant} is for another system; no MachineConfig can be made of it");
+        let advice = format!(
+            "{stable}, and give `metadata` a name and the label machineconfiguration.openshift.io/role"
+        );
+        return Err(Box::new(Translation::failed(error, advice)));
+    }
+    let version = Version::find(&number).filter(|_| variant == "openshift");
+    version.ok_or_else(|| {
+        let error = format!("No translator exists for variant {variant} with version {number}");
+        let known: Vec<&str> = version::VERSIONS
+            .iter()
+            .map(|version| version.text)
+            .collect();
+        let advice = format!(
+            "take one of the versions {} of variant openshift",
+            known.join(", ")
+        );
+        Box::new(Translation::failed(error, advice))
+    })
+}
+
+/// The words for the reader of a report that has errors.
+const SEE_REPORT: &str = "correct what the report calls an error, and try again";
+
+fn translate_version(
+    root: &Node,
+    version: Version,
+    files: Option<&dyn FilesDir>,
+    options: Options,
+) -> Translation {
+    let input = match decode::decode(root, &schema::CONFIG, version) {
+        Ok(input) => input,
+        Err(error) => {
+            let advice = "give the value at this line the type that the key has";
+            return Translation::failed(error, advice);
+        }
+    };
+    let mut entries =
+        decode::find_unused_keys(root, &schema::CONFIG, version.level).located_in(root);
+    let result = run(&input, version, files, options);
+    entries.extend(result.report.located_in(root));
+    let mut translation = Translation {
+        report: entries,
+        gzip: result.packed,
+        ..Translation::default()
+    };
+    match result.outcome {
+        Ok(value) if options.raw => translation.output = Some(go_json::compact(&value)),
+        Ok(value) => {
+            let yaml = yaml_out::to_yaml(&value);
+            translation.output = Some(format!("# Generated by Butane; do not edit\n{yaml}"));
+            translation.machine_config = Some(value);
+        }
+        Err(error) => {
+            translation.error = Some(error.to_owned());
+            translation.advice = Some(SEE_REPORT.to_owned());
+        }
+    }
+    translation
+}
+
+/// The values of a translation, before they are text.
+struct RunResult {
+    report: Report,
+    packed: bool,
+    outcome: Result<Value, &'static str>,
+}
+
+fn run(
+    input: &Value,
+    version: Version,
+    files: Option<&dyn FilesDir>,
+    options: Options,
+) -> RunResult {
+    let mut result = RunResult {
+        report: source_rules::check_source(input, version),
+        packed: false,
+        outcome: Err(SOURCE_INVALID),
+    };
+    if result.report.is_fatal() {
+        return result;
+    }
+    let mut translator = Translator {
+        version,
+        files,
+        report: result.report,
+        packed: false,
+    };
+    let whole = make_object(&mut translator, input);
+    let (mut report, packed) = (translator.report, translator.packed);
+    if let Some(whole) = whole {
+        if options.raw {
+            warn_of_elided(&whole, &mut report);
+        }
+        if !report.is_fatal() {
+            result.outcome = judge(&whole, version, options, &mut report);
+        }
+    }
+    RunResult {
+        report,
+        packed: packed && result.outcome.is_ok(),
+        ..result
+    }
+}
+
+/// Makes the MachineConfig; `None` after an error.
+fn make_object(translator: &mut Translator<'_>, input: &Value) -> Option<Out> {
+    let version = translator.version;
+    let mut config = translator.convert(input);
+    config = sugar::add_mount_units(config, input);
+    translator.add_trees(&mut config, input);
+    translator.add_quadlets(&mut config, input);
+    if translator.report.is_fatal() {
+        return None;
+    }
+    config = sugar::add_boot_device(config, input);
+    translator.check_partition_numbers(&config);
+    config = translator.add_grub_users(config, input);
+    let openshift = input.get("openshift");
+    let field = |key| openshift.and_then(|section| section.get(key));
+    if version.has_fips_cipher() && field("fips") == Some(&Value::Bool(true)) {
+        sugar::add_fips_cipher(&mut config);
+    }
+    support::check_support(&config, version, &mut translator.report);
+    let mut spec = vec![("config".to_owned(), config)];
+    for (key, name) in [
+        ("kernel_arguments", "kernelArguments"),
+        ("extensions", "extensions"),
+        ("fips", "fips"),
+        ("kernel_type", "kernelType"),
+    ] {
+        if let Some(value) = field(key) {
+            let at = Path::of(&["openshift", key]);
+            spec.push((name.to_owned(), with_items(&at, value)));
+        }
+    }
+    let spec = Out {
+        from: Path::of(&["version"]),
+        value: out::OutValue::Map(spec),
+    };
+    let at = Path::of(&["metadata"]);
+    let metadata = input.get("metadata").unwrap_or(&Value::Null);
+    Some(Out::map(
+        &Path::default(),
+        vec![
+            (
+                "apiVersion",
+                Out::leaf(&at, "machineconfiguration.openshift.io/v1"),
+            ),
+            ("kind", Out::leaf(&at, "MachineConfig")),
+            ("metadata", Out::of(&at, metadata)),
+            ("spec", spec),
+        ],
+    ))
+}
+
+/// A value, with a place for each item of a list.
+fn with_items(at: &Path, value: &Value) -> Out {
+    match value {
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            let items = items.map(|(index, item)| Out::of(&at.index(index), item));
+            Out::list(at, items.collect())
+        }
+        other => Out::of(at, other),
+    }
+}
+
+/// Warns of what raw output leaves out.
+fn warn_of_elided(whole: &Out, report: &mut Report) {
+    for key in ["kernelArguments", "extensions", "fips", "kernelType"] {
+        if let Some(value) = whole.at(&["spec", key]) {
+            report.warning(value.from.clone(), "field ignored in raw mode");
+        }
+    }
+}
+
+/// Checks what was made, and returns the value that is printed.
+fn judge(
+    whole: &Out,
+    version: Version,
+    options: Options,
+    report: &mut Report,
+) -> Result<Value, &'static str> {
+    let Some(config) = whole.at(&["spec", "config"]) else {
+        return Err(SOURCE_INVALID);
+    };
+    // Butane looks for the fields by their place in a MachineConfig, so raw output may have them.
+    if !options.raw {
+        report.append(support::check_fields(config, version));
+        if report.is_fatal() {
+            return Err(SOURCE_INVALID);
+        }
+    }
+    let printed = if options.raw { config } else { whole };
+    ignition::check_duplicates(printed, report);
+    ignition::check_ignition(config, version.level, report);
+    match report.is_fatal() {
+        true => Err(RESULT_INVALID),
+        false => Ok(printed.to_json()),
+    }
+}

@@ -1,0 +1,270 @@
+//! Butane's own rules on the input, before it is translated.
+
+use serde_json::Value;
+
+use super::report::{Path, Report};
+use super::schema::{CONFIG, Kind, Record};
+use super::sugar::template_of;
+use super::version::{Level, Version};
+use crate::config::document::modes;
+
+const CEX_ARGUMENT: &str = "rd.luks.key=/etc/luks/cex.key";
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+const QUADLETS: [&str; 8] = [
+    ".container",
+    ".volume",
+    ".network",
+    ".kube",
+    ".image",
+    ".build",
+    ".pod",
+    ".artifact",
+];
+
+/// Checks the input; what is above is reported before what is below.
+pub(super) fn check_source(input: &Value, version: Version) -> Report {
+    let mut checker = Checker {
+        version,
+        report: Report::default(),
+    };
+    checker.record(&CONFIG, Some(input), &Path::default());
+    checker.report
+}
+
+struct Checker {
+    version: Version,
+    report: Report,
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+fn is_true(value: Option<&Value>) -> bool {
+    value == Some(&Value::Bool(true))
+}
+
+impl Checker {
+    /// Checks a mapping, which may be missing, and what is in it.
+    fn record(&mut self, record: &'static Record, value: Option<&Value>, at: &Path) {
+        let nothing = Value::Null;
+        let value = value.unwrap_or(&nothing);
+        self.rules(record, value, at);
+        for field in record.fields_at(self.version.level) {
+            let below = value.get(field.name);
+            let at = at.key(field.name);
+            match field.kind {
+                // A mapping is checked even where it is missing, as Go has it then, empty.
+                Kind::Record(record) => self.record(record, below, &at),
+                Kind::Records(record) => {
+                    let items = below.and_then(Value::as_array);
+                    for (index, item) in items.into_iter().flatten().enumerate() {
+                        self.record(record, Some(item), &at.index(index));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn rules(&mut self, record: &Record, value: &Value, at: &Path) {
+        match record.name {
+            "Config" => self.check_cex(value, at),
+            "Metadata" => self.check_metadata(value, at),
+            "OpenShift" => {
+                let known = ["", "default", "realtime"];
+                if text(value, "kernel_type").is_some_and(|kind| !known.contains(&kind)) {
+                    let message = "must be empty, \"default\", or \"realtime\"";
+                    self.report.error(at.key("kernel_type"), message);
+                }
+            }
+            "Resource" => self.check_resource(value, at),
+            "File" => self.check_mode(value, at, false),
+            "Directory" => self.check_mode(value, at, true),
+            "Filesystem" => self.check_mount_unit(value, at),
+            "Tree" if text(value, "local").unwrap_or_default().is_empty() => {
+                self.report.error(at.clone(), "local is required");
+            }
+            "Unit" | "Dropin" => self.check_contents(value, at),
+            "Quadlet" => self.check_quadlet(value, at),
+            "BootDevice" => self.check_boot_device(value, at),
+            "BootDeviceMirror" => self.check_mirror(Some(value), at),
+            "GrubUser" => {
+                for key in ["name", "password_hash"] {
+                    if text(value, key).unwrap_or_default().is_empty() {
+                        self.report
+                            .error(at.key(key), format!("field \"{key}\" is required"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_metadata(&mut self, value: &Value, at: &Path) {
+        if text(value, "name").unwrap_or_default().is_empty() {
+            self.report
+                .error(at.key("name"), "metadata.name is required");
+        }
+        let role = value.get("labels").and_then(|labels| text(labels, ROLE));
+        if role.unwrap_or_default().is_empty() {
+            self.report
+                .error(at.key("labels"), format!("{ROLE} label is required"));
+        }
+    }
+
+    /// The key of a crypto card has to be named to the kernel.
+    fn check_cex(&mut self, value: &Value, at: &Path) {
+        if self.version.level < Level::V6 {
+            return;
+        }
+        let arguments = value
+            .pointer("/openshift/kernel_arguments")
+            .and_then(Value::as_array);
+        if arguments.is_some_and(|list| list.iter().any(|one| one == CEX_ARGUMENT)) {
+            return;
+        }
+        let volumes = value.pointer("/storage/luks").and_then(Value::as_array);
+        let of_root = volumes.into_iter().flatten().any(|volume| {
+            is_true(volume.pointer("/cex/enabled")) && text(volume, "name") == Some("root")
+        });
+        let of_boot = is_true(value.pointer("/boot_device/luks/cex/enabled"));
+        for _ in [of_boot, of_root].iter().filter(|wanted| **wanted) {
+            let place = at.key("openshift").key("kernel_arguments");
+            self.report.error(
+                place,
+                format!("'{CEX_ARGUMENT}' must be set as kernel argument when CEX is enabled for the boot device"),
+            );
+        }
+    }
+
+    fn check_resource(&mut self, value: &Value, at: &Path) {
+        let given = ["local", "inline", "source"];
+        let given: Vec<&str> = given
+            .into_iter()
+            .filter(|key| value.get(key).is_some())
+            .collect();
+        if let [_, .., last] = given.as_slice() {
+            let message = "only one of the following can be set: inline, local, source";
+            self.report.error(at.key(last), message);
+        }
+    }
+
+    fn check_contents(&mut self, value: &Value, at: &Path) {
+        if value.get("contents_local").is_some() && value.get("contents").is_some() {
+            let message = "only one of the following can be set: contents, contents_local";
+            self.report.error(at.key("contents_local"), message);
+        }
+    }
+
+    fn check_mode(&mut self, value: &Value, at: &Path, is_directory: bool) {
+        let mode = value.get("mode").and_then(Value::as_i64);
+        if mode.is_some_and(|mode| modes::looks_decimal(mode, is_directory)) {
+            let message = "unreasonable mode would be reasonable if specified in octal; remember to add a leading zero";
+            self.report.warning(at.key("mode"), message);
+        }
+    }
+
+    fn check_mount_unit(&mut self, value: &Value, at: &Path) {
+        if !is_true(value.get("with_mount_unit")) {
+            return;
+        }
+        let format = text(value, "format").unwrap_or_default();
+        if format.is_empty() {
+            let message = "format is required if with_mount_unit is true";
+            self.report.error(at.key("format"), message);
+        } else if format != "swap" && text(value, "path").unwrap_or_default().is_empty() {
+            let message = "path is required if with_mount_unit is true and format is not swap";
+            self.report.error(at.key("path"), message);
+        }
+    }
+
+    fn check_quadlet(&mut self, value: &Value, at: &Path) {
+        let name = text(value, "name").unwrap_or_default();
+        if !QUADLETS.iter().any(|ending| name.ends_with(ending)) {
+            let message = format!("quadlet name must end with one of {}", QUADLETS.join(", "));
+            return self.report.error(at.key("name"), message);
+        }
+        if template_of(name).is_none() {
+            return self.check_contents(value, at);
+        }
+        for key in ["contents", "contents_local"] {
+            if value.get(key).is_some() {
+                let message = "template instance cannot have contents";
+                self.report.error(at.key(key), message);
+            }
+        }
+    }
+
+    fn check_boot_device(&mut self, value: &Value, at: &Path) {
+        let mirror = value.pointer("/mirror/devices").and_then(Value::as_array);
+        let is_mirrored = mirror.is_some_and(|devices| !devices.is_empty());
+        if is_mirrored && text(value, "layout").is_none() {
+            let message =
+                "boot_device.layout should be specified when boot_device.mirror is specified";
+            match self.version.level >= Level::V8 {
+                true => self.report.error(at.key("mirror"), message),
+                false => self.report.warning(at.key("mirror"), message),
+            }
+        }
+        if let Some(layout) = text(value, "layout") {
+            match layout {
+                "aarch64" | "ppc64le" | "x86_64" => {}
+                "s390x-eckd" | "s390x-zfcp" | "s390x-virt" if self.version.level >= Level::V6 => {
+                    self.check_mainframe(layout, value, &at.key(layout));
+                }
+                _ => {
+                    let others = match self.version.level >= Level::V6 {
+                        true => "s390x-eckd, s390x-virt, s390x-zfcp, ",
+                        false => "",
+                    };
+                    let message =
+                        format!("layout must be one of: aarch64, ppc64le, {others}x86_64");
+                    self.report.error(at.key("layout"), message);
+                }
+            }
+        }
+        // Butane asks the mirror here and once more where it stands.
+        self.check_mirror(value.get("mirror"), &at.key("mirror"));
+    }
+
+    fn check_mainframe(&mut self, layout: &str, value: &Value, at: &Path) {
+        let device = value
+            .pointer("/luks/device")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let prefix = match layout {
+            "s390x-eckd" => Some("/dev/dasd"),
+            "s390x-zfcp" => Some("/dev/sd"),
+            _ => None,
+        };
+        if let Some(prefix) = prefix {
+            let is_disk = device
+                .find(prefix)
+                .and_then(|place| device.get(place + prefix.len()..));
+            let is_disk = is_disk.is_some_and(|rest| matches!(rest.as_bytes(), [b'a'..=b'z']));
+            if device.is_empty() {
+                let message = "device is required for layouts: s390x-eckd, s390x-zfcp";
+                self.report.error(at.clone(), message);
+            } else if !is_disk {
+                let message = "device name must start with /dev/dasd on s390x-eckd layout or /dev/sd on s390x-zfcp layout";
+                self.report.error(at.clone(), message);
+            }
+        }
+        let mirror = value.pointer("/mirror/devices").and_then(Value::as_array);
+        if mirror.is_some_and(|devices| !devices.is_empty()) {
+            let message = "mirroring not supported on layouts: s390x-eckd, s390x-zfcp, s390x-virt";
+            self.report.error(at.clone(), message);
+        }
+    }
+
+    fn check_mirror(&mut self, value: Option<&Value>, at: &Path) {
+        let devices = value
+            .and_then(|mirror| mirror.get("devices"))
+            .and_then(Value::as_array);
+        if devices.is_some_and(|devices| devices.len() == 1) {
+            self.report
+                .error(at.key("devices"), "mirroring requires at least two devices");
+        }
+    }
+}

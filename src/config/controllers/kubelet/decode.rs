@@ -1,0 +1,399 @@
+//! `spec.kubeletConfig` as the operator reads it: typed by the table of the fields, with the errors of Go's JSON reader.
+
+use serde_json::{Map, Number, Value};
+
+use super::duration;
+use super::fields::{Field, KUBELET, Kind, Struct, Width};
+use crate::config::controllers::quantity::Quantity;
+
+/// Reads the configuration of a KubeletConfig. The result has the known fields that are given, under their exact names:
+/// durations as Go writes them, quantities in canonical form, `null` left out.
+///
+/// # Errors
+/// The operator's words.
+pub(super) fn decode(value: &Value) -> Result<Map<String, Value>, String> {
+    let Value::Object(object) = value else {
+        let (name, found) = (KUBELET.name, value_name(value));
+        return Err(format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type {name}"
+        ));
+    };
+    let mut reader = Reader::default();
+    let decoded = reader.read_fields(object, &KUBELET)?;
+    match reader.first_error {
+        Some(error) => Err(error),
+        None => Ok(decoded),
+    }
+}
+
+/// Go reads on behind a value of a wrong type, and reports the first one at the end; the error of a type that reads
+/// itself (durations, quantities) ends the reading.
+#[derive(Default)]
+struct Reader {
+    first_error: Option<String>,
+    /// The innermost struct, and the path to the field.
+    place: Option<&'static str>,
+    path: Vec<&'static str>,
+}
+
+impl Reader {
+    fn read_fields(
+        &mut self,
+        object: &Map<String, Value>,
+        of: &'static Struct,
+    ) -> Result<Map<String, Value>, String> {
+        let mut keys: Vec<&String> = object.keys().collect();
+        // The API hands objects on with sorted keys.
+        keys.sort();
+        let outer = (self.place, self.path.len());
+        let mut read = Map::new();
+        for key in keys {
+            let (Some(field), Some(value)) = (of.field(key), object.get(key)) else {
+                continue;
+            };
+            self.place = Some(of.short_name());
+            self.path.extend(field.embedded);
+            self.path.push(field.name);
+            if let Some(value) = self.read_field(value, field)? {
+                read.insert(field.name.to_owned(), value);
+            }
+            self.place = outer.0;
+            self.path.truncate(outer.1);
+        }
+        Ok(read)
+    }
+
+    fn read_field(
+        &mut self,
+        value: &Value,
+        field: &'static Field,
+    ) -> Result<Option<Value>, String> {
+        if value.is_null() && field.pointer {
+            return Ok(None);
+        }
+        self.read(value, &field.kind)
+    }
+
+    fn read(&mut self, value: &Value, kind: &'static Kind) -> Result<Option<Value>, String> {
+        match kind {
+            Kind::Duration => return self.read_duration(value).map(Some),
+            Kind::TimeOrDuration => return self.read_time(value).map(Some),
+            Kind::Quantity => return read_quantity(value).map(Some),
+            _ if value.is_null() => return Ok(None),
+            _ => {}
+        }
+        Ok(match (kind, value) {
+            (Kind::Bool, Value::Bool(_)) | (Kind::Text(_), Value::String(_)) => Some(value.clone()),
+            (Kind::Int(width, name), Value::Number(number)) => self.read_int(number, *width, name),
+            (Kind::Float, Value::Number(number)) => Some(Value::Number(whole_number(number))),
+            (Kind::List(item, _), Value::Array(items)) => Some(self.read_items(items, item)?),
+            (Kind::Map(item, _), Value::Object(entries)) => Some(self.read_entries(entries, item)?),
+            (Kind::Struct(of), Value::Object(object)) => {
+                Some(Value::Object(self.read_fields(object, of)?))
+            }
+            _ => {
+                self.refuse(value_name(value), type_name(kind));
+                None
+            }
+        })
+    }
+
+    fn read_int(&mut self, number: &Number, width: Width, name: &str) -> Option<Value> {
+        let whole = whole_number(number);
+        let fits = match width {
+            Width::Signed32 => whole.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+            Width::Signed64 => whole.as_i64().is_some(),
+            Width::Unsigned32 => whole.as_u64().is_some_and(|n| u32::try_from(n).is_ok()),
+        };
+        if !fits {
+            self.refuse(&format!("number {whole}"), name);
+            return None;
+        }
+        Some(Value::Number(whole))
+    }
+
+    /// Items of a list; `null` is an empty item for Go.
+    fn read_items(&mut self, items: &[Value], item: &'static Kind) -> Result<Value, String> {
+        let mut read = Vec::new();
+        for value in items {
+            read.push(self.read(value, item)?.unwrap_or_else(|| zero(item)));
+        }
+        Ok(Value::Array(read))
+    }
+
+    fn read_entries(
+        &mut self,
+        entries: &Map<String, Value>,
+        item: &'static Kind,
+    ) -> Result<Value, String> {
+        let mut keys: Vec<(&String, &Value)> = entries.iter().collect();
+        keys.sort_by_key(|(key, _)| *key);
+        let mut read = Map::new();
+        for (key, value) in keys {
+            let value = self.read(value, item)?.unwrap_or_else(|| zero(item));
+            read.insert(key.clone(), value);
+        }
+        Ok(Value::Object(read))
+    }
+
+    fn read_duration(&self, value: &Value) -> Result<Value, String> {
+        let text = match value {
+            Value::String(text) => text.as_str(),
+            Value::Null => "",
+            _ => return Err(self.type_error(value_name(value), "string")),
+        };
+        let nanoseconds = duration::parse(text)?;
+        Ok(duration::format(nanoseconds).into())
+    }
+
+    fn read_time(&self, value: &Value) -> Result<Value, String> {
+        match value {
+            Value::String(_) => self.read_duration(value),
+            Value::Null => Ok(0.into()),
+            Value::Number(number) if whole_number(number).as_i64().is_some() => {
+                Ok(Value::Number(whole_number(number)))
+            }
+            _ => {
+                let found = match value {
+                    Value::Number(number) => format!("number {}", whole_number(number)),
+                    _ => value_name(value).to_owned(),
+                };
+                let text = crate::base::go_quote::quoted(&value.to_string());
+                Err(format!(
+                    "invalid duration {text}: json: cannot unmarshal {found} into Go value of type time.Duration"
+                ))
+            }
+        }
+    }
+
+    fn refuse(&mut self, found: &str, wanted: &str) {
+        let error = self.type_error(found, wanted);
+        self.first_error.get_or_insert(error);
+    }
+
+    fn type_error(&self, found: &str, wanted: &str) -> String {
+        let place = self.place.unwrap_or_default();
+        let path = self.path.join(".");
+        format!(
+            "json: cannot unmarshal {found} into Go struct field {place}.{path} of type {wanted}"
+        )
+    }
+}
+
+fn read_quantity(value: &Value) -> Result<Value, String> {
+    if value.is_null() {
+        return Ok("0".into());
+    }
+    Ok(Quantity::from_value(value)?.to_string().into())
+}
+
+/// The empty value of a type.
+pub(super) fn zero(kind: &Kind) -> Value {
+    match kind {
+        Kind::Bool => false.into(),
+        Kind::Int(..) | Kind::Float | Kind::TimeOrDuration => 0.into(),
+        Kind::Text(_) => "".into(),
+        Kind::Duration => "0s".into(),
+        Kind::Quantity => "0".into(),
+        Kind::List(..) | Kind::Map(..) => Value::Null,
+        Kind::Struct(of) => Value::Object(super::merge::complete(Map::new(), of)),
+    }
+}
+
+/// The number as JSON of the API has it: YAML's `250.0` is 250 there.
+fn whole_number(number: &Number) -> Number {
+    match number.as_f64() {
+        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 =>
+        {
+            #[allow(clippy::cast_possible_truncation)]
+            Number::from(float as i64)
+        }
+        _ => number.clone(),
+    }
+}
+
+/// The kind of a JSON value, in the words of Go.
+fn value_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn type_name(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Bool => "bool",
+        Kind::Int(_, name) | Kind::Text(name) | Kind::List(_, name) | Kind::Map(_, name) => name,
+        Kind::Float => "float64",
+        Kind::Duration | Kind::TimeOrDuration | Kind::Quantity => "string",
+        Kind::Struct(of) => of.name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_wrong_value_is_refused_in_the_words_of_go() {
+        let table = [
+            (
+                json!({"maxPods": "many"}),
+                "json: cannot unmarshal string into Go struct field KubeletConfiguration.maxPods of type int32",
+            ),
+            (
+                json!({"maxPods": 2.5}),
+                "json: cannot unmarshal number 2.5 into Go struct field KubeletConfiguration.maxPods of type int32",
+            ),
+            (
+                json!({"maxPods": 3_000_000_000_u64}),
+                "json: cannot unmarshal number 3000000000 into Go struct field KubeletConfiguration.maxPods of type int32",
+            ),
+            (
+                json!({"logging": {"verbosity": -1}}),
+                "json: cannot unmarshal number -1 into Go struct field LoggingConfiguration.logging.verbosity of type v1.VerbosityLevel",
+            ),
+            (
+                json!({"cpuCFSQuota": "no"}),
+                "json: cannot unmarshal string into Go struct field KubeletConfiguration.cpuCFSQuota of type bool",
+            ),
+            (
+                json!({"clusterDNS": "10.0.0.1"}),
+                "json: cannot unmarshal string into Go struct field KubeletConfiguration.clusterDNS of type []string",
+            ),
+            (
+                json!({"clusterDNS": [1]}),
+                "json: cannot unmarshal number into Go struct field KubeletConfiguration.clusterDNS of type string",
+            ),
+            (
+                json!({"systemReserved": {"memory": 1}}),
+                "json: cannot unmarshal number into Go struct field KubeletConfiguration.systemReserved of type string",
+            ),
+            (
+                json!({"authentication": {"anonymous": {"enabled": "x"}}}),
+                "json: cannot unmarshal string into Go struct field KubeletAnonymousAuthentication.authentication.anonymous.enabled of type bool",
+            ),
+            (
+                json!({"authentication": true}),
+                "json: cannot unmarshal bool into Go struct field KubeletConfiguration.authentication of type v1beta1.KubeletAuthentication",
+            ),
+            (
+                json!({"reservedMemory": [{"numaNode": "a"}]}),
+                "json: cannot unmarshal string into Go struct field MemoryReservation.reservedMemory.numaNode of type int32",
+            ),
+            (
+                json!({"reservedMemory": [{"limits": {"memory": "lots"}}]}),
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            ),
+            (
+                json!({"syncFrequency": 5}),
+                "json: cannot unmarshal number into Go struct field KubeletConfiguration.syncFrequency of type string",
+            ),
+            (
+                json!({"syncFrequency": "soon"}),
+                "time: invalid duration \"soon\"",
+            ),
+            (
+                json!({"syncFrequency": null}),
+                "time: invalid duration \"\"",
+            ),
+            // The first one counts; one that a type reads itself comes before all.
+            (
+                json!({"maxPods": "b", "address": 1}),
+                "json: cannot unmarshal number into Go struct field KubeletConfiguration.address of type string",
+            ),
+            (
+                json!({"address": 1, "syncFrequency": "soon"}),
+                "time: invalid duration \"soon\"",
+            ),
+            (
+                json!([]),
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type v1beta1.KubeletConfiguration",
+            ),
+        ];
+        for (value, error) in table {
+            assert_eq!(decode(&value).unwrap_err(), error, "{value}");
+        }
+    }
+
+    #[test]
+    fn known_fields_are_read_and_normalised() {
+        let value = json!({
+            "maxpods": 250.0, "unknown": {"a": 1}, "cpuCFSQuota": null, "syncFrequency": "90s",
+            "reservedMemory": [{"limits": {"memory": "1.5Gi"}}], "evictionHard": {"a": null},
+        });
+        let read = json!({
+            "maxPods": 250, "syncFrequency": "1m30s",
+            "reservedMemory": [{"limits": {"memory": "1536Mi"}}], "evictionHard": {"a": ""},
+        });
+        assert_eq!(Value::Object(decode(&value).unwrap()), read);
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "\\PC{0,8}".prop_map(Value::from),
+        ];
+        let names: Vec<&str> = KUBELET.fields.iter().map(|field| field.name).collect();
+        let key = prop_oneof![
+            proptest::sample::select(names).prop_map(str::to_owned),
+            proptest::sample::select(vec![
+                "limits",
+                "options",
+                "text",
+                "infoBufferSize",
+                "webhook"
+            ])
+            .prop_map(str::to_owned),
+        ];
+        leaf.prop_recursive(4, 32, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map(key.clone(), inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Without fields that are null, which are as good as missing ones for Go.
+    fn without_nulls(value: Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+                let fields = fields.map(|(name, value)| (name, without_nulls(value)));
+                Value::Object(fields.collect())
+            }
+            Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+            other => other,
+        }
+    }
+
+    fn is_read_again_alike(value: &Value) {
+        if let Ok(read) = decode(value) {
+            let read = Value::Object(read);
+            let again = decode(&read).map(|read| without_nulls(Value::Object(read)));
+            assert_eq!(again, Ok(without_nulls(read)));
+        }
+    }
+
+    #[test]
+    fn an_empty_item_is_read_again_alike() {
+        is_read_again_alike(&json!({"reservedMemory": [null]}));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_read_again_alike(value in any_json()) {
+            is_read_again_alike(&value);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The KubeletConfig controller: `99-POOL-generated-kubelet`, and `98-POOL-generated-kubelet` with the base.
+
+pub(super) mod base;
+mod decode;
+pub(super) mod duration;
+mod fields;
+mod files;
+mod in_force;
+mod merge;
+mod settings;
+mod tls;
+mod unknown;
+mod validate;
+pub mod values;
+
+use serde_json::{Map, Value, json};
+
+pub use settings::{SettingError, from_settings};
+
+use self::base::Fields;
+use self::validate::{Invalid, Spec};
+use super::suffix::Names;
+use super::{
+    ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, Refusal, selects,
+};
+use crate::config::document::Finding;
+
+const KIND: &str = "KubeletConfig";
+const TOO_MANY: &str = "max number of supported kubelet config (10) has been reached. Please delete old kubelet configs before retrying";
+
+/// Adds the MachineConfigs, refusals and notes of this controller.
+pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+    base::sync_features(cluster, generation);
+    if cluster.of_kind(KIND).next().is_some() {
+        base::note_foreign(cluster, generation);
+    }
+    let mut names = Names::new(cluster, KIND, "kubelet", TOO_MANY);
+    let mut is_any_done = false;
+    for object in cluster.of_kind(KIND) {
+        if object.get("/metadata/deletionTimestamp").is_some() {
+            delete(object, cluster, generation);
+            continue;
+        }
+        match sync_object(object, cluster, &mut names, generation) {
+            Ok(configs) => {
+                is_any_done |= !configs.is_empty();
+                generation.configs.extend(configs);
+            }
+            Err(invalid) => {
+                names.forget(object);
+                generation.refusals.push(refusal(object, invalid));
+            }
+        }
+    }
+    if is_any_done {
+        note_several(cluster, generation);
+        delete_stale(cluster, generation);
+    }
+}
+
+fn refusal(object: &ApiObject, invalid: Invalid) -> Refusal {
+    let finding = object.locate(Finding::error(invalid.path, ""));
+    Refusal {
+        object: object.title(),
+        place: format!("{}: {}", object.origin, finding.path),
+        message: invalid.message,
+        advice: invalid.advice,
+    }
+}
+
+/// A deleted KubeletConfig takes the MachineConfigs that its finalizers name with it.
+fn delete(object: &ApiObject, cluster: &Cluster, generation: &mut Generation) {
+    let finalizers = object.get("/metadata/finalizers").and_then(Value::as_array);
+    let names = finalizers.into_iter().flatten().filter_map(Value::as_str);
+    let known = names.filter(|name| cluster.base.part(name).is_some());
+    generation.deleted.extend(known.map(str::to_owned));
+}
+
+/// Makes the MachineConfigs of one KubeletConfig.
+fn sync_object<'a>(
+    object: &'a ApiObject,
+    cluster: &'a Cluster,
+    names: &mut Names<'a>,
+    generation: &mut Generation,
+) -> Result<Vec<GeneratedConfig>, Invalid> {
+    let spec = validate::read_spec(object)?;
+    let selector = object.get("/spec/machineConfigPoolSelector");
+    let selected = |pool: &&ConfigPool| selects(selector, &pool.labels);
+    if !cluster.pools.iter().any(|pool| selected(&pool)) {
+        return Err(Invalid::new(
+            "spec.machineConfigPoolSelector",
+            "could not find any MachineConfigPool set for KubeletConfig",
+            "select a label of a pool (`oc get mcp --show-labels`), such as \
+             matchLabels: {pools.operator.machineconfiguration.openshift.io/worker: \"\"}",
+        ));
+    }
+    let mut configs = Vec::new();
+    for pool in base::pools(cluster).filter(selected) {
+        validate::refuse_static_pods(&spec, pool)?;
+        let name = names.give(object, pool, cluster, generation);
+        let name = name.map_err(|message| {
+            Invalid::new(
+                "metadata.name",
+                message,
+                "put the settings of two KubeletConfigs into one",
+            )
+        })?;
+        let base = base::of_pool(cluster, &pool.name).map_err(|message| {
+            Invalid::new(
+                "",
+                message,
+                "give 97- or 98-POOL-generated-kubelet among the parts",
+            )
+        })?;
+        let (files, merged) = files::make(&spec, base)?;
+        note_suffix(object, &name, pool, generation);
+        note_object(object, &spec, pool, &merged, cluster, generation);
+        for owner in names.strangers(&pool.name) {
+            generation.notes.push(note(object, format!(
+                "The pool {} also has a MachineConfig of the KubeletConfig {owner}, which was not given. It stays as it is.",
+                pool.name
+            )));
+        }
+        configs.push(GeneratedConfig {
+            name,
+            pool: pool.name.clone(),
+            files,
+            kernel_arguments: None,
+            owners: vec![owner(object)],
+        });
+    }
+    note_pools(object, cluster, &selected, generation);
+    Ok(configs)
+}
+
+/// The owner reference to a KubeletConfig.
+fn owner(object: &ApiObject) -> Value {
+    let mut owner = Map::new();
+    owner.insert(
+        "apiVersion".to_owned(),
+        "machineconfiguration.openshift.io/v1".into(),
+    );
+    owner.insert("kind".to_owned(), KIND.into());
+    owner.insert("name".to_owned(), object.name.as_str().into());
+    if let Some(uid) = object.get("/metadata/uid") {
+        owner.insert("uid".to_owned(), uid.clone());
+    }
+    owner.insert("controller".to_owned(), json!(true));
+    owner.insert("blockOwnerDeletion".to_owned(), json!(true));
+    Value::Object(owner)
+}
+
+fn note(object: &ApiObject, text: String) -> Note {
+    Note {
+        object: object.title(),
+        text,
+        inexact: false,
+    }
+}
+
+/// Notes on what the operator drops or does not change.
+fn note_object(
+    object: &ApiObject,
+    spec: &Spec<'_>,
+    pool: &ConfigPool,
+    merged: &Fields,
+    cluster: &Cluster,
+    generation: &mut Generation,
+) {
+    let mut notes = Vec::new();
+    if let Some(config) = object.get("/spec/kubeletConfig") {
+        notes.extend(
+            unknown::notes(config)
+                .into_iter()
+                .map(|text| note(object, text)),
+        );
+        notes.extend(values::find_faults(config, None).into_iter().map(|fault| {
+            note(object, format!(
+                "spec.kubeletConfig.{}. The operator takes it, and no kubelet starts with it: {}",
+                fault.said, fault.words
+            ))
+        }));
+    }
+    for (name, given) in spec.fields.iter().flatten() {
+        if let Some(kept) = merged
+            .get(name)
+            .filter(|_| is_lost(given, merged.get(name)))
+        {
+            let text = format!(
+                "{name}: {given} changes nothing: the operator never replaces a value with an empty one, and the pool {} keeps {kept}.",
+                pool.name
+            );
+            notes.push(note(object, text));
+        }
+    }
+    if let Base::Rendered(config) = &cluster.base {
+        let signs = in_force::find_signs(config);
+        if !signs.is_empty() {
+            notes.push(Note {
+                inexact: true,
+                ..note(object, format!(
+                    "A KubeletConfig seems to be in force already ({}). The base below it is gone: what it set stays, where the cluster \
+                     starts from the base again. Give the parts with --parts, or put all settings into this object.",
+                    signs.join(", ")
+                ))
+            });
+        }
+    }
+    for note in notes {
+        if !generation.notes.contains(&note) {
+            generation.notes.push(note);
+        }
+    }
+}
+
+/// Notes a name with a number that the object does not have yet: the cluster counts by what it has then.
+fn note_suffix(object: &ApiObject, name: &str, pool: &ConfigPool, generation: &mut Generation) {
+    let has_annotation = object
+        .get("/metadata/annotations")
+        .is_some_and(|all| all.get(super::suffix::SUFFIX).is_some());
+    if has_annotation || name.ends_with("-generated-kubelet") {
+        return;
+    }
+    let text = format!(
+        "It is not the first KubeletConfig of the pool {}: the operator writes it as {name}, and keeps the number in its annotation {}.",
+        pool.name,
+        super::suffix::SUFFIX
+    );
+    generation.notes.push(note(object, text));
+}
+
+/// Returns true for a scalar that is empty, and that the merge did not take.
+fn is_lost(given: &Value, merged: Option<&Value>) -> bool {
+    let is_empty = match given {
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() || text == "0s",
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    is_empty && merged != Some(given)
+}
+
+/// Notes pools that the object selects too, and whose base is unknown.
+fn note_pools(
+    object: &ApiObject,
+    cluster: &Cluster,
+    selected: &dyn Fn(&&ConfigPool) -> bool,
+    generation: &mut Generation,
+) {
+    let Some(own) = base::own_pool(&cluster.base) else {
+        return;
+    };
+    let others = cluster
+        .pools
+        .iter()
+        .filter(|pool| pool.name != own && selected(pool));
+    let names: Vec<&str> = others.map(|pool| pool.name.as_str()).collect();
+    if !names.is_empty() {
+        generation.notes.push(note(
+            object,
+            format!(
+                "It also selects the pool {}, whose config is not at hand; nothing is made for it.",
+                names.join(", ")
+            ),
+        ));
+    }
+    let is_custom = cluster
+        .pools
+        .iter()
+        .any(|pool| pool.name == own && pool.is_custom());
+    if is_custom && names.contains(&"worker") {
+        generation.notes.push(Note {
+            inexact: true,
+            ..note(object, format!(
+                "The pool {own} inherits the log level and the reserved resources of this object from the pool worker. They are left \
+                 out here: give the parts with --parts."
+            ))
+        });
+    }
+}
+
+/// Several KubeletConfigs of a pool do not merge.
+fn note_several(cluster: &Cluster, generation: &mut Generation) {
+    for pool in &cluster.pools {
+        let ours = generation.configs.iter().filter(|config| {
+            config.pool == pool.name
+                && config.name.starts_with("99-")
+                && config.name.contains("-generated-kubelet")
+        });
+        let mut names: Vec<&str> = ours.map(|config| config.name.as_str()).collect();
+        names.sort_unstable();
+        if let [_, .., last] = names.as_slice() {
+            let text = format!(
+                "The pool {} has {} KubeletConfigs. They do not merge: only {last} counts, over the base.",
+                pool.name,
+                names.len()
+            );
+            generation.notes.push(Note {
+                object: String::new(),
+                text,
+                inexact: false,
+            });
+        }
+    }
+}
+
+/// The controller deletes its MachineConfigs of another version of the operator.
+fn delete_stale(cluster: &Cluster, generation: &mut Generation) {
+    let (Base::Parts(parts), Some(operator)) = (&cluster.base, cluster.base.operator()) else {
+        return;
+    };
+    for (name, part) in parts {
+        let annotation = part.get("metadata").and_then(|metadata| {
+            metadata
+                .get("annotations")?
+                .get(super::generated::GENERATED_BY)?
+                .as_str()
+        });
+        let is_made = generation.configs.iter().any(|config| config.name == *name);
+        if name.starts_with("99")
+            && name.contains("generated-kubelet")
+            && !is_made
+            && annotation != Some(operator)
+            && !generation.deleted.contains(name)
+        {
+            generation.deleted.push(name.clone());
+            generation.notes.push(Note {
+                object: String::new(),
+                text: format!("The controller deletes the MachineConfig {name}: another version of the operator made it."),
+                inexact: false,
+            });
+        }
+    }
+}

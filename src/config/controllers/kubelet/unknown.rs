@@ -1,0 +1,39 @@
+//! Keys of `spec.kubeletConfig` that no field has: the operator drops them without a word.
+
+use serde_json::Value;
+
+use super::fields::{KUBELET, Kind, Struct};
+use crate::config::controllers::nearest::hint;
+
+/// More unknown keys than these are not listed.
+const MOST: usize = 10;
+
+/// One sentence for each unknown key.
+pub(super) fn notes(config: &Value) -> Vec<String> {
+    let mut notes = Vec::new();
+    look_at(config, &KUBELET, "spec.kubeletConfig", &mut notes);
+    notes.truncate(MOST);
+    notes
+}
+
+fn look_at(value: &Value, of: &'static Struct, path: &str, notes: &mut Vec<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let path = format!("{path}.{key}");
+        let Some(field) = of.field(key) else {
+            let hint = hint(key, of.fields.iter().map(|field| field.name));
+            notes.push(format!(
+                "{path} is no field of the kubelet's configuration: the operator drops it{hint}"
+            ));
+            continue;
+        };
+        match (&field.kind, value) {
+            (Kind::Struct(of), _) => look_at(value, of, &path, notes),
+            (Kind::List(Kind::Struct(of), _), Value::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    look_at(item, of, &format!("{path}[{index}]"), notes);
+                }
+            }
+            _ => {}
+        }
+    }
+}

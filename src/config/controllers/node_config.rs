@@ -1,0 +1,233 @@
+//! The node configuration (`nodes.config.openshift.io cluster`): `97-POOL-generated-kubelet`, and the latency profile in
+//! every kubelet configuration of the pool `worker`.
+
+use serde_json::Value;
+
+use super::cluster::file_of;
+use super::kubelet::base::{self, Fields, KUBELET_CONF};
+use super::{ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, Refusal};
+use crate::config::document::Finding;
+
+/// Kernel arguments of cgroups version 2.
+const VERSION_2: [&str; 2] = ["systemd.unified_cgroup_hierarchy=1", "cgroup_no_v1=\"all\""];
+/// Kernel arguments of cgroups version 1.
+const VERSION_1: [&str; 2] = [
+    "systemd.unified_cgroup_hierarchy=0",
+    "systemd.legacy_systemd_cgroup_controller=1",
+];
+const LOW: &str = "LowUpdateSlowReaction";
+const FREQUENCY: &str = "nodeStatusUpdateFrequency";
+
+/// Adds the MachineConfigs, refusals and notes of this controller.
+pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+    for object in cluster.of_kind("Node").filter(|object| is_foreign(object)) {
+        generation.notes.push(Note {
+            object: object.title(),
+            text: "The operator ignores it: the only node configuration is named cluster."
+                .to_owned(),
+            inexact: false,
+        });
+    }
+    if let Some((old, new)) = forbidden_step(cluster) {
+        let (name, from, to) = (&new.name, profile(old), profile(new));
+        generation.notes.push(Note {
+            object: new.title(),
+            text: format!(
+                "Skipping the Update Node event, name: {name}, transition not allowed from old WorkerLatencyProfile: \"{from}\" to new \
+                 WorkerLatencyProfile: \"{to}\". Nothing changes; go through MediumUpdateAverageReaction."
+            ),
+            inexact: false,
+        });
+    }
+    let node = in_force(cluster);
+    if let Some(refusal) = node.and_then(find_refusal) {
+        generation.refusals.push(refusal);
+        return;
+    }
+    for pool in base::pools(cluster) {
+        if let Some(config) = config_of_pool(cluster, &pool.name, node) {
+            generation.configs.push(config);
+        }
+    }
+    if let (Some(node), Base::Rendered(config)) = (node, &cluster.base) {
+        note_arguments(node, config, generation);
+    }
+}
+
+fn is_node(object: &ApiObject) -> bool {
+    object.api_version.starts_with("config.openshift.io/")
+}
+
+fn is_foreign(object: &ApiObject) -> bool {
+    is_node(object) && object.name != "cluster"
+}
+
+/// The node configurations: what stood there before, and what is new.
+fn nodes(cluster: &Cluster) -> (Option<&ApiObject>, Option<&ApiObject>) {
+    let mut all = cluster
+        .of_kind("Node")
+        .filter(|object| is_node(object) && !is_foreign(object));
+    let (mut old, mut new) = (None, all.next());
+    for next in all {
+        (old, new) = (new, Some(next));
+    }
+    (old, new)
+}
+
+/// The node configuration that the operator follows: of a forbidden step the old one.
+fn in_force(cluster: &Cluster) -> Option<&ApiObject> {
+    match forbidden_step(cluster) {
+        Some((old, _)) => Some(old),
+        None => nodes(cluster).1,
+    }
+}
+
+fn profile(node: &ApiObject) -> &str {
+    let profile = node.get("/spec/workerLatencyProfile");
+    profile.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A step between the profiles that is too wide for the operator.
+fn forbidden_step(cluster: &Cluster) -> Option<(&ApiObject, &ApiObject)> {
+    let (Some(old), Some(new)) = nodes(cluster) else {
+        return None;
+    };
+    let is_default = |node| ["", "Default"].contains(&profile(node));
+    let too_wide = profile(old) == LOW && is_default(new) || profile(new) == LOW && is_default(old);
+    too_wide.then_some((old, new))
+}
+
+fn find_refusal(node: &ApiObject) -> Option<Refusal> {
+    let refuse = |path: &str, message: String, advice: &str| Refusal {
+        object: node.title(),
+        place: format!(
+            "{}: {}",
+            node.origin,
+            node.locate(Finding::error(path, "")).path
+        ),
+        message,
+        advice: advice.to_owned(),
+    };
+    let mode = node.get("/spec/cgroupMode").and_then(Value::as_str);
+    let profile = profile(node);
+    if frequency(profile).is_none() && !profile.is_empty() {
+        return Some(refuse(
+            "spec.workerLatencyProfile",
+            format!(
+                "unknown worker latency profile type found {profile}, failed to update the original kubelet configuration"
+            ),
+            "write Default, MediumUpdateAverageReaction or LowUpdateSlowReaction",
+        ));
+    }
+    let mode = mode.filter(|mode| !["", "v2"].contains(mode))?;
+    Some(refuse(
+        "spec.cgroupMode",
+        format!("unknown cgroup mode found {mode}, failed to update the machine config resource"),
+        "write v2, or remove the field",
+    ))
+}
+
+/// `nodeStatusUpdateFrequency` of a profile.
+fn frequency(profile: &str) -> Option<&'static str> {
+    match profile {
+        "Default" => Some("10s"),
+        "MediumUpdateAverageReaction" => Some("20s"),
+        LOW => Some("1m0s"),
+        _ => None,
+    }
+}
+
+/// Puts the latency profile into the kubelet's configuration of the pool `worker`.
+pub(super) fn set_latency(fields: &mut Fields, template: Option<&Fields>, cluster: &Cluster) {
+    let Some(node) = in_force(cluster) else {
+        return;
+    };
+    if let Some(value) = frequency(profile(node)) {
+        fields.insert(FREQUENCY.to_owned(), value.into());
+        return;
+    }
+    // Without a profile the template's value holds.
+    let value = template.and_then(|fields| fields.get(FREQUENCY)).cloned();
+    let of_profile = |value: &Value| ["20s", "1m0s"].map(Value::from).contains(value);
+    if let Some(value) = value {
+        fields.insert(FREQUENCY.to_owned(), value);
+    } else if fields.get(FREQUENCY).is_some_and(of_profile) {
+        fields.insert(FREQUENCY.to_owned(), "10s".into());
+    }
+}
+
+/// `97-POOL-generated-kubelet`, if it changes.
+fn config_of_pool(
+    cluster: &Cluster,
+    pool: &str,
+    node: Option<&ApiObject>,
+) -> Option<GeneratedConfig> {
+    let name = format!("97-{pool}-generated-kubelet");
+    let Base::Parts(parts) = &cluster.base else {
+        return None;
+    };
+    let known = parts.get(&name);
+    if node.is_none() && known.is_none() {
+        return None;
+    }
+    let old: Vec<String> = known
+        .and_then(|part| part.pointer("/spec/kernelArguments")?.as_array())
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    let has_cgroups = node.is_some() && ["master", "worker", "arbiter"].contains(&pool);
+    let arguments = match has_cgroups {
+        true => with_version_2(&old),
+        false => old.clone(),
+    };
+    let contents = base::write(&base::of_pool(cluster, pool).ok()?);
+    let file = known.and_then(|part| file_of(part, KUBELET_CONF));
+    if known.is_some() && arguments == old && file.as_ref() == Some(&contents) {
+        return None;
+    }
+    Some(GeneratedConfig {
+        name,
+        pool: pool.to_owned(),
+        files: vec![GeneratedFile::new(KUBELET_CONF, contents)],
+        kernel_arguments: Some(arguments).filter(|all| !all.is_empty()),
+        owners: Vec::new(),
+    })
+}
+
+fn with_version_2(old: &[String]) -> Vec<String> {
+    let kept = old
+        .iter()
+        .filter(|argument| !VERSION_1.contains(&argument.as_str()));
+    let mut arguments: Vec<String> = kept.cloned().collect();
+    for argument in VERSION_2 {
+        if !arguments.iter().any(|known| known == argument) {
+            arguments.push(argument.to_owned());
+        }
+    }
+    arguments
+}
+
+/// Kernel arguments of a rendered config cannot be told apart by their part.
+fn note_arguments(node: &ApiObject, config: &Value, generation: &mut Generation) {
+    let arguments = config
+        .pointer("/spec/kernelArguments")
+        .and_then(Value::as_array);
+    let arguments = arguments.into_iter().flatten().filter_map(Value::as_str);
+    if arguments
+        .clone()
+        .any(|argument| VERSION_1.contains(&argument))
+        || !VERSION_2
+            .iter()
+            .all(|wanted| arguments.clone().any(|argument| argument == *wanted))
+    {
+        generation.notes.push(Note {
+            object: node.title(),
+            text: "The kernel arguments of the rendered config are not those of cgroups version 2. They stay as they are, because the \
+                   part that has them is unknown: give the parts with --parts."
+                .to_owned(),
+            inexact: true,
+        });
+    }
+}

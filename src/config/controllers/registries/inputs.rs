@@ -1,0 +1,347 @@
+//! The objects that the controller reads.
+
+use serde_json::Value;
+
+use super::image_policies::ImagePolicies;
+use super::payload::{self, CountingLists, RegistrySources};
+use super::sets::{self, ALLOW, MirrorRule, MirroredSource};
+use super::{Refusal, pointer, quoted, read_texts, refuse, scopes, text_at};
+use crate::config::controllers::{ApiObject, Cluster, Note};
+
+/// The gate without which image policies do not count.
+const GATE: &str = "SigstoreImageVerification";
+/// The kinds of mirror sets, with their API and their list.
+const MIRROR_KINDS: [(&str, &str, &str); 3] = [
+    (
+        "ImageDigestMirrorSet",
+        "config.openshift.io",
+        "imageDigestMirrors",
+    ),
+    (
+        "ImageContentSourcePolicy",
+        "operator.openshift.io",
+        "repositoryDigestMirrors",
+    ),
+    (
+        "ImageTagMirrorSet",
+        "config.openshift.io",
+        "imageTagMirrors",
+    ),
+];
+
+/// Everything that the files depend on, but the templates.
+#[derive(Debug)]
+pub(super) struct Inputs<'a> {
+    /// At least one object of this controller was given.
+    pub(super) are_given: bool,
+    /// An object with mirrors was given, even an empty one.
+    pub(super) has_mirror_objects: bool,
+    /// `metadata.uid` of `Image cluster`.
+    pub(super) image_uid: Option<String>,
+    /// The lists of `Image cluster`.
+    pub(super) sources: RegistrySources,
+    /// The repository of the release image.
+    pub(super) repository: Option<String>,
+    /// The lists as they count.
+    pub(super) lists: CountingLists,
+    /// The rules for digests.
+    pub(super) digest_rules: Vec<MirrorRule<'a>>,
+    /// The rules for tags.
+    pub(super) tag_rules: Vec<MirrorRule<'a>>,
+    /// The mirrors for digests.
+    pub(super) digests: Vec<MirroredSource>,
+    /// The mirrors for tags.
+    pub(super) tags: Vec<MirroredSource>,
+    /// The image policies.
+    pub(super) policies: ImagePolicies,
+    image: Option<&'a ApiObject>,
+    policy_objects: Vec<&'a ApiObject>,
+}
+
+impl<'a> Inputs<'a> {
+    /// Reads the objects of a cluster.
+    ///
+    /// # Errors
+    /// The first object that is refused while it is read.
+    pub(super) fn read(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Result<Self, Refusal> {
+        let image = find_image(cluster, notes);
+        let sources = image.map(read_sources).transpose()?.unwrap_or_default();
+        let [idms, icsp, itms] = MIRROR_KINDS.map(|(kind, api, list)| {
+            let objects = of_api(cluster, kind, api, notes);
+            let count = objects.len();
+            read_rules(&objects, list).map(|rules| (count, rules))
+        });
+        let (idms, icsp, itms) = (idms?, icsp?, itms?);
+        let digest_rules: Vec<MirrorRule<'a>> = idms.1.into_iter().chain(icsp.1).collect();
+        let of_cluster = of_api(cluster, "ClusterImagePolicy", "config.openshift.io", notes);
+        let of_namespaces = of_api(cluster, "ImagePolicy", "config.openshift.io", notes);
+        let policy_objects: Vec<&ApiObject> =
+            of_cluster.iter().chain(&of_namespaces).copied().collect();
+        let digests = sets::merge(&digest_rules);
+        let has_mirror_objects = idms.0 + icsp.0 + itms.0 > 0;
+        let are_given = image.is_some() || has_mirror_objects || !policy_objects.is_empty();
+        if image.is_none() && are_given {
+            notes.push(Note {
+                object: "Image cluster".to_owned(),
+                text: "The object was not given; its lists of registries are taken as empty. If the cluster blocks, allows \
+                       or searches registries, give it too."
+                    .to_owned(),
+                inexact: true,
+            });
+        }
+        let (repository, lists) = sort_lists(cluster, image, &sources, &digests)?;
+        let policies = if counts_policies(cluster, &policy_objects, notes)? {
+            ImagePolicies::read(of_cluster.into_iter(), of_namespaces.into_iter())?
+        } else {
+            ImagePolicies::default()
+        };
+        Ok(Self {
+            are_given,
+            has_mirror_objects,
+            image_uid: image.and_then(|image| Some(text_at(image, "metadata.uid")?.to_owned())),
+            sources,
+            repository,
+            lists,
+            digests,
+            tags: sets::merge(&itms.1),
+            digest_rules,
+            tag_rules: itms.1,
+            policies,
+            image,
+            policy_objects,
+        })
+    }
+
+    /// Refuses scopes that the controller does not take. Each list has its name in the controller's words.
+    pub(super) fn check_scopes(&self, lists: &[(&str, &[String])]) -> Result<(), Refusal> {
+        for (name, list) in lists {
+            let bad = list.iter().find(|scope| !scopes::is_scope(scope));
+            if let Some(scope) = bad {
+                let message = format!("invalid entry for {name} registries {}", quoted(scope));
+                let at = format!("spec.registrySources.{name}Registries");
+                let index = self.image.and_then(|image| {
+                    let items = image.get(&pointer(&at))?.as_array()?;
+                    items.iter().position(|item| item.as_str() == Some(scope))
+                });
+                let at = index.map_or(at.clone(), |index| format!("{at}[{index}]"));
+                let advice =
+                    "write HOST[:PORT][/PATH] or *.HOST; a star stands only before a domain";
+                return Err(self.refuse_at_image(&at, message, advice));
+            }
+        }
+        Ok(())
+    }
+
+    /// A refusal of a place in `Image cluster`.
+    pub(super) fn refuse_at_image(
+        &self,
+        path: &str,
+        message: impl Into<String>,
+        advice: &str,
+    ) -> Refusal {
+        match self.image {
+            Some(image) => refuse(image, path, message, advice),
+            None => Refusal {
+                object: "Image cluster".to_owned(),
+                place: path.to_owned(),
+                message: message.into(),
+                advice: advice.to_owned(),
+            },
+        }
+    }
+
+    /// A refusal of the policy with a scope.
+    pub(super) fn refuse_at_policy(&self, scope: &str, message: String) -> Refusal {
+        let advice = "change the scope of the policy, or the lists of registries in Image cluster";
+        let place = self.policy_objects.iter().find_map(|object| {
+            let scopes = object.get("/spec/scopes")?.as_array()?;
+            let index = scopes
+                .iter()
+                .position(|item| item.as_str() == Some(scope))?;
+            Some((*object, format!("spec.scopes[{index}]")))
+        });
+        match place {
+            Some((object, at)) => refuse(object, &at, message, advice),
+            None => self.refuse_at_image("spec", message, advice),
+        }
+    }
+}
+
+/// `Image cluster`; other objects of the kind have no effect.
+fn find_image<'a>(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Option<&'a ApiObject> {
+    let all = of_api(cluster, "Image", "config.openshift.io", notes);
+    for other in all.iter().filter(|image| image.name != "cluster") {
+        notes.push(Note {
+            object: other.title(),
+            text: "The object has no effect: the controller reads only the Image with the name `cluster`. Rename it if \
+                   it is meant."
+                .to_owned(),
+            inexact: false,
+        });
+    }
+    all.into_iter().find(|image| image.name == "cluster")
+}
+
+/// The objects of a kind that belong to an API, in their order.
+fn of_api<'a>(
+    cluster: &'a Cluster,
+    kind: &'static str,
+    api: &str,
+    notes: &mut Vec<Note>,
+) -> Vec<&'a ApiObject> {
+    let is_of_api = |object: &&ApiObject| {
+        let group = object.api_version.split('/').next();
+        group == Some(api)
+    };
+    let of_kind = |object: &&ApiObject| object.kind == kind;
+    let (own, other): (Vec<_>, Vec<_>) =
+        cluster.objects.iter().filter(of_kind).partition(is_of_api);
+    for object in other {
+        notes.push(Note {
+            object: object.title(),
+            text: format!(
+                "The object has no effect: its apiVersion is {}, and the controller reads those of {api}. Correct it if it \
+                 is meant.",
+                object.api_version
+            ),
+            inexact: false,
+        });
+    }
+    own
+}
+
+fn read_sources(image: &ApiObject) -> Result<RegistrySources, Refusal> {
+    let list = |name: &str| read_texts(image, &format!("spec.registrySources.{name}"));
+    Ok(RegistrySources {
+        insecure: list("insecureRegistries")?,
+        blocked: list("blockedRegistries")?.unwrap_or_default(),
+        allowed: list("allowedRegistries")?.unwrap_or_default(),
+        search: list("containerRuntimeSearchRegistries")?,
+    })
+}
+
+fn read_rules<'a>(objects: &[&'a ApiObject], list: &str) -> Result<Vec<MirrorRule<'a>>, Refusal> {
+    let mut rules = Vec::new();
+    for object in objects.iter().copied() {
+        let at = format!("spec.{list}");
+        let Some(value) = object.get(&pointer(&at)) else {
+            continue;
+        };
+        let Some(items) = value.as_array() else {
+            let advice = "write it as a list of source and mirrors";
+            return Err(refuse(object, &at, "this is not a list", advice));
+        };
+        for index in 0..items.len() {
+            rules.push(read_rule(object, format!("{at}[{index}]"))?);
+        }
+    }
+    Ok(rules)
+}
+
+fn read_rule<'a>(object: &'a ApiObject, path: String) -> Result<MirrorRule<'a>, Refusal> {
+    let has_policy = object.kind != "ImageContentSourcePolicy";
+    let text = |key: &str| {
+        let at = format!("{path}.{key}");
+        match object.get(&pointer(&at)) {
+            None => Ok(""),
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(_) => Err(refuse(
+                object,
+                &at,
+                "this is not a text",
+                "put it in quotes",
+            )),
+        }
+    };
+    let source = text("source")?.to_owned();
+    let policy = if has_policy {
+        text("mirrorSourcePolicy")?
+    } else {
+        ""
+    };
+    let policy = if policy.is_empty() { ALLOW } else { policy };
+    Ok(MirrorRule {
+        object,
+        source,
+        policy: policy.to_owned(),
+        mirrors: read_texts(object, &format!("{path}.mirrors"))?.unwrap_or_default(),
+        path,
+    })
+}
+
+/// The lists as they count, and the repository of the release image. It is needed only if registries are blocked.
+fn sort_lists(
+    cluster: &Cluster,
+    image: Option<&ApiObject>,
+    sources: &RegistrySources,
+    digests: &[MirroredSource],
+) -> Result<(Option<String>, CountingLists), Refusal> {
+    let version = cluster.single("ClusterVersion", "version");
+    let of_version = || text_at(version?, "status.desired.image");
+    let release_image = cluster.release_image.as_deref().or_else(of_version);
+    let at = "spec.registrySources.blockedRegistries";
+    let Some(release_image) = release_image else {
+        if let Some(image) = image.filter(|_| !sources.blocked.is_empty()) {
+            let message = "the release image is unknown, and its registry must not be blocked";
+            let advice = "give it with --release-image REPOSITORY@sha256:…, or give the object ClusterVersion version; of \
+                          OCP it usually is quay.io/openshift-release-dev/ocp-release@…, in a disconnected cluster too";
+            return Err(refuse(image, at, message, advice));
+        }
+        let lists = payload::sort_lists("", "", sources, digests);
+        return Ok((None, lists));
+    };
+    let Some(repository) = payload::repository_of(release_image) else {
+        let message = "error parsing reference of release image";
+        let advice = format!(
+            "give it whole, with its registry and digest: {} is no name of an image",
+            quoted(release_image)
+        );
+        let version = version.filter(|_| of_version() == Some(release_image));
+        return Err(match (version, image) {
+            (Some(version), _) => refuse(version, "status.desired.image", message, advice),
+            (_, Some(image)) => refuse(image, at, message, advice),
+            _ => Refusal {
+                object: "ClusterVersion version".to_owned(),
+                place: "status.desired.image".to_owned(),
+                message: message.to_owned(),
+                advice,
+            },
+        });
+    };
+    let lists = payload::sort_lists(repository, release_image, sources, digests);
+    Ok((Some(repository.to_owned()), lists))
+}
+
+/// Returns true if image policies count.
+fn counts_policies(
+    cluster: &Cluster,
+    objects: &[&ApiObject],
+    notes: &mut Vec<Note>,
+) -> Result<bool, Refusal> {
+    let Some(first) = objects.first() else {
+        return Ok(false);
+    };
+    match cluster
+        .has_gate(GATE)
+        .or_else(|| cluster.gate_of_kubelet(GATE))
+    {
+        Some(true) => Ok(true),
+        Some(false) => {
+            notes.push(Note {
+                object: first.title(),
+                text: format!(
+                    "Image policies have no effect: the feature gate {GATE} is off in this cluster."
+                ),
+                inexact: false,
+            });
+            Ok(false)
+        }
+        None => {
+            let message =
+                format!("the feature gate {GATE} is unknown, and policies count only with it");
+            let advice =
+                "give the object FeatureGate cluster too (`oc get featuregate cluster -o yaml`)";
+            Err(refuse(first, "kind", message, advice))
+        }
+    }
+}

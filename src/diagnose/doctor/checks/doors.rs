@@ -1,0 +1,134 @@
+//! Checks that are doors to the checks of `preflight`: their judgement is made there, and only named and weighed here.
+
+use crate::diagnose::doctor::crossing::{CrossingEvidence, CrossingMoment};
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorEvidence, DoctorFinding, Fact, WHAT,
+};
+use crate::judge::crossing::{self, CrossingFinding, CrossingSeverity};
+
+/// A check of `doctor`, and the checks of `preflight` that judge it.
+struct Door {
+    id: &'static str,
+    checks: &'static [&'static str],
+    /// It judges the running system too, so that missing evidence matters even if no other system is to come.
+    of_present: bool,
+}
+
+/// The map from checks of `doctor` to those of `preflight`.
+const DOORS: [Door; 10] = [
+    door("FP-08", &["container-runtime"], false),
+    door("FP-35", &["interface-names", "legacy-connections"], false),
+    door("FP-36", &["container-runtime"], false),
+    door("FP-37", &["boot-loader", "boot-entries"], true),
+    door("FP-38", &["cpu-level"], false),
+    door("FP-42", &["boot-filesystem"], true),
+    door("FP-43", &["kernel-arguments"], false),
+    door("FP-56", &["secure-boot"], true),
+    door("FP-57", &["encrypted-root"], true),
+    door("FP-58", &["multipath"], true),
+];
+
+const fn door(id: &'static str, checks: &'static [&'static str], of_present: bool) -> Door {
+    Door {
+        id,
+        checks,
+        of_present,
+    }
+}
+
+/// The weight and the name that a check gives a finding of `preflight`; `None` if the finding is no trouble of the node.
+pub(super) type Weighed = Option<(CheckSeverity, String)>;
+
+/// Returns the verdict of a door. `weigh` gets each finding of its checks that is not [`CrossingSeverity::Unknown`].
+pub(super) fn judge_door(
+    evidence: &DoctorEvidence,
+    id: &str,
+    weigh: impl Fn(&CrossingFinding, &CrossingEvidence) -> Weighed,
+) -> CheckVerdict {
+    let seen = match evidence.crossing.seen() {
+        Ok(Some(seen)) => seen,
+        Ok(None) => return CheckVerdict::healthy(),
+        Err(why) => return CheckVerdict::unseen(format!("the next operating system: {why}")),
+    };
+    let Some(door) = DOORS.iter().find(|door| door.id == id) else {
+        return CheckVerdict::healthy();
+    };
+    let found = crossing::judge_some(&seen.target, &seen.node, |check| {
+        door.checks.contains(&check)
+    });
+    let mut verdict = CheckVerdict::healthy();
+    for finding in &found {
+        if finding.severity == CrossingSeverity::Unknown {
+            if door.of_present || seen.moment != CrossingMoment::Present {
+                verdict = verdict.and_unseen(format!("{}: {}", finding.subject, finding.what));
+            }
+        } else if let Some((severity, what)) = weigh(finding, seen) {
+            verdict = verdict.and([as_finding(finding, seen, severity, what)]);
+        }
+    }
+    verdict
+}
+
+fn as_finding(
+    finding: &CrossingFinding,
+    seen: &CrossingEvidence,
+    severity: CheckSeverity,
+    what: String,
+) -> DoctorFinding {
+    let facts = finding.evidence.iter();
+    let facts = facts.map(|one| Fact::new(one.place.clone(), one.said.clone()));
+    let mut made = DoctorFinding::new(severity, what, sentence(&finding.what)).seen_all(facts);
+    if let CrossingMoment::Next { name, .. } = &seen.moment {
+        made = made.seen("the deployment of the next boot", name);
+    }
+    made = made.daemon(finding.prevents.clone());
+    made.next = finding.next.clone();
+    // The way out if the node has to boot before the cure.
+    if severity == CheckSeverity::Critical
+        && matches!(seen.moment, CrossingMoment::Next { staged: true, .. })
+    {
+        made = made.next("rpm-ostree cleanup --pending");
+    }
+    made
+}
+
+/// Returns the words as a sentence.
+fn sentence(words: &str) -> String {
+    let mut letters = words.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase());
+    let rest = letters.as_str().trim_end_matches('.');
+    format!(
+        "{}{rest}.",
+        first.map(String::from_iter).unwrap_or_default()
+    )
+}
+
+/// Returns `SUBJECT: WORDS` if that fits on a line, else the words alone.
+pub(super) fn named(subject: &str, words: &str) -> String {
+    let whole = format!("{subject}: {words}");
+    match whole.chars().count() <= WHAT {
+        true => whole,
+        false => words.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DOORS;
+    use crate::diagnose::doctor::checks::CHECKS;
+    use crate::judge::crossing::checks::ALL;
+
+    #[test]
+    fn both_sides_of_each_door_exist() {
+        for door in &DOORS {
+            assert!(
+                CHECKS.iter().any(|check| check.id == door.id),
+                "{}",
+                door.id
+            );
+            for id in door.checks {
+                assert!(ALL.iter().any(|check| check.id == *id), "{id}");
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! FP-02: the first boot gets no config.
+
+use crate::base::paths;
+use crate::change::transaction::{LastRun, RunOutcome};
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+};
+use crate::node::Recorded;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-02",
+    title: "no config has reached this node",
+    looks_at: "traces of a first boot, and its result in the initramfs",
+    explain: "A new node asks its Machine Config Server for its config before anything else. If there is no answer, Ignition \
+retries for ever: the console shows a start job without limit and hundreds of attempts. There is no ssh \
+yet. [::1]:53 as name server in the messages means that the initramfs got no name server.\n\n\
+Check in this order: link and address (ip addr), route, name server, the load balancer's port 22623, the \
+certificate, the clock. mco-rescue fetch tries all of them and names the first that fails.\n\n\
+Without the server: a config from a stick labelled MCO-RESCUE, or from another node of the pool, where \
+/etc/machine-config-daemon/currentconfig holds it: mco-rescue apply FILE --root /sysroot. The state of a \
+server cannot be seen from here.",
+    judge: judge_no_config,
+};
+
+fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
+    if !evidence.has_system {
+        let means = "No check can judge it. Either another disk or directory is meant, or the disk is not mounted.";
+        let finding = DoctorFinding::new(
+            CheckSeverity::Warning,
+            "there is no system at this root",
+            means,
+        )
+        .seen(evidence.root.clone(), "has neither /usr nor /etc")
+        .next("lsblk -f")
+        .next("mco-rescue doctor --root DIR");
+        return CheckVerdict::found(finding);
+    }
+    let failed = evidence
+        .first_boot
+        .as_ref()
+        .filter(|boot| boot.outcome == "failed" && !made_up_for(evidence));
+    if let Some(boot) = failed {
+        let means = "The config was not applied in the initramfs. The node boots without it.";
+        let mut finding = DoctorFinding::new(
+            CheckSeverity::Critical,
+            "this boot could not apply its config",
+            means,
+        );
+        if let (Some(phase), Some(cause)) = (&boot.phase, &boot.cause) {
+            finding = finding.seen(format!("while {phase}"), cause.clone());
+        }
+        return CheckVerdict::found(finding.next(fetch(evidence)).next(apply(evidence)));
+    }
+    if let Some(said) = &evidence.first_boot_files.pivot_failed {
+        let means = "The daemon's first boot stopped before the image and the arguments of the config were in force. The node \
+                     does not join until that is done.";
+        let finding = DoctorFinding::new(
+            CheckSeverity::Critical,
+            "the first boot could not change the operating system",
+            means,
+        )
+        .seen(format!("/{}", paths::FIRST_PIVOT_FAILED), said.clone())
+        .next("journalctl -b -u machine-config-daemon-firstboot")
+        .next(evidence.command("firstboot --complete"));
+        return CheckVerdict::found(finding);
+    }
+    let Some(records) = evidence.records.get() else {
+        return CheckVerdict::unseen(
+            "whether a config was ever recorded: the records cannot be read",
+        );
+    };
+    if matches!(records.current_config, Recorded::Broken(_)) {
+        return CheckVerdict::unseen(
+            "whether a config was ever recorded: the records cannot be read",
+        );
+    }
+    let nothing = matches!(
+        (&records.current_config, &records.mcs_content),
+        (Recorded::Missing, Recorded::Missing)
+    );
+    let files = &evidence.first_boot_files;
+    if !nothing {
+        return CheckVerdict::healthy();
+    }
+    match (files.encapsulated.seen(), files.encapsulated_kept.seen()) {
+        (Ok(true), _) | (_, Ok(true)) => return CheckVerdict::healthy(),
+        (Err(why), _) | (_, Err(why)) => {
+            return CheckVerdict::unseen(format!(
+                "whether a config came at the first boot: its input cannot be looked for: {why}"
+            ));
+        }
+        (Ok(false), Ok(false)) => {}
+    }
+    let first = evidence.in_initramfs || evidence.never_booted;
+    let (severity, what) = match first {
+        true => (
+            CheckSeverity::Critical,
+            "no config has reached this node yet",
+        ),
+        false => (CheckSeverity::Notice, "no MachineConfig is recorded here"),
+    };
+    let means = match first {
+        true => {
+            "Without a config the node has no kubelet, no keys and no network of the cluster: it never joins."
+        }
+        false => {
+            "Either this is not a cluster node, or its records are lost. Nothing can be compared."
+        }
+    };
+    let ignition = match files.ignition_result.seen() {
+        Ok(true) => "Ignition has written a config".to_owned(),
+        Ok(false) => "Ignition has written no config".to_owned(),
+        Err(why) => format!("not known: {why}"),
+    };
+    let finding = DoctorFinding::new(severity, what, means)
+        .seen("/etc/machine-config-daemon/currentconfig", "missing")
+        .seen("/etc/.ignition-result.json", ignition);
+    let server = evidence
+        .server
+        .as_deref()
+        .unwrap_or("the Machine Config Server");
+    CheckVerdict::found(finding.next(fetch(evidence)).next(apply(evidence))).and_unseen(format!(
+        "whether {server} answers: {} asks it",
+        evidence.command("fetch")
+    ))
+}
+
+/// Is true if a later run applied a config. The cure of a finding is none, and has no digest.
+fn made_up_for(evidence: &DoctorEvidence) -> bool {
+    let after = |run: &LastRun| {
+        matches!(run.outcome, RunOutcome::Done | RunOutcome::Recovered)
+            && !run.config.digest.is_empty()
+            && evidence
+                .first_boot_ended
+                .is_some_and(|ended| run.finished > ended)
+    };
+    evidence.last_run.as_ref().is_some_and(after)
+}
+
+fn fetch(evidence: &DoctorEvidence) -> String {
+    format!("mco-rescue fetch --from-media{}", evidence.at_root())
+}
+
+fn apply(evidence: &DoctorEvidence) -> String {
+    format!("mco-rescue apply --latest{}", evidence.at_root())
+}

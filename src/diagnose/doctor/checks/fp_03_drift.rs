@@ -1,0 +1,127 @@
+//! FP-03: files and units that differ from the recorded config.
+
+use crate::base::text::count;
+use crate::base::time::utc;
+use crate::change::transaction::Pending;
+use crate::diagnose::doctor::evidence::ConfigComparison;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
+use crate::formats::systemd::needed;
+use crate::judge::drift::Drift;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-03",
+    title: "the disk differs from the recorded config",
+    looks_at: "files, units, keys and links of the recorded config",
+    explain: "The daemon compares the disk with the config that the node is recorded to be in, before every update \
+and whenever a file changes. A single file edited by hand makes the node Degraded, and its pool stops updating.\n\n\
+mco-rescue verify shows every difference with its diff; mco-rescue apply writes back what differs and nothing else. \
+If the edit was right, put it into a MachineConfig; otherwise the cluster reverts it at the next update.\n\n\
+The daemon's own remedy, /run/machine-config-daemon-force, rewrites everything and always reboots.",
+    judge: judge_drift,
+};
+
+fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
+    if let Some(Pending::Unfinished(config, _)) = evidence.pending.get() {
+        // FP-10 says so, and what to do.
+        return CheckVerdict::unseen(format!(
+            "files against the recorded config: a run to {} is half-way, so some are from before it and some from it",
+            config.name
+        ));
+    }
+    let compared = match evidence.compared.seen() {
+        Ok(compared) => compared,
+        Err(why) => {
+            return CheckVerdict::unseen(format!("files against the recorded config: {why}"));
+        }
+    };
+    let (seen, unseen): (Vec<&Drift>, Vec<&Drift>) = compared
+        .drifts
+        .iter()
+        .filter(|drift| !drift.is_of_the_os())
+        .partition(|drift| drift.daemon.is_some());
+    let verdict = CheckVerdict::healthy();
+    if !seen.is_empty() {
+        return verdict.and([degraded(evidence, compared, &seen)]);
+    }
+    verdict.and((!unseen.is_empty()).then(|| unnoticed(evidence, &unseen)))
+}
+
+fn degraded(
+    evidence: &DoctorEvidence,
+    compared: &ConfigComparison,
+    seen: &[&Drift],
+) -> DoctorFinding {
+    let needed = needed_units(seen);
+    let what = match (seen, needed.first()) {
+        ([one], _) => format!("{} is not as recorded", short_name(&one.subject)),
+        (_, Some((unit, _))) => format!(
+            "{} files or units are not as recorded, of {unit} too",
+            seen.len()
+        ),
+        (_, None) => format!("{} files or units are not as recorded", seen.len()),
+    };
+    let stops: String = needed
+        .iter()
+        .map(|(unit, stops)| format!(" If {unit} does not do its work, {stops}."))
+        .collect();
+    let means = format!(
+        "The daemon goes Degraded over the first of these and applies no update until it is fixed.{stops}"
+    );
+    let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
+    DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen_all(seen.iter().map(|drift| as_fact(compared, drift)))
+        .daemon(evidence.daemon_verdict(&compared.config, &own))
+        .next(format!("mco-rescue verify{}", evidence.at_root()))
+        .next(format!("mco-rescue apply{}", evidence.at_root()))
+}
+
+/// Returns the units among the differences that the node needs, each once, with what they stop.
+fn needed_units<'a>(seen: &[&'a Drift]) -> Vec<(&'a str, &'static str)> {
+    let mut all: Vec<(&str, &str)> = Vec::new();
+    for drift in seen {
+        let unit = needed::unit_at(&drift.subject).or(Some(drift.subject.as_str()));
+        let needed = unit.and_then(|unit| Some((unit, needed::stops(unit)?)));
+        all.extend(needed.filter(|one| !all.contains(one)));
+    }
+    all
+}
+
+/// Returns the name of a unit, else a path; of a long one its end.
+fn short_name(subject: &str) -> String {
+    if let Some(unit) = needed::unit_at(subject) {
+        return match subject.ends_with(&format!("/{unit}")) {
+            true => unit.to_owned(),
+            false => format!("a drop-in of {unit}"),
+        };
+    }
+    match subject.rsplit_once('/') {
+        Some((_, name)) if subject.len() > 30 => name.to_owned(),
+        _ => subject.to_owned(),
+    }
+}
+
+fn unnoticed(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {
+    let what = format!(
+        "{} that the daemon does not see",
+        count(unseen.len(), "difference")
+    );
+    let means = "The daemon does not check these, but the node differs from its config.";
+    let facts = unseen
+        .iter()
+        .map(|drift| Fact::new(&drift.subject, &drift.detail));
+    DoctorFinding::new(CheckSeverity::Notice, what, means)
+        .seen_all(facts)
+        .next(format!("mco-rescue verify{}", evidence.at_root()))
+}
+
+fn as_fact(compared: &ConfigComparison, drift: &Drift) -> Fact {
+    let changed = compared.changed.iter();
+    let at = changed.filter(|(path, _)| path.to_string() == drift.subject);
+    let when = at.map(|(_, at)| format!("; changed {}", utc(*at)));
+    Fact::new(
+        &drift.subject,
+        format!("{}{}", drift.detail, when.collect::<String>()),
+    )
+}

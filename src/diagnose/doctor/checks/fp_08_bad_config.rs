@@ -1,0 +1,165 @@
+//! FP-08: a file with which a service of the node does not start.
+
+use super::doors::judge_door;
+use crate::diagnose::doctor::crossing::{CrossingEvidence, CrossingMoment};
+use crate::diagnose::doctor::{
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+};
+use crate::node::service_configs::{BrokenConfig, Service};
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-08",
+    title: "a service does not take its configuration",
+    looks_at: "CRI-O's files, storage.conf, kubelet.conf, keyfiles; on the node also sshd -t, visudo -c and chronyd -p",
+    explain: "A MachineConfig with a mistake in it is applied like any other. If the kubelet or CRI-O does not start with a file, no pod \
+starts, not even the daemon that could bring a better one. A file that is wrong by hand or by a half-written copy does the \
+same.\n\n\
+Judged are all files of CRI-O (TOML, whatever their ending is), storage.conf, the file that the kubelet's --config names, and the keyfiles of \
+NetworkManager: their syntax, their methods and addresses, and owner root with mode 0600, without which they are ignored. Of kubelet.conf also reservations and \
+thresholds are judged: negative ones, percentages outside of 0 to 100, unknown names, and sums above the memory or the processors of \
+the machine. The operator takes them, and the kubelet ends at each start; mco-rescue change kubelet sets another value. On the running node sshd, sudo and \
+chronyd judge their own files. In manifests of static pods \
+modes of volumes are judged. Files in order may still be wrong in what they ask for.\n\n\
+If the file comes from the config, mco-rescue apply with an older config takes it back: mco-rescue cache list shows those on the node. Else correct it, \
+or move it out of its directory, then start the service.",
+    judge: judge_configs,
+};
+
+fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
+    // CRI-O's files are judged where preflight judges them; the runtime that they name is FP-36.
+    let verdict = judge_door(evidence, CHECK.id, |finding, _| {
+        let effect = Service::Crio.effect();
+        let is_file = finding.subject.starts_with("/etc/crio");
+        is_file.then(|| (effect.weight.into(), effect.what.to_owned()))
+    });
+    let verdict = with_cures(evidence, verdict);
+    let all = match evidence.service_configs.seen() {
+        Ok(all) => all,
+        Err(why) => return verdict.and_unseen(format!("configuration of services: {why}")),
+    };
+    let of = |service| all.iter().filter(move |one| one.service == service);
+    let keyfiles: Vec<&BrokenConfig> = of(Service::NetworkManager).collect();
+    verdict
+        .and(of(Service::Crio).map(|one| of_storage(evidence, one)))
+        .and(of(Service::Kubelet).map(|one| of_kubelet(evidence, one)))
+        .and(of(Service::StaticPod).map(|one| of_static_pod(evidence, one)))
+        .and(of_keyfiles(evidence, &keyfiles))
+        .and(of(Service::Ssh).map(|one| of_program(one, "sshd -t")))
+        .and(of(Service::Sudo).map(|one| of_program(one, "visudo -c")))
+        .and(of(Service::Chrony).map(|one| of_program(one, "chronyd -p")))
+}
+
+/// Adds the cure of each finding on a file of CRI-O: it is moved out of its directory. A file of the next image is not here.
+fn with_cures(evidence: &DoctorEvidence, verdict: CheckVerdict) -> CheckVerdict {
+    let is_present = |seen: &CrossingEvidence| seen.moment == CrossingMoment::Present;
+    let crossing = evidence.crossing.get().and_then(Option::as_ref);
+    if !crossing.is_some_and(is_present) {
+        return verdict;
+    }
+    let cured = verdict.findings.into_iter().map(|finding| {
+        let first = finding.evidence.first();
+        let path = first.map(|fact| fact.place.clone());
+        let change = path.map(FixChange::move_aside);
+        let finding = finding.fixed_by(change);
+        match evidence.live {
+            true => finding.after_fix("systemctl restart crio"),
+            false => finding,
+        }
+    });
+    CheckVerdict {
+        findings: cured.collect(),
+        ..verdict
+    }
+}
+
+/// Creates the finding of a file that its service does not take.
+fn start(one: &BrokenConfig) -> DoctorFinding {
+    let effect = one.service.effect();
+    DoctorFinding::new(effect.weight.into(), effect.what, effect.means)
+}
+
+fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
+    let finding = start(one)
+        .seen(&one.place, &one.said)
+        .daemon(Some(one.words.clone()))
+        .next(evidence.command("verify"))
+        .next(evidence.command("apply"));
+    // The recorded config may have the value itself.
+    let finding = match one.of_value {
+        true => finding.next(evidence.command("change kubelet FIELD=VALUE")),
+        false => finding,
+    };
+    finding.next_all(match evidence.live {
+        true => evidence.restart_kubelet(),
+        false => Vec::new(),
+    })
+}
+
+/// Reports the file that says where images are kept; without it the OS's own is read.
+fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
+    let finding = start(one)
+        .seen(&one.place, &one.said)
+        .daemon(Some(one.words.clone()))
+        .next(evidence.command_to_move_aside(&one.place, "/etc/containers"))
+        .fixed_by([FixChange::move_aside(&one.place)]);
+    match evidence.live {
+        true => finding.after_fix("systemctl restart crio"),
+        false => finding,
+    }
+}
+
+fn of_static_pod(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
+    start(one)
+        .seen(&one.place, &one.said)
+        .daemon(Some(one.words.clone()))
+        .next(evidence.command("verify"))
+        .next(format!("vi {}", evidence.path(&one.place)))
+}
+
+fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<DoctorFinding> {
+    let first = all.first()?;
+    let facts = all.iter().map(|one| Fact::new(&one.place, &one.said));
+    let mut finding = start(first)
+        .seen_all(facts)
+        .daemon(Some(first.words.clone()));
+    for one in all {
+        let file = evidence.path(&one.place);
+        finding = match one.only_mode {
+            true => finding
+                .next(format!("chown root:root {file}"))
+                .next(format!("chmod 0600 {file}")),
+            false => finding.next(format!("vi {file}")),
+        };
+    }
+    // What is wrong in a file is for a person to correct.
+    let cures = all.iter().flat_map(|one| {
+        [
+            FixChange::set_owner(&one.place, 0, 0),
+            FixChange::set_mode(&one.place, 0o600),
+        ]
+    });
+    if all.iter().all(|one| one.only_mode) {
+        finding = finding.fixed_by(cures);
+    }
+    Some(match evidence.live {
+        true => finding
+            .after_fix("nmcli connection reload")
+            .next("nmcli connection reload"),
+        false => finding,
+    })
+}
+
+/// Returns the file that the words name, else that with which the program begins.
+fn file_of(one: &BrokenConfig) -> &str {
+    let words = one.said.split([' ', ':']);
+    let mut paths = words.filter(|word| word.starts_with("/etc/"));
+    paths.next().unwrap_or(&one.place)
+}
+
+fn of_program(one: &BrokenConfig, test: &str) -> DoctorFinding {
+    start(one)
+        .seen(test, &one.said)
+        .daemon(Some(one.words.clone()))
+        .next(format!("vi {}", file_of(one)))
+        .next(test)
+}

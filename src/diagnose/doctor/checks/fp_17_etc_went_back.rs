@@ -1,0 +1,163 @@
+//! FP-17: the `/etc` of a deployment is older than that of another one, or every boot makes it anew.
+
+use crate::base::time::utc;
+use crate::change::staging::next_boot::{BootWay, NextBoot};
+use crate::diagnose::doctor::upkeep::Elsewhere;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
+use crate::node::lasting::Transient;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-17",
+    title: "/etc is older than in another deployment, or will be",
+    looks_at: "the daemon's records in /etc of every deployment of this stateroot, the default deployment, and if /etc is transient",
+    explain: "Every deployment has its own /etc. rpm-ostree rollback brings back the old one with all its contents: \
+old passwords, old network, old certificates, and the daemon's record of an old config. Later edits stay \
+in the other deployment. Only deployments of the same stateroot are compared: an image-based upgrade makes a new \
+one, with its own /etc and /var.\n\n\
+The record in the other deployment is a whole MachineConfig: mco-rescue plan FILE shows what it would change, and \
+mco-rescue apply makes them. mco-rescue rollback reverts files and deployment together.\n\n\
+The daemon starts with rpm-ostree cleanup -r, so the other deployment is removed once the \
+node reaches the API. Only a pinned one survives: ostree admin pin INDEX, with the index from ostree admin status.\n\n\
+An image with [etc] transient=true in prepare-root.conf begins every boot with its own /etc: whatever a config brought there \
+is gone.",
+    judge: judge_etc_went_back,
+};
+
+fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
+    match evidence.upkeep.transient.seen() {
+        Ok(Transient { etc: Some(why), .. }) => {
+            return CheckVerdict::healthy().and(Some(made_anew(why)));
+        }
+        Ok(_) => {}
+        Err(why) => return CheckVerdict::unseen(format!("if every boot makes /etc anew: {why}")),
+    }
+    let elsewhere = match evidence.upkeep.elsewhere.seen() {
+        Ok(elsewhere) => elsewhere,
+        Err(why) => return CheckVerdict::unseen(format!("records in other deployments: {why}")),
+    };
+    let Some(record) = evidence.recorded() else {
+        return CheckVerdict::healthy();
+    };
+    if let Some(finding) = find_other_stateroot(evidence) {
+        return CheckVerdict::found(finding);
+    }
+    if let Some((next, other)) = next_boot(evidence, elsewhere) {
+        let is_told = next.foreign().is_some() && other.config != record;
+        return CheckVerdict::healthy().and(is_told.then(|| will(evidence, next, other, &record)));
+    }
+    let written = evidence.upkeep.record_written.unwrap_or_default();
+    let staged = evidence.facts().ok();
+    let staged = staged.and_then(|facts| Some(facts.deployments.staged()?.name()));
+    // A directory that is not a deployment (its staging was lost) was never booted and will not be.
+    let left_over = |other: &&Elsewhere| {
+        let known = evidence
+            .facts()
+            .map(|facts| facts.deployments.named(&other.deployment));
+        known.is_ok_and(|known| known.is_none())
+    };
+    let newer = elsewhere.iter().filter(|other| {
+        other.config != record
+            && other.written > written
+            && staged.as_ref() != Some(&other.deployment)
+            && !left_over(other)
+    });
+    let newest = newer.max_by_key(|other| other.written);
+    CheckVerdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))
+}
+
+/// Reports a next boot into another stateroot: another installation.
+fn find_other_stateroot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let next = evidence.next_boot.get()?.as_ref()?;
+    let deployments = &evidence.facts().ok()?.deployments;
+    let (booted, first) = (deployments.booted()?, deployments.next_boot()?);
+    if first.osname == booted.osname || next.foreign().is_none() {
+        return None;
+    }
+    let means = "It is another installation, with its own /etc, /var, certificates and record: an image-based upgrade goes there \
+and back. What is changed here now is not there.";
+    let what = "the next boot enters another stateroot";
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen(
+            "rpm-ostree status",
+            format!(
+                "{} of the stateroot {} is the default",
+                first.name(),
+                first.osname
+            ),
+        )
+        .seen("the stateroot here", &booted.osname)
+        .next(evidence.command("status"));
+    Some(match &next.stay {
+        Some(stay) => finding.next(stay.clone()),
+        None => finding,
+    })
+}
+
+/// Returns what is queued for the next boot, and the record there. After a rollback of our own, `complete` brings the
+/// files that belong to it.
+fn next_boot<'a>(
+    evidence: &'a DoctorEvidence,
+    elsewhere: &'a [Elsewhere],
+) -> Option<(&'a NextBoot, &'a Elsewhere)> {
+    let next = evidence.next_boot.get()?.as_ref()?;
+    let name = next.enters.deployment.as_ref()?;
+    let other = elsewhere.iter().find(|other| other.deployment == *name)?;
+    (next.way == BootWay::Queued).then_some((next, other))
+}
+
+fn made_anew(why: &str) -> DoctorFinding {
+    let means = "The next boot begins with the /etc of the image: the config's files, the users and the daemon's record are gone. \
+A cluster node needs an image without it.";
+    DoctorFinding::new(CheckSeverity::Warning, "every boot makes /etc anew", means)
+        .seen("/etc is transient", why)
+        .next("cat /usr/lib/ostree/prepare-root.conf")
+}
+
+fn as_fact(other: &Elsewhere) -> Fact {
+    Fact::new(
+        &other.path,
+        format!("{}, written {}", other.config, utc(other.written)),
+    )
+}
+
+fn will(
+    evidence: &DoctorEvidence,
+    next: &NextBoot,
+    other: &Elsewhere,
+    record: &str,
+) -> DoctorFinding {
+    let means = "The next boot uses the /etc of that deployment, with its users, network \
+and certificates. Later changes of this /etc are not in it.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the next boot uses another /etc",
+        means,
+    )
+    .seen_all([as_fact(other)])
+    .seen("the record here", record)
+    .next(evidence.command("status"));
+    match &next.stay {
+        Some(stay) => finding.next(stay.clone()),
+        None => finding,
+    }
+}
+
+fn did(evidence: &DoctorEvidence, other: &Elsewhere, record: &str, written: u64) -> DoctorFinding {
+    let file = evidence.path(&other.path);
+    let means = "/etc is older than the other deployment's. Passwords, network and certificates may be \
+old. The daemon uses the old record.";
+    DoctorFinding::new(
+        CheckSeverity::Warning,
+        "/etc is older than another deployment's",
+        means,
+    )
+    .seen_all([as_fact(other)])
+    .seen(
+        "the record here",
+        format!("{record}, written {}", utc(written)),
+    )
+    .next(format!("mco-rescue plan{} {file}", evidence.at_root()))
+    .next(format!("mco-rescue show{} {file}", evidence.at_root()))
+}

@@ -1,0 +1,143 @@
+//! FP-19: packages of extensions, or a kernel, that the deployment lacks; packages that no config asks for.
+
+use crate::config::document::MachineConfig;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
+use crate::node::Records;
+use crate::node::command::rpm_ostree::packages::{
+    find_lacking_kernel, kernel_type_of, missing_packages,
+};
+use crate::node::command::rpm_ostree::status::Deployment;
+use crate::node::os_release::Class;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-19",
+    title: "extensions or kernel type are not in the deployment",
+    looks_at: "packages of spec.extensions and spec.kernelType in the running deployment",
+    explain: "Extensions (spec.extensions) and another kernel (spec.kernelType) are packages on top of the image. They \
+come from the extensions image, which the daemon pulls when it makes the change. Offline it is unavailable, \
+and releases before 2026 continued as if it had worked.\n\n\
+64k-pages exists for aarch64 only, and realtime for x86_64 only. On another machine no command brings them: the MachineConfig that \
+asks for them has to go.\n\n\
+mco-rescue plan shows the commands that install the packages. apply --extensions-from DIRECTORY takes them from a \
+medium with the unpacked image. rpm-ostree status shows the layered packages.\n\n\
+Replaced packages, local packages and an unlocked /usr are in no config, and the daemon does not see them: the image name \
+matches, the content does not. rpm-ostree override reset --all and rpm-ostree uninstall PACKAGE revert \
+the packages. An unlocked /usr is reverted by a reboot.",
+    judge: judge_extensions,
+};
+
+fn judge_extensions(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(by_hand(evidence));
+    let Some(config) = evidence.records.get().and_then(Records::recorded) else {
+        return verdict;
+    };
+    let wants = !config.extensions.is_empty() || config.kernel_type.as_str() != "default";
+    let other_os = evidence
+        .facts()
+        .is_ok_and(|facts| facts.class != Class::EnterpriseCoreos);
+    if other_os {
+        // The daemon changes packages nowhere else.
+        return verdict;
+    }
+    match deployment(evidence) {
+        Some(deployment) => verdict.and(lacking(evidence, config, &deployment)),
+        None if wants => verdict.and_unseen(
+            "packages of extensions: rpm-ostree was not queried, and no origin file lists them; run: rpm-ostree status"
+                .to_owned(),
+        ),
+        None => verdict,
+    }
+}
+
+fn by_hand(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let deployments = &evidence.facts().ok()?.deployments;
+    let of = |what: &str, one: Option<&Deployment>| {
+        let words = one.map(Deployment::by_hand).unwrap_or_default();
+        words
+            .into_iter()
+            .map(move |words| Fact::new(what, words))
+            .collect::<Vec<_>>()
+    };
+    let staged = of("the staged OS", deployments.staged());
+    let facts = [of("the running OS", deployments.booted()), staged].concat();
+    let means = "No config contains it, and the daemon does not see it: the image name matches, the \
+content does not. The next image may drop it or fail on it.";
+    (!facts.is_empty()).then(|| {
+        let what = "the operating system was changed by hand";
+        let finding = DoctorFinding::new(CheckSeverity::Notice, what, means);
+        finding.seen_all(facts).next("rpm-ostree status")
+    })
+}
+
+/// Returns the running deployment; without rpm-ostree, the packages of the origin file.
+pub(super) fn deployment(evidence: &DoctorEvidence) -> Option<Deployment> {
+    if let Ok(facts) = evidence.facts() {
+        return facts.deployments.booted().cloned();
+    }
+    let packages = evidence.upkeep.packages.clone();
+    packages.map(|requested_packages| Deployment {
+        requested_packages,
+        ..Deployment::default()
+    })
+}
+
+fn lacking(
+    evidence: &DoctorEvidence,
+    config: &MachineConfig,
+    runs: &Deployment,
+) -> Option<DoctorFinding> {
+    let wanted = |what: &str, value: &str| (what.to_owned(), value.to_owned());
+    let mut facts = Vec::new();
+    match missing_packages(&config.extensions, runs) {
+        Ok(missing) if !missing.is_empty() => {
+            let missing = format!("{} not layered", missing.join(", "));
+            facts.push(wanted("spec.extensions", &missing));
+        }
+        Ok(_) => {}
+        Err(error) => facts.push(wanted("spec.extensions", &error.to_string())),
+    }
+    let (kernel, has) = (config.kernel_type.as_str(), kernel_type_of(runs));
+    if kernel != has {
+        let differs = format!("{kernel} is wanted, {has} is installed");
+        facts.push(wanted("spec.kernelType", &differs));
+    }
+    let means = "The record lists them, but they are missing. Features that need them do not work, and the daemon may go \
+Degraded over it.";
+    let never = evidence.upkeep.architecture.filter(|_| kernel != has);
+    let never = never.and_then(|architecture| find_lacking_kernel(kernel, architecture));
+    if let Some(never) = &never {
+        facts.push(wanted("this machine", never));
+    }
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "packages of the config are missing",
+        means,
+    );
+    (!facts.is_empty()).then(|| {
+        let facts = facts
+            .into_iter()
+            .map(|(place, said)| Fact::new(place, said));
+        let finding = finding
+            .seen_all(facts)
+            .seen("the extensions image", &config.extensions_image)
+            .daemon(predicted(evidence).or(never.clone().filter(|_| kernel == "64k-pages")));
+        match never {
+            // No command brings it: the MachineConfig that asks for it has to go.
+            Some(_) => finding
+                .next("oc get mc -o custom-columns=NAME:.metadata.name,KERNEL:.spec.kernelType")
+                .next(evidence.command("apply CONFIG")),
+            None => finding
+                .next(format!("mco-rescue plan{}", evidence.at_root()))
+                .next("rpm-ostree status"),
+        }
+    })
+}
+
+/// Returns the daemon's message about packages, if it will report one.
+fn predicted(evidence: &DoctorEvidence) -> Option<String> {
+    let branch = evidence.forecast.as_ref()?.branches.first()?;
+    let says = branch.prediction.error.clone()?;
+    says.contains("extension package").then_some(says)
+}

@@ -1,0 +1,261 @@
+//! FP-29: the network of the initramfs is not that of the booted system.
+
+use std::net::IpAddr;
+
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
+use crate::node::static_network::{InitramfsNetwork, Profile, StaticNetwork, parse_arguments};
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-29",
+    title: "the network of the first boot did not stay",
+    looks_at: "ip=, bond=, vlan= and nameserver= of the kernel, keyfiles, and files of nmstate",
+    explain: "The initramfs gets its network from kernel arguments; the booted system from keyfiles of NetworkManager and \
+from /etc/nmstate/openshift. At the first boot the initramfs passes its keyfiles on if the system has none of its own. \
+A config that brings keyfiles of its own, or an installer that was called without --copy-network, leaves an address, a \
+bond, a VLAN or a name server in one of both only: the node is reachable in the initramfs and silent afterwards, or \
+the other way round.\n\n\
+Put the missing half where the other one is: a keyfile (mode 0600) below /etc/NetworkManager/system-connections, or \
+rpm-ostree kargs --append=ip=ADDRESS::GATEWAY:MASK:HOST:INTERFACE:none. ip=dhcp in the arguments is no contradiction to \
+fixed addresses: installers add it, and it is only for the initramfs.\n\n\
+The names of interfaces after an OS upgrade are a row of mco-rescue preflight, and a keyfile for an interface that is \
+missing is FP-12.",
+    judge: judge_first_boot_network,
+};
+
+fn judge_first_boot_network(evidence: &DoctorEvidence) -> CheckVerdict {
+    let arguments = match evidence.boot_arguments() {
+        Ok(arguments) => parse_arguments(arguments),
+        // A root that boots no images has no entry to look at.
+        Err(_) if !evidence.boots_images => return CheckVerdict::healthy(),
+        Err(why) => return CheckVerdict::unseen(format!("kernel arguments: {why}")),
+    };
+    let fixed = match evidence.static_network.seen() {
+        Ok(fixed) => fixed,
+        Err(why) => return CheckVerdict::unseen(format!("network configuration: {why}")),
+    };
+    let has_arguments =
+        !arguments.fixed.is_empty() || !arguments.made.is_empty() || arguments.needed;
+    if !has_arguments {
+        return CheckVerdict::healthy();
+    }
+    if let Some(why) = fixed.unseen.first() {
+        return CheckVerdict::unseen(format!("network configuration: {why}"));
+    }
+    // The first boot passes on what the initramfs has; until its end there is nothing to compare.
+    let is_first = evidence.in_initramfs || evidence.never_booted;
+    if is_first && fixed.profiles.is_empty() {
+        return CheckVerdict::healthy();
+    }
+    let mut verdict = CheckVerdict::healthy();
+    let lost = find_lost(evidence, &arguments, fixed);
+    let nothing_lost = lost.is_none();
+    verdict = verdict.and(lost);
+    if nothing_lost {
+        verdict = verdict
+            .and(find_other_interface(evidence, &arguments, fixed))
+            .and(find_no_server(evidence, &arguments, fixed));
+    }
+    verdict.and(find_dhcp_only(evidence, &arguments, fixed))
+}
+
+/// Is true if the running node has the address, from wherever.
+fn is_up(evidence: &DoctorEvidence, address: IpAddr) -> bool {
+    let all = evidence.interfaces.get().filter(|_| evidence.live);
+    let mut all = all
+        .iter()
+        .flat_map(|all| all.iter())
+        .flat_map(|one| &one.addresses);
+    all.any(|one| one.local == address)
+}
+
+/// Is true if the running node has an interface of this name.
+fn has_interface(evidence: &DoctorEvidence, name: &str) -> bool {
+    let all = evidence.interfaces.get().filter(|_| evidence.live);
+    all.is_some_and(|all| all.iter().any(|one| one.name == name))
+}
+
+/// Reports what only the kernel arguments have.
+fn find_lost(
+    evidence: &DoctorEvidence,
+    arguments: &InitramfsNetwork,
+    fixed: &StaticNetwork,
+) -> Option<DoctorFinding> {
+    let addresses = arguments
+        .fixed
+        .iter()
+        .filter(|(_, address, _)| !fixed.has(*address) && !is_up(evidence, *address))
+        .map(|(token, address, _)| (token, format!("{address} is in no keyfile")));
+    let made = arguments
+        .made
+        .iter()
+        .filter(|(_, name)| !fixed.knows(name) && !has_interface(evidence, name))
+        .map(|(token, name)| (token, format!("{name} is in no keyfile")));
+    let mut lost = addresses.chain(made).peekable();
+    lost.peek()?;
+    let facts = lost.map(|(token, why)| Fact::new(token, why));
+    let means = "The initramfs has this network, and the booted system has not: the node is not reachable at this address \
+                 after the boot, or gets another one from DHCP.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the network is in the kernel arguments only",
+        means,
+    )
+    .seen_all(facts)
+    .seen_all(profiles(fixed))
+    .seen_all(
+        fixed
+            .refused
+            .iter()
+            .map(|(path, why)| Fact::new(path, format!("NetworkManager does not take it: {why}"))),
+    );
+    Some(show_connections(evidence, finding))
+}
+
+/// Lists what the configuration has instead.
+fn profiles(fixed: &StaticNetwork) -> Vec<Fact> {
+    if fixed.profiles.is_empty() {
+        let nothing = Fact::new("/etc/NetworkManager/system-connections", "no connection");
+        return vec![nothing];
+    }
+    let shown = fixed.profiles.iter().map(|one| {
+        let addresses = one.families.iter().flat_map(|family| &family.addresses);
+        let addresses: Vec<String> = addresses.map(|(at, len)| format!("{at}/{len}")).collect();
+        let name = one.interface.as_deref().unwrap_or("any interface");
+        let said = match addresses.is_empty() {
+            true => format!("{name}: no fixed address"),
+            false => format!("{name}: {}", addresses.join(", ")),
+        };
+        Fact::new(&one.place, said)
+    });
+    shown.collect()
+}
+
+/// Reports an address that the arguments give one interface and the configuration another.
+fn find_other_interface(
+    evidence: &DoctorEvidence,
+    arguments: &InitramfsNetwork,
+    fixed: &StaticNetwork,
+) -> Option<DoctorFinding> {
+    let mut facts = Vec::new();
+    for (token, address, name) in &arguments.fixed {
+        let Some(name) = name else { continue };
+        let holders: Vec<_> = fixed
+            .addresses()
+            .filter(|(_, other, _)| other == address)
+            .map(|(profile, _, _)| profile)
+            .collect();
+        // The bridge takes the address of the interface below it, and its own connection keeps the name.
+        let fits = |one: &&Profile| match &one.interface {
+            None => true,
+            Some(other) => other == name || other == BRIDGE || one.below.contains(name),
+        };
+        if holders.iter().any(fits) || fixed.knows(name) {
+            continue;
+        }
+        facts.extend(holders.first().map(|one| {
+            let other = one.interface.clone().unwrap_or_default();
+            [
+                Fact::new(token, format!("{address} is for {name}")),
+                Fact::new(&one.place, format!("{address} is for {other}")),
+            ]
+        }));
+    }
+    if facts.is_empty() {
+        return None;
+    }
+    let means = "The interface has one name in the initramfs and another one in the booted system, or the address is on \
+                 another port. Where only one of the names exists, one of both has no network.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "one address is for two interfaces",
+        means,
+    )
+    .seen_all(facts.into_iter().flatten());
+    Some(show_connections(evidence, finding))
+}
+
+/// The bridge of OVN-Kubernetes.
+const BRIDGE: &str = "br-ex";
+
+/// Reports fixed addresses without a name server, which the arguments have.
+fn find_no_server(
+    evidence: &DoctorEvidence,
+    arguments: &InitramfsNetwork,
+    fixed: &StaticNetwork,
+) -> Option<DoctorFinding> {
+    let first = arguments.servers.first()?;
+    let mut profiles = fixed.profiles.iter();
+    let gives = |one: &Profile| one.servers || one.families.iter().any(|family| family.automatic);
+    let is_fixed = fixed.addresses().next().is_some();
+    if fixed.global_servers || !is_fixed || profiles.any(gives) {
+        return None;
+    }
+    let means = "The initramfs resolves names, and the booted system has no server for them.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "name servers are in the kernel arguments only",
+        means,
+    )
+    .seen("kernel command line", first.clone())
+    .seen_all(profiles_without(fixed));
+    Some(show_connections(evidence, finding))
+}
+
+fn profiles_without(fixed: &StaticNetwork) -> Vec<Fact> {
+    let all = fixed.addresses();
+    all.map(|(profile, address, _)| Fact::new(&profile.place, format!("{address}, without dns=")))
+        .collect()
+}
+
+/// Reports an initramfs that needs the network and asks DHCP, while the booted system has fixed addresses.
+fn find_dhcp_only(
+    evidence: &DoctorEvidence,
+    arguments: &InitramfsNetwork,
+    fixed: &StaticNetwork,
+) -> Option<DoctorFinding> {
+    let mut families = fixed.profiles.iter().flat_map(|one| &one.families);
+    let any_automatic = families.any(|family| family.automatic);
+    let gateway = fixed
+        .profiles
+        .iter()
+        .find(|one| one.families.iter().any(|family| family.gateway))?;
+    // ip=dhcp is the decision of a person, or of the installer.
+    let decided = arguments.automatic || !arguments.fixed.is_empty() || !arguments.made.is_empty();
+    if !arguments.needed || decided || any_automatic {
+        return None;
+    }
+    let means = "The initramfs waits for the network before the root is there, and asks DHCP. Without a DHCP server in this \
+                 network the node does not boot.";
+    Some(
+        DoctorFinding::new(
+            CheckSeverity::Notice,
+            "the initramfs has no fixed address",
+            means,
+        )
+        .seen("kernel command line", "rd.neednet=1, without ip=")
+        .seen_all(
+            profiles(fixed)
+                .into_iter()
+                .filter(|fact| fact.place == gateway.place),
+        )
+        .next(match evidence.live {
+            true => "rpm-ostree kargs".to_owned(),
+            false => format!("cat {}/*.conf", evidence.path("boot/loader/entries")),
+        }),
+    )
+}
+
+fn show_connections(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+    match evidence.live {
+        true => finding
+            .next("nmcli connection show")
+            .next("ip -br addr")
+            .next("rpm-ostree kargs"),
+        false => finding.next(format!(
+            "ls -l {}",
+            evidence.path("etc/NetworkManager/system-connections")
+        )),
+    }
+}

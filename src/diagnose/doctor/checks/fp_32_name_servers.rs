@@ -1,0 +1,109 @@
+//! FP-32: the node has no name server except itself.
+
+use crate::base::paths;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+};
+use crate::node::name_servers::NameServers;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-32",
+    title: "names cannot be resolved before the node runs",
+    looks_at: "/etc/resolv.conf, and if the node runs its own name server",
+    explain: "On platforms without DNS each node runs a name server as a static pod, and is the first server in its \
+/etc/resolv.conf. Before that pod runs, only the servers after it answer. If there are none, the image that would \
+start the pod cannot be pulled, and neither can one of the OS.\n\n\
+mco-rescue fetch --resolve HOST:ADDRESS avoids this for the Machine Config Server. For everything else add a line to \
+/etc/hosts, or a server to /etc/resolv.conf until the next boot. A program without any server reports \
+\"lookup X on [::1]:53\".\n\n\
+Doctor does not ask the servers. Try each one: dig @SERVER NAME.",
+    judge: judge_name_servers,
+};
+
+fn judge_name_servers(evidence: &DoctorEvidence) -> CheckVerdict {
+    let found = match evidence.upkeep.name_servers.seen() {
+        Ok(found) => found,
+        Err(why) => return CheckVerdict::unseen(format!("name servers: {why}")),
+    };
+    let none_left = found.elsewhere().next().is_none();
+    // On a mounted disk nothing of /run is there.
+    let leads_nowhere = found.dangling.as_deref();
+    let leads_nowhere = leads_nowhere.is_some_and(|target| !target.contains("/run/"));
+    let alone = match none_left && (found.file || evidence.live || leads_nowhere) {
+        true => Some(nobody(evidence, found)),
+        false => None,
+    };
+    let verdict = CheckVerdict::healthy()
+        .and(alone)
+        .and(find_no_source(evidence, found));
+    match evidence.live && !none_left {
+        true => verdict.and_unseen("the name servers' answers; ask each one: dig @SERVER NAME"),
+        false => verdict,
+    }
+}
+
+/// Reports a list of sources without one that asks a name server.
+fn find_no_source(evidence: &DoctorEvidence, found: &NameServers) -> Option<DoctorFinding> {
+    let line = found.no_source.as_ref()?;
+    let means = "Programs look up names in /etc/hosts alone, whatever name servers there are: nothing can be pulled, and the API \
+is not found.";
+    let what = "names are not looked up at a name server";
+    let finding =
+        DoctorFinding::new(CheckSeverity::Warning, what, means).seen("/etc/nsswitch.conf", line);
+    Some(finding.next(format!("vi {}", evidence.path("etc/nsswitch.conf"))))
+}
+
+fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
+    let servers: Vec<String> = found.servers.iter().map(ToString::to_string).collect();
+    let (what, said, says) = match (&found.dangling, servers.is_empty()) {
+        (Some(target), _) => (
+            "/etc/resolv.conf leads to nothing",
+            format!("a link to {target}, which is missing"),
+            Some("on [::1]:53: connection refused"),
+        ),
+        (None, true) => (
+            "there is no name server",
+            "no server".to_owned(),
+            Some("on [::1]:53: connection refused"),
+        ),
+        (None, false) => (
+            "the node is its own only name server",
+            servers.join(", "),
+            None,
+        ),
+    };
+    let means = match found.own {
+        true => {
+            "Its own name server is a static pod. The images to start that pod cannot be pulled by name."
+        }
+        false => {
+            "No name can be resolved: nothing can be fetched or pulled, and the API is not found."
+        }
+    };
+    // A mounted disk has the file of its last boot, which the next boot rewrites.
+    let severity = match (evidence.live, servers.is_empty()) {
+        (true, true) => CheckSeverity::Critical,
+        (true, false) if found.own => CheckSeverity::Critical,
+        (true, false) => CheckSeverity::Warning,
+        // No boot puts a file in the place of this link.
+        (false, _) if found.dangling.is_some() => CheckSeverity::Warning,
+        (false, _) => CheckSeverity::Notice,
+    };
+    let own = "etc/kubernetes/manifests/coredns.yaml";
+    let finding =
+        DoctorFinding::new(severity, what, means).seen(format!("/{}", paths::RESOLV_CONF), said);
+    let finding = match found.own {
+        true => finding.seen(format!("/{own}"), "the node's own name server"),
+        false => finding,
+    };
+    finding
+        .daemon(says.map(|says| format!("lookup api-int {says}")))
+        .next(match evidence.live {
+            true => "nmcli device show".to_owned(),
+            false => format!("cat {}", evidence.path(paths::RESOLV_CONF)),
+        })
+        .next(format!(
+            "mco-rescue fetch{} --resolve HOST:ADDRESS",
+            evidence.at_root()
+        ))
+}

@@ -1,0 +1,302 @@
+//! FP-33: no login works.
+
+use std::collections::BTreeSet;
+
+use crate::base::paths;
+use crate::base::text::count;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+};
+use crate::formats::sshd::{Cause, Certainty};
+use crate::node::Recorded;
+use crate::node::login::{KeyFile, Login, WrongAttributes};
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-33",
+    title: "no login is possible",
+    looks_at: "keys and passwords of core, owners and modes on the way, sshd's settings and host keys",
+    explain: "Only core can log in to a CoreOS node: with a key over ssh, or with a password at the console if a config \
+sets one. sshd ignores a key file that others can write or that core cannot read, and every key file below such a directory: \
+one wrong mode locks core out like a missing key.\n\n\
+The keys of a config are in .ssh/authorized_keys.d. sshd reads them through a program, which a drop-in of the OS names: \
+/etc/ssh/sshd_config.d/40-ssh-key-dir.conf. Without the line Include /etc/ssh/sshd_config.d/*.conf in sshd_config, or with another \
+AuthorizedKeysCommand, sshd reads none of them. Of most settings the first value counts, and a value in a matching Match block \
+overrides those outside. RequiredRSASize refuses shorter RSA keys, and PubkeyAcceptedAlgorithms other types. AllowUsers and AllowGroups lock out every user that they do not name.\n\n\
+A setting that depends on the connection, such as Match Address, is listed under \"Not checked\". On the node, sshd itself \
+shows the settings in force: sshd -T -C user=core,host=HOST,addr=ADDRESS.\n\n\
+mco-rescue apply writes the keys of the config with owner, mode and label. If no login works, boot another medium, or add \
+init=/bin/bash at the boot menu, and run it with --root on the disk. Any config with keys works: mco-rescue --root \
+/mnt apply CONFIG. Without a config, mco-rescue apply --key FILE adds one public key for core, also with --root.\n\n\
+After adding a key by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600, restorecon -RF.",
+    judge: judge_locked_out,
+};
+
+fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
+    let login = match evidence.upkeep.login.seen() {
+        Ok(login) => login,
+        Err(why) => return CheckVerdict::unseen(format!("keys and passwords: {why}")),
+    };
+    let refused = login.files.iter().filter(|file| file.keys > 0);
+    let refused = refused.filter(|file| file.refused.is_some());
+    let over_ssh = login.over_ssh();
+    let mut verdict = match &login.passwords {
+        None if over_ssh == Certainty::No => {
+            let why = login.no_shadow.unwrap_or("is not known");
+            CheckVerdict::unseen(format!("passwords: /{} {why}", paths::SHADOW))
+        }
+        _ if login.unread > 0 => CheckVerdict::unseen(format!(
+            "{} in /{}: only the first ones are read",
+            count(login.unread, "more file"),
+            paths::CORE_KEYS_DIR
+        )),
+        _ => CheckVerdict::healthy(),
+    };
+    for cause in &login.unsure {
+        let why = format!("if sshd lets core in: {}: {}", cause.place, cause.said);
+        verdict = verdict.and_unseen(why);
+    }
+    if login.keys() == 0 {
+        for cause in &login.other_sources {
+            let why = format!("keys from elsewhere: {}: {}", cause.place, cause.said);
+            verdict = verdict.and_unseen(why);
+        }
+    }
+    if let (Certainty::No, Some(why)) = (over_ssh, &login.root_unseen) {
+        verdict = verdict.and_unseen(format!("keys of root: {why}"));
+    }
+    match over_ssh {
+        Certainty::No => verdict.and([out(evidence, login)]),
+        Certainty::Yes | Certainty::Unknown => verdict.and(
+            (refused.clone().count() > 0)
+                .then(|| partly(evidence, login, refused.filter_map(fact_of_file))),
+        ),
+    }
+}
+
+fn fact_of_file(file: &KeyFile) -> Option<Fact> {
+    let why = file.refused.as_ref()?;
+    Some(Fact::new(&file.path, format!("sshd ignores it: {why}")))
+}
+
+fn partly(
+    evidence: &DoctorEvidence,
+    login: &Login,
+    facts: impl Iterator<Item = Fact>,
+) -> DoctorFinding {
+    let means = "The keys in these files do not work. Other keys do.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "sshd ignores a file with keys",
+        means,
+    )
+    .seen_all(facts)
+    .daemon(Some("Permission denied (publickey)".to_owned()));
+    put_right(evidence, login, finding)
+}
+
+/// Adds the commands after which sshd takes the files that have keys, and the fix.
+fn put_right(evidence: &DoctorEvidence, login: &Login, finding: DoctorFinding) -> DoctorFinding {
+    let refused = || {
+        let files = login.files.iter().filter(|file| file.keys > 0);
+        files.filter(|file| file.refused.is_some())
+    };
+    let finding = match refused().any(|file| !file.wrong.is_empty()) {
+        true => finding
+            .next(narrowed(evidence, login))
+            .fixed_by(find_fixes(login)),
+        false => finding,
+    };
+    match refused().any(|file| file.wrong.is_empty()) {
+        true => finding.next(command_for_settings(evidence)),
+        false => finding,
+    }
+}
+
+/// Returns the command that shows the settings that decide.
+fn command_for_settings(evidence: &DoctorEvidence) -> String {
+    let words = "Include|Match|Allow|Deny|Authorized|Pubkey|AuthenticationMethods";
+    let (file, folder) = (
+        evidence.path("/etc/ssh/sshd_config"),
+        evidence.path("/etc/ssh/sshd_config.d"),
+    );
+    format!("grep -rniE '^ *({words})' {file} {folder}")
+}
+
+/// Returns the changes of owners and modes after which sshd takes every file that has keys; none if core is unknown.
+fn find_fixes(login: &Login) -> Vec<FixChange> {
+    let mut changes: Vec<FixChange> = Vec::new();
+    let refused = login.files.iter().filter(|file| file.keys > 0);
+    let mut seen = BTreeSet::new();
+    for wrong in refused.flat_map(|file| &file.wrong) {
+        // A directory is above many files.
+        if !seen.insert(&wrong.path) {
+            continue;
+        }
+        let is_own = wrong.path.starts_with(&format!("/{}", paths::CORE_HOME));
+        let owner = (wrong.foreign.is_some() || wrong.closed.is_some()).then_some(login.core);
+        let Some(owner) = owner.map_or(Some(None), |core| core.map(Some)) else {
+            return Vec::new();
+        };
+        if !is_own {
+            return Vec::new();
+        }
+        let path = &wrong.path;
+        let owner = owner.map(|(uid, gid)| FixChange::set_owner(path, uid, gid));
+        let mode = wrong
+            .open
+            .map(|mode| FixChange::set_mode(path, mode & !0o022));
+        changes.extend(owner.into_iter().chain(mode));
+    }
+    changes
+}
+
+/// Returns the command that restores owners, else modes, that sshd accepts.
+fn narrowed(evidence: &DoctorEvidence, login: &Login) -> String {
+    let home = evidence.path(paths::CORE_HOME);
+    let refused = || login.files.iter().flat_map(|file| &file.wrong);
+    let is_own =
+        |wrong: &&WrongAttributes| wrong.path.starts_with(&format!("/{}", paths::CORE_HOME));
+    if let Some(outside) = refused().find(|wrong| !is_own(wrong)) {
+        let place = evidence.path(&outside.path);
+        return match outside.closed {
+            Some(_) => format!("chmod a+rx {place}"),
+            None => format!("chown root: {place}; chmod go-w {place}"),
+        };
+    }
+    let of_home = refused().any(|wrong| wrong.path == format!("/{}", paths::CORE_HOME));
+    match refused().any(|wrong| wrong.foreign.is_some() || wrong.closed.is_some()) {
+        true => match login.core {
+            Some((uid, gid)) if of_home => {
+                format!("chown -R {uid}:{gid} {home}/.ssh; chown {uid}:{gid} {home}")
+            }
+            _ => format!("chown -R --reference={home} {home}/.ssh"),
+        },
+        false => format!("chmod -R go-w {home}/.ssh; chmod go-w {home}"),
+    }
+}
+
+/// Counts the keys that the recorded config gives to core.
+///
+/// # Errors
+/// The reason why there is no config to count in.
+fn wanted(evidence: &DoctorEvidence) -> Result<usize, &'static str> {
+    let records = evidence.records.get();
+    let records = records.ok_or("it cannot be read, so what it gives to core is not known")?;
+    let config = records.recorded().ok_or(match &records.current_config {
+        Recorded::Broken(_) => "it cannot be read, so what it gives to core is not known",
+        Recorded::Missing | Recorded::Present(_) => {
+            "there is none, so what core is meant to have is not known"
+        }
+    })?;
+    let users = config.ignition.passwd.users.iter();
+    Ok(users.map(|user| user.ssh_authorized_keys.len()).sum())
+}
+
+fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
+    let console = login.at_console();
+    let wanted = wanted(evidence);
+    let is_bare = login.files.iter().all(|file| file.keys == 0);
+    let records = evidence.records.get();
+    let is_missing = records.is_some_and(|all| matches!(all.current_config, Recorded::Missing));
+    // Without the kubelet's unit no config has come to this root yet.
+    let has_no_kubelet = evidence.upkeep.has_kubelet_unit.get() == Some(&false);
+    let is_new = wanted.is_err() && is_missing && has_no_kubelet;
+    let intended = (wanted == Ok(0) || is_new) && is_bare;
+    let severity = match console || login.root_has_keys {
+        // The config contains no key, so it was installed like this.
+        _ if intended => CheckSeverity::Notice,
+        true if wanted.is_err() && is_bare => CheckSeverity::Notice,
+        true => CheckSeverity::Warning,
+        // There may be a password that cannot be read, or a config without a key.
+        false if login.passwords.is_none() || wanted.is_err() && is_bare => CheckSeverity::Warning,
+        false => CheckSeverity::Critical,
+    };
+    let what = match console {
+        _ if login.root_has_keys => "core cannot log in over ssh, only root can",
+        true => "no login works over ssh, only at the console",
+        false if login.passwords.is_none() => "no login works over ssh",
+        false if !login.kept_out.is_empty() => "no login works: sshd keeps core out, no password",
+        false => "no login works: no valid key, no password",
+    };
+    let means = match console {
+        _ if login.root_has_keys => "A key of root's is the only access over ssh.",
+        true => "Without the API the console is the only access.",
+        false => "Without the API the only access is another boot medium.",
+    };
+    let mut finding = DoctorFinding::new(severity, what, means);
+    let causes = login.kept_out.iter();
+    finding = finding.seen_all(causes.map(|cause| Fact::new(&cause.place, &cause.said)));
+    if let (Some(why), Some(_)) = (login.no_shadow, &login.passwords) {
+        finding = finding.seen(format!("/{}", paths::SHADOW), why);
+    }
+    if login.files.is_empty() {
+        finding = finding.seen(format!("/{}", paths::CORE_SSH), "no file with keys");
+    }
+    let files = login.files.iter().map(|file| match fact_of_file(file) {
+        Some(fact) => fact,
+        None => Fact::new(&file.path, count(file.keys, "key")),
+    });
+    let finding = finding
+        .seen_all(files)
+        .seen(
+            "the recorded config",
+            match wanted {
+                Ok(keys) => format!("gives {} to core", count(keys, "key")),
+                Err(why) => why.to_owned(),
+            },
+        )
+        .daemon((!intended).then(|| "Permission denied (publickey)".to_owned()));
+    match login.kept_out.first() {
+        Some(cause) => change_cause(evidence, cause, finding),
+        None => bring_keys(evidence, login, wanted, finding),
+    }
+}
+
+/// Adds the commands against what keeps every key out.
+fn change_cause(evidence: &DoctorEvidence, cause: &Cause, finding: DoctorFinding) -> DoctorFinding {
+    let (file, line) = match cause.place.rsplit_once(':') {
+        Some((file, line)) if line.parse::<usize>().is_ok() => (file, Some(line)),
+        Some((file, _)) => (file, None),
+        None => (cause.place.as_str(), None),
+    };
+    let place = evidence.path(file);
+    let command = match (file, line) {
+        (_, Some(line)) => format!("vi +{line} {place}"),
+        ("/etc/systemd/system/sshd.service" | "/etc/nologin", None) => format!("rm {place}"),
+        ("/etc/passwd", None) => format!("vi {place}"),
+        ("/etc/shadow", None) => format!("sed -i 's/^core:!*/core:*/' {place}"),
+        (_, None) if cause.said.starts_with("has mode") => format!("chmod 0600 {place}"),
+        (_, None) => format!("vi {place}"),
+    };
+    let finding = finding.next(command);
+    match evidence.live {
+        true => finding.next("sshd -t && systemctl restart sshd"),
+        false => finding,
+    }
+}
+
+/// Adds the commands that bring keys that sshd takes.
+fn bring_keys(
+    evidence: &DoctorEvidence,
+    login: &Login,
+    wanted: Result<usize, &str>,
+    finding: DoctorFinding,
+) -> DoctorFinding {
+    let mut files = login.files.iter().filter(|file| file.refused.is_some());
+    let refused = files.clone().next().is_some();
+    // A key in a file that sshd does not read is of no use, wherever it comes from.
+    let by_settings = files.any(|file| file.keys > 0 && file.wrong.is_empty());
+    let finding = match refused {
+        true => put_right(evidence, login, finding),
+        false => finding,
+    };
+    if by_settings {
+        return finding.next(evidence.command("doctor FP-33"));
+    }
+    let finding = match wanted {
+        Ok(0) | Err(_) if refused => finding,
+        Ok(0) | Err(_) => finding.next(evidence.command("apply CONFIG")),
+        Ok(_) => finding.next(evidence.command("apply")),
+    };
+    finding.next(evidence.command("apply --key FILE"))
+}

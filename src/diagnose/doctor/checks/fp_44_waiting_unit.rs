@@ -1,0 +1,349 @@
+//! FP-44: a unit waits for something that does not come, and the kubelet waits for the unit.
+
+use std::net::IpAddr;
+
+use crate::base::invocation::shell_word;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
+use crate::node::boot_waits::{
+    BR_EX_UP, BootWaits, KUBELET_WAITS, NMSTATE_APPLIED, NeededImage, PRIMARY_ADDRESS, RESOLVER,
+    RESOLVER_DONE,
+};
+use crate::node::command::systemctl::UnitJob;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-44",
+    title: "a unit waits, and the kubelet waits for it",
+    looks_at: "jobs of systemd, how long they run, and what their units wait for",
+    explain: "Before the kubelet, units wait for a host name, an address, the bridge br-ex, name servers or the time. Most of \
+them wait without any limit; the console says: A start job is running for ... / no limit. A job is reported if it runs \
+for more than two minutes (ten where a cloud's metadata service is asked, fifteen in a first boot) and its condition is \
+still false:\n\n\
+node-valid-hostname: a name other than localhost, five minutes. nodeip-configuration: an address, found by a container \
+whose image has to be on the node. wait-for-br-ex-up, ovs-configuration: the bridge. wait-for-node-ip: an address that \
+can be used. on-prem-resolv-prepender: name servers of NetworkManager and an image; the kubelet waits for its mark. \
+chrony-wait: the time. The units of a first boot are FP-02 and FP-05, and the first container of haproxy is FP-53.\n\n\
+systemctl stop UNIT lets the boot go on only where the kubelet wants the unit (node-valid-hostname, chrony-wait, \
+wait-for-node-ip). Where it requires the unit, stopping it cancels the kubelet too: make the condition true instead. \
+Where Pacemaker manages the kubelet, systemd does not start it.",
+    judge: judge_jobs,
+};
+
+/// Seconds after which an ordinary unit is late.
+const LATE: u64 = 120;
+/// The same for units that ask a metadata service.
+const LATE_FOR_CLOUD: u64 = 600;
+/// The same in a first boot, which pulls images and waits for all that is new.
+const LATE_FIRST: u64 = 900;
+/// The same for the kubelet, which tries its condition every ten seconds.
+const LATE_FOR_KUBELET: u64 = 300;
+
+/// A unit that waits, and its condition.
+struct Wait {
+    /// Its condition is still false, by these facts.
+    facts: Vec<Fact>,
+    /// The words that its program prints meanwhile.
+    words: Option<&'static str>,
+    /// The command that helps.
+    next: String,
+    /// It has no limit.
+    endless: bool,
+}
+
+fn judge_jobs(evidence: &DoctorEvidence) -> CheckVerdict {
+    let waits = match evidence.boot_waits.seen() {
+        Ok(waits) => waits,
+        Err(why) => return CheckVerdict::unseen(format!("conditions of units: {why}")),
+    };
+    let verdict = CheckVerdict::healthy();
+    let jobs = match evidence.jobs.seen() {
+        Ok(jobs) => jobs,
+        Err(why) => {
+            let verdict = verdict.and(find_lacking_image(evidence, waits));
+            // Jobs of another kind of system are no trouble of a node.
+            return match evidence.boots_images {
+                true => verdict.and_unseen(format!("jobs of systemd: {why}")),
+                false => verdict,
+            };
+        }
+    };
+    let running = jobs
+        .iter()
+        .filter(|job| job.running && matches!(job.kind.as_str(), "start" | "restart"));
+    let mut found: Vec<DoctorFinding> = Vec::new();
+    for job in running {
+        let late = late(evidence, &job.unit);
+        let Some(seconds) = age(evidence, job).filter(|seconds| *seconds > late) else {
+            continue;
+        };
+        if let Some(wait) = condition(evidence, waits, &job.unit) {
+            found.push(report(evidence, jobs, job, seconds, wait));
+        }
+    }
+    if found.is_empty() {
+        found.extend(find_waiting_kubelet(evidence, waits));
+    }
+    if found.is_empty() {
+        found.extend(find_lacking_image(evidence, waits));
+    }
+    verdict.and(found)
+}
+
+/// Returns the seconds since a unit began to start.
+fn age(evidence: &DoctorEvidence, job: &UnitJob) -> Option<u64> {
+    evidence.uptime?.checked_sub(job.began? / 1_000_000)
+}
+
+fn is_of_cloud(unit: &str) -> bool {
+    let name = unit.trim_end_matches(".service");
+    // `vsphere-hostname`, `aws-kubelet-nodename`; `node-valid-hostname` is another matter.
+    (name.ends_with("-hostname") && name != "node-valid-hostname")
+        || name.ends_with("-kubelet-nodename")
+}
+
+/// Returns the seconds after which a unit is late.
+fn late(evidence: &DoctorEvidence, unit: &str) -> u64 {
+    match evidence.first_boot_files.is_waiting() || evidence.never_booted {
+        true => LATE_FIRST,
+        false if is_of_cloud(unit) => LATE_FOR_CLOUD,
+        false => LATE,
+    }
+}
+
+/// Returns what a unit waits for, if it is still missing; `None` for a unit that is not in the table, or whose condition is met.
+fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option<Wait> {
+    let journal = || {
+        let name = unit.trim_end_matches(".service");
+        format!("journalctl -b -u {} -n 20", shell_word(name))
+    };
+    let missing = |path: &str| Fact::new(format!("/{path}"), "missing");
+    let endless = |facts, words, next| {
+        Some(Wait {
+            facts,
+            words,
+            next,
+            endless: true,
+        })
+    };
+    match unit {
+        "node-valid-hostname.service" => {
+            let names = evidence.host_names.get()?;
+            let kernel = names.kernel.as_deref()?;
+            // With a certificate to compare with, FP-45 reports the name.
+            if !kernel.contains("localhost") || evidence.node_name().is_some() {
+                return None;
+            }
+            Some(Wait {
+                facts: vec![Fact::new("/proc/sys/kernel/hostname", kernel)],
+                words: Some("waiting for non-localhost hostname to be assigned"),
+                next: "hostnamectl set-hostname --static NAME".to_owned(),
+                endless: false,
+            })
+        }
+        "nodeip-configuration.service" | "nodeip-configuration-vsphere-upi.service" => {
+            if waits.primary_address.is_some() {
+                return None;
+            }
+            let image = waits.image_of(unit);
+            if let Some(image) = image.filter(|image| image.here == Some(false)) {
+                let facts = vec![missing(PRIMARY_ADDRESS), lacks(image)];
+                return endless(facts, None, pull(image));
+            }
+            let words = "Failed to find a suitable node IP";
+            endless(vec![missing(PRIMARY_ADDRESS)], Some(words), journal())
+        }
+        "ovs-configuration.service" => {
+            let interfaces = evidence.interfaces.get()?;
+            let there = interfaces.iter().any(|one| one.name == "br-ex");
+            let facts = vec![Fact::new("ip addr", "no br-ex")];
+            (!there).then(|| endless(facts, None, journal())).flatten()
+        }
+        "wait-for-br-ex-up.service" => {
+            if waits.br_ex_up {
+                return None;
+            }
+            let interfaces = evidence.interfaces.get();
+            let mut all = interfaces.iter().flat_map(|all| all.iter());
+            let is_up = all.any(|one| one.name == "br-ex" && !one.addresses.is_empty());
+            let (fact, next) = match is_up {
+                true => ("br-ex has an address", format!("touch /{BR_EX_UP}")),
+                false => (
+                    "no br-ex with an address",
+                    "journalctl -b -u ovs-configuration -n 20".to_owned(),
+                ),
+            };
+            let facts = vec![missing(BR_EX_UP), Fact::new("ip addr", fact)];
+            endless(facts, None, next)
+        }
+        "wait-for-node-ip.service" => {
+            if !waits.nmstate_applied {
+                return None;
+            }
+            let Some(address) = &waits.primary_address else {
+                let words = "No primary ip to bind was found";
+                let facts = vec![
+                    Fact::new(format!("/{NMSTATE_APPLIED}"), "exists"),
+                    missing(PRIMARY_ADDRESS),
+                ];
+                return endless(
+                    facts,
+                    Some(words),
+                    "journalctl -b -u nodeip-configuration -n 20".to_owned(),
+                );
+            };
+            let interfaces = evidence.interfaces.get()?.iter();
+            let mut all = interfaces.flat_map(|one| &one.addresses);
+            let wanted: IpAddr = address.parse().ok()?;
+            if all.any(|one| one.local == wanted) {
+                return None;
+            }
+            let facts = vec![
+                Fact::new(format!("/{PRIMARY_ADDRESS}"), address),
+                Fact::new("ip addr", "not on any interface"),
+            ];
+            endless(facts, None, "ip -br addr".to_owned())
+        }
+        "on-prem-resolv-prepender.service" => {
+            if waits.resolver_done {
+                return None;
+            }
+            if !waits.has_servers {
+                let words = "NM resolv-prepender: NM resolv.conf still empty of nameserver";
+                let facts = vec![Fact::new(format!("/{RESOLVER}"), "no nameserver")];
+                return endless(facts, Some(words), "nmcli device show".to_owned());
+            }
+            let image = waits.image_of(unit);
+            match image.filter(|image| image.here == Some(false)) {
+                Some(image) => endless(vec![lacks(image)], None, pull(image)),
+                None => endless(vec![missing(RESOLVER_DONE)], None, journal()),
+            }
+        }
+        "chrony-wait.service" => Some(Wait {
+            facts: vec![Fact::new("chronyc waitsync", "still waits")],
+            words: None,
+            next: "systemctl stop chrony-wait.service".to_owned(),
+            endless: false,
+        }),
+        _ if is_of_cloud(unit) => Some(Wait {
+            facts: vec![Fact::new("the metadata service", "has not answered")],
+            words: None,
+            next: journal(),
+            endless: false,
+        }),
+        _ => None,
+    }
+}
+
+fn lacks(image: &NeededImage) -> Fact {
+    Fact::new(&image.place, format!("{} is not on the node", image.image))
+}
+
+fn pull(image: &NeededImage) -> String {
+    format!(
+        "podman pull --authfile /var/lib/kubelet/config.json {}",
+        shell_word(&image.image)
+    )
+}
+
+/// Is true if the kubelet runs, or systemd is not meant to start it.
+fn has_kubelet(evidence: &DoctorEvidence) -> bool {
+    let units = evidence.units.get();
+    let mut units = units.iter().flat_map(|units| units.iter());
+    evidence.fencing || units.any(|unit| unit.name == "kubelet.service" && unit.active == "active")
+}
+
+fn report(
+    evidence: &DoctorEvidence,
+    jobs: &[UnitJob],
+    job: &UnitJob,
+    seconds: u64,
+    wait: Wait,
+) -> DoctorFinding {
+    let severity = match wait.endless && !has_kubelet(evidence) {
+        true => CheckSeverity::Critical,
+        false => CheckSeverity::Warning,
+    };
+    let unit = &job.unit;
+    let waiting = jobs.iter().filter(|one| !one.running).count();
+    let holds_kubelet = jobs.iter().any(|one| one.unit == "kubelet.service");
+    let means = match (holds_kubelet, wait.endless) {
+        (true, true) => {
+            "The unit has no limit, and the kubelet is not started before it ends. Make its condition true; the boot goes on \
+             by itself then."
+        }
+        (true, false) => "The kubelet is not started before the unit ends or gives up.",
+        (false, _) => "The boot is not at its end before the unit ends.",
+    };
+    let what = match unit.len() > 42 {
+        true => "a unit of the boot still waits".to_owned(),
+        false => format!("{unit} still waits"),
+    };
+    DoctorFinding::new(severity, what, means)
+        .seen(
+            "systemctl list-jobs",
+            format!("{unit}, start, running for {}", minutes(seconds)),
+        )
+        .seen_all(wait.facts)
+        .seen("jobs that wait for others", waiting.to_string())
+        .daemon(wait.words.map(str::to_owned))
+        .next(wait.next)
+}
+
+fn minutes(seconds: u64) -> String {
+    match seconds / 60 {
+        1 => "1 minute".to_owned(),
+        minutes => format!("{minutes} minutes"),
+    }
+}
+
+/// Reports a kubelet whose own condition is false: it has no job between two attempts.
+fn find_waiting_kubelet(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<DoctorFinding> {
+    let late = evidence.uptime? > LATE_FOR_KUBELET;
+    let units = evidence.units.get()?;
+    let kubelet = units.iter().find(|unit| unit.name == "kubelet.service")?;
+    // A condition that fails leaves it inactive, or about to be started again.
+    let is_waiting = matches!(kubelet.active.as_str(), "activating" | "inactive");
+    if !late || !is_waiting || !waits.kubelet_waits || waits.resolver_done || evidence.fencing {
+        return None;
+    }
+    let means = "The kubelet is not started before the node's resolver is set up, and nothing sets it up now.";
+    Some(
+        DoctorFinding::new(
+            CheckSeverity::Critical,
+            "the kubelet waits for the node's resolver",
+            means,
+        )
+        .seen(
+            "systemctl show kubelet.service",
+            format!("{} ({})", kubelet.active, kubelet.sub),
+        )
+        .seen(format!("/{KUBELET_WAITS}"), "waits for the file below")
+        .seen(format!("/{RESOLVER_DONE}"), "missing")
+        .daemon(Some("NM resolv-prepender failed".to_owned()).filter(|_| waits.has_servers))
+        .next("systemctl start --no-block on-prem-resolv-prepender.service")
+        .next("journalctl -b -u on-prem-resolv-prepender -n 20"),
+    )
+}
+
+/// Reports an image without which the next boot waits for a registry.
+fn find_lacking_image(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<DoctorFinding> {
+    let is_lacking = |image: &&NeededImage| image.required && image.here == Some(false);
+    let image = waits.images.iter().find(is_lacking)?;
+    let means = "The unit starts a container of it before the kubelet, and pulls it without any limit. Where the registry does \
+                 not answer, the next boot does not end.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Notice,
+        "the next boot needs an image from a registry",
+        means,
+    )
+    .seen("unit", image.unit)
+    .seen_all([lacks(image)]);
+    Some(match evidence.live {
+        true => finding.next(pull(image)),
+        false => finding.next(format!(
+            "ls -l {}",
+            evidence.path("var/lib/containers/storage")
+        )),
+    })
+}

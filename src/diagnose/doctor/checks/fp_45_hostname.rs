@@ -1,0 +1,215 @@
+//! FP-45: the name of the host is not that of the node in the cluster.
+
+use crate::base::invocation::shell_word;
+use crate::base::paths;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+};
+use crate::node::host_name::HostNames;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-45",
+    title: "the host name differs from the name of the node",
+    looks_at: "the host's name, and the name in the kubelet's certificate",
+    explain: "The kubelet registers under the name of the host, and its certificate is valid for that one node. With another \
+name the API refuses it. A host that gets no name is called localhost; fedora and linux are names that a system \
+image brings. node-valid-hostname.service waits five minutes for a name that is not localhost, and then keeps the \
+first good one in /etc/hostname: later changes in DHCP or DNS have no effect.\n\n\
+The certificate /var/lib/kubelet/pki/kubelet-client-current.pem has the right name: system:node:NAME. A certificate \
+of another node is that of a cloned disk: two machines with one identity take the node from each other. Never start \
+the kubelet of a clone with it.\n\n\
+On some platforms the kubelet gets its name from a file (KUBELET_NODE_NAME), and the name of the host does not \
+matter. Before the first join there is no certificate, and nothing to compare.",
+    judge: judge_host_name,
+};
+
+/// The beginning of a node's common name.
+const NODE: &str = "system:node:";
+
+/// A kind of host name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NameKind {
+    /// A name that means the machine itself, on any machine.
+    Local,
+    /// A name that a system image brings.
+    Default,
+    /// A name of its own.
+    Own,
+}
+
+fn judge_host_name(evidence: &DoctorEvidence) -> CheckVerdict {
+    let Some(node) = evidence.node_name() else {
+        let denied = evidence.certificates_unseen.iter();
+        let denied = denied.filter(|why| why.contains(paths::KUBELET_CLIENT));
+        return denied.fold(CheckVerdict::healthy(), |verdict, why| {
+            verdict.and_unseen(format!("the name of the node: {why}"))
+        });
+    };
+    let names = match evidence.host_names.seen() {
+        Ok(names) => names,
+        Err(why) => return CheckVerdict::unseen(format!("the host's name: {why}")),
+    };
+    if let Some((place, given)) = &names.given {
+        // The kubelet does not take the host's name then.
+        return match is_same(given, node) {
+            true => CheckVerdict::healthy(),
+            false => CheckVerdict::found(find_other_node(evidence, place, given, node)),
+        };
+    }
+    let Some((place, name)) = names.current() else {
+        return CheckVerdict::unseen(
+            "the host's name: /etc/hostname is missing; the network or the platform gives the name at boot",
+        );
+    };
+    let found = match kind_of(name) {
+        NameKind::Own | NameKind::Default if is_same(name, node) => {
+            next_boot(evidence, names, node)
+        }
+        NameKind::Local if kind_of(node) == NameKind::Local => Some(find_joined_so(place, node)),
+        NameKind::Local | NameKind::Default => Some(find_no_name(evidence, place, name, node)),
+        NameKind::Own => Some(find_other_node(evidence, place, name, node)),
+    };
+    CheckVerdict::healthy().and(found)
+}
+
+fn kind_of(name: &str) -> NameKind {
+    let name = name.to_ascii_lowercase();
+    // The service that waits for a name looks for this word anywhere.
+    if name.contains("localhost") || name == "(none)" {
+        return NameKind::Local;
+    }
+    match name.as_str() {
+        "fedora" | "linux" => NameKind::Default,
+        _ => NameKind::Own,
+    }
+}
+
+/// Is true if both names are those of one node: platforms add a domain, or another one.
+fn is_same(one: &str, other: &str) -> bool {
+    let label = |name: &str| {
+        name.split('.')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+    };
+    label(one) == label(other)
+}
+
+/// Reports a good name that the next boot replaces.
+fn next_boot(evidence: &DoctorEvidence, names: &HostNames, node: &str) -> Option<DoctorFinding> {
+    let file = names.file.as_deref()?;
+    if names.kernel.is_none() || kind_of(file) != NameKind::Own || is_same(file, node) {
+        return None;
+    }
+    let means = "The next boot takes the name from the file. The kubelet's certificate is not valid for it.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the next boot gives the host another name",
+        means,
+    );
+    Some(
+        finding
+            .seen("/etc/hostname", file)
+            .seen(certificate(), format!("{NODE}{node}"))
+            .next(rename(evidence, node))
+            .fixed_by(write_name(node)),
+    )
+}
+
+fn find_joined_so(place: &str, node: &str) -> DoctorFinding {
+    let means = "The node has registered under a name that every machine has for itself. A second node without a name \
+                 takes its place.";
+    DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the node has joined as localhost",
+        means,
+    )
+    .seen(place, node)
+    .seen(certificate(), format!("{NODE}{node}"))
+    .next("oc get nodes -o wide")
+    .next("oc describe csr")
+}
+
+fn find_no_name(evidence: &DoctorEvidence, place: &str, name: &str, node: &str) -> DoctorFinding {
+    let means = match kind_of(name) {
+        NameKind::Default => {
+            "The host has got no name, and has that of the system image. The kubelet's certificate is not valid for it."
+        }
+        NameKind::Local | NameKind::Own => {
+            "The host has got no name. The kubelet's certificate is not valid for this one, and what waits for a name \
+             goes on only after five minutes."
+        }
+    };
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the host has no name of its own",
+        means,
+    )
+    .seen(place, name)
+    .seen(certificate(), format!("{NODE}{node}"))
+    .daemon(Some(format!("node {name:?} not found")))
+    .next(rename(evidence, node));
+    match evidence.live {
+        true => finding.next_all(evidence.restart_kubelet()),
+        // The running kernel keeps its name, whatever the file says.
+        false => finding.fixed_by(write_name(node)),
+    }
+}
+
+/// Returns the change that names the host in its file; none for a name that no host can have.
+fn write_name(node: &str) -> Option<FixChange> {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.');
+    let is_name = node.starts_with(|first: char| first.is_ascii_alphanumeric());
+    (is_name && node.len() <= 64 && node.chars().all(is_letter))
+        .then(|| FixChange::replace_file("/etc/hostname", format!("{node}\n")))
+}
+
+fn find_other_node(
+    evidence: &DoctorEvidence,
+    place: &str,
+    name: &str,
+    node: &str,
+) -> DoctorFinding {
+    let means = format!(
+        "The API refuses {name} with a certificate of {node}. If the host is {node}, it has got a wrong name: the first \
+         command mends that. If its disk is a clone, it must not run with that identity: the last command puts it aside."
+    );
+    let mut finding = DoctorFinding::new(
+        CheckSeverity::Critical,
+        "the kubelet's certificate is of another node",
+        means,
+    )
+    .seen(place, name)
+    .seen(certificate(), format!("{NODE}{node}"))
+    .daemon(Some(format!("node {name:?} not found")));
+    if let Some(names) = evidence.host_names.get()
+        && !names.members.is_empty()
+    {
+        let members: Vec<&str> = names.members.iter().map(String::as_str).collect();
+        finding = finding.seen(format!("/{}", paths::ETCD_CERTIFICATES), members.join(", "));
+    }
+    finding = match place == "/etc/hostname" || place.starts_with("/proc/") {
+        true => finding.next(rename(evidence, node)),
+        false => finding.next(format!("vi {}", evidence.path(place))),
+    };
+    let keys = evidence.path("var/lib/kubelet/pki");
+    finding.next(format!(
+        "mv {keys} {keys}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)"
+    ))
+}
+
+fn certificate() -> String {
+    format!("/{}", paths::KUBELET_CLIENT)
+}
+
+/// Returns the command that gives the host its name.
+fn rename(evidence: &DoctorEvidence, node: &str) -> String {
+    match evidence.live {
+        true => format!("hostnamectl set-hostname --static {}", shell_word(node)),
+        false => format!(
+            "echo {} >{}",
+            shell_word(node),
+            evidence.path("etc/hostname")
+        ),
+    }
+}

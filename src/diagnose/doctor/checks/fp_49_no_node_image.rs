@@ -1,0 +1,113 @@
+//! FP-49: the operating system that boots is not that of a node.
+
+use crate::base::paths;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+};
+use crate::node::Records;
+use crate::node::node_programs::NodePrograms;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-49",
+    title: "the booted OS is not a node image",
+    looks_at: "kubelet, CRI-O and Open vSwitch in /usr against the enabled units; /opt/cni",
+    explain: "A node image holds the programs that its units start. A disk begins with a boot image, which may be a plain CoreOS without \
+them: the first boot then changes to the node image. If that fails, if a plain CoreOS was pulled, or if a rollback went past the first \
+change, the units are enabled and their programs are missing.\n\n\
+In the first minutes of a new node this is normal: doctor says nothing while the first-boot service works. mco-rescue firstboot \
+--complete finishes a first boot; mco-rescue apply stages the recorded image again, and rpm-ostree status shows if another deployment \
+has it already.\n\n\
+CRI-O does not start if /opt/cni is a link that leads nowhere; it makes the directory itself once the link is away.",
+    judge: judge_node_image,
+};
+
+fn judge_node_image(evidence: &DoctorEvidence) -> CheckVerdict {
+    let programs = match evidence.programs.seen() {
+        Ok(None) => return CheckVerdict::healthy(),
+        Ok(Some(programs)) => programs,
+        Err(why) => return CheckVerdict::unseen(format!("the programs of a node: {why}")),
+    };
+    CheckVerdict::healthy()
+        .and(find_missing_programs(evidence, programs))
+        .and(find_lost_plugins(evidence, programs))
+}
+
+fn find_missing_programs(
+    evidence: &DoctorEvidence,
+    programs: &NodePrograms,
+) -> Option<DoctorFinding> {
+    let (first, _) = programs.missing.first()?;
+    let is_over = evidence
+        .records
+        .get()
+        .is_some_and(|records: &Records| records.first_boot_over);
+    let is_waiting = evidence.first_boot_files.is_waiting() && !is_over;
+    let mut units = evidence.units.get().into_iter().flatten();
+    let is_at_work =
+        units.any(|unit| unit.name.starts_with("machine-config-daemon-") && unit.is_at_work());
+    // Of a disk, FP-10 reports the first boot that is to come.
+    if evidence.never_booted || is_at_work || (is_waiting && !evidence.live) {
+        return None;
+    }
+    let means = match (is_waiting, programs.openshift.is_empty()) {
+        (true, _) => "The first boot has not changed to the node image. The kubelet cannot start.",
+        (false, true) => {
+            "This is a plain operating system, not the image of a node. The kubelet cannot start."
+        }
+        (false, false) => "The image lacks programs of a node. The kubelet cannot start.",
+    };
+    let finding = DoctorFinding::new(
+        CheckSeverity::Critical,
+        "the booted OS is not a node image",
+        means,
+    );
+    let missing = programs.missing.iter();
+    let missing = missing.map(|(program, unit)| {
+        Fact::new(format!("/{program}"), format!("missing; {unit} needs it"))
+    });
+    let release = match programs.openshift.is_empty() {
+        true => format!("{}, no OPENSHIFT_VERSION", programs.release),
+        false => format!(
+            "{} OPENSHIFT_VERSION={}",
+            programs.release, programs.openshift
+        ),
+    };
+    let mut finding = finding.seen_all(missing).seen("/etc/os-release", release);
+    if let Some(image) = evidence.image().filter(|image| !image.is_empty()) {
+        finding = finding.seen("the image of the deployment", image);
+    }
+    if is_waiting {
+        finding = finding.seen(format!("/{}", paths::ENCAPSULATED), "still there");
+    }
+    let words = format!("Failed at step EXEC spawning /{first}: No such file or directory");
+    let finding = finding.daemon(Some(words));
+    Some(match is_waiting {
+        true => finding.next(evidence.command("firstboot --complete")),
+        false => finding
+            .next(evidence.command("plan"))
+            .next(evidence.command("apply --reboot")),
+    })
+}
+
+fn find_lost_plugins(evidence: &DoctorEvidence, programs: &NodePrograms) -> Option<DoctorFinding> {
+    let target = programs.lost_plugins.as_ref()?;
+    let units = evidence.units.get().into_iter().flatten();
+    let mut crio = units.filter(|unit| unit.name == "crio.service");
+    let severity = match crio.any(|unit| unit.active == "active") {
+        true => CheckSeverity::Warning,
+        false => CheckSeverity::Critical,
+    };
+    let path = evidence.path("/opt/cni");
+    Some(
+        DoctorFinding::new(
+            severity,
+            "/opt/cni is a link that leads nowhere",
+            "CRI-O does not start with it. It makes the directory itself once the link is away.",
+        )
+        .seen("/opt/cni", format!("leads to {target}, which is missing"))
+        .next(format!(
+            "mv {path} {path}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)"
+        ))
+        .fixed_by([FixChange::move_aside("/opt/cni")]),
+    )
+}

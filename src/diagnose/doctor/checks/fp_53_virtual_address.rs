@@ -1,0 +1,317 @@
+//! FP-53: the virtual address of the API is held by no node, or by one that cannot serve it.
+
+use std::net::IpAddr;
+
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+};
+use crate::node::node_address::AddressHolder;
+use crate::node::virtual_addresses::{
+    BALANCER_CONFIG, CONFIG, PodManifest, REMOTE_WORKER, Rendered, VirtualAddresses, VrrpInstance,
+};
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-53",
+    title: "this node cannot hold a virtual address",
+    looks_at: "the pods keepalived and haproxy, what is rendered for them, and the interfaces",
+    explain: "On premises the address of the API, and that of ingress, move between nodes: keepalived gives them to the \
+node with the highest priority, and lowers the priority where the load balancer (haproxy, port 9445) or the local API \
+does not answer. Clients say: dial tcp VIP:6443: connect: no route to host.\n\n\
+Both are static pods. keepalived runs with /etc/keepalived/keepalived.conf, which its monitor renders from a template; \
+without it, or with the mark of a remote worker, it sleeps. haproxy waits in its first container until api-int answers, \
+which another node or the bootstrap machine has to do. Both images have to be on the node.\n\n\
+This node alone cannot tell if another one holds the address: ask for it in the same network (arping -D -I INTERFACE VIP; \
+no answer: it is held by none). unicast_peer in the file lists the nodes that may. A worker holds ingress only; clusters \
+with a load balancer of their own, or without a platform, have no such address. By hand, and only while keepalived is \
+stopped: ip addr add VIP/32 dev INTERFACE label vip. keepalived removes it when it starts.",
+    judge: judge_virtual_addresses,
+};
+
+fn judge_virtual_addresses(evidence: &DoctorEvidence) -> CheckVerdict {
+    let found = match evidence.virtual_addresses.seen() {
+        Ok(Some(found)) => found,
+        Ok(None) => return CheckVerdict::healthy(),
+        Err(why) => return CheckVerdict::unseen(format!("virtual addresses: {why}")),
+    };
+    if found.keepalived == PodManifest::Disabled {
+        return CheckVerdict::healthy();
+    }
+    if evidence.live && found.remote_worker && found.balancer_template {
+        return CheckVerdict::found(find_asleep(evidence));
+    }
+    // A worker in another network takes no part.
+    if found.remote_worker {
+        return CheckVerdict::healthy();
+    }
+    let verdict = CheckVerdict::healthy()
+        .and(find_no_pod(evidence, found))
+        .and(find_nothing_rendered(evidence, found))
+        .and(find_no_server(evidence, found))
+        .and(find_bad_scripts(evidence, found));
+    let mut verdict = verdict;
+    for instance in found.instances() {
+        verdict = verdict
+            .and(find_wrong_interface(evidence, instance))
+            .and(find_wrong_peers(evidence, found, instance));
+    }
+    match (evidence.live, evidence.interfaces.seen()) {
+        (true, Err(why)) if !found.instances().is_empty() => {
+            verdict.and_unseen(format!("the interfaces: {why}"))
+        }
+        _ => verdict,
+    }
+}
+
+/// Is true if a file differs from the config: another check reports it.
+fn is_drift(evidence: &DoctorEvidence, path: &str) -> bool {
+    let compared = evidence.compared.get();
+    let mut drifts = compared.iter().flat_map(|compared| &compared.drifts);
+    drifts.any(|drift| drift.subject == path)
+}
+
+fn find_asleep(evidence: &DoctorEvidence) -> DoctorFinding {
+    let place = format!("/{REMOTE_WORKER}");
+    let means = "keepalived sleeps while this mark exists. It is for workers in another network, and this node is of the \
+                 control plane: its address was chosen outside of the network of the virtual ones.";
+    DoctorFinding::new(
+        CheckSeverity::Warning,
+        "keepalived sleeps on a control-plane node",
+        means,
+    )
+    .seen(place.clone(), "exists")
+    .next("ip -br addr")
+    .next("journalctl -b -u nodeip-configuration -n 20")
+    .next(format!(
+        "mv {} {}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)",
+        evidence.path(&place),
+        evidence.path(&place)
+    ))
+}
+
+fn find_no_pod(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option<DoctorFinding> {
+    let pods = [
+        ("keepalived", found.keepalived, found.template),
+        ("haproxy", found.balancer, found.balancer_template),
+    ];
+    let is_gone = |(name, pod, template): &(&str, PodManifest, bool)| {
+        let path = format!("/etc/kubernetes/manifests/{name}.yaml");
+        *pod == PodManifest::Missing && *template && !is_drift(evidence, &path)
+    };
+    let (name, _, _) = pods.into_iter().find(is_gone)?;
+    let means = match name {
+        "keepalived" => {
+            "The node has the template and does not run the pod: it never holds a virtual address."
+        }
+        _ => {
+            "The node has the template and does not run the pod: the load balancer does not answer here, and keepalived \
+             gives the address of the API to another node."
+        }
+    };
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        format!("the manifest of {name} is missing"),
+        means,
+    )
+    .seen(format!("/etc/kubernetes/manifests/{name}.yaml"), "missing")
+    .seen(
+        format!("/etc/kubernetes/static-pod-resources/{name}"),
+        "has its template",
+    );
+    Some(finding.next(evidence.command("apply --latest")))
+}
+
+fn find_nothing_rendered(
+    evidence: &DoctorEvidence,
+    found: &VirtualAddresses,
+) -> Option<DoctorFinding> {
+    // It is rendered when the pod starts: a disk that never ran has none.
+    let is_bad = |empty: bool, missing: bool| empty || (missing && evidence.live);
+    let config = is_bad(
+        found.config == Rendered::Empty,
+        found.config == Rendered::Missing,
+    );
+    let balancer = is_bad(
+        found.servers == Rendered::Empty,
+        found.servers == Rendered::Missing,
+    );
+    let is_run = |pod: PodManifest| pod == PodManifest::Active;
+    let (path, pod) = match () {
+        () if config && is_run(found.keepalived) => (CONFIG, "keepalived"),
+        () if balancer && is_run(found.balancer) => (BALANCER_CONFIG, "haproxy"),
+        () => return None,
+    };
+    let is_empty = match pod {
+        "keepalived" => found.config == Rendered::Empty,
+        _ => found.servers == Rendered::Empty,
+    };
+    let means = match pod {
+        "keepalived" => {
+            "keepalived waits until its monitor has rendered the file, and holds no address. In the first minutes after a \
+             boot that is normal."
+        }
+        _ => {
+            "haproxy waits until its monitor has rendered the file: the load balancer does not answer, and keepalived \
+             gives the address of the API away. In the first minutes after a boot that is normal."
+        }
+    };
+    let said = if is_empty { "empty" } else { "missing" };
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        format!("{pod} has no configuration"),
+        means,
+    )
+    .seen(format!("/{path}"), said)
+    .seen(format!("/etc/kubernetes/manifests/{pod}.yaml"), "exists");
+    Some(match evidence.live {
+        true => finding
+            .next(format!("crictl ps -a --name {pod}-monitor"))
+            .next(format!(
+                "crictl logs $(crictl ps -aq --name {pod}-monitor | head -n 1)"
+            )),
+        false => finding.next(format!("ls -l {}", evidence.path(path))),
+    })
+}
+
+fn find_no_server(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option<DoctorFinding> {
+    if found.balancer != PodManifest::Active || found.servers != Rendered::Content(0) {
+        return None;
+    }
+    let means = "haproxy passes nothing on, and fails its own check: keepalived lowers the priority of this node.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the load balancer has no API server",
+        means,
+    )
+    .seen(format!("/{BALANCER_CONFIG}"), "no line with server");
+    Some(match evidence.live {
+        true => finding
+            .next("crictl logs $(crictl ps -aq --name haproxy-monitor | head -n 1)")
+            .next("curl -k https://localhost:6443/readyz"),
+        false => finding.next(format!("ls -l {}", evidence.path(BALANCER_CONFIG))),
+    })
+}
+
+fn find_bad_scripts(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option<DoctorFinding> {
+    let (first, _) = found.bad_scripts.first()?;
+    let means = "keepalived takes a check that cannot run for a failed one: this node has a lower priority than its peers, \
+                 and never holds the address while one of them runs.";
+    let facts = found.bad_scripts.iter();
+    let facts = facts.map(|(path, why)| crate::diagnose::doctor::Fact::new(path, *why));
+    let words = first.rsplit('/').next().unwrap_or_default();
+    let words = words.trim_end_matches(".sh").replace("_script", "");
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "a check of keepalived cannot run",
+        means,
+    )
+    .seen_all(facts)
+    .daemon(Some(format!("Script '{words}' now returning 1")).filter(|_| evidence.live));
+    Some(match evidence.live {
+        // Its first container renders them again.
+        true => finding.next("crictl stopp $(crictl pods -q --name keepalived)"),
+        false => finding.next(format!("ls -l {}", evidence.path("etc/keepalived"))),
+    })
+}
+
+/// Returns true if an interface of the running node has an address that stays.
+fn has_address(evidence: &DoctorEvidence, address: IpAddr) -> Option<bool> {
+    let all = evidence.interfaces.get().filter(|_| evidence.live)?;
+    let mut all = all.iter().flat_map(|one| &one.addresses);
+    Some(all.any(|one| one.local == address))
+}
+
+fn find_wrong_interface(
+    evidence: &DoctorEvidence,
+    instance: &VrrpInstance,
+) -> Option<DoctorFinding> {
+    let all = evidence.interfaces.get().filter(|_| evidence.live)?;
+    let there = all.iter().any(|one| one.name == instance.interface);
+    let source = instance.source;
+    let is_gone = source.and_then(|source| has_address(evidence, source)) == Some(false);
+    // An address of the node that is gone is the matter of FP-46.
+    let kept = evidence.node_addresses.get();
+    let kept = kept.and_then(|kept| kept.of(AddressHolder::Kubelet));
+    let is_known = source
+        .zip(kept)
+        .is_some_and(|(source, kept)| kept.addresses.contains(&source));
+    let (what, said) = match (there, is_gone && !is_known) {
+        (false, _) => (
+            "keepalived is for an interface that is missing",
+            format!("interface {}", instance.interface),
+        ),
+        (true, true) => (
+            "keepalived is for an address that is missing",
+            format!("unicast_src_ip {}", source?),
+        ),
+        (true, false) => return None,
+    };
+    let means = "keepalived cannot speak to its peers from here: this node never holds the address, or two nodes hold it.";
+    let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen(format!("/{CONFIG}"), format!("{}: {said}", instance.name))
+        .seen("ip addr", names.join(", "));
+    Some(
+        ask(finding.next("ip -br addr"), instance)
+            .next("crictl stopp $(crictl pods -q --name keepalived)"),
+    )
+}
+
+fn find_wrong_peers(
+    evidence: &DoctorEvidence,
+    found: &VirtualAddresses,
+    instance: &VrrpInstance,
+) -> Option<DoctorFinding> {
+    let source = instance.source?;
+    let peers = instance.peers.as_deref().unwrap_or_default();
+    let is_own = peers.contains(&source);
+    // A single node of the control plane has none; one with peers in haproxy has some.
+    let has_others = matches!(found.servers, Rendered::Content(2..));
+    let is_alone = peers.is_empty() && instance.is_api() && has_others;
+    let (what, said) = match (is_own, is_alone) {
+        (true, _) => (
+            "keepalived has its own node as a peer",
+            format!("unicast_peer with {source}"),
+        ),
+        (false, true) => (
+            "keepalived knows no other node",
+            "unicast_peer is empty".to_owned(),
+        ),
+        (false, false) => return None,
+    };
+    let means = match is_own {
+        true => {
+            "The node answers itself. The file is of another node, or of an address that this node had before."
+        }
+        false => {
+            "The node does not hear the others: it takes the address although another one holds it, and two machines \
+             answer for it."
+        }
+    };
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen(format!("/{CONFIG}"), format!("{}: {said}", instance.name));
+    Some(match evidence.live {
+        true => ask(finding, instance)
+            .next("crictl logs $(crictl ps -aq --name keepalived-monitor | head -n 1)"),
+        false => finding.next(format!("ls -l {}", evidence.path(CONFIG))),
+    })
+}
+
+/// Adds the nodes that should answer instead, and the command that asks for the address.
+fn ask(finding: DoctorFinding, instance: &VrrpInstance) -> DoctorFinding {
+    let peers = instance.peers.iter().flatten();
+    let peers: Vec<String> = peers.map(ToString::to_string).collect();
+    let finding = match peers.is_empty() {
+        true => finding,
+        false => finding.seen("nodes that may hold it", peers.join(", ")),
+    };
+    let interface = crate::base::invocation::shell_word(&instance.interface);
+    match instance.addresses.first() {
+        Some(address @ IpAddr::V4(_)) => {
+            finding.next(format!("arping -D -c 3 -I {interface} {address}"))
+        }
+        Some(address @ IpAddr::V6(_)) => {
+            finding.next(format!("ping -6 -c 3 {address}%{interface}"))
+        }
+        None => finding,
+    }
+}

@@ -1,0 +1,75 @@
+//! FP-61: the bootstrap kubeconfig is missing.
+
+use crate::base::paths;
+use crate::diagnose::doctor::evidence::Kubeconfig;
+use crate::diagnose::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+};
+use crate::node::Records;
+
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
+    id: "FP-61",
+    title: "the bootstrap kubeconfig is missing",
+    looks_at: "/etc/kubernetes/kubeconfig",
+    explain: "The kubelet joined the cluster with /etc/kubernetes/kubeconfig, and uses it again once its own \
+certificate has expired. The daemon sets its mode in every update: without the file the update fails, the daemon reverts \
+its files and goes Degraded.\n\n\
+No rendered config contains it. It comes from the Machine Config Server at the first boot. It is the same on every \
+node of the cluster, so a copy from another node works: owner root, mode 0600. It contains a token: protect it like a \
+password.\n\n\
+The daemon does not compare it with anything, so a copy is no drift.",
+    judge: judge_kubeconfig,
+};
+
+/// The daemon's message, for a node without a forecast.
+const SAYS: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
+
+fn judge_kubeconfig(evidence: &DoctorEvidence) -> CheckVerdict {
+    let recorded = evidence.records.get().and_then(Records::recorded);
+    // The first boot brings it.
+    if recorded.is_none() {
+        return CheckVerdict::healthy();
+    }
+    match evidence.kubeconfig.seen() {
+        Ok(Kubeconfig::There) => CheckVerdict::healthy(),
+        Ok(Kubeconfig::Missing) => CheckVerdict::found(missing(evidence)),
+        Ok(Kubeconfig::Empty) => CheckVerdict::found(empty(evidence)),
+        Err(why) => CheckVerdict::unseen(format!("the bootstrap kubeconfig: {why}")),
+    }
+}
+
+fn missing(evidence: &DoctorEvidence) -> DoctorFinding {
+    let means = "The daemon's next update fails without it, after the files were written, and reverts them. The kubelet \
+needs it too, once its own certificate has expired.";
+    let forecast = evidence.forecast.iter();
+    let mut branches = forecast.flat_map(|forecast| &forecast.branches);
+    let said = branches.find_map(|branch| {
+        let error = branch.prediction.error.as_ref();
+        error.filter(|error| error.contains(paths::KUBECONFIG))
+    });
+    let daemon = said.map_or(SAYS, String::as_str);
+    let what = "the bootstrap kubeconfig is missing";
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen(format!("/{}", paths::KUBECONFIG), "missing")
+        .daemon(Some(daemon.to_owned()));
+    brought(evidence, finding)
+}
+
+fn empty(evidence: &DoctorEvidence) -> DoctorFinding {
+    let means = "The kubelet cannot request a certificate with it once its own has expired.";
+    let what = "the bootstrap kubeconfig is empty";
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen(format!("/{}", paths::KUBECONFIG), "0 bytes");
+    brought(evidence, finding)
+}
+
+/// Adds the commands that copy it: on other nodes it belongs to root as well.
+fn brought(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+    let path = evidence.path(paths::KUBECONFIG);
+    finding
+        .next(format!(
+            "ssh core@OTHER-NODE sudo cat /{} > {path}",
+            paths::KUBECONFIG
+        ))
+        .next(format!("chmod 0600 {path}"))
+}

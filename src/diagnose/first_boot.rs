@@ -1,0 +1,479 @@
+//! The work of a boot: the kernel arguments, the facts of the root, and the decision that follows from both.
+//!
+//! Values only. The effects are in `cli/firstboot`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::change::plan::fit::{Accepted, Doubt};
+
+/// Deadline for a server, an address or Ignition without a value on the kernel command line.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+/// No boot waits longer than this.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Prefix of our kernel arguments.
+const PREFIX: &str = "mco_rescue";
+
+/// The result of a run in the initramfs; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstBootResult {
+    /// `mco-rescue/firstboot/v1`.
+    pub schema: String,
+    /// `nothing`, `recovered`, `applied`, `given`, `shell` or `failed`.
+    pub outcome: String,
+    /// The reason why there was work, or none.
+    pub why: String,
+    /// The config, if one was chosen.
+    pub config: Option<String>,
+    /// The step that failed, in the gerund.
+    pub phase: Option<String>,
+    /// The error.
+    pub cause: Option<String>,
+    /// Milliseconds from start to end.
+    pub took: u64,
+}
+
+impl FirstBootResult {
+    /// Creates the report on a run that did not fail.
+    pub fn ended(outcome: &str, why: impl Into<String>, config: Option<String>) -> Self {
+        Self {
+            schema: "mco-rescue/firstboot/v1".to_owned(),
+            outcome: outcome.to_owned(),
+            why: why.into(),
+            config,
+            phase: None,
+            cause: None,
+            took: 0,
+        }
+    }
+
+    /// Creates the report on a run that failed.
+    pub fn failed(why: impl Into<String>, phase: &str, cause: String) -> Self {
+        Self {
+            phase: Some(phase.to_owned()),
+            cause: Some(cause),
+            ..Self::ended("failed", why, None)
+        }
+    }
+}
+
+/// The value of `mco_rescue=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Recover what is unfinished, and complete a first boot that got no config.
+    #[default]
+    Auto,
+    /// Apply a config in any case.
+    Apply,
+    /// Leave the boot alone.
+    Off,
+    /// A shell, and the root read-only.
+    Shell,
+}
+
+/// The kernel arguments that are ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameters {
+    /// `mco_rescue=`.
+    pub mode: Mode,
+    /// `mco_rescue.config=`: a path, `cached:NAME`, or an https URL.
+    pub config: Option<String>,
+    /// `mco_rescue.server=`: `https://HOST:22623/config/POOL`.
+    pub server: Option<String>,
+    /// `mco_rescue.timeout=`, in seconds.
+    pub timeout: Duration,
+    /// `mco_rescue.allow=`: doubts about the config that are passed over, as the options of apply name them.
+    pub allow: Accepted,
+    /// Arguments that cannot be understood and are skipped.
+    pub problems: Vec<String>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Auto,
+            config: None,
+            server: None,
+            timeout: DEFAULT_TIMEOUT,
+            allow: Accepted::default(),
+            problems: Vec::new(),
+        }
+    }
+}
+
+impl Parameters {
+    /// Reads a kernel command line. The last of several equal names counts, as the kernel has it; nothing in it
+    /// can stop a boot, so what is wrong is noted and passed over.
+    pub fn parse(command_line: &str) -> Self {
+        let mut all = Self::default();
+        for word in words(command_line) {
+            let (name, value) = word.split_once('=').unwrap_or((&word, ""));
+            match name.strip_prefix(PREFIX) {
+                Some("") => all.mode(value),
+                Some(".config") => all.config = given(value),
+                Some(".server") => all.server = given(value),
+                Some(".timeout") => all.timeout(value),
+                Some(".allow") => all.allow(value),
+                Some(other) if other.starts_with('.') => all.problem(format!(
+                    "{name} is no kernel argument of mco-rescue; it knows mco_rescue, and .config, .server, .timeout, .allow"
+                )),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn mode(&mut self, value: &str) {
+        match value {
+            "auto" => self.mode = Mode::Auto,
+            "apply" => self.mode = Mode::Apply,
+            "off" => self.mode = Mode::Off,
+            "shell" => self.mode = Mode::Shell,
+            other => self.problem(format!(
+                "mco_rescue={other} is none of auto, apply, off, shell; it is passed over"
+            )),
+        }
+    }
+
+    fn timeout(&mut self, value: &str) {
+        match value.parse().map(Duration::from_secs) {
+            Ok(timeout) if timeout <= MAX_TIMEOUT => self.timeout = timeout,
+            _ => self.problem(format!(
+                "mco_rescue.timeout={value} is no number of seconds up to {}; {} are waited",
+                MAX_TIMEOUT.as_secs(),
+                self.timeout.as_secs()
+            )),
+        }
+    }
+
+    fn allow(&mut self, value: &str) {
+        for name in value.split(',') {
+            match self.allow.with(name) {
+                Some(allow) => self.allow = allow,
+                None => self.problem(format!(
+                    "mco_rescue.allow={name} is none of {}; it is passed over",
+                    Doubt::ALL.map(Doubt::option).join(", ")
+                )),
+            }
+        }
+    }
+
+    fn problem(&mut self, problem: String) {
+        self.problems.push(problem);
+    }
+
+    /// The pool in the server's URL.
+    pub fn pool(&self) -> Option<&str> {
+        let (_, pool) = self.server.as_deref()?.rsplit_once("/config/")?;
+        (!pool.is_empty() && !pool.contains('/')).then_some(pool)
+    }
+}
+
+fn given(value: &str) -> Option<String> {
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The words of a kernel command line; double quotes keep blanks together, as in the kernel's own parser.
+fn words(command_line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let (mut word, mut quoted) = (String::new(), false);
+    for letter in command_line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            letter if letter.is_whitespace() && !quoted => {
+                words.push(std::mem::take(&mut word));
+            }
+            letter => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The config that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, each looked at by itself"
+)]
+pub struct BootFacts {
+    /// An earlier run was cut off.
+    pub unfinished: bool,
+    /// systemd has its first boot on this root still before it.
+    pub never_booted: bool,
+    /// The daemon has a record of the node's config.
+    pub recorded: bool,
+    /// Ignition wrote a config of the user to this root.
+    pub provisioned: bool,
+    /// On this very boot Ignition was given a config by us.
+    pub given: bool,
+}
+
+/// The decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BootWork {
+    /// Nothing, and why.
+    None(&'static str),
+    /// Finish or undo what was cut off, and no more.
+    Recover,
+    /// Apply a config.
+    Apply(WorkReason),
+    /// Prepare a shell.
+    Shell,
+}
+
+/// The reason why a config is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkReason {
+    /// The kernel command line demands it.
+    Asked,
+    /// A first boot that got no config.
+    FirstBoot,
+    /// Ignition was given one by us: what it leaves open is completed.
+    Given,
+}
+
+/// Decides if there is work. An unfinished run comes first in any case, before a config is applied.
+pub fn work(mode: Mode, facts: BootFacts) -> BootWork {
+    match mode {
+        Mode::Off => BootWork::None("mco_rescue=off"),
+        Mode::Shell => BootWork::Shell,
+        Mode::Apply => BootWork::Apply(WorkReason::Asked),
+        Mode::Auto if facts.given => BootWork::Apply(WorkReason::Given),
+        Mode::Auto if facts.unfinished => BootWork::Recover,
+        Mode::Auto if !facts.never_booted => BootWork::None("the node has booted before"),
+        Mode::Auto if facts.recorded => BootWork::None("the node is recorded to be in a config"),
+        Mode::Auto if facts.provisioned => BootWork::None("Ignition wrote the node's config"),
+        Mode::Auto => BootWork::Apply(WorkReason::FirstBoot),
+    }
+}
+
+/// A config that is at hand for a first boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AvailableConfig {
+    /// `metadata.name`.
+    pub name: String,
+    /// Its pool, if it names one.
+    pub pool: Option<String>,
+    /// True if the hash in its name is that of its contents; `None`: the name has no hash.
+    pub name_matches: Option<bool>,
+    /// The argument that names it: a path, or `cached:NAME`.
+    pub argument: String,
+    /// Its place, for people.
+    pub place: &'static str,
+}
+
+/// Takes the only config that fits. An initramfs has no one to ask, so two are as good as none.
+///
+/// # Errors
+/// Returns the reason why no config is taken, and the way to name one.
+pub fn only<'a>(
+    at_hand: &'a [AvailableConfig],
+    pool: Option<&str>,
+) -> Result<&'a AvailableConfig, String> {
+    let of_pool = |one: &&AvailableConfig| {
+        pool.is_none() || one.pool.is_none() || one.pool.as_deref() == pool
+    };
+    let (whole, damaged): (Vec<_>, Vec<_>) = at_hand
+        .iter()
+        .filter(of_pool)
+        .partition(|one| one.name_matches != Some(false));
+    let Some(first) = whole.first() else {
+        return Err(match damaged.first() {
+            Some(one) => format!(
+                "{} ({}) is not what the hash in its name says; it is not taken unasked. To take it all the same: \
+                 mco_rescue=apply mco_rescue.config={} mco_rescue.allow=edited-config",
+                one.name, one.place, one.argument
+            ),
+            None => "no config is at hand".to_owned(),
+        });
+    };
+    // The same config in two places is one; the first place is the nearest.
+    let others: Vec<&str> = whole
+        .iter()
+        .filter(|one| one.name != first.name)
+        .map(|one| one.name.as_str())
+        .collect();
+    if others.is_empty() {
+        return Ok(first);
+    }
+    Err(format!(
+        "several configs are at hand: {}, {}. Name one: mco_rescue.config={}",
+        first.name,
+        others.join(", "),
+        first.argument
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::diagnose::first_boot::*;
+
+    #[test]
+    fn a_command_line_without_our_arguments_means_auto() {
+        let parsed = Parameters::parse("BOOT_IMAGE=/vmlinuz root=UUID=x rw mco_rescued=1 quiet\n");
+        assert_eq!(parsed, Parameters::default());
+    }
+
+    #[test]
+    fn each_argument_is_read_and_the_last_one_counts() {
+        let parsed = Parameters::parse(
+            "mco_rescue=off mco_rescue=apply mco_rescue.config=\"/a b.json\" \
+             mco_rescue.server=https://x:22623/config/worker mco_rescue.timeout=30",
+        );
+        assert_eq!(parsed.mode, Mode::Apply);
+        assert_eq!(parsed.config.as_deref(), Some("/a b.json"));
+        assert_eq!(parsed.pool(), Some("worker"));
+        assert_eq!(parsed.timeout, Duration::from_secs(30));
+        assert!(parsed.problems.is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_said_and_passed_over() {
+        for (line, said) in [
+            ("mco_rescue", "mco_rescue="),
+            ("mco_rescue=yes", "none of auto, apply, off, shell"),
+            ("mco_rescue.timeout=ever", "mco_rescue.timeout=ever"),
+            ("mco_rescue.timeout=99999", "up to 3600"),
+            ("mco_rescue.pool=worker", "mco_rescue.pool"),
+        ] {
+            let parsed = Parameters::parse(line);
+            assert_eq!(parsed.mode, Mode::Auto, "{line}");
+            assert_eq!(parsed.timeout, DEFAULT_TIMEOUT, "{line}");
+            assert_eq!(parsed.problems.len(), 1, "{line}");
+            assert!(parsed.problems[0].contains(said), "{:?}", parsed.problems);
+        }
+        let without_pool = Parameters::parse("mco_rescue.server=api-int.example");
+        assert_eq!(without_pool.pool(), None);
+    }
+
+    #[test]
+    fn work_follows_from_mode_and_facts() {
+        let fresh = BootFacts {
+            never_booted: true,
+            ..BootFacts::default()
+        };
+        let rows = [
+            (
+                Mode::Off,
+                BootFacts {
+                    unfinished: true,
+                    ..fresh
+                },
+                BootWork::None("mco_rescue=off"),
+            ),
+            (Mode::Shell, fresh, BootWork::Shell),
+            (
+                Mode::Apply,
+                BootFacts::default(),
+                BootWork::Apply(WorkReason::Asked),
+            ),
+            (
+                Mode::Apply,
+                BootFacts {
+                    recorded: true,
+                    ..BootFacts::default()
+                },
+                BootWork::Apply(WorkReason::Asked),
+            ),
+            (
+                Mode::Auto,
+                BootFacts {
+                    given: true,
+                    provisioned: true,
+                    ..fresh
+                },
+                BootWork::Apply(WorkReason::Given),
+            ),
+            (
+                Mode::Auto,
+                BootFacts {
+                    unfinished: true,
+                    recorded: true,
+                    ..BootFacts::default()
+                },
+                BootWork::Recover,
+            ),
+            (
+                Mode::Auto,
+                BootFacts {
+                    unfinished: true,
+                    ..fresh
+                },
+                BootWork::Recover,
+            ),
+            (
+                Mode::Auto,
+                BootFacts::default(),
+                BootWork::None("the node has booted before"),
+            ),
+            (
+                Mode::Auto,
+                BootFacts {
+                    recorded: true,
+                    ..fresh
+                },
+                BootWork::None("the node is recorded to be in a config"),
+            ),
+            (
+                Mode::Auto,
+                BootFacts {
+                    provisioned: true,
+                    ..fresh
+                },
+                BootWork::None("Ignition wrote the node's config"),
+            ),
+            (Mode::Auto, fresh, BootWork::Apply(WorkReason::FirstBoot)),
+        ];
+        for (mode, facts, wanted) in rows {
+            assert_eq!(work(mode, facts), wanted, "{mode:?} {facts:?}");
+        }
+    }
+
+    fn at_hand(name: &str, pool: &str, place: &'static str) -> AvailableConfig {
+        AvailableConfig {
+            name: name.into(),
+            pool: Some(pool.into()),
+            name_matches: Some(true),
+            argument: format!("/{place}/{name}"),
+            place,
+        }
+    }
+
+    #[test]
+    fn one_config_is_taken_two_are_not() {
+        let (a, b) = (
+            at_hand("a", "worker", "image"),
+            at_hand("b", "worker", "medium"),
+        );
+        let again = at_hand("a", "worker", "medium");
+        let master = at_hand("m", "master", "image");
+        assert!(
+            only(&[], None)
+                .unwrap_err()
+                .contains("no config is at hand")
+        );
+        assert_eq!(only(&[a.clone(), again], None), Ok(&a));
+        assert!(
+            only(&[a.clone(), b], None)
+                .unwrap_err()
+                .contains("a, b. Name one")
+        );
+        assert_eq!(only(&[master.clone(), a.clone()], Some("worker")), Ok(&a));
+        assert!(only(&[master, a], None).is_err());
+    }
+
+    #[test]
+    fn a_config_that_is_not_what_its_name_says_is_named_and_left() {
+        let wrong = AvailableConfig {
+            name_matches: Some(false),
+            ..at_hand("w", "worker", "image")
+        };
+        let said = only(std::slice::from_ref(&wrong), None).unwrap_err();
+        assert!(said.contains("mco_rescue.config=/image/w"), "{said}");
+        let right = at_hand("r", "worker", "medium");
+        assert_eq!(only(&[wrong, right.clone()], None), Ok(&right));
+    }
+}

@@ -1,0 +1,261 @@
+//! Units: files, drop-ins, masks, and whether they are on.
+
+use super::build::Builder;
+use super::limits::limit_of;
+use super::{KeepRequest, reason_of};
+use crate::base::object::{Kind, Object};
+use crate::base::paths;
+use crate::config::document::Desired;
+use crate::config::document::ignition::Unit;
+use crate::formats::systemd::unit_name::has_unit_suffix;
+use crate::formats::systemd::{UnitEntry, UnitFileState, unit_file_state};
+use crate::host::root::RootPath;
+use crate::judge::drift::enablement::DEV_NULL;
+
+/// A file of a unit in the directory of the config's units.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct UnitPart {
+    /// The unit.
+    unit: String,
+    /// The drop-in; `None` for the unit's own file.
+    dropin: Option<String>,
+}
+
+impl UnitPart {
+    /// The part at a path; `None` for other paths.
+    pub(super) fn of(path: &RootPath) -> Option<Self> {
+        let below = path
+            .relative()
+            .strip_prefix(paths::UNITS)?
+            .strip_prefix('/')?;
+        match below.split_once('/') {
+            None => has_unit_suffix(below).then(|| Self {
+                unit: below.to_owned(),
+                dropin: None,
+            }),
+            Some((directory, dropin)) => {
+                let unit = directory.strip_suffix(".d")?;
+                let is_dropin = dropin.ends_with(".conf") && !dropin.contains('/');
+                (has_unit_suffix(unit) && is_dropin).then(|| Self {
+                    unit: unit.to_owned(),
+                    dropin: Some(dropin.to_owned()),
+                })
+            }
+        }
+    }
+
+    /// Returns true if the config has the unit, and the drop-in.
+    pub(super) fn is_of(&self, desired: &Desired) -> bool {
+        desired.units.iter().any(|unit| {
+            let has = |name: &String| unit.dropins.iter().any(|dropin| dropin.name == *name);
+            unit.name == self.unit && self.dropin.as_ref().is_none_or(has)
+        })
+    }
+}
+
+fn unit_of<'a>(request: &KeepRequest<'a>, name: &str) -> Option<&'a Unit> {
+    request.desired.units.iter().rfind(|unit| unit.name == name)
+}
+
+/// Keeps a unit's file or drop-in as it is on the node.
+pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitPart) {
+    let request = builder.request;
+    let subject = path.to_string();
+    let known = unit_of(request, &part.unit);
+    let is_masked_by_config = known.is_some_and(|unit| unit.mask == Some(true));
+    let object = builder.object(path);
+    let target = object.and_then(|object| match &object.kind {
+        Kind::Symlink { target } => Some(target.as_str()),
+        _ => None,
+    });
+    match (object, &part.dropin) {
+        (Some(_), None) if target == Some(DEV_NULL) => {
+            if let Some((reason, next)) = limit_of(path) {
+                return builder.refuse(&subject, reason, next);
+            }
+            let unit = builder.units.entry(part.unit.clone()).or_default();
+            unit.mask = Some(true);
+            if known.is_some_and(|unit| unit.enabled == Some(true)) {
+                unit.enabled = Some(false);
+            }
+            builder.keep(&subject, "masked");
+            note_links_of_masked(builder, part, known);
+            return;
+        }
+        // Empty contents mean that there is no such drop-in.
+        (None, Some(dropin)) if !request.node.obstructed.contains_key(path) => {
+            let unit = builder.units.entry(part.unit.clone()).or_default();
+            unit.dropins.insert(dropin.clone(), String::new());
+            builder.keep(&subject, "no such drop-in");
+            return;
+        }
+        (None, None) if is_masked_by_config && !request.node.obstructed.contains_key(path) => {
+            builder.units.entry(part.unit.clone()).or_default().mask = Some(false);
+            builder.keep(&subject, "not masked");
+            return;
+        }
+        _ => {}
+    }
+    let Some((object, bytes)) = builder.regular_file(path) else {
+        return;
+    };
+    if !has_plain_metadata(builder, &subject, &object) {
+        return;
+    }
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) if !text.is_empty() => text.to_owned(),
+        Ok(_) => {
+            builder.refuse(
+                &subject,
+                "it is empty, which means no file in a MachineConfig",
+                "write a comment into it",
+            );
+            return;
+        }
+        Err(_) => {
+            builder.refuse(
+                &subject,
+                "it is not UTF-8 text, which a unit in a MachineConfig is",
+                "rewrite it as UTF-8",
+            );
+            return;
+        }
+    };
+    builder.note_attributes(path);
+    if !builder.may_take(&subject, reason_of(path, &object, bytes)) {
+        return;
+    }
+    let state = request.states.get(&part.unit).copied();
+    let unit = builder.units.entry(part.unit.clone()).or_default();
+    match &part.dropin {
+        Some(dropin) => {
+            unit.dropins.insert(dropin.clone(), text);
+            builder.keep(&subject, "drop-in");
+        }
+        None => {
+            unit.contents = Some(text);
+            if is_masked_by_config {
+                unit.mask = Some(false);
+            }
+            let mut what = "unit".to_owned();
+            if known.is_none_or(|unit| unit.enabled.is_none()) {
+                unit.enabled = switch_of(state);
+                what.push_str(match unit.enabled {
+                    Some(true) => ", enabled",
+                    Some(false) => ", disabled",
+                    None => "",
+                });
+            }
+            builder.keep(&subject, &what);
+        }
+    }
+}
+
+/// A unit that a MachineConfig masks keeps the links that it had: those of the node may be others.
+fn note_links_of_masked(builder: &mut Builder<'_>, part: &UnitPart, known: Option<&Unit>) {
+    let tree = &builder.request.node.units;
+    let has_link = |(name, entry): (&String, &UnitEntry)| match entry {
+        UnitEntry::Directory(links) => {
+            (name.ends_with(".wants") || name.ends_with(".requires"))
+                && links.contains_key(&part.unit)
+        }
+        _ => false,
+    };
+    let own = tree
+        .dirs
+        .iter()
+        .filter(|dir| dir.path.trim_start_matches('/') == paths::UNITS);
+    let has_links = own.flat_map(|dir| &dir.entries).any(has_link);
+    let Some(wanted) = known.and_then(|unit| unit.enabled) else {
+        return;
+    };
+    if has_links != wanted {
+        builder.refuse(
+            &part.unit,
+            "it is masked and kept so, but the links that enable it differ; a MachineConfig that masks a unit leaves its links alone",
+            "nothing: a masked unit does not start",
+        );
+    }
+}
+
+/// Units of a MachineConfig belong to root, and everyone may read them.
+fn has_plain_metadata(builder: &mut Builder<'_>, subject: &str, object: &Object) -> bool {
+    let can_chown = builder.request.node.host.can_chown;
+    if object.mode == 0o644 && (!can_chown || object.owner() == (0, 0)) {
+        return true;
+    }
+    let reason = format!(
+        "mode and owner are {:04o} and {}:{}; units of a MachineConfig are always 0644 and of root",
+        object.mode, object.uid, object.gid
+    );
+    builder.refuse(
+        subject,
+        &reason,
+        "set mode 0644 and owner root, and run it again",
+    );
+    false
+}
+
+/// The value of `enabled` that leads to this state.
+fn switch_of(state: Option<UnitFileState>) -> Option<bool> {
+    match state? {
+        UnitFileState::Enabled => Some(true),
+        UnitFileState::Disabled => Some(false),
+        _ => None,
+    }
+}
+
+/// The unit of the config to which an enablement difference belongs: named by itself, or by a link to it.
+pub(super) fn unit_of_switch(request: &KeepRequest<'_>, subject: &str) -> Option<String> {
+    if unit_of(request, subject).is_some() {
+        return Some(subject.to_owned());
+    }
+    let path = RootPath::parse(subject).ok()?;
+    let name = path.name();
+    if unit_of(request, name).is_some() {
+        return Some(name.to_owned());
+    }
+    // A link under another name leads to the unit.
+    let drift = request
+        .drifts
+        .iter()
+        .find(|drift| drift.subject == subject)?;
+    let target = drift
+        .detail
+        .strip_prefix("enablement link to ")?
+        .strip_suffix(" is missing")?;
+    let name = target.rsplit('/').next()?;
+    unit_of(request, name).map(|unit| unit.name.clone())
+}
+
+/// Keeps whether a unit is on.
+pub(super) fn keep_switch(builder: &mut Builder<'_>, name: &str) {
+    let request = builder.request;
+    if builder
+        .units
+        .get(name)
+        .is_some_and(|unit| unit.mask == Some(true))
+    {
+        return;
+    }
+    let wanted = unit_of(request, name).and_then(|unit| unit.enabled);
+    let state = unit_file_state(&request.node.units, name, &request.node.systemd);
+    let found = switch_of(state.ok());
+    match (wanted, found) {
+        (Some(wanted), Some(found)) if wanted != found => {
+            builder.units.entry(name.to_owned()).or_default().enabled = Some(found);
+            builder.keep(name, if found { "enabled" } else { "disabled" });
+        }
+        _ => {
+            let state = unit_file_state(&request.node.units, name, &request.node.systemd);
+            let state = state.map_or_else(|_| "unreadable".to_owned(), |state| state.to_string());
+            builder.refuse(
+                name,
+                &format!(
+                    "it is {state}, but some of its links differ; a MachineConfig says only enabled or disabled"
+                ),
+                &format!("systemctl enable {name}, or disable it, and run it again"),
+            );
+        }
+    }
+}

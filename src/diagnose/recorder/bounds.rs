@@ -1,0 +1,140 @@
+//! The bound on the number of facts about `/etc`: above it, the directories with the most entries are kept as one fact
+//! each.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+
+use super::Facts;
+use crate::host::root::hex;
+
+/// End of the subject of a directory that is kept as one fact.
+const WHOLE: &str = "/**";
+
+/// Returns the facts with at most about `limit` entries.
+pub fn bounded(mut facts: Facts, limit: usize) -> Facts {
+    while facts.len() > limit {
+        let mut entries: BTreeMap<String, usize> = BTreeMap::new();
+        for path in facts.keys() {
+            for above in above(path).skip(1) {
+                *entries.entry(above.to_owned()).or_default() += 1;
+            }
+        }
+        // The smallest directory that is enough; else the largest one below the top.
+        let surplus = facts.len() - limit;
+        let below_top = || {
+            entries
+                .iter()
+                .filter(|(path, _)| path.matches('/').count() > 1)
+        };
+        let enough = below_top().filter(|(_, count)| **count > surplus);
+        let chosen = enough.min_by_key(|(path, count)| (**count, Reverse(path.len())));
+        let chosen = chosen.or_else(|| below_top().max_by_key(|(_, count)| **count));
+        let Some((directory, 2..)) = chosen.map(|(path, count)| (path.clone(), *count)) else {
+            break;
+        };
+        facts = gathered(facts, &directory);
+    }
+    facts
+}
+
+/// Returns the facts with those of one directory in one.
+fn gathered(facts: Facts, directory: &str) -> Facts {
+    let (inside, mut others): (Facts, Facts) = facts
+        .into_iter()
+        .partition(|(path, _)| is_below(path, directory));
+    let mut hash = Sha256::new();
+    for (path, value) in &inside {
+        hash.update(format!("{path}\0{value}\n"));
+    }
+    let digest = hex(&hash.finalize());
+    let digest = digest.get(..12).unwrap_or_default();
+    others.insert(
+        format!("{directory}{WHOLE}"),
+        format!("{} entries #{digest}", inside.len()),
+    );
+    others
+}
+
+/// Brings two sides to the same directories that are one fact, so that they can be compared.
+pub fn aligned(mut one: Facts, mut other: Facts) -> (Facts, Facts) {
+    let directories = |facts: &Facts| -> BTreeSet<String> {
+        let all = facts.keys().filter_map(|path| path.strip_suffix(WHOLE));
+        all.map(str::to_owned).collect()
+    };
+    let all: BTreeSet<String> = directories(&one)
+        .union(&directories(&other))
+        .cloned()
+        .collect();
+    // The deeper ones first, as they were made.
+    for directory in all.iter().rev() {
+        for facts in [&mut one, &mut other] {
+            let whole = format!("{directory}{WHOLE}");
+            let has_entries = facts.keys().any(|path| is_below(path, directory));
+            if !facts.contains_key(&whole) && has_entries {
+                *facts = gathered(std::mem::take(facts), directory);
+            }
+        }
+    }
+    (one, other)
+}
+
+fn is_below(path: &str, directory: &str) -> bool {
+    let rest = path.strip_prefix(directory);
+    rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Returns a path and the directories above it.
+fn above(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| Some(path.rsplit_once('/')?.0))
+        .filter(|path| !path.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(number: usize, changed: usize) -> Facts {
+        let mut all = Facts::new();
+        all.insert("/etc/fstab".to_owned(), "0644 1 bytes".to_owned());
+        for n in 0..number {
+            let value = if n == changed { "x" } else { "y" };
+            all.insert(format!("/etc/kubernetes/pods/{n}"), value.to_owned());
+        }
+        all
+    }
+
+    #[test]
+    fn a_large_directory_becomes_one_fact_that_still_tells_of_a_change() {
+        let small = bounded(facts(5, 9), 10);
+        assert_eq!(small.len(), 6);
+        let (before, after) = (bounded(facts(50, 99), 10), bounded(facts(50, 7), 10));
+        assert_eq!(before.len(), 2);
+        assert!(before.contains_key("/etc/fstab"));
+        assert_ne!(
+            before["/etc/kubernetes/pods/**"],
+            after["/etc/kubernetes/pods/**"]
+        );
+    }
+
+    #[test]
+    fn two_sides_with_other_bounds_are_compared() {
+        let (one, other) = aligned(bounded(facts(50, 99), 10), facts(50, 99));
+        assert_eq!(one, other);
+        let (one, other) = aligned(facts(50, 7), bounded(facts(50, 99), 10));
+        assert_ne!(one, other);
+        assert_eq!(
+            one.keys().collect::<Vec<_>>(),
+            other.keys().collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_gathered_stays() {
+        let top: Facts = (0..9)
+            .map(|n| (format!("/etc/{n}"), String::new()))
+            .collect();
+        assert_eq!(bounded(top.clone(), 3), top);
+    }
+}

@@ -1,0 +1,284 @@
+//! The differences between two snapshots.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::bounds::aligned;
+use super::harm::harm;
+use super::{Area, Facts, Snapshot};
+use crate::base::text::count;
+
+/// The kind of a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// It exists only now.
+    Added,
+    /// It existed only before.
+    Removed,
+    /// It is different.
+    Changed,
+}
+
+/// A fact that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The kind of the fact.
+    pub area: Area,
+    /// The subject, such as a path or the name of an interface.
+    pub subject: String,
+    /// The kind of the difference.
+    pub change: Change,
+    /// The fact before.
+    pub before: Option<String>,
+    /// The fact now.
+    pub after: Option<String>,
+    /// The position in the order of harm; 1 kills most often.
+    pub harm: u8,
+    /// The difference of the text, if a copy of the file is kept.
+    pub text: Option<String>,
+}
+
+/// Ends the fact about an object of which something could not be read.
+pub const UNREADABLE: &str = ", unreadable";
+
+/// The differences between two snapshots.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// The differences: those that kill most often first, then by area and subject.
+    pub differences: Vec<Difference>,
+    /// The areas that could not be compared, with the reason.
+    pub not_compared: BTreeMap<Area, String>,
+}
+
+/// Compares two snapshots. `same_key`: their digests are of the same key; else only size, mode and owner of files are
+/// compared.
+pub fn compare(before: &Snapshot, after: &Snapshot, same_key: bool) -> Comparison {
+    let mut all = Comparison::default();
+    for area in Area::ALL {
+        match (before.facts.get(&area), after.facts.get(&area)) {
+            (Some(before), Some(after)) => {
+                let unread = Unread::find(before, after);
+                let found = compare_area(area, before, after, same_key).into_iter();
+                all.differences
+                    .extend(found.filter(|one| !unread.hides(one)));
+                all.not_compared
+                    .extend(unread.words().map(|words| (area, words)));
+            }
+            (None, None) if !before.unseen.contains_key(&area) => {}
+            (seen, _) => {
+                let (side, when) = match seen {
+                    Some(_) => (after, "now"),
+                    None => (before, "before"),
+                };
+                let why = side
+                    .unseen
+                    .get(&area)
+                    .map_or("not recorded", String::as_str);
+                all.not_compared.insert(area, format!("{when}: {why}"));
+            }
+        }
+    }
+    all.differences
+        .sort_by(|a, b| (a.harm, a.area, &a.subject).cmp(&(b.harm, b.area, &b.subject)));
+    all
+}
+
+/// The objects that were read on one side alone.
+struct Unread<'a> {
+    now: Vec<&'a str>,
+    before: Vec<&'a str>,
+}
+
+impl<'a> Unread<'a> {
+    fn find(before: &'a Facts, after: &'a Facts) -> Self {
+        let of = |facts: &'a Facts| {
+            let unread = facts
+                .iter()
+                .filter(|(_, value)| value.ends_with(UNREADABLE));
+            unread.map(|(subject, _)| subject.as_str()).collect()
+        };
+        Self {
+            now: of(after),
+            before: of(before),
+        }
+    }
+
+    /// Returns true for a difference that may be none: it is in what was not read.
+    fn hides(&self, one: &Difference) -> bool {
+        let is_in = |unread: &&&str| {
+            let below = one.subject.strip_prefix(**unread);
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        let Some(unread) = self.now.iter().chain(&self.before).find(is_in) else {
+            return false;
+        };
+        let known = |value: &Option<String>| {
+            let value = value.as_deref().unwrap_or_default();
+            let value = value.strip_suffix(UNREADABLE).unwrap_or(value);
+            let known = value.rsplit_once(" #").map_or(value, |(known, _)| known);
+            known.to_owned()
+        };
+        let (before, after) = (known(&one.before), known(&one.after));
+        let is_alike = before.starts_with(&after) || after.starts_with(&before);
+        one.subject != **unread || is_alike || before == "object" || after == "object"
+    }
+
+    fn words(&self) -> Option<String> {
+        let side = |when: &str, unread: &[&str]| match unread {
+            [] => None,
+            [one] => Some(format!("{when}: {one} could not be read")),
+            [one, rest @ ..] => Some(format!(
+                "{when}: {one} and {} could not be read",
+                count(rest.len(), "other")
+            )),
+        };
+        let sides = [side("now", &self.now), side("before", &self.before)];
+        let sides: Vec<String> = sides.into_iter().flatten().collect();
+        (!sides.is_empty()).then(|| sides.join("; "))
+    }
+}
+
+fn compare_area(area: Area, before: &Facts, after: &Facts, same_key: bool) -> Vec<Difference> {
+    let (before, after) = (readable(before, same_key), readable(after, same_key));
+    let (before, after) = match area {
+        Area::Etc => aligned(before, after),
+        _ => (before, after),
+    };
+    let difference = |subject: &String, before: Option<&String>, after: Option<&String>| {
+        let change = match (before, after) {
+            (None, _) => Change::Added,
+            (_, None) => Change::Removed,
+            _ => Change::Changed,
+        };
+        Difference {
+            area,
+            subject: subject.clone(),
+            change,
+            before: before.cloned(),
+            after: after.cloned(),
+            harm: harm(area, subject),
+            text: None,
+        }
+    };
+    let mut all: Vec<Difference> = before
+        .iter()
+        .filter(|(subject, value)| after.get(*subject) != Some(value))
+        .map(|(subject, value)| difference(subject, Some(value), after.get(subject)))
+        .collect();
+    let added = after
+        .iter()
+        .filter(|(subject, _)| !before.contains_key(*subject));
+    all.extend(added.map(|(subject, value)| difference(subject, None, Some(value))));
+    all
+}
+
+/// Returns the facts without digests, if those cannot be compared.
+fn readable(facts: &Facts, same_key: bool) -> Facts {
+    if same_key {
+        return facts.clone();
+    }
+    let without = |value: &String| match value.rsplit_once(" #") {
+        Some((rest, _)) => rest.to_owned(),
+        None => value.clone(),
+    };
+    let facts = facts.iter();
+    facts
+        .map(|(subject, value)| (subject.clone(), without(value)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(facts: &[(Area, &str, &str)]) -> Snapshot {
+        let mut all = Snapshot::default();
+        for (area, subject, value) in facts {
+            let area = all.facts.entry(*area).or_default();
+            area.insert((*subject).to_owned(), (*value).to_owned());
+        }
+        all
+    }
+
+    #[test]
+    fn each_change_is_one_difference_and_the_deadliest_is_first() {
+        let before = snapshot(&[
+            (Area::Etc, "/etc/motd", "0644 5 bytes #a"),
+            (Area::Etc, "/etc/gone", "0644 5 bytes #a"),
+            (Area::Interfaces, "eth0 driver", "ixgbe"),
+        ]);
+        let after = snapshot(&[
+            (Area::Etc, "/etc/motd", "0644 5 bytes #b"),
+            (Area::Etc, "/etc/new", "0644 5 bytes #a"),
+            (Area::Interfaces, "eth0 driver", "ice"),
+        ]);
+        let all = compare(&before, &after, true).differences;
+        let short: Vec<_> = all
+            .iter()
+            .map(|one| (one.subject.as_str(), one.change))
+            .collect();
+        assert_eq!(
+            short,
+            [
+                ("eth0 driver", Change::Changed),
+                ("/etc/gone", Change::Removed),
+                ("/etc/motd", Change::Changed),
+                ("/etc/new", Change::Added),
+            ]
+        );
+        assert_eq!(compare(&before, &before, true), Comparison::default());
+    }
+
+    #[test]
+    fn digests_of_two_keys_are_no_difference() {
+        let before = snapshot(&[
+            (Area::Etc, "/etc/a", "0644 5 bytes #a"),
+            (Area::Etc, "/etc/b", "0644 5 bytes #a"),
+        ]);
+        let after = snapshot(&[
+            (Area::Etc, "/etc/a", "0644 5 bytes #b"),
+            (Area::Etc, "/etc/b", "0600 5 bytes #b"),
+        ]);
+        let all = compare(&before, &after, false).differences;
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].after.as_deref(), Some("0600 5 bytes"));
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_no_difference() {
+        let before = snapshot(&[
+            (Area::Etc, "/etc/a", "0644 5 bytes #a"),
+            (Area::Etc, "/etc/b", "0644 5 bytes #a"),
+            (Area::Etc, "/etc/d", "directory 0755"),
+            (Area::Etc, "/etc/d/x", "0644 5 bytes #a"),
+        ]);
+        let after = snapshot(&[
+            (Area::Etc, "/etc/a", "0644 5 bytes, unreadable"),
+            (Area::Etc, "/etc/b", "0600 5 bytes, unreadable"),
+            (Area::Etc, "/etc/d", "directory, unreadable"),
+        ]);
+        let all = compare(&before, &after, true);
+        let subjects: Vec<_> = all
+            .differences
+            .iter()
+            .map(|one| one.subject.as_str())
+            .collect();
+        assert_eq!(subjects, ["/etc/b"], "its mode is another one");
+        assert_eq!(
+            all.not_compared[&Area::Etc],
+            "now: /etc/a and 2 others could not be read"
+        );
+    }
+
+    #[test]
+    fn an_area_of_one_side_alone_is_not_compared() {
+        let before = snapshot(&[(Area::Units, "kubelet.service", "running")]);
+        let mut after = Snapshot::default();
+        after.put(Area::Units, Err("systemd does not run".to_owned()));
+        let all = compare(&before, &after, true);
+        assert_eq!(all.differences, []);
+        assert_eq!(all.not_compared[&Area::Units], "now: systemd does not run");
+    }
+}

@@ -1,0 +1,193 @@
+//! Reads what the recorder keeps: on the node, or below `/boot`, where a rescue system finds it without the node's root.
+
+use super::digest::Key;
+use super::format::{self, FormatError};
+use super::known::KnownFiles;
+use super::{Record, Snapshot};
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
+
+/// File with the key of the digests.
+pub const KEY: &str = "key";
+/// File with the known digests.
+pub const KNOWN: &str = "digests";
+
+/// Largest record that is read.
+const MAX_RECORD: u64 = 64 << 10;
+/// Largest part that is read.
+const MAX_PART: u64 = 1 << 20;
+/// Largest file of known digests.
+const MAX_KNOWN: u64 = 16 << 20;
+
+/// A file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its path.
+    pub path: String,
+    /// The reason.
+    pub why: String,
+}
+
+/// A directory with snapshots.
+#[derive(Debug)]
+pub struct Shelf {
+    /// Path of the directory, for people.
+    pub place: String,
+    /// The records, by their numbers.
+    pub records: Vec<Record>,
+    /// Records that cannot be used.
+    pub damaged: Vec<Damaged>,
+    directory: Root,
+    /// Names of all files.
+    files: Vec<String>,
+}
+
+/// The places of snapshots below a root: that of a node, its copy on `/boot`, and the same on a `/boot` that is mounted
+/// alone.
+const PLACES: [&str; 3] = [paths::RECORDER, paths::BOOT_RECORDER, "mco-rescue"];
+
+impl Shelf {
+    /// Finds the snapshots of a root; `None` if there are none. The first place with a snapshot counts.
+    ///
+    /// # Errors
+    /// A directory that cannot be read.
+    pub fn find(root: &Root) -> Result<Option<Self>, RootError> {
+        let mut found = None;
+        for place in PLACES {
+            let Some(shelf) = Self::at(root, &RootPath::fixed(place))? else {
+                continue;
+            };
+            if !shelf.records.is_empty() {
+                return Ok(Some(shelf));
+            }
+            found = found.or(Some(shelf).filter(|shelf| !shelf.damaged.is_empty()));
+        }
+        Ok(found)
+    }
+
+    /// Opens a directory of a root; `None` if it is missing.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn at(root: &Root, path: &RootPath) -> Result<Option<Self>, RootError> {
+        if root.plain_directory(path)?.is_none() {
+            return Ok(None);
+        }
+        Self::open(root.within(path)?, path.to_string()).map(Some)
+    }
+
+    /// Opens a directory that holds snapshots.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn open(directory: Root, place: String) -> Result<Self, RootError> {
+        let files = directory.list_top()?;
+        let mut shelf = Self {
+            place,
+            records: Vec::new(),
+            damaged: Vec::new(),
+            directory,
+            files,
+        };
+        for file in &shelf.files {
+            let Some(number) = format::record_of_file(file) else {
+                continue;
+            };
+            let read = shelf.read(file, MAX_RECORD);
+            let parsed = read.and_then(|bytes| {
+                let record = format::parse_record(&bytes).map_err(|why| why.to_string())?;
+                match record.number == number {
+                    true => Ok(record),
+                    false => Err(FormatError::Damaged.to_string()),
+                }
+            });
+            match parsed {
+                Ok(record) => shelf.records.push(record),
+                Err(why) => shelf.damaged.push(shelf.damaged_file(file, why)),
+            }
+        }
+        shelf.records.sort_by_key(|record| record.number);
+        Ok(shelf)
+    }
+
+    /// Reads the parts of a snapshot. Those that cannot be used are returned; the facts of the others are whole.
+    pub fn snapshot(&self, record: &Record) -> (Snapshot, Vec<Damaged>) {
+        let (mut snapshot, mut damaged) = (Snapshot::default(), Vec::new());
+        for name in record.parts.values() {
+            let file = format::part_file(name);
+            let unpacked = self.read(&file, MAX_PART).and_then(|bytes| {
+                format::unpack(name, &bytes, &mut snapshot).map_err(|why| why.to_string())
+            });
+            if let Err(why) = unpacked {
+                damaged.push(self.damaged_file(&file, why));
+            }
+        }
+        (snapshot, damaged)
+    }
+
+    /// Returns the newest record of a boot that reached its end.
+    pub fn last_good(&self) -> Option<&Record> {
+        self.records.iter().rfind(|record| record.is_good_boot())
+    }
+
+    /// Returns the key of the digests; `None` if it is missing or damaged.
+    pub fn key(&self) -> Option<Key> {
+        Key::parse(&self.read(KEY, MAX_RECORD).ok()?)
+    }
+
+    /// Returns true if a file of the key exists, whole or not.
+    pub fn has_key_file(&self) -> bool {
+        self.files.iter().any(|file| file == KEY)
+    }
+
+    /// Returns the known digests.
+    pub fn known(&self, key: &Key) -> KnownFiles {
+        let bytes = self.read(KNOWN, MAX_KNOWN).unwrap_or_default();
+        KnownFiles::parse(&bytes, &key.id())
+    }
+
+    /// Names of all files.
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// Returns the size of a part; `None` if it is missing. Its contents are not looked at.
+    pub fn part_size(&self, name: &str) -> Option<usize> {
+        let file = format::part_file(name);
+        self.files.binary_search(&file).ok()?;
+        let path = RootPath::parse(&format!("/{file}")).ok()?;
+        let stat = self.directory.place(&path).ok()??.stat().ok()??;
+        usize::try_from(stat.st_size).ok()
+    }
+
+    /// Returns the bytes of a part as they are.
+    ///
+    /// # Errors
+    /// The part cannot be read.
+    pub fn part_bytes(&self, name: &str) -> Result<Vec<u8>, String> {
+        self.read(&format::part_file(name), MAX_PART)
+    }
+
+    fn read(&self, file: &str, limit: u64) -> Result<Vec<u8>, String> {
+        let path = RootPath::parse(&format!("/{file}")).map_err(|error| error.to_string())?;
+        let place = self.directory.place(&path);
+        let place = place.map_err(|error| error.cause.to_string())?;
+        let stat = place.and_then(|place| place.stat().ok().flatten());
+        // A link could lead anywhere, and a pipe never ends.
+        if stat.is_some_and(|stat| stat.st_mode & libc::S_IFMT != libc::S_IFREG) {
+            return Err("it is not a file".to_owned());
+        }
+        match self.directory.read_within(&path, limit) {
+            Ok(Some(bytes)) => Ok(bytes),
+            Ok(None) => Err("it is missing".to_owned()),
+            Err(error) => Err(error.cause.to_string()),
+        }
+    }
+
+    fn damaged_file(&self, file: &str, why: String) -> Damaged {
+        Damaged {
+            path: format!("{}/{file}", self.place.trim_end_matches('/')),
+            why,
+        }
+    }
+}

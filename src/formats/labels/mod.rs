@@ -1,0 +1,105 @@
+//! SELinux labels: the label that the root's own policy wants at a path (docs/ignition.md: Labels).
+//!
+//! The policy's `file_contexts` are evaluated here, not by a tool. `matchpathcon` and `setfiles` are on every
+//! installed node, but not in an initramfs nor on the machine that a broken disk is carried to, and these are the
+//! places where no kernel chooses a label either. A lookup in the process also knows the label before the object
+//! exists, so that it never has a wrong one under its name; `setfiles` could only come after the renames. The rules
+//! of the format are few, and `tests/apply/labels.rs` compares them with the real `matchpathcon` and `setfiles`.
+//!
+//! Values in, values out: reading the root is `node/labels.rs`, setting attributes `transaction/disk.rs`.
+
+mod contexts;
+
+use std::collections::BTreeSet;
+
+pub use contexts::{ContextsError, FileContexts, Sources};
+
+use crate::base::object::Kind;
+
+/// The labels of a root's policy.
+#[derive(Debug, Clone, Default)]
+pub enum LabelPolicy {
+    /// No SELinux policy is configured.
+    #[default]
+    None,
+    /// A policy is configured, but cannot be used, for this reason.
+    Unusable(String),
+    /// The labels that it gives.
+    Usable {
+        /// Labels by path.
+        contexts: FileContexts,
+        /// Types that people set by hand and that a relabelling leaves.
+        customizable: BTreeSet<String>,
+    },
+}
+
+impl LabelPolicy {
+    /// Returns the label for an absolute path; `None` if the policy has none for it.
+    pub fn label(&self, path: &str, kind: &Kind) -> Option<&str> {
+        match self {
+            Self::Usable { contexts, .. } => contexts.lookup(path, kind),
+            Self::None | Self::Unusable(_) => None,
+        }
+    }
+
+    /// Returns the pattern that may decide for a path and that this program does not understand.
+    pub fn puzzle(&self, path: &str, kind: &Kind) -> Option<&str> {
+        match self {
+            Self::Usable { contexts, .. } => contexts.puzzle(path, kind),
+            Self::None | Self::Unusable(_) => None,
+        }
+    }
+
+    /// Returns true if `restorecon` without `-F` would leave `found` where `wanted` belongs: only the types are compared.
+    pub fn is_right(&self, found: Option<&str>, wanted: &str) -> bool {
+        let Some(found) = found else { return false };
+        let by_hand = match self {
+            Self::Usable { customizable, .. } => customizable.contains(type_of(found)),
+            Self::None | Self::Unusable(_) => false,
+        };
+        by_hand || type_of(found) == type_of(wanted)
+    }
+}
+
+/// The third field of a label, or all of what is none.
+pub fn type_of(label: &str) -> &str {
+    label.split(':').nth(2).unwrap_or(label)
+}
+
+/// The name of the policy in `etc/selinux/config`; libselinux falls back to `targeted`.
+pub fn policy_name(config: &str) -> &str {
+    let lines = config.lines().map(str::trim_start);
+    let value = lines
+        .filter_map(|line| line.strip_prefix("SELINUXTYPE="))
+        .next_back();
+    match value.map(str::trim) {
+        None | Some("") => "targeted",
+        Some(name) => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_is_the_one_that_the_config_names() {
+        let config = "# SELINUXTYPE= can take one of\nSELINUX=enforcing\n SELINUXTYPE=mls  \n";
+        assert_eq!(policy_name(config), "mls");
+        assert_eq!(policy_name("SELINUX=enforcing\nSELINUXTYPE=\n"), "targeted");
+        assert_eq!(policy_name(""), "targeted");
+    }
+
+    #[test]
+    fn only_types_are_compared_and_those_set_by_hand_are_right() {
+        let policy = LabelPolicy::Usable {
+            contexts: FileContexts::parse(&Sources::default()).unwrap(),
+            customizable: BTreeSet::from(["container_file_t".to_owned()]),
+        };
+        let wanted = "system_u:object_r:etc_t:s0";
+        assert!(policy.is_right(Some("unconfined_u:object_r:etc_t:s0"), wanted));
+        assert!(policy.is_right(Some("system_u:object_r:container_file_t:s0:c1,c2"), wanted));
+        assert!(!policy.is_right(Some("system_u:object_r:var_lib_t:s0"), wanted));
+        assert!(!policy.is_right(None, wanted));
+    }
+}

@@ -1,0 +1,432 @@
+//! Progress of long work: the phase, its bytes, the time so far, and the time left of its deadline.
+//!
+//! Code that works long reports a phase with [`begin`] and counts bytes with [`advance`]; it knows no terminal. Without
+//! [`show`], which only the program calls, all of that has no effect. A thread of its own without any privilege
+//! draws, so that a call that blocks, such as a flush, is seen too: on a terminal one line, drawn anew each
+//! second and cleared before any other output; else a line after every ten seconds without output.
+//!
+//! `indicatif` would draw such a line as well, for 0.1 MB, but shows nothing without a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::host::sys::privileges;
+use crate::host::sys::signals;
+
+/// Between two looks of the thread; a signal is answered after this long.
+const TICK: Duration = Duration::from_millis(100);
+/// Nothing is shown of work that takes less.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Columns of a terminal without a known size, such as a serial console.
+const COLUMNS: usize = 80;
+
+/// The place where progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Screen {
+    /// A terminal whose line can be drawn anew.
+    Terminal,
+    /// A file, a pipe, or a terminal that can only print.
+    Lines,
+}
+
+impl Screen {
+    /// Looks at standard error, and at the kind of terminal that the environment names.
+    fn of_standard_error() -> Self {
+        let term = std::env::var("TERM").unwrap_or_default();
+        let draws = !matches!(term.as_str(), "" | "dumb" | "unknown");
+        match draws && io::stderr().is_terminal() {
+            true => Self::Terminal,
+            false => Self::Lines,
+        }
+    }
+
+    /// The time without any other output after which something is shown.
+    fn pause(self) -> Duration {
+        match self {
+            Self::Terminal => SHORTEST,
+            Self::Lines => Duration::from_secs(10),
+        }
+    }
+}
+
+/// A phase of long work, as it is announced.
+#[derive(Debug, Clone)]
+pub struct Work {
+    words: String,
+    total: Option<u64>,
+    within: Option<Duration>,
+}
+
+impl Work {
+    /// A phase that these words name, such as `Staging the files`.
+    pub fn new(words: impl Into<String>) -> Self {
+        Self {
+            words: words.into(),
+            total: None,
+            within: None,
+        }
+    }
+
+    /// With so many bytes in all.
+    #[must_use]
+    pub fn of(mut self, bytes: u64) -> Self {
+        self.total = Some(bytes);
+        self
+    }
+
+    /// Given up after this long.
+    #[must_use]
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.within = Some(deadline);
+        self
+    }
+}
+
+/// The phase in which something comes from a URL, without its password.
+pub fn fetching(url: &str, within: Duration) -> Work {
+    Work::new(format!("Fetching {url}")).within(within)
+}
+
+/// A phase that goes on for as long as this lives.
+#[must_use]
+#[derive(Debug)]
+pub struct ProgressPhase(Option<u64>);
+
+struct Running {
+    id: u64,
+    work: Work,
+    began: Instant,
+    /// Bytes of it, while another phase runs inside.
+    done: u64,
+}
+
+struct Shown {
+    /// Looked at once there is something to show: a short run never asks.
+    screen: Option<Screen>,
+    phases: Vec<Running>,
+    next: u64,
+    /// When something was shown last.
+    last: Instant,
+    is_drawn: bool,
+    is_answered: bool,
+    has_thread: bool,
+}
+
+static SHOWN: OnceLock<Mutex<Shown>> = OnceLock::new();
+/// Bytes of the innermost phase.
+static DONE: AtomicU64 = AtomicU64::new(0);
+
+/// From here on progress is shown.
+pub fn show() {
+    let shown = Shown {
+        screen: None,
+        phases: Vec::new(),
+        next: 0,
+        last: Instant::now(),
+        is_drawn: false,
+        is_answered: false,
+        has_thread: false,
+    };
+    // A second call changes nothing.
+    let _ = SHOWN.set(Mutex::new(shown));
+}
+
+fn locked() -> Option<MutexGuard<'static, Shown>> {
+    let lock = |shown: &'static Mutex<Shown>| shown.lock().unwrap_or_else(PoisonError::into_inner);
+    SHOWN.get().map(lock)
+}
+
+/// Begins a phase; one that is under way goes on when this one ends.
+pub fn begin(work: Work) -> ProgressPhase {
+    let Some(mut shown) = locked() else {
+        return ProgressPhase(None);
+    };
+    let done = DONE.swap(0, Ordering::Relaxed);
+    if let Some(outer) = shown.phases.last_mut() {
+        outer.done = done;
+    }
+    let id = shown.next;
+    shown.next += 1;
+    shown.phases.push(Running {
+        id,
+        work,
+        began: Instant::now(),
+        done: 0,
+    });
+    if !shown.has_thread {
+        shown.has_thread = start();
+    }
+    ProgressPhase(Some(id))
+}
+
+impl Drop for ProgressPhase {
+    fn drop(&mut self) {
+        let (Some(id), Some(mut shown)) = (self.0, locked()) else {
+            return;
+        };
+        let was_last = shown.phases.last().is_some_and(|last| last.id == id);
+        shown.phases.retain(|phase| phase.id != id);
+        if was_last {
+            let outer = shown.phases.last().map_or(0, |outer| outer.done);
+            DONE.store(outer, Ordering::Relaxed);
+        }
+        if shown.phases.is_empty() {
+            shown.clear();
+        }
+    }
+}
+
+/// Counts bytes of the phase that is under way.
+pub fn advance(bytes: u64) {
+    DONE.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Sets the bytes of the phase that is under way, and how many they will be, where that is known by now.
+pub fn reached(bytes: u64, total: Option<u64>) {
+    DONE.store(bytes, Ordering::Relaxed);
+    if let Some(mut shown) = locked()
+        && let Some(phase) = shown.phases.last_mut()
+    {
+        phase.work.total = total.or(phase.work.total);
+    }
+}
+
+/// A reader whose bytes are counted.
+#[derive(Debug)]
+pub struct Counted<R>(pub R);
+
+impl<R: io::Read> io::Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(buffer)?;
+        advance(count as u64);
+        Ok(count)
+    }
+}
+
+/// Takes the line away, for other output.
+pub fn clear() {
+    if let Some(mut shown) = locked() {
+        shown.clear();
+        shown.last = Instant::now();
+    }
+}
+
+/// Takes the line away, and keeps it away for as long as the result lives.
+pub fn hold() -> impl Sized {
+    let mut shown = locked();
+    if let Some(shown) = &mut shown {
+        shown.clear();
+        shown.last = Instant::now();
+    }
+    shown
+}
+
+/// Starts the thread that draws; without it nothing is shown, and the work goes on.
+fn start() -> bool {
+    let draw = || {
+        privileges::keep_none();
+        loop {
+            thread::sleep(TICK);
+            if let Some(mut shown) = locked() {
+                shown.tick();
+            }
+        }
+    };
+    // A signal to the process is none of its business: the thread that works answers, or holds it back.
+    let _blocked = signals::AllBlocked::new();
+    thread::Builder::new().spawn(draw).is_ok()
+}
+
+impl Shown {
+    fn tick(&mut self) {
+        if !self.is_answered
+            && let Some((signal, [answer, next])) = signals::held_back()
+        {
+            self.is_answered = true;
+            self.print(&format!("{signal}: {answer}{next}"));
+        }
+        if self.phases.is_empty() || self.last.elapsed() < SHORTEST {
+            return;
+        }
+        let screen = *self.screen.get_or_insert_with(Screen::of_standard_error);
+        if self.last.elapsed() < screen.pause() {
+            return;
+        }
+        let Some(phase) = self.phases.last() else {
+            return;
+        };
+        let line = line(
+            &phase.work,
+            DONE.load(Ordering::Relaxed),
+            phase.began.elapsed(),
+        );
+        match screen {
+            Screen::Lines => self.print(&cut(&line, COLUMNS)),
+            Screen::Terminal => {
+                let columns = terminal_size::terminal_size_of(io::stderr())
+                    .map_or(0, |(width, _)| usize::from(width.0));
+                // The last column stays free: some terminals begin a new line there.
+                let room = if columns == 0 { COLUMNS } else { columns } - 1;
+                put(&format!("\r{}\x1b[K", cut(&line, room)));
+                self.is_drawn = true;
+                signals::on_drawn(true);
+                self.last = Instant::now();
+            }
+        }
+    }
+
+    fn print(&mut self, line: &str) {
+        self.clear();
+        put(&format!("{line}\n"));
+        self.last = Instant::now();
+    }
+
+    fn clear(&mut self) {
+        if self.is_drawn {
+            put("\r\x1b[K");
+            self.is_drawn = false;
+            signals::on_drawn(false);
+        }
+    }
+}
+
+/// Writes to standard error; a closed one shows nothing.
+fn put(text: &str) {
+    let mut error = io::stderr().lock();
+    let _ = error
+        .write_all(text.as_bytes())
+        .and_then(|()| error.flush());
+}
+
+/// The line of a phase.
+fn line(work: &Work, done: u64, spent: Duration) -> String {
+    let mut parts = Vec::new();
+    match work.total {
+        Some(total) if total > 0 => {
+            // What grows meanwhile is more than was announced.
+            let done = done.min(total);
+            let percent = u128::from(done) * 100 / u128::from(total);
+            parts.push(format!("{} of {} ({percent}%)", size(done), size(total)));
+        }
+        _ if done > 0 => parts.push(size(done)),
+        _ => {}
+    }
+    parts.push(time(spent));
+    if let Some(within) = work.within {
+        parts.push(format!(
+            "at most {} more",
+            time(within.saturating_sub(spent))
+        ));
+    }
+    format!(
+        "{}: {}",
+        crate::base::text::inline(&work.words),
+        parts.join(", ")
+    )
+}
+
+/// Shortens a text and keeps its end, which differs more than its beginning.
+fn cut(line: &str, room: usize) -> String {
+    let length = line.chars().count();
+    if length <= room {
+        return line.to_owned();
+    }
+    match line.rsplit_once(": ") {
+        Some((words, rest)) => {
+            let left = room.saturating_sub(rest.chars().count() + 4);
+            let words: String = words.chars().take(left).collect();
+            let whole = format!("{words}..: {rest}");
+            whole.chars().take(room).collect()
+        }
+        None => line.chars().take(room).collect(),
+    }
+}
+
+/// Bytes in the unit that people read: `12.3 MiB`.
+fn size(bytes: u64) -> String {
+    let tenths = |unit: u64| {
+        let tenths = u128::from(bytes) * 10 / u128::from(unit);
+        (tenths / 10, tenths % 10)
+    };
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..1_048_576 => format!("{} KiB", bytes / 1024),
+        1_048_576..1_073_741_824 => {
+            let (whole, tenth) = tenths(1 << 20);
+            format!("{whole}.{tenth} MiB")
+        }
+        _ => {
+            let (whole, tenth) = tenths(1 << 30);
+            format!("{whole}.{tenth} GiB")
+        }
+    }
+}
+
+/// A time in minutes and seconds: `2 min 05 s`.
+fn time(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        _ => format!("{} min {:02} s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_phase_bytes_time_and_what_is_left_of_the_deadline() {
+        let seconds = Duration::from_secs;
+        let cases = [
+            (Work::new("Reading"), 0, "Reading: 7 s"),
+            (Work::new("Reading"), 2048, "Reading: 2 KiB, 7 s"),
+            (
+                Work::new("Staging").of(4 << 20),
+                1 << 20,
+                "Staging: 1.0 MiB of 4.0 MiB (25%), 7 s",
+            ),
+            (
+                Work::new("Staging").of(100),
+                200,
+                "Staging: 100 bytes of 100 bytes (100%), 7 s",
+            ),
+            (
+                Work::new("Waiting").within(seconds(600)),
+                0,
+                "Waiting: 7 s, at most 9 min 53 s more",
+            ),
+            (
+                Work::new("Waiting").within(seconds(5)),
+                0,
+                "Waiting: 7 s, at most 0 s more",
+            ),
+        ];
+        for (work, done, wanted) in cases {
+            assert_eq!(line(&work, done, seconds(7)), wanted);
+        }
+    }
+
+    #[test]
+    fn a_long_line_keeps_its_end() {
+        let work = Work::new(format!("Fetching {}", "x".repeat(200)));
+        let line = line(&work.of(3 << 30), 3 << 29, Duration::from_secs(61));
+        let cut = cut(&line, 79);
+        assert_eq!(cut.chars().count(), 79);
+        assert!(cut.starts_with("Fetching xxx"), "{cut}");
+        assert!(
+            cut.ends_with("xx..: 1.5 GiB of 3.0 GiB (50%), 1 min 01 s"),
+            "{cut}"
+        );
+    }
+
+    #[test]
+    fn without_a_screen_nothing_is_kept() {
+        let phase = begin(Work::new("Reading"));
+        advance(10);
+        assert!(phase.0.is_none());
+    }
+}

@@ -1,0 +1,194 @@
+//! Digests of files that this process has read or written already: none is read twice for the same bytes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::sys::stat::FileStat;
+
+use crate::base::object::{HexDigest, Kind, Stamp};
+
+/// Digests by inode, each with the stamp that the file had.
+///
+/// A digest counts only as long as the stamp is the same. It is never stored on disk.
+#[derive(Debug, Default)]
+pub struct KnownDigests(Mutex<Table>);
+
+/// A list, as a map would take twice the memory: many are added, and then all are looked up. Where each is added after it was
+/// looked up, the list is sorted for every [`TAIL`] of them.
+#[derive(Debug, Default)]
+struct Table {
+    all: Vec<Known>,
+    /// So many at the beginning of `all` are in the order of the inodes, and of two with one inode the newer one is behind the
+    /// other.
+    sorted: usize,
+}
+
+/// So many are searched one by one.
+const TAIL: usize = 128;
+
+impl Table {
+    fn add(&mut self, known: Known) {
+        self.all.push(known);
+    }
+
+    fn find(&mut self, inode: (u64, u64)) -> Option<&Known> {
+        if self.all.len() > self.sorted + TAIL {
+            self.all.sort_by_key(|known| known.stamp.inode());
+            self.sorted = self.all.len();
+        }
+        let (sorted, tail) = self.all.split_at_checked(self.sorted)?;
+        let is_wanted = |known: &&Known| known.stamp.inode() == inode;
+        let newest = tail.iter().rev().find(is_wanted);
+        newest.or_else(|| {
+            let behind = sorted.partition_point(|known| known.stamp.inode() <= inode);
+            sorted.get(behind.checked_sub(1)?).filter(is_wanted)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    stamp: Stamp,
+    sha256: HexDigest,
+    /// This process made the file: since then it gets other names and attributes, which change its change time.
+    written: bool,
+}
+
+/// A smaller file is read again sooner than its digest would be worth the memory.
+const LEAST: u64 = 64 << 10;
+
+/// Seconds within which a second change may leave the time of the last change as it is.
+const RACY: i64 = 2;
+
+impl KnownDigests {
+    /// Adds a file that was read. A file that was changed just before could change again without a new stamp, so it is
+    /// not taken.
+    pub fn learn_read(&self, stat: &FileStat, kind: &Kind) {
+        if !matches!(kind, Kind::File { size, .. } if *size >= LEAST) {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or_default());
+        if stat.st_mtime.max(stat.st_ctime) < now.saturating_sub(RACY) {
+            self.learn(stat, kind, false);
+        }
+    }
+
+    /// Adds a file that this process has just made.
+    pub fn learn_written(&self, stat: &FileStat, kind: &Kind) {
+        self.learn(stat, kind, true);
+    }
+
+    fn learn(&self, stat: &FileStat, kind: &Kind, written: bool) {
+        let Kind::File { size, sha256 } = kind else {
+            return;
+        };
+        let same_size = u64::try_from(stat.st_size).is_ok_and(|found| found == *size);
+        let stamp = Stamp::from(stat);
+        // An empty file is not read anyway.
+        if same_size && *size > 0 && !kind.is_unread() {
+            let known = Known {
+                stamp,
+                sha256: sha256.clone(),
+                written,
+            };
+            self.lock().add(known);
+        }
+    }
+
+    /// Returns the digest of a file that is still as it was.
+    pub fn find(&self, stat: &FileStat) -> Option<HexDigest> {
+        let stamp = Stamp::from(stat);
+        let mut all = self.lock();
+        let known = all.find(stamp.inode())?;
+        let same = match known.written {
+            true => known.stamp.same_but_change_time(&stamp),
+            false => known.stamp == stamp,
+        };
+        same.then(|| known.sha256.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::root::sha256;
+
+    const SIZE: i64 = LEAST as i64;
+
+    fn stat(modified: i64, changed: i64) -> FileStat {
+        let mut stat = nix::sys::stat::stat("/").unwrap();
+        (stat.st_dev, stat.st_ino, stat.st_size) = (1, 2, SIZE);
+        (stat.st_mtime, stat.st_mtime_nsec) = (modified, 0);
+        (stat.st_ctime, stat.st_ctime_nsec) = (changed, 0);
+        stat
+    }
+
+    fn kind() -> Kind {
+        Kind::File {
+            size: LEAST,
+            sha256: sha256(b"abc").into(),
+        }
+    }
+
+    #[test]
+    fn a_digest_counts_as_long_as_the_stamp_is_the_same() {
+        let known = KnownDigests::default();
+        known.learn_read(&stat(100, 100), &kind());
+        assert_eq!(known.find(&stat(100, 100)), Some(sha256(b"abc").into()));
+        assert_eq!(known.find(&stat(101, 101)), None);
+        assert_eq!(known.find(&stat(100, 101)), None);
+    }
+
+    #[test]
+    fn of_many_files_the_newest_digest_of_each_is_found() {
+        let known = KnownDigests::default();
+        let of_inode = |inode: u64| {
+            let mut stat = stat(100, 100);
+            stat.st_ino = inode;
+            stat
+        };
+        let mut newest = std::collections::BTreeMap::new();
+        // More files are added between two lookups, and between two sorts, than are searched one by one.
+        for step in 0..6000_u64 {
+            let inode = step * 7919 % 611;
+            let sha256: HexDigest = sha256(&step.to_le_bytes()).into();
+            newest.insert(inode, sha256.clone());
+            let size = LEAST;
+            known.learn_written(&of_inode(inode), &Kind::File { size, sha256 });
+            if step % 1000 < 500 {
+                let other = step * 31 % 700;
+                for inode in [inode, other] {
+                    let found = known.find(&of_inode(inode));
+                    assert_eq!(found.as_ref(), newest.get(&inode), "{step}: {inode}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_ours_may_get_another_name_but_no_other_bytes() {
+        let known = KnownDigests::default();
+        known.learn_written(&stat(100, 100), &kind());
+        assert_eq!(known.find(&stat(100, 200)), Some(sha256(b"abc").into()));
+        assert_eq!(known.find(&stat(200, 200)), None);
+    }
+
+    #[test]
+    fn a_file_that_was_just_changed_is_not_taken() {
+        let known = KnownDigests::default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let now = i64::try_from(now.as_secs()).unwrap();
+        known.learn_read(&stat(now, now), &kind());
+        assert_eq!(known.find(&stat(now, now)), None);
+    }
+
+    #[test]
+    fn the_digest_of_nothing_is_right() {
+        assert_eq!(*HexDigest::of_nothing(), *sha256(b""));
+    }
+}

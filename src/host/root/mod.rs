@@ -1,0 +1,828 @@
+//! The root: one directory descriptor, opened once, and everything that is read below it.
+//!
+//! Only this module turns a path of a document into a file descriptor. It has no
+//! writing function; changing things is `transaction/disk`'s alone.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the one place that opens paths of the node"
+)]
+
+mod digests;
+mod exposed;
+mod label;
+mod mount;
+mod obstacle;
+mod path;
+mod places;
+mod resolve;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, ResolveFlag, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::unistd::{AccessFlags, faccessat};
+use sha2::{Digest, Sha256};
+
+pub use digests::KnownDigests;
+pub use exposed::{Exposed, ExposedBy};
+pub use label::{Attributes, LABEL, all_attributes, extended_attributes, proc_path};
+pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
+pub use obstacle::{Obstacle, Tree, skip_obstacle};
+pub use path::{RealPath, RootPath, RootPathError};
+pub use places::{Recent, RecentPlaces};
+pub use resolve::{Follow, ResolveError};
+use resolve::{Opened, open_directory};
+
+use crate::base::object::{HexDigest, Kind, Object, Stamp};
+use crate::base::paths;
+use crate::base::reason::Reason;
+use crate::host::progress;
+use crate::host::sys::parallel;
+use crate::host::sys::signals::uninterrupted;
+
+/// A directory that is treated as `/`.
+#[derive(Debug)]
+pub struct Root {
+    dir: OwnedFd,
+    shown: PathBuf,
+    digests: Arc<KnownDigests>,
+}
+
+/// An error with a path inside the root.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{path}: {cause}")]
+pub struct RootError {
+    /// The path as the document writes it.
+    pub path: String,
+    /// The reason.
+    pub cause: ResolveError,
+}
+
+/// A resolved parent directory and the one name below it that is meant.
+#[derive(Debug)]
+pub struct Place {
+    /// The parent, as an `O_PATH` descriptor; shared by all that is in it.
+    pub dir: Arc<OwnedFd>,
+    /// The last component, never followed.
+    pub name: String,
+}
+
+/// Type of an entry of a directory, as the directory itself has it: what is mounted over the entry is not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryType {
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Link,
+    /// A directory.
+    Directory,
+    /// A device, pipe or socket.
+    Other,
+}
+
+/// Largest file that is read whole into memory: records and unit files are far below.
+const MAX_READ: u64 = 64 << 20;
+/// Largest file of keys that is read.
+const MAX_SMALL: u64 = 1 << 20;
+/// Largest file of root's whose digest is asked for; no config brings a larger one.
+pub const MAX_DIGEST: u64 = 3 << 29;
+/// The same for a file of an ordinary user, who could make it of any size.
+const MAX_DIGEST_OF_USERS: u64 = MAX_READ;
+
+impl Root {
+    /// Opens `path` as the root. The path is resolved by the running system, everything later in root.
+    pub fn open(path: &Path) -> Result<Self, RootError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let dir = nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| RootError {
+            path: path.display().to_string(),
+            cause: errno.into(),
+        })?;
+        Ok(Self {
+            dir,
+            shown: path.to_owned(),
+            digests: Arc::default(),
+        })
+    }
+
+    /// The same root, opened once more: it shows what was mounted in it as this one does.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn again(&self) -> Result<Self, RootError> {
+        let dir = resolve::open_plain_directory(self.as_fd(), ".");
+        Ok(Self {
+            dir: dir.map_err(|cause| Self::root_error("/", cause))?,
+            shown: self.shown.clone(),
+            digests: Arc::clone(&self.digests),
+        })
+    }
+
+    /// A directory of this root as a root of its own.
+    ///
+    /// # Errors
+    /// It is missing, or is a symbolic link, or a link is on the way.
+    pub fn within(&self, path: &RootPath) -> Result<Self, RootError> {
+        let dir = self.plain_directory(path)?;
+        Ok(Self {
+            dir: dir.ok_or_else(|| error_at(path, Errno::ENOENT))?,
+            shown: self.shown.join(path.relative()),
+            digests: Arc::clone(&self.digests),
+        })
+    }
+
+    /// Opens a directory that no symbolic link may lead to; `None` when it does not exist.
+    ///
+    /// # Errors
+    /// It is a link, or a link is on the way, or the system reports an error.
+    pub fn plain_directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
+        match resolve::open_plain_directory(self.as_fd(), path.relative()) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(cause) => Err(Self::root_error(path, cause)),
+        }
+    }
+
+    fn root_error(path: impl ToString, cause: ResolveError) -> RootError {
+        RootError {
+            path: path.to_string(),
+            cause,
+        }
+    }
+
+    /// The path the root was opened with, for messages.
+    pub fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    /// Returns true if this is the root of the running system.
+    pub fn is_live(&self) -> bool {
+        let same = |a: FileStat, b: FileStat| a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+        match (nix::sys::stat::fstat(&self.dir), nix::sys::stat::stat("/")) {
+            (Ok(own), Ok(live)) => same(own, live),
+            _ => false,
+        }
+    }
+
+    /// The root's own descriptor, for `syncfs` and locks.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Opens a directory; `None` when it does not exist.
+    pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
+        let opened = self.resolve_directory(path.relative(), || path.to_string())?;
+        Ok(opened.map(|opened| opened.dir))
+    }
+
+    /// The same, with its real path where a link leads to it.
+    pub fn directory_and_end(
+        &self,
+        path: &RootPath,
+    ) -> Result<Option<(OwnedFd, Option<RealPath>)>, RootError> {
+        let opened = self.resolve_directory(path.relative(), || path.to_string())?;
+        Ok(opened.map(|opened| {
+            let end = self.end_of(&opened);
+            let end = end.filter(|real| real.relative() != path.relative());
+            (opened.dir, end)
+        }))
+    }
+
+    /// Returns the real path of a directory that a link leads to.
+    fn end_of(&self, opened: &Opened) -> Option<RealPath> {
+        let linked = !opened.straight;
+        linked.then(|| self.real_path(opened.dir.as_fd())).flatten()
+    }
+
+    /// The nearest directory at or above `path`, if this process may not use it so. Other obstacles are none here.
+    pub fn closed_at(&self, path: &RootPath, access: AccessFlags) -> Option<RootPath> {
+        for above in path.ancestors() {
+            match self.directory(&above) {
+                Ok(None) => {}
+                Ok(Some(dir)) => {
+                    let allowed = faccessat(&dir, ".", access, AtFlags::AT_EACCESS);
+                    return matches!(allowed, Err(Errno::EACCES | Errno::EPERM)).then_some(above);
+                }
+                Err(error) => return error.cause.is_denied().then_some(above),
+            }
+        }
+        None
+    }
+
+    /// Returns true if an object is at `path` that this process may not write.
+    pub fn is_closed_to_writing(&self, path: &RootPath) -> bool {
+        let access = AccessFlags::W_OK;
+        let place = self.place(path).ok().flatten();
+        let allowed = place
+            .map(|place| faccessat(&place.dir, place.name.as_str(), access, AtFlags::AT_EACCESS));
+        matches!(allowed, Some(Err(Errno::EACCES | Errno::EPERM)))
+    }
+
+    /// The parent of `path` and its last name; `None` when the parent does not exist.
+    pub fn place(&self, path: &RootPath) -> Result<Option<Place>, RootError> {
+        let opened = self.resolve_directory(path.above().unwrap_or("."), || path.to_string())?;
+        Ok(opened.map(|opened| Place {
+            dir: opened.dir.into(),
+            name: path.name().to_owned(),
+        }))
+    }
+
+    /// The parent of `path`, with its real path where a link leads to it; `None` when it does not exist.
+    pub fn parent_and_end(
+        &self,
+        path: &RootPath,
+    ) -> Result<Option<(OwnedFd, Option<RealPath>)>, RootError> {
+        let above = path.above();
+        let opened = self.resolve_directory(above.unwrap_or("."), || path.to_string())?;
+        Ok(opened.map(|opened| {
+            let end = self.end_of(&opened);
+            let end = end.filter(|real| real.relative() != above.unwrap_or_default());
+            (opened.dir, end)
+        }))
+    }
+
+    /// Returns the real path of a directory, links followed; `None` if `/proc` does not show it.
+    pub fn real_path(&self, dir: BorrowedFd<'_>) -> Option<RealPath> {
+        let path = |fd: BorrowedFd<'_>| std::fs::read_link(descriptor_path(fd)).ok();
+        let own = path(self.as_fd())?;
+        match path(dir)?.strip_prefix(own).ok()?.to_str()? {
+            "" => Some(RealPath::Root),
+            below => {
+                let path = RootPath::parse(&format!("/{below}")).ok()?;
+                Some(RealPath::Below(path))
+            }
+        }
+    }
+
+    /// The name by which the running system opens the file at `path`, links followed in root: no link is on it any
+    /// more. `None` if there is no such file, or `/proc` does not show it.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn outer_name(&self, path: &RootPath) -> Result<Option<PathBuf>, RootError> {
+        let (flags, extra) = (OFlag::O_PATH | OFlag::O_CLOEXEC, ResolveFlag::empty());
+        match resolve::open_in_root(self.as_fd(), path.relative(), flags, extra) {
+            Ok(file) => {
+                let is_file = fstat(&file).is_ok_and(|stat| resolve::kind(&stat) == SFlag::S_IFREG);
+                let name = || std::fs::read_link(descriptor_path(file.as_fd())).ok();
+                Ok(is_file.then(name).flatten())
+            }
+            Err(error) if error.is_missing() => Ok(None),
+            Err(cause) => Err(Self::root_error(path, cause)),
+        }
+    }
+
+    /// The home of a user may be behind a link of the OS; below it nothing is followed, as its owner could point anywhere.
+    fn resolve_directory(
+        &self,
+        relative: &str,
+        shown: impl FnOnce() -> String,
+    ) -> Result<Option<Opened>, RootError> {
+        let home = paths::CORE_HOME;
+        let below = relative
+            .strip_prefix(home)
+            .and_then(|rest| rest.strip_prefix('/'));
+        let result = match below {
+            Some(below) => open_directory(self.as_fd(), home, Follow::Trusted).and_then(|home| {
+                let opened = open_directory(home.dir.as_fd(), below, Follow::Never)?;
+                Ok(Opened {
+                    straight: opened.straight && home.straight,
+                    ..opened
+                })
+            }),
+            None => open_directory(self.as_fd(), relative, Follow::Trusted),
+        };
+        match result {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(cause) => Err(RootError {
+                path: shown(),
+                cause,
+            }),
+        }
+    }
+
+    /// Returns the object at `path` (the last component is not followed), with the digest of a file's bytes.
+    pub fn observe(&self, path: &RootPath) -> Result<Option<(Object, Stamp)>, RootError> {
+        match self.place(path)? {
+            Some(place) => place
+                .observe_knowing(Some(&self.digests))
+                .map_err(|errno| error_at(path, errno)),
+            None => Ok(None),
+        }
+    }
+
+    /// The digest of an open file, if it is known without reading it.
+    pub fn known_digest(&self, file: &File) -> Option<HexDigest> {
+        self.digests.find(&fstat(file).ok()?)
+    }
+
+    /// The digests of files that were read or written below this root.
+    pub fn digests(&self) -> &KnownDigests {
+        &self.digests
+    }
+
+    /// Returns true if anything is at `path`, the last component not followed.
+    pub fn exists(&self, path: &RootPath) -> Result<bool, RootError> {
+        let Some(place) = self.place(path)? else {
+            return Ok(false);
+        };
+        match place.stat() {
+            Ok(stat) => Ok(stat.is_some()),
+            Err(errno) => Err(error_at(path, errno)),
+        }
+    }
+
+    /// The bytes of the file at `path`, links followed in root; `None` when there is no such file.
+    pub fn read(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
+        self.read_within(path, MAX_READ)
+    }
+
+    /// The same for a file of up to `limit` bytes.
+    pub fn read_within(&self, path: &RootPath, limit: u64) -> Result<Option<Vec<u8>>, RootError> {
+        Ok(self.read_with_stat(path, limit)?.map(|(bytes, _)| bytes))
+    }
+
+    /// The same, with the stat that the file had before it was read.
+    pub fn read_with_stat(
+        &self,
+        path: &RootPath,
+        limit: u64,
+    ) -> Result<Option<(Vec<u8>, FileStat)>, RootError> {
+        match self.open_followed(path)? {
+            Some(file) => {
+                let read = fstat(&file).and_then(|stat| Ok((read_whole(file, limit)?, stat)));
+                read.map(Some).map_err(|errno| error_at(path, errno))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The bytes of a small file that may be an ordinary user's; `None` when there is no such file, or a larger one.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn read_small(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
+        match self.read_within(path, MAX_SMALL) {
+            Err(error) if error.cause == ResolveError::System(Errno::EFBIG) => Ok(None),
+            read => read,
+        }
+    }
+
+    /// Opens the file at `path` for reading, links followed in root; `None` when there is no such file, or only a
+    /// device, pipe or socket.
+    pub fn open_followed(&self, path: &RootPath) -> Result<Option<File>, RootError> {
+        // Opening a device may do something by itself; reading one, or a pipe, may never end.
+        self.open_of_kinds(path, &[SFlag::S_IFREG, SFlag::S_IFDIR])
+    }
+
+    /// Opens the block device at `path` for reading, or a regular file in its place, such as that of a copied disk; `None`
+    /// when there is neither. The only place that opens a device: a disk has no other side to wait for.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn open_block_device(&self, path: &RootPath) -> Result<Option<File>, RootError> {
+        self.open_of_kinds(path, &[SFlag::S_IFBLK, SFlag::S_IFREG])
+    }
+
+    fn open_of_kinds(&self, path: &RootPath, kinds: &[SFlag]) -> Result<Option<File>, RootError> {
+        let open = |flags: OFlag| {
+            let flags = flags | OFlag::O_CLOEXEC;
+            let (dir, extra) = (self.dir.as_fd(), ResolveFlag::empty());
+            match resolve::open_in_root(dir, path.relative(), flags, extra) {
+                Ok(fd) => Ok(Some(File::from(fd))),
+                Err(error) if error.is_missing() => Ok(None),
+                Err(cause) => Err(Self::root_error(path, cause)),
+            }
+        };
+        let Some(found) = open(OFlag::O_PATH)? else {
+            return Ok(None);
+        };
+        let kind = resolve::kind(&fstat(&found).map_err(|errno| error_at(path, errno))?);
+        match kinds.contains(&kind) {
+            true => open(OFlag::O_RDONLY | OFlag::O_NONBLOCK),
+            false => Ok(None),
+        }
+    }
+
+    /// The bytes of the regular file at `path` itself, no link at its place followed; `None` when there is none.
+    ///
+    /// For paths that may lie below a user's directory: the user could lead [`Root::read`] to the secrets of others.
+    pub fn read_file(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
+        let Some(place) = self.place(path)? else {
+            return Ok(None);
+        };
+        place.read().map_err(|errno| error_at(path, errno))
+    }
+
+    /// The target of the symbolic link at `path`, verbatim; `None` when it is no link.
+    pub fn read_link(&self, path: &RootPath) -> Result<Option<String>, RootError> {
+        let Some(place) = self.place(path)? else {
+            return Ok(None);
+        };
+        match readlinkat(&place.dir, place.name.as_str()) {
+            Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
+            Err(Errno::ENOENT | Errno::EINVAL | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(error_at(path, errno)),
+        }
+    }
+
+    /// The names in a directory, sorted; empty when there is none.
+    pub fn list(&self, path: &RootPath) -> Result<Vec<String>, RootError> {
+        let names = self.open_to_list(path)?.map(names_in).transpose();
+        Ok(names
+            .map_err(|errno| error_at(path, errno))?
+            .unwrap_or_default())
+    }
+
+    /// Returns the names in a directory with their types; empty when there is none.
+    pub fn list_types(&self, path: &RootPath) -> Result<Vec<(String, EntryType)>, RootError> {
+        let entries = self.open_to_list(path)?.map(types_in).transpose();
+        Ok(entries
+            .map_err(|errno| error_at(path, errno))?
+            .unwrap_or_default())
+    }
+
+    fn open_to_list(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let (dir, extra) = (self.dir.as_fd(), ResolveFlag::empty());
+        match resolve::open_in_root(dir, path.relative(), flags, extra) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(ResolveError::System(Errno::ENOENT | Errno::ENOTDIR)) => Ok(None),
+            Err(cause) => Err(Self::root_error(path, cause)),
+        }
+    }
+
+    /// The names at the top of the root, sorted.
+    pub fn list_top(&self) -> Result<Vec<String>, RootError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let open = || nix::fcntl::openat(&self.dir, ".", flags, Mode::empty());
+        let names = uninterrupted(open).and_then(names_in);
+        names.map_err(at_root)
+    }
+
+    /// Returns the mount points of this machine's disks below the root; empty if they are unknown.
+    pub fn mount_points(&self) -> Vec<RootPath> {
+        let own = std::fs::read_link(descriptor_path(self.as_fd())).ok();
+        let own = own.and_then(|path| path.to_str().map(str::to_owned));
+        let below = own.map_or_else(Vec::new, |own| mount::points_below(&own));
+        let paths = below.into_iter();
+        let paths = paths.filter_map(|path| RootPath::parse(&format!("/{path}")).ok());
+        paths.collect()
+    }
+
+    /// The nearest existing directory at or above the parent of `path`, with its path (`None`: the root itself).
+    pub fn nearest(&self, path: &RootPath) -> Result<(Option<RootPath>, OwnedFd), RootError> {
+        for ancestor in path.ancestors().skip(1) {
+            match self.directory(&ancestor) {
+                Ok(Some(dir)) => return Ok((Some(ancestor), dir)),
+                Ok(None) => {}
+                // Something else, which a directory may be about to replace.
+                Err(error) if error.cause == ResolveError::System(Errno::ENOTDIR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let own = self
+            .resolve_directory(".", || "/".to_owned())?
+            .ok_or_else(|| at_root(Errno::ENOENT))?;
+        Ok((None, own.dir))
+    }
+
+    /// Opens the file at `place` of `path` for reading, without following it.
+    pub fn open_file(&self, path: &RootPath) -> Result<Option<File>, RootError> {
+        match self.place(path)? {
+            Some(place) => place
+                .open()
+                .map(Some)
+                .map_err(|errno| error_at(path, errno)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Place {
+    /// The stat of the name, not followed; `None` when nothing is there.
+    pub fn stat(&self) -> Result<Option<FileStat>, Errno> {
+        match fstatat(&self.dir, self.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Returns type, mode, owner and content identity of the object, and its stamp.
+    pub fn observe(&self) -> Result<Option<(Object, Stamp)>, Errno> {
+        self.observe_knowing(None)
+    }
+
+    /// The same; a file whose digest is known is not read.
+    pub fn observe_knowing(
+        &self,
+        digests: Option<&KnownDigests>,
+    ) -> Result<Option<(Object, Stamp)>, Errno> {
+        match self.stat()? {
+            Some(stat) => self.read_object(&stat, digests).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, with what holds it in its place.
+    pub fn observe_held(
+        &self,
+        digests: &KnownDigests,
+    ) -> Result<Option<(Object, Stamp, Hold)>, Errno> {
+        let (stat, hold) = match mount::stat_at(self.dir.as_fd(), &self.name) {
+            Ok(found) => found,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        let (object, stamp) = self.read_object(&stat, Some(digests))?;
+        Ok(Some((object, stamp, hold)))
+    }
+
+    fn read_object(
+        &self,
+        stat: &FileStat,
+        digests: Option<&KnownDigests>,
+    ) -> Result<(Object, Stamp), Errno> {
+        let object = Object {
+            kind: self.read_kind(stat, digests)?,
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+        };
+        Ok((object, Stamp::from(stat)))
+    }
+
+    /// The type of what is there, without reading a file's bytes (its digest is left empty).
+    pub fn shallow_kind(&self) -> Result<Option<Kind>, Errno> {
+        let Some(stat) = self.stat()? else {
+            return Ok(None);
+        };
+        if resolve::kind(&stat) == SFlag::S_IFREG {
+            let size = u64::try_from(stat.st_size).unwrap_or_default();
+            return Ok(Some(Kind::File {
+                size,
+                sha256: HexDigest::default(),
+            }));
+        }
+        self.read_kind(&stat, None).map(Some)
+    }
+
+    /// Returns the bytes of the regular file of this name, not followed; `None` when there is none.
+    pub fn read(&self) -> Result<Option<Vec<u8>>, Errno> {
+        let is_file = |stat: &FileStat| resolve::kind(stat) == SFlag::S_IFREG;
+        let read = || {
+            // A device is not even opened.
+            if !self.stat()?.is_some_and(|stat| is_file(&stat)) {
+                return Ok(None);
+            }
+            let file = self.open()?;
+            let is_file = is_file(&fstat(&file)?);
+            is_file.then(|| read_whole(file, MAX_READ)).transpose()
+        };
+        match read() {
+            Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO) => Ok(None),
+            read => read,
+        }
+    }
+
+    /// The mount and the flags of what is there, not followed; `None` when nothing is.
+    pub fn hold(&self) -> Result<Option<Hold>, Errno> {
+        match mount::stat_at(self.dir.as_fd(), &self.name) {
+            Ok((_, hold)) => Ok(Some(hold)),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Returns the target of the symbolic link of this name, byte for byte.
+    pub fn read_target(&self) -> Result<OsString, Errno> {
+        readlinkat(&self.dir, self.name.as_str())
+    }
+
+    /// Opens the name for reading, not followed.
+    pub fn open(&self) -> Result<File, Errno> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let open = || nix::fcntl::openat(&self.dir, self.name.as_str(), flags, Mode::empty());
+        uninterrupted(open).map(File::from)
+    }
+
+    fn read_kind(&self, stat: &FileStat, digests: Option<&KnownDigests>) -> Result<Kind, Errno> {
+        Ok(match resolve::kind(stat) {
+            // The kernel says so of files that it makes up as well, but those are on no device.
+            SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => Kind::File {
+                size: 0,
+                sha256: HexDigest::of_nothing(),
+            },
+            SFlag::S_IFREG if is_too_large(stat) => Kind::unread_file(stat),
+            SFlag::S_IFREG => {
+                let expected = u64::try_from(stat.st_size).unwrap_or_default();
+                if let Some(sha256) = digests.and_then(|digests| digests.find(stat)) {
+                    let size = expected;
+                    return Ok(Kind::File { size, sha256 });
+                }
+                let read = digest_of(self.open()?, expected);
+                let (size, sha256) = read.map_err(|e| errno_of(&e))?;
+                let sha256 = sha256.into();
+                let kind = Kind::File { size, sha256 };
+                if let Some(digests) = digests {
+                    digests.learn_read(stat, &kind);
+                }
+                kind
+            }
+            SFlag::S_IFLNK => {
+                let target = readlinkat(&self.dir, self.name.as_str())?;
+                Kind::Symlink {
+                    target: target.to_string_lossy().into_owned(),
+                }
+            }
+            SFlag::S_IFDIR => Kind::Directory,
+            _ => Kind::Special {
+                type_bits: stat.st_mode & libc::S_IFMT,
+            },
+        })
+    }
+}
+
+/// A path that stands for an open descriptor, for calls that take nothing else.
+pub fn descriptor_path(fd: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// Returns true for a file that is too large to be read: a sparse one costs an ordinary user nothing, and its reader hours.
+fn is_too_large(stat: &FileStat) -> bool {
+    let limit = match stat.st_uid {
+        0 => MAX_DIGEST,
+        _ => MAX_DIGEST_OF_USERS,
+    };
+    u64::try_from(stat.st_size).unwrap_or_default() > limit
+}
+
+fn names_in(fd: OwnedFd) -> Result<Vec<String>, Errno> {
+    let mut names: Vec<String> = entries_of(&mut Dir::from_fd(fd)?)?
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+fn types_in(fd: OwnedFd) -> Result<Vec<(String, EntryType)>, Errno> {
+    let mut dir = Dir::from_fd(fd)?;
+    let mut types = Vec::new();
+    for (name, found) in entries_of(&mut dir)? {
+        let entry_type = match found {
+            Some(Type::File) => EntryType::File,
+            Some(Type::Symlink) => EntryType::Link,
+            Some(Type::Directory) => EntryType::Directory,
+            Some(_) => EntryType::Other,
+            // Not every file system has the type beside the name.
+            None => match fstatat(&dir, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(stat) => EntryType::of(&stat),
+                Err(Errno::ENOENT) => continue,
+                Err(errno) => return Err(errno),
+            },
+        };
+        types.push((name, entry_type));
+    }
+    Ok(types)
+}
+
+fn entries_of(dir: &mut Dir) -> Result<Vec<(String, Option<Type>)>, Errno> {
+    let mut entries = Vec::new();
+    for entry in dir.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            entries.push((name, entry.file_type()));
+        }
+    }
+    Ok(entries)
+}
+
+impl EntryType {
+    fn of(stat: &FileStat) -> Self {
+        match resolve::kind(stat) {
+            SFlag::S_IFREG => Self::File,
+            SFlag::S_IFLNK => Self::Link,
+            SFlag::S_IFDIR => Self::Directory,
+            _ => Self::Other,
+        }
+    }
+}
+
+fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {
+    let size = fstat(&file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default());
+    if size > limit {
+        return Err(Errno::EFBIG);
+    }
+    // With room for all of it at once: a vector that grows has it twice meanwhile.
+    let room = usize::try_from(size).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(room.saturating_add(1));
+    let mut bounded = file.take(limit + 1);
+    let read = bounded.read_to_end(&mut bytes);
+    if read.map_err(|e| errno_of(&e))? as u64 > limit {
+        return Err(Errno::EFBIG);
+    }
+    Ok(bytes)
+}
+
+/// Size and lower-case hex SHA-256 of everything `reader` gives.
+pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
+    let mut all = Summed::default();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(all.finish()),
+            Ok(n) => all.add(buffer.get(..n).unwrap_or_default()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// The same; of many bytes, as far as `expected` is known, one thread reads while another makes the digest.
+pub fn digest_ahead(reader: impl Read + Send, expected: u64) -> io::Result<(u64, String)> {
+    let mut all = Summed::default();
+    parallel::read_pieces(reader, expected, |piece| {
+        all.add(piece);
+        Ok(())
+    })?;
+    Ok(all.finish())
+}
+
+/// Bytes that were counted and hashed.
+#[derive(Default)]
+struct Summed {
+    size: u64,
+    hash: Sha256,
+}
+
+impl Summed {
+    fn add(&mut self, piece: &[u8]) {
+        self.hash.update(piece);
+        self.size += piece.len() as u64;
+        progress::advance(piece.len() as u64);
+    }
+
+    fn finish(self) -> (u64, String) {
+        (self.size, hex(&self.hash.finalize()))
+    }
+}
+
+/// Size and digest of a file; no more bytes are read than are expected, as one that grows meanwhile is not followed. Where 0
+/// are expected, as the kernel reports for files that it generates, all are read.
+fn digest_of(file: File, expected: u64) -> io::Result<(u64, String)> {
+    match expected {
+        0 => digest_ahead(file, 0),
+        expected => digest_ahead(file.take(expected), expected),
+    }
+}
+
+/// Lower-case hex SHA-256 of some bytes.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Lower-case hex of some bytes.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4).into());
+        text.push(digit(byte & 15).into());
+    }
+    text
+}
+
+fn error_at(path: &RootPath, errno: Errno) -> RootError {
+    RootError {
+        path: path.to_string(),
+        cause: errno.into(),
+    }
+}
+
+fn at_root(errno: Errno) -> RootError {
+    RootError {
+        path: "/".into(),
+        cause: errno.into(),
+    }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+impl From<RootError> for Reason {
+    fn from(error: RootError) -> Self {
+        error.cause.to_string().into()
+    }
+}

@@ -1,0 +1,137 @@
+//! The memory of the process stays its own: password hashes and keys are in it. Where there is no more of it, the program
+//! says so and ends.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::prctl::set_dumpable;
+use nix::sys::resource::{Resource, setrlimit};
+
+use crate::base::error::ExitCode;
+use crate::base::invocation::kept;
+
+/// From here on a crash leaves no core dump, of this process or of a program that it starts.
+///
+/// As root the process is also closed to debuggers without privilege, and to those handlers of core dumps that ignore
+/// the limit. An ordinary user, who can read no hashes, keeps his own `/proc/self`, which the C library needs on
+/// kernels before 6.6.
+///
+/// # Errors
+/// The kernel's error; everything works without it.
+pub fn keep_private() -> Result<(), Errno> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    if nix::unistd::geteuid().is_root() {
+        set_dumpable(false)?;
+    }
+    Ok(())
+}
+
+/// The system's memory. Where none is left the cause is said, and the exit code tells how the node stands; without this
+/// a signal would end the program.
+#[derive(Debug)]
+pub struct Memory;
+
+/// How far the run is, for the message and the exit code of [`end`].
+static STAGE: AtomicU8 = AtomicU8::new(UNCHANGED_STAGE);
+
+/// Nothing is changed, or nothing is known of it.
+const UNCHANGED_STAGE: u8 = 0;
+
+/// Names are being changed: a run that ends here is half-way.
+const CHANGING_STAGE: u8 = 1;
+
+/// All changes are on disk, and not verified yet.
+const CHANGED_STAGE: u8 = 2;
+
+/// A stage of a run. It lasts until this is dropped.
+#[derive(Debug)]
+pub struct RunStage(());
+
+impl RunStage {
+    /// Begins the stage in which names are changed.
+    pub fn changing() -> Self {
+        Self::begin(CHANGING_STAGE)
+    }
+
+    /// Begins the stage in which all changes are on disk, and not verified yet.
+    pub fn changed() -> Self {
+        Self::begin(CHANGED_STAGE)
+    }
+
+    fn begin(stage: u8) -> Self {
+        STAGE.store(stage, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for RunStage {
+    fn drop(&mut self) {
+        STAGE.store(UNCHANGED_STAGE, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call is handed on to the system's allocator as it came; what it gives is given back unless it is null.
+unsafe impl GlobalAlloc for Memory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        there(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        there(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        there(unsafe { System.realloc(old, layout, size) })
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+fn there(memory: *mut u8) -> *mut u8 {
+    if memory.is_null() {
+        end();
+    }
+    memory
+}
+
+const UNCHANGED: &str = "error: no memory is left for this program, or its limit is too low (ulimit -v). Free some.\n\
+                         Next: ";
+const CHANGING: &str = "error: no memory is left for this program, and the run is half-way. Free some.\n\
+                        Next: ";
+
+const UNVERIFIED: &str = "warn: the config is applied, but no memory is left to verify it, or the limit is too low \
+                          (ulimit -v). Free some.\nNext: ";
+
+/// Without memory nothing can be tidied up: `recover` does that from what is on disk.
+fn end() -> ! {
+    let (text, next, code) = match STAGE.load(Ordering::Relaxed) {
+        CHANGING_STAGE => (CHANGING, "recover", ExitCode::Incomplete),
+        CHANGED_STAGE => (UNVERIFIED, "verify", ExitCode::Done),
+        _ => (UNCHANGED, "status", ExitCode::Error),
+    };
+    // SAFETY: the texts live as long as the process, and the calls need no memory.
+    unsafe {
+        for text in [text, kept(next), "\n"] {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        }
+        libc::_exit(code as libc::c_int)
+    }
+}
+
+/// Makes room for `more` bytes. The room doubles, as that of any vector, but is not larger than `limit` without need.
+pub fn make_room(bytes: &mut Vec<u8>, more: usize, limit: u64) {
+    let needed = bytes.len().saturating_add(more);
+    if needed > bytes.capacity() {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let room = bytes.capacity().saturating_mul(2).min(limit).max(needed);
+        bytes.reserve_exact(room - bytes.len());
+    }
+}

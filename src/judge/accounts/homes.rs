@@ -1,0 +1,235 @@
+//! Existing homes: the facts that a plan needs to create, move or hand over one. It only reads.
+
+use std::collections::BTreeSet;
+
+use nix::sys::stat::FileStat;
+
+use super::defaults::Defaults;
+use crate::base::object::{Kind, Object};
+use crate::config::document::ignition::User;
+use crate::host::root::{Root, RootError, RootPath};
+use crate::node::account_files::{AccountFiles, UserEntry};
+
+/// Maximum number of changes of owner that are made step by step.
+pub const MAX_OWNED: usize = 10_000;
+
+/// A configured user that will exist, with its home.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// Index in `passwd.users`.
+    pub index: usize,
+    /// Uid and gid.
+    pub owner: (u32, u32),
+    /// Path of the home; `Err`: the reason why it cannot be used.
+    pub path: Result<RootPath, String>,
+    /// This run creates the user.
+    pub is_new: bool,
+    /// Path of a new user's mailbox.
+    pub mailbox: Option<RootPath>,
+    /// Path of the old home; true if it has contents.
+    pub moved_from: Option<(RootPath, bool)>,
+    /// Uid and gid before this run.
+    pub was: (u32, u32),
+    /// Objects that belong to the old ids.
+    pub owned: Owned,
+}
+
+/// Objects that change owner when the ids of a user change.
+#[derive(Debug, Clone, Default)]
+pub struct Owned {
+    /// Paths with their objects, one for each file; digests of files are left empty.
+    pub entries: Vec<(RootPath, Object)>,
+    /// Files among them with further names.
+    several_names: BTreeSet<(u64, u64)>,
+    /// There are more than [`MAX_OWNED`].
+    pub too_many: bool,
+    /// Some names are not text, so steps cannot name them.
+    pub unnamed: bool,
+}
+
+/// Reads the home of one user.
+///
+/// # Errors
+/// The root cannot be read.
+pub(super) fn look(
+    root: &Root,
+    (index, user): (usize, &User),
+    (before, after): (&AccountFiles, &AccountFiles),
+    defaults: &Defaults,
+) -> Result<Option<Home>, RootError> {
+    let Some(entry) = after.user(&user.name) else {
+        return Ok(None);
+    };
+    let old = before.user(&user.name);
+    let path = RootPath::parse(&entry.home).map_err(|e| e.to_string());
+    let mailboxes = defaults
+        .mailboxes
+        .as_ref()
+        .filter(|_| old.is_none() && user.system != Some(true));
+    let mailbox = mailboxes.and_then(|directory| mailbox(directory, &user.name));
+    let mut home = Home {
+        index,
+        owner: (entry.uid, entry.gid),
+        path,
+        is_new: old.is_none(),
+        mailbox,
+        moved_from: None,
+        was: old
+            .as_ref()
+            .map_or((entry.uid, entry.gid), |old| (old.uid, old.gid)),
+        owned: Owned::default(),
+    };
+    if let (Some(old), Ok(path)) = (old, home.path.clone()) {
+        home.moved_from = moved(root, &old, &path)?;
+        if home.was != home.owner {
+            let spool = self::mailbox(&defaults.mail, &user.name);
+            home.owned = owned(root, &path, spool.as_ref(), home.was, home.owner)?;
+        }
+    }
+    Ok(Some(home))
+}
+
+/// Returns the mailbox of a user.
+pub(super) fn mailbox(directory: &str, user: &str) -> Option<RootPath> {
+    let mailbox = RootPath::parse(directory).ok()?.join(user).ok()?;
+    // A name with slashes would name another directory.
+    (mailbox.name() == user).then_some(mailbox)
+}
+
+/// Returns the old home, unless it is the same directory under another name.
+fn moved(
+    root: &Root,
+    old: &UserEntry,
+    path: &RootPath,
+) -> Result<Option<(RootPath, bool)>, RootError> {
+    let Ok(from) = RootPath::parse(&old.home) else {
+        return Ok(None);
+    };
+    let place = |path: &RootPath| {
+        let dir = root.directory(path).ok().flatten()?;
+        let stat = nix::sys::stat::fstat(&dir).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    if from == *path || place(&from).is_some_and(|old| place(path) == Some(old)) {
+        return Ok(None);
+    }
+    let filled = !root.list(&from)?.is_empty();
+    Ok(Some((from, filled)))
+}
+
+/// Returns all objects in the home that belong to the old ids, the home itself first, and the mailbox, like usermod:
+/// a home of another user is left alone.
+fn owned(
+    root: &Root,
+    home: &RootPath,
+    spool: Option<&RootPath>,
+    was: (u32, u32),
+    now: (u32, u32),
+) -> Result<Owned, RootError> {
+    let mut found = Owned::default();
+    let Some(stat) = stat(root, home)? else {
+        return Ok(found);
+    };
+    if [was.0, now.0].contains(&stat.st_uid) {
+        collect(root, home, &stat, (was, now), &mut found)?;
+    }
+    let spool = spool.and_then(|path| Some((path, self::stat(root, path).ok()??)));
+    if let Some((path, stat)) = spool.filter(|(_, s)| was.0 != now.0 && s.st_uid == was.0) {
+        note(root, path, &stat, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn collect(
+    root: &Root,
+    path: &RootPath,
+    stat: &FileStat,
+    ids: ((u32, u32), (u32, u32)),
+    found: &mut Owned,
+) -> Result<(), RootError> {
+    let (was, now) = ids;
+    let user = was.0 != now.0 && stat.st_uid == was.0;
+    let group = was.1 != now.1 && stat.st_gid == was.1;
+    if user || group {
+        note(root, path, stat, found)?;
+    }
+    if stat.st_mode & libc::S_IFMT != libc::S_IFDIR || found.too_many {
+        return Ok(());
+    }
+    for name in root.list(path)? {
+        let below = path.join(&name).ok();
+        let stat = below.as_ref().map(|below| self::stat(root, below));
+        match (below, stat.transpose()?.flatten()) {
+            (Some(below), Some(stat)) => collect(root, &below, &stat, ids, found)?,
+            _ => found.unnamed = true,
+        }
+    }
+    Ok(())
+}
+
+fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Result<(), RootError> {
+    if found.entries.len() >= MAX_OWNED {
+        found.too_many = true;
+        return Ok(());
+    }
+    // Its owner changes under all names at once; a link is created again, under each name.
+    let is_link = stat.st_mode & libc::S_IFMT == libc::S_IFLNK;
+    let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+    let several = stat.st_nlink > 1 && !is_link && !is_directory;
+    if several && !found.several_names.insert((stat.st_dev, stat.st_ino)) {
+        return Ok(());
+    }
+    let Some(place) = root.place(path)? else {
+        return Ok(());
+    };
+    let kind = place.shallow_kind().map_err(|errno| at(path, errno))?;
+    let object = Object {
+        kind: kind.unwrap_or(Kind::Directory),
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    };
+    found.entries.push((path.clone(), object));
+    Ok(())
+}
+
+fn stat(root: &Root, path: &RootPath) -> Result<Option<FileStat>, RootError> {
+    match root.place(path)? {
+        Some(place) => place.stat().map_err(|errno| at(path, errno)),
+        None => Ok(None),
+    }
+}
+
+fn at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
+    RootError {
+        path: path.to_string(),
+        cause: errno.into(),
+    }
+}
+
+/// Returns all paths below a directory, relative to it, a directory before its contents.
+///
+/// # Errors
+/// The root cannot be read.
+pub(super) fn below(root: &Root, directory: &RootPath) -> Result<Vec<String>, RootError> {
+    let mut all = Vec::new();
+    let mut todo = vec![String::new()];
+    while let Some(prefix) = todo.pop() {
+        let at = directory
+            .join(&prefix)
+            .unwrap_or_else(|_| directory.clone());
+        for name in root.list(&at)? {
+            let relative = format!("{prefix}{name}");
+            let Ok(path) = directory.join(&relative) else {
+                continue;
+            };
+            let is_directory =
+                stat(root, &path)?.is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
+            all.push(relative.clone());
+            if is_directory {
+                todo.push(format!("{relative}/"));
+            }
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,71 @@
+//! Are kernel modules turned off that the node needs?
+
+use super::faults;
+use crate::base::invocation::kargs_command;
+use crate::base::kargs::{Kargs, KargsChange};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::kernel_modules::{ModuleSetting, NeededModule, SettingPlace};
+use crate::node::platform::Platform;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "blocked-modules",
+    title: "no kernel module that the node needs is turned off",
+    is_of_image: false,
+    judge,
+};
+
+fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let modules = match node.file_faults.as_ref().map(|found| &found.modules) {
+        None => return Vec::new(),
+        Some(Ok(modules)) => modules,
+        Some(Err(why)) => {
+            return faults::unseen("settings of modprobe", std::slice::from_ref(why))
+                .into_iter()
+                .collect();
+        }
+    };
+    let arguments = node.next_arguments();
+    let none = Kargs::default();
+    let of_boot = arguments.as_ref().map_or(&none, |(_, arguments)| arguments);
+    let blocked = modules.find_blocked(of_boot);
+    let mut all: Vec<CrossingFinding> = blocked
+        .iter()
+        .filter_map(|(needed, setting)| describe(node, needed, setting))
+        .collect();
+    if let (Err(why), false) = (&arguments, modules.needed.is_empty()) {
+        let what = format!("it is not known if some of them turn kernel modules off: {why}");
+        all.push(
+            CrossingFinding::new(CrossingSeverity::Unknown, "kernel arguments", what)
+                .next("Look at the options of the entries below /boot/loader/entries."),
+        );
+    }
+    all
+}
+
+fn describe(
+    node: &Platform,
+    needed: &NeededModule,
+    setting: &ModuleSetting,
+) -> Option<CrossingFinding> {
+    let (weight, means) = needed.effect_of(setting);
+    let what = faults::sentences(&needed.turned_off(), &means);
+    let finding = CrossingFinding::new(faults::severity(weight)?, &needed.name, what)
+        .seen(setting.place.to_string(), &setting.said)
+        .prevents(needed.words());
+    Some(match &setting.place {
+        SettingPlace::Lines { file, .. } => faults::look_at(node, file, finding),
+        SettingPlace::Argument(_)
+            if node
+                .record
+                .kernel_arguments
+                .tokens()
+                .contains(&setting.said) =>
+        {
+            finding.next("Take it out of the MachineConfig. Then apply the new rendered config.")
+        }
+        SettingPlace::Argument(_) => {
+            finding.next(kargs_command(&[KargsChange::Delete(setting.said.clone())]))
+        }
+    })
+}

@@ -1,0 +1,37 @@
+//! Does the machine boot what is staged, where its boot loader reads no boot entries?
+
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::platform::Platform;
+use crate::node::zipl::CURE;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "boot-entries",
+    title: "zipl is run for new boot entries",
+    is_of_image: true,
+    judge,
+};
+
+fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let unused = match &node.unused_zipl {
+        Ok(None) => return Vec::new(),
+        Ok(Some(unused)) => unused,
+        Err(reason) => {
+            let what = format!("it is not known if OSTree runs zipl: {reason}");
+            let finding = CrossingFinding::new(CrossingSeverity::Unknown, "zipl", what);
+            return vec![finding.next("ostree config get sysroot.bootloader")];
+        }
+    };
+    let named = match &unused.named {
+        Some(named) => format!("[sysroot] bootloader={named}"),
+        None => "no bootloader below [sysroot]".to_owned(),
+    };
+    let what = "OSTree does not run zipl, so another image or other kernel arguments are staged without an error and never boot";
+    vec![
+        CrossingFinding::new(CrossingSeverity::Inhibitor, "zipl", what)
+            .seen(&unused.sign, "zipl starts this machine")
+            .seen(&unused.config, named)
+            .prevents("the old boot entry starts again")
+            .next(CURE),
+    ]
+}

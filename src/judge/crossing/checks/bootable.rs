@@ -1,0 +1,78 @@
+//! Is there all in the image that a node needs to deploy it and to start it?
+
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::platform::Platform;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "bootable",
+    title: "the image has one kernel, an init and the label of an OS image",
+    is_of_image: true,
+    judge,
+};
+
+/// The labels of which an image needs one to be deployed.
+const LABELS: [&str; 2] = ["ostree.bootable", "containers.bootc"];
+
+/// The programs of which the kernel, or the initramfs, starts one.
+const INITS: [&str; 2] = ["usr/lib/systemd/systemd", "usr/sbin/init"];
+
+/// The way out of all of these.
+const NEXT: &str = "Take the node image of the cluster's release: oc adm release info --image-for=rhel-coreos RELEASE; or build the image again, \
+     with bootc container lint as its last step.";
+
+fn judge(target: &Target, _: &Platform) -> Vec<CrossingFinding> {
+    let found = [
+        judge_label(target),
+        judge_kernel(target),
+        judge_init(target),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+fn inhibitor(target: &Target, subject: &str, what: &str, seen: String) -> CrossingFinding {
+    CrossingFinding::new(CrossingSeverity::Inhibitor, subject, what)
+        .seen(&target.tree.source, seen)
+        .next(NEXT)
+}
+
+/// A directory has no labels; an image has an architecture beside them.
+fn judge_label(target: &Target) -> Option<CrossingFinding> {
+    let labels = &target.tree.labels;
+    target.tree.architecture.as_ref()?;
+    if LABELS.iter().any(|label| labels.contains_key(*label)) {
+        return None;
+    }
+    let what = "the image is no OS image: it has no label that rpm-ostree and bootc ask for";
+    let seen = format!("no label {}", LABELS.join(" or "));
+    let finding = inhibitor(target, "label", what, seen);
+    Some(finding.prevents("Target image does not have ostree.bootable label"))
+}
+
+fn judge_kernel(target: &Target) -> Option<CrossingFinding> {
+    let kernels = target.kernels();
+    let (what, seen, words) = match kernels.as_slice() {
+        [_] => return None,
+        [] => (
+            "the image has no kernel, so nothing of it can be booted",
+            "no usr/lib/modules/VERSION/vmlinuz".to_owned(),
+            "Failed to find kernel in /usr/lib/modules, /usr/lib/ostree-boot or /boot",
+        ),
+        several => (
+            "the image has several kernels, and it is not decided which one boots",
+            format!("vmlinuz of {}", several.join(", ")),
+            "Found multiple subdirectories in usr/lib/modules",
+        ),
+    };
+    Some(inhibitor(target, "kernel", what, seen).prevents(words))
+}
+
+fn judge_init(target: &Target) -> Option<CrossingFinding> {
+    if INITS.iter().any(|path| target.tree.exists(path)) {
+        return None;
+    }
+    let what = "the image has no init, so the kernel stops where it would start it";
+    let seen = format!("no {}", INITS.join(" and no "));
+    let finding = inhibitor(target, "init", what, seen);
+    Some(finding.prevents("No /sbin/init, trying fallback"))
+}

@@ -1,0 +1,288 @@
+//! Does the next boot open encrypted disks of the system?
+
+use crate::base::kargs::Kargs;
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::platform::{Encrypted, LuksFault, LuksHeader, Pin, Platform, StaticNetwork};
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "encrypted-root",
+    title: "encrypted disks of the system open at the next boot",
+    is_of_image: true,
+    judge,
+};
+
+/// Registers of the TPM that another boot loader, kernel or kernel argument changes.
+const OF_BOOT: [u32; 3] = [4, 8, 9];
+/// Registers that other firmware, keys or options may change, which may come with another boot loader.
+const OF_FIRMWARE: [u32; 8] = [0, 1, 2, 3, 5, 6, 7, 14];
+
+fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let all = node.encrypted.iter();
+    all.flat_map(|device| judge_device(node, device)).collect()
+}
+
+fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
+    let source = &device.source;
+    let header = match &device.header {
+        Ok(Ok(header)) => header,
+        Ok(Err(fault @ LuksFault::Damaged(_))) => return vec![judge_damaged(source, fault)],
+        Ok(Err(fault)) => return vec![unknown(source, &fault.to_string())],
+        Err(reason) => return vec![unknown(source, reason)],
+    };
+    let pins = &header.pins;
+    let mut findings = Vec::new();
+    findings.extend(judge_copy(source, header));
+    // Without clevis a person or a key file opens it, as before.
+    if pins.is_empty() {
+        return findings;
+    }
+    let fails = |breaks: &[u32]| pins.iter().all(|pin| !opens(pin, breaks));
+    let severity = if fails(&OF_BOOT) {
+        Some(CrossingSeverity::Inhibitor)
+    } else if fails(&[&OF_BOOT[..], &OF_FIRMWARE[..]].concat()) {
+        Some(CrossingSeverity::Warning)
+    } else {
+        None
+    };
+    if let Some(severity) = severity {
+        let what = match severity {
+            CrossingSeverity::Inhibitor => {
+                "the TPM opens this disk only for this boot loader and kernel, and the image brings others"
+            }
+            _ => "the TPM may not open this disk if the boot loader or its keys are updated",
+        };
+        findings.push(
+            CrossingFinding::new(severity, source, what)
+                .seen(
+                    format!("LUKS header of {source}"),
+                    describe(pins, header.other_slots),
+                )
+                .prevents("Unsealing jwk from TPM failed")
+                .next(format!(
+                    "Add a passphrase for this boot: cryptsetup luksAddKey {source}"
+                ))
+                .next(format!(
+                    "After the boot, bind the TPM again: clevis luks regen -d {source} -s SLOT"
+                )),
+        );
+    }
+    // The network of the running system opens other disks.
+    if device.is_root && pins.iter().all(needs_network) {
+        findings.extend(judge_network(node, source, header));
+    }
+    findings
+}
+
+fn unknown(source: &str, reason: &str) -> CrossingFinding {
+    let what = format!("it is not known what opens this encrypted disk: {reason}");
+    let finding = CrossingFinding::new(CrossingSeverity::Unknown, source, what);
+    finding.next(format!("clevis luks list -d {source}"))
+}
+
+/// Nothing opens it but what has it open now.
+fn judge_damaged(source: &str, fault: &LuksFault) -> CrossingFinding {
+    let what =
+        "no boot opens this disk any more: the header with its keys is damaged, in both copies";
+    CrossingFinding::new(CrossingSeverity::Inhibitor, source, what)
+        .seen(format!("LUKS header of {source}"), fault.to_string())
+        .prevents(format!("Device {source} is not a valid LUKS device."))
+        .next(format!(
+            "cryptsetup luksHeaderRestore {source} --header-backup-file FILE"
+        ))
+        .next("Without a backup, do not reboot: copy the data off while the disk is open.")
+}
+
+fn judge_copy(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
+    let copy = header.damaged?;
+    let what = format!(
+        "the {copy} copy of the header is damaged; the disk opens by the other one, and its loss takes all data"
+    );
+    Some(
+        CrossingFinding::new(CrossingSeverity::Warning, source, what)
+            .seen(
+                format!("LUKS header of {source}"),
+                format!("{copy} copy: damaged"),
+            )
+            .prevents(format!("Device {source} is not a valid LUKS device."))
+            .next(format!(
+                "cryptsetup luksHeaderBackup {source} --header-backup-file FILE"
+            ))
+            .next(format!("cryptsetup repair {source}")),
+    )
+}
+
+/// Judges the network of the initramfs, without which Tang opens nothing.
+fn judge_network(node: &Platform, source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
+    let (place, arguments) = node.boot.inherited_arguments(&node.command_line).ok()?;
+    let tokens = arguments.tokens();
+    let warn = |what: &str| {
+        CrossingFinding::new(CrossingSeverity::Warning, source, what)
+            .seen(
+                format!("LUKS header of {source}"),
+                describe(&header.pins, header.other_slots),
+            )
+            .seen(&place, arguments.to_string())
+            .prevents("Error communicating with server")
+    };
+    let asks = |token: &String| token == "rd.neednet" || token == "rd.neednet=1";
+    if !tokens.iter().any(asks) {
+        let what =
+            "Tang opens the root disk, and no kernel argument asks for a network in the initramfs";
+        return Some(
+            warn(what)
+                .next("rpm-ostree kargs --append-if-missing=rd.neednet=1")
+                .next(
+                    "The initramfs does not read the node's network files. Without DHCP, add ip= and nameserver= too.",
+                ),
+        );
+    }
+    let value = |key: &str| {
+        let mut all = tokens.iter();
+        all.any(|token| {
+            token
+                .strip_prefix(key)
+                .is_some_and(|value| !value.is_empty())
+        })
+    };
+    let hosts = tang_hosts(&header.pins);
+    // Addresses of IPv6 that come by themselves reach only what has one.
+    let suits = |network: &&StaticNetwork| {
+        let is_v4 = |host: &String| host.parse::<std::net::Ipv4Addr>().is_ok();
+        !network.has_automatic_v6 || hosts.iter().all(is_v4)
+    };
+    if let (false, Some(network)) = (value("ip="), node.static_network.as_ref().filter(suits)) {
+        let what = "Tang opens the root disk, and the initramfs asks DHCP for the network, which the node itself does not use";
+        let address = argument_of(network);
+        return Some(
+            warn(what)
+                .seen(&network.place, &network.said)
+                .next(format!(
+                    "rpm-ostree kargs --append-if-missing={address}{}",
+                    servers_of(network)
+                ))
+                .next(format!(
+                    "Add a passphrase for the next boot: cryptsetup luksAddKey {source}"
+                )),
+        );
+    }
+    let is_static = tokens.iter().any(|token| is_static_address(token));
+    let name = hosts
+        .into_iter()
+        .find(|host| host.parse::<std::net::IpAddr>().is_err());
+    if let (true, false, Some(host)) = (is_static, has_name_server(&arguments), name) {
+        let what = format!(
+            "Tang opens the root disk by the name {host}, and no kernel argument gives the initramfs a name server"
+        );
+        return Some(warn(&what).next("rpm-ostree kargs --append-if-missing=nameserver=ADDRESS"));
+    }
+    None
+}
+
+/// Returns the argument that gives the initramfs the address of a connection.
+fn argument_of(network: &StaticNetwork) -> String {
+    let StaticNetwork {
+        address,
+        prefix,
+        gateway,
+        interface,
+        ..
+    } = network;
+    let interface = interface.as_deref().unwrap_or("INTERFACE");
+    format!("ip={address}::{gateway}:{prefix}::{interface}:none")
+}
+
+fn servers_of(network: &StaticNetwork) -> String {
+    let servers = network.servers.iter();
+    let all = servers.map(|one| format!(" --append-if-missing=nameserver={one}"));
+    all.collect()
+}
+
+/// Returns true for `ip=` with an address of its own.
+fn is_static_address(token: &str) -> bool {
+    let value = token.strip_prefix("ip=").unwrap_or_default();
+    value.contains("::") && value.ends_with(":none") || value.contains(":none:")
+}
+
+/// Returns true if an argument names a name server: its own, or the fields of `ip=` after the way of configuration.
+fn has_name_server(arguments: &Kargs) -> bool {
+    let mut tokens = arguments.tokens().iter();
+    tokens.any(|token| {
+        let after = token.strip_prefix("ip=").and_then(|value| {
+            let (_, after) = value.split_once(":none:")?;
+            Some(after.contains(['.', ':']))
+        });
+        token.starts_with("nameserver=") || after == Some(true)
+    })
+}
+
+/// Returns the hosts of the Tang servers.
+fn tang_hosts(pins: &[Pin]) -> Vec<String> {
+    let mut hosts = Vec::new();
+    for pin in pins {
+        match pin {
+            Pin::Tang(url) => {
+                let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+                let authority = rest.split('/').next().unwrap_or_default();
+                let host = match authority.strip_prefix('[') {
+                    Some(rest) => rest.split(']').next().unwrap_or_default(),
+                    None => authority.split(':').next().unwrap_or_default(),
+                };
+                hosts.push(host.to_owned());
+            }
+            Pin::Shared(_, pins) => hosts.extend(tang_hosts(pins)),
+            Pin::Tpm2(_) | Pin::Other(_) => {}
+        }
+    }
+    hosts
+}
+
+/// Returns true if a pin still opens after these registers have changed.
+fn opens(pin: &Pin, changed: &[u32]) -> bool {
+    match pin {
+        Pin::Tpm2(registers) => !registers.iter().any(|one| changed.contains(one)),
+        Pin::Shared(needed, pins) => {
+            let open = pins.iter().filter(|pin| opens(pin, changed)).count();
+            open as u64 >= *needed
+        }
+        Pin::Tang(_) | Pin::Other(_) => true,
+    }
+}
+
+/// Returns true if a pin does not open without a network.
+fn needs_network(pin: &Pin) -> bool {
+    match pin {
+        Pin::Tang(_) => true,
+        Pin::Shared(needed, pins) => {
+            let open = pins.iter().filter(|pin| !needs_network(pin)).count();
+            (open as u64) < *needed
+        }
+        Pin::Tpm2(_) | Pin::Other(_) => false,
+    }
+}
+
+fn describe(pins: &[Pin], other_slots: usize) -> String {
+    let all: Vec<String> = pins.iter().map(describe_pin).collect();
+    let slots = match other_slots {
+        0 => "no other key slot".to_owned(),
+        1 => "1 other key slot".to_owned(),
+        several => format!("{several} other key slots"),
+    };
+    format!("{}; {slots}", all.join(", "))
+}
+
+fn describe_pin(pin: &Pin) -> String {
+    match pin {
+        Pin::Tang(url) => format!("tang {url}"),
+        Pin::Tpm2(registers) if registers.is_empty() => "tpm2 without registers".to_owned(),
+        Pin::Tpm2(registers) => {
+            let all: Vec<String> = registers.iter().map(u32::to_string).collect();
+            format!("tpm2 registers {}", all.join(","))
+        }
+        Pin::Shared(needed, pins) => {
+            let all: Vec<String> = pins.iter().map(describe_pin).collect();
+            format!("{needed} of ({})", all.join(", "))
+        }
+        Pin::Other(name) => name.clone(),
+    }
+}

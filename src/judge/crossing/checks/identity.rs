@@ -1,0 +1,147 @@
+//! Is it an image for nodes, for this machine, and not older than the node's?
+
+use super::ARCHITECTURE;
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::node_programs::PROGRAMS;
+use crate::node::os_release::Class;
+use crate::node::platform::Platform;
+
+/// The check of the architecture.
+pub(super) const MACHINE: CrossingCheck = CrossingCheck {
+    id: ARCHITECTURE,
+    title: "the image is for this machine's architecture",
+    is_of_image: true,
+    judge: judge_architecture,
+};
+
+/// The check of the kind of image.
+pub(super) const NODE_IMAGE: CrossingCheck = CrossingCheck {
+    id: "node-image",
+    title: "the image is one that nodes run",
+    is_of_image: true,
+    judge: judge_kind,
+};
+
+/// The check of the release.
+pub(super) const RELEASE: CrossingCheck = CrossingCheck {
+    id: "release",
+    title: "the image is of the node's kind of system, and not older",
+    is_of_image: true,
+    judge: judge_release,
+};
+
+fn judge_architecture(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let (Some(wanted), Ok(own)) = (&target.tree.architecture, &node.architecture) else {
+        return Vec::new();
+    };
+    if wanted == own {
+        return Vec::new();
+    }
+    let what = format!("the image is for {wanted}, and this machine is {own}");
+    vec![
+        CrossingFinding::new(CrossingSeverity::Inhibitor, "architecture", what)
+            .seen(&target.tree.source, format!("architecture {wanted}"))
+            .prevents("Exec format error")
+            .next("Take the image of the same release for this architecture."),
+    ]
+}
+
+fn judge_kind(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let other = [
+        ("io.openshift.release", "a release payload"),
+        ("io.openshift.os.extensions", "the image of extensions"),
+    ];
+    let labels = &target.tree.labels;
+    let label = |key: &str| labels.get(key).filter(|value| *value != "false");
+    let found = other
+        .iter()
+        .find_map(|(key, noun)| Some((key, noun, label(key)?)));
+    if let Some((key, noun, value)) = found {
+        let what = format!("it is {noun} and not an image that a node runs");
+        return vec![
+            CrossingFinding::new(CrossingSeverity::Inhibitor, "the image", what)
+                .seen(format!("label {key}"), value)
+                .prevents("the image is not ostree-bootable")
+                .next("Take the image rhel-coreos of the release: oc adm release info --image-for=rhel-coreos RELEASE"),
+        ];
+    }
+    let missing: Vec<&(&str, &str)> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| node.programs.contains(program) && !target.tree.exists(program))
+        .collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let names = missing.iter().map(|(program, _)| format!("/{program}"));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let units = missing.iter().map(|(_, unit)| *unit);
+    let units = units.collect::<Vec<_>>().join(", ");
+    let what = format!("the image has no {names}, which this node runs");
+    vec![
+        CrossingFinding::new(CrossingSeverity::Inhibitor, "the image", what)
+            .seen(&target.tree.source, format!("{names}: missing"))
+            .prevents(format!(
+                "{units}: Main process exited, code=exited, status=203/EXEC"
+            ))
+            .next("Take the node image of the cluster's release: oc adm release info --image-for=rhel-coreos RELEASE"),
+    ]
+}
+
+fn judge_release(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let (old, new) = (&node.os_release, &target.os_release);
+    let warning = |subject: &str, what: String| {
+        CrossingFinding::new(CrossingSeverity::Warning, subject, what)
+            .seen("/etc/os-release of the node", old.name())
+            .seen("/usr/lib/os-release of the image", new.name())
+    };
+    if new.get("ID").is_empty() {
+        let what = "the image has no usable os-release, so its release is unknown".to_owned();
+        return vec![CrossingFinding::new(
+            CrossingSeverity::Unknown,
+            "os-release",
+            what,
+        )];
+    }
+    let mut all = Vec::new();
+    if old.class() != Class::Other && new.class() != old.class() {
+        let what = format!(
+            "the image is {}, and this node runs {}: the Machine Config Daemon treats them differently",
+            new.name(),
+            old.name()
+        );
+        all.push(
+            warning("system", what)
+                .next("Take the image of the node's own system, unless the change is wanted."),
+        );
+    }
+    if let (Some(before), Some(after)) = (old.el_major(), new.el_major())
+        && after < before
+    {
+        let what = format!(
+            "the image is of Enterprise Linux {after}, and this node runs {before}: the state in /etc and /var is of the newer \
+             system, and no way back is supported"
+        );
+        all.push(
+            warning("release", what)
+                .next("Go back only with a deployment of before: mco-rescue rollback, or rpm-ostree rollback."),
+        );
+    }
+    if let (Some(stream), Some(major)) = (
+        target.tree.labels.get("io.openshift.os.streamclass"),
+        new.el_major(),
+    ) && let Some((_, number)) = stream.rsplit_once('-')
+        && number.parse() != Ok(major)
+    {
+        let what = format!(
+            "the image says that it is of the stream {stream}, and holds Enterprise Linux {major}"
+        );
+        all.push(
+            warning("stream", what)
+                .seen("label io.openshift.os.streamclass", stream)
+                .next(
+                    "Take the image that the cluster names: oc get osimagestream cluster -o yaml",
+                ),
+        );
+    }
+    all
+}

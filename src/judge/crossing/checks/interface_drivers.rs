@@ -1,0 +1,150 @@
+//! Does the image have drivers for the network interfaces?
+
+use crate::formats::systemd::glob_matches;
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::platform::{DeviceLevel, Interface, NameUse, Platform};
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "interface-drivers",
+    title: "the image has drivers for the network interfaces",
+    is_of_image: true,
+    judge,
+};
+
+/// Buses whose drivers list their devices by pattern.
+const BUSES: [&str; 9] = [
+    "pci", "usb", "virtio", "scsi", "vmbus", "xen", "ccw", "vio", "mmc",
+];
+
+fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let interfaces = match &node.interfaces {
+        Ok(interfaces) => interfaces,
+        Err(reason) => {
+            let what = "the network interfaces are not known, so their drivers in the image cannot be judged";
+            return vec![
+                CrossingFinding::new(CrossingSeverity::Unknown, "network interfaces", what)
+                    .seen("/sys/class/net", reason)
+                    .next("Run the same command on the node while it runs."),
+            ];
+        }
+    };
+    if target.modules.is_empty() {
+        // Reported with the root disk.
+        return Vec::new();
+    }
+    let (arguments, uses) = node.used_names();
+    let early = arguments
+        .tokens()
+        .iter()
+        .any(|token| matches!(token.as_str(), "rd.neednet" | "rd.neednet=1"));
+    let each = interfaces.iter();
+    each.filter_map(|one| judge_one(target, node, one, &uses, early))
+        .collect()
+}
+
+fn judge_one(
+    target: &Target,
+    node: &Platform,
+    interface: &Interface,
+    uses: &[NameUse],
+    early: bool,
+) -> Option<CrossingFinding> {
+    let name = interface.name.as_str();
+    let by_mac = |one: &NameUse| {
+        let own = interface.mac.as_ref().map(|mac| &mac.address);
+        one.mac.is_some() && one.mac.as_ref() == own
+    };
+    let carrier = uses
+        .iter()
+        .find(|one| glob_matches(&one.name, name) || by_mac(one));
+    let carries = carrier.is_some() || interface.is_used;
+    let lost = interface
+        .levels
+        .iter()
+        .find_map(|level| Some((level, lost_device(level, target, node)?)));
+    let (level, what) = match lost {
+        Some(found) => found,
+        None => missing_early(target, interface).filter(|_| early && carries)?,
+    };
+    let severity = match carries {
+        true => CrossingSeverity::Inhibitor,
+        false => CrossingSeverity::Warning,
+    };
+    let mut finding = CrossingFinding::new(severity, name, what)
+        .seen(&level.path, format!("modalias {}", level.modalias))
+        .seen(format!("{}/driver", level.path), &level.module);
+    if let Some(one) = carrier {
+        finding = finding.seen(&one.place, &one.said);
+    } else if interface.is_used {
+        finding = finding.seen(
+            format!("/sys/class/net/{name}/operstate"),
+            "up, or a port of another interface",
+        );
+    }
+    Some(
+        finding
+            .prevents("the interface is missing: Cannot find device")
+            .next("Take an image whose kernel has this driver, or put in an interface that it knows.")
+            .next(format!(
+                "Put the configuration on another interface first: grep -rl {name} /etc/NetworkManager/system-connections"
+            )),
+    )
+}
+
+/// Returns the first device whose driver is not in the initramfs.
+fn missing_early<'a>(
+    target: &Target,
+    interface: &'a Interface,
+) -> Option<(&'a DeviceLevel, String)> {
+    let initramfs = target.tree.initramfs.as_ref();
+    let inside = &initramfs.filter(|one| one.problem.is_none())?.modules;
+    interface.levels.iter().find_map(|level| {
+        let modules = target.modules.modules_of(&level.modalias);
+        let missing = modules.iter().map(|module| {
+            let needed = target.modules.with_needs(module).into_iter();
+            needed.filter(|module| !inside.contains(*module)).collect::<Vec<_>>()
+        });
+        let missing = missing.min_by_key(Vec::len).filter(|missing| !missing.is_empty())?;
+        let list = missing.join(", ");
+        let what = format!("the initramfs needs the network (rd.neednet), and its driver is not in the image's initramfs: {list}");
+        Some((level, what))
+    })
+}
+
+/// Returns the sentence about a device that no module of the image takes; `None` if one does, or it cannot be judged.
+pub(super) fn lost_device(level: &DeviceLevel, target: &Target, node: &Platform) -> Option<String> {
+    let (bus, rest) = level.modalias.split_once(':')?;
+    // Bridges between buses are driven by the kernel itself, without a pattern.
+    let is_bridge = bus == "pci" && rest.contains("bc06");
+    let judged = BUSES.contains(&bus) && !is_bridge;
+    let lists = &target.modules;
+    if !judged || !lists.modules_of(&level.modalias).is_empty() {
+        return None;
+    }
+    // What the lists of today do not know either was never found by a pattern.
+    let own = &node.modules;
+    if !own.is_empty() && own.modules_of(&level.modalias).is_empty() {
+        return None;
+    }
+    let module = &level.module;
+    Some(match lists.knows(module) {
+        true => format!("the image has the driver {module}, but it no longer takes this device"),
+        false => format!("the image has no driver for this device: {module} is gone"),
+    })
+}
+
+/// Makes the finding about an image without lists of modules.
+pub(super) fn lists_missing(target: &Target) -> Option<CrossingFinding> {
+    let place = target.kernel_file("modules.alias");
+    let place = place.unwrap_or_else(|| "usr/lib/modules".to_owned());
+    target.modules.is_empty().then(|| {
+        CrossingFinding::new(
+            CrossingSeverity::Unknown,
+            "drivers",
+            "the image lists no kernel modules, so the drivers of disks and interfaces cannot be judged",
+        )
+        .seen(&place, "missing or empty, or there is more than one kernel")
+        .next(format!("ls {} # in a container of the image", place.rsplit_once('/').map_or("", |(above, _)| above)))
+    })
+}

@@ -1,0 +1,43 @@
+//! Can the machine and the image have the kernel that the config asks for?
+
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::command::rpm_ostree::packages::find_lacking_kernel;
+use crate::node::os_release::Class;
+use crate::node::platform::Platform;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "kernel-type",
+    title: "the kernel of the config exists for this machine and the image",
+    is_of_image: false,
+    judge,
+};
+
+/// The field of the config.
+const FIELD: &str = "spec.kernelType";
+
+fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let Some(found) = &node.file_faults else {
+        return Vec::new();
+    };
+    let kind = found.kernel_type;
+    if kind == "default" {
+        return Vec::new();
+    }
+    let Some(machine) = found.machine else {
+        let what = "the architecture of the node is not known, so it is not known if this kernel exists for it";
+        return vec![
+            CrossingFinding::new(CrossingSeverity::Unknown, FIELD, what).seen(FIELD, kind),
+        ];
+    };
+    let os = &target.os_release;
+    let of_image = (os.class() == Class::Coreos)
+        .then(|| format!("{} has no other kernels than its own", os.name()));
+    let why = find_lacking_kernel(kind, machine).or(of_image);
+    let finding = why.map(|why| {
+        CrossingFinding::new(CrossingSeverity::Inhibitor, FIELD, why)
+            .seen(FIELD, kind)
+            .next("Set spec.kernelType to default in the MachineConfig that asks for it.")
+    });
+    finding.into_iter().collect()
+}

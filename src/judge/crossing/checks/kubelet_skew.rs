@@ -1,0 +1,175 @@
+//! Is the image's kubelet one that the cluster's API server takes?
+
+use crate::formats::checkpoint::kubernetes_minor;
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::platform::{ApiServer, Platform};
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "kubelet-skew",
+    title: "the image's kubelet fits the cluster's API server",
+    is_of_image: true,
+    judge,
+};
+
+/// Minor versions that a kubelet may be older than the API server.
+const OLDEST: u32 = 3;
+
+/// A version, as far as the skew counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    OpenShift(u32, u32),
+    Kubernetes(u32, u32),
+}
+
+impl Version {
+    /// Returns the minor version of Kubernetes.
+    pub(super) fn kubernetes_minor(self) -> Option<u32> {
+        match self {
+            Self::OpenShift(major, minor) => kubernetes_minor(&format!("{major}.{minor}")),
+            Self::Kubernetes(1, minor) => Some(minor),
+            Self::Kubernetes(..) => None,
+        }
+    }
+}
+
+fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let Some((place, said, kubelet)) = kubelet_of(target) else {
+        return Vec::new();
+    };
+    let unknown = |what: String| {
+        CrossingFinding::new(CrossingSeverity::Unknown, "kubelet", what)
+            .seen(&place, &said)
+            .next("Compare with the control plane: oc get clusterversion version")
+    };
+    let server = match &node.api_server {
+        Ok(server) => server.as_ref(),
+        Err(reason) => {
+            let what = format!("the release of the API server is not known: {reason}");
+            return vec![unknown(what)];
+        }
+    };
+    if let Some(server) = server
+        && let Some((words, version)) = same_kind(server, kubelet)
+    {
+        return compare(kubelet, version, &words)
+            .map(|finding| finding.seen(&place, said).seen(&server.place, words))
+            .into_iter()
+            .collect();
+    }
+    // The node's own release is not newer than that of the control plane.
+    match own_release(node) {
+        Some((_, version, _)) if !is_newer(kubelet, version) => Vec::new(),
+        Some((own_place, _, text)) => vec![
+            unknown(format!(
+                "the image's kubelet is newer than the node's release {text}; the release of the API server is not known here"
+            ))
+            .seen(own_place, text)
+            .prevents("the kubelet registers with an older API server, and the node is NotReady"),
+        ],
+        None => vec![unknown(
+            "neither the release of the API server nor that of the node is known here".to_owned(),
+        )],
+    }
+}
+
+/// Returns the place, the version and the words of the node's own release.
+pub(super) fn own_release<'a>(node: &'a Platform) -> Option<(&'static str, Version, &'a str)> {
+    let own = [
+        (
+            "/etc/machine-config-daemon/currentconfig",
+            node.record.release.as_str(),
+        ),
+        ("/etc/os-release", node.os_release.get("OPENSHIFT_VERSION")),
+        (
+            "/etc/os-release",
+            openshift_of_version_id(node.os_release.get("VERSION_ID")),
+        ),
+    ];
+    let known = |(place, text): (&'static str, &'a str)| Some((place, openshift(text)?, text));
+    own.into_iter().find_map(known)
+}
+
+/// Returns the place, the words and the version of the image's kubelet.
+pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, Version)> {
+    for name in ["openshift-kubelet", "openshift-hyperkube", "kubelet"] {
+        if let Some(package) = target.package(name) {
+            let version = match pair(&package.version)? {
+                (1, minor) => Version::Kubernetes(1, minor),
+                (major, minor) => Version::OpenShift(major, minor),
+            };
+            let said = format!("{name}-{}", package.version);
+            return Some((format!("packages of {}", target.tree.source), said, version));
+        }
+    }
+    let text = target.os_release.get("OPENSHIFT_VERSION");
+    let place = "usr/lib/os-release of the image".to_owned();
+    Some((place, format!("OPENSHIFT_VERSION={text}"), openshift(text)?))
+}
+
+/// Returns the version of the API server that can be compared with this one.
+fn same_kind(server: &ApiServer, kubelet: Version) -> Option<(String, Version)> {
+    match kubelet {
+        Version::OpenShift(..) => {
+            let text = server.release.as_deref()?;
+            Some((format!("version {text}"), openshift(text)?))
+        }
+        Version::Kubernetes(..) => {
+            let text = server.kubernetes.as_deref()?;
+            let (major, minor) = pair(text)?;
+            Some((
+                format!("kubernetes={text}"),
+                Version::Kubernetes(major, minor),
+            ))
+        }
+    }
+}
+
+fn compare(kubelet: Version, server: Version, words: &str) -> Option<CrossingFinding> {
+    let (Version::OpenShift(major, minor) | Version::Kubernetes(major, minor)) = kubelet;
+    let (Version::OpenShift(of_server, its_minor) | Version::Kubernetes(of_server, its_minor)) =
+        server;
+    if is_newer(kubelet, server) {
+        let what = format!("the image's kubelet is newer than the API server ({words})");
+        let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "kubelet", what);
+        return Some(
+            finding
+                .prevents("the kubelet asks for what the API server does not have, and the node is NotReady")
+                .next("Take the image of the cluster's release: oc adm release info --image-for=rhel-coreos"),
+        );
+    }
+    let is_too_old = major == of_server && its_minor > minor + OLDEST;
+    is_too_old.then(|| {
+        let what = format!("the image's kubelet is more than {OLDEST} minor versions older than the API server ({words})");
+        CrossingFinding::new(CrossingSeverity::Warning, "kubelet", what)
+            .next("Take the image of the cluster's release: oc adm release info --image-for=rhel-coreos")
+    })
+}
+
+fn is_newer(one: Version, other: Version) -> bool {
+    match (one, other) {
+        (Version::OpenShift(a, b), Version::OpenShift(c, d))
+        | (Version::Kubernetes(a, b), Version::Kubernetes(c, d)) => (a, b) > (c, d),
+        // Not comparable: nothing is taken for granted.
+        _ => true,
+    }
+}
+
+/// An old CoreOS has OpenShift's version as `VERSION_ID`, a newer one that of its base.
+fn openshift_of_version_id(text: &str) -> &str {
+    if text.starts_with("4.") { text } else { "" }
+}
+
+fn openshift(text: &str) -> Option<Version> {
+    let (major, minor) = pair(text)?;
+    (major >= 4).then_some(Version::OpenShift(major, minor))
+}
+
+/// Returns the first two numbers of a version such as `v4.18.3-rc.1`.
+fn pair(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text
+        .trim()
+        .trim_start_matches('v')
+        .split(['.', '-', '_', '~']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}

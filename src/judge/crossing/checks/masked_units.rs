@@ -1,0 +1,46 @@
+//! Are units masked that the node needs?
+
+use super::faults;
+use crate::base::invocation::{mco_rescue, node_path};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::platform::Platform;
+use crate::node::unit_links::NeededMask;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "masked-units",
+    title: "no unit that the node needs is masked",
+    is_of_image: false,
+    judge,
+};
+
+fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let Some(found) = &node.file_faults else {
+        return Vec::new();
+    };
+    let of_config = found.masked_by_config.iter().map(|(unit, message)| {
+        CrossingFinding::new(CrossingSeverity::Warning, unit, message)
+            .seen("spec.config.systemd.units", format!("{unit}: mask: true"))
+            .next("Correct the unit in its MachineConfig.")
+    });
+    let of_config = of_config.collect::<Vec<_>>();
+    let of_node: Vec<CrossingFinding> = match &found.masks {
+        Ok(masks) => masks.iter().map(describe).collect(),
+        Err(why) => faults::unseen("units", std::slice::from_ref(why))
+            .into_iter()
+            .collect(),
+    };
+    of_config.into_iter().chain(of_node).collect()
+}
+
+fn describe(mask: &NeededMask) -> CrossingFinding {
+    let unit = mask.unit();
+    let what = format!("the unit is masked: from the next boot on, {}", mask.stops);
+    CrossingFinding::new(CrossingSeverity::Inhibitor, unit, what)
+        .seen(mask.path.to_string(), "a link to /dev/null")
+        .prevents(format!("Unit {unit} is masked"))
+        .next(match mask.of_config {
+            true => mco_rescue("apply"),
+            false => format!("rm {}", node_path(&mask.path.to_string())),
+        })
+}

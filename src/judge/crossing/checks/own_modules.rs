@@ -1,0 +1,79 @@
+//! Are there kernel modules that the image does not bring, or an initramfs that the node builds itself?
+
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::platform::Platform;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "own-modules",
+    title: "no kernel modules or initramfs of the node's own",
+    is_of_image: true,
+    judge,
+};
+
+fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let mut found = Vec::new();
+    if !target.modules.is_empty() {
+        found.extend(judge_wanted(target, node));
+    }
+    if let Some((first, rest)) = node.own_modules.added.split_first() {
+        let more = match rest.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        found.push(
+            CrossingFinding::new(
+                CrossingSeverity::Warning,
+                "added modules",
+                "kernel modules were added to the kernel of today, and the image's kernel does not get them",
+            )
+            .seen(first, format!("a module file{more}"))
+            .prevents("modprobe: FATAL: Module NAME not found in directory /lib/modules/VERSION")
+            .next("Build the modules for the image's kernel, or into the image (a Containerfile on top of it)."),
+        );
+    }
+    let origin = node
+        .origin
+        .as_ref()
+        .ok()
+        .filter(|origin| origin.own_initramfs);
+    if let Some(origin) = origin {
+        found.push(
+            CrossingFinding::new(
+                CrossingSeverity::Warning,
+                "initramfs",
+                "the node builds its own initramfs, so that of the image is not the one that boots",
+            )
+            .seen(&origin.place, "[rpmostree] regenerate-initramfs=true")
+            .prevents("dracut: Timed out waiting for device, if the one built here lacks a driver")
+            .next("rpm-ostree initramfs --disable"),
+        );
+    }
+    found
+}
+
+/// Judges the modules that are loaded at every boot.
+fn judge_wanted(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let own = &node.modules;
+    let wanted = node.own_modules.wanted.iter();
+    let lost = wanted.filter(|(module, _)| {
+        // A module that today's kernel does not have either is no loss.
+        !target.modules.knows(module) && (own.is_empty() || own.knows(module))
+    });
+    let each = lost.map(|(module, file)| {
+        CrossingFinding::new(
+            CrossingSeverity::Warning,
+            module,
+            "this module is loaded at every boot, and the image does not have it",
+        )
+        .seen(file, module)
+        .prevents(format!(
+            "systemd-modules-load: Failed to find module '{module}'"
+        ))
+        .next(format!(
+            "Build it for the kernel {} or take the line out of {file}.",
+            target.kernel.as_deref().unwrap_or("of the image")
+        ))
+    });
+    each.collect()
+}

@@ -1,0 +1,22 @@
+//! Can images be pulled with the files of the node?
+
+use super::faults;
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
+use crate::node::platform::Platform;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "pull-files",
+    title: "the files for pulls are read, and stop no pull",
+    is_of_image: false,
+    judge,
+};
+
+fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    let Some(found) = &node.file_faults else {
+        return Vec::new();
+    };
+    let mut all = faults::of_groups(node, &found.pulls.groups);
+    all.extend(faults::unseen("files for pulls", &found.pulls.unseen));
+    all
+}

@@ -1,0 +1,52 @@
+//! Does the policy of SELinux fit the image?
+
+use super::faults;
+use crate::base::invocation::node_path;
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::fault_group::FaultGroup;
+use crate::node::platform::Platform;
+use crate::node::selinux_state::SelinuxFaultKind;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "selinux",
+    title: "SELinux is on, with the policy of the image",
+    is_of_image: false,
+    judge,
+};
+
+fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    match node.file_faults.as_ref().map(|found| &found.selinux) {
+        None => Vec::new(),
+        Some(Ok(groups)) => groups
+            .iter()
+            .filter_map(|group| describe(node, group))
+            .collect(),
+        Some(Err(why)) => faults::unseen("SELinux", std::slice::from_ref(why))
+            .into_iter()
+            .collect(),
+    }
+}
+
+fn describe(node: &Platform, group: &FaultGroup<SelinuxFaultKind>) -> Option<CrossingFinding> {
+    let severity = match group.kind {
+        // The image is never booted.
+        SelinuxFaultKind::Incomplete => CrossingSeverity::Inhibitor,
+        // What is only good to know on the OS of now matters with the next one.
+        SelinuxFaultKind::OtherPolicy => CrossingSeverity::Warning,
+        _ => faults::severity(group.weight)?,
+    };
+    let finding = faults::of_group(severity, group);
+    let place = group.place();
+    Some(match group.kind {
+        SelinuxFaultKind::OtherPolicy => finding
+            .next("cp -aT /usr/etc/selinux /etc/selinux")
+            .next("Set booleans and install modules again after it, then reboot."),
+        SelinuxFaultKind::Incomplete => {
+            let name = place.rsplit('/').next().unwrap_or(place);
+            let aside = format!("/etc/selinux/{name}.mco-rescue-aside");
+            finding.next(format!("mv {} {}", node_path(place), node_path(&aside)))
+        }
+        _ => faults::look_at(node, place, finding),
+    })
+}

@@ -1,0 +1,45 @@
+//! Do the kubelet, CRI-O and NetworkManager take their files?
+
+use super::faults;
+use crate::base::invocation::node_path;
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
+use crate::node::platform::Platform;
+use crate::node::service_configs::BrokenConfig;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "service-files",
+    title: "the kubelet, the image store and NetworkManager take their files",
+    is_of_image: false,
+    judge,
+};
+
+fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    match node.file_faults.as_ref().map(|found| &found.services) {
+        None => Vec::new(),
+        Some(Ok(broken)) => broken
+            .iter()
+            .filter_map(|one| describe(node, one))
+            .collect(),
+        Some(Err(why)) => faults::unseen("configuration of services", std::slice::from_ref(why))
+            .into_iter()
+            .collect(),
+    }
+}
+
+fn describe(node: &Platform, one: &BrokenConfig) -> Option<CrossingFinding> {
+    let effect = one.service.effect();
+    let severity = faults::severity(effect.weight)?;
+    let what = faults::sentences(effect.what, effect.means);
+    let finding = CrossingFinding::new(severity, &one.place, what)
+        .seen(&one.place, &one.said)
+        .prevents(&one.words);
+    Some(
+        match one.only_mode && !node.record.files.contains(&one.place) {
+            true => finding
+                .next(format!("chown root:root {}", node_path(&one.place)))
+                .next(format!("chmod 0600 {}", node_path(&one.place))),
+            false => faults::look_at(node, &one.place, finding),
+        },
+    )
+}

@@ -1,0 +1,165 @@
+//! Judges whether a node can run another OS image: [`Target`] and [`Platform`] in, [`CrossingFinding`]s out. Pure.
+//!
+//! Each kind of breakage is a file in [`checks`]. A check finds nothing on a healthy node; missing evidence is reported as
+//! [`CrossingSeverity::Unknown`] and never counts as healthy.
+
+pub mod checks;
+mod sbat;
+pub mod target;
+
+use serde::Serialize;
+
+pub use target::Target;
+
+use crate::host::root::RootPath;
+use crate::node::platform::Platform;
+
+/// The consequence of a finding for a run that stages the image. The worst comes first in every order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CrossingSeverity {
+    /// The node would not boot, run or be reachable. The image is not staged.
+    Inhibitor,
+    /// The same, but the run cures it: see [`CrossingFinding::cures`].
+    Cured,
+    /// Something will not be as before.
+    Warning,
+    /// The evidence is missing.
+    Unknown,
+}
+
+/// A piece of evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// A file of the node or of the target, or another source.
+    pub place: String,
+    /// Its content in short; never a secret.
+    pub said: String,
+}
+
+/// A change that the run makes, so that the node survives the crossing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cure {
+    /// A new file, owned by root.
+    PutFile {
+        /// Path on the node.
+        path: RootPath,
+        /// Permission bits.
+        mode: u32,
+        /// Content.
+        bytes: Vec<u8>,
+    },
+    /// Kernel arguments that are added, in the same staging as the image.
+    AppendArguments(Vec<String>),
+    /// Kernel arguments that go, in the same staging as the image.
+    DeleteArguments(Vec<String>),
+}
+
+/// A result of a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CrossingFinding {
+    /// Id of the check, such as `interface-names`; [`judge`] fills it in. `--accept-risk` takes it.
+    pub check: &'static str,
+    /// The consequence.
+    pub severity: CrossingSeverity,
+    /// The part of the node or of the target, such as an interface.
+    pub subject: String,
+    /// A sentence: what will break.
+    pub what: String,
+    /// The evidence.
+    pub evidence: Vec<Evidence>,
+    /// The words of the failure that it prevents, as a log or a screen shows them.
+    pub prevents: Option<String>,
+    /// Commands or actions that cure it, in order.
+    pub next: Vec<String>,
+    /// The changes that the run makes itself; empty unless the severity is [`CrossingSeverity::Cured`].
+    pub cures: Vec<Cure>,
+}
+
+impl CrossingFinding {
+    /// Makes a finding without evidence and cure.
+    pub fn new(
+        severity: CrossingSeverity,
+        subject: impl Into<String>,
+        what: impl Into<String>,
+    ) -> Self {
+        Self {
+            check: "",
+            severity,
+            subject: subject.into(),
+            what: what.into(),
+            evidence: Vec::new(),
+            prevents: None,
+            next: Vec::new(),
+            cures: Vec::new(),
+        }
+    }
+
+    /// Adds a piece of evidence.
+    #[must_use]
+    pub fn seen(mut self, place: impl Into<String>, said: impl Into<String>) -> Self {
+        self.evidence.push(Evidence {
+            place: place.into(),
+            said: said.into(),
+        });
+        self
+    }
+
+    /// Sets the words of the failure that it prevents.
+    #[must_use]
+    pub fn prevents(mut self, words: impl Into<String>) -> Self {
+        self.prevents = Some(words.into());
+        self
+    }
+
+    /// Adds a command or an action that cures it.
+    #[must_use]
+    pub fn next(mut self, command: impl Into<String>) -> Self {
+        self.next.push(command.into());
+        self
+    }
+
+    /// Adds a change that the run makes itself.
+    #[must_use]
+    pub fn cure(mut self, cure: Cure) -> Self {
+        self.cures.push(cure);
+        self
+    }
+}
+
+/// A check for one kind of breakage.
+#[derive(Debug, Clone, Copy)]
+pub struct CrossingCheck {
+    /// Id, such as `interface-names`.
+    pub id: &'static str,
+    /// The question that it answers, in a few words.
+    pub title: &'static str,
+    /// It judges the image with the node, and `plan` makes it too. Else it judges the files of the node, about which `plan` has
+    /// its own words.
+    pub is_of_image: bool,
+    /// The judgement.
+    pub judge: fn(&Target, &Platform) -> Vec<CrossingFinding>,
+}
+
+/// Runs all checks, and returns the findings, the worst first.
+pub fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    judge_some(target, node, |_| true)
+}
+
+/// Runs the checks with these ids, and returns the findings, the worst first.
+pub fn judge_some(
+    target: &Target,
+    node: &Platform,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<CrossingFinding> {
+    let mut all: Vec<CrossingFinding> = Vec::new();
+    for check in checks::ALL.iter().filter(|check| is_wanted(check.id)) {
+        let found = (check.judge)(target, node).into_iter();
+        all.extend(found.map(|finding| CrossingFinding {
+            check: check.id,
+            ..finding
+        }));
+    }
+    all.sort_by_key(|finding| finding.severity);
+    all
+}

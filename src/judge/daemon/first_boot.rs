@@ -1,0 +1,47 @@
+//! The daemon's first-boot service: what it would change on the way to its config (docs/agreement.md: First boot).
+
+use crate::base::kargs::Kargs;
+use crate::config::document::{KernelType, MachineConfig};
+
+/// Work of the first-boot service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FirstBootWork {
+    /// It finds no change: it removes its file, and the boot goes on.
+    Nothing,
+    /// It changes these, and reboots.
+    Changes(Vec<&'static str>),
+    /// The operating system, or the file, could not be read.
+    Unknown,
+}
+
+/// Returns the work towards `config` on a node that runs `booted`, with the kernel arguments of its next boot. The daemon
+/// takes the requested arguments in the order in which they are booted, and another order is a change.
+pub fn find_first_boot_work(
+    config: &MachineConfig,
+    booted: &str,
+    arguments: &Kargs,
+) -> FirstBootWork {
+    let requested = &config.kernel_arguments;
+    let there = Kargs::first_boot(arguments, requested);
+    let mut all = Vec::new();
+    if config.os_image_url != booted {
+        all.push("the OS image");
+    }
+    let is_there = |entry: &String| there.tokens().contains(entry);
+    if there.tokens() != requested.as_slice() {
+        all.push(match requested.iter().all(is_there) {
+            true => "the order of the kernel arguments",
+            false => "kernel arguments",
+        });
+    }
+    if config.kernel_type != KernelType::Default {
+        all.push("the kernel");
+    }
+    if !config.extensions.is_empty() {
+        all.push("the packages of extensions");
+    }
+    match all.is_empty() {
+        true => FirstBootWork::Nothing,
+        false => FirstBootWork::Changes(all),
+    }
+}

@@ -1,0 +1,330 @@
+//! The effect of a change of registries.conf on running pods (docs/agreement.md: Drain).
+//!
+//! It follows the daemon's own reading, which is laxer than that of the containers tools (`images/registries`): names
+//! stay as they are written, and only broken TOML is refused.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::actions::REGISTRIES_CONF;
+use crate::config::document::{Ignition, data_url};
+
+const DIGEST_ONLY: &str = "digest-only";
+
+/// The effect of a change of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegistryChange {
+    /// Images are found in the same places.
+    Safe,
+    /// Images may not be found, for this reason; the daemon drains.
+    Unsafe(String),
+    /// The daemon cannot read the file and fails, for this reason.
+    Unreadable(String),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Conf {
+    unqualified_search_registries: Vec<String>,
+    registry: Vec<RegistryEntry>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct RegistryEntry {
+    prefix: String,
+    location: String,
+    insecure: bool,
+    blocked: bool,
+    mirror_by_digest_only: bool,
+    mirror: Vec<MirrorEntry>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct MirrorEntry {
+    location: String,
+    insecure: bool,
+    pull_from_mirror: String,
+}
+
+/// Compares the file in two configs; one that is not in a config counts as empty.
+pub fn registry_change(old: &Ignition, new: &Ignition) -> RegistryChange {
+    match (read_registries(old), read_registries(new)) {
+        (Ok(old), Ok(new)) => verdict(compare_registries(&old, &new)),
+        (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
+    }
+}
+
+/// Compares two contents of the file.
+pub fn change_of_texts(old: &str, new: &str) -> RegistryChange {
+    match (
+        parse_registries(old.as_bytes()),
+        parse_registries(new.as_bytes()),
+    ) {
+        (Ok(old), Ok(new)) => verdict(compare_registries(&old, &new)),
+        (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
+    }
+}
+
+fn verdict(compared: Result<(), String>) -> RegistryChange {
+    compared.map_or_else(RegistryChange::Unsafe, |()| RegistryChange::Safe)
+}
+
+/// Reads the file of a config. The daemon does not decompress it, and fails on compressed content.
+fn read_registries(config: &Ignition) -> Result<Conf, String> {
+    let mut files = config.storage.files.iter();
+    let file = files.find(|file| file.path == REGISTRIES_CONF);
+    let source = file.and_then(|file| file.contents.source.as_deref());
+    match source {
+        None | Some("") => Ok(Conf::default()),
+        Some(source) => parse_registries(&data_url(source).map_err(|e| e.to_string())?),
+    }
+}
+
+fn parse_registries(bytes: &[u8]) -> Result<Conf, String> {
+    let broken =
+        |words: &str| format!("failed decoding TOML content from file {REGISTRIES_CONF}: {words}");
+    let text = std::str::from_utf8(bytes).map_err(|_| broken("it is not text"))?;
+    toml::from_str(text).map_err(|error| broken(error.message()))
+}
+
+fn compare_registries(old: &Conf, new: &Conf) -> Result<(), String> {
+    let (before, after) = (
+        &old.unqualified_search_registries,
+        &new.unqualified_search_registries,
+    );
+    if !after.starts_with(before) {
+        return Err("unqualified-search-registries no longer begin as before".to_owned());
+    }
+    let (before, after) = (by_scope(old), by_scope(new));
+    if let Some(scope) = before.keys().find(|scope| !after.contains_key(*scope)) {
+        return Err(format!("registry {scope} is removed"));
+    }
+    after
+        .iter()
+        .try_for_each(|(scope, registry)| match before.get(scope) {
+            Some(old) if old == registry => Ok(()),
+            Some(old) => changed(scope, old, registry),
+            None => added(scope, registry),
+        })
+}
+
+/// Returns the registries by prefix, or location without a prefix; of two equal ones the last counts.
+fn by_scope(conf: &Conf) -> BTreeMap<&str, &RegistryEntry> {
+    let pairs = conf.registry.iter().map(|registry| {
+        let scope = match registry.prefix.as_str() {
+            "" => registry.location.as_str(),
+            prefix => prefix,
+        };
+        (scope, registry)
+    });
+    pairs.collect()
+}
+
+fn changed(scope: &str, old: &RegistryEntry, new: &RegistryEntry) -> Result<(), String> {
+    let fields = [
+        ("prefix", old.prefix != new.prefix),
+        ("location", old.location != new.location),
+        ("blocked", old.blocked != new.blocked),
+        ("insecure", old.insecure != new.insecure),
+    ];
+    if let Some((field, _)) = fields.iter().find(|(_, differs)| *differs) {
+        return Err(format!("{field} of registry {scope} changes"));
+    }
+    let gone = |mirror: &&MirrorEntry| find(&new.mirror, &mirror.location).is_none();
+    if let Some(mirror) = old.mirror.iter().find(gone) {
+        let location = &mirror.location;
+        return Err(format!("mirror {location} of registry {scope} is removed"));
+    }
+    let mut mirrors = new.mirror.iter();
+    mirrors.try_for_each(|mirror| mirror_change(scope, mirror, old, new))
+}
+
+fn mirror_change(
+    scope: &str,
+    mirror: &MirrorEntry,
+    old: &RegistryEntry,
+    new: &RegistryEntry,
+) -> Result<(), String> {
+    let (location, digest_only) = (&mirror.location, mirror.pull_from_mirror == DIGEST_ONLY);
+    match find(&old.mirror, location) {
+        Some(before) if before.pull_from_mirror != mirror.pull_from_mirror && !digest_only => Err(
+            format!("pull-from-mirror of mirror {location} of registry {scope} changes"),
+        ),
+        None if !digest_only && !new.mirror_by_digest_only => Err(format!(
+            "mirror {location} of registry {scope} is added and not digest-only"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Judges an added registry; its own mirror-by-digest-only does not replace that of its mirrors.
+fn added(scope: &str, registry: &RegistryEntry) -> Result<(), String> {
+    let mut mirrors = registry.mirror.iter();
+    let safe = if registry.mirror.is_empty() {
+        registry.mirror_by_digest_only
+    } else {
+        mirrors.all(|mirror| mirror.pull_from_mirror == DIGEST_ONLY)
+    };
+    if safe {
+        Ok(())
+    } else {
+        Err(format!(
+            "registry {scope} is added, and not all of its mirrors are digest-only"
+        ))
+    }
+}
+
+fn find<'a>(mirrors: &'a [MirrorEntry], location: &str) -> Option<&'a MirrorEntry> {
+    mirrors.iter().find(|mirror| mirror.location == location)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = r#"
+        unqualified-search-registries = ["a.example", "b.example"]
+        [[registry]]
+        location = "quay.example/r"
+        [[registry.mirror]]
+        location = "mirror.local/r"
+        pull-from-mirror = "digest-only"
+        [[registry.mirror]]
+        location = "other.local/r"
+        [[registry]]
+        prefix = "docker.example"
+        location = "docker.example/x"
+        mirror-by-digest-only = true
+    "#;
+
+    fn judged(from: &str, to: &str) -> RegistryChange {
+        assert!(BASE.contains(from), "{from}");
+        change_of_texts(BASE, &BASE.replacen(from, to, 1))
+    }
+
+    fn reason(change: RegistryChange) -> String {
+        match change {
+            RegistryChange::Unsafe(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_and_additions_of_digests_alone_are_safe() {
+        let digest_only =
+            "[[registry.mirror]]\nlocation = \"new.local\"\npull-from-mirror = \"digest-only\"\n";
+        for (from, to) in [
+            ("a.example", "a.example"),
+            ("\"b.example\"]", "\"b.example\", \"c.example\"]"),
+            (
+                "[[registry]]\n        prefix",
+                &format!("{digest_only}[[registry]]\n        prefix"),
+            ),
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = true\n[[registry.mirror]]\nlocation = \"new.local\"",
+            ),
+            (
+                "mirror-by-digest-only = true",
+                &format!(
+                    "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\n{digest_only}"
+                ),
+            ),
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\nmirror-by-digest-only = true",
+            ),
+            // What was for all names may be for digests alone from now on; and a mirror's TLS is not looked at.
+            (
+                "location = \"other.local/r\"",
+                "location = \"other.local/r\"\npull-from-mirror = \"digest-only\"",
+            ),
+            (
+                "location = \"other.local/r\"",
+                "location = \"other.local/r\"\ninsecure = true",
+            ),
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = false",
+            ),
+        ] {
+            assert_eq!(judged(from, to), RegistryChange::Safe, "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn whatever_may_lead_elsewhere_is_named() {
+        for (from, to, words) in [
+            ("\"a.example\", ", "", "unqualified-search-registries"),
+            (", \"b.example\"", "", "unqualified-search-registries"),
+            (
+                "docker.example\"",
+                "podman.example\"",
+                "docker.example is removed",
+            ),
+            (
+                "docker.example/x",
+                "docker.example/y",
+                "location of registry docker.example",
+            ),
+            (
+                "location = \"docker.example/x\"",
+                "location = \"docker.example/x\"\nblocked = true",
+                "blocked of registry docker.example",
+            ),
+            (
+                "location = \"docker.example/x\"",
+                "location = \"docker.example/x\"\ninsecure = true",
+                "insecure of registry docker.example",
+            ),
+            (
+                "location = \"quay.example/r\"",
+                "prefix = \"quay.example/r\"\nlocation = \"quay.example/r\"",
+                "prefix of registry quay.example/r",
+            ),
+            (
+                "mirror.local/r",
+                "gone.local/r",
+                "mirror mirror.local/r of registry quay.example/r is removed",
+            ),
+            (
+                "pull-from-mirror = \"digest-only\"",
+                "pull-from-mirror = \"tag-only\"",
+                "pull-from-mirror of mirror mirror.local/r",
+            ),
+            (
+                "[[registry]]\n        prefix",
+                "[[registry.mirror]]\nlocation = \"new.local\"\n[[registry]]\n        prefix",
+                "mirror new.local of registry quay.example/r is added",
+            ),
+            // For a registry that is new, each mirror counts by itself.
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\nmirror-by-digest-only = true\n\
+                 [[registry.mirror]]\nlocation = \"m\"",
+                "registry z is added",
+            ),
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"",
+                "registry z is added",
+            ),
+        ] {
+            let reason = reason(judged(from, to));
+            assert!(reason.contains(words), "{from} -> {to}: {reason}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_toml_is_a_failure_of_the_daemon() {
+        let broken = change_of_texts("", "[[registry");
+        assert!(
+            matches!(&broken, RegistryChange::Unreadable(why) if why.starts_with("failed decoding TOML content")),
+            "{broken:?}"
+        );
+        assert_eq!(change_of_texts("", "made-up = 1"), RegistryChange::Safe);
+    }
+}

@@ -1,0 +1,94 @@
+//! Running other programs: one way to do it, and one place that does.
+//!
+//! Building argument vectors and reading answers are pure functions in the
+//! submodule of each program; policy and retries are decided elsewhere.
+
+pub mod blkid;
+pub mod bootc;
+pub mod config_test;
+pub mod crictl;
+pub mod engine;
+pub mod guard_unit;
+mod host;
+pub mod ignition;
+pub mod ip;
+pub mod job;
+pub mod journalctl;
+pub mod motd;
+pub mod network_manager;
+pub mod origin;
+pub mod ostree;
+pub mod rpm;
+pub mod rpm_ostree;
+pub mod shadow;
+pub mod systemctl;
+pub mod wall;
+
+use std::time::Duration;
+
+use crate::host::sys::privileges::Capability;
+
+pub use host::HostRunner;
+
+/// A program with its arguments and how long it may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandLine {
+    /// Program name, looked up in the system directories only.
+    pub program: String,
+    /// Arguments.
+    pub args: Vec<String>,
+    /// Deadline, after which it is killed.
+    pub timeout: Duration,
+    /// Capabilities that the program keeps; most programs need none.
+    pub capabilities: &'static [Capability],
+}
+
+/// The result of a program that ran to its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandOutput {
+    /// Exit status; `None` when a signal ended it.
+    pub status: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// The last KiB of standard error.
+    pub stderr: String,
+}
+
+/// A program that gave no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// The program is not installed.
+    #[error("{0} is not installed")]
+    Missing(String),
+    /// The program failed, or could not be started; its name and the reason.
+    #[error("running {0}: {1}")]
+    Failed(String, String),
+    /// The program was killed at its deadline; its name and the seconds.
+    #[error("{0} gave no answer within {1} s and was killed")]
+    TimedOut(String, u64),
+    /// This run was asked to end, so the program was killed.
+    #[error("{0} was ended because this run was")]
+    Interrupted(String),
+}
+
+/// Something that runs programs: the host, or a script in a test.
+pub trait CommandRunner {
+    /// Runs a program to its end.
+    ///
+    /// # Errors
+    /// The program is missing, cannot be started, or takes too long.
+    fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError>;
+
+    /// Runs a program to its end, or until `ended` returns true.
+    ///
+    /// # Errors
+    /// The same; [`CommandError::Interrupted`] if `ended` returned true.
+    fn run_until(
+        &self,
+        command: &CommandLine,
+        ended: &dyn Fn() -> bool,
+    ) -> Result<CommandOutput, CommandError> {
+        let _ = ended;
+        self.run(command)
+    }
+}

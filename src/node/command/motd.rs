@@ -1,0 +1,81 @@
+//! The end of a text that logins show: a timer of systemd removes it, as no process of ours lives that long.
+
+use std::time::Duration;
+
+use super::{CommandError, CommandLine, CommandRunner};
+use crate::host::sys::runtime;
+
+/// Timer and service that remove the text.
+const UNIT: &str = "mco-rescue-motd";
+/// Time for one call of systemd.
+const QUICK: Duration = Duration::from_secs(30);
+
+/// Removes the text of [`runtime::announce_at_login`] after some time; an earlier time for it no longer counts.
+///
+/// # Errors
+/// systemd is missing, or reports an error. The text stays until the next boot then.
+pub fn withdraw_after(runner: &dyn CommandRunner, time: Duration) -> Result<(), CommandError> {
+    let stop = [
+        "stop",
+        "--quiet",
+        "mco-rescue-motd.timer",
+        "mco-rescue-motd.service",
+    ];
+    // There is none but after another trial of the same boot.
+    runner.run(&line("systemctl", &stop)).map(drop)?;
+    let answer = runner.run(&removal(time))?;
+    match answer.status {
+        Some(0) => Ok(()),
+        _ => Err(CommandError::Failed(
+            "systemd-run".into(),
+            answer.stderr.trim().to_owned(),
+        )),
+    }
+}
+
+fn removal(time: Duration) -> CommandLine {
+    let unit = format!("--unit={UNIT}");
+    let after = format!("--on-active={}", time.as_secs());
+    let path = runtime::announcement_path();
+    line(
+        "systemd-run",
+        &[
+            "--quiet",
+            "--collect",
+            &unit,
+            &after,
+            "--timer-property=AccuracySec=1min",
+            // Else systemd-run waits for a boot that waits for it.
+            "--timer-property=DefaultDependencies=no",
+            "rm",
+            "-f",
+            &path,
+        ],
+    )
+}
+
+fn line(program: &str, args: &[&str]) -> CommandLine {
+    CommandLine {
+        program: program.into(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        timeout: QUICK,
+        capabilities: &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_text_is_removed() {
+        let line = removal(Duration::from_secs(86_400));
+        assert_eq!(line.program, "systemd-run");
+        let words = line.args.join(" ");
+        assert!(words.contains("--on-active=86400 "), "{words}");
+        assert!(
+            words.ends_with("rm -f /run/motd.d/60-mco-rescue"),
+            "{words}"
+        );
+    }
+}

@@ -1,0 +1,419 @@
+//! Files of ostree below `/run/ostree`: dictionaries of names and values in the format of GVariant (`a{sv}`).
+//!
+//! Only what is needed of the format is read, and nothing is ever written. Every part is bounded by its own end, so a
+//! damaged file gives less, and never something else.
+//!
+//! Beside them the answer of `ostree admin status`, for the places of deployments; and `ostree admin deploy`, which stages
+//! a commit of the node where rpm-ostree is missing: bootc has no command for kernel arguments, nor for a kept image.
+
+use std::time::Duration;
+
+use super::rpm_ostree::status::{Deployment, Deployments};
+use super::{CommandLine, bootc};
+use crate::base::kargs::KargsChange;
+
+/// `ostree admin status`.
+pub fn list_deployments() -> CommandLine {
+    question(&["admin", "status"])
+}
+
+/// `ostree admin deploy --help`, which lists the options that this version knows.
+pub fn deploy_help() -> CommandLine {
+    question(&["admin", "deploy", "--help"])
+}
+
+fn question(args: &[&str]) -> CommandLine {
+    CommandLine {
+        program: "ostree".to_owned(),
+        args: args.iter().map(|word| (*word).to_owned()).collect(),
+        timeout: Duration::from_secs(60),
+        capabilities: &[],
+    }
+}
+
+/// The options of [`stage_commit`].
+const DEPLOY_OPTIONS: [&str; 5] = [
+    "--stage",
+    "--os",
+    "--origin-file",
+    "--karg-append",
+    "--karg-delete",
+];
+
+/// Returns the options of [`stage_commit`] that are missing from the answer of `ostree admin deploy --help`.
+pub fn missing_options(help: &str) -> Vec<&'static str> {
+    let is_known = |option: &str| {
+        let mut words = help.split_whitespace();
+        words.any(|word| word.split('=').next() == Some(option))
+    };
+    let all = DEPLOY_OPTIONS.into_iter();
+    all.filter(|option| !is_known(option)).collect()
+}
+
+/// Stages a commit of the node in the place of what is staged. ostree starts from the arguments in the boot entry of what
+/// runs, appends first and then deletes.
+pub fn stage_commit(
+    stateroot: &str,
+    origin: &str,
+    changes: &[KargsChange],
+    commit: &str,
+) -> CommandLine {
+    let options = changes.iter().map(|change| match change {
+        KargsChange::Append(token) => format!("--karg-append={token}"),
+        KargsChange::Delete(token) => format!("--karg-delete={token}"),
+    });
+    let fixed = ["ostree", "admin", "deploy", "--stage"].map(str::to_owned);
+    let places = [
+        format!("--os={stateroot}"),
+        format!("--origin-file={origin}"),
+    ];
+    let all: Vec<String> = fixed
+        .into_iter()
+        .chain(places)
+        .chain(options)
+        .chain([commit.to_owned()])
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    bootc::in_unit(bootc::SMALL, &all)
+}
+
+/// Returns `CHECKSUM.SERIAL` of each deployment in the answer of `ostree admin status`, in the order of the boot menu.
+pub fn names_in_order(status: &str) -> Vec<String> {
+    let is_name = |word: &&str| {
+        word.split_once('.').is_some_and(|(checksum, serial)| {
+            checksum.len() == 64
+                && checksum.bytes().all(|byte| byte.is_ascii_hexdigit())
+                && serial.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    let name = |line: &str| {
+        let mut words = line.trim_start_matches('*').split_whitespace();
+        words.nth(1).filter(is_name).map(str::to_owned)
+    };
+    status.lines().filter_map(name).collect()
+}
+
+/// Parses the answer of `ostree admin status`: the deployments in the order of the boot menu, without their images. It needs
+/// neither the lock of the sysroot nor a capability.
+pub fn read_listed(status: &str) -> Vec<Deployment> {
+    let mut all: Vec<Deployment> = Vec::new();
+    for line in status.lines() {
+        if let Some(one) = read_name_line(line) {
+            let index = all.len();
+            all.push(Deployment { index, ..one });
+        } else if let Some(one) = all.last_mut() {
+            match line.trim().split_once(": ") {
+                Some(("Version", version)) => one.version = Some(version.to_owned()),
+                Some(("Unlocked", how)) => one.unlocked = how.to_owned(),
+                Some(("Pinned", _)) => one.pinned = true,
+                Some(("origin refspec", refspec)) => one.refspec = Some(refspec.to_owned()),
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+/// Parses a line such as `* rhcos CHECKSUM.0 (staged)`.
+fn read_name_line(line: &str) -> Option<Deployment> {
+    let name = names_in_order(line).pop()?;
+    let (checksum, serial) = name.split_once('.')?;
+    let osname = line.trim_start_matches('*').split_whitespace().next()?;
+    let is = |word: &str| line.contains(word);
+    let finalization_locked = is("(finalization locked)");
+    Some(Deployment {
+        osname: osname.to_owned(),
+        checksum: checksum.to_owned(),
+        serial: serial.parse().ok()?,
+        booted: line.starts_with('*'),
+        staged: is("(staged)") || finalization_locked,
+        finalization_locked,
+        pinned: is("(pinned)"),
+        ..Deployment::default()
+    })
+}
+
+/// Puts deployments into the order of these names. They stay as they are where a name of theirs is missing.
+pub fn in_order(all: &mut Deployments, names: &[String]) {
+    let place = |name: &str| names.iter().position(|other| other == name);
+    if all.all.iter().any(|one| place(&one.name()).is_none()) {
+        return;
+    }
+    all.all.sort_by_key(|one| place(&one.name()));
+    for one in &mut all.all {
+        one.index = place(&one.name()).unwrap_or(one.index);
+    }
+}
+
+/// The content of `/run/ostree/staged-deployment`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StagedFile {
+    /// `CHECKSUM.SERIAL` of the deployment that a clean shutdown will write.
+    pub name: String,
+    /// Its stateroot.
+    pub stateroot: String,
+    /// It is not written at shutdown: a download only, or one that waits for `finalize-deployment`.
+    pub locked: bool,
+    /// Its kernel arguments, one line or a list of words, if the file has them.
+    pub arguments: Option<String>,
+}
+
+impl StagedFile {
+    /// Parses the file; `None` if it names no deployment.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let file = Dictionary(bytes);
+        let target = file.dictionary(b"target")?;
+        Some(Self {
+            name: target.text(b"name")?,
+            stateroot: target.text(b"osname").unwrap_or_default(),
+            locked: file.flag(b"locked").unwrap_or_default(),
+            arguments: file.list(b"kargs").map(|words| words.join(" ")),
+        })
+    }
+}
+
+/// A dictionary as it is written: entries, then the end of each of them.
+#[derive(Clone, Copy)]
+struct Dictionary<'a>(&'a [u8]);
+
+impl<'a> Dictionary<'a> {
+    fn dictionary(self, key: &[u8]) -> Option<Dictionary<'a>> {
+        self.value(key, b"a{sv}").map(Dictionary)
+    }
+
+    fn text(self, key: &[u8]) -> Option<String> {
+        string(self.value(key, b"s")?)
+    }
+
+    fn flag(self, key: &[u8]) -> Option<bool> {
+        match self.value(key, b"b")? {
+            [flag] => Some(*flag == 1),
+            _ => None,
+        }
+    }
+
+    fn list(self, key: &[u8]) -> Option<Vec<String>> {
+        let value = self.value(key, b"as")?;
+        elements(value, 1)?.into_iter().map(string).collect()
+    }
+
+    /// The bytes of a value of this type.
+    fn value(self, key: &[u8], kind: &[u8]) -> Option<&'a [u8]> {
+        let entries = elements(self.0, 8)?;
+        entries.into_iter().find_map(|entry| {
+            let width = offset_width(entry.len());
+            let end = number(entry.get(entry.len().checked_sub(width)?..)?);
+            let name = entry.get(..end)?.strip_suffix(b"\0")?;
+            let value = end.checked_next_multiple_of(8)?;
+            let variant = entry.get(value..entry.len() - width)?;
+            let data = variant.strip_suffix(kind)?.strip_suffix(b"\0")?;
+            (name == key).then_some(data)
+        })
+    }
+}
+
+/// The elements of an array of this alignment; each but the first begins after padding.
+fn elements(array: &[u8], alignment: usize) -> Option<Vec<&[u8]>> {
+    if array.is_empty() {
+        return Some(Vec::new());
+    }
+    let width = offset_width(array.len());
+    let table = number(array.get(array.len().checked_sub(width)?..)?);
+    let ends = array.get(table..)?.chunks_exact(width);
+    let (mut all, mut begin) = (Vec::new(), 0_usize);
+    for end in ends {
+        let end = number(end);
+        begin = begin.checked_next_multiple_of(alignment)?;
+        all.push(array.get(begin..end.min(table))?);
+        begin = end;
+    }
+    Some(all)
+}
+
+/// The width of the numbers at the end of a container of this size.
+fn offset_width(size: usize) -> usize {
+    match size {
+        0..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => 4,
+    }
+}
+
+/// A number in the order of bytes that GLib writes.
+fn number(bytes: &[u8]) -> usize {
+    let bytes = bytes.iter().rev();
+    bytes.fold(0, |value, byte| value << 8 | usize::from(*byte))
+}
+
+fn string(bytes: &[u8]) -> Option<String> {
+    let text = bytes.strip_suffix(b"\0")?;
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `ostree-prepare-root` 2025.2 wrote `/run/ostree-booted`.
+    const WRITTEN: &[u8] = b"backing-root-device-inode\0\0\0\0\0\0\0\
+        \x02\x07\0\0\0\0\0\0\x1b\0\0\0\0\0\0\0\0(tt)\x1a\0\0\
+        root.transient\0\0\0\0b\x0f\0\0\0\0sysroot-ro\0\0\0\0\0\0\x01\0b\x0b6Ld";
+
+    /// One entry, padded as GLib does.
+    fn entry(key: &str, value: &[u8], kind: &str) -> Vec<u8> {
+        let mut bytes = [key.as_bytes(), b"\0"].concat();
+        let end = bytes.len();
+        bytes.resize(end.next_multiple_of(8), 0);
+        bytes.extend(value);
+        bytes.push(0);
+        bytes.extend(kind.as_bytes());
+        let width = if bytes.len() < 0xff { 1 } else { 2 };
+        bytes.extend(&end.to_le_bytes()[..width]);
+        bytes
+    }
+
+    fn array(all: &[Vec<u8>], alignment: usize) -> Vec<u8> {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for one in all {
+            bytes.resize(usize::next_multiple_of(bytes.len(), alignment), 0);
+            bytes.extend(one);
+            ends.push(bytes.len());
+        }
+        let width = if bytes.len() + ends.len() <= 0xff {
+            1
+        } else {
+            2
+        };
+        for end in ends {
+            bytes.extend(&end.to_le_bytes()[..width]);
+        }
+        bytes
+    }
+
+    fn text(value: &str) -> Vec<u8> {
+        [value.as_bytes(), b"\0"].concat()
+    }
+
+    fn staged(more: &[Vec<u8>]) -> Vec<u8> {
+        let name = format!("{}.1", "5e".repeat(32));
+        let target = array(
+            &[
+                entry("name", &text(&name), "s"),
+                entry("osname", &text("rhcos"), "s"),
+            ],
+            8,
+        );
+        let all = [&[entry("target", &target, "a{sv}")], more].concat();
+        array(&all, 8)
+    }
+
+    #[test]
+    fn a_file_of_ostree_itself_is_read() {
+        let file = Dictionary(WRITTEN);
+        assert_eq!(file.flag(b"root.transient"), Some(false));
+        assert_eq!(file.flag(b"sysroot-ro"), Some(true));
+        assert_eq!(file.flag(b"other"), None);
+        assert_eq!(file.text(b"sysroot-ro"), None, "of another type");
+        assert_eq!(
+            file.value(b"backing-root-device-inode", b"(tt)")
+                .unwrap()
+                .len(),
+            16
+        );
+    }
+
+    #[test]
+    fn the_staged_deployment_is_named_with_its_lock_and_its_arguments() {
+        let kargs = array(&[text("rw"), text("nosmt"), text("root=LABEL=root")], 1);
+        let more = [entry("kargs", &kargs, "as"), entry("locked", &[1], "b")];
+        let read = StagedFile::parse(&staged(&more)).unwrap();
+        assert_eq!(read.name, format!("{}.1", "5e".repeat(32)));
+        assert_eq!(read.stateroot, "rhcos");
+        assert!(read.locked);
+        assert_eq!(read.arguments.as_deref(), Some("rw nosmt root=LABEL=root"));
+        let open = StagedFile::parse(&staged(&[entry("locked", &[0], "b")])).unwrap();
+        assert_eq!((open.locked, open.arguments), (false, None));
+        // Longer than the numbers of one byte reach.
+        let long = array(&[text(&"x".repeat(400))], 1);
+        let long = StagedFile::parse(&staged(&[entry("kargs", &long, "as")])).unwrap();
+        assert_eq!(long.arguments.map(|line| line.len()), Some(400));
+    }
+
+    #[test]
+    fn places_are_those_of_ostree() {
+        let name = |letter: &str, serial: u64| Deployment {
+            checksum: letter.repeat(64),
+            serial,
+            ..Deployment::default()
+        };
+        // As libostree 2025.2 prints it.
+        let text = format!(
+            "  rhcos {}.0 (staged)\n    origin: <unknown origin type>\n* rhcos {}.1\n    Version: 9\n  other {}.0 (pinned)\n",
+            "b".repeat(64),
+            "a".repeat(64),
+            "d".repeat(64)
+        );
+        let names = names_in_order(&text);
+        assert_eq!(names.len(), 3);
+        let mut all = Deployments {
+            all: vec![name("d", 0), name("a", 1), name("b", 0)],
+            ..Deployments::default()
+        };
+        in_order(&mut all, &names);
+        let found: Vec<(usize, &str)> = all
+            .all
+            .iter()
+            .map(|one| (one.index, &one.checksum[..1]))
+            .collect();
+        assert_eq!(found, [(0, "b"), (1, "a"), (2, "d")]);
+        let before = all.clone();
+        in_order(&mut all, &names[1..]);
+        assert_eq!(all, before, "one is not in the list");
+    }
+
+    #[test]
+    fn deployments_are_read_without_bootc() {
+        // As libostree 2026.4 prints it.
+        let text = format!(
+            "  rhcos {}.1 (finalization locked)\n    Version: 9.8\n    origin: <unknown origin type>\n* rhcos {}.0\n    Unlocked: \
+             development\n    Pinned: yes\n    origin: <unknown origin type>\n  other {}.2 (rollback)\n    origin refspec: a:b\n",
+            "b".repeat(64),
+            "a".repeat(64),
+            "d".repeat(64)
+        );
+        let all = read_listed(&text);
+        let row = |one: &Deployment| {
+            let flags = (one.booted, one.staged, one.finalization_locked, one.pinned);
+            (one.index, one.osname.clone(), one.serial, flags)
+        };
+        let rhcos = || "rhcos".to_owned();
+        assert_eq!(
+            all.iter().map(row).collect::<Vec<_>>(),
+            [
+                (0, rhcos(), 1, (false, true, true, false)),
+                (1, rhcos(), 0, (true, false, false, true)),
+                (2, "other".to_owned(), 2, (false, false, false, false)),
+            ]
+        );
+        assert_eq!(all[0].version.as_deref(), Some("9.8"));
+        assert_eq!(all[1].unlocked, "development");
+        assert_eq!(all[2].refspec.as_deref(), Some("a:b"));
+        assert!(read_listed("error: x\n").is_empty());
+    }
+
+    #[test]
+    fn a_damaged_file_names_nothing_and_breaks_nothing() {
+        assert_eq!(StagedFile::parse(b""), None);
+        assert_eq!(StagedFile::parse(b"staged"), None);
+        let whole = staged(&[entry("locked", &[1], "b")]);
+        for length in 0..whole.len() {
+            let cut = StagedFile::parse(&whole[..length]);
+            assert!(cut.is_none_or(|cut| !cut.name.is_empty()), "{length}");
+        }
+        for at in 0..whole.len() {
+            let mut other = whole.clone();
+            other[at] ^= 0xff;
+            let _ = StagedFile::parse(&other);
+        }
+    }
+}

@@ -1,0 +1,967 @@
+//! The errors of rpm-ostree, recognised by their words: it has no exit code for each cause.
+//!
+//! The wording differs between versions, so what is looked for is what they have in common: the tail that comes
+//! from the system or from skopeo, or one of rpm-ostree's own sentences. A cause never shows the state of the system
+//! now: an error may come after the deployment was staged, so read the status after every one.
+
+use std::fmt;
+
+use crate::base::invocation::{advise, again, mco_rescue};
+use crate::node::command::{CommandError, CommandOutput};
+
+/// A failed command of rpm-ostree or ostree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RpmOstreeError {
+    /// The system was not booted by ostree.
+    NotOstree,
+    /// Another transaction is running.
+    Busy {
+        /// The command line that began it.
+        title: String,
+        /// Its initiator, if the text of the status was read too.
+        initiator: Option<String>,
+        /// The time of its begin, in words, if the journal has it.
+        since: Option<String>,
+    },
+    /// The transaction was cancelled.
+    Cancelled,
+    /// The daemon ended while it worked.
+    DaemonDied,
+    /// The daemon does not start; the error of systemd or of the bus.
+    DaemonDown(String),
+    /// The program was ended by a signal; the daemon goes on with its transaction.
+    ClientKilled,
+    /// The program did not answer in time; the daemon goes on with its transaction.
+    NoAnswer {
+        /// The program.
+        program: String,
+        /// The deadline in seconds.
+        seconds: u64,
+    },
+    /// The program is not installed.
+    NotInstalled(String),
+    /// Another process holds the lock of the sysroot.
+    LockHeld,
+    /// It is the reference that is booted or staged already; its content may be another one.
+    SameReference(String),
+    /// There is no deployment to go back to.
+    NoRollback,
+    /// Something is staged, and has to be dropped first.
+    StagedInTheWay,
+    /// A staged deployment waits for `finalize-deployment`, or does not.
+    FinalizationLocked,
+    /// Another deployment than expected is staged: the one expected, and the one found.
+    OtherStaged(String, String),
+    /// A kernel argument to be deleted or replaced is not there, or not once.
+    NoArgument(String),
+    /// We are not root.
+    NotRoot,
+    /// Updates are another program's: its name and its unit.
+    Driver(String, String),
+    /// A mistake in the command line: this rpm-ostree does not know it.
+    Usage(String),
+    /// The reference begins with no scheme that rpm-ostree knows.
+    UnknownScheme(String),
+    /// The reference has a scheme, but what follows cannot be.
+    BadReference(String),
+    /// A ref of the local repository has several meanings.
+    AmbiguousRef(String),
+    /// The image is no OSTree image.
+    NotBootable,
+    /// A signed reference needs a policy that does not accept anything.
+    PolicyTooWeak,
+    /// The signature policy does not accept the image.
+    PolicyRejects(String),
+    /// No space.
+    NoSpace {
+        /// The full file system.
+        place: FullDisk,
+        /// The amount, in rpm-ostree's words; may be empty.
+        detail: String,
+    },
+    /// The image is missing.
+    NotFound(String),
+    /// The fetching process, which is not root, may not read the image.
+    FetcherDenied(String),
+    /// The fetching process looks for credentials where it may not read, as there is no file of them for it.
+    NoCredentials(String),
+    /// A blob of the image is missing.
+    MissingBlob(String),
+    /// The image ends too early.
+    Truncated(String),
+    /// A blob of the image has another digest.
+    Corrupt(String),
+    /// The registry cannot be reached.
+    Unreachable(String),
+    /// The registry, a mirror of it or the name server refuses connections.
+    Refused(String),
+    /// The registry or a mirror of it answers with an HTTP status of failure.
+    RegistryFault(String),
+    /// The registry wants other credentials.
+    Unauthorized(String),
+    /// The certificate of the registry is not trusted.
+    Certificate(String),
+    /// Packages are unavailable, or do not fit together.
+    Packages(String),
+    /// A file may not be changed although we are root: `chattr +i`.
+    Immutable(String),
+    /// The origin file of a deployment cannot be read, is missing, or names no image.
+    OriginUnreadable {
+        /// Its path.
+        file: String,
+        /// The error, in words.
+        why: String,
+    },
+    /// The previous shutdown could not finalize what was staged; the words of the error.
+    FinalizeFailed(Box<RpmOstreeError>),
+    /// Something else, in its own words.
+    Unknown(String),
+}
+
+/// A full file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FullDisk {
+    /// `/boot`: kernel and initramfs.
+    Boot,
+    /// `/sysroot`: the repository and the deployments.
+    Sysroot,
+    /// `/var/tmp`, where archives are unpacked whole.
+    VarTmp,
+}
+
+impl FullDisk {
+    /// The mount point.
+    pub fn mount_path(self) -> &'static str {
+        match self {
+            Self::Boot => "/boot",
+            Self::Sysroot => "/sysroot",
+            Self::VarTmp => "/var/tmp",
+        }
+    }
+
+    /// The next step that makes room there.
+    fn next_step(self) -> &'static str {
+        match self {
+            Self::Boot => "rpm-ostree cleanup -r # drops the rollback deployment and its kernel",
+            Self::Sysroot => {
+                "rpm-ostree cleanup -b -p -m, then podman image prune, then journalctl --vacuum-size=100M"
+            }
+            Self::VarTmp => {
+                "unpack the archive on a medium and give it as oci:PATH, which needs no room below /var/tmp"
+            }
+        }
+    }
+}
+
+impl RpmOstreeError {
+    /// The cause of an answer; `None` if the program succeeded. Exit status 77 means that nothing was to be done.
+    pub fn of_command(answer: &CommandOutput) -> Option<Self> {
+        match answer.status {
+            Some(0 | 77) => None,
+            // As timeout(1) ends a program.
+            Some(124) if answer.stdout.contains(LOCK) => Some(Self::LockHeld),
+            None => Some(Self::ClientKilled),
+            // Never the standard output: it holds progress, and the status of units.
+            Some(_) => Some(Self::of_words(&answer.stderr)),
+        }
+    }
+
+    /// The cause of no answer at all.
+    pub fn of_error(error: &CommandError) -> Self {
+        match error {
+            CommandError::Missing(program) => Self::NotInstalled(program.clone()),
+            // The plain `ostree` does its work itself, and waits for nothing but the lock.
+            CommandError::TimedOut(program, _) if program == "ostree" => Self::LockHeld,
+            CommandError::TimedOut(program, seconds) => Self::NoAnswer {
+                program: program.clone(),
+                seconds: *seconds,
+            },
+            CommandError::Failed(program, words) => match Self::of_words(words) {
+                Self::Unknown(_) => Self::Unknown(format!("{program} cannot be run: {words}")),
+                known => known,
+            },
+            CommandError::Interrupted(_) => Self::ClientKilled,
+        }
+    }
+
+    /// The cause of a failure on our own side, in its words.
+    pub fn of_failure(error: &anyhow::Error) -> Self {
+        Self::Unknown(format!("{error:#}"))
+    }
+
+    /// The cause in what a program wrote to its standard error, or in the journal.
+    pub fn of_words(text: &str) -> Self {
+        // Numbers stand before a space that does not break.
+        let text = text.trim().replace('\u{a0}', " ");
+        let text = text.as_str();
+        if let Some((_, rest)) = text.split_once("failed on previous boot: ") {
+            return Self::FinalizeFailed(Box::new(Self::of_words(rest)));
+        }
+        of_sentence(text)
+            .or_else(|| of_image(text))
+            .or_else(|| of_system(text))
+            .unwrap_or_else(|| Self::Unknown(error_line(text).to_owned()))
+    }
+
+    /// The same transaction, with its initiator and the time of its begin.
+    #[must_use]
+    pub fn begun_by(self, who: Option<String>, when: Option<String>) -> Self {
+        match self {
+            Self::Busy { title, .. } => Self::Busy {
+                title,
+                initiator: who,
+                since: when,
+            },
+            other => other,
+        }
+    }
+
+    /// A stable name for programs, such as `no-space`.
+    pub fn kind(&self) -> &'static str {
+        self.to_row().0
+    }
+
+    /// The next step for a person.
+    pub fn next_step(&self) -> String {
+        self.to_row().2
+    }
+
+    /// The sentence with the next step.
+    pub fn to_line(&self) -> String {
+        format!("{self}. {}", advise(&self.next_step()))
+    }
+
+    /// The table of causes: the name for programs, the sentence, and the next step.
+    #[allow(clippy::too_many_lines, reason = "a table, one entry for each cause")]
+    fn to_row(&self) -> (&'static str, String, String) {
+        match self {
+            Self::NotOstree => (
+                "not-ostree",
+                "this system was not booted by ostree".into(),
+                "apply files only: mco-rescue apply skips the operating system on such a root".into(),
+            ),
+            Self::Busy { title, initiator, since } => (
+                "busy",
+                format!(
+                    "a transaction is in progress: {title}{}{}",
+                    labelled(", begun by ", initiator.as_ref()),
+                    labelled(", since ", since.as_ref())
+                ),
+                then_again("rpm-ostree cancel # or wait for it"),
+            ),
+            Self::Cancelled => (
+                "cancelled",
+                "the transaction was cancelled".into(),
+                format!("{} # and let no other program cancel it", again()),
+            ),
+            Self::DaemonDied => (
+                "daemon-died",
+                "rpm-ostreed ended during the transaction".into(),
+                then_again(DAEMON),
+            ),
+            Self::DaemonDown(words) => (
+                "daemon-down",
+                format!("rpm-ostreed does not start: {words}"),
+                then_again(DAEMON),
+            ),
+            Self::ClientKilled => (
+                "client-killed",
+                "the program was ended by a signal".into(),
+                then_again(GOES_ON),
+            ),
+            Self::NoAnswer { program, seconds } => (
+                "no-answer",
+                format!("{program} gave no answer within {seconds} s"),
+                then_again(GOES_ON),
+            ),
+            Self::NotInstalled(program) => (
+                "not-installed",
+                format!("{program} is not installed"),
+                format!("run this where {program} is installed"),
+            ),
+            Self::LockHeld => (
+                "lock-held",
+                "another process holds the lock of the sysroot".into(),
+                then_again("fuser -v /ostree/lock # shows the process that holds it"),
+            ),
+            Self::SameReference(reference) => (
+                "same-reference",
+                format!("{reference} is booted or staged already"),
+                "rpm-ostree status # with this digest nothing is to be done, or rpm-ostree upgrade # takes the new content"
+                    .into(),
+            ),
+            Self::NoRollback => (
+                "no-rollback",
+                "there is no deployment to go back to".into(),
+                format!(
+                    "{} # deploys the wanted image",
+                    mco_rescue("pivot IMAGE")
+                ),
+            ),
+            Self::StagedInTheWay => (
+                "staged-in-the-way",
+                "a staged deployment is in the way".into(),
+                then_again("rpm-ostree cleanup -p"),
+            ),
+            Self::FinalizationLocked => (
+                "finalization-locked",
+                "the staged deployment is locked".into(),
+                "rpm-ostree finalize-deployment CHECKSUM # finishes it, or rpm-ostree cleanup -p # drops it".into(),
+            ),
+            Self::OtherStaged(wanted, found) => (
+                "other-staged",
+                format!("{found} is staged, and not {wanted}"),
+                "rpm-ostree status # another deployment was staged meanwhile".into(),
+            ),
+            Self::NoArgument(words) => (
+                "no-argument",
+                format!("changing kernel arguments: {words}"),
+                "rpm-ostree kargs # shows those that are there".into(),
+            ),
+            Self::NotRoot => ("not-root", "only root may do that".into(), format!("{} # as root", again())),
+            Self::Driver(name, unit) => (
+                "driver",
+                format!("updates are driven by {name} ({unit})"),
+                then_again(&format!("systemctl stop {unit}")),
+            ),
+            Self::Usage(words) => (
+                "usage",
+                format!("this rpm-ostree does not understand its arguments: {words}"),
+                "rpm-ostree --version # it is older or newer than what mco-rescue knows".into(),
+            ),
+            Self::UnknownScheme(reference) => (
+                "unknown-scheme",
+                format!("{reference} begins with no scheme that rpm-ostree knows"),
+                REFERENCE.into(),
+            ),
+            Self::BadReference(reference) => (
+                "bad-reference",
+                format!("{reference} names no transport that rpm-ostree knows"),
+                REFERENCE.into(),
+            ),
+            Self::AmbiguousRef(name) => (
+                "ambiguous-ref",
+                format!("the ref {name} has several meanings"),
+                format!("ostree refs --list | grep {name}"),
+            ),
+            Self::NotBootable => (
+                "not-bootable",
+                "the image is no OS image: it has no ostree.bootable label".into(),
+                "give the node's OS image, not another image of the release".into(),
+            ),
+            Self::PolicyTooWeak => (
+                "policy-too-weak",
+                "the signature policy accepts anything, so a signed reference proves nothing".into(),
+                "use an unverified reference with a digest, or write a policy.json that names the keys".into(),
+            ),
+            Self::PolicyRejects(words) => (
+                "policy-rejects",
+                format!("the signature policy refuses the image: {words}"),
+                "look at /etc/containers/policy.json; it is never weakened by mco-rescue".into(),
+            ),
+            Self::NoSpace { place, detail } => (
+                "no-space",
+                format!(
+                    "no space left on {}{}",
+                    place.mount_path(),
+                    labelled(": ", Some(detail).filter(|detail| !detail.is_empty()))
+                ),
+                match place {
+                    FullDisk::VarTmp => place.next_step().into(),
+                    _ => then_again(place.next_step()),
+                },
+            ),
+            Self::NotFound(what) => (
+                "not-found",
+                format!("{what} is missing"),
+                "look whether the medium is mounted and the name is right".into(),
+            ),
+            Self::FetcherDenied(path) => (
+                "fetcher-denied",
+                format!("the user that fetches images may not read {path}"),
+                format!(
+                    "the fetching process is not root: give every directory above {path} mode 0755 and the files 0644"
+                ),
+            ),
+            Self::NoCredentials(path) => (
+                "no-credentials",
+                format!("the user that fetches images looks for credentials in {path}, which it may not read"),
+                then_again("echo '{\"auths\": {}}' >/etc/ostree/auth.json # or the pull secret"),
+            ),
+            Self::MissingBlob(path) => (
+                "missing-blob",
+                format!("a part of the image is missing: {path}"),
+                COPY_AGAIN.into(),
+            ),
+            Self::Truncated(words) => (
+                "truncated",
+                format!("the image ends too early: {words}"),
+                COPY_AGAIN.into(),
+            ),
+            Self::Corrupt(words) => (
+                "corrupt",
+                format!("the image is damaged: {words}"),
+                format!("{}, or {COPY_AGAIN} if the medium, mirror or registry has it so", again()),
+            ),
+            Self::Unreachable(words) => (
+                "unreachable",
+                format!("the registry cannot be reached: {words}"),
+                MIRROR.into(),
+            ),
+            Self::Refused(words) => ("refused", format!("a connection was refused: {words}"), MIRROR.into()),
+            Self::RegistryFault(words) => (
+                "registry-fault",
+                format!("the registry or a mirror of it failed by itself: {words}"),
+                "look at the log and the disk of the registry or mirror that answered so, and run this again; or \
+                 bring the image into containers-storage under this very name, and say --from-storage"
+                    .into(),
+            ),
+            Self::Unauthorized(words) => (
+                "unauthorized",
+                format!("the registry wants other credentials: {words}"),
+                "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json"
+                    .into(),
+            ),
+            Self::Certificate(words) => (
+                "certificate",
+                format!("the certificate of the registry is not trusted: {words}"),
+                "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date"
+                    .into(),
+            ),
+            Self::Packages(words) => (
+                "packages",
+                format!("packages: {words}"),
+                "give the extensions image of the same release; without it leave the extensions out".into(),
+            ),
+            Self::Immutable(path) => (
+                "immutable",
+                format!("{path} may not be changed"),
+                "lsattr -R /ostree/deploy, then chattr -i FILE # but not the directory of a deployment itself, which has it \
+                 by design"
+                    .into(),
+            ),
+            Self::OriginUnreadable { file, why } => (
+                "origin-unreadable",
+                format!("the origin file of a deployment cannot be used: {file}: {why}"),
+                then_again(&format!(
+                    "ls -l {file} # it is a file of two lines: [origin], and container-image-reference=ostree-unverified-registry:IMAGE"
+                )),
+            ),
+            Self::FinalizeFailed(inner) => (
+                "finalize-failed",
+                format!("the last shutdown could not finish the staged deployment: {inner}"),
+                inner.next_step(),
+            ),
+            Self::Unknown(words) => (
+                "unknown",
+                words.clone(),
+                "rpm-ostree status, then journalctl -u rpm-ostreed".into(),
+            ),
+        }
+    }
+}
+
+/// Returns commands with this run behind them.
+fn then_again(commands: &str) -> String {
+    format!("{commands}, then {}", again())
+}
+
+/// Next steps of several causes.
+const DAEMON: &str = "systemctl status dbus.socket rpm-ostreed";
+const GOES_ON: &str = "rpm-ostree cancel # the daemon may go on and stage its result, then rpm-ostree status # until it says idle";
+const REFERENCE: &str =
+    "give an image as NAME@sha256:DIGEST, or a medium as oci:PATH or oci-archive:PATH";
+const COPY_AGAIN: &str = "skopeo copy --all --preserve-digests docker://IMAGE oci:PATH # copies the image to the medium again";
+const MIRROR: &str = "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
+     name, and say --from-storage";
+
+/// A text behind its label; nothing without a text.
+fn labelled(label: &str, text: Option<&String>) -> String {
+    text.map(|text| format!("{label}{text}"))
+        .unwrap_or_default()
+}
+
+/// In the gerund where it is an activity, without the next step.
+impl fmt::Display for RpmOstreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_row().1)
+    }
+}
+
+impl std::error::Error for RpmOstreeError {}
+
+/// The line that the plain `ostree` prints while it waits.
+const LOCK: &str = "Waiting for sysroot lock";
+
+/// The last `error:` line without its prefix; else the last line.
+fn error_line(text: &str) -> &str {
+    let strip = |line: &str| line.find("error: ").map(|at| at + "error: ".len());
+    let errors = text.lines().rev();
+    errors
+        .filter_map(|line| line.get(strip(line)?..))
+        .map(str::trim)
+        .next()
+        .or_else(|| text.lines().last().map(str::trim))
+        .unwrap_or_default()
+}
+
+/// The rest of the line after these words.
+fn rest_after<'t>(text: &'t str, words: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(words)?;
+    Some(rest.lines().next().unwrap_or_default().trim())
+}
+
+fn strip_quotes(rest: &str) -> String {
+    let rest = rest.trim_start_matches(['\'', '"', '`']);
+    let end = rest.find(['\'', '"', '`']).unwrap_or(rest.len());
+    rest.get(..end).unwrap_or_default().to_owned()
+}
+
+/// Recognises rpm-ostree's own sentences.
+fn of_sentence(text: &str) -> Option<RpmOstreeError> {
+    of_others(text)
+        .or_else(|| of_reference(text))
+        .or_else(|| of_request(text))
+        .or_else(|| of_state(text))
+}
+
+/// Recognises sentences about other programs.
+fn of_others(text: &str) -> Option<RpmOstreeError> {
+    if let Some(title) = rest_after(text, "Transaction in progress: ") {
+        return Some(RpmOstreeError::Busy {
+            title: title.to_owned(),
+            initiator: None,
+            since: None,
+        });
+    }
+    if let Some(rest) = rest_after(text, "deployments are driven by ") {
+        let (name, unit) = rest.split_once(" (").unwrap_or((rest, ""));
+        let unit = unit.trim_end_matches(')');
+        return Some(RpmOstreeError::Driver(name.to_owned(), unit.to_owned()));
+    }
+    let rest = rest_after(text, "Expected staged base checksum ")?;
+    let (wanted, found) = rest.split_once(", but found ").unwrap_or((rest, ""));
+    Some(RpmOstreeError::OtherStaged(
+        wanted.to_owned(),
+        found.to_owned(),
+    ))
+}
+
+/// Recognises sentences about the given reference.
+fn of_reference(text: &str) -> Option<RpmOstreeError> {
+    if let Some(reference) = rest_after(text, "Old and new refs are equal: ") {
+        return Some(RpmOstreeError::SameReference(reference.to_owned()));
+    }
+    // bootc does not name what it was given.
+    for words in ["invalid reference format", "Invalid transport: "] {
+        if text.contains(words) {
+            return Some(RpmOstreeError::BadReference(error_line(text).to_owned()));
+        }
+    }
+    if let Some(reference) = rest_after(text, "Invalid refspec ") {
+        let has_scheme = reference.starts_with("ostree-");
+        let reference = reference.to_owned();
+        return Some(match has_scheme {
+            true => RpmOstreeError::BadReference(reference),
+            false => RpmOstreeError::UnknownScheme(reference),
+        });
+    }
+    let rest = rest_after(text, "Refspec ").filter(|rest| rest.contains(" not unique"))?;
+    let name = rest.split(' ').next()?;
+    Some(RpmOstreeError::AmbiguousRef(name.to_owned()))
+}
+
+/// Recognises sentences about other arguments.
+fn of_request(text: &str) -> Option<RpmOstreeError> {
+    let has = |all: &[&str]| all.iter().any(|words| text.contains(words));
+    let line = || error_line(text).to_owned();
+    if has(&["No key '", "No karg '", "Multiple values for key"]) {
+        Some(RpmOstreeError::NoArgument(line()))
+    } else if has(&["Unknown option ", "Unknown command ", "usage error: "]) {
+        Some(RpmOstreeError::Usage(line()))
+    } else if has(&[
+        "Packages not found",
+        "Could not depsolve",
+        "No packages in transaction",
+    ]) {
+        Some(RpmOstreeError::Packages(line()))
+    } else {
+        None
+    }
+}
+
+/// Recognises sentences about the daemon and its deployments, which have no parameter.
+fn of_state(text: &str) -> Option<RpmOstreeError> {
+    let has = |words: &str| text.contains(words);
+    let bus = [
+        "Loading sysroot: exit status",
+        "Unit dbus",
+        "Failed to connect to bus",
+        "Unit rpm-ostreed.service is masked",
+        "Could not connect: ",
+        "org.freedesktop.DBus.Error",
+    ];
+    if has("not booted via libostree") {
+        Some(RpmOstreeError::NotOstree)
+    } else if has("Bus owner changed") {
+        Some(RpmOstreeError::DaemonDied)
+    } else if has("Operation was cancelled") {
+        Some(RpmOstreeError::Cancelled)
+    } else if bus.iter().any(|words| has(words)) {
+        let first = text.lines().next().unwrap_or_default();
+        Some(RpmOstreeError::DaemonDown(
+            first.trim_start_matches("error: ").to_owned(),
+        ))
+    } else if has("No rollback deployment found") {
+        Some(RpmOstreeError::NoRollback)
+    } else if has("Staged deployment (remove with") {
+        Some(RpmOstreeError::StagedInTheWay)
+    } else if has("finalization is locked") || has("deployment is locked") || has("not locked") {
+        Some(RpmOstreeError::FinalizationLocked)
+    } else if [
+        "not allowed for user",
+        "must be root",
+        "needs root",
+        "requires full root privileges",
+        "must be executed as the root user",
+    ]
+    .iter()
+    .any(|words| has(words))
+    {
+        Some(RpmOstreeError::NotRoot)
+    } else if has(LOCK) {
+        Some(RpmOstreeError::LockHeld)
+    } else {
+        None
+    }
+}
+
+/// Recognises the errors of an image's import.
+fn of_image(text: &str) -> Option<RpmOstreeError> {
+    let has = |words: &str| text.contains(words);
+    let line = || innermost_part(error_line(text)).to_owned();
+    if has("ostree.bootable label") {
+        Some(RpmOstreeError::NotBootable)
+    } else if has("default of `insecureAcceptAnything`") {
+        Some(RpmOstreeError::PolicyTooWeak)
+    } else if has("rejected by policy")
+        || has("ignature was required")
+        || has("Source image rejected")
+    {
+        Some(RpmOstreeError::PolicyRejects(line()))
+    } else if has("does not resolve to an image ID") {
+        // As containers-storage writes it, behind the place of the storage.
+        let reference = line();
+        let name = reference
+            .split(']')
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
+        let name = name.unwrap_or(&reference);
+        Some(RpmOstreeError::NotFound(format!(
+            "{name} in containers-storage"
+        )))
+    } else if let Some(rest) = rest_after(text, "archive file not found: ") {
+        Some(RpmOstreeError::NotFound(strip_quotes(rest)))
+    } else if has("manifest unknown") || has("name unknown") || has("repository not found") {
+        Some(RpmOstreeError::NotFound(line()))
+    } else if has("unexpected EOF") {
+        Some(RpmOstreeError::Truncated(line()))
+    } else if DAMAGED.iter().any(|words| has(words)) {
+        Some(RpmOstreeError::Corrupt(line()))
+    } else {
+        None
+    }
+}
+
+/// The words of ostree, skopeo and podman for bytes with another digest.
+const DAMAGED: [&str; 4] = [
+    "orrupted ",
+    "igest did not match",
+    "does not match expected sha256:",
+    "checksum expected=",
+];
+
+/// Recognises the system's errors at the end of the line.
+fn of_system(text: &str) -> Option<RpmOstreeError> {
+    let lower = text.to_lowercase();
+    let has = |words: &str| lower.contains(words);
+    let line = error_line(text);
+    let end = || innermost_part(line).to_owned();
+    if has("no space left on device") || has("min-free-space") {
+        Some(no_space(text, line))
+    } else if has("no such file or directory") {
+        let path = path_in(line).unwrap_or(line).to_owned();
+        Some(match text.contains("GetBlob") {
+            true => RpmOstreeError::MissingBlob(path),
+            false => RpmOstreeError::NotFound(path),
+        })
+    // As skopeo writes it; the C library, and with it ostree, begins with a capital.
+    } else if text.contains("permission denied") {
+        let mut words = line
+            .split([' ', '"', '\''])
+            .map(|word| word.trim_end_matches([':', ',']));
+        Some(match words.find(|word| word.ends_with("/auth.json")) {
+            Some(path) => RpmOstreeError::NoCredentials(path.to_owned()),
+            None => RpmOstreeError::FetcherDenied(path_in(line).unwrap_or(line).to_owned()),
+        })
+    // The other way round: only ostree meets the flags of deployments.
+    } else if text.contains("Operation not permitted") {
+        let inside = rest_after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
+        let path = path_in(line).or(inside).unwrap_or("a file of a deployment");
+        Some(RpmOstreeError::Immutable(path.to_owned()))
+    } else if has("unauthorized")
+        || has("authentication required")
+        || has("access to the resource is denied")
+    {
+        Some(RpmOstreeError::Unauthorized(end()))
+    } else if has("x509: ") || has("certificate signed by") {
+        Some(RpmOstreeError::Certificate(end()))
+    // Before the others: it may be that of a mirror, and the registry itself cannot be reached.
+    } else if has("unexpected http status") || has("unexpected status code") {
+        Some(RpmOstreeError::RegistryFault(end()))
+    } else if has("connection refused") {
+        Some(RpmOstreeError::Refused(end()))
+    } else if UNREACHABLE.iter().any(|words| has(words)) {
+        Some(RpmOstreeError::Unreachable(end()))
+    } else {
+        None
+    }
+}
+
+const UNREACHABLE: [&str; 7] = [
+    "no such host",
+    "i/o timeout",
+    "network is unreachable",
+    "no route to host",
+    "handshake timeout",
+    "deadline exceeded",
+    "server misbehaving",
+];
+
+fn no_space(text: &str, line: &str) -> RpmOstreeError {
+    let has = |words: &str| text.contains(words);
+    let place = if has("/var/tmp/") {
+        FullDisk::VarTmp
+    } else if has("Installing kernel") || has("bootfs") || has("/boot/") {
+        FullDisk::Boot
+    } else {
+        FullDisk::Sysroot
+    };
+    let detail = match line.find("min-free-space") {
+        Some(at) => line.get(at..).unwrap_or_default(),
+        None => "",
+    };
+    RpmOstreeError::NoSpace {
+        place,
+        detail: detail.to_owned(),
+    }
+}
+
+/// The innermost part of nested messages, which names the host, file or digest. Parts are joined by `: `.
+fn innermost_part(line: &str) -> &str {
+    let layers = [
+        "remote error: ",
+        "OpenImage: ",
+        "GetBlob: ",
+        "Importing regfile: ",
+    ];
+    let starts = layers
+        .iter()
+        .filter_map(|words| Some(line.rfind(words)? + words.len()));
+    line.get(starts.max().unwrap_or_default()..).unwrap_or(line)
+}
+
+/// The first absolute path in the innermost part.
+fn path_in(line: &str) -> Option<&str> {
+    let rest = innermost_part(line);
+    let words = rest.split([' ', '"', '\'']);
+    let path = words.map(|word| word.trim_end_matches([':', ',']));
+    path.filter(|word| word.len() > 1)
+        .find(|word| word.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: Option<i32>, stdout: &str, stderr: &str) -> CommandOutput {
+        CommandOutput {
+            status,
+            stdout: stdout.to_owned(),
+            stderr: stderr.to_owned(),
+        }
+    }
+
+    #[test]
+    fn two_wordings_of_one_failure_have_one_cause() {
+        let older = "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: open /m/os/index.json: no such file or directory";
+        let newer = "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: open /m/os/index.json: no such file or directory";
+        for words in [older, newer] {
+            assert_eq!(
+                RpmOstreeError::of_words(words),
+                RpmOstreeError::NotFound("/m/os/index.json".into())
+            );
+        }
+    }
+
+    #[test]
+    fn a_blob_that_is_not_there_is_not_an_image_that_is_not_there() {
+        let words = "error: Importing: Unencapsulating base: failed to invoke method GetBlob: failed to invoke method GetBlob: open /m/blobs/sha256/ab: no such file or directory";
+        assert_eq!(
+            RpmOstreeError::of_words(words),
+            RpmOstreeError::MissingBlob("/m/blobs/sha256/ab".into())
+        );
+    }
+
+    #[test]
+    fn only_the_fetcher_is_denied_in_lower_case() {
+        let fetcher = "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: faccessat /m/os: permission denied";
+        assert!(
+            matches!(RpmOstreeError::of_words(fetcher), RpmOstreeError::FetcherDenied(path) if path == "/m/os")
+        );
+        let ostree = "error: readlinkat: /proc/1/ns/mnt: Permission denied";
+        assert!(
+            matches!(RpmOstreeError::of_words(ostree), RpmOstreeError::Unknown(words) if words.contains("/proc/1"))
+        );
+    }
+
+    #[test]
+    fn space_is_missing_where_the_words_say() {
+        for (words, place) in [
+            (
+                "error: Installing kernel: regfile copy: No space left on device",
+                FullDisk::Boot,
+            ),
+            (
+                "error: Creating new current bootlinks: mkdir(boot.0.1): No space left on device",
+                FullDisk::Sysroot,
+            ),
+            (
+                "error: Importing: min-free-space-percent '3%' would be exceeded, at least 2.1 MB requested",
+                FullDisk::Sysroot,
+            ),
+            (
+                "error: untarring file \"/var/tmp/x\": write /var/tmp/x/y: no space left on device",
+                FullDisk::VarTmp,
+            ),
+        ] {
+            let cause = RpmOstreeError::of_words(words);
+            assert!(
+                matches!(cause, RpmOstreeError::NoSpace { place: p, .. } if p == place),
+                "{words}: {cause:?}"
+            );
+        }
+        let words = "error: Importing: min-free-space-percent '3%' would be exceeded, at least 2.1 MB requested";
+        assert!(
+            RpmOstreeError::of_words(words)
+                .to_string()
+                .ends_with("at least 2.1 MB requested")
+        );
+    }
+
+    #[test]
+    fn a_transaction_is_told_with_who_began_it_and_when() {
+        let words = "error: Transaction in progress: rebase ostree-unverified-image:oci:/m/os \n You can cancel the current transaction with `rpm-ostree cancel`\n";
+        let cause = RpmOstreeError::of_words(words)
+            .begun_by(Some("client(id:cli uid:0)".into()), Some("10:24".into()));
+        assert_eq!(
+            cause.to_string(),
+            "a transaction is in progress: rebase ostree-unverified-image:oci:/m/os, begun by client(id:cli uid:0), since 10:24"
+        );
+    }
+
+    #[test]
+    fn success_has_no_cause_and_neither_has_nothing_to_do() {
+        for status in [0, 77] {
+            assert_eq!(
+                RpmOstreeError::of_command(&answer(Some(status), "", "error: x")),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn a_program_that_ended_early_leaves_a_transaction_behind() {
+        assert_eq!(
+            RpmOstreeError::of_command(&answer(None, "", "")),
+            Some(RpmOstreeError::ClientKilled)
+        );
+        let late = RpmOstreeError::of_error(&CommandError::TimedOut("rpm-ostree".into(), 5));
+        for cause in [RpmOstreeError::ClientKilled, late] {
+            assert!(cause.next_step().contains("rpm-ostree cancel"), "{cause}");
+        }
+    }
+
+    #[test]
+    fn standard_output_is_not_searched() {
+        let output = "Active: inactive\nerror: Transaction in progress: x\n";
+        let cause = RpmOstreeError::of_command(&answer(
+            Some(1),
+            output,
+            "error: Loading sysroot: exit status: 1",
+        ));
+        assert_eq!(cause.unwrap().kind(), "daemon-down");
+    }
+
+    #[test]
+    fn the_signature_policy_is_told_from_the_registry() {
+        for (words, kind) in [
+            (
+                "error: Preparing import: Fetching manifest: containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage",
+                "policy-too-weak",
+            ),
+            (
+                "error: remote error: Source image rejected: Running image docker://q/os:1 is rejected by policy.",
+                "policy-rejects",
+            ),
+            (
+                "error: remote error: reading manifest 1 in q/os: unauthorized: access to the requested resource is not authorized",
+                "unauthorized",
+            ),
+            (
+                "error: remote error: pinging container registry q: Get \"https://q/v2/\": x509: certificate signed by unknown authority",
+                "certificate",
+            ),
+            (
+                "error: remote error: reading manifest 1 in q/os: manifest unknown",
+                "not-found",
+            ),
+            (
+                "error: Importing: Parsing layer blob sha256:37: failed to invoke method FinishPipe: failed to invoke method FinishPipe: corrupted blob, expecting sha256:37",
+                "corrupt",
+            ),
+            (
+                "error: Preparing import: Fetching manifest: failed to invoke method GetFullConfig: failed to invoke method GetFullConfig: Download config.json digest sha256:e6 does not match expected sha256:06",
+                "corrupt",
+            ),
+            (
+                "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: stat /run/containers/989/auth.json: permission denied",
+                "no-credentials",
+            ),
+            (
+                "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: getting username and password: reading JSON file \"/run/containers/989/auth.json\": open /run/containers/989/auth.json: permission denied",
+                "no-credentials",
+            ),
+            (
+                "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: (Mirrors also failed: [127.0.0.1:5000/okd/os@sha256:2e: pinging container registry 127.0.0.1:5000: received unexpected HTTP status: 500 Internal Server Error]): quay.example/okd/os@sha256:2e: pinging container registry quay.example: Get \"https://quay.example/v2/\": dial tcp: lookup quay.example on [::1]:53: read udp [::1]:57031->[::1]:53: read: connection refused",
+                "registry-fault",
+            ),
+            ("error: Packages not found: kernel-rt-core", "packages"),
+            (
+                "error: ostree-finalize-staged.service failed on previous boot: Installing kernel: regfile copy: No space left on device",
+                "finalize-failed",
+            ),
+            (
+                "error: Cleaning deployments: unlinkat(x): Operation not permitted",
+                "immutable",
+            ),
+            (
+                "time=\"2026-11-21T21:25:53Z\" level=error msg=\"writing \\\"0 0 1\\n\\\" to /proc/3220/gid_map: write /proc/3220/gid_map: operation not permitted\"",
+                "unknown",
+            ),
+            ("error: something new", "unknown"),
+        ] {
+            assert_eq!(RpmOstreeError::of_words(words).kind(), kind, "{words}");
+        }
+    }
+}

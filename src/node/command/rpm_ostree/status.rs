@@ -1,0 +1,954 @@
+//! The deployments of an OSTree system, from `rpm-ostree status`.
+//!
+//! Pure: text in, values out. Missing keys are optional, and unknown ones are ignored: the keys differ with the kind of
+//! origin and with the version. Kernel arguments are not in the answer, and a failed finalization is in the text only.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{arguments, reference};
+
+/// The content of `status --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Deployments {
+    /// In the order of the boot menu: the next boot takes the first one.
+    pub all: Vec<Deployment>,
+    /// The running transaction.
+    pub transaction: Option<Transaction>,
+    /// The program that drives updates, such as Zincati.
+    pub driver: Option<Driver>,
+    /// An update that was found but not deployed: its version, or its checksum.
+    pub cached_update: Option<String>,
+}
+
+/// A bootable tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Deployment {
+    /// Place in the list; the argument of `ostree admin pin`.
+    pub index: usize,
+    /// Name of the stateroot.
+    pub osname: String,
+    /// Checksum of the commit; the same image imported again has another one.
+    pub checksum: String,
+    /// Checksum of the commit below local packages.
+    pub base_checksum: Option<String>,
+    /// Serial number among deployments of one commit, such as after a change of kernel arguments.
+    pub serial: u64,
+    /// Version of the OS, such as `9.6.20250101-0`.
+    pub version: Option<String>,
+    /// It is booted.
+    pub booted: bool,
+    /// It is written at the next clean shutdown only, and lost at a power cut.
+    pub staged: bool,
+    /// Clean-ups keep it.
+    pub pinned: bool,
+    /// `none`, `development`, `hotfix`, `transient`: whether `/usr` is writable.
+    pub unlocked: String,
+    /// It waits for `finalize-deployment`. Some versions report that only in `run/ostree/staged-deployment`.
+    pub finalization_locked: bool,
+    /// Packages were applied to the running tree; they are in the staged deployment, but not in its name.
+    pub live: bool,
+    /// The refspec of a deployment of a plain commit.
+    pub refspec: Option<String>,
+    /// `custom-origin`: a URL, and a description.
+    pub custom_origin: Option<(String, String)>,
+    /// `container-image-reference`, scheme included.
+    pub reference: Option<String>,
+    /// Digest of the manifest: the identity of an image.
+    pub digest: Option<String>,
+    /// The manifest itself, as JSON, which lists the layers on the node.
+    pub manifest: Option<String>,
+    /// Packages requested on top of the image.
+    pub requested_packages: Vec<String>,
+    /// Packages requested from local files.
+    pub local_packages: Vec<String>,
+    /// Packages of the image that should be removed (`requested-base-removals`).
+    pub removals: Vec<String>,
+    /// Packages of the image that are removed.
+    pub base_removals: Vec<String>,
+    /// Packages that are installed on top.
+    pub packages: Vec<String>,
+    /// Packages of the image that are replaced.
+    pub replacements: usize,
+    /// The initramfs is built on the node.
+    pub own_initramfs: bool,
+    /// Date of the commit; seconds since 1970.
+    pub timestamp: Option<u64>,
+}
+
+/// A transaction of rpm-ostreed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transaction {
+    /// Method, such as `Rebase`.
+    pub method: String,
+    /// The name of the client on the bus, such as `:1.112`.
+    pub client: String,
+    /// D-Bus object of the stateroot.
+    pub path: String,
+}
+
+/// A program that drives updates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Driver {
+    /// Name of the program.
+    pub name: String,
+    /// Its unit; while that is active, a rebase is refused.
+    pub unit: String,
+}
+
+/// The place of a wanted image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It is booted.
+    Booted,
+    /// It is staged; the next clean reboot enters it.
+    Staged,
+    /// It is the first, written and not booted: after a rollback, the next boot of any kind enters it.
+    Next,
+    /// It exists under its name, at this place; another deployment comes first.
+    Kept(usize),
+    /// The same manifest exists at this place, but under another name, which the daemon does not accept.
+    OtherName(usize, String),
+    /// It does not exist.
+    Absent,
+}
+
+/// An answer that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StatusError {
+    /// It is not JSON, or has another form.
+    #[error(
+        "reading the answer of rpm-ostree status --json: {0}; check it: rpm-ostree status --json"
+    )]
+    Unreadable(String),
+    /// Several deployments are booted.
+    #[error(
+        "reading the answer of rpm-ostree status --json: {0} deployments are booted at once; check: ostree admin status"
+    )]
+    SeveralBooted(usize),
+    /// No deployment is booted: the running one is unknown.
+    #[error("rpm-ostree status lists no booted deployment; check: ostree admin status")]
+    NoneBooted,
+}
+
+impl Deployments {
+    /// Parses the answer of `rpm-ostree status --json`. Only for exit status 0: otherwise it may be text of systemd.
+    ///
+    /// # Errors
+    /// The answer is not rpm-ostree's.
+    pub fn read(json: &str) -> Result<Self, StatusError> {
+        let unreadable = |error: String| StatusError::Unreadable(error);
+        let mut reader = serde_json::Deserializer::from_str(json);
+        let status: StatusJson = serde_path_to_error::deserialize(&mut reader)
+            .map_err(|error| unreadable(error.to_string()))?;
+        reader
+            .end()
+            .map_err(|error| unreadable(error.to_string()))?;
+        let all: Vec<Deployment> = status
+            .deployments
+            .into_iter()
+            .enumerate()
+            .map(|(index, raw)| raw.into_deployment(index))
+            .collect();
+        match all.iter().filter(|deployment| deployment.booted).count() {
+            0 | 1 => {}
+            several => return Err(StatusError::SeveralBooted(several)),
+        }
+        Ok(Self {
+            all,
+            transaction: transaction(&status.transaction),
+            driver: driver(&status.update_driver),
+            cached_update: cached(&status.cached_update),
+        })
+    }
+
+    /// Returns the booted deployment.
+    pub fn booted(&self) -> Option<&Deployment> {
+        self.all.iter().find(|deployment| deployment.booted)
+    }
+
+    /// Returns the booted deployment, which every live OSTree system has.
+    ///
+    /// # Errors
+    /// No deployment is booted.
+    pub fn running(&self) -> Result<&Deployment, StatusError> {
+        self.booted().ok_or(StatusError::NoneBooted)
+    }
+
+    /// Returns the deployment that a clean shutdown will write.
+    pub fn staged(&self) -> Option<&Deployment> {
+        self.all.iter().find(|deployment| deployment.staged)
+    }
+
+    /// The deployment of the next boot, if the shutdown before it is clean.
+    pub fn next_boot(&self) -> Option<&Deployment> {
+        self.all.first()
+    }
+
+    /// The deployment of the next boot after a power cut now: nothing staged survives it.
+    pub fn after_power_cut(&self) -> Option<&Deployment> {
+        self.all.iter().find(|deployment| !deployment.staged)
+    }
+
+    /// Returns the deployment that the next boot enters although it neither runs nor is staged: after a rollback, or as
+    /// the default. What is staged comes before it.
+    pub fn queued(&self) -> Option<&Deployment> {
+        self.booted()?;
+        self.after_power_cut().filter(|first| !first.booted)
+    }
+
+    /// Returns the deployment that the next boot enters if the shutdown before it is clean: a locked one stays out.
+    pub fn entered_next(&self) -> Option<&Deployment> {
+        let is_entered = |one: &&Deployment| !(one.staged && one.finalization_locked);
+        self.all.iter().find(is_entered)
+    }
+
+    /// The deployment that `rpm-ostree rollback` would make the first, and `cleanup -r` remove: the next of the stateroot after the
+    /// booted one.
+    pub fn rollback(&self) -> Option<&Deployment> {
+        let booted = self.booted()?;
+        let later = self.all.get(booted.index + 1..)?;
+        later
+            .iter()
+            .find(|deployment| deployment.osname == booted.osname)
+    }
+
+    /// Returns the deployments that no clean-up removes.
+    pub fn pinned(&self) -> impl Iterator<Item = &Deployment> {
+        self.all.iter().filter(|deployment| deployment.pinned)
+    }
+
+    /// Returns a pinned deployment of the booted commit: itself, or a copy.
+    pub fn pinned_copy_of_booted(&self) -> Option<&Deployment> {
+        let booted = self.booted()?;
+        self.pinned()
+            .filter(|deployment| deployment.osname == booted.osname)
+            .find(|deployment| deployment.checksum == booted.checksum)
+    }
+
+    /// Returns the deployment with a name `CHECKSUM.SERIAL`, as records store it; places in the list change. One of another stateroot
+    /// belongs to another state of the node, whatever its name is.
+    pub fn named(&self, name: &str) -> Option<&Deployment> {
+        let own = self.booted().map(|booted| booted.osname.as_str());
+        let is_own = |one: &&Deployment| own.is_none_or(|own| one.osname == own);
+        self.all
+            .iter()
+            .filter(is_own)
+            .find(|deployment| deployment.name() == name)
+    }
+
+    /// Returns the deployments in our records.
+    pub fn ours<'a>(&'a self, records: &'a [String]) -> impl Iterator<Item = &'a Deployment> {
+        records.iter().filter_map(|name| self.named(name))
+    }
+
+    /// Is true if only kernel arguments (or similar) of the running deployment will change: the same commit is staged.
+    pub fn only_arguments_staged(&self) -> bool {
+        match (self.booted(), self.staged()) {
+            (Some(booted), Some(staged)) => {
+                booted.checksum == staged.checksum && booted.reference == staged.reference
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the place of the wanted image. `digest` is that of its manifest, if another source than the name has it.
+    ///
+    /// The daemon compares the name alone. A name without digest may have got another content since, so with a digest both
+    /// have to match; a name with digest cannot change.
+    pub fn standing(&self, image: &str, digest: Option<&str>) -> Standing {
+        let in_name = digest_in(image);
+        let fits = |deployment: &&Deployment| {
+            let same =
+                in_name.is_some() || digest.is_none() || deployment.digest.as_deref() == digest;
+            !image.is_empty() && deployment.image() == image && same
+        };
+        let found: Vec<&Deployment> = self.all.iter().filter(fits).collect();
+        if found.iter().any(|deployment| deployment.staged) {
+            return Standing::Staged;
+        }
+        if found.iter().any(|deployment| deployment.booted) {
+            return Standing::Booted;
+        }
+        if let Some(first) = found.first() {
+            return match first.index {
+                0 => Standing::Next,
+                index => Standing::Kept(index),
+            };
+        }
+        // The digest in the name may be that of a list; the status has the one for this machine.
+        let same = |deployment: &&Deployment| {
+            let has = deployment.digest.as_deref();
+            has.is_some() && (has == in_name || has == digest)
+        };
+        match self.all.iter().find(same) {
+            Some(other) => Standing::OtherName(other.index, other.image()),
+            None => Standing::Absent,
+        }
+    }
+
+    /// Returns the commit of a kept deployment whose content matches its name: a digest names one content only.
+    pub fn kept_commit(&self, standing: &Standing) -> Option<String> {
+        let Standing::Kept(index) = standing else {
+            return None;
+        };
+        let kept = self.all.get(*index)?;
+        digest_in(&kept.image())?;
+        Some(kept.base().to_owned())
+    }
+
+    /// Returns the kept deployment of an image whose commit is this one, without packages on top.
+    pub fn kept_alone(&self, image: &str, commit: &str) -> Option<&Deployment> {
+        let stateroot = self.booted().map(|booted| booted.osname.as_str());
+        self.all.iter().find(|one| {
+            one.image() == image
+                && one.checksum == commit
+                && !one.staged
+                && !one.is_layered()
+                && !one.own_initramfs
+                && Some(one.osname.as_str()) == stateroot
+        })
+    }
+
+    /// Returns the digests of the layers on the node, from the manifests.
+    pub fn layers(&self) -> Vec<String> {
+        let manifests = self
+            .all
+            .iter()
+            .filter_map(|deployment| deployment.manifest.as_deref());
+        let layers = |manifest: &str| -> Option<Vec<String>> {
+            let manifest: Value = serde_json::from_str(manifest).ok()?;
+            let layers = manifest.get("layers")?.as_array()?;
+            let digest = |layer: &Value| Some(layer.get("digest")?.as_str()?.to_owned());
+            Some(layers.iter().filter_map(digest).collect())
+        };
+        manifests.filter_map(layers).flatten().collect()
+    }
+}
+
+impl Deployment {
+    /// Returns `CHECKSUM.SERIAL`, the name of its directory.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.checksum, self.serial)
+    }
+
+    /// The image name that the daemon compares byte for byte (docs/agreement.md: Operating system); empty without an image.
+    pub fn image(&self) -> String {
+        let custom = self.custom_origin.as_ref().map(|(url, _)| url.as_str());
+        reference::image_of(self.reference.as_deref(), custom)
+    }
+
+    /// Returns true if the daemon would start on it: with an unknown scheme it fails.
+    pub fn is_readable_to_the_daemon(&self) -> bool {
+        let reference = self.reference.as_deref().unwrap_or_default();
+        reference.is_empty() || reference::is_known_scheme(reference)
+    }
+
+    /// Returns true if `/usr` may differ from its commit.
+    pub fn is_unlocked(&self) -> bool {
+        !matches!(self.unlocked.as_str(), "" | "none")
+    }
+
+    /// Changes that no config asks for and that the name of the image does not show: they were made by hand.
+    pub fn by_hand(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.live {
+            all.push("packages are applied live, until the next boot".to_owned());
+        } else if self.is_unlocked() {
+            all.push(format!("/usr is unlocked ({})", self.unlocked));
+        }
+        if !self.local_packages.is_empty() {
+            all.push(format!("local packages: {}", self.local_packages.join(" ")));
+        }
+        if self.replacements > 0 {
+            let count = self.replacements;
+            all.push(format!("packages of the image that are replaced: {count}"));
+        }
+        let gone = self.removals.iter().filter(|name| !is_of_kernel(name));
+        let gone: Vec<&str> = gone.map(String::as_str).collect();
+        if !gone.is_empty() {
+            all.push(format!(
+                "packages of the image that are removed: {}",
+                gone.join(" ")
+            ));
+        }
+        all
+    }
+
+    /// Returns the commit of its image, below all packages.
+    pub fn base(&self) -> &str {
+        self.base_checksum.as_deref().unwrap_or(&self.checksum)
+    }
+
+    /// Returns true if packages were added, removed or replaced on the node.
+    pub fn is_layered(&self) -> bool {
+        let lists = [
+            &self.requested_packages,
+            &self.local_packages,
+            &self.removals,
+        ];
+        lists.iter().any(|list| !list.is_empty()) || self.replacements > 0
+    }
+}
+
+/// Returns true for a package of a kernel: `spec.kernelType` asks for these.
+pub fn is_of_kernel(package: &str) -> bool {
+    package == "kernel" || package.starts_with("kernel-")
+}
+
+/// The facts that only the text of `rpm-ostree status` has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatusText {
+    /// The command line of the running transaction.
+    pub transaction: Option<String>,
+    /// Its initiator, as `client(id:cli dbus:1.40 unit:session-12.scope uid:0)`.
+    pub initiator: Option<String>,
+    /// The reason why the last shutdown could not write the staged deployment. It stays until the next reboot.
+    pub finalize_error: Option<String>,
+}
+
+impl StatusText {
+    /// Parses the answer of `rpm-ostree status`.
+    pub fn read(text: &str) -> Self {
+        let after = |words: &str| {
+            let mut lines = text.lines().map(str::trim);
+            lines.find_map(|line| Some(line.strip_prefix(words)?.trim().to_owned()))
+        };
+        let failed = text.contains("failed to finalize previous deployment");
+        Self {
+            transaction: after("Transaction:"),
+            initiator: after("Initiator:"),
+            finalize_error: failed.then(|| after("error:").unwrap_or_default()),
+        }
+    }
+}
+
+/// Returns the error of the previous boot's `ostree-finalize-staged.service`: the first line that begins with `error:`, as the
+/// daemon looks for it (docs/agreement.md: Validation). Takes the journal as `-o json` or as plain lines.
+pub fn finalize_failure(journal: &str) -> Option<String> {
+    let mut messages = journal.lines().filter_map(message);
+    messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
+}
+
+/// Returns start (microseconds since 1970) and client of the running transaction, from the daemon's journal as `-o json`.
+pub fn begun(journal: &str) -> Option<(u64, String)> {
+    let begin = |line: &str| {
+        let who = message(line)?;
+        let who = who.strip_prefix("Initiated txn ")?.to_owned();
+        let entry: Value = serde_json::from_str(line).ok()?;
+        let time = entry.get("__REALTIME_TIMESTAMP")?.as_str()?.parse().ok()?;
+        Some((time, who))
+    };
+    journal.lines().rev().find_map(begin)
+}
+
+/// Returns the program that staged a deployment, in words, from the journal of the stagings as `-o json`. It is the one
+/// at whose work the file of the staged deployment was written, in microseconds since 1970; `None` if none was at work.
+pub fn staged_by(journal: &str, written: u64) -> Option<String> {
+    let mut staging: Option<(u64, String)> = None;
+    let mut by_bootc = None;
+    for line in journal.lines() {
+        let Some(entry) = StagingEntry::read(line) else {
+            continue;
+        };
+        let begun = staging.take();
+        match entry.event {
+            StagingEvent::Begun(who) => staging = Some((entry.time, who)),
+            StagingEvent::Succeeded => {
+                if let Some((from, who)) = begun
+                    && is_within(written, from, entry.time)
+                {
+                    return Some(format!("rpm-ostree: {who}"));
+                }
+            }
+            StagingEvent::Failed => {}
+            StagingEvent::ByBootc(words) => {
+                if is_within(written, entry.time, entry.time + BOOTC_STAGES_WITHIN) {
+                    by_bootc = Some(format!("bootc: {words}"));
+                }
+            }
+        }
+    }
+    // Its end is not in the journal yet.
+    let unfinished = staging.filter(|(from, _)| is_within(written, *from, u64::MAX));
+    by_bootc.or(unfinished.map(|(_, who)| format!("rpm-ostree: {who}")))
+}
+
+/// The clock of the journal and that of the file system may differ by as many microseconds.
+const CLOCK_STEP: u64 = 1_000_000;
+/// bootc stages within as many microseconds after it said so: the image is there by then.
+const BOOTC_STAGES_WITHIN: u64 = 60_000_000;
+
+fn is_within(written: u64, from: u64, to: u64) -> bool {
+    written >= from.saturating_sub(CLOCK_STEP) && written <= to.saturating_add(CLOCK_STEP)
+}
+
+/// An entry of the journal that tells of a staging.
+struct StagingEntry {
+    /// Microseconds since 1970.
+    time: u64,
+    event: StagingEvent,
+}
+
+enum StagingEvent {
+    /// A transaction began, with its client.
+    Begun(String),
+    /// The transaction ended well.
+    Succeeded,
+    /// The transaction staged nothing.
+    Failed,
+    /// bootc begins to stage something.
+    ByBootc(String),
+}
+
+impl StagingEntry {
+    fn read(line: &str) -> Option<Self> {
+        let entry: Value = serde_json::from_str(line).ok()?;
+        let time = entry.get("__REALTIME_TIMESTAMP")?.as_str()?.parse().ok()?;
+        let words = message(line)?;
+        let id = entry.get(arguments::BOOTC_ID).and_then(Value::as_str);
+        let event = if id == Some(arguments::BOOTC_STAGES) {
+            StagingEvent::ByBootc(words)
+        } else if let Some(who) = words.strip_prefix("Initiated txn ") {
+            let (who, _) = who.rsplit_once(": /").unwrap_or((who, ""));
+            StagingEvent::Begun(who.to_owned())
+        } else if words.starts_with("Txn ") && words.ends_with(" successful") {
+            StagingEvent::Succeeded
+        } else if words.starts_with("Txn ") && words.contains(" failed") {
+            StagingEvent::Failed
+        } else {
+            return None;
+        };
+        Some(Self { time, event })
+    }
+}
+
+/// Returns the message of a journal line. systemd writes bytes as numbers if they are not text.
+fn message(line: &str) -> Option<String> {
+    if !line.starts_with('{') {
+        return Some(line.to_owned());
+    }
+    let entry: Value = serde_json::from_str(line).ok()?;
+    match entry.get("MESSAGE")? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(bytes) => {
+            let byte = |value: &Value| u8::try_from(value.as_u64()?).ok();
+            let bytes: Option<Vec<u8>> = bytes.iter().map(byte).collect();
+            Some(String::from_utf8_lossy(&bytes?).into_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Returns the digest in a name `NAME@sha256:…`.
+pub fn digest_in(image: &str) -> Option<&str> {
+    let (_, digest) = image.rsplit_once('@')?;
+    digest.contains(':').then_some(digest)
+}
+
+#[derive(Deserialize)]
+struct StatusJson {
+    deployments: Vec<Raw>,
+    #[serde(default)]
+    transaction: Value,
+    #[serde(default, rename = "cached-update")]
+    cached_update: Value,
+    #[serde(default, rename = "update-driver")]
+    update_driver: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Raw {
+    osname: String,
+    checksum: String,
+    serial: u64,
+    booted: bool,
+    #[serde(default)]
+    staged: Option<bool>,
+    #[serde(default)]
+    pinned: Option<bool>,
+    #[serde(default)]
+    unlocked: Option<String>,
+    #[serde(default)]
+    live_inprogress: Value,
+    #[serde(default)]
+    live_replaced: Value,
+    #[serde(default)]
+    finalization_locked: Option<bool>,
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    base_checksum: Option<String>,
+    #[serde(default)]
+    origin: Option<String>,
+    #[serde(default)]
+    custom_origin: Option<Vec<String>>,
+    #[serde(default)]
+    container_image_reference: Option<String>,
+    #[serde(default)]
+    container_image_reference_digest: Option<String>,
+    #[serde(default)]
+    base_commit_meta: Value,
+    #[serde(default)]
+    timestamp: Option<u64>,
+    #[serde(default)]
+    regenerate_initramfs: Option<bool>,
+    #[serde(default)]
+    requested_packages: Value,
+    #[serde(default)]
+    requested_local_packages: Value,
+    #[serde(default)]
+    requested_base_removals: Value,
+    #[serde(default)]
+    base_removals: Value,
+    #[serde(default)]
+    base_local_replacements: Value,
+    #[serde(default)]
+    packages: Value,
+}
+
+impl Raw {
+    fn into_deployment(self, index: usize) -> Deployment {
+        let meta = |key: &str| Some(self.base_commit_meta.get(key)?.as_str()?.to_owned());
+        let digest = self.container_image_reference_digest.clone();
+        Deployment {
+            digest: digest.or_else(|| meta("ostree.manifest-digest")),
+            manifest: meta("ostree.manifest"),
+            requested_packages: names(&self.requested_packages),
+            local_packages: names(&self.requested_local_packages),
+            removals: names(&self.requested_base_removals),
+            base_removals: names(&self.base_removals),
+            packages: names(&self.packages),
+            replacements: self.base_local_replacements.as_array().map_or(0, Vec::len),
+            index,
+            osname: self.osname,
+            checksum: self.checksum,
+            base_checksum: self.base_checksum,
+            serial: self.serial,
+            version: self.version,
+            booted: self.booted,
+            staged: self.staged.unwrap_or_default(),
+            pinned: self.pinned.unwrap_or_default(),
+            unlocked: self.unlocked.unwrap_or_default(),
+            live: !self.live_inprogress.is_null() || !self.live_replaced.is_null(),
+            finalization_locked: self.finalization_locked.unwrap_or_default(),
+            refspec: self.origin,
+            custom_origin: self.custom_origin.and_then(|parts| {
+                let mut parts = parts.into_iter();
+                Some((parts.next()?, parts.next().unwrap_or_default()))
+            }),
+            reference: self
+                .container_image_reference
+                .filter(|text| !text.is_empty()),
+            own_initramfs: self.regenerate_initramfs.unwrap_or_default(),
+            timestamp: self.timestamp,
+        }
+    }
+}
+
+/// Returns names, from names or from arrays that begin with one: installed packages are listed with their parts.
+fn names(list: &Value) -> Vec<String> {
+    let name = |value: &Value| match value {
+        Value::Array(parts) => parts.first()?.as_str().map(str::to_owned),
+        other => other.as_str().map(str::to_owned),
+    };
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(name).collect()
+}
+
+fn transaction(value: &Value) -> Option<Transaction> {
+    let part = |index: usize| {
+        let text = value.get(index).and_then(Value::as_str);
+        text.unwrap_or("unknown").to_owned()
+    };
+    (!value.is_null()).then(|| Transaction {
+        method: part(0),
+        client: part(1),
+        path: part(2),
+    })
+}
+
+fn driver(value: &Value) -> Option<Driver> {
+    let part = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+    Some(Driver {
+        name: part("driver-name")?,
+        unit: part("driver-sd-unit").unwrap_or_default(),
+    })
+}
+
+fn cached(value: &Value) -> Option<String> {
+    let part = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+    part("version").or_else(|| part("checksum"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node::command::rpm_ostree::status::*;
+
+    fn status(name: &str) -> Deployments {
+        let path = format!(
+            "{}/tests/fixtures/rpm-ostree/{name}.json",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        #[allow(clippy::disallowed_methods, reason = "a fixture, not a node")]
+        let text = std::fs::read_to_string(path).unwrap();
+        Deployments::read(&text).unwrap()
+    }
+
+    /// The images that the fixtures are of.
+    fn image(deployments: &Deployments, index: usize) -> String {
+        deployments.all[index].image()
+    }
+
+    #[test]
+    fn the_wanted_image_is_booted_staged_kept_or_absent() {
+        let idle = status("idle");
+        assert_eq!(idle.standing(&image(&idle, 0), None), Standing::Booted);
+        assert_eq!(
+            idle.standing("quay.example/os@sha256:0", None),
+            Standing::Absent
+        );
+        assert_eq!(
+            idle.standing("", None),
+            Standing::Absent,
+            "a deployment of no image is not wanted"
+        );
+
+        let staged = status("staged-image");
+        assert_eq!(staged.standing(&image(&staged, 0), None), Standing::Staged);
+        assert_eq!(staged.standing(&image(&staged, 1), None), Standing::Booted);
+
+        let twice = status("same-image-twice");
+        assert_eq!(twice.standing(&image(&twice, 1), None), Standing::Kept(1));
+
+        let back = status("rolled-back");
+        assert_eq!(back.standing(&image(&back, 0), None), Standing::Next);
+    }
+
+    #[test]
+    fn the_same_manifest_under_another_name_is_not_what_the_daemon_accepts() {
+        let here = status("other-transport");
+        let digest = here.all[0].digest.clone().unwrap();
+        let wanted = format!("quay.example/os@{digest}");
+        let other = Standing::OtherName(0, "/mnt/os".to_owned());
+        assert_eq!(here.standing(&wanted, None), other);
+        let list = "quay.example/os@sha256:0";
+        assert_eq!(here.standing(list, None), Standing::Absent);
+        assert_eq!(here.standing(list, Some(&digest)), other);
+    }
+
+    #[test]
+    fn a_name_without_digest_fits_only_with_the_digest_it_has_now() {
+        let mut here = status("idle");
+        here.all[0].reference = Some("ostree-unverified-registry:quay.example/os:1".to_owned());
+        let digest = here.all[0].digest.clone();
+        assert_eq!(here.standing("quay.example/os:1", None), Standing::Booted);
+        assert_eq!(
+            here.standing("quay.example/os:1", digest.as_deref()),
+            Standing::Booted
+        );
+        assert_eq!(
+            here.standing("quay.example/os:1", Some("sha256:0")),
+            Standing::Absent
+        );
+    }
+
+    #[test]
+    fn the_next_boot_depends_on_a_clean_shutdown() {
+        let staged = status("staged-image");
+        assert!(staged.next_boot().unwrap().staged);
+        assert!(staged.after_power_cut().unwrap().booted);
+        assert!(!staged.only_arguments_staged());
+        assert!(status("staged-arguments").only_arguments_staged());
+        let back = status("rolled-back");
+        assert_eq!(back.next_boot(), back.after_power_cut());
+        assert_eq!(back.rollback(), None, "what is left of is the first");
+    }
+
+    #[test]
+    fn a_pinned_copy_may_be_the_booted_one_itself() {
+        assert!(
+            status("staged-image")
+                .pinned_copy_of_booted()
+                .unwrap()
+                .booted
+        );
+        assert_eq!(
+            status("same-image-twice").pinned_copy_of_booted(),
+            None,
+            "another commit is pinned"
+        );
+        assert_eq!(status("idle").pinned_copy_of_booted(), None);
+    }
+
+    #[test]
+    fn ours_are_those_that_our_records_name() {
+        let here = status("same-image-twice");
+        let records = [here.all[2].name(), "gone.0".to_owned()];
+        let ours: Vec<_> = here
+            .ours(&records)
+            .map(|deployment| deployment.index)
+            .collect();
+        assert_eq!(ours, [2]);
+        assert_eq!(here.rollback().unwrap().index, 1);
+    }
+
+    #[test]
+    fn an_old_form_of_origin_still_counts() {
+        let here = status("legacy-pivot");
+        assert!(
+            here.running()
+                .unwrap()
+                .image()
+                .starts_with("quay.example/os@sha256:")
+        );
+        assert_eq!(here.all[0].digest, None);
+    }
+
+    #[test]
+    fn what_was_changed_on_the_node_is_seen() {
+        let here = status("layered");
+        let booted = here.running().unwrap();
+        assert!(booted.is_layered() && booted.is_unlocked() && booted.finalization_locked);
+        assert_eq!(booted.removals, ["kernel", "kernel-core"]);
+        assert_eq!(booted.base_removals, ["kernel", "kernel-core"]);
+        assert_eq!(booted.requested_packages, ["kernel-rt-core", "usbguard"]);
+        assert_eq!(here.driver.unwrap().unit, "zincati.service");
+        assert_eq!(here.cached_update.as_deref(), Some("415.92.1"));
+        let idle = status("idle");
+        assert!(!idle.all[0].is_layered() && !idle.all[0].is_unlocked());
+    }
+
+    #[test]
+    fn a_running_transaction_is_told_with_its_client() {
+        let busy = status("busy").transaction.unwrap();
+        assert_eq!(
+            (busy.method.as_str(), busy.client.as_str()),
+            ("Rebase", ":1.112")
+        );
+        assert_eq!(status("idle").transaction, None);
+    }
+
+    #[test]
+    fn layers_on_the_node_come_from_the_manifests() {
+        let layers = status("staged-image").layers();
+        assert_eq!(layers.len(), 4);
+        assert_eq!(layers[1], layers[3], "one that both have");
+    }
+
+    #[test]
+    fn an_unreadable_answer_says_where() {
+        let no_number =
+            r#"{"deployments": [{"osname": "a", "checksum": "b", "serial": "x", "booted": true}]}"#;
+        for (text, words) in [
+            ("", "EOF"),
+            ("rpm-ostreed.service - dead", "expected value"),
+            ("{}", "missing field `deployments`"),
+            (no_number, "deployments[0].serial"),
+            (r#"{"deployments": []} trailing"#, "trailing"),
+        ] {
+            let error = Deployments::read(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let one = r#"{"osname": "a", "checksum": "b", "serial": 0, "booted": true}"#;
+        let two = format!(r#"{{"deployments": [{one}, {one}]}}"#);
+        assert_eq!(Deployments::read(&two), Err(StatusError::SeveralBooted(2)));
+        let none = Deployments::read(r#"{"deployments": []}"#).unwrap();
+        assert_eq!(none.running(), Err(StatusError::NoneBooted));
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_one_that_the_daemon_fails_on() {
+        let mut one = status("idle").all.remove(0);
+        assert!(one.is_readable_to_the_daemon());
+        one.reference = Some("bootc:quay.example/os:1".to_owned());
+        assert!(!one.is_readable_to_the_daemon());
+    }
+
+    #[test]
+    fn only_the_text_tells_who_works_and_what_failed() {
+        let text = "State: busy\nWarning: failed to finalize previous deployment\n         error: Installing kernel: regfile copy: No space left on device\n         check `journalctl`\nTransaction: rebase x \n  Initiator: client(id:cli uid:0)\nDeployments:\n";
+        let read = StatusText::read(text);
+        assert_eq!(read.transaction.as_deref(), Some("rebase x"));
+        assert_eq!(read.initiator.as_deref(), Some("client(id:cli uid:0)"));
+        assert!(
+            read.finalize_error
+                .unwrap()
+                .starts_with("Installing kernel")
+        );
+        assert_eq!(
+            StatusText::read("State: idle\nDeployments:\n"),
+            StatusText::default()
+        );
+    }
+
+    #[test]
+    fn the_journal_tells_why_finalizing_failed_in_either_form() {
+        let plain = "Finalizing staged deployment\nerror: Installing kernel: x\nerror: later\n";
+        let objects = "{\"MESSAGE\":\"Finalized deployment\"}\n{\"MESSAGE\":null}\n{\"MESSAGE\":[101,114,114,111,114,58,32,73,110,115,116,97,108,108,105,110,103,32,107,101,114,110,101,108,58,32,120]}\n";
+        for journal in [plain, objects] {
+            assert_eq!(
+                finalize_failure(journal).as_deref(),
+                Some("Installing kernel: x")
+            );
+        }
+        assert_eq!(finalize_failure("Finalized deployment\n"), None);
+    }
+
+    #[test]
+    fn the_journal_tells_who_staged_what_is_staged() {
+        let path = "/org/projectatomic/rpmostree1/rhcos";
+        let entry = |second: u64, words: &str| {
+            format!("{{\"__REALTIME_TIMESTAMP\":\"{second}000000\",\"MESSAGE\":\"{words}\"}}\n")
+        };
+        let who = "Rebase for client(id:cli dbus:1.5 unit:session-12.scope uid:0)";
+        let begun = entry(100, &format!("Initiated txn {who}: {path}"));
+        let done = entry(110, &format!("Txn Rebase on {path} successful"));
+        let failed = entry(110, &format!("Txn Rebase on {path} failed: No such image"));
+        let cleanup = entry(
+            200,
+            &format!("Initiated txn Cleanup for client(id:cli uid:0): {path}"),
+        ) + &entry(201, &format!("Txn Cleanup on {path} successful"));
+        let bootc = format!(
+            "{{\"__REALTIME_TIMESTAMP\":\"300000000\",\"F_MESSAGE_ID\":\"{}\",\"MESSAGE\":\"Staging image for deployment: quay.example/os:2\"}}\n",
+            arguments::BOOTC_STAGES
+        );
+        let person_said =
+            "rpm-ostree: Rebase for client(id:cli dbus:1.5 unit:session-12.scope uid:0)";
+        let bootc_said = "bootc: Staging image for deployment: quay.example/os:2";
+        let all = format!("{begun}{done}{cleanup}{bootc}");
+        for (journal, second, said) in [
+            (begun.clone(), 105, Some(person_said)),
+            (format!("{begun}{done}"), 109, Some(person_said)),
+            // It staged nothing, so what is staged is another program's.
+            (format!("{begun}{failed}"), 150, None),
+            (format!("{begun}{failed}"), 105, None),
+            // What it staged was replaced since.
+            (format!("{begun}{done}"), 150, None),
+            (format!("{begun}{done}{cleanup}"), 105, Some(person_said)),
+            (all.clone(), 303, Some(bootc_said)),
+            (all.clone(), 290, None),
+            (all, 400, None),
+            ("no JSON\n".to_owned(), 1, None),
+            (String::new(), 1, None),
+        ] {
+            let is = staged_by(&journal, second * 1_000_000);
+            assert_eq!(is.as_deref(), said, "{second}: {journal}");
+        }
+    }
+
+    #[test]
+    fn the_journal_tells_when_a_transaction_began() {
+        let journal = "{\"__REALTIME_TIMESTAMP\":\"1767225600000000\",\"MESSAGE\":\"Initiated txn Rebase for client(id:cli uid:0): /org/x\"}\n{\"__REALTIME_TIMESTAMP\":\"1767225601000000\",\"MESSAGE\":\"Fetching\"}\n";
+        let (time, who) = begun(journal).unwrap();
+        assert_eq!(
+            (time, who.as_str()),
+            (
+                1_767_225_600_000_000,
+                "Rebase for client(id:cli uid:0): /org/x"
+            )
+        );
+        assert_eq!(begun("{}\nplain\n"), None);
+    }
+}

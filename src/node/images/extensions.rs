@@ -1,0 +1,124 @@
+//! The image of extensions: the commands that get its content, and the file that names it to rpm-ostree
+//! (docs/agreement.md: Packages). Words in,
+//! values out.
+
+use std::time::Duration;
+
+use crate::host::sys::privileges::Capability;
+use crate::node::command::CommandLine;
+
+/// Directory of the packages in the image.
+pub const REPOSITORY: &str = "usr/share/rpm-ostree/extensions";
+/// File that makes a directory a repository.
+pub const METADATA: &str = "repodata/repomd.xml";
+/// The daemon's name of the repository, by which the packages are found; it removes a stale one too.
+pub const REPO_FILE: &str = "/etc/yum.repos.d/coreos-extensions.repo";
+
+/// Pulling takes as long as the network.
+const PULL: Duration = Duration::from_secs(1800);
+const COPY: Duration = Duration::from_secs(900);
+const QUICK: Duration = Duration::from_secs(120);
+
+/// The repository as rpm-ostree reads it: byte for byte as the daemon writes it.
+pub fn repo_file(repository: &str) -> String {
+    let lines = [
+        "[coreos-extensions]".to_owned(),
+        "enabled=1".to_owned(),
+        "metadata_expire=1m".to_owned(),
+        format!("baseurl={repository}/"),
+        "gpgcheck=0".to_owned(),
+        "skip_if_unavailable=False".to_owned(),
+    ];
+    lines.map(|line| line + "\n").concat()
+}
+
+/// Pulls the image if it is not in containers-storage; `auth`: the pull secret.
+pub fn pull_image(image: &str, auth: Option<&str>) -> CommandLine {
+    let mut args = vec!["pull".to_owned(), "-q".to_owned()];
+    args.extend(
+        auth.into_iter()
+            .flat_map(|file| ["--authfile".to_owned(), file.to_owned()]),
+    );
+    args.push(image.to_owned());
+    podman_line(args, PULL)
+}
+
+/// Makes a container of the image, which never runs.
+pub fn create_container(image: &str, name: &str) -> CommandLine {
+    let args = [
+        "create",
+        "--net=none",
+        "--annotation=org.openshift.machineconfigoperator.pivot=true",
+        "--name",
+        name,
+        image,
+    ];
+    // An image of nothing but files names no program, and podman wants one.
+    podman_line(
+        args.into_iter().chain(["-"]).map(str::to_owned).collect(),
+        QUICK,
+    )
+}
+
+/// Copies the container's files to a directory of the node.
+pub fn copy_content(name: &str, directory: &str) -> CommandLine {
+    let args = ["cp".to_owned(), format!("{name}:/"), directory.to_owned()];
+    podman_line(args.to_vec(), COPY)
+}
+
+/// Labels the copied files so that rpm-ostreed may read them.
+pub fn label_directory(directory: &str) -> CommandLine {
+    let args = ["-R", "-t", "var_run_t", directory];
+    CommandLine {
+        program: "chcon".to_owned(),
+        args: args.map(str::to_owned).to_vec(),
+        timeout: QUICK,
+        capabilities: &[Capability::CAP_SYS_ADMIN, Capability::CAP_FOWNER],
+    }
+}
+
+/// Removes the container.
+pub fn remove_container(name: &str) -> CommandLine {
+    podman_line(["rm", "-f", name].map(str::to_owned).to_vec(), QUICK)
+}
+
+fn podman_line(args: Vec<String>, timeout: Duration) -> CommandLine {
+    CommandLine {
+        program: "podman".to_owned(),
+        args,
+        timeout,
+        capabilities: &super::storage::CAPABILITIES,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_told_in_the_daemons_bytes() {
+        assert_eq!(
+            repo_file("/run/mco-extensions/a/usr/share/rpm-ostree/extensions"),
+            "[coreos-extensions]\nenabled=1\nmetadata_expire=1m\n\
+             baseurl=/run/mco-extensions/a/usr/share/rpm-ostree/extensions/\ngpgcheck=0\nskip_if_unavailable=False\n"
+        );
+    }
+
+    #[test]
+    fn the_container_is_made_as_the_daemon_makes_it() {
+        let line = |line: CommandLine| format!("{} {}", line.program, line.args.join(" "));
+        assert_eq!(
+            line(pull_image("q/e@sha256:1", Some("/s"))),
+            "podman pull -q --authfile /s q/e@sha256:1"
+        );
+        assert_eq!(line(pull_image("q/e", None)), "podman pull -q q/e");
+        assert!(line(create_container("q/e", "n")).starts_with(
+            "podman create --net=none --annotation=org.openshift.machineconfigoperator.pivot=true --name n q/e"
+        ));
+        assert_eq!(line(copy_content("n", "/run/d")), "podman cp n:/ /run/d");
+        assert_eq!(
+            line(label_directory("/run/d")),
+            "chcon -R -t var_run_t /run/d"
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! `registries.d`: where signatures are (containers-registries.d(5)). Each file is read for every pull, and one that is not
+//! understood stops all pulls. The places themselves are not used here.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::base::paths;
+use crate::config::document::yaml;
+use crate::host::root::{EntryType, Root, RootError, RootPath};
+
+/// A file that cannot be used. The containers tools refuse every pull then.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("reading {file}: {words}; correct it, nothing can be pulled until then")]
+pub struct LookasideError {
+    /// Path of the file.
+    pub file: String,
+    words: String,
+}
+
+/// Ending of the files that are read.
+pub const LOOKASIDE_ENDING: &str = ".yaml";
+/// Keys of a namespace whose value is text.
+const TEXTS: [&str; 4] = [
+    "lookaside",
+    "lookaside-staging",
+    "sigstore",
+    "sigstore-staging",
+];
+/// A key whose value is true or false.
+const SWITCH: &str = "use-sigstore-attachments";
+
+/// Returns the files of a root, by path and text.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
+    let folder = RootPath::fixed(paths::LOOKASIDE);
+    let mut files = Vec::new();
+    for (name, kind) in root.list_types(&folder)? {
+        let is_read = name.ends_with(LOOKASIDE_ENDING) && kind != EntryType::Directory;
+        let Some(path) = folder.join(&name).ok().filter(|_| is_read) else {
+            continue;
+        };
+        if let Some(bytes) = root.read(&path)? {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            files.push((path.to_string(), text));
+        }
+    }
+    Ok(files)
+}
+
+/// Checks files, by path and text, as the containers tools do.
+///
+/// # Errors
+/// The first file that they refuse.
+pub fn check(files: &[(String, String)]) -> Result<(), LookasideError> {
+    let mut known: BTreeMap<String, &str> = BTreeMap::new();
+    for (file, text) in files {
+        let refuse = |words: String| LookasideError {
+            file: file.clone(),
+            words,
+        };
+        if is_blank(text) {
+            continue;
+        }
+        let value = yaml::parse(text).map_err(|error| refuse(error.to_string()))?;
+        for name in check_file(&value).map_err(refuse)? {
+            if let Some(first) = known.insert(name.clone(), file) {
+                return Err(refuse(format!(
+                    "{name} is in {first} too, and may be in one file only"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns true for a text of empty lines and comments.
+fn is_blank(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim);
+    lines.all(|line| line.is_empty() || line.starts_with('#') || line == "---")
+}
+
+/// Returns what a file defines.
+fn check_file(value: &Value) -> Result<Vec<String>, String> {
+    let Some(value) = value.as_object() else {
+        return match value {
+            Value::Null => Ok(Vec::new()),
+            _ => Err(
+                "it is no map with docker: or default-docker:; TOML belongs into registries.conf.d"
+                    .to_owned(),
+            ),
+        };
+    };
+    let mut names = Vec::new();
+    if let Some(default) = value
+        .get("default-docker")
+        .filter(|default| !default.is_null())
+    {
+        check_namespace("default-docker", default)?;
+        names.push("default-docker".to_owned());
+    }
+    match value.get("docker") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(docker)) => {
+            for (name, namespace) in docker {
+                check_namespace(name, namespace)?;
+                names.push(format!("docker: {name}"));
+            }
+        }
+        Some(_) => return Err("docker: is no map of registries".to_owned()),
+    }
+    Ok(names)
+}
+
+fn check_namespace(name: &str, namespace: &Value) -> Result<(), String> {
+    let fields = match namespace {
+        Value::Null => return Ok(()),
+        Value::Object(fields) => fields,
+        _ => return Err(format!("{name}: is no map of settings")),
+    };
+    for key in TEXTS {
+        if fields
+            .get(key)
+            .is_some_and(|value| value.is_object() || value.is_array())
+        {
+            return Err(format!("{name}: {key} is no text"));
+        }
+    }
+    match fields.get(SWITCH) {
+        None | Some(Value::Null | Value::Bool(_)) => Ok(()),
+        Some(_) => Err(format!("{name}: {SWITCH} is neither true nor false")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(texts: &[&str]) -> String {
+        let files = texts.iter().enumerate();
+        let files: Vec<(String, String)> = files
+            .map(|(index, text)| (format!("/{index}.yaml"), (*text).to_owned()))
+            .collect();
+        check(&files)
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn files_of_the_right_form_are_taken() {
+        for text in [
+            "",
+            "# nothing\n",
+            "docker:\n",
+            "docker:\n  quay.example:\n",
+            "default-docker:\n  lookaside: https://a.example\n",
+            "docker:\n  quay.example:\n    sigstore: file:///a\n    use-sigstore-attachments: true\n    other: 1\n",
+        ] {
+            assert_eq!(said(&[text]), "", "{text}");
+        }
+    }
+
+    #[test]
+    fn files_that_the_tools_refuse_are_named() {
+        for (texts, words) in [
+            (
+                &["unqualified-search-registries = ['a']\n"][..],
+                "TOML belongs into",
+            ),
+            (&["docker: [a]\n"], "no map of registries"),
+            (&["docker:\n  a: b\n"], "no map of settings"),
+            (
+                &["docker:\n  a:\n    use-sigstore-attachments: maybe\n"],
+                "neither true nor false",
+            ),
+            (&["docker:\n  a:\n    lookaside: [b]\n"], "no text"),
+            (&["docker: {\n"], "reading /0.yaml"),
+            (
+                &["docker:\n  a:\n", "docker:\n  a:\n"],
+                "reading /1.yaml: docker: a is in /0.yaml too",
+            ),
+            (
+                &["default-docker: {}\n", "default-docker: {}\n"],
+                "default-docker is in /0.yaml too",
+            ),
+        ] {
+            let error = said(texts);
+            assert!(error.contains(words), "{texts:?}: {error}");
+        }
+    }
+}
