@@ -357,7 +357,7 @@ fn stop_workloads<'a>(
         return Ok(None);
     }
     quorum::allow_stopping(&session.root, apply.plan.guards.ignore_quorum)?;
-    workloads::is_possible(session.runner)?;
+    workloads::ensure_possible(session.runner)?;
     workloads::note_stopped(&session.root, session.runner)?;
     let stopped = workloads::stop(session.runner)
         .inspect_err(|_| workloads::forget_stopped(&session.root))?;

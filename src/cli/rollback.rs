@@ -127,7 +127,7 @@ fn leave_staged(
         let what = leaves(&way.run.config, &way.leaving);
         report::print(format!("Operating system:\n  - {what}\n\n").as_bytes())?;
     }
-    way.is_completed(change.runner(), &change.root, args)?;
+    way.ensure_completion(change.runner(), &change.root, args)?;
     change.ui.confirm("Go back to before it?")?;
     way.leave(change, args)
 }
@@ -212,7 +212,7 @@ impl GoingBack {
             );
         }
         if let Some(way) = &self.way {
-            way.is_completed(change.runner(), &change.root, args)?;
+            way.ensure_completion(change.runner(), &change.root, args)?;
         }
         ui.confirm(&format!(
             "{}: back to before {}: {}{}. Take {} back?",
@@ -484,7 +484,7 @@ impl Together {
     }
 
     /// Files that go back at the next boot need the unit that completes.
-    fn is_completed(
+    fn ensure_completion(
         &self,
         runner: &dyn CommandRunner,
         root: &Root,

@@ -132,7 +132,7 @@ pub(super) struct Stopped<'a> {
 ///
 /// # Errors
 /// No crictl, or no container runtime.
-pub(super) fn is_possible(runner: &dyn CommandRunner) -> Result<()> {
+pub(super) fn ensure_possible(runner: &dyn CommandRunner) -> Result<()> {
     crictl::list_pods(runner).map(drop).context(
         "asking the container runtime for its pods; nothing was changed. Stop the workloads by other means, or leave \
          --stop-workloads out",
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn without_crictl_nothing_is_stopped() {
         let node = node(false, "none");
-        let error = format!("{:#}", is_possible(&node).err().unwrap());
+        let error = format!("{:#}", ensure_possible(&node).err().unwrap());
         assert!(error.contains("crictl is not installed"), "{error}");
         assert!(error.contains("nothing was changed"), "{error}");
         assert!(node.said.take().is_empty());

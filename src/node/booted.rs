@@ -126,7 +126,7 @@ fn of_identity(root: &Root) -> Result<Option<String>, RootError> {
     let named = |identity| all.iter().find(|one| Some(one.identity) == identity);
     let mut found = named(Some((own.st_dev, own.st_ino)));
     if found.is_none() {
-        found = has_etc(root, &all)?;
+        found = find_by_etc(root, &all)?;
     }
     if found.is_none() {
         found = named(made_of()?);
@@ -143,7 +143,7 @@ fn error_at(path: &str, cause: impl Into<ResolveError>) -> RootError {
 
 /// Returns the deployment whose `etc` is mounted as that of the root. After a soft reboot into an image that composefs shows,
 /// `/run/ostree-booted` is of the deployment before until `ostree-boot-complete.service` replaces it.
-fn has_etc<'a>(
+fn find_by_etc<'a>(
     root: &Root,
     all: &'a [DeployDirectory],
 ) -> Result<Option<&'a DeployDirectory>, RootError> {

@@ -125,7 +125,7 @@ impl Staging<'_> {
             (Ok(()), Ok(())) => {
                 signals::answer(SignalAnswer::SeeStatus);
                 self.say_arguments_of_image(facts);
-                return self.is_staged();
+                return self.await_staged();
             }
             (Ok(()), Err(error)) => (format!("{error:#}"), again()),
             (Err(failed), _) => failed,
@@ -190,8 +190,8 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// Everything is staged: it is awaited under its name from here on.
-    fn is_staged(&self) -> Result<()> {
+    /// Notes what is staged: it is awaited under its name from here on.
+    fn await_staged(&self) -> Result<()> {
         if !self.plan.needs_reboot() {
             return Ok(());
         }

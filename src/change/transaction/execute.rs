@@ -260,7 +260,7 @@ impl<'a> Executor<'a> {
         wanted: &Object,
     ) -> Result<KeptObject, StepError> {
         let place = self.place_in_stage(step, &name)?;
-        is_whole(step, name, place, wanted)
+        compare_staged(step, name, place, wanted)
     }
 
     fn staged_as(
@@ -270,7 +270,7 @@ impl<'a> Executor<'a> {
         wanted: &Object,
     ) -> Result<KeptObject, StepError> {
         match self.find_new(index, step)? {
-            Some((path, place)) => is_whole(step, path, Some(place), wanted),
+            Some((path, place)) => compare_staged(step, path, Some(place), wanted),
             None => Ok(KeptObject::Missing),
         }
     }
@@ -485,7 +485,7 @@ fn unreadable(step: &JournalStep, reason: Reason) -> StepError {
 }
 
 /// Compares the object at a path of the stage with the one that should be there.
-fn is_whole(
+fn compare_staged(
     step: &JournalStep,
     path: String,
     place: Option<Place>,

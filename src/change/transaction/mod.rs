@@ -173,7 +173,7 @@ pub fn run_transaction(
         }
         return Err(failure);
     }
-    if let Err(error) = run.has_descriptors().and_then(|()| run.name_journal()) {
+    if let Err(error) = run.ensure_descriptors().and_then(|()| run.name_journal()) {
         return Err(run.abandon_run(&error));
     }
     let _changing = RunStage::changing();
@@ -622,8 +622,8 @@ impl<'a> TransactionRun<'a> {
     }
 
     /// Checks that spare descriptors are left: from here on none may be missing.
-    fn has_descriptors(&self) -> Result<(), TransactionError> {
-        let left = limits::has_descriptors(self.request.root.as_fd());
+    fn ensure_descriptors(&self) -> Result<(), TransactionError> {
+        let left = limits::ensure_descriptors(self.request.root.as_fd());
         left.map_err(|errno| TransactionError::Descriptors(errno.into()))
     }
 

@@ -66,7 +66,7 @@ impl Candidate<'_> {
 
 impl SshdUser {
     /// Returns if a block of `Match` counts for this user.
-    fn is_in(&self, conditions: &[Vec<Condition>]) -> Certainty {
+    fn applies(&self, conditions: &[Vec<Condition>]) -> Certainty {
         let mut answer = Certainty::Yes;
         for condition in conditions.iter().flatten() {
             match self.meets(condition) {
@@ -100,7 +100,7 @@ impl SshdUser {
         let in_blocks = lines().filter(|line| !line.conditions.is_empty());
         let for_all = lines().find(|line| self.counts_for_all(line));
         for line in in_blocks {
-            match self.is_in(&line.conditions) {
+            match self.applies(&line.conditions) {
                 Certainty::No => {}
                 Certainty::Yes => {
                     found.push(Candidate {
@@ -157,7 +157,7 @@ impl SshdUser {
         let in_blocks = |wanted: Certainty| -> Vec<&'a SshdLine> {
             let lines = lines().filter(|line| !line.conditions.is_empty());
             lines
-                .filter(|line| self.is_in(&line.conditions) == wanted)
+                .filter(|line| self.applies(&line.conditions) == wanted)
                 .collect()
         };
         let (certain, possible) = (in_blocks(Certainty::Yes), in_blocks(Certainty::Unknown));
@@ -190,7 +190,7 @@ impl SshdUser {
             let lists = self.lists(config, keyword);
             let out: Vec<(Certainty, Option<&SshdLine>)> = lists
                 .iter()
-                .map(|lines| self.is_kept_out(lines, allows, of_users))
+                .map(|lines| self.judge_lists(lines, allows, of_users))
                 .collect();
             let Some((_, Some(line))) = out.iter().find(|(out, _)| *out != Certainty::No) else {
                 continue;
@@ -203,7 +203,7 @@ impl SshdUser {
         (denied, unsure)
     }
 
-    fn is_kept_out<'a>(
+    fn judge_lists<'a>(
         &self,
         lines: &[&'a SshdLine],
         allows: bool,
@@ -216,7 +216,7 @@ impl SshdUser {
         for line in lines {
             for pattern in &line.arguments {
                 let hit = match of_users {
-                    true => self.is_named(pattern),
+                    true => self.meets_pattern(pattern),
                     false => match self
                         .groups
                         .iter()
@@ -242,7 +242,7 @@ impl SshdUser {
     }
 
     /// Matches `user` or `user@host`. A `!` has no meaning here.
-    fn is_named(&self, pattern: &str) -> Certainty {
+    fn meets_pattern(&self, pattern: &str) -> Certainty {
         let (user, host) = match pattern.rsplit_once('@') {
             Some((user, host)) => (user, Some(host)),
             None => (pattern, None),

@@ -56,7 +56,7 @@ pub fn allow_open_files() -> Result<(), TooFewFiles> {
 ///
 /// # Errors
 /// The system's word.
-pub fn has_descriptors(any: BorrowedFd<'_>) -> Result<(), Errno> {
+pub fn ensure_descriptors(any: BorrowedFd<'_>) -> Result<(), Errno> {
     let held: Result<Vec<OwnedFd>, _> = (0..SPARE).map(|_| any.try_clone_to_owned()).collect();
     held.map(drop).map_err(|_| Errno::EMFILE)
 }

@@ -377,7 +377,7 @@ mod tests {
         }
     }
 
-    fn is_read_again_alike(value: &Value) {
+    fn assert_read_again_alike(value: &Value) {
         if let Ok(read) = decode(value) {
             let read = Value::Object(read);
             let again = decode(&read).map(|read| without_nulls(Value::Object(read)));
@@ -387,13 +387,13 @@ mod tests {
 
     #[test]
     fn an_empty_item_is_read_again_alike() {
-        is_read_again_alike(&json!({"reservedMemory": [null]}));
+        assert_read_again_alike(&json!({"reservedMemory": [null]}));
     }
 
     proptest! {
         #[test]
         fn what_is_read_is_read_again_alike(value in any_json()) {
-            is_read_again_alike(&value);
+            assert_read_again_alike(&value);
         }
     }
 }
