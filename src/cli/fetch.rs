@@ -2,6 +2,7 @@
 
 use crate::change::transaction::store_value;
 use crate::cli::ui::Ui;
+use crate::host::caller;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
@@ -59,7 +60,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
     } else if let Some(path) = args
         .source
         .as_deref()
-        .filter(|source| source::is_directory(source))
+        .filter(|source| caller::is_directory(source))
     {
         directory(&root, &records, path, args, &mut outcome)?;
     } else {

@@ -15,6 +15,7 @@ use crate::config::document::DocumentError;
 use crate::config::render::{self, Input};
 use crate::formats::etcd_data::bolt::{Database, is_database};
 use crate::formats::etcd_data::keys::read_keys;
+use crate::host::caller;
 use crate::host::root::{EntryType, Root, RootPath};
 
 /// Largest file of a directory that is read; a list of all MachineConfigs of a cluster is below 20 MB.
@@ -97,7 +98,7 @@ pub(super) fn has_role_of(object: &ApiObject, pool: &str) -> bool {
 pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
     let mut objects = if let Some(database) = open_database(name)? {
         read_database(name, &database)?
-    } else if source::is_directory(name) {
+    } else if caller::is_directory(name) {
         let root = Root::open(Path::new(name)).with_context(|| format!("opening {name}"))?;
         let mut walk = Walk {
             name,

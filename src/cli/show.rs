@@ -1,7 +1,7 @@
 //! `show`: what is in a config, or one of its files, decoded.
 
 use crate::cli::ui::Ui;
-use std::path::Path;
+use crate::host::caller;
 
 use anyhow::{Context, Result, anyhow};
 
@@ -91,17 +91,13 @@ fn command_of(config: Option<&str>) -> String {
 }
 
 /// Returns true for the only argument where it is a path or a unit of a config, and no file to read a config from.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a file that the command line may name, not a path of the node's root"
-)]
 fn is_of_a_config(word: &str) -> bool {
     let is_unit = || {
         word.rsplit_once('.')
             .is_some_and(|(_, kind)| UNITS.contains(&kind))
     };
     let is_path = word.starts_with('/') || is_unit() && !word.contains('/');
-    is_path && matches!(Path::new(word).try_exists(), Ok(false))
+    is_path && matches!(caller::exists(word), Ok(false))
 }
 
 /// Says why a path or a unit of the recorded config cannot be shown, and what to do.

@@ -8,6 +8,7 @@ use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
+use crate::host::running;
 use crate::node::command::origin::Origin;
 use crate::node::command::ostree::StagedFile;
 use crate::node::command::rpm_ostree::arguments;
@@ -296,12 +297,8 @@ fn processes() -> Vec<Process> {
     all
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
 fn cgroup(process: &str) -> Option<String> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    let text = running::read_text(format!("/proc/{process}/cgroup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(line.to_owned())
 }
@@ -310,10 +307,6 @@ fn cgroup(process: &str) -> Option<String> {
 const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// Returns the directory of a cgroup that exists and can be frozen. Its path may come from a journal, so `..` is refused.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "cgroupfs of the running kernel, not a path of the node's root"
-)]
 pub fn cgroup_directory(cgroup: &str) -> Option<PathBuf> {
     let relative = cgroup.strip_prefix('/')?;
     let climbs = |part: &str| matches!(part, "" | "." | "..");
@@ -322,18 +315,14 @@ pub fn cgroup_directory(cgroup: &str) -> Option<PathBuf> {
     }
     let places = CGROUP_MOUNTS.iter();
     let mut places = places.map(|mount| Path::new(mount).join(relative));
-    places.find(|dir| dir.join("cgroup.freeze").exists())
+    places.find(|dir| running::exists(dir.join("cgroup.freeze")))
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "cgroupfs of the running kernel, not a path of the node's root"
-)]
 fn controls(cgroup: &str) -> Controls {
     let dir = cgroup_directory(cgroup);
     Controls {
         freeze: dir.is_some(),
-        kill: dir.is_some_and(|dir| dir.join("cgroup.kill").exists()),
+        kill: dir.is_some_and(|dir| running::exists(dir.join("cgroup.kill"))),
     }
 }
 

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::root::Root;
+use crate::host::running;
 use crate::node::command::CommandRunner;
 use crate::node::command::systemctl;
 
@@ -85,12 +86,8 @@ fn agree<T: PartialEq>(one: Option<&T>, two: Option<&T>) -> bool {
 pub const NEXT_ROOT: &str = "/run/nextroot";
 
 /// Returns true if a soft reboot of the running system is prepared: systemd >= 255 makes every `systemctl reboot` soft then.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
 pub fn is_soft_prepared(root: &Root) -> bool {
-    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = || running::read_text("/proc/self/mountinfo").unwrap_or_default();
     root.is_live() && has_next_root(&mounts())
 }
 

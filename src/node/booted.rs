@@ -5,15 +5,13 @@
 //! deployment is identified like in libostree, by device and inode; the link counts only if these match no deployment.
 
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
-
-use nix::errno::Errno;
 
 use crate::base::kargs::Kargs;
 use crate::base::paths;
 use crate::host::root::{
     ResolveError, Root, RootError, RootPath, descriptor_path, skip_obstacle, stat_of_open,
 };
+use crate::host::running;
 use crate::host::sys::privileges::opens_all;
 
 use super::deploy_directories::{self, DeployDirectory, is_name};
@@ -44,22 +42,14 @@ pub fn deployment(root: &Root, boots: bool) -> Result<Option<String>, RootError>
     Ok(own_name(root).and_then(|name| valid(name.to_str()?)))
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
 fn own_name(root: &Root) -> Option<OsString> {
-    let path = std::fs::read_link(descriptor_path(root.as_fd())).ok()?;
+    let path = running::read_link(descriptor_path(root.as_fd())).ok()?;
     path.file_name().map(OsStr::to_owned)
 }
 
 /// Is true if OSTree booted the running system, so that rpm-ostree can be queried.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a file of the running system, not of the node's root"
-)]
 pub fn by_ostree() -> bool {
-    std::fs::metadata(format!("/{}", paths::OSTREE_BOOTED)).is_ok()
+    running::exists(format!("/{}", paths::OSTREE_BOOTED))
 }
 
 /// Returns the link in `ostree=`: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX`. Its target may be missing.
@@ -167,20 +157,11 @@ fn find_by_etc<'a>(
     Ok(None)
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a file of the running system, not of the node's root"
-)]
 fn made_of() -> Result<Option<FileIdentity>, RootError> {
     let path = format!("/{}", paths::OSTREE_BOOTED);
-    match std::fs::read(&path) {
-        Ok(booted) => Ok(backing(&booted)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => {
-            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            Err(error_at(&path, errno))
-        }
-    }
+    let booted =
+        running::read_if_present(&path).map_err(|error| RootError::of_system(&path, &error))?;
+    Ok(booted.and_then(|booted| backing(&booted)))
 }
 
 /// What the marker of a prepared soft reboot says of a running root.

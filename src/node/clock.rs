@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::base::paths;
 use crate::host::root::{Root, RootPath};
+use crate::host::running;
 
 /// The clocks, and known moments of the past.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,12 +77,8 @@ pub fn now() -> u64 {
     since.map(|since| since.as_secs()).unwrap_or_default()
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "sysfs of the running kernel, not a path of the node's root"
-)]
 fn board() -> Option<u64> {
-    let text = std::fs::read_to_string("/sys/class/rtc/rtc0/since_epoch").ok()?;
+    let text = running::read_text("/sys/class/rtc/rtc0/since_epoch").ok()?;
     text.trim().parse().ok()
 }
 

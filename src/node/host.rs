@@ -8,6 +8,7 @@ use nix::unistd::{getegid, geteuid};
 use crate::base::paths;
 use crate::config::controllers::kubelet::values::MachineSize;
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
+use crate::host::running;
 use crate::host::sys::privileges::{self, Capability};
 
 use super::booted;
@@ -151,12 +152,8 @@ fn never_booted(root: &Root) -> Result<bool, RootError> {
     Ok(matches!(text.trim(), "" | "uninitialized"))
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the running system's own files, not the node's root"
-)]
 fn in_initramfs() -> bool {
-    std::fs::metadata(format!("/{}", paths::INITRD_RELEASE)).is_ok()
+    running::exists(format!("/{}", paths::INITRD_RELEASE))
 }
 
 /// On a running node the daemon does not judge a kernel that knows no such mode (docs/agreement.md: Transitions); one that is about to
@@ -166,41 +163,25 @@ fn of_kernel(live: bool, in_initramfs: bool) -> Option<bool> {
     known.or(in_initramfs.then_some(false))
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
 fn fips() -> Option<bool> {
-    let text = std::fs::read_to_string("/proc/sys/crypto/fips_enabled").ok()?;
+    let text = running::read_text("/proc/sys/crypto/fips_enabled").ok()?;
     Some(text.trim() == "1")
 }
 
 /// Returns the command line of the running kernel.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
 pub fn kernel_command_line() -> Option<String> {
-    std::fs::read_to_string("/proc/cmdline").ok()
+    running::read_text("/proc/cmdline").ok()
 }
 
 /// Returns the id of the running boot.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
 pub fn boot_id() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let text = running::read_text("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned())
 }
 
 /// Returns the seconds since the kernel started.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
 pub fn uptime() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    let text = running::read_text("/proc/uptime").ok()?;
     text.split('.').next()?.parse().ok()
 }
 

@@ -2,13 +2,10 @@
 //!
 //! A running system says so in `/run/ostree-booted`. Of a deployment that does not run, the file of its image is read.
 
-use std::io;
-
-use nix::errno::Errno;
-
 use super::Host;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
+use crate::host::running;
 
 /// The key of `/run/ostree-booted` that a system with a transient `/etc` has.
 const ETC_KEY: &[u8] = b"transient-etc\0";
@@ -93,20 +90,9 @@ fn transient_in(text: &str, section: &str) -> Option<bool> {
     found
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a file of the running system, not of the node's root"
-)]
 fn read_booted() -> Result<Option<Vec<u8>>, RootError> {
     let path = format!("/{}", paths::OSTREE_BOOTED);
-    match std::fs::read(&path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(RootError {
-            path,
-            cause: Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)).into(),
-        }),
-    }
+    running::read_if_present(&path).map_err(|error| RootError::of_system(&path, &error))
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::host;
 use crate::base::invocation::mco_rescue;
+use crate::host::running;
 
 /// Value of `/proc/self/sessionid` without a login.
 const NO_SESSION: u32 = u32::MAX;
@@ -172,17 +173,9 @@ pub fn observe_session() -> LoginSession {
 struct Proc(PathBuf);
 
 impl Proc {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "procfs of the running kernel, not a path of the node's root"
-    )]
     fn read(&self, pid: u32, name: &str) -> Option<Vec<u8>> {
-        use std::io::Read;
-        let file = std::fs::File::open(Path::new(&self.0).join(pid.to_string()).join(name));
-        let mut bytes = Vec::new();
         let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
-        file.ok()?.take(limit).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
+        running::read_at_most(self.0.join(pid.to_string()).join(name), limit).ok()
     }
 
     fn text(&self, pid: u32, name: &str) -> String {
@@ -202,12 +195,8 @@ impl Proc {
     }
 
     /// Returns the path of the program that a process runs.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "procfs of the running kernel, not a path of the node's root"
-    )]
     fn program(&self, pid: u32) -> Option<String> {
-        let link = std::fs::read_link(self.0.join(pid.to_string()).join("exe")).ok()?;
+        let link = running::read_link(self.0.join(pid.to_string()).join("exe")).ok()?;
         let path = link.to_string_lossy().into_owned();
         // An update has replaced the file since.
         Some(path.trim_end_matches(" (deleted)").to_owned())

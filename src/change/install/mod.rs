@@ -11,6 +11,7 @@ use crate::base::object::{Kind, Object};
 use crate::base::paths;
 use crate::config::document::Desired;
 use crate::host::root::{Root, RootError, RootPath, sha256};
+use crate::host::running;
 use crate::node::{Host, Labels};
 
 /// The unit that finishes an interrupted run at boot.
@@ -295,12 +296,8 @@ pub fn is_mask(root: &Root, path: &RootPath) -> Result<bool, RootError> {
 ///
 /// # Errors
 /// No `/proc`, or a program that cannot be read.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the running program, not a path of the node's root"
-)]
 pub fn program() -> std::io::Result<Vec<u8>> {
-    std::fs::read("/proc/self/exe")
+    running::read_bytes("/proc/self/exe")
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::change::source::identity::Membership;
 use crate::config::document::{self, DocumentError, MachineConfig};
+use crate::host::caller;
 use crate::host::progress::{self, Work};
 use crate::host::root::RootError;
 use crate::node::{Recorded, Records};
@@ -151,7 +152,7 @@ pub fn choose(
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(crate::base::secrets::redacted_url(url)));
         }
-        Some(name) if !is_there(name) => return Err(no_file(name, kept)),
+        Some(name) if !caller::is_there(name) => return Err(no_file(name, kept)),
         Some(path) => match recorded_as(path, records)? {
             Some(config) => as_given(config),
             None => parse(read_named(path)?, path)?,
@@ -187,7 +188,7 @@ fn beside(name: &str) -> Option<String> {
         false => name,
     };
     let others = DOCUMENTS.iter().map(|ending| format!("{stem}.{ending}"));
-    let found = others.into_iter().find(|other| is_there(other))?;
+    let found = others.into_iter().find(|other| caller::is_there(other))?;
     Some(format!(". Did you mean {found}?"))
 }
 
@@ -347,24 +348,6 @@ pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
     }
 }
 
-/// Is true if the caller named a directory.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a path of the caller, not of the node's root"
-)]
-pub fn is_directory(name: &str) -> bool {
-    Path::new(name).is_dir()
-}
-
-/// Is true if a path of the caller exists.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a path of the caller, not of the node's root"
-)]
-pub fn is_there(name: &str) -> bool {
-    Path::new(name).exists()
-}
-
 /// Is true if a file of this name may contain a config.
 pub fn is_document(name: &str) -> bool {
     let extension = Path::new(name)
@@ -374,17 +357,12 @@ pub fn is_document(name: &str) -> bool {
 }
 
 /// Returns the files in a directory of the caller that may contain a config, sorted by name, without subdirectories.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a path of the caller, not of the node's root"
-)]
 pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
     let error = |e: std::io::Error| SourceError::Read(directory.to_owned(), e.into());
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(error)? {
-        let path = entry.map_err(error)?.path();
+    for path in caller::list_paths(directory).map_err(error)? {
         let name = path.display().to_string();
-        if is_document(&name) && path.is_file() {
+        if is_document(&name) && caller::is_file(&path) {
             all.push(name);
         }
     }
@@ -392,22 +370,14 @@ pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
     Ok(all)
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a path of the caller, not of the node's root"
-)]
 fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
     let file = open(path)?;
     let size = file.metadata().map_or(0, |found| found.len());
     read(file, size, &path.display().to_string())
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a path of the caller, not of the node's root"
-)]
 fn open(path: &Path) -> Result<File, SourceError> {
-    File::open(path).map_err(|e| SourceError::Read(path.display().to_string(), e.into()))
+    caller::open_file(path).map_err(|e| SourceError::Read(path.display().to_string(), e.into()))
 }
 
 /// Reads a document of about `size` bytes; 0 if the size is unknown.

@@ -9,6 +9,7 @@ use crate::base::notice::Notice;
 use crate::base::paths;
 use crate::change::plan::fit::{Doubt, Doubtful};
 use crate::change::plan::{ImageEvidence, OsPlan, OsStep, Repository};
+use crate::host::caller;
 use crate::host::root::{Root, RootPath};
 use crate::node::command::CommandRunner;
 use crate::node::deploy_directories;
@@ -448,14 +449,11 @@ impl Search<'_> {
 }
 
 /// The repository in a directory: itself, or below it as in the image of extensions. rpm-ostree wants a whole path.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a directory that the caller named, never the node's root"
-)]
 fn repository_in(directory: &Path) -> Result<String, String> {
     let whole = std::path::absolute(directory).map_err(|error| error.to_string())?;
     let candidates = [whole.clone(), whole.join(extensions::REPOSITORY)];
-    let is_repository = |path: &&std::path::PathBuf| path.join(extensions::METADATA).is_file();
+    let is_repository =
+        |path: &&std::path::PathBuf| caller::is_file(path.join(extensions::METADATA));
     let found = candidates.iter().find(is_repository);
     let Some(found) = found else {
         return Err(format!(
@@ -483,12 +481,8 @@ fn refusal(ruling: &Ruling, address: &Address, image: &str) -> String {
 }
 
 /// As the policy names it.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a medium that the caller named, never the node's root"
-)]
 fn without_links(address: &Address) -> Address {
-    let whole = address.path.canonicalize();
+    let whole = caller::resolve_links(&address.path);
     Address {
         path: whole.unwrap_or_else(|_| address.path.clone()),
         ..address.clone()

@@ -9,6 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::host::running;
 use crate::node::activity::{START_ANEW, cgroup_directory as directory};
 
 /// The deadline of a freeze: longer than any process needs that is not stuck in the kernel.
@@ -28,9 +29,9 @@ pub(super) fn freeze_cgroups(cgroups: &[String]) {
 }
 
 fn freeze_one(dir: &std::path::Path) -> io::Result<()> {
-    write_control(&dir.join("cgroup.freeze"), "1")?;
+    running::write_setting(dir.join("cgroup.freeze"), "1")?;
     let deadline = Instant::now() + PATIENCE;
-    while !is_frozen(&read_control(&dir.join("cgroup.events"))?) {
+    while !is_frozen(&running::read_text(dir.join("cgroup.events"))?) {
         if Instant::now() >= deadline {
             return Err(io::Error::from(io::ErrorKind::TimedOut));
         }
@@ -44,7 +45,7 @@ fn freeze_one(dir: &std::path::Path) -> io::Result<()> {
 pub(super) fn kill_cgroups(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
         // Kernels before 5.14 cannot; then it goes on where it was.
-        if let Err(error) = write_control(&dir.join("cgroup.kill"), "1") {
+        if let Err(error) = running::write_setting(dir.join("cgroup.kill"), "1") {
             log::warn!("killing {}: {error}. Next: {START_ANEW}", dir.display());
         }
     }
@@ -54,7 +55,7 @@ pub(super) fn kill_cgroups(cgroups: &[String]) {
 /// Thaws all of them.
 pub(super) fn thaw_cgroups(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
-        match write_control(&dir.join("cgroup.freeze"), "0") {
+        match running::write_setting(dir.join("cgroup.freeze"), "0") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let dir = dir.display();
                 log::warn!(
@@ -69,8 +70,9 @@ pub(super) fn thaw_cgroups(cgroups: &[String]) {
 /// Returns the control files of those that are frozen: `echo 0` into each thaws it.
 pub(super) fn frozen_files(cgroups: &[String]) -> Vec<PathBuf> {
     let dirs = cgroups.iter().filter_map(|cgroup| directory(cgroup));
-    let stands =
-        |dir: &PathBuf| read_control(&dir.join("cgroup.events")).is_ok_and(|said| is_frozen(&said));
+    let stands = |dir: &PathBuf| {
+        running::read_text(dir.join("cgroup.events")).is_ok_and(|said| is_frozen(&said))
+    };
     dirs.filter(stands)
         .map(|dir| dir.join("cgroup.freeze"))
         .collect()
@@ -78,22 +80,6 @@ pub(super) fn frozen_files(cgroups: &[String]) -> Vec<PathBuf> {
 
 fn is_frozen(events: &str) -> bool {
     events.lines().any(|line| line == "frozen 1")
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "cgroupfs of the running kernel, not a path of the node's root"
-)]
-fn read_control(path: &std::path::Path) -> io::Result<String> {
-    std::fs::read_to_string(path)
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "cgroupfs of the running kernel, not a path of the node's root"
-)]
-fn write_control(path: &std::path::Path, text: &str) -> io::Result<()> {
-    std::fs::write(path, text)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::base::invocation::again;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::host::root::{Place, Root, RootError, RootPath};
+use crate::host::running;
 use crate::host::sys::signals;
 use crate::node::{Host, Labels};
 
@@ -293,12 +294,8 @@ fn holder_pid(dir: impl AsFd) -> Option<u32> {
     lock_owner(&kernel_locks(), &stat)
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
 fn kernel_locks() -> String {
-    std::fs::read_to_string("/proc/locks").unwrap_or_default()
+    running::read_text("/proc/locks").unwrap_or_default()
 }
 
 fn lock_owner(locks: &str, stat: &FileStat) -> Option<u32> {

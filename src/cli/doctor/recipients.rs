@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::change::source;
 use crate::formats::age::{Recipient, RecipientError};
+use crate::host::caller;
 
 /// No file of keys is larger.
 const MAX_FILE: usize = 256 << 10;
@@ -15,7 +16,7 @@ pub(super) fn read(given: &[String]) -> Result<Vec<Recipient>> {
         let place = format!("key {} of --recipient", index + 1);
         let found = match Recipient::parse(key) {
             Ok(recipient) => vec![recipient],
-            Err(RecipientError::NoKey) if source::is_there(key) => of_file(key)?,
+            Err(RecipientError::NoKey) if caller::is_there(key) => of_file(key)?,
             Err(RecipientError::NoKey) => {
                 bail!(
                     "{place} {}, and no file has that name",

@@ -9,6 +9,7 @@ use crate::diagnose::doctor::evidence::DoctorEvidence;
 use crate::diagnose::doctor::upkeep::{Elsewhere, LabelEvidence};
 use crate::formats::labels::LabelPolicy;
 use crate::host::root::{Root, RootError, RootPath};
+use crate::host::running;
 use crate::node::clock::Moment;
 use crate::node::host::architecture;
 use crate::node::images::auth::Secrets;
@@ -138,12 +139,6 @@ fn written(root: &Root, path: &RootPath) -> Result<Option<u64>, RootError> {
     Ok(stat.and_then(|stat| u64::try_from(stat.st_mtime).ok()))
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "sysfs of the running kernel, not a path of the node's root"
-)]
 fn terminals() -> Option<Vec<String>> {
-    let entries = std::fs::read_dir("/sys/class/tty").ok()?;
-    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.to_owned()));
-    Some(names.collect())
+    running::list_names("/sys/class/tty").ok()
 }

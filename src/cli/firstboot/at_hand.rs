@@ -13,6 +13,7 @@ use crate::cli::{FetchArgs, fetch};
 use crate::config::document::{self, MachineConfig};
 use crate::config::render;
 use crate::diagnose::first_boot::{self, AvailableConfig, Mode, Parameters};
+use crate::host::caller;
 use crate::host::root::{Root, RootPath};
 use crate::node::Records;
 use crate::node::command::CommandRunner;
@@ -92,7 +93,7 @@ fn argument(named: &str, parameters: &Parameters, root: &Root) -> Result<String>
         let name = fetched(root, parameters, Some(named), None)?;
         return Ok(format!("cached:{name}"));
     }
-    if source::is_there(named) {
+    if caller::is_there(named) {
         return Ok(named.to_owned());
     }
     let on_root = RootPath::parse(named).ok();
@@ -114,7 +115,7 @@ fn fetched(
         source: url.map(str::to_owned),
         server: base.map(str::to_owned),
         pool: parameters.pool().map(str::to_owned),
-        ca: source::is_there(&authority).then_some(authority),
+        ca: caller::is_there(&authority).then_some(authority),
         timeout: parameters.timeout.as_secs().max(1),
         ..FetchArgs::default()
     };
@@ -139,7 +140,7 @@ impl AtHand {
 
     /// Adds every config in a directory.
     pub(super) fn add_directory(&mut self, directory: &str, place: &'static str) {
-        if source::is_there(directory) {
+        if caller::is_there(directory) {
             let documents = source::documents_in(directory);
             self.add_files(documents.map_err(Into::into), place);
         }

@@ -16,6 +16,7 @@ use crate::config::document::{self, pointer};
 use crate::diagnose::first_boot::{self, AvailableConfig, Parameters};
 use crate::host::net;
 use crate::host::root::Root;
+use crate::host::running;
 use crate::host::sys::runtime;
 use crate::node::command::{CommandRunner, ignition, systemctl};
 use crate::report::console;
@@ -41,7 +42,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 pub(super) fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result<ExitCode> {
     let started = Instant::now();
     let mut next = started + parameters.timeout;
-    while !source::is_there(FETCHED) {
+    while !running::exists(FETCHED) {
         thread::sleep(LOOK);
         if Instant::now() < next {
             continue;
@@ -121,7 +122,7 @@ fn give(
     let served = served(chosen)?;
     let config = pointer::with_served(pointer, &served)
         .map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message))?;
-    let before = source::is_there(runtime::IGNITION_CONFIG);
+    let before = running::exists(runtime::IGNITION_CONFIG);
     let before = before.then(|| source::read_named(runtime::IGNITION_CONFIG));
     let before = before.transpose()?;
     runtime::write_ignition_config(Some(config.as_bytes()))
@@ -180,7 +181,7 @@ fn make_ignition_read(runner: &dyn CommandRunner) -> Result<()> {
     let platform =
         ignition::platform_id(&environment).context("the platform of this boot is not known")?;
     let answer = runner.run(&ignition::fetch_offline(platform))?;
-    if answer.status != Some(0) || !source::is_there(FETCHED) {
+    if answer.status != Some(0) || !running::exists(FETCHED) {
         bail!(
             "Ignition does not take it: {}",
             ignition::failure_line(&answer.stderr)

@@ -16,6 +16,7 @@ use resolv_conf::{Config, ScopedIp};
 use super::dns::{self, ServerAnswer};
 use super::error::FetchCause;
 use crate::base::paths;
+use crate::host::running;
 
 /// The port of name servers.
 const DNS_PORT: u16 = 53;
@@ -124,12 +125,8 @@ impl Names {
 }
 
 /// Reads a file; a missing one counts as empty: an initramfs often has neither.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "files of the running system, not of the node's root"
-)]
 fn text_of(path: &PathBuf) -> String {
-    std::fs::read(path)
+    running::read_bytes(path)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .unwrap_or_default()
 }

@@ -65,6 +65,17 @@ pub struct RootError {
     pub cause: ResolveError,
 }
 
+impl RootError {
+    /// Returns the error of a system call on a path.
+    pub fn of_system(path: &str, error: &std::io::Error) -> Self {
+        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        Self {
+            path: path.to_owned(),
+            cause: errno.into(),
+        }
+    }
+}
+
 /// A resolved parent directory and the one name below it that is meant.
 #[derive(Debug)]
 pub struct Place {

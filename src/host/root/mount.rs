@@ -5,7 +5,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
@@ -14,6 +13,7 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::base::object::Flags;
+use crate::host::running;
 
 /// The smallest and the largest block of a local file system.
 const BLOCKS: (u64, u64) = (4 << 10, 64 << 10);
@@ -52,11 +52,7 @@ pub fn mount_of(dir: impl AsFd) -> Result<Mount, Errno> {
 
 /// Returns the mount points of local disks below a directory with this real path, relative to it.
 pub(super) fn points_below(directory: &str) -> Vec<String> {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "procfs of the running kernel, not a path of the node's root"
-    )]
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = running::read_text("/proc/self/mountinfo").unwrap_or_default();
     points_in(&mounts, directory)
 }
 
@@ -191,11 +187,7 @@ fn call_statx(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Result<li
 }
 
 fn mount_id_from_proc(fd: i32) -> Result<u64, Errno> {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "procfs of the running kernel, not a path of the node's root"
-    )]
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).map_err(|_| Errno::ENOSYS)?;
+    let info = running::read_text(format!("/proc/self/fdinfo/{fd}")).map_err(|_| Errno::ENOSYS)?;
     let id = info
         .lines()
         .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());

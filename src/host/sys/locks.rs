@@ -1,12 +1,10 @@
 //! Files that a process of this machine has locked.
 
+use crate::host::running;
+
 /// Returns true if a process holds a lock on a file with this inode number. A file of another disk may have the same number.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the running kernel's list of locks, not a path of the node's root"
-)]
 pub fn is_locked(inode: u64) -> bool {
-    let list = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let list = running::read_text("/proc/locks").unwrap_or_default();
     list.lines().any(|line| is_lock_on(line, inode))
 }
 
@@ -19,7 +17,6 @@ fn is_lock_on(line: &str, inode: u64) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "a file of the test itself")]
 mod tests {
     use std::os::unix::fs::MetadataExt;
 

@@ -1,5 +1,9 @@
 //! Files of one boot below `/run`, from the initramfs to the real root: they survive the switch and are lost with
 //! the boot.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the one place that writes below /run; never the node's root"
+)]
 
 use std::fs;
 use std::io::{self, Write};
@@ -27,10 +31,6 @@ pub fn path(name: &str) -> PathBuf {
 }
 
 /// Writes a file that only root may read.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
-)]
 pub fn write(name: &str, bytes: &[u8]) -> io::Result<()> {
     make_directory(DIRECTORY)?;
     let begun = path(&format!(".{name}.new"));
@@ -39,10 +39,6 @@ pub fn write(name: &str, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes a file at its place with this mode, whatever the umask is. A link is not followed.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system or the initramfs, never the node's root"
-)]
 fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = fs::OpenOptions::new()
         .write(true)
@@ -62,19 +58,11 @@ pub fn write_json(name: &str, value: &impl Serialize) -> io::Result<()> {
 }
 
 /// Reads a value; nothing where there is none, or none that can be read.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
-)]
 pub fn read_json<T: DeserializeOwned>(name: &str) -> Option<T> {
     serde_json::from_slice(&fs::read(path(name)).ok()?).ok()
 }
 
 /// When a file was written; seconds since 1970.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
-)]
 pub fn written(name: &str) -> Option<u64> {
     let time = fs::metadata(path(name)).ok()?.modified().ok()?;
     let since = time.duration_since(UNIX_EPOCH).ok()?;
@@ -82,10 +70,6 @@ pub fn written(name: &str) -> Option<u64> {
 }
 
 /// Removes a file; one that is not there is fine.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
-)]
 pub fn remove(name: &str) -> io::Result<()> {
     match fs::remove_file(path(name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -94,10 +78,6 @@ pub fn remove(name: &str) -> io::Result<()> {
 }
 
 /// Returns true if there is such a file.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
-)]
 pub fn has(name: &str) -> bool {
     path(name).exists()
 }
@@ -106,10 +86,6 @@ pub fn has(name: &str) -> bool {
 pub const IGNITION_CONFIG: &str = "/usr/lib/ignition/user.ign";
 
 /// Puts a config there, or takes it away.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the initramfs itself, which is gone after the boot; never the node's root"
-)]
 pub fn write_ignition_config(bytes: Option<&[u8]>) -> io::Result<()> {
     let path = Path::new(IGNITION_CONFIG);
     let Some(bytes) = bytes else {
@@ -150,10 +126,6 @@ fn make_parent(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a directory in which only this user can make files, whatever the umask is; an existing one is closed to others.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system or the initramfs, never the node's root"
-)]
 fn make_closed(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o755).create(path)?;
@@ -174,10 +146,6 @@ fn make_closed(path: &Path) -> io::Result<()> {
 }
 
 /// Removes a file or directory that was lent to programs. Returns true if it existed.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "/run of the running system, never the node's root"
-)]
 pub fn take_back(path: &str) -> io::Result<bool> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -237,7 +205,6 @@ fn announce_in(directory: &Path, name: &str, text: &str) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "files of a test, not of a node")]
 mod tests {
     use super::*;
 

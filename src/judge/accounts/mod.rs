@@ -18,6 +18,7 @@ use crate::base::reason::Reason;
 use crate::config::document::ignition::{Passwd, User};
 use crate::config::document::{Desired, MachineConfig};
 use crate::host::root::{Root, RootError, RootPath};
+use crate::host::running;
 use crate::host::sys::privileges::{self, Capability};
 use crate::node::account_files::{AccountFiles, WRITTEN};
 use crate::node::accounts::set_password;
@@ -454,12 +455,8 @@ fn notice(subject: &str, message: &str) -> Notice {
 }
 
 /// Is true if the tools see SELinux enabled.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the running kernel's interface, not a path of the node's root"
-)]
 fn kernel_has_selinux() -> bool {
-    std::fs::metadata("/sys/fs/selinux/enforce").is_ok()
+    running::exists("/sys/fs/selinux/enforce")
 }
 
 /// Returns the keys that a user gets, one per line; `None` if the config gives none, and existing ones stay.
