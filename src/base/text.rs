@@ -14,7 +14,7 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// Is true for characters without width, or that turn the direction of the text after them: they disguise a text.
+/// Returns true for characters without width, or that turn the direction of the text after them: they disguise a text.
 pub fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'

@@ -1,4 +1,4 @@
-//! The account files as values, with their users and groups. No I/O, and no secret in a `Debug`.
+//! The account files as values, with their users and groups. No I/O, and `Debug` prints no secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::base::paths;
 use crate::node::shadow_lines::is_whole;
 
-/// The files that shadow-utils changes, in the order in which they are written.
+/// The files that shadow-utils changes, in the order in which it writes them.
 pub const WRITTEN: [&str; 6] = [
     paths::GROUP,
     paths::GSHADOW,
@@ -16,13 +16,13 @@ pub const WRITTEN: [&str; 6] = [
     paths::SUBGID,
 ];
 
-/// Files of the OS with lines that are not in `etc` (nss-altfiles).
+/// Pairs of a file in `etc` and the file with the OS's own entries (nss-altfiles).
 const TWINS: [(&str, &str); 2] = [
     (paths::PASSWD, paths::USR_PASSWD),
     (paths::GROUP, paths::USR_GROUP),
 ];
 
-/// The account files of a root; a missing one has no entry.
+/// The account files of a root; missing files have no entry.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct AccountFiles {
     texts: BTreeMap<&'static str, Vec<u8>>,
@@ -44,7 +44,7 @@ impl fmt::Debug for AccountFiles {
 pub struct UserEntry {
     /// Login name.
     pub name: String,
-    /// The password field; `x`: the shadow file has it.
+    /// The password field; `x` means that the password is in the shadow file.
     password: String,
     /// Numeric id.
     pub uid: u32,
@@ -67,7 +67,7 @@ pub struct UserEntry {
 pub struct GroupEntry {
     /// Name.
     pub name: String,
-    /// The password field; `gshadow` comes first.
+    /// The password field; `gshadow` takes precedence.
     password: String,
     /// Numeric id.
     pub gid: u32,
@@ -90,7 +90,7 @@ impl AccountFiles {
         String::from_utf8_lossy(self.bytes(path).unwrap_or_default()).into_owned()
     }
 
-    /// Returns the OS's lines that `etc` does not have: a look-up finds them after those of `etc`.
+    /// Returns the OS's lines whose names `etc` does not have. A lookup finds them after those of `etc`.
     pub fn shipped(&self, path: &str) -> Vec<&[u8]> {
         let twin = TWINS.iter().find(|(own, _)| *own == path);
         let twin = twin.and_then(|(_, twin)| self.bytes(twin));
@@ -102,7 +102,7 @@ impl AccountFiles {
             .collect()
     }
 
-    /// Returns a file with the OS's lines after its own; `None` if both are missing.
+    /// Returns a file followed by the OS's lines for it; `None` if both are missing.
     pub fn merged(&self, path: &str) -> Option<Vec<u8>> {
         let shipped = self.shipped(path);
         if shipped.is_empty() {
@@ -143,8 +143,8 @@ impl AccountFiles {
         self.groups().into_iter().find(|group| group.name == name)
     }
 
-    /// Returns the groups of a user with their numbers: the primary one, and those whose lines name it, also those of the OS
-    /// of a name that `etc` has too.
+    /// Returns the groups of a user with their numbers: the primary group, and every group whose line lists the user, including
+    /// an OS line whose name `etc` also has.
     pub fn groups_of(&self, user: &UserEntry) -> Vec<(String, u32)> {
         let texts = [paths::GROUP, paths::USR_GROUP].map(|path| self.text(path));
         let all: Vec<GroupEntry> = texts
@@ -166,7 +166,7 @@ impl AccountFiles {
         found
     }
 
-    /// Returns the group with a name or number, as shadow-utils reads it.
+    /// Returns the group with this name or number, resolved as shadow-utils does: a number is always a gid.
     pub fn group_of(&self, name: &str) -> Option<GroupEntry> {
         let number: Option<u32> = name.parse().ok();
         let means = |group: &GroupEntry| match number {
@@ -196,7 +196,7 @@ impl AccountFiles {
         })
     }
 
-    /// Returns the files with replaced fields: those that equal the first of a pair get the second.
+    /// Returns the files with fields replaced: a field that equals the first of a pair becomes the second.
     pub fn with_fields(&self, pairs: &[(String, String)]) -> Self {
         let mut files = self.clone();
         for bytes in files.texts.values_mut() {
@@ -213,7 +213,7 @@ impl AccountFiles {
         hidden.or_else(|| self.group(name).map(|group| group.password))
     }
 
-    /// Is true if these are exactly the user's supplementary groups, in `group` and in `gshadow`.
+    /// Returns true if these are exactly the user's supplementary groups, in `group` and in `gshadow`.
     pub fn is_member_of_exactly(&self, name: &str, wanted: &BTreeSet<String>) -> bool {
         let listed = |members: &str| members.split(',').any(|member| member == name);
         let hidden = self.text(paths::GSHADOW);
@@ -238,8 +238,8 @@ impl AccountFiles {
         found?.nth(index.checked_sub(1)?).map(str::to_owned)
     }
 
-    /// Returns these files after a run of the tools: merged lines that did not change are removed again.
-    /// `found` are the bytes in the copy; the files of the OS itself do not change.
+    /// Returns these files after the tools ran on a copy: merged lines that did not change are removed again. `found` returns
+    /// the bytes in the copy. The files of the OS itself do not change.
     pub fn after(&self, mut found: impl FnMut(&'static str) -> Option<Vec<u8>>) -> Self {
         let mut after = self.clone();
         for path in WRITTEN {
@@ -284,7 +284,7 @@ fn replaced(bytes: &[u8], pairs: &[(String, String)]) -> Vec<u8> {
 }
 
 impl UserEntry {
-    /// Returns a user that no line names, at a home.
+    /// Returns a user that has no line in any file, with this home directory.
     pub fn unknown(name: &str, home: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -376,7 +376,7 @@ mod tests {
             before.after(found).text(paths::GROUP),
             "root:x:0:\nwheel:x:10:a\nnew:x:1000:\n"
         );
-        // Not even the missing line break at the end changes where no tool changed anything.
+        // Where no tool changed anything, not even a missing line break at the end is added.
         let odd = files(&[(paths::GROUP, "root:x:0:"), (paths::USR_GROUP, "a:x:1:\n")]);
         assert_eq!(odd.after(|path| odd.merged(path)), odd);
     }

@@ -1,4 +1,4 @@
-//! Users, groups and password hashes of the root: its own files, never the running system's NSS.
+//! Users, groups and password hashes of the root, from its own files: the running system's NSS is never asked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +17,9 @@ pub struct Accounts {
     pub groups: BTreeMap<String, u32>,
     /// The text of `etc/shadow`.
     pub shadow: Option<String>,
-    /// The reason why that is not known, as the end of a sentence.
+    /// The reason why the shadow file is unknown, as the end of a sentence.
     pub no_shadow: Option<&'static str>,
-    /// Keys of `core` outside the config's own fragment: lines of `authorized_keys` and of other fragments.
+    /// Number of keys of `core` outside the config's own fragment: lines of `authorized_keys` and of other fragments.
     pub other_keys: usize,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Accounts {
 impl Accounts {
     /// Reads the account files. A root without them has no accounts.
     pub fn read(root: &Root) -> Result<Self, RootError> {
-        // The first file wins, so the last is read first.
+        // The first file takes precedence, so it is read last.
         let mut accounts = Self::parse(
             &[text(root, paths::USR_PASSWD)?, text(root, paths::PASSWD)?],
             &[text(root, paths::USR_GROUP)?, text(root, paths::GROUP)?],
@@ -51,7 +51,7 @@ impl Accounts {
         Ok(accounts)
     }
 
-    /// Parses `passwd(5)` and `group(5)` files; the later one wins. Lines that are not entries are skipped.
+    /// Parses `passwd(5)` and `group(5)` files; later files override earlier ones. Lines that are not entries are skipped.
     pub fn parse(users: &[String], groups: &[String]) -> Self {
         Self {
             users: users.iter().flat_map(|text| passwd(text)).collect(),
@@ -70,7 +70,7 @@ impl Accounts {
         })
     }
 
-    /// Is true if the user's line in the shadow file is broken, so that the system cannot read it.
+    /// Returns true if the user's line in the shadow file is broken, so that the system cannot read it.
     pub fn is_broken(&self, user: &str) -> bool {
         self.mended(user).is_some()
     }
@@ -89,7 +89,7 @@ impl Accounts {
         mended(self.shadow.as_deref()?, user, &is_known)
     }
 
-    /// Returns the accounts with other account files, such as those that a run will write.
+    /// Returns these accounts with other account files, such as those that a run is going to write.
     pub fn with(&self, files: &AccountFiles) -> Self {
         let mut accounts = Self {
             shadow: self.shadow.clone(),
@@ -111,14 +111,14 @@ impl Accounts {
     }
 }
 
-/// The end of the sentence about a shadow file that is missing.
+/// The end of a sentence about a missing shadow file.
 pub(super) const MISSING: &str = "is missing";
 
-/// Returns the bytes of the shadow file, or the reason why they are not known, as the end of a sentence. Ordinary users cannot
+/// Returns the bytes of the shadow file, or the reason why they are unknown, as the end of a sentence. Ordinary users cannot
 /// read it.
 ///
 /// # Errors
-/// Every other error, such as an I/O error.
+/// Any error other than a denied permission, such as an I/O error.
 pub(super) fn shadow_of(
     read: Result<Option<Vec<u8>>, RootError>,
 ) -> Result<Result<Vec<u8>, &'static str>, RootError> {
@@ -147,13 +147,13 @@ pub fn set_password(shadow: &str, user: &str, hash: &str) -> Option<String> {
     found.then_some(text)
 }
 
-/// Is true if a password field allows no login with a password.
+/// Returns true if a password field rules out a login with a password.
 pub fn is_locked(hash: &str) -> bool {
     hash.is_empty() || hash.starts_with(['*', '!'])
 }
 
-/// Is true if a password field can allow a login: only the forms of crypt(5) can, and other values are often the
-/// password itself.
+/// Returns true if a password field can allow a login. Only the forms of crypt(5) can; any other value is often the password
+/// itself.
 pub fn opens(hash: &str) -> bool {
     let plain = |text: &str| {
         let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'.' || b == b'/';
@@ -161,7 +161,7 @@ pub fn opens(hash: &str) -> bool {
     };
     match hash.strip_prefix('$') {
         Some(rest) => rest.split('$').filter(|part| !part.is_empty()).count() >= 2,
-        // DES, and its form with more rounds.
+        // DES, and its extended form.
         None => match hash.strip_prefix('_') {
             Some(rest) => rest.len() == 19 && plain(rest),
             None => hash.len() == 13 && plain(hash),
@@ -169,8 +169,8 @@ pub fn opens(hash: &str) -> bool {
     }
 }
 
-/// Returns the reason why a password field that is no lock lets nobody in, without a part of the field; `None` for a lock, and
-/// for what may be a hash.
+/// Returns the reason why a password field that is not locked cannot match any password. The reason quotes no part of the
+/// field. Returns `None` for a locked field and for a possible hash.
 pub fn find_no_hash(field: &str) -> Option<&'static str> {
     if is_locked(field) {
         return None;
@@ -214,7 +214,7 @@ fn group(text: &str) -> BTreeMap<String, u32> {
     text.lines().filter_map(entry).collect()
 }
 
-/// Parses an id of a user or group; the last one means "leave it as it is" to the kernel.
+/// Parses the id of a user or group. The highest id is refused: the kernel takes it for "leave unchanged".
 fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
 }

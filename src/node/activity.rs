@@ -1,4 +1,4 @@
-//! Activity on a live node: processes, units, a transaction of the OS. It is only read, not judged.
+//! Activity on a live node: processes, units, and a transaction of the OS. Only read here, not judged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use super::booted::{self, SoftMarker};
 use super::host::systemd_runs;
 use super::system::staged_file;
 
-/// The service that pulls the operator's image at a first boot, and retries for ever.
+/// The service that pulls the operator's image at first boot, and retries forever.
 pub const FIRST_BOOT_PULL: &str = "machine-config-daemon-pull.service";
-/// The service that completes a first boot, and retries for ever (docs/agreement.md: First boot).
+/// The service that completes the first boot, and retries forever (docs/agreement.md: First boot).
 pub const FIRST_BOOT_SERVICE: &str = "machine-config-daemon-firstboot.service";
 
 /// Name of the daemon's program.
@@ -43,9 +43,9 @@ const UNITS: [&str; 11] = [
     bootc::UNIT,
     BOOTC_TIMER,
 ];
-/// Units of programs that stage by themselves.
+/// Units of programs that stage a deployment on their own.
 const STAGERS: [&str; 2] = ["bootc-operator-switch.service", BOOTC_TIMER];
-/// Bytes of the file of the staged deployment, at most.
+/// Largest file of a staged deployment that is read, in bytes.
 const MAX_STAGED_FILE: u64 = 1 << 20;
 /// The timer of bootc's automatic update, which also reboots.
 pub const BOOTC_TIMER: &str = "bootc-fetch-apply-updates.timer";
@@ -57,13 +57,13 @@ pub struct Activity {
     pub processes: Vec<Process>,
     /// The cgroup of this process.
     pub own_cgroup: Option<String>,
-    /// The abilities of the cgroups of the daemon's containers.
+    /// The kernel's controls for the cgroups of the daemon's containers.
     pub containers: BTreeMap<String, Controls>,
     /// The units that update a node, as systemd knows them.
     pub units: Vec<UnitActivity>,
     /// Title of rpm-ostree's running transaction.
     pub transaction: Option<String>,
-    /// A deployment waits for the next reboot, with the evidence of who staged it.
+    /// The deployment that waits for the next reboot, with the evidence of what staged it.
     pub staged: Option<StagedEvidence>,
     /// A soft reboot into a deployment is prepared.
     pub soft_reboot: bool,
@@ -74,13 +74,13 @@ pub struct Activity {
 /// The evidence of a staged deployment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StagedEvidence {
-    /// The file by which ostree writes it at shutdown; `None` if it has another form.
+    /// The file from which ostree writes the deployment at shutdown; `None` if its format is not known.
     pub file: Option<StagedFile>,
     /// Its origin file.
     pub origin: Option<Origin>,
-    /// The program that was at work in the journal when it was staged, in words.
+    /// The program that was at work when the deployment was staged, according to the journal, in words.
     pub client: Option<String>,
-    /// Units of programs that stage by themselves, as far as they run.
+    /// The running units of programs that stage on their own.
     pub units: Vec<UnitActivity>,
 }
 
@@ -88,7 +88,7 @@ impl StagedEvidence {
     /// Reads the evidence; `None` if nothing is staged.
     ///
     /// # Errors
-    /// The root cannot be read. A missing or failed program is only logged.
+    /// The root cannot be read. A missing or failing program is only logged.
     pub fn observe(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Self>, RootError> {
         if !root.is_live() || !root.exists(&RootPath::fixed(paths::STAGED_DEPLOYMENT))? {
             return Ok(None);
@@ -119,7 +119,7 @@ impl StagedEvidence {
     }
 }
 
-/// Returns the time of the last change of a file, in microseconds since 1970.
+/// Returns the time when a file was last changed, in microseconds since 1970.
 fn written_at(stat: &FileStat) -> u64 {
     let micros = stat.st_mtime * 1_000_000 + stat.st_mtime_nsec / 1_000;
     u64::try_from(micros).unwrap_or_default()
@@ -144,7 +144,7 @@ fn origin_of(root: &Root, file: &StagedFile) -> Result<Option<Origin>, RootError
 pub struct Controls {
     /// The processes can be frozen.
     pub freeze: bool,
-    /// The processes can be killed: since kernel 5.14.
+    /// All its processes can be killed at once (kernel 5.14 and later).
     pub kill: bool,
 }
 
@@ -168,8 +168,8 @@ impl Process {
         first.rsplit('/').next().unwrap_or(first)
     }
 
-    /// Returns true for a bootc that stages, or changes what the next boot enters. It has no transaction by which others could
-    /// be told.
+    /// Returns true for a bootc that stages, or changes what the next boot enters. Unlike rpm-ostree, bootc has no transaction
+    /// that other programs could query.
     pub fn is_bootc_at_work(&self) -> bool {
         let command = self.args.get(1).map_or("", String::as_str);
         self.program() == "bootc" && BOOTC_WORK.contains(&command)
@@ -186,14 +186,14 @@ const BOOTC_WORK: [&str; 6] = [
     "loader-entries",
 ];
 
-/// Returns a process of bootc that changes what the next boot enters, if one runs. It has the lock of the sysroot, for which
-/// every other bootc waits, also one that only asks.
+/// Returns a running bootc process that changes what the next boot enters. It holds the lock of the sysroot, and every other
+/// bootc waits for that lock, even one that only queries.
 pub fn bootc_at_work() -> Option<Process> {
     processes().into_iter().find(Process::is_bootc_at_work)
 }
 
-/// Returns the cgroup of a whole container, from that of one of its processes: some runtimes (crun) put processes into
-/// a cgroup below the container's own.
+/// Returns the cgroup of the whole container from the cgroup of one of its processes: some runtimes (crun) put processes into a
+/// cgroup below the container's own.
 pub fn container_of(cgroup: &str) -> Option<&str> {
     let (pods, _) = cgroup.match_indices("/kubepods").next()?;
     let (end, scope) = cgroup
@@ -215,7 +215,7 @@ impl Activity {
         if !root.is_live() {
             return Ok(Self::default());
         }
-        // Early in a boot there is no bus. rpm-ostree would wait for it, and without it no transaction can run.
+        // Early in a boot there is no bus. rpm-ostree would wait for it, but no transaction can run without it either.
         let is_early = systemd_runs(root) && !root.exists(&RootPath::fixed(paths::SYSTEM_BUS))?;
         let transaction = match is_early {
             true => None,
@@ -248,7 +248,7 @@ impl Activity {
     }
 }
 
-/// Is true if a process with the daemon's name runs, on a live root.
+/// Returns true if a process with the daemon's name is running. Always false on a root that is not live.
 pub fn daemon_runs(root: &Root) -> bool {
     let all = if root.is_live() {
         processes()
@@ -258,7 +258,7 @@ pub fn daemon_runs(root: &Root) -> bool {
     all.iter().any(|process| process.program() == DAEMON)
 }
 
-/// Returns the containers of the daemon, on a live root.
+/// Returns the containers of the daemon; empty on a root that is not live.
 pub fn daemon_containers(root: &Root) -> Vec<String> {
     if root.is_live() {
         of_daemons(&processes())
@@ -303,10 +303,10 @@ fn cgroup(process: &str) -> Option<String> {
     Some(line.to_owned())
 }
 
-/// Mount points of cgroup version 2: alone, or beside version 1.
+/// Mount points of cgroup version 2, alone or next to version 1.
 const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// Returns the directory of a cgroup that exists and can be frozen. Its path may come from a journal, so `..` is refused.
+/// Returns the directory of a cgroup if it exists and can be frozen. The path may come from a journal, so `..` is refused.
 pub fn cgroup_directory(cgroup: &str) -> Option<PathBuf> {
     let relative = cgroup.strip_prefix('/')?;
     let climbs = |part: &str| matches!(part, "" | "." | "..");

@@ -1,5 +1,5 @@
-//! Authorities on the node that are not trusted for its Machine Config Server: they are shown to a person who decides,
-//! and never used.
+//! Certificate authorities on the node that are not trusted for its Machine Config Server. They are shown to the user, who
+//! decides, and are never used.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub fn that_would_verify(root: &Root, presented: &Presented) -> Vec<String> {
     let fixed = paths::AUTHORITIES.into_iter().map(RootPath::fixed);
     let all = fixed.chain(anchors(root));
     let verifies = |path: &RootPath| {
-        // A file that cannot be read proves nothing.
+        // An unreadable file proves nothing.
         let bytes = root.read(path).ok().flatten().unwrap_or_default();
         let certificates = net::system_certificates(pem(&bytes).as_bytes());
         presented.would_be_verified_by(&certificates)
@@ -30,7 +30,7 @@ fn anchors(root: &Root) -> Vec<RootPath> {
         .collect()
 }
 
-/// Returns the PEM blocks of a bundle, or those in a kubeconfig, a pointer config, or the stored data of a server.
+/// Returns the PEM blocks of a bundle, or those embedded in a kubeconfig, a pointer config or the stored data of a server.
 /// Other content is returned unchanged.
 pub fn pem(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);

@@ -1,4 +1,4 @@
-//! Facts that no config decides. They can be read while a config is still being parsed.
+//! Facts that do not depend on a config. They can be read while a config is still being parsed.
 
 use super::observer::SeenObjects;
 use super::{Accounts, Host, Labels, Observer, Os, units};
@@ -14,7 +14,7 @@ pub struct BaseFacts {
     pub(super) root_hold: Hold,
     /// Facts about process and root.
     pub(super) host: Host,
-    /// The abilities of the root's systemd.
+    /// What the root's systemd supports.
     pub(super) systemd: Support,
     /// Users and groups.
     pub(super) accounts: Accounts,

@@ -1,8 +1,8 @@
-//! What tells one boot of a node from another: the kernel's boot id, the soft reboots since, and the deployment.
+//! What distinguishes one boot of a node from another: the kernel's boot id, the soft reboots since, and the deployment.
 //!
-//! A soft reboot (systemd >= 254) starts user space anew under the same kernel: boot id, `/proc/cmdline` and `/run` stay,
-//! and another deployment can be entered. From 256 on systemd counts them; 254 and 255 show only that user space began
-//! anew.
+//! A soft reboot (systemd 254 and later) restarts user space under the same kernel: boot id, `/proc/cmdline` and `/run` stay,
+//! and another deployment can be entered. From 256 on, systemd counts soft reboots; 254 and 255 only show that user space
+//! started again.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,25 +13,25 @@ use crate::node::command::systemctl;
 
 use super::host;
 
-/// One boot. Its fields are part of the files that outlive it; those that a program before them wrote have the id alone.
+/// One boot. Its fields are stored in files that outlive it; files of older versions of this program have the id alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BootIdentity {
-    /// Id that the kernel gave it (`/proc/sys/kernel/random/boot_id`).
+    /// The kernel's boot id (`/proc/sys/kernel/random/boot_id`).
     #[serde(rename = "boot")]
     pub id: String,
-    /// Number of soft reboots since the kernel started; `None` if systemd does not tell.
+    /// Number of soft reboots since the kernel started; `None` if systemd does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soft_reboots: Option<u32>,
-    /// Start of user space, in microseconds since the kernel started; `None` if systemd does not tell.
+    /// Start of user space, in microseconds since the kernel started; `None` if systemd does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_space: Option<u64>,
-    /// `CHECKSUM.SERIAL` of the deployment that runs; `None` on other systems.
+    /// `CHECKSUM.SERIAL` of the running deployment; `None` on systems without OSTree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_deployment: Option<String>,
 }
 
 impl BootIdentity {
-    /// Reads the boot that runs; `None` if the root is not that of the running system. `deployment`: the one that runs.
+    /// Reads the current boot; `None` if the root is not that of the running system. `deployment` is the running one.
     pub fn observe(
         root: &Root,
         deployment: Option<String>,
@@ -54,7 +54,7 @@ impl BootIdentity {
         })
     }
 
-    /// Returns true if both are the same boot, as far as both tell.
+    /// Returns true if both are the same boot, as far as their known fields show.
     pub fn is_same(&self, other: &Self) -> bool {
         let user_space = match (self.soft_reboots, other.soft_reboots) {
             (Some(one), Some(two)) => one == two,
@@ -67,12 +67,13 @@ impl BootIdentity {
         self.id == other.id && user_space && agree(deployments.0, deployments.1)
     }
 
-    /// Returns true if it began with a soft reboot after the other one, or after another one since.
+    /// Returns true if this boot began with a soft reboot some time after `other`, under the same kernel.
     pub fn is_soft_after(&self, other: &Self) -> bool {
         self.id == other.id && !self.is_same(other)
     }
 
-    /// Seconds since 1970 at which user space began, by the start of the kernel.
+    /// Returns the time at which user space started, in seconds since 1970. `kernel` is the start of the kernel, in the same
+    /// unit.
     pub fn began(&self, kernel: u64) -> u64 {
         kernel.saturating_add(self.user_space.unwrap_or_default() / 1_000_000)
     }
@@ -82,10 +83,11 @@ fn agree<T: PartialEq>(one: Option<&T>, two: Option<&T>) -> bool {
     one.is_none() || two.is_none() || one == two
 }
 
-/// Directory into which a soft reboot goes, if something is mounted there.
+/// Directory that a soft reboot enters if a file system is mounted there.
 pub const NEXT_ROOT: &str = "/run/nextroot";
 
-/// Returns true if a soft reboot of the running system is prepared: systemd >= 255 makes every `systemctl reboot` soft then.
+/// Returns true if a soft reboot of the running system is prepared: systemd 255 and later then makes every `systemctl reboot` a
+/// soft one.
 pub fn is_soft_prepared(root: &Root) -> bool {
     let mounts = || running::read_text("/proc/self/mountinfo").unwrap_or_default();
     root.is_live() && has_next_root(&mounts())
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn boots_are_told_apart_by_every_version_of_systemd_that_can_make_them() {
-        // As each version shows the first boot, and the one after a soft reboot.
+        // What each version shows for the first boot, and for the one after a soft reboot.
         type Shown = (Option<u32>, Option<u64>);
         let versions: [(&str, Shown, Shown); 4] = [
             ("257", (Some(0), Some(5)), (Some(1), Some(90))),
@@ -140,7 +142,7 @@ mod tests {
             let none = boot("then", then.0, then.1, "aa.0");
             assert!(none.is_same(&none.clone()), "{version}");
         }
-        // 252 makes no soft reboots, and it shows no count.
+        // Version 252 has no soft reboots and shows no count.
         let el9 = boot("then", None, Some(5), "aa.0");
         assert!(el9.is_same(&el9.clone()));
         // systemd was replaced without a reboot: the count is new.

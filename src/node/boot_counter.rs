@@ -1,7 +1,8 @@
-//! GRUB's half of a trial: if GRUB can count a start on this node, and its state (docs/boot-counter.md).
+//! GRUB's part in a trial: whether GRUB can count boot attempts on this node, and the state of its counter
+//! (docs/boot-counter.md).
 //!
-//! GRUB writes one variable before it starts a kernel. The reason why it cannot is given in words: a trial with a reboot is then
-//! not protected against a kernel that does not start.
+//! GRUB writes one variable before it starts a kernel. If it cannot, the reason is reported in words, because a trial with a
+//! reboot is then not protected against a kernel that fails to start.
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
@@ -19,32 +20,32 @@ use crate::host::root::{Place, Root, RootError, RootPath};
 pub const ENVIRONMENT_FILE: &str = "grubenv";
 /// Largest script or configuration that is read.
 const MAX_TEXT: u64 = 1 << 20;
-/// File systems that GRUB can write a block of.
+/// File systems on which GRUB can overwrite a block.
 const FILE_SYSTEMS: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "vfat"];
 
-/// GRUB on a node, as far as it can count a start.
+/// What GRUB on a node can do to count boot attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootCounter {
-    /// If it can count.
+    /// Tells whether it can count.
     pub counting: Counting,
-    /// Its state; missing if it cannot be read.
+    /// The state of its counter; missing if it cannot be read.
     pub state: CounterState,
-    /// The boot entries are those of the arming. Else GRUB takes the first one, whatever the state is.
+    /// The boot entries are unchanged since the counter was armed. Otherwise GRUB boots the first entry, whatever the state is.
     pub has_mark: bool,
-    /// Ids of the boot entries as GRUB shows them: the first one is the default.
+    /// Ids of the boot entries as GRUB shows them; the first is the default.
     pub order: Vec<String>,
-    /// All variables of the environment block; empty if it cannot be read.
+    /// What the kernel can do to a cgroup and everything below it.
     pub variables: Vec<(String, String)>,
 }
 
-/// The answer to the question if GRUB can count a start.
+/// Tells whether GRUB can count boot attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counting {
     /// It can.
     Possible {
         /// Directory of its files.
         directory: RootPath,
-        /// The file that it runs lines of ours from.
+        /// The file from which it runs our lines.
         script: ScriptFile,
     },
     /// It cannot.
@@ -54,10 +55,10 @@ pub enum Counting {
     },
 }
 
-/// Looks at the boot loader of a node.
+/// Reads the state of a node's boot loader.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn observe_boot_counter(root: &Root) -> Result<BootCounter, RootError> {
     let environment = match read_environment(root) {
         Ok(found) => Ok(found),
@@ -83,10 +84,10 @@ pub fn observe_boot_counter(root: &Root) -> Result<BootCounter, RootError> {
     })
 }
 
-/// Reads the state of the counter. A damaged environment block is an error in words.
+/// Reads the state of the counter.
 ///
 /// # Errors
-/// The environment block cannot be read, or is damaged.
+/// The environment block cannot be read or is damaged.
 pub fn read_counter_state(root: &Root) -> Result<CounterState, GrubError> {
     let environment = read_environment(root)?;
     Ok(environment
@@ -109,10 +110,10 @@ fn unusable(reason: impl Into<String>) -> GrubError {
     GrubError::Unusable(reason.into())
 }
 
-/// Returns the directory of GRUB's files: that of Fedora's GRUB, else that of Debian's; `None` if there is no GRUB.
+/// Returns the directory of GRUB's files: Fedora's if there is one, else Debian's; `None` without GRUB.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn find_directory(root: &Root) -> Result<Option<RootPath>, RootError> {
     for directory in paths::GRUB.map(RootPath::fixed) {
         let names = root.list(&directory)?;
@@ -126,10 +127,10 @@ pub fn find_directory(root: &Root) -> Result<Option<RootPath>, RootError> {
     Ok(None)
 }
 
-/// Reads the environment block; `None` if there is no GRUB, or no block.
+/// Reads the environment block; `None` without GRUB or without a block.
 ///
 /// # Errors
-/// It cannot be read, is no file of 1024 bytes on the disk, or is damaged.
+/// The block cannot be read, is not a file of 1024 bytes on the disk, or is damaged.
 pub fn read_environment(root: &Root) -> Result<Option<Environment>, GrubError> {
     let Some(directory) = find_directory(root)? else {
         return Ok(None);
@@ -153,7 +154,7 @@ pub fn read_environment(root: &Root) -> Result<Option<Environment>, GrubError> {
         Err(error) => return Err(error.into()),
     };
     let environment = Environment::parse(&bytes).map_err(|error| damaged(error.to_string()))?;
-    // GRUB writes to blocks of the disk, and a hole has none. A file system that cannot tell has no holes.
+    // GRUB writes to blocks of the disk, and a hole has none. A file system without SEEK_HOLE reports no holes.
     match lseek(&file, 0, Whence::SeekHole) {
         Ok(hole) if hole < SIZE as i64 => Err(damaged(
             "it has a hole, which GRUB cannot write to".to_owned(),
@@ -165,7 +166,7 @@ pub fn read_environment(root: &Root) -> Result<Option<Environment>, GrubError> {
 /// Reads a script; `None` if it is missing.
 ///
 /// # Errors
-/// It cannot be read, or is no file.
+/// It cannot be read or is not a regular file.
 pub fn read_script(
     root: &Root,
     directory: &RootPath,
@@ -178,7 +179,7 @@ pub fn read_script(
     }
 }
 
-/// Returns the place of a regular file; `None` if it is missing. A link would be replaced by a file.
+/// Returns the place of a regular file; `None` if it is missing. Links are refused: writing would replace them with a file.
 fn plain_file(root: &Root, path: &RootPath) -> Result<Option<Place>, GrubError> {
     let Some(place) = root.place(path)? else {
         return Ok(None);
@@ -201,10 +202,10 @@ fn below(directory: &RootPath, name: &str) -> Result<RootPath, GrubError> {
         .map_err(|error| unusable(error.to_string()))
 }
 
-/// Returns the file that GRUB runs lines of ours from, by the node's `grub.cfg`.
+/// Returns the file from which GRUB runs our lines, according to the node's `grub.cfg`.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// There is no such file, or it cannot be read.
 pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig), GrubError> {
     let Some(directory) = find_directory(root)? else {
         return Err(unusable(name_other_loader(root)));
@@ -233,7 +234,7 @@ pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig
     }
 }
 
-/// Returns the file that GRUB runs lines of ours from, if everything that a counter needs is there.
+/// Returns the file from which GRUB runs our lines, if the node has everything that a counter needs.
 fn find_script(
     root: &Root,
     environment: Result<Option<Environment>, String>,
@@ -297,7 +298,7 @@ fn check_environment(
         .map_err(|error| unusable(format!("{path} has no room: {error}")))
 }
 
-/// Length of the longest id that room is kept for: `ostree-NN-STATEROOT`.
+/// Length of the longest id for which space is reserved: `ostree-NN-STATEROOT`.
 const MAX_EXPECTED_ID: usize = 40;
 
 fn check_mount(root: &Root) -> Result<(), GrubError> {
@@ -330,7 +331,7 @@ fn check_device(root: &Root, boot: &Mounted) -> Result<(), GrubError> {
     }
 }
 
-/// Names the boot loader of a node without GRUB.
+/// Describes the boot loader of a node without GRUB.
 fn name_other_loader(root: &Root) -> String {
     let has = |path: &'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
     if paths::ZIPL.into_iter().any(has) || cfg!(target_arch = "s390x") {
@@ -346,11 +347,11 @@ fn name_other_loader(root: &Root) -> String {
     )
 }
 
-/// Returns the id of the boot entry that leads to a deployment (`CHECKSUM.SERIAL`); `None` if there is none, or GRUB shows it
-/// under no id of its own.
+/// Returns the id of the boot entry that boots a deployment (`CHECKSUM.SERIAL`); `None` if there is no such entry or GRUB gives
+/// it no unique id.
 ///
 /// # Errors
-/// A path that cannot be read.
+/// A path cannot be read.
 pub fn find_entry_id(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
     let entries = bootloader::read(root)?;
     for entry in &entries {

@@ -27,7 +27,7 @@ pub struct BootFile {
     pub path: String,
     /// Its size; `None` if it is missing.
     pub size: Option<u64>,
-    /// Path of the original in the deployment.
+    /// Path of the original kernel in the deployment.
     pub own: String,
     /// Size of the original; `None` if it is missing, or the deployment is not visible.
     pub own_size: Option<u64>,
@@ -36,16 +36,16 @@ pub struct BootFile {
 /// Checksums of kernel and initramfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSums {
-    /// As the name of the directory says.
+    /// The checksum in the name of the directory.
     pub expected: String,
-    /// Of the files in `/boot`; `None` if one is missing.
+    /// The checksum of the files in `/boot`; `None` if one is missing.
     pub boot: Option<String>,
-    /// Of the originals; `None` if one is missing.
+    /// The checksum of the originals; `None` if one is missing.
     pub own: Option<String>,
 }
 
 impl BootFile {
-    /// Returns true if size or absence show damage.
+    /// Returns true if a size or a missing file indicates damage.
     pub fn is_suspicious(&self) -> bool {
         match self.size {
             None | Some(0) => true,
@@ -54,10 +54,10 @@ impl BootFile {
     }
 }
 
-/// Reads the kernels of all entries. They are hashed with `deep`, and where sizes show damage.
+/// Reads the kernels of all entries. They are hashed if `deep` is set or a size indicates damage.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn read(root: &Root, entries: &[BootEntry], deep: bool) -> Result<Vec<BootKernel>, RootError> {
     let mut all: Vec<BootKernel> = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -170,7 +170,7 @@ fn sums(root: &Root, expected: &str, files: &[BootFile]) -> Result<KernelSums, S
     })
 }
 
-/// Returns the checksum of the files in a row; `None` if one is missing.
+/// Returns the checksum of the concatenated files; `None` if one is missing.
 fn sum(root: &Root, paths: &[&str]) -> Result<Option<String>, String> {
     let mut all: Box<dyn Read> = Box::new(io::empty());
     for path in paths {
@@ -186,7 +186,7 @@ fn sum(root: &Root, paths: &[&str]) -> Result<Option<String>, String> {
 /// Returns the names of the deployments that the entries boot.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn deployments(root: &Root, entries: &[BootEntry]) -> Result<Vec<String>, RootError> {
     let mut all = Vec::new();
     for entry in entries {
@@ -195,10 +195,10 @@ pub fn deployments(root: &Root, entries: &[BootEntry]) -> Result<Vec<String>, Ro
     Ok(all)
 }
 
-/// Returns the name of the deployment that an entry boots; `None` if its link leads nowhere.
+/// Returns the name of the deployment that an entry boots; `None` if the entry's link is broken.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn deployment_of(root: &Root, entry: &BootEntry) -> Result<Option<String>, RootError> {
     let Some(link) = entry.ostree() else {
         return Ok(None);

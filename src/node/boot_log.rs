@@ -1,4 +1,4 @@
-//! Starts of the system, from `wtmp`: systemd writes a line at each start, before most services.
+//! Boots of the system, from `wtmp`: systemd adds an entry at each boot, before most services start.
 
 use crate::host::root::{Root, RootError, RootPath};
 
@@ -12,18 +12,18 @@ pub struct SystemStart {
 }
 
 const FILE: &str = "var/log/wtmp";
-/// Largest file that is read; a larger one is not rotated as it should be.
+/// Largest file that is read. A larger one has not been rotated as it should be.
 const MAX_FILE: u64 = 16 << 20;
 /// `BOOT_TIME` of `utmp.h`.
 const BOOT_TIME: u16 = 2;
-/// Size of an entry, and position of its time, where times have 32 bits (x86, s390x, POWER).
+/// Size of an entry and offset of its time, where times have 32 bits (x86, s390x, POWER).
 const SHORT: (usize, usize) = (384, 340);
 /// The same where they have 64 bits (arm64, RISC-V).
 const LONG: (usize, usize) = (400, 344);
-/// Position of the kernel's version, and its longest length.
+/// Offset and maximum length of the kernel version.
 const HOST: (usize, usize) = (76, 256);
 
-/// Reads the starts of the system, oldest first; empty without such a file.
+/// Reads the boots of the system, oldest first; empty if there is no such file.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -32,7 +32,7 @@ pub fn read(root: &Root) -> Result<Vec<SystemStart>, RootError> {
     Ok(parse(&bytes.unwrap_or_default()))
 }
 
-/// Parses the file. A file with entries of neither form has no starts.
+/// Parses the file. Returns nothing if its entries have neither size.
 fn parse(bytes: &[u8]) -> Vec<SystemStart> {
     let is_form = |(size, _): &(usize, usize)| {
         let types = bytes.chunks(*size).map(|entry| number(entry, 0, 2));
@@ -57,7 +57,7 @@ fn parse(bytes: &[u8]) -> Vec<SystemStart> {
     bytes.chunks(size).filter_map(start).collect()
 }
 
-/// Returns a number of a few bytes, the lowest first; those of s390x are stored in the order of this machine.
+/// Returns an integer of a few bytes in the byte order of this machine: big-endian on s390x.
 fn number(entry: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = entry.get(at..at + length)?;
     let value = |value: u64, byte: &u8| value << 8 | u64::from(*byte);

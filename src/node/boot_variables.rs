@@ -1,4 +1,4 @@
-//! The boot entries of EFI firmware, and the partitions that they can lead to. Variables are only read: a wrong one can keep a
+//! The boot entries of EFI firmware, and the partitions that they boot from. Variables are only read: a wrong value can keep a
 //! machine from starting.
 //!
 //! The formats are those of the UEFI specification: chapter 3 (globally defined variables) and chapter 10 (device paths).
@@ -12,13 +12,13 @@ use crate::host::root::{Root, RootPath};
 const VARIABLES: &str = "sys/firmware/efi/efivars";
 /// Their vendor: the specification itself.
 const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
-/// Attributes before the value of each.
+/// Bytes of attributes before each value.
 const ATTRIBUTES: usize = 4;
-/// Entries that are read, at most: some firmware takes milliseconds for each.
+/// Maximum number of entries that are read: some firmware takes milliseconds for each.
 const MAX_ENTRIES: usize = 64;
-/// Type of an EFI system partition.
+/// GPT type of an EFI system partition.
 const ESP: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
-/// Labels of file systems that a node finds its parts by. That of `/boot` is a matter of `preflight`.
+/// File system labels by which a node finds its parts. `preflight` checks the label of `/boot`.
 const LABELS: [&str; 2] = ["root", "EFI-SYSTEM"];
 
 /// The boot entries of the firmware.
@@ -39,9 +39,9 @@ pub struct FirmwareEntry {
     pub active: bool,
     /// Its title.
     pub title: String,
-    /// The partition that it is on, as a GUID in small letters.
+    /// GUID of its partition, in lower case.
     pub partition: Option<String>,
-    /// The program that it starts, with backslashes.
+    /// The program that it starts, with backslashes as separators.
     pub file: Option<String>,
     /// It starts from the network.
     pub network: bool,
@@ -50,18 +50,18 @@ pub struct FirmwareEntry {
 /// The disk of a root, as the firmware sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SystemDisk {
-    /// Its EFI system partitions; an array has several.
+    /// EFI system partitions of the system disk; an array has several.
     pub own: Vec<EfiPartition>,
-    /// Those of all other disks.
+    /// EFI system partitions of all other disks.
     pub others: Vec<EfiPartition>,
-    /// File systems of one label on several disks: the label and the devices.
+    /// Labels that occur on several disks: each with its devices.
     pub twins: Vec<(String, Vec<String>)>,
 }
 
 /// An EFI system partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EfiPartition {
-    /// Its GUID in small letters.
+    /// Its GUID, in lower case.
     pub guid: String,
     /// Its device.
     pub device: String,
@@ -83,12 +83,12 @@ impl BootVariables {
 }
 
 impl SystemDisk {
-    /// Returns the own partition that an entry leads to.
+    /// Returns the system disk's partition that an entry boots from.
     pub fn own_of(&self, entry: &FirmwareEntry) -> Option<&EfiPartition> {
         find(&self.own, entry)
     }
 
-    /// Returns the partition of another disk that an entry leads to.
+    /// Returns the other disk's partition that an entry boots from.
     pub fn other_of(&self, entry: &FirmwareEntry) -> Option<&EfiPartition> {
         find(&self.others, entry)
     }
@@ -157,7 +157,7 @@ fn numbers(bytes: &[u8]) -> Vec<u16> {
         .collect()
 }
 
-/// Parses an entry: attributes, length of the path, title, path. What follows is the program's.
+/// Parses an entry: attributes, length of the path, title, path. The rest is data for the started program.
 pub fn parse_entry(bytes: &[u8]) -> Option<FirmwareEntry> {
     let attributes = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let length = usize::from(u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?));
@@ -170,7 +170,7 @@ pub fn parse_entry(bytes: &[u8]) -> Option<FirmwareEntry> {
     let mut path = rest.get(..length).unwrap_or(rest);
     while let [kind, sub_kind, low, high, ..] = *path {
         let length = usize::from(u16::from_le_bytes([low, high]));
-        // A node of no length would never end.
+        // A node of length zero would loop forever.
         let (Some(value), Some(next)) = (path.get(4..length), path.get(length..)) else {
             break;
         };
@@ -195,7 +195,7 @@ const MESSAGING: u8 = 3;
 const MEDIA: u8 = 4;
 const END: u8 = 0x7f;
 
-/// Splits at the end of a text of two bytes for each letter.
+/// Splits at the end of a UTF-16 text.
 fn split_text(bytes: &[u8]) -> (String, &[u8]) {
     let letters = numbers(bytes);
     let length = letters.iter().position(|letter| *letter == 0);
@@ -207,13 +207,13 @@ fn split_text(bytes: &[u8]) -> (String, &[u8]) {
     (text, bytes.get(rest..).unwrap_or_default())
 }
 
-/// Parses a partition of GPT: number, start, size, GUID, format, kind of signature.
+/// Parses a GPT partition node: number, start, size, GUID, format, kind of signature.
 fn parse_partition(value: &[u8]) -> Option<String> {
     let guid: [u8; 16] = value.get(20..36)?.try_into().ok()?;
     (value.get(37) == Some(&2)).then(|| guid_text(guid))
 }
 
-/// Its first three parts are numbers with the low byte first.
+/// Formats a GUID. Its first three parts are little-endian numbers.
 fn guid_text(guid: [u8; 16]) -> String {
     let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
     let mut text = String::new();
@@ -227,7 +227,7 @@ fn guid_text(guid: [u8; 16]) -> String {
     text
 }
 
-/// Finds the disk of what is mounted at a point of the running machine.
+/// Finds the disk behind a mount point of the running machine.
 ///
 /// # Errors
 /// The reason why it is unknown.
@@ -236,7 +236,7 @@ pub fn find_disk(storage: &Storage, points: &[&str]) -> Result<SystemDisk, Strin
     storage.mounts.as_ref().map_err(Clone::clone)?;
     let mount = points.iter().find_map(|point| storage.mounted_at(point));
     let mount = mount.ok_or_else(|| format!("nothing is mounted at {}", points.join(" or ")))?;
-    // Some file systems have a number of their own.
+    // Some file systems have a device number of their own.
     let by_source = devices.iter().find(|one| one.path() == mount.source);
     let device = storage.device(&mount.number).or(by_source);
     let device = device.ok_or_else(|| format!("{} is unknown to udev", mount.source))?;
@@ -262,7 +262,7 @@ pub fn find_disk(storage: &Storage, points: &[&str]) -> Result<SystemDisk, Strin
     for label in LABELS {
         let named = devices.iter().filter(|one| one.get("ID_FS_LABEL") == label);
         let named: Vec<_> = named.collect();
-        // Of several paths to one disk, and of parts of an array, all have the label.
+        // All paths to one disk, and all parts of an array, have the label.
         let is_path = |number: &String| {
             let disk = storage.device(number);
             disk.is_some_and(|disk| disk.get("DM_MULTIPATH_DEVICE_PATH") == "1")
@@ -297,7 +297,7 @@ mod tests {
         [&[kind, sub_kind], &length[..], value].concat()
     }
 
-    /// A partition as a node of a path.
+    /// A partition as a node of a device path.
     fn partition(guid: [u8; 16]) -> Vec<u8> {
         let mut value = 2_u32.to_le_bytes().to_vec();
         value.extend(4096_u64.to_le_bytes());

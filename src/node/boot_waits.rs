@@ -1,25 +1,25 @@
-//! The conditions that units of a boot wait for, from files: marks below `/run`, name servers, and images that they need.
+//! The conditions that units wait for during boot, from files: marks below `/run`, name servers, and images that they need.
 
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::images_on_disk;
 
-/// Mark of the dispatcher: the bridge br-ex is up.
+/// Mark of the dispatcher script: the bridge br-ex is up.
 pub const BR_EX_UP: &str = "run/nodeip-configuration/br-ex-up";
-/// The address that was chosen in this boot.
+/// The address that was chosen during this boot.
 pub const PRIMARY_ADDRESS: &str = "run/nodeip-configuration/primary-ip";
-/// Exists where nmstate has made the bridge.
+/// Exists if nmstate has created the bridge.
 pub const NMSTATE_APPLIED: &str = "etc/nmstate/openshift/applied";
-/// Mark of the prepender: the node's resolver is set up.
+/// Mark of the resolv-prepender: the node's resolver is set up.
 pub const RESOLVER_DONE: &str = "run/resolv-prepender-kni-conf-done";
 /// The name servers that NetworkManager knows.
 pub const RESOLVER: &str = "run/NetworkManager/resolv.conf";
-/// The drop-in with which the kubelet waits for that mark.
+/// The drop-in that makes the kubelet wait for that mark.
 pub const KUBELET_WAITS: &str =
     "etc/systemd/system/kubelet.service.d/10-mco-on-prem-wait-resolv.conf";
 /// Units that the kubelet requires.
 const REQUIRED: &str = "etc/systemd/system/kubelet-dependencies.target.requires";
 
-/// Units that need an image, the file that names it.
+/// Units that need an image, each with the file that names it.
 const NEEDS_IMAGE: [(&str, &str); 3] = [
     (
         "nodeip-configuration.service",
@@ -63,9 +63,9 @@ pub struct NeededImage {
     pub place: String,
     /// The image.
     pub image: String,
-    /// It is in the node's store; `None` if that is unknown.
+    /// The image is in the node's store; `None` if that is unknown.
     pub here: Option<bool>,
-    /// The kubelet does not start without the unit.
+    /// The kubelet does not start without this unit.
     pub required: bool,
 }
 
@@ -79,7 +79,7 @@ impl BootWaits {
 /// Reads the conditions.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root) -> Result<BootWaits, RootError> {
     let exists = |path| root.exists(&RootPath::fixed(path));
     let text = |path| -> Result<Option<String>, RootError> {
@@ -111,7 +111,7 @@ pub fn read(root: &Root) -> Result<BootWaits, RootError> {
     })
 }
 
-/// Returns the first word with a digest.
+/// Returns the first word that contains a digest.
 fn image_in(text: &str) -> Option<String> {
     let mut words = text.split(|letter: char| letter.is_whitespace() || "\"'\\;".contains(letter));
     let image = words.find(|word| word.contains("@sha256:"))?;

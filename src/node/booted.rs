@@ -1,8 +1,8 @@
 //! The OSTree deployment of a root.
 //!
-//! The `ostree=` of the kernel command line becomes stale: every change of the boot entries of a running node
-//! (`rpm-ostree rollback`, `rpm-ostree cleanup -r`, `ostree admin undeploy`) renames the directory in it. So the running
-//! deployment is identified like in libostree, by device and inode; the link counts only if these match no deployment.
+//! The `ostree=` of the kernel command line goes stale: every change of the boot entries of a running node (`rpm-ostree
+//! rollback`, `rpm-ostree cleanup -r`, `ostree admin undeploy`) renames the directory in it. So the running deployment is
+//! identified by device and inode, as in libostree; the link is used only if these match no deployment.
 
 use std::ffi::{OsStr, OsString};
 
@@ -20,15 +20,15 @@ use super::host::{Host, kernel_command_line};
 /// Device and inode of a directory.
 type FileIdentity = (u64, u64);
 
-/// The key in `/run/ostree-booted` for the directory of the root.
+/// The key for the root's directory in `/run/ostree-booted`.
 const BACKING: &[u8] = b"backing-root-device-inode\0";
-/// The type of that value, after it.
+/// The type of that value, which follows it.
 const TWO_NUMBERS: &[u8] = b"\0(tt)";
 
-/// Returns `CHECKSUM.SERIAL` of the root's deployment; `None` if it has none. `boots`: its kernel runs.
+/// Returns `CHECKSUM.SERIAL` of the root's deployment; `None` if it has none. `boots` is true if the root's kernel is running.
 ///
 /// # Errors
-/// The directories of the deployments cannot be read: another one would be taken for the one that runs.
+/// The directories of the deployments cannot be read. Continuing would risk taking another deployment for the running one.
 pub fn deployment(root: &Root, boots: bool) -> Result<Option<String>, RootError> {
     if boots {
         let found = match of_identity(root)? {
@@ -47,7 +47,7 @@ fn own_name(root: &Root) -> Option<OsString> {
     path.file_name().map(OsStr::to_owned)
 }
 
-/// Is true if OSTree booted the running system, so that rpm-ostree can be queried.
+/// Returns true if OSTree booted the running system, so that rpm-ostree can be queried.
 pub fn by_ostree() -> bool {
     running::exists(format!("/{}", paths::OSTREE_BOOTED))
 }
@@ -61,8 +61,8 @@ pub fn ostree_link() -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns the traces of bootc's composefs backend, in words; `None` on every other system. A composefs root of an OSTree
-/// system has `ostree=` in the kernel command line too, and is none.
+/// Returns the traces of bootc's composefs backend, in words; `None` on every other system. An OSTree system with a composefs
+/// root also has `ostree=` in its kernel command line and does not use that backend.
 ///
 /// # Errors
 /// The root cannot be read.
@@ -106,7 +106,7 @@ fn composefs_argument(line: &str) -> Option<String> {
 fn of_identity(root: &Root) -> Result<Option<String>, RootError> {
     let (own, _) = stat_of_open(root.as_fd()).map_err(|errno| error_at("/", errno))?;
     let all = match deploy_directories::list(root) {
-        // An ordinary user changes nothing here; the link of the kernel is enough to show.
+        // An ordinary user changes nothing here, so the kernel's link is good enough for display.
         Err(error) if error.cause.is_denied() && !opens_all() => return Ok(None),
         all => all?,
     };
@@ -131,8 +131,8 @@ fn error_at(path: &str, cause: impl Into<ResolveError>) -> RootError {
     }
 }
 
-/// Returns the deployment whose `etc` is mounted as that of the root. After a soft reboot into an image that composefs shows,
-/// `/run/ostree-booted` is of the deployment before until `ostree-boot-complete.service` replaces it.
+/// Returns the deployment whose `etc` is mounted as the root's. After a soft reboot into a composefs image,
+/// `/run/ostree-booted` still describes the previous deployment until `ostree-boot-complete.service` replaces it.
 fn find_by_etc<'a>(
     root: &Root,
     all: &'a [DeployDirectory],
@@ -164,15 +164,15 @@ fn made_of() -> Result<Option<FileIdentity>, RootError> {
     Ok(booted.and_then(|booted| backing(&booted)))
 }
 
-/// What the marker of a prepared soft reboot says of a running root.
+/// What the marker of a prepared soft reboot means on a running root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SoftMarker {
     /// There is none.
     Missing,
-    /// It names another deployment: the next reboot enters that one.
+    /// It names another deployment, which the next reboot enters.
     Prepared,
-    /// It names what runs: the soft reboot came through, and `ostree-boot-complete.service`, which takes the marker away, did
-    /// not.
+    /// It names the running deployment: the soft reboot succeeded, but `ostree-boot-complete.service`, which removes the
+    /// marker, did not.
     LeftOver,
 }
 
@@ -194,7 +194,8 @@ pub fn soft_marker(root: &Root) -> Result<SoftMarker, RootError> {
     })
 }
 
-/// Reads the two numbers after their key, aligned to eight bytes: a dictionary of GVariant. Older versions leave it empty.
+/// Reads the two numbers after their key in a GVariant dictionary, aligned to eight bytes. Older versions leave the dictionary
+/// empty.
 fn backing(booted: &[u8]) -> Option<FileIdentity> {
     let key = booted
         .windows(BACKING.len())

@@ -13,7 +13,7 @@ pub struct BootEntry {
     pub title: String,
     /// Version; ostree numbers its entries, and the highest is the default.
     pub version: String,
-    /// The kernel, as a path on the file system of `/boot`.
+    /// Path of the kernel on the file system of `/boot`.
     pub linux: String,
     /// The initramfs, and other files loaded with it.
     pub initrd: Vec<String>,
@@ -21,7 +21,7 @@ pub struct BootEntry {
     pub options: Kargs,
 }
 
-/// A directory of ostree below `/boot`: one kernel with its initramfs, which several deployments may share.
+/// A directory of ostree below `/boot`: one kernel with its initramfs, possibly shared by several deployments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelDirectory {
     /// `STATEROOT-CHECKSUM`.
@@ -31,8 +31,8 @@ pub struct KernelDirectory {
 }
 
 impl BootEntry {
-    /// Parses a file. A repeated key is joined for `options`, and kept in order for `initrd`; of others the last one
-    /// counts. Lines of other keys and comments are skipped.
+    /// Parses a file. Repeated `options` lines are joined, repeated `initrd` lines are kept in order, and of any other repeated
+    /// key the last wins. Comments and unknown keys are skipped.
     pub fn parse(file: &str, text: &str) -> Self {
         let mut entry = Self {
             file: file.trim_end_matches(".conf").to_owned(),
@@ -82,15 +82,15 @@ pub fn in_order(mut entries: Vec<BootEntry>) -> Vec<BootEntry> {
     entries
 }
 
-/// Returns the entry of the running kernel, by its `ostree=`.
+/// Returns the entry of the running kernel, found by its `ostree=`.
 pub fn booted<'a>(entries: &'a [BootEntry], command_line: &Kargs) -> Option<&'a BootEntry> {
     let mut tokens = command_line.tokens().iter();
     let link = tokens.find_map(|token| token.strip_prefix("ostree="))?;
     entries.iter().find(|entry| entry.ostree() == Some(link))
 }
 
-/// Returns the entry of the running kernel, where entries may have been written anew since the boot: their links then lead
-/// through another directory, `/ostree/boot.N`.
+/// Returns the entry of the running kernel even if the entries were rewritten since the boot: their links then use another
+/// `/ostree/boot.N` directory.
 pub fn booted_since_rewritten<'a>(
     entries: &'a [BootEntry],
     command_line: &Kargs,
@@ -108,7 +108,7 @@ pub fn booted_since_rewritten<'a>(
 /// Reads the entries of a root, default first.
 ///
 /// # Errors
-/// A directory or file that cannot be read.
+/// A directory or file cannot be read.
 pub fn read(root: &Root) -> Result<Vec<BootEntry>, RootError> {
     let folder = RootPath::fixed(paths::BOOT_ENTRIES);
     let mut entries = Vec::new();
@@ -130,7 +130,7 @@ pub fn read(root: &Root) -> Result<Vec<BootEntry>, RootError> {
 /// Reads the kernels below `boot/ostree`.
 ///
 /// # Errors
-/// A directory that cannot be read.
+/// A directory cannot be read.
 pub fn kernels(root: &Root) -> Result<Vec<KernelDirectory>, RootError> {
     let folder = RootPath::fixed(paths::BOOT_OSTREE);
     let mut all = Vec::new();
@@ -143,12 +143,12 @@ pub fn kernels(root: &Root) -> Result<Vec<KernelDirectory>, RootError> {
     Ok(all)
 }
 
-/// Returns the bytes of kernel, initramfs and device trees that a deployment will put on `/boot`: those of its
-/// `usr/lib/modules/VERSION`. `deployment` is its directory, such as
-/// `/sysroot/ostree/deploy/rhcos/deploy/CHECKSUM.SERIAL`; `None` if it has no kernel there.
+/// Returns the bytes of kernel, initramfs and device trees that a deployment is going to add to `/boot`: those below its
+/// `usr/lib/modules/VERSION`. `deployment` is its directory, such as `/sysroot/ostree/deploy/rhcos/deploy/CHECKSUM.SERIAL`.
+/// Returns `None` if it has no kernel there.
 ///
 /// # Errors
-/// A directory that cannot be read.
+/// A directory cannot be read.
 pub fn kernel_bytes(root: &Root, deployment: &RootPath) -> Result<Option<u64>, RootError> {
     const BOOTABLE: [&str; 2] = ["vmlinuz", "initramfs.img"];
     let Ok(modules) = deployment.join("usr/lib/modules") else {
@@ -185,7 +185,7 @@ fn bytes_of(root: &Root, path: &RootPath) -> Result<u64, RootError> {
     Ok(u64::try_from(size.unwrap_or_default()).unwrap_or_default())
 }
 
-/// Returns the bytes of the files in a directory and below, a few levels deep.
+/// Returns the size of the files in a directory and its subdirectories, down to `levels`.
 fn bytes_in(root: &Root, path: &RootPath, levels: usize) -> Result<u64, RootError> {
     let mut total = bytes_of(root, path)?;
     if levels > 0 {
@@ -226,7 +226,7 @@ mod tests {
                     .any(|word| word.contains("isolcpus"))
             );
         }
-        // The number counts, whatever the names are.
+        // The number decides, whatever the file names are.
         let entry = |file: &str, version: &str| BootEntry {
             file: file.to_owned(),
             version: version.to_owned(),

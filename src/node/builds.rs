@@ -1,4 +1,4 @@
-//! Build dates of a node's parts, from their versions: of the running OS, and of the image that the disk was
+//! Build dates of a node's parts, derived from their versions: of the running OS, and of the image that the disk was
 //! provisioned from.
 
 use serde_json::Value;
@@ -7,14 +7,14 @@ use super::os_release::OsRelease;
 use crate::base::time::days;
 use crate::host::root::{Root, RootError, RootPath};
 
-/// Files of the boot image's installer, older name last.
+/// Files that the boot image's installer leaves, the older name last.
 const ALEPH: [&str; 4] = [
     "sysroot/.aleph-version.json",
     "sysroot/.coreos-aleph-version.json",
     ".aleph-version.json",
     ".coreos-aleph-version.json",
 ];
-/// Keys of os-release with the full version, the best first.
+/// Keys of os-release that can contain the full version, best first.
 const VERSIONS: [&str; 4] = ["OSTREE_VERSION", "IMAGE_VERSION", "VERSION", "BUILD_ID"];
 
 /// A build of a part.
@@ -24,7 +24,7 @@ pub struct Build {
     pub place: String,
     /// The version.
     pub version: String,
-    /// Date of the version; seconds since 1970.
+    /// Date in the version, in seconds since 1970.
     pub day: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct Builds {
 /// Reads the builds of OS and boot image.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root) -> Result<Builds, RootError> {
     let release = OsRelease::read(root)?;
     let version = VERSIONS.iter().map(|key| release.get(key));

@@ -1,4 +1,4 @@
-//! The certificates of a node: subject, validity and file. Keys are never stored.
+//! The certificates of a node: subject, validity and file. Private keys are never stored.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,9 +10,9 @@ use crate::node::authorities;
 /// The purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateRole {
-    /// Kubelet client certificate, shown to the API.
+    /// Kubelet client certificate, presented to the API.
     KubeletClient,
-    /// Kubelet serving certificate, shown to clients that request logs.
+    /// Kubelet serving certificate, presented to clients that request logs.
     KubeletServing,
     /// Authority of the kubelet's clients.
     ClientAuthority,
@@ -33,9 +33,9 @@ pub struct Certificate {
     pub path: String,
     /// Its subject.
     pub subject: String,
-    /// Begin of its validity; seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     pub not_before: u64,
-    /// End of its validity; seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub not_after: u64,
 }
 
@@ -55,7 +55,7 @@ const FILES: [(&str, CertificateRole); 9] = [
     ("usr/lib/ignition/user.ign", CertificateRole::Pointer),
 ];
 
-/// Reads the certificates, and the errors of unreadable files.
+/// Returns the certificates, and the errors of files that cannot be read.
 pub fn read(root: &Root) -> (Vec<Certificate>, Vec<String>) {
     let (mut all, mut unseen) = (Vec::new(), Vec::new());
     let fixed = FILES.map(|(path, role)| (RootPath::fixed(path), role));

@@ -1,4 +1,4 @@
-//! The time of the system, and all other sources of time on the node.
+//! The system's time, and every other source of time on the node.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,26 +11,26 @@ use crate::host::running;
 pub struct Clock {
     /// Seconds since 1970, by the clock of the running system.
     pub now: u64,
-    /// The board's clock, if the kernel has one; seconds since 1970, as UTC.
+    /// The hardware clock as UTC, in seconds since 1970; `None` if the kernel has none.
     pub board: Option<u64>,
     /// Moments that have certainly passed.
     pub passed: Vec<Moment>,
     /// The clock of the server.
     pub server: Option<Heard>,
-    /// The reason why the server was not queried now.
+    /// The reason why the server was not queried in this run.
     pub server_unseen: Option<String>,
 }
 
-/// The clock of a server, with this machine's clock at the same moment.
+/// A server's time, with this machine's time at the same moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// Name of the server; of an earlier answer, the file that stores it.
+    /// Name of the server, or the file that stores an earlier answer.
     pub place: String,
-    /// The server's time; seconds since 1970.
+    /// The server's time, in seconds since 1970.
     pub said: u64,
-    /// This machine's clock at that moment; None if another machine received the answer.
+    /// This machine's time at that moment; `None` if another machine received the answer.
     pub own: Option<u64>,
-    /// The answer is new, not stored.
+    /// The answer was received in this run, not read from a file.
     pub now: bool,
 }
 
@@ -43,11 +43,11 @@ pub struct Moment {
     pub what: &'static str,
     /// Seconds since 1970.
     pub at: u64,
-    /// Another clock measured it, not this node's.
+    /// Measured by another clock, not this node's.
     pub foreign: bool,
 }
 
-/// Files that a running node writes now and then.
+/// Files that a running node rewrites now and then.
 const WRITTEN: [&str; 7] = [
     paths::CURRENT_CONFIG,
     paths::NODE_ANNOTATIONS_KEPT,

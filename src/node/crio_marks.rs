@@ -1,11 +1,11 @@
-//! The marks with which CRI-O proves a clean shutdown, and that the next boot asks before it empties the store of images.
+//! The marker files that CRI-O writes at a clean shutdown. The next boot checks them before it empties the image store.
 
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 
 /// Written when CRI-O stops, removed when it starts.
 pub const CLEAN: &str = "var/lib/crio/clean.shutdown";
-/// Written when a CRI-O starts that writes [`CLEAN`].
+/// Written at the start of a CRI-O that supports [`CLEAN`].
 pub const SUPPORTED: &str = "var/lib/crio/clean.shutdown.supported";
 /// The unit that empties the store at boot.
 pub const WIPE: &str = "crio-wipe.service";
@@ -24,7 +24,7 @@ pub struct CrioMarks {
 /// Reads the marks.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn read(root: &Root) -> Result<CrioMarks, RootError> {
     Ok(CrioMarks {
         is_clean: root.exists(&RootPath::fixed(CLEAN))?,

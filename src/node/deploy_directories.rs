@@ -1,7 +1,7 @@
 //! The directories of deployments on the disk, including those that rpm-ostree does not list.
 //!
-//! Power cuts and failed clean-ups leave directories behind, and an immutable file (`chattr +i`) stops every later
-//! clean-up until the disk is full.
+//! Power cuts and failed clean-ups leave directories behind, and an immutable file (`chattr +i`) makes every later clean-up
+//! fail until the disk is full.
 
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle, stat_of_open};
@@ -17,19 +17,19 @@ pub struct DeployDirectory {
     pub name: String,
     /// Path of the directory.
     pub path: RootPath,
-    /// Device and inode, which identify it wherever it is mounted.
+    /// Device and inode, which identify the directory wherever it is mounted.
     pub identity: (u64, u64),
-    /// The image in its origin file, as the daemon reads it; `None` if there is no such file.
+    /// The image in its origin file, in the daemon's form; `None` without such a file.
     pub image: Option<String>,
 }
 
-/// Maximum number of entries that are read of an `etc`.
+/// Maximum number of entries of an `etc` that are read.
 const MAX_ENTRIES: usize = 50_000;
 
 /// Lists all directories of a root, by stateroot and name.
 ///
 /// # Errors
-/// A directory or file that cannot be read.
+/// A directory or file cannot be read.
 pub fn list(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
     below(root, &RootPath::fixed(paths::STATEROOTS))
 }
@@ -37,7 +37,7 @@ pub fn list(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
 /// Lists all directories of a disk that is not booted.
 ///
 /// # Errors
-/// A directory or file that cannot be read.
+/// A directory or file cannot be read.
 pub fn list_physical(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
     below(root, &RootPath::fixed(paths::PHYSICAL_STATEROOTS))
 }
@@ -77,7 +77,7 @@ fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, Roo
     Ok(all)
 }
 
-/// Returns those that the status does not list: the next successful clean-up removes them.
+/// Returns the directories that the status does not list: the next successful clean-up removes them.
 pub fn left_behind<'a>(
     directories: &'a [DeployDirectory],
     known: &'a Deployments,
@@ -87,11 +87,11 @@ pub fn left_behind<'a>(
         .filter(|directory| known.named(&directory.name).is_none())
 }
 
-/// Returns immutable objects in a deployment, without `usr`, which belongs to ostree. Its root directory has the flag by
-/// design and does not count.
+/// Returns the immutable objects in a deployment, except those in `usr`, which belongs to ostree, and its root directory, which
+/// is immutable by design.
 ///
 /// # Errors
-/// A directory that cannot be read.
+/// A directory cannot be read.
 pub fn immutable(root: &Root, directory: &DeployDirectory) -> Result<Vec<RootPath>, RootError> {
     let (mut found, mut open, mut seen) = (Vec::new(), vec![directory.path.clone()], 0);
     while let Some(folder) = open.pop() {
@@ -128,7 +128,7 @@ pub fn immutable(root: &Root, directory: &DeployDirectory) -> Result<Vec<RootPat
     Ok(found)
 }
 
-/// Is true for a name of the form `CHECKSUM.SERIAL`.
+/// Returns true for a name of the form `CHECKSUM.SERIAL`.
 pub fn is_name(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.split_once('.').is_some_and(|(checksum, serial)| {

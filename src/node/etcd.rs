@@ -1,5 +1,6 @@
-//! The etcd of a control-plane node: the certificates on its disk, and the parsers of its answers about members and their
-//! health. `staging/quorum` sends the requests, `plan/quorum` judges the answers. etcd's own interface (`/v3/cluster/member/list`, `/health`); the paths are those of its static pod.
+//! The etcd of a control-plane node: the certificates on its disk, and the parsers for its answers about members and their
+//! health. `staging/quorum` sends the requests, `plan/quorum` judges the answers. Uses etcd's own interface
+//! (`/v3/cluster/member/list`, `/health`) and the paths of its static pod.
 
 use serde::Deserialize;
 
@@ -13,27 +14,27 @@ pub const LOCAL: &str = "https://127.0.0.1:2379";
 /// The etcd cluster of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Etcd {
-    /// Not a control-plane node, or not the running one.
+    /// This is not a control-plane node, or not the running system.
     #[default]
     NotHere,
-    /// etcd was queried without an answer: the reason.
+    /// etcd did not answer the query: the reason.
     Silent(String),
     /// Its members.
     Known(Vec<Member>),
-    /// Its members, of two nodes with fencing: Pacemaker lets the other one go on alone.
+    /// Its members, on a cluster of two nodes with fencing: Pacemaker lets the other node continue alone.
     Fenced(Vec<Member>),
 }
 
 /// A member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Name of the member; None if it has not started yet.
+    /// Name of the member; empty if it has not started yet.
     pub name: String,
     /// URLs for its clients.
     pub urls: Vec<String>,
     /// It is this node.
     pub own: bool,
-    /// It has no vote yet (a learner).
+    /// It is a learner, which has no vote yet.
     pub learner: bool,
     /// The reason why it is unhealthy; `None` if it is healthy.
     pub ill: Option<String>,
@@ -62,13 +63,13 @@ pub enum EtcdError {
 /// The access to etcd.
 #[derive(Debug)]
 pub struct EtcdAccess {
-    /// The authorities that sign its certificate.
+    /// The authorities that sign its server certificate.
     pub authorities: Vec<CertificateDer<'static>>,
     /// A client certificate that it accepts.
     pub identity: ClientIdentity,
 }
 
-/// Is true if the root is that of a control-plane node.
+/// Returns true if the root is that of a control-plane node.
 ///
 /// # Errors
 /// The root cannot be read.
@@ -118,10 +119,10 @@ pub fn access(root: &Root) -> Result<EtcdAccess, EtcdError> {
     Err(EtcdError::NoCertificate(paths::ETCD_CERTIFICATES))
 }
 
-/// Parses the members in an answer, all of them as healthy.
+/// Parses the members in an answer and assumes that all of them are healthy.
 ///
 /// # Errors
-/// An answer that is not etcd's.
+/// The answer is not etcd's.
 pub fn members(answer: &[u8]) -> Result<Vec<Member>, EtcdError> {
     #[derive(Deserialize)]
     struct MemberAnswer {
@@ -159,7 +160,7 @@ pub fn members(answer: &[u8]) -> Result<Vec<Member>, EtcdError> {
     Ok(answer.members.into_iter().map(member).collect())
 }
 
-/// Returns the reason in an answer of `/health` why a member is unhealthy; `None` if it is healthy.
+/// Returns the reason why a member is unhealthy, from its answer of `/health`; `None` if it is healthy.
 pub fn ill(answer: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Health {

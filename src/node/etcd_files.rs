@@ -1,7 +1,7 @@
 //! The files of etcd on a control-plane node: the data of its member, backups, and the settings of its pod.
 //!
-//! Names, the first records of the log, snapshots, meta pages and what etcd looks up in its database are always read. The whole
-//! log and all pages of the database are read where they are small, where something is wrong already, or if all is asked for.
+//! File names, the first records of the log, snapshots, meta pages and the values that etcd looks up in its database are always
+//! read. The whole log and all pages of the database are read if they are small, if a problem was found already, or on request.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -23,7 +23,7 @@ pub const MEMBER: &str = "var/lib/etcd/member";
 /// The settings of etcd, as the scripts of its operator read them.
 pub const SETTINGS: &str =
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-scripts/etcd.env";
-/// Places of the script that restores a backup.
+/// Possible paths of the script that restores a backup.
 const SCRIPTS: [&str; 2] = [
     "usr/local/bin/cluster-restore.sh",
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-scripts/cluster-restore.sh",
@@ -35,19 +35,19 @@ const BACKUPS: [&str; 3] = [
     "var/lib/etcd-auto-backup",
 ];
 
-/// Bytes below which all is read.
+/// Size in bytes below which everything is read.
 const SMALL: u64 = 16 << 20;
-/// Largest snapshot file; they hold little beside the members.
+/// Largest snapshot file that is read: snapshots contain little except the members.
 const LARGEST_SNAPSHOT: u64 = 256 << 20;
 /// The data that a restore moved aside.
 const MOVED: &str = "var/lib/etcd-backup/member";
-/// Backups that are looked at.
+/// Maximum number of backups that are read.
 const MOST_BACKUPS: usize = 64;
 
 /// The files of etcd.
 #[derive(Debug, Clone, Default)]
 pub struct EtcdFiles {
-    /// The node has a pod of etcd.
+    /// The node has an etcd pod.
     pub expected: bool,
     /// The data of the member, if there is any.
     pub member: Option<Member>,
@@ -57,18 +57,18 @@ pub struct EtcdFiles {
     pub settings: EtcdSettings,
     /// The script that restores a backup.
     pub restore_script: Option<&'static str>,
-    /// The time at which a restore moved older data aside; seconds since 1970.
+    /// The time when a restore moved older data aside, in seconds since 1970.
     pub moved_aside: Option<u64>,
     /// Parts that could not be read, with the reason.
     pub unread: Vec<String>,
-    /// Parts that were left out, as they are slow.
+    /// Parts that were skipped because reading them is slow.
     pub skipped: Vec<&'static str>,
 }
 
 /// The settings of etcd.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EtcdSettings {
-    /// Number of members by the settings; 0 if it is unknown.
+    /// Number of members according to the settings; 0 if unknown.
     pub members: usize,
     /// Largest size of the database.
     pub quota: Option<u64>,
@@ -81,11 +81,11 @@ pub struct Member {
     pub running: bool,
     /// Number of files of the log.
     pub files: usize,
-    /// The behaviour of etcd at its start, if that was computed.
+    /// What etcd will do when it starts, if that was computed.
     pub start: Option<Start>,
     /// The log, as far as it was read.
     pub log: WalLog,
-    /// Files of the log whose first records are wrong.
+    /// Files of the log whose first records are invalid.
     pub heads: Vec<(String, WalFault)>,
     /// Snapshots that are wrong.
     pub snapshots: Vec<(String, SnapError)>,
@@ -96,25 +96,25 @@ pub struct Member {
 /// The database of a member, or a backup.
 #[derive(Debug, Clone, Default)]
 pub enum DatabaseFile {
-    /// There is none, or it was not read.
+    /// It does not exist, or was not read.
     #[default]
     Missing,
     /// It has no bytes.
     Empty,
     /// It is damaged.
     Damaged(BoltFault),
-    /// It is sound as far as it was read.
+    /// It has no errors in the part that was read.
     Sound(SoundDatabase),
 }
 
-/// A database without a fault, as far as it was read.
+/// A database without errors in the part that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SoundDatabase {
     /// Bytes of the file.
     pub length: u64,
-    /// Bytes that it should have at least.
+    /// Minimum size in bytes that its meta page requires.
     pub needs: u64,
-    /// The meta page that is not valid, if one is.
+    /// The invalid meta page, if one is.
     pub bad_meta: Option<u8>,
     /// The values that etcd looks up.
     pub contents: Contents,
@@ -125,7 +125,7 @@ pub struct SoundDatabase {
 pub struct Backup {
     /// Its path.
     pub path: String,
-    /// Time of its last change; seconds since 1970.
+    /// Time of its last change, in seconds since 1970.
     pub written: u64,
     /// Its state.
     pub state: BackupState,
@@ -134,26 +134,26 @@ pub struct Backup {
 /// The state of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackupState {
-    /// Its SHA-256 is right.
+    /// Its SHA-256 matches.
     Sound,
-    /// It has no SHA-256, as a copied database has none; its meta pages are valid.
+    /// It has no SHA-256, like a database that was just copied; its meta pages are valid.
     WithoutHash,
-    /// Its SHA-256 was not computed, as that is slow.
+    /// Its SHA-256 was not computed, because that is slow.
     NotHashed,
-    /// Its SHA-256 is wrong.
+    /// Its SHA-256 does not match.
     WrongHash,
-    /// It is no database, or cut off.
+    /// It is truncated, or not a database.
     Damaged(String),
 }
 
 impl Backup {
-    /// Returns true if nothing is known to be wrong with it.
+    /// Returns true if no error is known.
     pub fn is_usable(&self) -> bool {
         !matches!(self.state, BackupState::WrongHash | BackupState::Damaged(_))
     }
 }
 
-/// Reads the files of etcd; all of them if `deep`.
+/// Reads the files of etcd, completely if `deep` is set.
 ///
 /// # Errors
 /// The directory of the member cannot be read.
@@ -173,17 +173,17 @@ pub fn read(root: &Root, deep: bool) -> Result<EtcdFiles> {
     Ok(files)
 }
 
-/// Reads the member. Where the locks of etcd are not seen, as from a container, files that change meanwhile show that it
-/// runs: then what was read is not judged, and they are read again as those of a running etcd.
-/// Returns the time at which a restore moved the data of the member; `None` if no such data is there.
+/// Returns the time when a restore moved the data of the member; `None` if there is no such data.
 fn find_moved_data(root: &Root) -> Result<Option<u64>> {
     let Some(place) = root.place(&RootPath::fixed(MOVED))? else {
         return Ok(None);
     };
-    // A rename changes the time of the inode, and not that of the content.
+    // A rename changes the inode's ctime, but not the mtime.
     Ok(place.stat()?.map(|stat| stat.st_ctime.unsigned_abs()))
 }
 
+/// Reads the member. If etcd's locks are invisible, as from a container, files that change during the read show that it is
+/// running: the result is then discarded, and the files are read again as those of a running etcd.
 fn member(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<Member>> {
     let before = stamps(root)?;
     let (mut unread, mut skipped) = (Vec::new(), Vec::new());
@@ -198,7 +198,7 @@ fn member(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<Membe
     Ok(member)
 }
 
-/// Returns times and sizes of the files that a running etcd changes.
+/// Returns the times and sizes of the files that a running etcd changes.
 fn stamps(root: &Root) -> Result<Vec<(String, i64, i64, u64)>> {
     let directory = RootPath::fixed(MEMBER);
     let mut paths = vec![directory.join("snap/db")?];
@@ -261,7 +261,7 @@ fn read_member(
         skipped.push("the sums of etcd's log and the pages of its database");
         return Ok(Some(member));
     }
-    // The end of the log is written meanwhile.
+    // The last file of the log may be changing while it is read.
     let read = match member.running {
         true => names.split_last().map_or(&[][..], |(_, all)| all),
         false => &names,
@@ -297,7 +297,7 @@ fn read_member(
     Ok(Some(member))
 }
 
-/// Something that only a member has that does not start.
+/// Returns true for a state that is only seen in a member that does not start.
 fn is_suspicious(database: &DatabaseFile, snapshots: &[SnapFile]) -> bool {
     let newest = snapshots
         .iter()
@@ -312,7 +312,7 @@ fn is_suspicious(database: &DatabaseFile, snapshots: &[SnapFile]) -> bool {
     }
 }
 
-/// Only the last file of the log has room in it.
+/// Returns true if everything is small enough to read. Only the last file of the log has unused space.
 fn is_small(
     root: &Root,
     wal: &RootPath,
@@ -346,7 +346,7 @@ fn snapshots(
         let path = snap.join(name)?;
         let read = || root.read_within(&path, LARGEST_SNAPSHOT);
         let mut parsed = None;
-        // A running etcd may be writing it, or remove it.
+        // A running etcd may be writing or removing the file.
         for _ in 0..if running { TRIES } else { 1 } {
             parsed = read()?.map(|bytes| snap::read(&bytes));
             if !matches!(parsed, Some(Err(_))) {
@@ -361,12 +361,12 @@ fn snapshots(
     Ok(all)
 }
 
-/// Times that a file of a running etcd is read before it counts as wrong.
+/// Number of times that a file of a running etcd is read before it is reported as damaged.
 const TRIES: u8 = 3;
 
 fn heads(root: &Root, wal: &RootPath, names: &[WalName]) -> Result<Vec<(String, WalFault)>> {
     let mut all = Vec::new();
-    // The last one may be new.
+    // The last file may be new.
     for name in names.iter().rev().skip(1).rev() {
         let Some(file) = root.open_followed(&wal.join(&name.name)?)? else {
             continue;
@@ -434,7 +434,7 @@ fn look(root: &Root, path: &RootPath, depth: Depth, running: bool) -> Result<Dat
         match sound(&file, length, depth) {
             Err(BoltError::Damaged(_)) if tries > 0 => {}
             Ok(sound) => return Ok(DatabaseFile::Sound(sound)),
-            // Pages change meanwhile; the next start of etcd is another matter.
+            // Pages change while they are read; the next start of etcd may still find them intact.
             Err(BoltError::Damaged(BoltFault::Page { .. } | BoltFault::Value { .. }))
                 if running =>
             {
@@ -460,7 +460,7 @@ fn sound(file: &File, length: u64, depth: Depth) -> Result<SoundDatabase, BoltEr
     })
 }
 
-/// Bytes of the hash at the end of a backup.
+/// Size of the hash at the end of a backup, in bytes.
 const HASH: u64 = 32;
 
 fn backups(root: &Root, deep: bool, files: &mut EtcdFiles) {
@@ -483,7 +483,7 @@ fn backups(root: &Root, deep: bool, files: &mut EtcdFiles) {
     files.backups.sort_by_key(|one| one.written);
 }
 
-/// Backups in a directory, and in those in it: each of the automatic ones has its own.
+/// Returns the backups in a directory and in its subdirectories: each automatic backup has its own.
 fn backups_below(root: &Root, directory: &RootPath) -> Vec<RootPath> {
     let mut all = Vec::new();
     for name in root.list(directory).unwrap_or_default() {
@@ -555,7 +555,7 @@ fn settings(root: &Root) -> EtcdSettings {
     parse_settings(&String::from_utf8_lossy(&text))
 }
 
-/// The file is a shell script of lines `export NAME="value"`; it is not run.
+/// Parses the settings: a shell script with lines `export NAME="value"`. It is not executed.
 fn parse_settings(text: &str) -> EtcdSettings {
     let mut settings = EtcdSettings::default();
     for line in text.lines() {

@@ -1,17 +1,17 @@
-//! Faults in the files of a node, weighed: `doctor` reports them as they are, `preflight` as the next boot has them.
+//! Faults in the files of a node, weighted. `doctor` reports them for the current system, `preflight` for the next boot.
 
 /// The effect of a fault on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultWeight {
-    /// The node does not boot, run or have its network.
+    /// The node cannot boot, run, or use its network.
     Fatal,
     /// A part of the node does not work.
     Partial,
-    /// It may be meant.
+    /// It may be intended.
     Harmless,
 }
 
-/// Faults of one kind, and what they mean.
+/// Faults of one kind, with their meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultGroup<K> {
     /// Their kind.
@@ -20,9 +20,9 @@ pub struct FaultGroup<K> {
     pub weight: FaultWeight,
     /// What is wrong, in a few words.
     pub what: &'static str,
-    /// What follows from it, as a sentence.
+    /// The consequence, as a sentence.
     pub means: &'static str,
-    /// The words of the failure, as a log has them.
+    /// The failure message, as it appears in a log.
     pub words: Option<String>,
     /// Place and fault of each.
     pub faults: Vec<(String, String)>,
@@ -35,11 +35,11 @@ impl<K> FaultGroup<K> {
     }
 }
 
-/// The effect of each kind: weight, what is wrong, and what follows from it.
+/// The effect of each kind: weight, what is wrong, and the consequence.
 pub type FaultEffect<K> = (K, FaultWeight, &'static str, &'static str);
 
-/// Returns the faults of each kind that has some, in the order of `effects`. `of_kind` returns place and fault of each; a group
-/// for which `is_left` returns true is harmless.
+/// Returns the kinds that have faults, in the order of `effects`, each with its faults. `of_kind` returns place and fault of
+/// each one. A group for which `is_left` returns true is harmless.
 pub fn group_faults<K: Copy>(
     effects: &[FaultEffect<K>],
     of_kind: impl Fn(K) -> Vec<(String, String)>,

@@ -19,7 +19,7 @@ use super::system::{Engine, installed_engine};
 pub struct Host {
     /// Effective user and group id of this process.
     pub user: (u32, u32),
-    /// Owners can be set: root may change owners, or reports the missing capability.
+    /// Owners can be set: this process is root and may change owners, or would report the missing capability.
     pub can_chown: bool,
     /// The capabilities in force.
     pub capabilities: HashSet<Capability>,
@@ -27,19 +27,19 @@ pub struct Host {
     pub live: bool,
     /// `var` is a separate mount: in an initramfs, and in an OSTree deployment that was not booted.
     pub separate_var: bool,
-    /// That mount is missing: the directory is empty.
+    /// That mount is missing and the directory is empty.
     pub var_missing: bool,
-    /// The process runs in an initramfs, and the root is the one that is about to be entered.
+    /// The process runs in an initramfs, and the root is the one that is about to be booted.
     pub in_initramfs: bool,
-    /// systemd has not finished its first boot, which presets all units.
+    /// systemd has not completed the first boot, in which it presets all units.
     pub never_booted: bool,
-    /// The root has the OS's copy of `/etc` below `/usr`, as OSTree systems do.
+    /// The root has the OS's copy of `/etc` in `/usr/etc`, like all OSTree systems.
     pub has_usr_etc: bool,
     /// `CHECKSUM.SERIAL` of the root's OSTree deployment.
     pub deployment: Option<String>,
-    /// The program that stages its operating system.
+    /// The program that stages the root's operating system.
     pub engine: Engine,
-    /// FIPS mode of the running kernel, if it is the root's kernel.
+    /// FIPS mode of the running kernel, if the root uses that kernel.
     pub fips: Option<bool>,
 }
 
@@ -73,13 +73,13 @@ impl Host {
         self.deployment.is_some() || self.has_usr_etc
     }
 
-    /// Returns the owner that a file can get: for an ordinary user it is always that user.
+    /// Returns the owner that a file will actually get: for an ordinary user, always that user.
     pub fn attainable(&self, wanted: (u32, u32)) -> (u32, u32) {
         if self.can_chown { wanted } else { self.user }
     }
 }
 
-/// Reads the size of the machine from what the kernel shows; of a disk it shows nothing.
+/// Returns the size of the machine as reported by the kernel, except for disks.
 pub fn machine_size(root: &Root) -> Option<MachineSize> {
     let text = |path: &'static str| {
         let bytes = root.read(&RootPath::fixed(path)).ok()??;
@@ -110,7 +110,7 @@ fn count_processors(list: &str) -> Option<u64> {
 
 /// A library that every node has; its header names the architecture.
 const LIBRARY: &str = "usr/lib64/libc.so.6";
-/// Numbers of architectures in the header of a program, and if it is big-endian.
+/// Architectures: the number in the ELF header, whether it is big-endian, and the name.
 const MACHINES: [(u16, bool, &str); 4] = [
     (0x3e, false, "x86_64"),
     (0xb7, false, "aarch64"),
@@ -118,7 +118,7 @@ const MACHINES: [(u16, bool, &str); 4] = [
     (0x16, true, "s390x"),
 ];
 
-/// Returns the architecture of a root: of the running system that of this program, of another one that of its C library.
+/// Returns the architecture of a root: this program's on the running system, else that of the root's C library.
 pub fn architecture(root: &Root, live: bool) -> Option<&'static str> {
     if live {
         return Some(std::env::consts::ARCH).map(|name| match name {
@@ -144,7 +144,7 @@ pub fn architecture(root: &Root, live: bool) -> Option<&'static str> {
     found.map(|(.., name)| *name)
 }
 
-/// Reads `machine-id(5)`: missing, empty or `uninitialized` means that the first boot is still to come.
+/// Returns true if systemd has not completed the first boot: `machine-id(5)` is missing, empty or `uninitialized`.
 fn never_booted(root: &Root) -> Result<bool, RootError> {
     let id = skip_obstacle(root.read(&RootPath::fixed(paths::MACHINE_ID)))?;
     let id = id.unwrap_or_default();
@@ -156,8 +156,8 @@ fn in_initramfs() -> bool {
     running::exists(format!("/{}", paths::INITRD_RELEASE))
 }
 
-/// On a running node the daemon does not judge a kernel that knows no such mode (docs/agreement.md: Transitions); one that is about to
-/// run a node for the first time is not in it.
+/// Returns whether FIPS mode is on. On a running node whose kernel has no such mode, the daemon makes no judgement
+/// (docs/agreement.md: Transitions); in the initramfs of a first boot it is then off.
 fn of_kernel(live: bool, in_initramfs: bool) -> Option<bool> {
     let known = (live || in_initramfs).then(fips).flatten();
     known.or(in_initramfs.then_some(false))
@@ -185,8 +185,8 @@ pub fn uptime() -> Option<u64> {
     text.split('.').next()?.parse().ok()
 }
 
-/// Returns true if the root is that of the running system, and systemd runs it. Where that cannot be seen, systemd is asked,
-/// and its silence is an error there.
+/// Returns true if the root is that of the running system and systemd is running it. If that cannot be determined, systemd is
+/// queried later, and no answer is then an error.
 pub fn systemd_runs(root: &Root) -> bool {
     root.is_live()
         && root

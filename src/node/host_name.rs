@@ -1,4 +1,4 @@
-//! The names that a node has: of the kernel, of its files, and the one that its kubelet is given.
+//! The names of a node: in the kernel, in its files, and the one its kubelet is given.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use crate::host::root::{Root, RootError, RootPath};
 
 /// The name of the running kernel.
 pub const KERNEL: &str = "proc/sys/kernel/hostname";
-/// The name that every boot begins with.
+/// The file with the name that is set at boot.
 pub const FILE: &str = "etc/hostname";
-/// Files of variables that the kubelet's unit reads.
+/// Environment files of the kubelet's unit.
 const VARIABLES: [&str; 3] = [
     "etc/kubernetes/kubelet-env",
     "etc/kubernetes/kubelet-workaround",
@@ -17,26 +17,26 @@ const VARIABLES: [&str; 3] = [
 ];
 /// Drop-ins of the kubelet's unit.
 const DROP_INS: &str = "etc/systemd/system/kubelet.service.d";
-/// The variable that `--hostname-override` is made of.
+/// The variable that sets `--hostname-override`.
 const VARIABLE: &str = "KUBELET_NODE_NAME";
-/// Certificates of etcd that are named by their node.
+/// Certificates of etcd with the node's name in their file names.
 const OF_ETCD: [&str; 3] = ["etcd-peer-", "etcd-serving-metrics-", "etcd-serving-"];
 
 /// The names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostNames {
-    /// The name of the running kernel; of a running system only.
+    /// The name in the kernel; only on a running system.
     pub kernel: Option<String>,
-    /// The name in `/etc/hostname`; `None` if there is no such file, or no name in it.
+    /// The name in `/etc/hostname`; `None` if the file is missing or has no name.
     pub file: Option<String>,
-    /// The file and the name that the kubelet is given instead of the host's.
+    /// The name that the kubelet is given instead of the host name, after the file that sets it.
     pub given: Option<(String, String)>,
-    /// The nodes of the control plane, by the names of etcd's certificates.
+    /// The nodes of the control plane, according to the names of etcd's certificates.
     pub members: BTreeSet<String>,
 }
 
 impl HostNames {
-    /// Returns the name of the host and its place, if it is known without a boot.
+    /// Returns the host name and its source, if it is known without a boot.
     pub fn current(&self) -> Option<(&'static str, &str)> {
         match (&self.kernel, &self.file) {
             (Some(name), _) => Some(("/proc/sys/kernel/hostname", name)),
@@ -49,7 +49,7 @@ impl HostNames {
 /// Reads the names.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root) -> Result<HostNames, RootError> {
     let text = |path| -> Result<Option<String>, RootError> {
         let bytes = root.read_small(&RootPath::fixed(path))?;
@@ -80,7 +80,7 @@ fn read_given(root: &Root) -> Result<Option<(String, String)>, RootError> {
     let drop_ins = names.iter().filter(|name| name.ends_with(".conf"));
     let drop_ins = drop_ins.filter_map(|name| folder.join(name).ok());
     let mut found = None;
-    // A file of variables has the last word.
+    // Environment files override drop-ins.
     for path in drop_ins.chain(VARIABLES.map(RootPath::fixed)) {
         let bytes = root.read_small(&path)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -91,7 +91,7 @@ fn read_given(root: &Root) -> Result<Option<(String, String)>, RootError> {
     Ok(found)
 }
 
-/// Returns the last value of a variable, in a file of variables or in `Environment=` of a unit.
+/// Returns the last value of a variable in an environment file, or in `Environment=` of a unit.
 pub(super) fn variable(text: &str, key: &str) -> Option<String> {
     let mut found = None;
     for line in text.lines().map(str::trim) {

@@ -1,5 +1,5 @@
-//! The kernel arguments that an image brings: `/usr/lib/bootc/kargs.d/*.toml`. `bootc switch` carries the difference between two
-//! images over; rpm-ostree, and ostree by itself, know nothing of them.
+//! The kernel arguments of an image: `/usr/lib/bootc/kargs.d/*.toml`. `bootc switch` applies the difference between two images;
+//! rpm-ostree and plain ostree ignore them.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use crate::host::root::{Root, RootPath};
 /// The directory, below the root of an image.
 const DIRECTORY: &str = "usr/lib/bootc/kargs.d";
 
-/// A file of it. bootc refuses other keys.
+/// A file in it. bootc refuses unknown keys.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct ArgumentsFile {
@@ -18,10 +18,10 @@ struct ArgumentsFile {
     match_architectures: Option<Vec<String>>,
 }
 
-/// Returns the arguments that the image of a root brings to a machine of this architecture, in the order of the files.
+/// Returns the arguments that a root's image sets on a machine of this architecture, in the order of the files.
 ///
 /// # Errors
-/// A file that cannot be read, in words.
+/// A file cannot be read; in words.
 pub fn read(root: &Root, architecture: Option<&str>) -> Result<Kargs, String> {
     let directory = RootPath::fixed(DIRECTORY);
     let names = root.list(&directory).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The store of the container images (`containers-storage`, overlay): its files, and the layers that they name.
+//! The store of container images (`containers-storage`, overlay): its files, and the layers that they refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +18,14 @@ const LAYERS: [&str; 2] = [
 const IMAGES: &str = "var/lib/containers/storage/overlay-images/images.json";
 const CONTENTS: &str = "var/lib/containers/storage/overlay";
 
-/// Containers with their layers; a damaged list stops CRI-O and podman as well.
+/// Lists of containers with their layers. A damaged list also stops CRI-O and podman.
 const CONTAINERS: [&str; 2] = [
     "var/lib/containers/storage/overlay-containers/containers.json",
     "var/lib/containers/storage/overlay-containers/volatile-containers.json",
 ];
-/// Directory of the data of images: manifest, config, signatures.
+/// Directory with the data of images: manifest, config, signatures.
 const DATA: &str = "var/lib/containers/storage/overlay-images";
-/// Layers whose directories are looked at; a node has a few hundred.
+/// Maximum number of layers whose directories are read; a node has a few hundred.
 const MAX_LAYERS: usize = 8192;
 
 /// The store.
@@ -35,15 +35,15 @@ pub struct ContainersStorage {
     pub exists: bool,
     /// Unusable files, with the error.
     pub broken: Vec<(String, String)>,
-    /// Images with a missing layer: name and layer.
+    /// Images with a missing layer: image name and layer.
     pub lacking: Vec<(String, String)>,
-    /// Damage in layers of images, in the data of images and in the list of containers: path and fault.
+    /// Damage to layers of images, data of images, and the list of containers: path and problem.
     pub damaged: Vec<(String, String)>,
     /// Number of images.
     pub images: usize,
     /// Bytes of their layers.
     pub bytes: u64,
-    /// Names of images that no registry has: `localhost/...`.
+    /// Images that exist in no registry: `localhost/...`.
     pub local_only: Vec<String>,
 }
 
@@ -71,17 +71,17 @@ struct DiskImage {
     data: Option<BTreeMap<String, u64>>,
 }
 
-/// An entry of a list that is only parsed.
+/// An entry of a list that is parsed but not used.
 #[derive(Deserialize)]
 struct Container {
     #[serde(rename = "id")]
     _id: String,
 }
 
-/// Reads the store. What looks damaged is read twice: images come and go while a node runs.
+/// Reads the store. Anything that looks damaged is read twice, because images come and go on a running node.
 ///
 /// # Errors
-/// It cannot be read.
+/// The store cannot be read.
 pub fn read(root: &Root) -> anyhow::Result<ContainersStorage> {
     let mut storage = read_once(root)?;
     if !storage.damaged.is_empty() {
@@ -142,7 +142,7 @@ fn parent_of(layer: &Layer) -> Option<&String> {
     layer.parent.as_ref().filter(|parent| !parent.is_empty())
 }
 
-/// Walks from an image's layer to its first one.
+/// Follows the layers of an image down to the lowest one.
 fn judge_chain<'a>(
     layers: &'a BTreeMap<String, Layer>,
     top: &'a str,
@@ -177,7 +177,7 @@ fn content_path(layer: &str) -> String {
     format!("/{CONTENTS}/{layer}")
 }
 
-/// Returns the fault of a layer's directory: `diff` and `link` are in it, and `lower` if it has a parent.
+/// Returns what is wrong with a layer's directory: it needs `diff` and `link`, and `lower` if it has a parent.
 fn judge_directory(
     root: &Root,
     layer: &str,
@@ -209,7 +209,7 @@ fn judge_directory(
     Ok(None)
 }
 
-/// Compares the sizes of an image's data with the recorded ones.
+/// Compares the sizes of an image's data files with the recorded ones.
 fn judge_data(
     root: &Root,
     image: &DiskImage,
@@ -221,7 +221,7 @@ fn judge_data(
             continue;
         };
         let stat = root.place(&path)?.and_then(|place| place.stat().ok()?);
-        // A negative size is none.
+        // A negative size means that it is unknown.
         let found = stat.and_then(|stat| u64::try_from(stat.st_size).ok());
         if let Some(found) = found.filter(|found| found != size) {
             damaged.push((place, format!("has {found} bytes instead of {size}")));
@@ -230,7 +230,7 @@ fn judge_data(
     Ok(())
 }
 
-/// Returns the name of the file with such data: keys with other letters than these are encoded.
+/// Returns the file name for such data: keys with any other characters are encoded.
 fn file_of(key: &str) -> String {
     let is_plain = |c: char| c == '.' || c.is_ascii_digit() || c.is_ascii_lowercase();
     match key.chars().all(is_plain) {
@@ -239,10 +239,10 @@ fn file_of(key: &str) -> String {
     }
 }
 
-/// Returns true if an image is in the store, by its name or its digest; `None` if the store is missing or unusable.
+/// Returns true if the store has an image with this name or digest; `None` if the store is missing or unusable.
 ///
 /// # Errors
-/// It cannot be read.
+/// The store cannot be read.
 pub fn has_image(root: &Root, image: &str) -> anyhow::Result<Option<bool>> {
     if root.directory(&RootPath::fixed(STORE))?.is_none() {
         return Ok(None);

@@ -4,10 +4,10 @@ use super::{Observer, units};
 use crate::formats::systemd::{JudgedUnit, judge_units, read_units, units_to_judge};
 use crate::host::root::{Root, RootError, hold_of};
 
-/// Reads the units of `/etc/systemd/system`, with those that they change, and returns what systemd objects to.
+/// Reads the units of `/etc/systemd/system` and those that they modify, and returns systemd's objections.
 ///
 /// # Errors
-/// A directory or file that cannot be read.
+/// A directory or file cannot be read.
 pub fn read_judged_units(root: &Root) -> Result<Vec<JudgedUnit>, RootError> {
     let hold = hold_of(root.as_fd()).map_err(|errno| RootError {
         path: "/".into(),

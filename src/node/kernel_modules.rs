@@ -1,4 +1,4 @@
-//! Kernel modules that a node needs, and the settings of modprobe that keep them from being loaded (modprobe.d(5)).
+//! Kernel modules that a node needs, and the modprobe settings that prevent them from being loaded (modprobe.d(5)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::base::kargs::Kargs;
 use crate::config::document::MachineConfig;
 use crate::host::root::{Root, RootError, RootPath};
 
-/// Directories of settings. A file hides those of the same name in later ones.
+/// Directories of settings. A file hides files of the same name in later directories.
 const DIRECTORIES: [&str; 4] = [
     "etc/modprobe.d",
     "run/modprobe.d",
@@ -21,9 +21,9 @@ const DIRECTORIES: [&str; 4] = [
 ];
 const MODULES: &str = "usr/lib/modules";
 
-/// The argument with which the kernel itself refuses modules.
+/// The argument that makes the kernel itself refuse modules.
 const REFUSED_BY_KERNEL: &str = "module_blacklist";
-/// The argument that modprobe reads as `blacklist` lines.
+/// The argument that modprobe treats like `blacklist` lines.
 const REFUSED_BY_MODPROBE: &str = "modprobe.blacklist";
 
 /// The effect of a setting on a module.
@@ -31,11 +31,11 @@ const REFUSED_BY_MODPROBE: &str = "modprobe.blacklist";
 pub enum ModuleBlock {
     /// It is never loaded.
     Never,
-    /// It is loaded by its name only, not because something asks for what it provides.
+    /// It can only be loaded by name, not on demand through an alias.
     ByNameOnly,
 }
 
-/// A setting that keeps a module from being loaded.
+/// A setting that prevents a module from being loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleSetting {
     /// The module, with `_` for `-`; a pattern in `install` lines.
@@ -51,7 +51,7 @@ pub struct ModuleSetting {
 /// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingPlace {
-    /// A line of a file; with a backslash at its end it goes on in the next one.
+    /// Lines of a file; a line that ends in a backslash continues in the next one.
     Lines {
         /// The file, such as `/etc/modprobe.d/a.conf`.
         file: String,
@@ -60,12 +60,12 @@ pub enum SettingPlace {
         /// Number of the last line.
         last: usize,
     },
-    /// A kernel argument of this name.
+    /// A kernel argument with this name.
     Argument(&'static str),
 }
 
 impl SettingPlace {
-    /// Returns true for a line of this file.
+    /// Returns true if the place is a line of this file.
     pub fn is_in(&self, path: &str) -> bool {
         matches!(self, Self::Lines { file, .. } if file == path)
     }
@@ -80,24 +80,24 @@ impl fmt::Display for SettingPlace {
     }
 }
 
-/// A module without which a part of the node does not work.
+/// A module without which part of the node does not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededModule {
     /// Name of the module.
     pub name: String,
-    /// The part that needs it, and the purpose: a clause.
+    /// The part that needs it and for what purpose, as a clause.
     pub by: &'static str,
-    /// Its user loads it by name.
+    /// It is loaded by name.
     pub by_name: bool,
 }
 
 impl NeededModule {
-    /// Returns the words for a module that is turned off.
+    /// Describes the module as turned off.
     pub fn turned_off(&self) -> String {
         format!("the kernel module {} is turned off", self.name)
     }
 
-    /// Returns what follows from a setting that turns it off.
+    /// Returns the consequence of a setting that turns it off.
     pub fn effect_of(&self, setting: &ModuleSetting) -> (FaultWeight, String) {
         let by = self.by;
         match setting.block {
@@ -112,18 +112,18 @@ impl NeededModule {
         }
     }
 
-    /// Returns the words of the failure.
+    /// Returns the failure message.
     pub fn words(&self) -> String {
         format!("modprobe: ERROR: could not insert '{}'", self.name)
     }
 }
 
-/// What keeps modules of a node from being loaded.
+/// The settings that prevent modules of a node from being loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelModules {
-    /// Settings of modprobe in its own order.
+    /// Settings of modprobe, in modprobe's order.
     pub settings: Vec<ModuleSetting>,
-    /// The bytes of the files with such settings, without those that are links.
+    /// The contents of the files with such settings, except symbolic links.
     pub files: BTreeMap<String, Vec<u8>>,
     /// Modules that the node needs.
     pub needed: Vec<NeededModule>,
@@ -136,15 +136,15 @@ const FILTER: &str = "the cluster network needs it for its filters";
 const BOND: &str = "NetworkManager needs it for a bond";
 const VLAN: &str = "NetworkManager needs it for a VLAN";
 
-/// The unit that makes the bridge of the cluster network.
+/// The unit that creates the bridge of the cluster network.
 const BRIDGE_UNIT: &str = "ovs-configuration.service";
 const KUBELET_UNIT: &str = "kubelet.service";
 
-/// Reads the settings of a node, and the modules that it needs by its connections, and by its units or those of a config that
-/// it is to get.
+/// Reads the settings of a node and the modules that it needs, derived from its connections and from its units, or those of the
+/// config that it will get.
 ///
 /// # Errors
-/// A file or directory that cannot be read.
+/// A file or directory cannot be read.
 pub fn read(
     root: &Root,
     network: &Network,
@@ -153,10 +153,10 @@ pub fn read(
     read_next(root, network, wanted, None)
 }
 
-/// The same; with `next`, with the settings as they are after a run with that config.
+/// Reads the same; with `next`, with the settings as they will be after a run of that config.
 ///
 /// # Errors
-/// A file or directory that cannot be read.
+/// A file or directory cannot be read.
 pub fn read_next(
     root: &Root,
     network: &Network,
@@ -205,17 +205,17 @@ pub fn read_next(
     Ok(modules)
 }
 
-/// The modules of the kernels of an operating system.
+/// The modules of the kernels on an operating system.
 #[derive(Debug, Default)]
 struct Kernels {
-    /// Module and those that are loaded before it.
+    /// Modules with those that are loaded before them.
     dependencies: BTreeMap<String, BTreeSet<String>>,
-    /// Part of the kernel itself.
+    /// Modules that are built into the kernel.
     built_in: BTreeSet<String>,
 }
 
 impl KernelModules {
-    /// A module cannot be loaded without those that it depends on, and one that is part of the kernel needs no loading.
+    /// Adds the modules that needed modules depend on. Built-in modules need no loading.
     fn add_dependencies(&mut self, kernels: &Kernels) {
         let needed = std::mem::take(&mut self.needed);
         for one in needed {
@@ -233,14 +233,14 @@ impl KernelModules {
         }
     }
 
-    /// Takes the settings of a file that is to be written for those of the file of now.
+    /// Replaces the settings of a file with those of its planned content.
     pub fn overwrite(&mut self, path: &str, text: &str) {
         self.settings.retain(|setting| !setting.place.is_in(path));
         self.settings.extend(parse_settings(path, text));
     }
 
-    /// Returns the settings that keep a needed module from being loaded, with what needs it. `arguments` are those of the
-    /// boot in question.
+    /// Returns the settings that prevent a needed module from being loaded, each with that module. `arguments` are the kernel
+    /// arguments of the boot in question.
     pub fn find_blocked(&self, arguments: &Kargs) -> Vec<(&NeededModule, ModuleSetting)> {
         let all = self.all_settings(arguments);
         let mut found: Vec<(&NeededModule, ModuleSetting)> = Vec::new();
@@ -255,7 +255,7 @@ impl KernelModules {
         found
     }
 
-    /// Returns all settings that keep the module of this name from being loaded for one of those that need it.
+    /// Returns all settings that prevent the module of this name from being loaded for any of its users.
     pub fn find_blocking(&self, name: &str, arguments: &Kargs) -> Vec<ModuleSetting> {
         let named = |needed: &&NeededModule| needed.name == name;
         let needed: Vec<&NeededModule> = self.needed.iter().filter(named).collect();
@@ -270,7 +270,7 @@ impl KernelModules {
         all
     }
 
-    /// Returns a file without the lines of these settings; `None` if its text is not known.
+    /// Returns a file without the lines of these settings; `None` if its text is unknown.
     pub fn file_without(&self, path: &str, settings: &[ModuleSetting]) -> Option<Vec<u8>> {
         let is_left = |number: usize| {
             !settings.iter().any(|setting| match &setting.place {
@@ -298,7 +298,7 @@ pub fn is_settings_file(path: &RootPath) -> bool {
     path.name().ends_with(".conf") && path.is_in(DIRECTORIES[0])
 }
 
-/// Returns true if a name of a setting, which may be a pattern, is that of the module.
+/// Returns true if the name in a setting, possibly a pattern, matches the module.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else {
         return pattern == name;
@@ -308,7 +308,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     })
 }
 
-/// Returns true if kernel arguments turn a module off.
+/// Returns true if kernel arguments turn any module off.
 pub fn turns_modules_off(arguments: &Kargs) -> bool {
     !of_arguments(arguments).is_empty()
 }
@@ -349,7 +349,7 @@ fn read_settings(root: &Root, node: &NodeFiles<'_>) -> Result<KernelModules, Roo
     }
     let mut modules = KernelModules::default();
     for path in files.values() {
-        // A link to /dev/null turns a file of the OS off.
+        // A link to /dev/null disables a file of the OS.
         let Some(bytes) = node.read_small(path)? else {
             continue;
         };
@@ -363,7 +363,7 @@ fn read_settings(root: &Root, node: &NodeFiles<'_>) -> Result<KernelModules, Roo
     Ok(modules)
 }
 
-/// Parses a file of `modprobe.d`. Commands of `install` that load the module after all are not judged.
+/// Parses a file of `modprobe.d`. `install` commands that may still load the module are not judged.
 pub fn parse_settings(path: &str, text: &str) -> Vec<ModuleSetting> {
     let mut all = Vec::new();
     let mut number = 0;
@@ -400,7 +400,7 @@ pub fn parse_settings(path: &str, text: &str) -> Vec<ModuleSetting> {
     all
 }
 
-/// Returns true if a command of `install` loads nothing.
+/// Returns true if an `install` command loads nothing.
 fn is_no_command(words: &[&str]) -> bool {
     let program = words
         .first()
@@ -438,7 +438,7 @@ fn read_kernels(root: &Root) -> Result<Kernels, RootError> {
     Ok(kernels)
 }
 
-/// Returns the name of the module in a file such as `kernel/net/openvswitch/openvswitch.ko.xz`.
+/// Returns the module name of a file such as `kernel/net/openvswitch/openvswitch.ko.xz`.
 fn module_of(path: &str) -> String {
     let name = path.trim().rsplit('/').next().unwrap_or(path);
     underscored(name.split_once(".ko").map_or(name, |(name, _)| name))

@@ -1,4 +1,4 @@
-//! The checkpoint files of the kubelet, the policies that it is configured with, and the unit that removes files at boot.
+//! The checkpoint files of the kubelet, its configured policies, and the unit that removes files at boot.
 
 use serde_json::Value;
 
@@ -10,13 +10,13 @@ use crate::host::root::{Root, RootError, RootPath};
 
 /// Directory of the kubelet.
 const KUBELET: &str = "var/lib/kubelet";
-/// The configuration file where the unit names none.
+/// The configuration file that is used if the unit names none.
 const CONFIG: &str = "/etc/kubernetes/kubelet.conf";
 /// Directories with the unit files of the admin and of the image.
 const UNITS: [&str; 2] = [paths::UNITS, "usr/lib/systemd/system"];
 /// The unit that removes checkpoint files at each boot.
 pub const CLEANUP: &str = "kubelet-cleanup.service";
-/// Directories below the admin's with links that start units of a node.
+/// Directories of the admin whose links start units.
 const STARTED_BY: [&str; 5] = [
     "multi-user.target.wants",
     "network-online.target.wants",
@@ -24,39 +24,39 @@ const STARTED_BY: [&str; 5] = [
     "kubelet.service.wants",
     "kubelet.service.requires",
 ];
-/// Most bytes of a checkpoint that are read.
+/// Maximum size of a checkpoint that is read, in bytes.
 const MAX_CHECKPOINT: u64 = 16 << 20;
 
 /// The state of the kubelet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletState {
-    /// The files that exist: judged, or the reason why not.
+    /// The existing files, each with its parsed content or the reason why it was not parsed.
     pub files: Vec<(CheckpointFile, Result<Checkpoint, String>)>,
     /// Files that the unit [`CLEANUP`] removes at each boot.
     pub removed_at_boot: Vec<CheckpointFile>,
     /// The configured policies, or the reason why they are unknown.
     pub policies: Result<Vec<ConfiguredPolicy>, String>,
-    /// The minor version of Kubernetes, by the release of the root.
+    /// The minor version of Kubernetes, according to the root's release.
     pub minor: Option<u32>,
 }
 
-/// A policy of the kubelet's configuration.
+/// A policy in the kubelet's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfiguredPolicy {
-    /// The checkpoint that has to name the same.
+    /// The checkpoint whose policy has to match.
     pub file: CheckpointFile,
-    /// Its value, or the default.
+    /// Its effective value.
     pub value: String,
-    /// The file that sets it, or that leaves it out.
+    /// The file that sets it or leaves it out.
     pub place: String,
-    /// The value as it stands there, or `not set`.
+    /// The value as written there, or `not set`.
     pub said: String,
 }
 
 /// Reads the state; `None` on a system without a kubelet.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn read(root: &Root) -> Result<Option<KubeletState>, RootError> {
     if root.directory(&RootPath::fixed(KUBELET))?.is_none() {
         return Ok(None);
@@ -75,10 +75,10 @@ pub fn read(root: &Root) -> Result<Option<KubeletState>, RootError> {
     }))
 }
 
-/// Returns the files that exist and that no unit removes at the next boot.
+/// Returns the existing files that no unit removes at the next boot.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn kept_over_a_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
     let removed = removed_at_boot(root)?;
     let mut kept = Vec::new();
@@ -90,7 +90,7 @@ pub fn kept_over_a_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
     Ok(kept)
 }
 
-/// Reads a file that looks damaged a second time: the kubelet may have been at it.
+/// Reads a file; one that looks damaged is read again, because the kubelet may have been writing it.
 fn judge(
     root: &Root,
     file: CheckpointFile,
@@ -107,7 +107,7 @@ fn judge(
     }
 }
 
-/// Returns the files that the clean-up removes. One that is masked, missing or disabled removes nothing.
+/// Returns the files that the clean-up unit removes; none if the unit is masked, missing or disabled.
 fn removed_at_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
     let text = match is_enabled(root, CLEANUP)? {
         true => unit_text(root, CLEANUP)?.unwrap_or_default(),
@@ -121,10 +121,10 @@ fn removed_at_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
     Ok(checkpoint::ALL.into_iter().filter(removes).collect())
 }
 
-/// Returns true if a link of the admin starts a unit.
+/// Returns true if a link of the admin enables the unit.
 ///
 /// # Errors
-/// A directory that cannot be read.
+/// A directory cannot be read.
 pub(super) fn is_enabled(root: &Root, unit: &'static str) -> Result<bool, RootError> {
     for directory in STARTED_BY {
         let folder = RootPath::parse(&format!("/{}/{directory}", paths::UNITS));
@@ -137,10 +137,10 @@ pub(super) fn is_enabled(root: &Root, unit: &'static str) -> Result<bool, RootEr
     Ok(false)
 }
 
-/// Returns the text of a unit's file; a masked unit has none.
+/// Returns the text of a unit file; `None` if the unit is masked.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub(super) fn unit_text(root: &Root, name: &'static str) -> Result<Option<String>, RootError> {
     for directory in UNITS.map(RootPath::fixed) {
         if let Ok(path) = directory.join(name)
@@ -171,7 +171,7 @@ fn drop_ins(root: &Root, name: &str) -> Result<Vec<String>, RootError> {
     Ok(found.into_iter().map(|(_, text)| text).collect())
 }
 
-/// Returns the files `*.conf` of a directory, by name.
+/// Returns the `*.conf` files of a directory, sorted by name.
 fn texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, RootError> {
     let mut names = root.list(folder)?;
     names.sort();
@@ -189,7 +189,7 @@ fn texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, RootEr
     Ok(all)
 }
 
-/// Reads the policies: an option of the unit wins, then the last drop-in of the configuration, then its file.
+/// Reads the policies. An option of the unit takes precedence, then the last drop-in of the configuration, then its file.
 fn policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
     let unread = |error: RootError| error.to_string();
     let unit = unit_text(root, "kubelet.service")

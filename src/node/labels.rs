@@ -7,30 +7,30 @@ use crate::base::paths;
 use crate::formats::labels::{FileContexts, LabelPolicy, Sources, policy_name};
 use crate::host::root::{RealPath, Root, RootError, RootPath};
 
-/// The labels of a root. Without a usable policy none is read.
+/// The labels of a root. None are read without a usable policy.
 #[derive(Debug, Clone, Default)]
 pub struct Labels {
-    /// The policy, or the reason why there is none.
+    /// The policy, or the reason why it is unusable.
     pub policy: LabelPolicy,
-    /// The labels of the objects; those on file systems without labels are not in here.
+    /// The labels of the objects. Objects on file systems without labels are left out.
     pub found: BTreeMap<RootPath, Option<String>>,
-    /// Directories that are elsewhere than their path, through links.
+    /// Directories whose real path differs from their path because of links.
     pub elsewhere: BTreeMap<RootPath, RealPath>,
 }
 
-/// An object with another label than the policy gives.
+/// An object whose label differs from the policy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mislabelled {
     /// Path of the object.
     pub path: RootPath,
-    /// Its label; None if it has none.
+    /// Its label; `None` if it has none.
     pub found: Option<String>,
     /// The label of the policy.
     pub wanted: String,
 }
 
 impl Labels {
-    /// Reads the policy. An unreadable one is no error: only labels depend on it.
+    /// Reads the policy. An unreadable policy is not an error: only labels depend on it.
     pub fn read(root: &Root) -> Self {
         let policy = read_policy(root).unwrap_or_else(LabelPolicy::Unusable);
         Self {
@@ -39,18 +39,18 @@ impl Labels {
         }
     }
 
-    /// Is true if the policy gives labels.
+    /// Returns true if the policy can be used.
     pub fn usable(&self) -> bool {
         matches!(self.policy, LabelPolicy::Usable { .. })
     }
 
-    /// Returns the policy's label for an object of this kind at a path.
+    /// Returns the label that the policy assigns to an object of this kind at a path.
     pub fn wanted(&self, path: &RootPath, kind: &Kind) -> Option<String> {
         let label = self.policy.label(&self.real(path), kind);
         label.map(str::to_owned)
     }
 
-    /// Returns the unsupported pattern of the policy that keeps an object from getting its label.
+    /// Returns the unsupported pattern in the policy because of which an object's label cannot be determined.
     pub fn puzzle(&self, path: &RootPath, kind: &Kind) -> Option<String> {
         let pattern = self.policy.puzzle(&self.real(path), kind);
         pattern.map(str::to_owned)
@@ -70,7 +70,8 @@ impl Labels {
         self.found.iter().filter_map(wrong).collect()
     }
 
-    // A relabelling of the whole root walks real directories, so links above a path are followed first.
+    // Returns the real path: relabelling a whole root walks real directories, so links in parent directories are followed
+    // first.
     fn real(&self, path: &RootPath) -> String {
         let real = path.ancestors().skip(1).find_map(|above| {
             let real = self.elsewhere.get(&above)?;

@@ -1,31 +1,31 @@
-//! The parts of an OSTree system that every boot makes anew: `transient` in the configuration of `ostree-prepare-root`.
+//! The parts of an OSTree system that are recreated at every boot: `transient` in the configuration of `ostree-prepare-root`.
 //!
-//! A running system says so in `/run/ostree-booted`. Of a deployment that does not run, the file of its image is read.
+//! For a running system the source is `/run/ostree-booted`; for other deployments, the configuration file of the image.
 
 use super::Host;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::running;
 
-/// The key of `/run/ostree-booted` that a system with a transient `/etc` has.
+/// The key in `/run/ostree-booted` that marks a transient `/etc`.
 const ETC_KEY: &[u8] = b"transient-etc\0";
 /// The key for a transient root; its value is a boolean.
 const ROOT_KEY: &[u8] = b"root.transient\0";
 
-/// What every boot makes anew, each with the evidence in words.
+/// The parts that are recreated at every boot, each with its evidence in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transient {
     /// `/etc`.
     pub etc: Option<String>,
-    /// Everything but `/etc`, `/var` and what is mounted.
+    /// Everything except `/etc`, `/var` and mounts.
     pub root: Option<String>,
 }
 
 impl Transient {
-    /// Reads it for a root; nothing is transient on a system that OSTree does not boot.
+    /// Reads the transient parts of a root; none on a system that OSTree does not boot.
     ///
     /// # Errors
-    /// A file that is there and cannot be read.
+    /// An existing file cannot be read.
     pub fn observe(root: &Root, host: &Host) -> Result<Self, RootError> {
         match host.live || host.in_initramfs {
             true => {
@@ -50,7 +50,7 @@ impl Transient {
 
     fn of_files(root: &Root) -> Result<Self, RootError> {
         let mut found = Self::default();
-        // The second one takes precedence.
+        // The second file takes precedence.
         for path in paths::PREPARE_ROOT {
             let Some(bytes) = root.read(&RootPath::fixed(path))? else {
                 continue;
@@ -67,13 +67,13 @@ impl Transient {
     }
 }
 
-/// Returns the end of a key.
+/// Returns the offset after a key.
 fn find(bytes: &[u8], key: &[u8]) -> Option<usize> {
     let mut windows = bytes.windows(key.len());
     Some(windows.position(|found| found == key)? + key.len())
 }
 
-/// Parses `transient` of a section, as GLib reads a boolean of a key file.
+/// Parses `transient` in a section as GLib parses a boolean of a key file.
 fn transient_in(text: &str, section: &str) -> Option<bool> {
     let mut inside = false;
     let mut found = None;

@@ -1,5 +1,5 @@
-//! Possible logins of a node: the keys that sshd takes for `core`, what keeps every key out, and passwords. Only counts are
-//! stored, no keys and no hashes.
+//! Possible logins of a node: the keys that sshd accepts for `core`, whatever blocks all keys, and passwords. Only counts are
+//! stored, no keys or hashes.
 
 mod gates;
 mod key_files;
@@ -20,36 +20,37 @@ pub(super) use settings::ViewFiles;
 pub struct Login {
     /// Files with keys of `core`.
     pub files: Vec<KeyFile>,
-    /// Users with a password, of `core` and `root`; None if that is not known.
+    /// The users among `core` and `root` that have a password; `None` if that is unknown.
     pub passwords: Option<Vec<String>>,
-    /// The reason why `/etc/shadow` was not read, as the end of a sentence. Where it is missing, nobody has a password in it.
+    /// The reason why `/etc/shadow` was not read, as the end of a sentence. If the file is missing, no user has a password in
+    /// it.
     pub no_shadow: Option<&'static str>,
-    /// Number of files with keys that were not read, as there are too many.
+    /// Number of key files that were not read because there are too many.
     pub unread: usize,
-    /// What keeps `core` out over ssh, whatever key it has.
+    /// Reasons why `core` cannot log in over ssh with any key.
     pub kept_out: Vec<Cause>,
-    /// What may keep it out: it depends on the connection, or could not be read.
+    /// Possible reasons: they depend on the connection, or could not be read.
     pub unsure: Vec<Cause>,
-    /// Sources of keys that are not known here, such as a program.
+    /// Sources of keys that cannot be read here, such as a program.
     pub other_sources: Vec<Cause>,
-    /// sshd takes the password of `core`.
+    /// sshd accepts the password of `core`.
     pub by_password: bool,
     /// `root` can log in with a key.
     pub root_has_keys: bool,
-    /// The reason why that is not known.
+    /// The reason why that is unknown.
     pub root_unseen: Option<String>,
     /// User and group of `core`.
     pub core: Option<(u32, u32)>,
 }
 
 impl Login {
-    /// Returns the number of keys that sshd takes, if nothing else keeps `core` out.
+    /// Returns the number of keys that sshd accepts, unless something else blocks `core`.
     pub fn keys(&self) -> usize {
         let taken = self.files.iter().filter(|file| file.refused.is_none());
         taken.map(|file| file.keys).sum()
     }
 
-    /// Returns if `core` can log in over ssh.
+    /// Returns whether `core` can log in over ssh.
     pub fn over_ssh(&self) -> Certainty {
         if self.by_password {
             return Certainty::Yes;
@@ -64,35 +65,35 @@ impl Login {
         }
     }
 
-    /// Returns true if a password opens a console.
+    /// Returns true if a password allows a login on a console.
     pub fn at_console(&self) -> bool {
         let users = self.passwords.as_ref();
         users.is_some_and(|users| !users.is_empty())
     }
 }
 
-/// A user with what sshd asks about it.
+/// A user, with the properties that sshd checks.
 struct Person {
     entry: UserEntry,
     sshd: SshdUser,
-    /// The primary group, and all others.
+    /// The group ids, the primary group first.
     gids: Vec<u32>,
-    /// The password field of `shadow`; `None` if it is not known.
+    /// The password field in `shadow`; `None` if unknown.
     password: Option<String>,
 }
 
 /// Reads keys, passwords and settings.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root) -> Result<Login, RootError> {
     read_view(&NodeView::now(root))
 }
 
-/// Reads the same as a run would leave it.
+/// Reads the same for the state that a run would leave.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
     let (accounts, no_shadow) = read_accounts(view)?;
     let config = SshdConfig::read(&settings::ViewFiles(view));
@@ -102,7 +103,7 @@ pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
         no_shadow,
         ..Login::default()
     };
-    // Without any account the files are those of another moment, or of no system.
+    // Without any account, the account files belong to another moment or to no system.
     let is_missing = no_shadow == Some(MISSING) && !accounts.users().is_empty();
     if no_shadow.is_none() || is_missing {
         let open = |user: &&str| accounts.password(user).is_some_and(|hash| opens(&hash));
@@ -133,7 +134,7 @@ pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
     Ok(login)
 }
 
-/// A key of root's is another way in.
+/// Returns true if root can log in with a key, which is another way in.
 fn root_has_keys(
     view: &NodeView<'_>,
     config: &SshdConfig,
@@ -149,7 +150,7 @@ fn root_has_keys(
     Ok(open && login.keys() > 0)
 }
 
-/// Reads the account files, with the reason why `shadow` is not among them.
+/// Reads the account files, and the reason why `shadow` could not be read.
 fn read_accounts(view: &NodeView<'_>) -> Result<(AccountFiles, Option<&'static str>), RootError> {
     let mut accounts = AccountFiles::default();
     for path in [
@@ -184,7 +185,7 @@ fn find_person(accounts: &AccountFiles, name: &str) -> Option<Person> {
     })
 }
 
-/// A user without a line in `passwd`, at the home that it would have.
+/// Returns a user that `passwd` does not have, with the usual home directory.
 fn unknown_person(name: &str) -> Person {
     Person {
         entry: UserEntry::unknown(name, &format!("/{}", paths::CORE_HOME)),

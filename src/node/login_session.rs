@@ -1,9 +1,9 @@
-//! The login that a process belongs to, and if that login may confirm a trial.
+//! The login that a process belongs to, and whether that login may confirm a trial.
 //!
-//! A trial is confirmed over a way into the node that was opened after the change. An ssh connection proves that network, sshd,
-//! keys and accounts work; a second channel of an old connection, a terminal multiplexer or a console proves nothing. Evidence is
-//! what the kernel keeps of the processes, as `sudo` removes the variables of the environment: the nearest sshd process above, and
-//! the moment at which it started. sshd starts one process for each connection, when it accepts it.
+//! A trial has to be confirmed through a login that was opened after the change. A new ssh connection proves that network,
+//! sshd, keys and accounts work; a second channel of an old connection, a terminal multiplexer or a console proves nothing. The
+//! evidence is what the kernel records about processes, because `sudo` removes environment variables: the nearest sshd process
+//! among the ancestors, and the time when it started. sshd starts one process for each connection, when it accepts it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,13 +16,13 @@ use super::host;
 use crate::base::invocation::mco_rescue;
 use crate::host::running;
 
-/// Value of `/proc/self/sessionid` without a login.
+/// Value of `/proc/self/sessionid` outside of a login.
 const NO_SESSION: u32 = u32::MAX;
-/// Upper limit of processes between this one and the first; deeper ones are not looked at.
+/// Maximum number of ancestors that are examined.
 const MAX_DEPTH: usize = 256;
-/// Clock ticks of `/proc` in a second: fixed by the kernel's interface on every platform of a node.
+/// Clock ticks of `/proc` per second. The kernel's interface fixes this on every platform of a node.
 const TICKS: u64 = 100;
-/// The programs of sshd that serve a connection, where distributions have them.
+/// Paths of the sshd programs that serve a connection, for various distributions.
 const SSHD_PROGRAMS: [&str; 5] = [
     "/usr/sbin/sshd",
     "/usr/bin/sshd",
@@ -30,32 +30,32 @@ const SSHD_PROGRAMS: [&str; 5] = [
     "/usr/lib/openssh/sshd-session",
     "/usr/lib/ssh/sshd-session",
 ];
-/// Upper limit of bytes that are read of a file in `/proc`.
+/// Maximum number of bytes that are read of a file in `/proc`.
 const MAX_BYTES: usize = 256 << 10;
 
-/// A process that cannot be confused with a later one of the same number.
+/// A process, identified so that a later one with the same number is not confused with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessMark {
     /// Its number.
     pub pid: u32,
-    /// Its start, in milliseconds since the kernel started (`CLOCK_BOOTTIME`); up to 10 ms too early.
+    /// Its start, in milliseconds since the kernel started (`CLOCK_BOOTTIME`); may be up to 10 ms early.
     pub started: u64,
 }
 
 /// An ssh connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshConnection {
-    /// The process of sshd that serves it, started when it was accepted.
+    /// The sshd process that serves it, started when the connection was accepted.
     pub process: ProcessMark,
-    /// The program that sshd started in it, such as a shell. Each channel of a shared connection has its own.
+    /// The program that sshd started for it, such as a shell. Each channel of a shared connection has its own.
     pub channel: ProcessMark,
-    /// Address of the client, where it could be read.
+    /// Address of the client, if it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<IpAddr>,
-    /// Address of the node that the client used, where it could be read.
+    /// Address of the node that the client used, if it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<IpAddr>,
-    /// Where the client is.
+    /// Where the client runs.
     #[serde(default)]
     pub origin: ClientOrigin,
     /// The program that serves it.
@@ -83,31 +83,31 @@ pub enum ServerProgram {
     /// It could not be read.
     #[default]
     Unknown,
-    /// The sshd of the node: it runs as root, in no container.
+    /// The node's sshd: it runs as root and not in a container.
     Sshd,
-    /// Another one, which has the name of sshd.
+    /// Another program with the name of sshd.
     Other(String),
 }
 
-/// The login that a process belongs to. A field that is missing in a file means that it was not known.
+/// The login that a process belongs to. A field that is missing from a file was unknown when it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoginSession {
     /// Id of the boot.
     #[serde(default)]
     pub boot: String,
-    /// Id of the audit session, which the kernel gives each login.
+    /// Id of the audit session, which the kernel assigns to each login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<u32>,
-    /// The ssh connection, if there is an sshd process above.
+    /// The ssh connection, if an ancestor is an sshd process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshConnection>,
-    /// The session of systemd, such as `session-4.scope`.
+    /// The systemd session, such as `session-4.scope`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// The terminal, such as `pts/0`, `tty1` or `ttyS0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
-    /// A program above that outlives logins or makes none, such as `tmux`.
+    /// An ancestor that outlives logins or does not belong to one, such as `tmux`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeper: Option<SessionKeeper>,
 }
@@ -145,22 +145,22 @@ impl fmt::Display for LoginSession {
 }
 
 impl LoginSession {
-    /// Returns true on a terminal that is a screen or a serial line of the machine.
+    /// Returns true if the terminal is a console or a serial line of the machine.
     fn is_console(&self) -> bool {
         let tty = self.tty.as_deref().unwrap_or_default();
         !tty.is_empty() && !tty.starts_with("pts/")
     }
 }
 
-/// Returns the milliseconds since the kernel started, time in suspend included: the clock of [`ProcessMark::started`].
+/// Returns the milliseconds since the kernel started, including suspended time: the clock of [`ProcessMark::started`].
 pub fn milliseconds_since_boot() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME);
     let now = now.map(std::time::Duration::from).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the login that this process belongs to. The addresses of its ssh connection are missing if this process may not read the
-/// environment of the shell (`CAP_SYS_PTRACE`), so it is called before capabilities are given up.
+/// Returns the login that this process belongs to. The addresses of its ssh connection are missing if this process may not read
+/// the environment of the shell (`CAP_SYS_PTRACE`), so call this before capabilities are dropped.
 pub fn observe_session() -> LoginSession {
     let proc = Proc(PathBuf::from("/proc"));
     LoginSession {
@@ -194,15 +194,15 @@ impl Proc {
         line.split_whitespace().next()?.parse().ok()
     }
 
-    /// Returns the path of the program that a process runs.
+    /// Returns the path of the executable that a process runs.
     fn program(&self, pid: u32) -> Option<String> {
         let link = running::read_link(self.0.join(pid.to_string()).join("exe")).ok()?;
         let path = link.to_string_lossy().into_owned();
-        // An update has replaced the file since.
+        // An update has since replaced the file.
         Some(path.trim_end_matches(" (deleted)").to_owned())
     }
 
-    /// Returns the addresses of the node that are of the family of `like`; `None` if they could not be read.
+    /// Returns the node's addresses in the address family of `like`; `None` if they could not be read.
     fn own_addresses(&self, like: IpAddr, pid: u32) -> Option<Vec<IpAddr>> {
         let (file, parse): (_, fn(&str) -> Vec<IpAddr>) = match like {
             IpAddr::V4(_) => ("net/fib_trie", parse_fib_trie),
@@ -210,12 +210,12 @@ impl Proc {
         };
         let text = String::from_utf8(self.read(pid, file)?).ok()?;
         let addresses = parse(&text);
-        // A node that has this family has an address of it.
+        // A node that uses this family has an address in it.
         (!addresses.is_empty()).then_some(addresses)
     }
 }
 
-/// Parses the local IPv4 addresses of `/proc/net/fib_trie`: a line such as `|-- 192.0.2.10` before one of `/32 host LOCAL`.
+/// Parses the local IPv4 addresses in `/proc/net/fib_trie`: lines such as `|-- 192.0.2.10`, each followed by `/32 host LOCAL`.
 fn parse_fib_trie(text: &str) -> Vec<IpAddr> {
     let lines = text.lines().map(str::trim);
     let pairs = lines.clone().zip(lines.skip(1));
@@ -224,14 +224,14 @@ fn parse_fib_trie(text: &str) -> Vec<IpAddr> {
     addresses.filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Parses the IPv6 addresses of `/proc/net/if_inet6`: 32 hex digits at the start of a line.
+/// Parses the IPv6 addresses in `/proc/net/if_inet6`: 32 hex digits at the start of each line.
 fn parse_if_inet6(text: &str) -> Vec<IpAddr> {
     let words = text.lines().filter_map(|line| line.split(' ').next());
     let numbers = words.filter_map(|word| u128::from_str_radix(word, 16).ok());
     numbers.map(|bits| Ipv6Addr::from(bits).into()).collect()
 }
 
-/// The parts of `/proc/PID/stat` that count here.
+/// The fields of `/proc/PID/stat` that are used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ProcessStat {
     mark: ProcessMark,
@@ -240,12 +240,12 @@ struct ProcessStat {
     tty: u32,
 }
 
-/// Parses `PID (NAME) STATE PPID PGRP SESSION TTY ...`; a name may contain blanks and parentheses.
+/// Parses `PID (NAME) STATE PPID PGRP SESSION TTY ...`; the name may contain blanks and parentheses.
 fn parse_stat(text: &str) -> Option<ProcessStat> {
     let (pid, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    // Fields are counted from 1 in proc(5); the first one here is the third.
+    // proc(5) counts fields from 1; the first field here is number 3.
     let field = |number: usize| fields.get(number - 3).copied();
     let ticks: u64 = field(22)?.parse().ok()?;
     Some(ProcessStat {
@@ -278,7 +278,7 @@ fn observe_process(proc: &Proc, pid: u32) -> LoginSession {
     }
 }
 
-/// Returns a process and those above it, the nearest first.
+/// Returns a process and its ancestors, nearest first.
 fn ancestors(proc: &Proc, pid: u32) -> Vec<ProcessStat> {
     let mut chain: Vec<ProcessStat> = Vec::new();
     let mut next = pid;
@@ -292,8 +292,8 @@ fn ancestors(proc: &Proc, pid: u32) -> Vec<ProcessStat> {
     chain
 }
 
-/// Returns the nearest ssh connection of a chain. Several processes of sshd may serve it; the outermost one was started when the
-/// connection was accepted, and the listener above it is none of them.
+/// Returns the nearest ssh connection in a chain of processes. Several sshd processes may serve it: the outermost of them was
+/// started when the connection was accepted; the listener above it is not counted.
 fn find_connection(proc: &Proc, chain: &[ProcessStat]) -> Option<SshConnection> {
     let first = chain.iter().position(|one| is_sshd(&one.name))?;
     let sshd = chain.get(first..)?.iter();
@@ -314,7 +314,7 @@ fn find_connection(proc: &Proc, chain: &[ProcessStat]) -> Option<SshConnection> 
     })
 }
 
-/// Tells where a client is. `pid` is of a process in the node's network.
+/// Returns where a client runs. `pid` is a process in the node's network namespace.
 fn find_origin(
     proc: &Proc,
     pid: u32,
@@ -335,7 +335,7 @@ fn find_origin(
     }
 }
 
-/// Looks at the process that serves a connection: any program can take the name of sshd.
+/// Examines the process that serves a connection, because any program can have the name of sshd.
 fn find_server(proc: &Proc, pid: u32) -> ServerProgram {
     let (Some(uid), Some(program), Some(cgroup)) =
         (proc.uid(pid), proc.program(pid), proc.read(pid, "cgroup"))
@@ -355,8 +355,9 @@ fn is_sshd(name: &str) -> bool {
     matches!(name, "sshd" | "sshd-session" | "sshd-auth")
 }
 
-/// Returns true for the command line of a process that serves a connection: sshd replaces it by a title such as `sshd: core [priv]`
-/// or `sshd-session: core@pts/0`. That of a listener is the one it was started with, or ends in `[listener] 0 of 10-100 startups`.
+/// Returns true for the command line of a process that serves a connection: sshd replaces it with a title such as `sshd: core
+/// [priv]` or `sshd-session: core@pts/0`. A listener keeps its original command line, or has one that ends in `[listener] 0 of
+/// 10-100 startups`.
 fn serves_connection(command_line: &str) -> bool {
     let title = command_line.split('\0').next().unwrap_or_default();
     let is_title = ["sshd: ", "sshd-session: ", "sshd-auth: "]
@@ -365,7 +366,7 @@ fn serves_connection(command_line: &str) -> bool {
     is_title && !title.contains(" [listener] ")
 }
 
-/// Parses `SSH_CONNECTION=CLIENT PORT SERVER PORT` of an environment.
+/// Parses `SSH_CONNECTION=CLIENT PORT SERVER PORT` in an environment.
 fn parse_addresses(environment: &[u8]) -> (Option<IpAddr>, Option<IpAddr>) {
     let name = b"SSH_CONNECTION=";
     let mut all = environment.split(|byte| *byte == 0);
@@ -374,7 +375,7 @@ fn parse_addresses(environment: &[u8]) -> (Option<IpAddr>, Option<IpAddr>) {
     let words: Vec<&str> = value.split(' ').collect();
     let address = |index: usize| {
         let word = words.get(index)?;
-        // A link-local address carries its interface.
+        // A link-local address includes its interface.
         let word = word.split('%').next().unwrap_or(word);
         word.parse().ok()
     };
@@ -407,7 +408,7 @@ fn is_of_container(cgroup: &str) -> bool {
     marks.iter().any(|mark| cgroup.contains(mark))
 }
 
-/// Returns the name of a terminal, from the number of its device.
+/// Returns the name of a terminal from its device number.
 fn tty_name(device: u32) -> Option<String> {
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
     Some(match (major, minor) {
@@ -424,19 +425,19 @@ fn tty_name(device: u32) -> Option<String> {
 /// The reason why a login may not confirm a trial.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfirmationRefusal {
-    /// The login that began the trial.
+    /// It is the login that began the trial.
     #[error(
         "this is the ssh login that began the trial; it was open before the change. {}",
         open_new_connection()
     )]
     SameLogin,
-    /// A second channel of the connection that began the trial.
+    /// It is a second channel of the connection that began the trial.
     #[error(
         "this login shares the ssh connection that began the trial (ControlMaster), so nothing was connected after the change. {}",
         open_new_connection()
     )]
     SharedConnection,
-    /// The ssh connection was opened before the change was in place.
+    /// The ssh connection was opened before the change was complete.
     #[error("this ssh connection is {} older than the change, so it does not prove that the node can be reached now. {}", seconds(*before), open_new_connection())]
     OlderThanChange {
         /// Milliseconds between connection and change.
@@ -459,7 +460,7 @@ pub enum ConfirmationRefusal {
         mco_rescue("confirm --from-console")
     )]
     UnknownClient,
-    /// A program that has the name of sshd.
+    /// The server only has the name of sshd.
     #[error(
         "the process above that is named sshd is not the sshd of the node ({program}), so it does not prove that the node can be \
          reached. {}; if you are sure that the network does not matter: `{}`",
@@ -470,7 +471,7 @@ pub enum ConfirmationRefusal {
         /// What it is.
         program: String,
     },
-    /// The program that serves the connection could not be read.
+    /// The program that serves the connection could not be examined.
     #[error(
         "the program that serves this ssh connection could not be read: it may be another one than the sshd of the node, and proves \
          nothing. {}; if you are sure that you came over the network: `{}`",
@@ -478,13 +479,13 @@ pub enum ConfirmationRefusal {
         mco_rescue("confirm --from-console")
     )]
     UnknownServer,
-    /// tmux or screen, whose server may be older than the change and older than the login that shows it.
+    /// It is in tmux or screen, whose server may be older than the change and than the login that displays it.
     #[error(
         "tmux and screen go on over several logins, so this one proves nothing. Leave it, and run `{}` in the shell of a new ssh connection",
         mco_rescue("confirm")
     )]
     Multiplexer,
-    /// A console, a container, a job: no sshd process above.
+    /// It is on a console, in a container or in a job: no ancestor is an sshd process.
     #[error(
         "{login} is no ssh login, so it does not prove that the node can be reached. {}; if you are sure that the network does not matter: `{}`",
         open_new_connection(),
@@ -496,7 +497,7 @@ pub enum ConfirmationRefusal {
     },
 }
 
-/// The next step of most refusals.
+/// Returns the next step after most refusals.
 fn open_new_connection() -> String {
     format!(
         "Open a new connection (`ssh -o ControlPath=none NODE`) and run `{}` there",
@@ -508,13 +509,13 @@ fn seconds(milliseconds: u64) -> String {
     format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100)
 }
 
-/// Judges if a login may confirm a trial.
+/// Checks whether a login may confirm a trial.
 ///
-/// `in_place_since` is the moment from which on all changes were in place, in milliseconds of [`milliseconds_since_boot`]. It is
-/// compared only if the confirmer's boot is the starter's: after a reboot every connection is new.
+/// `in_place_since` is the time when all changes were complete, in milliseconds of [`milliseconds_since_boot`]. It is only
+/// compared if confirmer and starter belong to the same boot: after a reboot every connection is new.
 ///
 /// # Errors
-/// The reason why it may not, with the next step.
+/// The reason for the refusal, with the next step.
 pub fn judge_confirmation(
     starter: &LoginSession,
     confirmer: &LoginSession,
@@ -593,7 +594,7 @@ mod tests {
         let starter = ssh_login(100, 1_000, 110);
         let judge = |confirmer: &LoginSession| judge_confirmation(&starter, confirmer, 60_000);
         assert_eq!(judge(&ssh_login(500, 60_010, 510)), Ok(()));
-        // The number of an ended process is given again.
+        // The number of an ended process is reused.
         assert_eq!(judge(&ssh_login(100, 70_000, 110)), Ok(()));
         assert_eq!(judge(&starter), Err(ConfirmationRefusal::SameLogin));
         assert_eq!(
@@ -634,7 +635,7 @@ mod tests {
         }
     }
 
-    /// What the kernel shows of the network of a node with two addresses of each family.
+    /// The kernel's view of the network on a node with two addresses in each family.
     const NETWORK: [(&str, &str); 2] = [
         (
             "fib_trie",
@@ -676,7 +677,7 @@ mod tests {
             let verdict = judge_confirmation(&LoginSession::default(), &login, 0);
             assert_eq!(verdict.is_ok(), wanted == Remote, "{client}: {verdict:?}");
         }
-        // Addresses that cannot be read prove nothing.
+        // Without readable addresses, nothing is proved.
         for (name, _) in NETWORK {
             std::fs::remove_file(dir.path().join("70/net").join(name)).unwrap();
         }
@@ -757,7 +758,7 @@ mod tests {
         assert_eq!(none, LoginSession::default());
     }
 
-    /// A directory in the form of `/proc`: number, name, parent, start in ticks, command line.
+    /// Creates a directory in the form of `/proc`. Each process has number, name, parent, start in ticks, and command line.
     fn processes(all: &[(u32, &str, u32, u64, &str)]) -> (tempfile::TempDir, Proc) {
         let dir = tempfile::tempdir().unwrap();
         for (pid, name, parent, ticks, command_line) in all {

@@ -17,7 +17,7 @@ const RECORDS: [&str; 6] = [
     paths::MCS_CONTENT,
 ];
 
-/// Files of a run that is unfinished, or can be reverted.
+/// Files of a run that is unfinished or can be reverted.
 const RUNS: [&str; 4] = [
     paths::JOURNAL,
     paths::INTENT,
@@ -28,7 +28,7 @@ const RUNS: [&str; 4] = [
 /// Facts about a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// The root as it was given on the command line.
+    /// The root as given on the command line.
     pub root: String,
     /// It is the root of the running system.
     pub live: bool,
@@ -44,23 +44,23 @@ pub struct Machine {
     pub is_coreos: bool,
     /// It was booted by OSTree, or the root is a deployment.
     pub is_deployment: bool,
-    /// The traces of bootc's composefs backend, which is no OSTree system.
+    /// The traces of bootc's composefs backend; such a system is not an OSTree system.
     pub composefs: Option<String>,
-    /// The first file of the daemon, or of a run.
+    /// The first file found of the daemon or of a run.
     pub record: Option<String>,
-    /// There is an `/etc` or a `/usr`.
+    /// It has an `/etc` or a `/usr`.
     pub has_system: bool,
     /// The root looks like the `/etc` of a system.
     pub is_etc: bool,
-    /// Another root is mounted at `/host`, as debug pods have it.
+    /// Another root is mounted at `/host`, as in debug pods.
     pub has_host: bool,
 }
 
 impl Machine {
-    /// Reads a root.
+    /// Reads the facts of a root.
     ///
     /// # Errors
-    /// An `os-release` that cannot be read.
+    /// An `os-release` cannot be read.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let host = Host::observe(root)?;
         let release = OsRelease::read(root)?;
@@ -87,19 +87,19 @@ impl Machine {
     }
 }
 
-/// Returns true if there is an `/etc` or a `/usr`.
+/// Returns true if the root has an `/etc` or a `/usr`.
 pub fn has_system(root: &Root) -> bool {
     exists(root, "etc") || exists(root, "usr")
 }
 
-/// Returns true if there is something at a path. An unreadable path is no trace.
+/// Returns true if a path exists. An unreadable path counts as missing.
 fn exists(root: &Root, path: &str) -> bool {
     let path = RootPath::parse(&format!("/{path}"));
     path.is_ok_and(|path| root.exists(&path).unwrap_or_default())
 }
 
-/// Returns the machine's name; for another root only from its files, as the kernel's name is that of this machine. An
-/// unreadable name is treated as missing: it decides nothing.
+/// Returns the machine's name. For any root but the running system, only files are used, because the kernel's name is that of
+/// this machine. An unreadable name is treated as missing, because nothing depends on it.
 fn name(root: &Root, live: bool) -> Option<String> {
     let fixed = root.read_small(&RootPath::fixed(paths::HOSTNAME));
     let fixed = fixed.inspect_err(|error| log::info!("reading the host name: {error}"));
@@ -109,7 +109,7 @@ fn name(root: &Root, live: bool) -> Option<String> {
     fixed.filter(|name| !name.is_empty()).or_else(of_kernel)
 }
 
-/// Is true for the classes that the daemon supports, and for the ids that those systems used.
+/// Returns true for the classes of systems that the daemon supports, and for older ids of those systems.
 fn is_coreos(release: &OsRelease) -> bool {
     let id = release.get("ID");
     release.class() != Class::Other || matches!(id, "fcos" | "fedora-coreos")

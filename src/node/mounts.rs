@@ -1,9 +1,9 @@
-//! Mounting: the only place that changes the tree of mounts.
+//! Mounting: the only module that changes mounts.
 //!
-//! What is mounted for a run is mounted in a mount namespace of its own, so that it is let go of however the program
-//! ends. Only the shell of last resort, which outlives us, has its mounts in the namespace of the boot.
+//! Mounts for a run are made in a mount namespace of its own, so that they disappear however the program ends. Only the
+//! emergency shell, which outlives this program, has its mounts in the namespace of the boot.
 //!
-//! Directories of a root are mounted by their descriptors, opened in that root: no link on it leads a mount elsewhere.
+//! Directories of a root are mounted by descriptors that were opened in that root, so no link can redirect a mount.
 #![allow(
     clippy::disallowed_methods,
     reason = "this is the one place that changes the tree of mounts"
@@ -24,24 +24,24 @@ use crate::host::root::{Root, RootError, RootPath, descriptor_path};
 use crate::node::booted::ostree_link;
 use crate::node::sysroot::Deployed;
 
-/// File systems that media carry; what else the kernel knows is mounted by hand.
+/// File systems that are tried for media; the user has to mount others by hand.
 const FILE_SYSTEMS: [&str; 6] = ["vfat", "exfat", "ext4", "iso9660", "xfs", "udf"];
 
-/// Gives this program mounts that no other program sees.
+/// Gives this program a private mount namespace.
 pub fn own() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
 }
 
-/// Mounts a device read-only: with the file system that is known to be on it, else with whichever fits.
+/// Mounts a device read-only, with the given file system type or the first that fits.
 pub fn read_only(device: &str, kind: Option<&str>, directory: &Path) -> Result<(), Errno> {
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let mut last = Errno::ENODEV;
     for kind in kind.map_or(FILE_SYSTEMS.to_vec(), |kind| vec![kind]) {
         match mount(Some(device), directory, Some(kind), flags, None::<&str>) {
             Ok(()) => return Ok(()),
-            // Another file system, or one that this kernel does not know.
+            // It is another file system, or this kernel lacks support for it.
             Err(errno @ (Errno::EINVAL | Errno::ENODEV)) => last = errno,
             Err(errno) => return Err(errno),
         }
@@ -49,10 +49,10 @@ pub fn read_only(device: &str, kind: Option<&str>, directory: &Path) -> Result<(
     Err(last)
 }
 
-/// Makes the mount at a directory of the running system writable for this program alone, as ostree does for `/boot`.
+/// Makes the mount at a directory of the running system writable for this program alone, as ostree does with `/boot`.
 ///
 /// # Errors
-/// It is no mount, or the kernel does not do it.
+/// It is not a mount point, or the kernel refuses.
 pub fn make_writable(directory: &Path) -> Result<(), MountError> {
     let open = || Root::open(directory);
     if !is_read_only(open()?.as_fd()) {
@@ -60,19 +60,19 @@ pub fn make_writable(directory: &Path) -> Result<(), MountError> {
     }
     let failed = |errno| error("making writable", directory, errno);
     own().map_err(failed)?;
-    // What was opened before belongs to the mounts of others.
+    // Descriptors opened earlier belong to the old namespace.
     remount(open()?.as_fd(), MsFlags::empty()).map_err(failed)
 }
 
-/// Unmounts, at once for us and for good when it is not used any more.
+/// Detaches a mount: it disappears here at once, and is removed when it is no longer in use.
 pub fn let_go(directory: &Path) -> Result<(), Errno> {
     umount2(directory, MntFlags::MNT_DETACH)
 }
 
-/// An error while a root is prepared.
+/// An error in the preparation of a root.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel does not do it.
+    /// The kernel refuses.
     #[error("{doing} {place}: {reason}", place = .path.display())]
     Kernel {
         /// In the gerund.
@@ -85,7 +85,7 @@ pub enum MountError {
     /// A directory cannot be opened.
     #[error("{0}. A healthy node has a directory there; look at it with ls -ld")]
     Root(RootError),
-    /// The deployment cannot get its `var`.
+    /// The `var` of the deployment cannot be mounted.
     #[error(
         "its var has to be bound first, as root, or by hand: mount --bind {from} {to}: {reason}",
         from = .from.display(), to = .to.display()
@@ -100,39 +100,39 @@ pub enum MountError {
     },
 }
 
-/// Its words are part of the message, so it is no cause of its own.
+/// Its text is part of the message, so it is not chained as a source.
 impl From<RootError> for MountError {
     fn from(error: RootError) -> Self {
         Self::Root(error)
     }
 }
 
-/// The root of a boot, as it was found and as we need it (docs/ignition.md: First boot).
+/// The root of a boot, in its original state and as needed here (docs/ignition.md: First boot).
 #[derive(Debug)]
 pub struct BootRoot {
     root: Root,
     /// The `var` of the stateroot was bound.
     bound: bool,
-    /// Places that were read-only and are writable now.
+    /// Places that were read-only and have been made writable.
     opened: Vec<MountPlace>,
 }
 
-/// A directory of the root of a boot: one in it, or the root itself.
+/// A directory of a boot's root, or `None` for the root itself.
 type MountPlace = Option<RootPath>;
 
-/// The wanted state of a boot's root.
+/// The required state of a boot's root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RootAccess {
     /// To change it.
     Write,
-    /// To look at it.
+    /// For reading only.
     Read,
 }
 
 impl BootRoot {
-    /// Binds the real `var` of an OSTree deployment where that is not done yet, and makes `etc` and `var` writable.
+    /// Binds the real `var` of an OSTree deployment if that has not been done, and makes `etc` and `var` writable.
     ///
-    /// On a first boot CoreOS does both for Ignition; on every later boot they are ours to do, and to undo.
+    /// At first boot, CoreOS does both for Ignition. At every later boot this program has to do it, and to undo it.
     pub fn prepare(path: &Path, access: RootAccess) -> Result<Self, MountError> {
         let mut root = Self {
             root: Root::open(path)?,
@@ -170,7 +170,7 @@ impl BootRoot {
         Ok(())
     }
 
-    /// Makes the mount that holds a directory writable.
+    /// Makes the mount that contains a directory writable.
     fn open(&mut self, path: RootPath) -> Result<(), MountError> {
         let Some(directory) = self.root.plain_directory(&path)? else {
             return Ok(());
@@ -178,11 +178,11 @@ impl BootRoot {
         if !is_read_only(directory.as_fd()) {
             return Ok(());
         }
-        // A mount of its own is the directory itself; else the root's mount holds it.
+        // The directory may be a mount point itself; otherwise it belongs to the root's mount.
         for candidate in [Some(path.clone()), None] {
             match self.remount(&candidate, MsFlags::empty()) {
                 Ok(()) => self.opened.push(candidate),
-                // No mount point.
+                // Not a mount point.
                 Err(Errno::EINVAL) => continue,
                 Err(errno) => return Err(self.error("making writable", &candidate, errno)),
             }
@@ -203,14 +203,14 @@ impl BootRoot {
         Ok(true)
     }
 
-    /// Opens the whole root for writing again.
+    /// Makes the whole root writable again.
     pub fn reopen(path: &Path) -> Result<(), MountError> {
         let root = Root::open(path)?;
         let again = remount(root.as_fd(), MsFlags::empty());
         again.map_err(|errno| error("making writable", path, errno))
     }
 
-    /// Everything as it was found. The names that were written are on disk by then.
+    /// Restores the original state. All written names are on disk by then.
     pub fn give_back(self) {
         let complain = |place: &MountPlace, errno: Errno| {
             let path = self.shown(place);
@@ -229,7 +229,7 @@ impl BootRoot {
         }
     }
 
-    /// Does something with a directory as it is now, with what is mounted on it.
+    /// Calls `act` with a directory as currently mounted.
     fn with<T>(
         &self,
         place: &MountPlace,
@@ -241,7 +241,7 @@ impl BootRoot {
         match self.root.plain_directory(path) {
             Ok(Some(directory)) => act(directory.as_fd()),
             Ok(None) => Err(Errno::ENOENT),
-            // It was a directory when it was opened first.
+            // It was a directory when it was first opened.
             Err(_) => Err(Errno::ELOOP),
         }
     }
@@ -260,24 +260,24 @@ impl BootRoot {
     }
 }
 
-/// Opens a deployment of a disk in another machine, with its `var`; for us alone, and gone with us. One that has it
-/// already is left as it is.
+/// Opens a deployment of another machine's disk with its `var`, visible to this program only and only while it runs. A
+/// deployment that already has its `var` is left unchanged.
 ///
 /// # Errors
-/// A directory of it is missing or behind a link, or the kernel does not bind.
+/// A directory is missing or behind a link, or the kernel refuses to bind.
 pub fn enter_deployment(disk: &Path, deployed: &Deployed) -> Result<Root, MountError> {
     let found = Halves::open(disk, deployed)?;
     if is_same(found.var.as_fd(), found.own_var.as_fd()) {
         return Ok(found.deployment);
     }
     own().map_err(|errno| found.error(errno))?;
-    // What was opened before belongs to the mounts of others.
+    // Descriptors opened earlier belong to the old namespace.
     let ours = Halves::open(disk, deployed)?;
     bind(ours.var.as_fd(), ours.own_var.as_fd()).map_err(|errno| ours.error(errno))?;
     Ok(ours.deployment)
 }
 
-/// A deployment and the two directories that are to be one.
+/// A deployment and the two directories to be joined.
 struct Halves {
     deployment: Root,
     var: Root,
@@ -304,8 +304,8 @@ impl Halves {
     }
 }
 
-/// Opens a deployment once more, with the disk and its `boot` where a running deployment has them; for us alone. What
-/// cannot be shown is said and left out.
+/// Reopens a deployment together with its disk and `boot`, where a running deployment has them, visible to this program only.
+/// Anything that cannot be mounted is logged and left out.
 ///
 /// # Errors
 /// The deployment cannot be opened.
@@ -354,12 +354,12 @@ fn error(doing: &'static str, path: &Path, errno: Errno) -> MountError {
     }
 }
 
-/// Returns true if the mount of a directory is read-only.
+/// Returns true if the mount that contains a directory is read-only.
 pub fn is_read_only(directory: impl AsFd) -> bool {
     fstatvfs(directory).is_ok_and(|stat| stat.flags().contains(FsFlags::ST_RDONLY))
 }
 
-/// Other flags of the mount are kept by the kernel only if they are given again; a root of a boot has none.
+/// Remounts with these flags. The kernel drops other flags of the mount unless they are repeated, but a boot's root has none.
 fn remount(directory: BorrowedFd<'_>, flags: MsFlags) -> Result<(), Errno> {
     let flags = MsFlags::MS_REMOUNT | flags;
     let path = descriptor_path(directory);

@@ -7,12 +7,12 @@ use resolv_conf::Config;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 
-/// The static pod that answers for the cluster's names on platforms without DNS.
+/// The static pod that answers queries for the cluster's names on platforms without DNS.
 const OWN_SERVER: &str = "etc/kubernetes/manifests/coredns.yaml";
 
-/// The sources of names, for each program.
+/// The configuration of name sources for all programs.
 const SOURCES: &str = "etc/nsswitch.conf";
-/// Sources of hosts that ask a name server.
+/// Sources for host names that query a name server.
 const ASKING: [&str; 3] = ["dns", "resolve", "sss"];
 
 /// The name servers.
@@ -20,13 +20,13 @@ const ASKING: [&str; 3] = ["dns", "resolve", "sss"];
 pub struct NameServers {
     /// `/etc/resolv.conf` exists.
     pub file: bool,
-    /// The target of `/etc/resolv.conf`, if it is a link that leads to nothing.
+    /// The target of `/etc/resolv.conf`, if it is a broken link.
     pub dangling: Option<String>,
     /// The servers in it.
     pub servers: Vec<IpAddr>,
-    /// The node runs its own name server, as a static pod.
+    /// The node has its own name server in a static pod.
     pub own: bool,
-    /// The line of `/etc/nsswitch.conf` for hosts, if it names no source that asks a name server.
+    /// The `hosts:` line of `/etc/nsswitch.conf`, if it has no source that queries a name server.
     pub no_source: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl NameServers {
 /// Reads the name servers.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root) -> Result<NameServers, RootError> {
     let path = RootPath::fixed(paths::RESOLV_CONF);
     let bytes = root.read(&path)?;
@@ -61,7 +61,7 @@ pub fn read(root: &Root) -> Result<NameServers, RootError> {
     })
 }
 
-/// Returns the line for hosts, if it names no source that asks a name server.
+/// Returns the `hosts:` line, if it has no source that queries a name server.
 fn find_no_source(text: &str) -> Option<String> {
     let lines = text
         .lines()

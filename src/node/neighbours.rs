@@ -1,4 +1,4 @@
-//! What else changes this node beside its daemon: a prepared soft reboot, and programs that own a part of it.
+//! Anything else that changes this node apart from its daemon: a prepared soft reboot, and programs that own a part of it.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use super::booted::{self, SoftMarker};
 use super::deploy_directories::{self, DeployDirectory};
 use super::host::{self, Host};
 
-/// Units that Pacemaker starts and stops on a node of two with fencing, and its own.
+/// The units of Pacemaker, and those that it starts and stops on a cluster of two nodes with fencing.
 const FENCED: [&str; 5] = [
     "kubelet.service",
     "etcd.service",
@@ -20,16 +20,16 @@ const FENCED: [&str; 5] = [
     "pcsd.service",
 ];
 
-/// Facts on the node; those on programs that run are missing for any other root.
+/// Facts about the node; those about running programs are missing for a root that is not live.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Neighbours {
     /// A soft reboot is prepared.
     pub soft_prepared: bool,
-    /// A soft reboot came through, and its marker was not taken away.
+    /// A soft reboot succeeded, but its marker was not removed.
     pub soft_left_over: bool,
     /// The node was installed or upgraded from a seed image (IBI, IBU).
     pub image_based: Option<ImageBased>,
-    /// Pacemaker manages kubelet and etcd: two nodes with fencing.
+    /// Pacemaker manages kubelet and etcd: a cluster of two nodes with fencing.
     pub fencing: bool,
 }
 
@@ -38,31 +38,31 @@ pub struct Neighbours {
 pub struct ImageBased {
     /// Evidence for it.
     pub evidence: String,
-    /// Other stateroots than the one that runs: the way back of the upgrade.
+    /// Stateroots other than the running one, to which an upgrade can be rolled back.
     pub stateroots: Vec<String>,
-    /// The unit that rolls an upgrade back, if it is at work.
+    /// The unit that rolls back an upgrade, if it is active.
     pub monitor: Option<Monitor>,
 }
 
-/// `lca-init-monitor.service`: it boots the other stateroot if the upgrade is not complete in time.
+/// `lca-init-monitor.service`: it boots the other stateroot if the upgrade is not completed in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Monitor {
-    /// Its time, in seconds.
+    /// Its time limit, in seconds.
     pub timeout: u64,
-    /// The seconds of it that are left; `None` if its start is not known.
+    /// The remaining seconds; `None` if its start time is unknown.
     pub left: Option<u64>,
 }
 
 /// The name of the monitor.
 pub const MONITOR: &str = "lca-init-monitor.service";
-/// Its time where its file names none.
+/// The default time limit, in seconds.
 const DEFAULT_TIMEOUT: u64 = 30 * 60;
 
 impl Neighbours {
     /// Reads them.
     ///
     /// # Errors
-    /// A path that cannot be read.
+    /// A path cannot be read.
     pub fn observe(
         root: &Root,
         host: &Host,
@@ -77,24 +77,25 @@ impl Neighbours {
     }
 }
 
-/// Returns true if Pacemaker manages kubelet and etcd: the cluster is set up. Until then the kubelet is enabled as anywhere.
+/// Returns true if Pacemaker manages kubelet and etcd, that is, if its cluster is set up. Before that, the kubelet is enabled
+/// as usual.
 ///
 /// # Errors
-/// A path that cannot be read.
+/// A path cannot be read.
 pub fn has_fencing(root: &Root) -> Result<bool, RootError> {
     root.exists(&RootPath::fixed(paths::COROSYNC))
 }
 
-/// Returns true for a unit that Pacemaker starts and stops there.
+/// Returns true for a unit that Pacemaker starts and stops.
 pub fn is_fenced(unit: &str) -> bool {
     FENCED.contains(&unit)
 }
 
-/// Returns the evidence that certificates and text in the node's config were rewritten in place (recert), so that the hash in a
-/// config's name proves nothing.
+/// Returns evidence that recert rewrote certificates and text in the node's config in place, so that the hash in the config's
+/// name proves nothing.
 ///
 /// # Errors
-/// A path that cannot be read.
+/// A path cannot be read.
 pub fn image_based_evidence(root: &Root, host: &Host) -> Result<Option<String>, RootError> {
     let words = host.live.then(host::kernel_command_line).flatten();
     let words = words.unwrap_or_default();
@@ -112,7 +113,8 @@ pub fn image_based_evidence(root: &Root, host: &Host) -> Result<Option<String>, 
     Ok(named.map(|name| format!("stateroot {name}")))
 }
 
-/// Returns the stateroot of the root's deployment; `None` if the deployment is unknown. The same commit can be in several.
+/// Returns the stateroot of the root's deployment; `None` if the deployment is unknown. Several stateroots can have the same
+/// commit.
 pub fn own_stateroot(root: &Root, host: &Host, all: &[DeployDirectory]) -> Option<String> {
     let linked = booted::ostree_link().filter(|_| host.live);
     let linked = linked.and_then(|link| link.split('/').nth(3).map(str::to_owned));
@@ -126,7 +128,7 @@ pub fn own_stateroot(root: &Root, host: &Host, all: &[DeployDirectory]) -> Optio
         .or_else(|| own.map(|one| one.stateroot.clone()))
 }
 
-/// Returns the stateroots beside that of the root's deployment.
+/// Returns all stateroots except that of the root's deployment.
 fn other_stateroots(root: &Root, host: &Host) -> Result<Vec<String>, RootError> {
     let all = deploy_directories::list(root)?;
     let own = own_stateroot(root, host, &all);
@@ -156,7 +158,7 @@ fn image_based(
     }))
 }
 
-/// The keys of its file that count.
+/// The keys of its file that are used here.
 #[derive(Debug, Default, Deserialize)]
 struct MonitorFile {
     #[serde(default)]

@@ -8,7 +8,7 @@ use crate::base::kargs::Kargs;
 use crate::config::document::MachineConfig;
 use crate::host::root::{Root, RootPath};
 
-/// Directories of multus and the cluster network; the second one is lost at a reboot.
+/// Directories of multus and the cluster network; the second does not survive a reboot.
 const CLUSTER: [&str; 3] = [
     "etc/kubernetes/cni/net.d",
     "run/multus/cni/net.d",
@@ -26,7 +26,7 @@ pub struct Network {
     pub unseen: Vec<String>,
     /// Configs of the cluster network: path and owner.
     pub cluster: Vec<(String, &'static str)>,
-    /// The network interfaces of the machine; of a running system only.
+    /// The network interfaces of the machine; only for a running system.
     pub interfaces: Option<Vec<String>>,
 }
 
@@ -35,7 +35,7 @@ pub struct Network {
 pub struct Keyfile {
     /// Path of its file.
     pub path: String,
-    /// `id`; without it the name of the file.
+    /// `id`, or the file name if there is none.
     pub id: String,
     /// Type, such as `ethernet`, `ovs-bridge`.
     pub kind: String,
@@ -45,12 +45,12 @@ pub struct Keyfile {
     pub controller: Option<String>,
     /// The file is empty.
     pub empty: bool,
-    /// The reason why NetworkManager does not take the file.
+    /// The reason why NetworkManager rejects the file.
     pub refused: Option<String>,
 }
 
 impl Keyfile {
-    /// Returns true if NetworkManager takes the file.
+    /// Returns true if NetworkManager accepts the file.
     pub fn is_in_force(&self) -> bool {
         !self.empty && self.refused.is_none()
     }
@@ -99,11 +99,11 @@ fn interfaces() -> Option<Vec<String>> {
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
     names.sort();
-    // Every system has one; without /sys it is unknown.
+    // Every system has an interface; without /sys they are unknown.
     Some(names).filter(|names| !names.is_empty())
 }
 
-/// Returns the cluster network that writes a config of this name.
+/// Returns the cluster network that writes a config with this file name.
 fn whose(name: &str) -> Option<&'static str> {
     match name {
         "10-ovn-kubernetes.conf" => Some(OVN),
@@ -117,20 +117,20 @@ pub const OVN: &str = "OVNKubernetes";
 /// Name of OpenShift SDN in configs.
 pub const SDN: &str = "OpenShiftSDN";
 
-/// Returns true if the kernel has no IPv6 with these arguments; OVN-Kubernetes does not run then.
+/// Returns true if these arguments disable IPv6 in the kernel; OVN-Kubernetes does not run without it.
 pub fn disables_ipv6(arguments: &Kargs) -> bool {
     let values = arguments.tokens().iter();
     let mut values = values.filter_map(|token| token.strip_prefix("ipv6.disable="));
     values.next_back().is_some_and(|value| value != "0")
 }
 
-/// The kernel argument with which OVN-Kubernetes does not run.
+/// The kernel argument that keeps OVN-Kubernetes from running.
 pub const DISABLED_IPV6: &str = "ipv6.disable=1";
-/// What is wrong with it.
+/// The message about it.
 pub const WITHOUT_IPV6: &str = "OVN-Kubernetes does not run with ipv6.disable=1";
 
-/// Returns true if the cluster network is OVN-Kubernetes, which needs IPv6 in the kernel: by the config that the node is in,
-/// else by the configs of the cluster network that are there.
+/// Returns true if the cluster network is OVN-Kubernetes, which needs IPv6 in the kernel. Decided by the node's config, or else
+/// by the existing configs of the cluster network.
 pub fn needs_ipv6(config: Option<&MachineConfig>, network: Option<&Network>) -> bool {
     let runs = |network: &Network| network.cluster.iter().any(|(_, whose)| *whose == OVN);
     match config.and_then(of_config) {
@@ -139,7 +139,7 @@ pub fn needs_ipv6(config: Option<&MachineConfig>, network: Option<&Network>) -> 
     }
 }
 
-/// Returns the cluster network that a config prepares, if it names one.
+/// Returns the cluster network that a config sets up, if it names one.
 pub fn of_config(config: &MachineConfig) -> Option<&'static str> {
     let units = &config.ignition.systemd.units;
     let unit = units.iter().find(|unit| unit.name == BRIDGE_UNIT)?;
@@ -149,7 +149,7 @@ pub fn of_config(config: &MachineConfig) -> Option<&'static str> {
     [OVN, SDN].into_iter().find(|name| words.contains(name))
 }
 
-/// Parses the plain fields of a keyfile; never its secrets.
+/// Parses the plain fields of a keyfile, never its secrets.
 fn keyfile(path: &RootPath, text: &str) -> Keyfile {
     let mut section = "";
     let mut found = Keyfile {

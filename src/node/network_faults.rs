@@ -1,7 +1,7 @@
-//! Network configuration that is on a node and not in force: files that no program reads, connections that NetworkManager
-//! leaves alone, and connections that contradict each other.
+//! Network configuration on a node that has no effect: files that no program reads, connections that NetworkManager ignores,
+//! and connections that contradict each other.
 //!
-//! Nothing of a connection is kept but names and addresses; a keyfile may hold secrets.
+//! Only names and addresses of a connection are kept, because a keyfile may contain secrets.
 
 use std::collections::BTreeMap;
 
@@ -15,44 +15,44 @@ use super::platform::{NextConfig, link_files};
 use crate::config::document::{MachineConfig, yaml};
 use crate::host::root::{EntryType, Root, RootPath};
 
-/// The script of the rendered config that chooses a file of nmstate.
+/// The script of the rendered config that selects an nmstate file.
 const CHOOSER: &str = "usr/local/bin/nmstate-configuration.sh";
 /// Its directory.
 const CHOSEN: &str = "etc/nmstate/openshift";
 /// The directory of nmstate's service.
 const STATES: &str = "etc/nmstate";
-/// The directories below it are searched for connections that are not read.
+/// Directory whose subdirectories are searched for connections that are not read.
 const NETWORK_MANAGER: &str = "etc/NetworkManager";
 
-/// Files with the interface for br-ex and for br-ex1, from which configure-ovs.sh makes the bridges.
+/// Files with the interfaces for br-ex and br-ex1, from which configure-ovs.sh creates the bridges.
 const BRIDGES: [&str; 2] = ["etc/ovnk/default_bridge", "etc/ovnk/extra_bridge"];
 
 /// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NetworkFaultKind {
-    /// NetworkManager does not start with a file of its own configuration.
+    /// A configuration file keeps NetworkManager from starting.
     NotStarted,
-    /// A setting moves the directory of connections away from the files that are there.
+    /// A setting moves the directory of connections, so that existing files are not read.
     OtherDirectory,
-    /// NetworkManager leaves the interface of a connection alone.
+    /// NetworkManager does not manage the interface of a connection.
     Unmanaged,
-    /// A file of settings has a name, or is in a place, that is not read.
+    /// A settings file has a name or a directory that is not read.
     UnreadSettings,
     /// The same of a connection.
     UnreadConnection,
-    /// The same of a state of nmstate.
+    /// The same for an nmstate state.
     UnreadState,
-    /// A state of nmstate for other hosts alone.
+    /// The nmstate states are only for other hosts.
     StateOfOthers,
-    /// nmstate does not take a state.
+    /// nmstate rejects a state.
     BadState,
     /// Two connections want the same interface.
     TwoConnections,
-    /// A port whose controller is missing or of another type, or a bond without ports.
+    /// A port whose controller is missing or of the wrong type, or a bond without ports.
     Apart,
     /// A connection for an interface that another file renames.
     Renamed,
-    /// The two bridges of OVN-Kubernetes want one interface, or an interface that is missing.
+    /// The two bridges of OVN-Kubernetes use the same interface, or one that is missing.
     Bridge,
 }
 
@@ -85,7 +85,7 @@ impl NetworkFaults {
                 .collect()
         };
         let brings = |place: &str| config.is_some_and(|config| config.brings(place));
-        // What a person left beside the config may be meant to be out of use.
+        // Files that a person left next to the config may be out of use on purpose.
         let is_left = |kind, faults: &[(String, String)]| {
             let may_be_left = matches!(
                 kind,
@@ -97,7 +97,7 @@ impl NetworkFaults {
     }
 }
 
-/// The effect of each kind: weight, what is wrong, and what follows from it.
+/// The effect of each kind: weight, what is wrong, and the consequence.
 const EFFECTS: [FaultEffect<NetworkFaultKind>; 12] = [
     (
         NetworkFaultKind::NotStarted,
@@ -173,18 +173,18 @@ const EFFECTS: [FaultEffect<NetworkFaultKind>; 12] = [
     ),
 ];
 
-/// What is known of the node besides its files.
+/// Facts about the node that are not in its files.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
     /// The names of the host; empty if they are unknown.
     pub hosts: &'a [&'a str],
-    /// Interfaces that are made by something else than connections, such as kernel arguments.
+    /// Interfaces that are created by something other than connections, such as kernel arguments.
     pub made: &'a [String],
     /// The interfaces of the running machine.
     pub interfaces: Option<&'a [String]>,
 }
 
-/// Finds the faults; with `next`, as the files are after a run with that config.
+/// Finds the faults; with `next`, in the files as they will be after a run of that config.
 pub fn find_network_faults(
     root: &Root,
     next: Option<NextConfig<'_>>,
@@ -264,7 +264,7 @@ impl Search<'_> {
         assignments(&text).iter().any(|one| wanted(one.section))
     }
 
-    /// Files of settings whose name or place is not that of a file which is read.
+    /// Finds settings files whose name or directory keeps them from being read.
     fn find_unread_settings(&mut self) {
         let folder = RootPath::fixed("etc/NetworkManager/conf.d");
         for path in self.list(&folder, EntryType::File) {
@@ -289,7 +289,7 @@ impl Search<'_> {
         }
     }
 
-    /// Connections in directories that are not read, or with names that are not.
+    /// Finds connections in directories that are not read, or with names that are not read.
     fn find_misplaced_connections(&mut self, settings: &Settings) {
         let directories = settings.directories();
         let reads = |path: &RootPath| directories.iter().any(|one| one.path == *path);
@@ -353,7 +353,7 @@ impl Search<'_> {
         }
     }
 
-    /// Judges the states of nmstate, and returns the texts of those that are applied.
+    /// Judges the nmstate states, and returns the texts of those that are applied.
     fn find_states(&mut self) -> Vec<String> {
         let mut applied = Vec::new();
         let chooser = RootPath::fixed(CHOOSER);
@@ -384,7 +384,7 @@ impl Search<'_> {
                     .strip_suffix(end)
                     .is_some_and(|name| name.eq_ignore_ascii_case(stem))
             };
-            // Versions of nmstate that read it leave this mark.
+            // A version of nmstate that reads it leaves this mark.
             if !all.iter().any(|other| is(other, ".applied")) {
                 let twin = all.iter().find(|other| is(other, ".yml"));
                 let said = match twin {
@@ -402,12 +402,12 @@ impl Search<'_> {
         applied
     }
 
-    /// Judges the files from which the script takes one: `cluster.yml`, or the short name of the host.
+    /// Judges the files from which the script selects one: `cluster.yml`, or the short host name.
     fn find_chosen_state(&mut self) -> Option<String> {
         let folder = RootPath::fixed(CHOSEN);
         let short = |name: &&str| name.split('.').next().unwrap_or_default().to_owned();
         let hosts = self.known.hosts.iter().map(short);
-        // The name of a host that has got none yet.
+        // The name of a host that has not been given one yet.
         let hosts: Vec<String> = hosts.filter(|name| name != "localhost").collect();
         let all = self.list(&folder, EntryType::File);
         let (mut own, mut cluster, mut others) = (None, None, Vec::new());
@@ -476,7 +476,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns the text of a state that nmstate takes.
+    /// Returns the text of a state if nmstate accepts it.
     fn state(&mut self, path: &RootPath) -> Option<String> {
         let text = self.text(path)?;
         let is_blank = |line: &str| line.trim().is_empty() || line.trim().starts_with('#');
@@ -499,14 +499,14 @@ impl Search<'_> {
         let files = network_manager::read_by(self.files, settings, &mut unseen).into_iter();
         let unseen = unseen.iter().map(ToString::to_string);
         self.found.unseen.extend(unseen);
-        // That NetworkManager does not take the others is a finding of its own.
+        // Rejected files are a separate finding.
         let taken = files.filter(|one| one.refused.is_none());
         let all: Vec<Connection> = taken
             .filter_map(|one| Connection::parse(one.path, &one.text))
             .collect();
         self.find_unmanaged(settings, &all);
         self.find_two(&all);
-        // A state that is applied makes and changes connections of its own.
+        // An applied state creates and changes connections of its own.
         if states.is_empty() {
             self.find_apart(&all);
         }
@@ -556,7 +556,7 @@ impl Search<'_> {
         }
     }
 
-    /// Reports connections of which NetworkManager uses one, though they differ.
+    /// Reports connections that differ although NetworkManager uses only one of them.
     fn find_two(&mut self, all: &[Connection]) {
         for (index, one) in all.iter().enumerate() {
             for other in all.iter().skip(index + 1) {
@@ -571,7 +571,7 @@ impl Search<'_> {
         }
     }
 
-    /// Reports ports without their controller, VLANs without their parent, and bonds without a port.
+    /// Reports ports without their controller, VLANs without their parent, and bonds without ports.
     fn find_apart(&mut self, all: &[Connection]) {
         for one in all.iter().filter(|one| one.starts && !one.is_ovs()) {
             let faults = [
@@ -585,7 +585,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns true for an interface that something else than a connection makes.
+    /// Returns true for an interface that is created by something other than a connection.
     fn is_made(&self, name: &String) -> bool {
         let interfaces = self.known.interfaces.unwrap_or_default();
         self.known.made.contains(name) || interfaces.contains(name)
@@ -625,7 +625,7 @@ impl Search<'_> {
         (needs_ports && is_alone).then(|| format!("no connection is a port of this {}", one.kind))
     }
 
-    /// Reports connections that name an interface by its address, or before it is renamed.
+    /// Reports connections that refer to an interface by its address, or by its name before it is renamed.
     fn find_renamed(&mut self, all: &[Connection]) {
         let (mut links, drop_ins) = link_files::read(self.files, &mut self.found.unseen);
         links.sort_by(|one, other| one.name.cmp(&other.name));
@@ -666,7 +666,8 @@ impl Search<'_> {
     }
 }
 
-/// A parent that is named by its interface may be a device without a connection.
+/// Returns the fault of a missing parent. Only a UUID is checked: a parent given as an interface may be a device without a
+/// connection.
 fn judge_parent(one: &Connection, all: &[Connection]) -> Option<String> {
     let parent = one.parent.as_ref().filter(|parent| is_uuid(parent))?;
     let mut uuids = all.iter().map(|other| &other.uuid);
@@ -674,7 +675,7 @@ fn judge_parent(one: &Connection, all: &[Connection]) -> Option<String> {
     (!has_parent).then(|| format!("its parent {parent} is in no connection"))
 }
 
-/// Name of the script, for sentences.
+/// Name of the script for sentences.
 const CHOOSER_NAME: &str = "nmstate-configuration.sh";
 
 fn is_uuid(text: &str) -> bool {
@@ -693,7 +694,7 @@ struct Connection {
     uuid: Option<String>,
     kind: String,
     interface: Option<String>,
-    /// The permanent address that it is bound to, in upper case.
+    /// The permanent MAC address that it is bound to, in upper case.
     mac: Option<String>,
     controller: Option<String>,
     port_type: Option<String>,
@@ -702,7 +703,7 @@ struct Connection {
     /// It starts by itself.
     starts: bool,
     priority: String,
-    /// It is for some users, or by more than interface and address.
+    /// It is limited to some users, or to more than interface and address.
     is_narrow: bool,
     /// Its addresses and methods.
     addresses: Vec<(String, String)>,
@@ -752,7 +753,7 @@ impl Connection {
         (!found.kind.is_empty()).then_some(found)
     }
 
-    /// Returns true for the parts of Open vSwitch, which configure-ovs.sh generates.
+    /// Returns true for connections of Open vSwitch, which configure-ovs.sh generates.
     fn is_ovs(&self) -> bool {
         let of_ovs = |kind: &String| kind.starts_with("ovs-");
         of_ovs(&self.kind)
@@ -760,7 +761,7 @@ impl Connection {
             || self.id.starts_with("ovs-")
     }
 
-    /// Returns true if a port names it as its controller so.
+    /// Returns true if a port can refer to this connection by this name.
     fn is_named(&self, name: &str) -> bool {
         [&self.interface, &self.uuid]
             .into_iter()
@@ -768,7 +769,7 @@ impl Connection {
             .any(|own| own == name)
     }
 
-    /// Returns what both share, if NetworkManager uses only one of them and they are not the same.
+    /// Returns what the two have in common, if NetworkManager uses only one of them and they differ.
     fn stands_against(&self, other: &Self) -> Option<String> {
         if self.uuid.is_some() && self.uuid == other.uuid && self.directory == other.directory {
             let differ = (&self.id, &self.interface, &self.addresses)
@@ -792,7 +793,7 @@ impl Connection {
     }
 }
 
-/// Returns the name of a type as NetworkManager has it today.
+/// Returns the current name of a connection type.
 fn plain_kind(kind: &str) -> &str {
     match kind {
         "802-3-ethernet" => "ethernet",

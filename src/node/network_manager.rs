@@ -1,6 +1,6 @@
-//! What NetworkManager reads: its own configuration, and the directories and files of its connections (keyfiles).
+//! The files that NetworkManager reads: its own configuration, and the directories and files of its connections (keyfiles).
 //!
-//! The rules are those of `nm-config.c` and `nms-keyfile-plugin.c`. Only names are kept here; a keyfile may hold secrets.
+//! The rules are those of `nm-config.c` and `nms-keyfile-plugin.c`. Only names are kept, because a keyfile may contain secrets.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use super::service_configs::{find_bad_line, find_keyfile_fault};
 use crate::formats::systemd::glob_matches;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
 
-/// Directory of connections, where no `path=` names another one.
+/// Directory of connections, unless `path=` sets another.
 pub const KEYFILES: &str = "etc/NetworkManager/system-connections";
-/// Ending of a keyfile. Outside of `/etc` no other file is read.
+/// Extension of a keyfile. Outside of `/etc`, only such files are read.
 pub const KEYFILE_ENDING: &str = ".nmconnection";
-/// Directories of connections that no setting moves.
+/// Directories of connections that cannot be changed by a setting.
 const FIXED_KEYFILES: [&str; 2] = [
     "run/NetworkManager/system-connections",
     "usr/lib/NetworkManager/system-connections",
 ];
-/// Directories of settings, each read before the next one.
+/// Directories of settings, in the order in which they are read.
 const SETTINGS: [&str; 3] = [
     "usr/lib/NetworkManager/conf.d",
     "run/NetworkManager/conf.d",
     "etc/NetworkManager/conf.d",
 ];
-/// The main file: it is read after the first two directories, and before the last one.
+/// The main file, which is read after the first two directories and before the last.
 const MAIN_FILE: &str = "etc/NetworkManager/NetworkManager.conf";
 /// Units of the node.
 const UNITS: &str = "etc/systemd/system";
@@ -47,14 +47,14 @@ const COPIES: [&str; 14] = [
     ".tmp",
 ];
 
-/// NetworkManager's settings, as far as they decide which connections it uses.
+/// The settings of NetworkManager that determine which connections it uses.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// The value of each key and its file, by section and key. The last file wins.
+    /// The value of each key and its file, by section and key. The last file takes precedence.
     values: BTreeMap<(String, String), (String, String)>,
-    /// Directories whose files a mount shows in the chosen one.
+    /// Directories that a mount overlays on the configured one.
     layers: Vec<RootPath>,
-    /// The files with a fault: path, line counted from 1, and what is wrong there. NetworkManager does not start with one.
+    /// Files with an error: path, line (counted from 1) and description. NetworkManager does not start with such a file.
     pub faults: Vec<(String, usize, &'static str)>,
     /// Files and directories that could not be read, with the reason.
     pub unseen: Vec<RootError>,
@@ -67,7 +67,7 @@ pub struct KeyfileDirectory {
     pub path: RootPath,
     /// Only names that end in `.nmconnection` are read.
     pub strict: bool,
-    /// A mount shows its files in the directory before it.
+    /// A mount makes its files appear in the preceding directory.
     pub is_layer: bool,
 }
 
@@ -77,7 +77,7 @@ impl Settings {
         Self::read_files(&NodeFiles::new(root, None))
     }
 
-    /// Reads the files as they are after a run with a config.
+    /// Reads the files as they will be after a run of a config.
     pub(super) fn read_files(files: &NodeFiles<'_>) -> Self {
         let mut all = Self::default();
         let mut names: Vec<(RootPath, Vec<String>)> = Vec::new();
@@ -109,7 +109,7 @@ impl Settings {
         all
     }
 
-    /// Returns the value; an error is kept with its reason.
+    /// Returns the value; an error is recorded.
     fn note<T>(&mut self, result: Result<T, RootError>) -> Option<T> {
         result.map_err(|error| self.unseen.push(error)).ok()
     }
@@ -154,14 +154,14 @@ impl Settings {
         }
     }
 
-    /// Returns the value of a key, and the file that gives it.
+    /// Returns the value of a key and the file that sets it.
     pub fn value(&self, section: &str, key: &str) -> Option<(&str, &str)> {
         let found = self.values.get(&(section.to_owned(), key.to_owned()));
         found.map(|(value, file)| (value.as_str(), file.as_str()))
     }
 
-    /// Returns the directory of connections below `/etc`, and the file that chooses another one than the default; no
-    /// directory if the setting is empty.
+    /// Returns the directory of connections below `/etc`, and the file that changes it from the default. The directory is
+    /// `None` if the setting is empty.
     pub fn keyfile_path(&self) -> (Option<RootPath>, Option<&str>) {
         let default = RootPath::fixed(KEYFILES);
         match self.value("keyfile", "path") {
@@ -177,8 +177,8 @@ impl Settings {
         }
     }
 
-    /// Returns the file and the words that make NetworkManager leave an interface of this name and type alone. What goes by
-    /// something else, such as a driver, is no answer.
+    /// Returns the file and the setting because of which NetworkManager ignores an interface of this name and type. Settings
+    /// that match by another property, such as a driver, are not judged.
     pub fn unmanages(&self, interface: &str, kind: &str) -> Option<(&str, String)> {
         if let Some((value, file)) = self.value("keyfile", "unmanaged-devices")
             && matches_device(value, interface, kind)
@@ -199,7 +199,7 @@ impl Settings {
             ["0", "no", "false", "off"].contains(&value.to_ascii_lowercase().as_str())
         };
         let (section, managed, file) = *matching.first()?;
-        // The order of several sections is not judged here.
+        // The precedence among several sections is not judged here.
         let all_off = matching.iter().all(|(_, managed, _)| is_off(managed));
         all_off.then(|| (file, format!("[{section}] managed={managed}")))
     }
@@ -221,7 +221,7 @@ impl Settings {
     }
 }
 
-/// Returns true if a file of a directory of settings says that it does not count.
+/// Returns true if a settings file disables itself.
 fn is_switched_off(text: &str) -> bool {
     let all = assignments(text);
     let last = all
@@ -229,7 +229,7 @@ fn is_switched_off(text: &str) -> bool {
         .rfind(|one| (one.section, one.key) == (".config", "enable"));
     last.is_some_and(|one| {
         let value = one.value.to_ascii_lowercase();
-        // A tag has to be in the environment of NetworkManager, where no node has one.
+        // A tag has to be in the environment of NetworkManager, and it never is on a node.
         ["0", "no", "false", "off"].contains(&value.as_str()) || value.starts_with("env:")
     })
 }
@@ -241,7 +241,7 @@ fn split_specs(value: &str) -> impl Iterator<Item = &str> {
         .filter(|spec| !spec.is_empty())
 }
 
-/// Returns true if a list of devices has an interface, by its name or type.
+/// Returns true if a list of devices includes an interface, by name or type.
 fn matches_device(specs: &str, interface: &str, kind: &str) -> bool {
     let one = |spec: &str, fuzzy: bool| {
         if let Some(name) = spec.strip_prefix("interface-name:") {
@@ -260,7 +260,7 @@ fn matches_device(specs: &str, interface: &str, kind: &str) -> bool {
     for spec in split_specs(specs) {
         match excepted(spec) {
             Some(spec) if one(&spec, false) => return false,
-            // It may be meant, by its address or driver.
+            // It may match by address or driver.
             Some(spec) if is_by_hardware(&spec) => return false,
             Some(_) => {}
             None => {
@@ -272,7 +272,7 @@ fn matches_device(specs: &str, interface: &str, kind: &str) -> bool {
     any || (only_excepts && split_specs(specs).next().is_some())
 }
 
-/// Returns true if a device is meant by something that no file tells.
+/// Returns true if a specification selects a device by a property that no file shows.
 fn is_by_hardware(spec: &str) -> bool {
     let prefixes = ["mac:", "driver:", "s390-subchannels:", "dhcp-plugin:"];
     prefixes.iter().any(|prefix| spec.starts_with(prefix))
@@ -286,7 +286,7 @@ pub fn is_keyfile_name(name: &str, strict: bool) -> bool {
     if strict {
         return name.len() > KEYFILE_ENDING.len() && name.ends_with(KEYFILE_ENDING);
     }
-    // Six letters after the last dot are taken for the name of a temporary file.
+    // Six characters after the last dot are taken for the name of a temporary file.
     let is_temporary = name.rsplit_once('.').is_some_and(|(_, end)| {
         end.len() == 6 && end.bytes().all(|letter| letter.is_ascii_alphanumeric())
     });
@@ -297,7 +297,7 @@ pub fn is_keyfile_name(name: &str, strict: bool) -> bool {
     !(name.ends_with('~') || is_temporary || is_certificate)
 }
 
-/// Returns true for the name of a copy, which no one expects to be read.
+/// Returns true for the name of a copy, which is not expected to be read.
 pub fn is_copy_name(name: &str) -> bool {
     name.starts_with('.')
         || name.contains(".mco-rescue-")
@@ -309,9 +309,9 @@ pub fn is_copy_name(name: &str) -> bool {
 pub struct ConnectionFile {
     /// Its path.
     pub path: RootPath,
-    /// Its text, which may hold secrets.
+    /// Its text, which may contain secrets.
     pub text: String,
-    /// The reason why NetworkManager does not take it: owner and mode, or a line.
+    /// The reason why NetworkManager rejects it: owner and mode, or a line.
     pub refused: Option<String>,
 }
 
@@ -331,7 +331,7 @@ pub fn read_connections(root: &Root, unseen: &mut Vec<RootError>) -> Vec<Connect
     read_by(&files, &settings, unseen)
 }
 
-/// Returns the connections in force: paths and texts of the files that NetworkManager takes.
+/// Returns the effective connections: paths and texts of the files that NetworkManager accepts.
 pub(super) fn read_in_force(
     files: &NodeFiles<'_>,
     unseen: &mut Vec<RootError>,
@@ -344,7 +344,7 @@ pub(super) fn read_in_force(
         .collect()
 }
 
-/// Reads the files that are read with these settings.
+/// Reads the connection files that these settings select.
 pub(super) fn read_by(
     files: &NodeFiles<'_>,
     settings: &Settings,
@@ -365,7 +365,7 @@ pub(super) fn read_by(
                     refused,
                 });
             }
-            // No file, or a larger one, which is no connection.
+            // Not a file, or one that is too large for a connection.
             Ok(_) => {}
             Err(error) => unseen.push(error),
         }
@@ -373,7 +373,7 @@ pub(super) fn read_by(
     all
 }
 
-/// Returns the reason why NetworkManager does not take a file with this owner, mode and text.
+/// Returns the reason why NetworkManager rejects a file with this owner, mode and text.
 fn find_refusal((uid, mode): (u32, u32), text: &str) -> Option<String> {
     if uid != 0 {
         return Some(format!("owner {uid}"));
@@ -384,7 +384,7 @@ fn find_refusal((uid, mode): (u32, u32), text: &str) -> Option<String> {
     find_keyfile_fault(text).map(|(line, said)| format!("line {line}: {said}"))
 }
 
-/// Returns the files that are read with these settings.
+/// Returns the connection files that these settings select.
 pub(super) fn list_by(
     files: &NodeFiles<'_>,
     settings: &Settings,
@@ -393,7 +393,7 @@ pub(super) fn list_by(
     let mut all: Vec<RootPath> = Vec::new();
     for directory in settings.directories() {
         for path in list_directory(files, &directory, unseen) {
-            // A file of an overlay hides the one of the same name below it.
+            // A file of an upper layer hides the file of the same name below it.
             let is_hidden = directory.is_layer && all.iter().any(|one| one.name() == path.name());
             if !is_hidden {
                 all.push(path);
@@ -403,7 +403,7 @@ pub(super) fn list_by(
     all
 }
 
-/// Returns the files of one directory that are read.
+/// Returns the connection files of one directory.
 fn list_directory(
     files: &NodeFiles<'_>,
     directory: &KeyfileDirectory,
@@ -421,7 +421,7 @@ fn list_directory(
         .collect()
 }
 
-/// Returns the directories that a mount unit joins at a path: releases of 2021 had an overlay there.
+/// Returns the directories that a mount unit overlays at a path, as in releases of 2021.
 fn find_layers(files: &NodeFiles<'_>, at: &RootPath, settings: &mut Settings) -> Vec<RootPath> {
     let units = RootPath::fixed(UNITS);
     let names = settings.note(files.list(&units)).unwrap_or_default();

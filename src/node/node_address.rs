@@ -1,4 +1,4 @@
-//! The addresses that parts of a node have kept as its own: kubelet, CRI-O, etcd, and the certificates.
+//! The addresses that parts of a node have stored as the node's own: kubelet, CRI-O, etcd, and the certificates.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,17 @@ use crate::host::net;
 use crate::host::root::{Root, RootPath};
 use crate::node::etcd;
 
-/// The choice of an address, kept for the kubelet.
+/// The address that was chosen for the kubelet.
 const KUBELET: &str = "etc/systemd/system/kubelet.service.d/20-nodenet.conf";
 /// The same for CRI-O.
 const CRIO: &str = "etc/systemd/system/crio.service.d/20-nodenet.conf";
-/// The wish of a person: any address of the network that the node's address is in.
+/// The hint of an admin: any address in the network of the node's address.
 const HINT: &str = "etc/default/nodeip-configuration";
 /// Variables of etcd's pod.
 const ETCD_ENV: &str =
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-scripts/etcd.env";
 
-/// The part of a node that has kept an address.
+/// A part of a node that has stored an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressHolder {
     /// The kubelet, which reports it to the API.
@@ -27,46 +27,46 @@ pub enum AddressHolder {
     Crio,
     /// etcd's variables.
     Etcd,
-    /// The certificate with which etcd's members meet.
+    /// The certificate that etcd's members present to each other.
     EtcdCertificate,
     /// The kubelet's serving certificate.
     Serving,
 }
 
-/// Addresses that a part of the node has kept.
+/// Addresses that a part of the node has stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptAddress {
     /// Path of the file.
     pub place: String,
-    /// Its part.
+    /// The part that stores them.
     pub holder: AddressHolder,
-    /// The variable, or the part of a certificate.
+    /// The variable, or the field of the certificate.
     pub key: String,
     /// The addresses, the preferred one first.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The addresses of a node, as its files have them.
+/// The addresses of a node, according to its files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
     /// Each file's.
     pub kept: Vec<KeptAddress>,
     /// The address in the hint.
     pub hint: Option<IpAddr>,
-    /// The node is of the control plane.
+    /// The node belongs to the control plane.
     pub control_plane: bool,
     /// Files that could not be read, with the reason.
     pub unseen: Vec<String>,
 }
 
 impl NodeAddresses {
-    /// Returns what a part has kept.
+    /// Returns the addresses that a part has stored.
     pub fn of(&self, holder: AddressHolder) -> Option<&KeptAddress> {
         self.kept.iter().find(|one| one.holder == holder)
     }
 }
 
-/// Reads the addresses. `names` are the names of this node: etcd has files and variables of the others too.
+/// Reads the addresses. `names` are the names of this node: files and variables of etcd also have those of the other nodes.
 pub fn read(root: &Root, names: &[&str]) -> NodeAddresses {
     let mut found = NodeAddresses {
         control_plane: etcd::is_here(root).unwrap_or_default(),
@@ -118,7 +118,7 @@ impl NodeAddresses {
         }
     }
 
-    /// Adds the addresses of variables, those of the first one first.
+    /// Adds the addresses in variables, in the order of the variables.
     fn add_variable(
         &mut self,
         root: &Root,
@@ -145,14 +145,14 @@ impl NodeAddresses {
         let Some(text) = self.text(root, path) else {
             return;
         };
-        // The node's own is the first one of its chain.
+        // The first certificate of the chain is the node's own.
         let chain = net::system_certificates(text.as_bytes());
         let addresses = chain.first().map(|der| net::read_addresses(der));
         let addresses = addresses.unwrap_or_default();
         self.add(path.to_string(), holder, "IP Address", addresses);
     }
 
-    /// An address that means every interface, or the machine itself, is none of the node.
+    /// Adds addresses, except wildcard and loopback addresses, which do not identify the node.
     fn add(&mut self, place: String, holder: AddressHolder, key: &str, mut addresses: Vec<IpAddr>) {
         addresses.retain(|address| !address.is_unspecified() && !address.is_loopback());
         if !addresses.is_empty() {

@@ -1,10 +1,10 @@
-//! The programs without which a system is no node, and the units that need them.
+//! The programs that a system needs to be a node, and the units that use them.
 
 use super::kubelet_state::{is_enabled, unit_text};
 use super::os_release::OsRelease;
 use crate::host::root::{Root, RootError, RootPath};
 
-/// Programs without which no node works, and the unit that needs each.
+/// Programs that every node needs, each with the unit that uses it.
 pub const PROGRAMS: [(&str, &str); 3] = [
     ("usr/bin/kubelet", "kubelet.service"),
     ("usr/bin/crio", "crio.service"),
@@ -12,31 +12,31 @@ pub const PROGRAMS: [(&str, &str); 3] = [
 ];
 /// The kubelet of the first releases.
 const HYPERKUBE: &str = "usr/bin/hyperkube";
-/// A root without it holds no whole operating system.
+/// A root without it does not have a complete operating system.
 const INIT: &str = "usr/lib/systemd/systemd";
-/// Directory of network plugins; CRI-O makes it if it is missing.
+/// Directory of network plugins; CRI-O creates it if it is missing.
 const PLUGINS: &str = "opt/cni";
 
-/// What the operating system lacks as that of a node.
+/// What the operating system lacks to be that of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodePrograms {
-    /// Missing programs, with the unit that is enabled and needs each.
+    /// Missing programs, each with the enabled unit that needs it.
     pub missing: Vec<(&'static str, &'static str)>,
-    /// `os-release` of the root, in short.
+    /// Short form of the root's `os-release`.
     pub release: String,
     /// The release of OpenShift that it names; empty if it names none.
     pub openshift: String,
-    /// The directory of network plugins is a link that leads nowhere: its target.
+    /// The target of the directory of network plugins, if that is a broken link.
     pub lost_plugins: Option<String>,
 }
 
 /// Reads what is missing; `None` on a system whose kubelet is not enabled, and on a root without an operating system.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn read(root: &Root, has_fencing: bool) -> Result<Option<NodePrograms>, RootError> {
     let text = unit_text(root, "kubelet.service")?;
-    // Pacemaker starts a kubelet that is not enabled.
+    // Pacemaker starts the kubelet although it is not enabled.
     let starts = has_fencing || is_enabled(root, "kubelet.service")?;
     let Some(text) = text.filter(|_| starts) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Reading objects at paths, in order: a directory is opened once for all its entries, and a missing one is looked up once.
+//! Reads objects at paths, in order: each directory is opened once for all its entries, and a missing one is looked up once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -13,13 +13,13 @@ use crate::host::root::{
 };
 use crate::host::sys::parallel;
 
-/// Number of paths below which one thread reads them.
+/// Minimum number of paths for each thread.
 const PART: usize = 64;
 
 /// The results of an observer.
 #[derive(Debug, Default)]
 pub(super) struct SeenObjects {
-    /// Objects, one entry for each read of a path.
+    /// The objects, one entry for each path that was read.
     pub(super) objects: Vec<(RootPath, Object)>,
     pub(super) stamps: Vec<(RootPath, Stamp)>,
     pub(super) obstructed: BTreeMap<RootPath, ResolveError>,
@@ -38,9 +38,9 @@ pub(super) struct Observer<'r> {
     root_mount: u64,
     /// Labels are read too.
     labels: bool,
-    /// Stamps are kept only of objects with more names than one.
+    /// Stamps are kept only for objects with several hard links.
     few_stamps: bool,
-    /// Missing directories; true if a non-directory occupies the name.
+    /// Missing directories; true if something else exists at the path.
     missing: BTreeMap<RootPath, bool>,
     parents: Recent<Parent>,
     places: RecentPlaces,
@@ -59,11 +59,11 @@ struct Parent {
 pub(super) enum ToRead {
     /// The object at a path.
     Object(RootPath),
-    /// The copy and the stamps of the daemon's for a path. Most of their paths are of nothing: none is kept.
+    /// The daemon's copy and stamps for a path. Nothing is recorded for those that do not exist, which are most.
     Originals(RootPath),
 }
 
-/// Reads `all`, with a `new` observer for each part of them. Returns the results of the parts, in order.
+/// Reads `all` in parts, each with a `new` observer. Returns the results of the parts, in order.
 pub(super) fn look<'r>(
     new: impl Fn() -> Observer<'r> + Sync,
     all: &[ToRead],
@@ -97,7 +97,7 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Keeps stamps only of objects with more names than one, if so `few` are needed.
+    /// With `few`, keeps stamps only for objects with several hard links.
     pub(super) fn with_few_stamps(self, few: bool) -> Self {
         Self {
             few_stamps: few,
@@ -161,7 +161,7 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Returns the target of the link that was looked at last, if it is at this path.
+    /// Returns the target of the link that was read last, if it is at this path.
     pub(super) fn last_target(&self, path: &RootPath) -> Option<&str> {
         match self.seen.objects.last() {
             Some((last, object)) if last == path => match &object.kind {
@@ -172,7 +172,7 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Records what keeps an object in its place: flags, and being a mount point.
+    /// Records what prevents an object from being replaced: flags, and being a mount point.
     fn hold(&mut self, path: &RootPath, hold: Hold) {
         let above = match path.parent() {
             Some(parent) => self.seen.directories.get(&parent).map(|above| above.mount),
@@ -199,7 +199,7 @@ impl<'r> Observer<'r> {
         Ok(parent)
     }
 
-    /// Opens the parent of a path, and reads the directories above it, up to a known one.
+    /// Opens the parent of a path, and reads the directories above it, up to one that is known.
     fn look_up(&mut self, path: &RootPath) -> Result<Parent, RootError> {
         let mut unknown = Vec::new();
         for above in path.ancestors().skip(1) {
@@ -231,14 +231,14 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Records the first missing directory above a path, nearest first: none below it exists.
+    /// Records the first missing directory above a path, nearest first; nothing below it exists.
     fn miss(
         &mut self,
         above: &[RootPath],
         path: &RootPath,
         obstacle: Option<ResolveError>,
     ) -> Result<Parent, RootError> {
-        // The nearest one was just looked up, and does not exist.
+        // The nearest one was just looked up and does not exist.
         let nearest = above.first().filter(|_| obstacle.is_none());
         let mut missed = false;
         for above in above.iter().rev() {
@@ -253,8 +253,7 @@ impl<'r> Observer<'r> {
         Ok(self.without_directory(path, obstacle))
     }
 
-    /// Returns true if there is anything at a path, such as a link that leads to nothing. An unreadable directory above it
-    /// counts as empty.
+    /// Returns true if anything exists at a path, such as a broken link. An unreadable directory counts as empty.
     fn is_occupied(&mut self, path: &RootPath) -> bool {
         let parent = self.parent_of(path).ok();
         let place = parent.and_then(|parent| {
@@ -264,7 +263,8 @@ impl<'r> Observer<'r> {
         place.is_some_and(|place| matches!(place.stat(), Ok(Some(_))))
     }
 
-    /// Returns the parent of a path without one; the obstacle for its creation, if unknown, is a non-directory.
+    /// Returns the parent of a path whose directory does not exist. Unless given, the obstacle to its creation is a
+    /// non-directory.
     fn without_directory(&self, path: &RootPath, obstacle: Option<ResolveError>) -> Parent {
         let something_else = |above: &RootPath| self.missing.get(above) == Some(&true);
         let no_directory = || {
@@ -277,8 +277,7 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Reads a directory, which may be open already, with its real path where a link leads to it; returns true if it
-    /// exists.
+    /// Reads a directory, which may be open already, and its real path if a link leads to it. Returns true if it exists.
     pub(super) fn directory(
         &mut self,
         path: &RootPath,

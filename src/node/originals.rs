@@ -1,9 +1,9 @@
-//! The paths below which the daemon keeps the originals of files that it replaces.
+//! The paths at which the daemon keeps the originals of files that it replaces.
 
 use crate::base::paths;
 use crate::host::root::RootPath;
 
-/// What a stamp is called after the name of its file.
+/// Suffix of a stamp, after the name of its file.
 pub const NOORIG_SUFFIX: &str = ".mcdnoorig";
 
 /// The copies and stamps that the daemon needs to restore one path.
@@ -11,9 +11,9 @@ pub const NOORIG_SUFFIX: &str = ".mcdnoorig";
 pub struct OriginalPaths {
     /// The copy of the original.
     pub orig: RootPath,
-    /// The stamp for "there was no original".
+    /// The stamp that records that there was no original.
     pub noorig: RootPath,
-    /// The OS's own copy below `usr`, for paths below `etc`.
+    /// The OS's copy below `usr`, for paths below `etc`.
     pub twin: Option<RootPath>,
 }
 

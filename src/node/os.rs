@@ -10,8 +10,8 @@ use super::host::{Host, kernel_command_line};
 /// The operating system, as far as files describe it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Os {
-    /// The image of the root's deployment, as the daemon reads it (docs/agreement.md: Operating system); `None` if unknown,
-    /// empty if the deployment has no image.
+    /// The image of the root's deployment in the daemon's form (docs/agreement.md: Operating system); `None` if unknown, empty
+    /// if the deployment has no image.
     pub image: Option<String>,
     /// Packages requested on top of the image, if the deployment is known.
     pub packages: Option<Vec<String>>,
@@ -36,7 +36,7 @@ impl Os {
     }
 }
 
-/// Returns the origin file beside the deployment, which the deployment sees below its `sysroot`.
+/// Returns the origin file next to the deployment, which a running deployment sees below its `sysroot`.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -54,7 +54,7 @@ pub fn read_origin(root: &Root, deployment: &str) -> Result<Option<String>, Root
     Ok(None)
 }
 
-/// Returns the pull specification in an origin file, as the daemon compares it with `osImageURL`: byte for byte.
+/// Returns the pull specification in an origin file, in the form that the daemon compares with `osImageURL` byte by byte.
 pub fn of_origin(origin: &str) -> String {
     Origin::parse(origin).image()
 }

@@ -1,5 +1,5 @@
-//! Users and groups that the packages of the OS need: those that are missing, what stops the program that makes them, and
-//! state directories that belong to another number.
+//! Users and groups that packages of the OS need: missing ones, whatever stops the program that creates them, and state
+//! directories that belong to the wrong id.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::host::root::{EntryType, Root, RootError, RootPath};
 use crate::node::account_files::AccountFiles;
 use crate::node::view::{FileKind, FileStatus, NodeView};
 
-/// Directories of sysusers.d; a file of an earlier one hides those of the same name.
+/// Directories of sysusers.d; a file in an earlier one hides files of the same name.
 const SYSUSERS: [&str; 3] = ["etc/sysusers.d", "run/sysusers.d", "usr/lib/sysusers.d"];
 /// Files that systemd-sysusers replaces.
 const WRITTEN: [&str; 4] = [paths::PASSWD, paths::GROUP, paths::SHADOW, paths::GSHADOW];
-/// State of services that do not run as root: directory, user.
+/// State directories of services that do not run as root, each with its user.
 const STATE: [(&str, &str); 8] = [
     ("etc/openvswitch", "openvswitch"),
     ("var/lib/openvswitch", "openvswitch"),
@@ -25,42 +25,42 @@ const STATE: [(&str, &str); 8] = [
     ("var/lib/nfs/statd", "rpcuser"),
     ("var/lib/unbound", "unbound"),
 ];
-/// Directories whose entries are state of services.
+/// Directories that contain state of services.
 const ABOVE_STATE: [&str; 5] = ["etc", "var/lib", "var/log", "var/cache", "var/spool"];
-/// Most wrong lines that are kept.
+/// Maximum number of invalid lines that are kept.
 const MAX_LINES: usize = 20;
-/// Most paths of one state directory that are kept.
+/// Maximum number of paths that are kept of one state directory.
 const MAX_PATHS: usize = 200;
 const SWITCH: &str = "etc/nsswitch.conf";
 
 /// What is wrong with the accounts of a root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OsAccounts {
-    /// Accounts that packages ask for, and that are missing.
+    /// Missing accounts that packages request.
     pub missing: Vec<WantedAccount>,
-    /// What stops systemd-sysusers, so that it makes none of them.
+    /// Reasons why systemd-sysusers fails and creates none of them.
     pub stops: Vec<SysusersStop>,
-    /// State that belongs to a number that is not that of its user.
+    /// State that does not belong to its service's user.
     pub foreign: Vec<ForeignState>,
-    /// Lines that no program reads: file, number, fault.
+    /// Lines that every program ignores: file, line number, fault.
     pub bad_lines: Vec<(String, usize, &'static str)>,
-    /// Lines whose last field ends with a carriage return: file, number.
+    /// Lines whose last field ends in a carriage return: file, line number.
     pub returns: Vec<(String, usize)>,
-    /// `nsswitch.conf` does not name altfiles, so that users of `/usr/lib/passwd` are unknown.
+    /// `nsswitch.conf` does not list altfiles, so users in `/usr/lib/passwd` are unknown.
     pub without_altfiles: bool,
-    /// The files that cures need to know.
+    /// The contents that fix the faults.
     pub cures: AccountCures,
 }
 
-/// Paths of files, each with its content.
+/// Paths of files with their content.
 pub type FileContents = Vec<(String, Vec<u8>)>;
 
-/// Contents with which nothing is missing any more, or no line has a carriage return; files that are links have none.
+/// Contents that fix missing accounts or carriage returns. Files that are links have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccountCures {
     /// `nsswitch.conf` with altfiles, if that makes every missing account known.
     pub switch: Option<Vec<u8>>,
-    /// `passwd` and `group` with the lines of the OS, if it has a line for every missing account.
+    /// `passwd` and `group` with the lines of the OS added, if the OS has a line for every missing account.
     pub copied: Option<FileContents>,
     /// Account files without carriage returns at the ends of lines.
     pub without_returns: Option<FileContents>,
@@ -71,50 +71,50 @@ pub struct AccountCures {
 pub struct SysusersStop {
     /// The file.
     pub path: String,
-    /// What systemd-sysusers says.
+    /// The message of systemd-sysusers.
     pub said: String,
-    /// The kind, which decides about the cure.
+    /// The kind, which determines the fix.
     pub kind: StopKind,
 }
 
 /// Kinds of obstacles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopKind {
-    /// `gshadow` has a line for a group that is to be made.
+    /// `gshadow` has a line for a group that is about to be created.
     OrphanLine(String),
     /// The file has the immutable attribute.
     Immutable,
-    /// It is no regular file.
+    /// It is not a regular file.
     NoFile,
 }
 
-/// A state directory or a file in it with a foreign owner.
+/// A state directory with a wrong owner, of itself or of a file in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignState {
     /// The directory.
     pub path: String,
-    /// The first path in it, or itself, that belongs to another number.
+    /// The first path, in it or itself, that belongs to another id.
     pub first: String,
     /// Owner and group there.
     pub found: (u32, u32),
-    /// User and group that it should belong to: names and numbers.
+    /// User and group that it should belong to: names and ids.
     pub user: (String, u32),
     /// The group, likewise.
     pub group: (String, u32),
-    /// The number of this user in `/usr/lib/passwd`, if it is another one.
+    /// The id of this user in `/usr/lib/passwd`, if that differs.
     pub of_os: Option<u32>,
-    /// The user that has the found number now.
+    /// The user that currently has the found id.
     pub owner: Option<String>,
-    /// All paths in it that belong to another number; `None` if there are too many, or others than files and directories.
+    /// All paths in it that belong to another id; `None` if there are too many, or any that is neither a file nor a directory.
     pub paths: Option<Vec<String>>,
 }
 
-/// Numbers of one kind of account.
+/// Ids of users or of groups.
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Name to number, as a look-up finds it.
+    /// Id by name, as a lookup finds it.
     effective: BTreeMap<String, u32>,
-    /// Number in the file of the OS to the name whose look-up finds another number.
+    /// Id in the OS's file, with the name for which a lookup finds a different id.
     shadowed: BTreeMap<u32, String>,
 }
 
@@ -152,7 +152,7 @@ impl Numbers {
 /// Reads the accounts of a root.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root) -> Result<OsAccounts, RootError> {
     let view = NodeView::now(root);
     let texts = Texts::read(&view)?;
@@ -172,7 +172,7 @@ pub fn read(root: &Root) -> Result<OsAccounts, RootError> {
         found.cures.copied = texts.with_lines_of_os(root, &found.missing)?;
     }
     for (path, text, fields) in texts.own_files() {
-        // `lines` would hide a carriage return.
+        // `lines` would hide carriage returns.
         let lines = text.split('\n').enumerate();
         let returns = lines.clone().filter(|(_, line)| ends_with_return(line));
         let returns = returns.map(|(index, _)| (format!("/{path}"), index + 1));
@@ -195,7 +195,7 @@ pub fn read(root: &Root) -> Result<OsAccounts, RootError> {
     Ok(found)
 }
 
-/// The files in which a look-up finds accounts.
+/// The files in which a lookup finds accounts.
 struct Texts {
     passwd: String,
     group: String,
@@ -219,7 +219,7 @@ impl Texts {
         })
     }
 
-    /// Returns the files in `etc`, each with the number of fields of a line.
+    /// Returns the files in `etc`, each with the number of fields in a line.
     fn own_files(&self) -> [(&'static str, &str, usize); 2] {
         [
             (paths::PASSWD, &self.passwd, 7),
@@ -233,7 +233,7 @@ impl Texts {
         lacks(&self.os_passwd, "passwd:") || lacks(&self.os_group, "group:")
     }
 
-    /// Returns users and groups as a look-up finds them by this text of `nsswitch.conf`.
+    /// Returns the users and groups that a lookup finds with this text of `nsswitch.conf`.
     fn numbers(&self, switch: &str) -> (Numbers, Numbers) {
         let of_os = |text: &str, database: &str| match names_altfiles(switch, database) {
             true => numbers_in(text),
@@ -265,8 +265,7 @@ impl Texts {
         Ok((is_cure && is_plain).then(|| text.into_bytes()))
     }
 
-    /// Returns `passwd` and `group` with the lines of the OS for the missing accounts, if it has one for each, and each
-    /// number is free.
+    /// Returns `passwd` and `group` with the OS's lines for the missing accounts, if it has one for each and every id is free.
     fn with_lines_of_os(
         &self,
         root: &Root,
@@ -328,7 +327,7 @@ impl Texts {
     }
 }
 
-/// Returns a line of `nsswitch.conf` that names altfiles, if it is the one of users or groups.
+/// Returns a line of `nsswitch.conf` with altfiles added, if it is the line for users or groups.
 fn with_altfiles(line: &str) -> String {
     let is_ours = ["passwd:", "group:"]
         .into_iter()
@@ -346,7 +345,7 @@ fn with_altfiles(line: &str) -> String {
     }
 }
 
-/// Returns true if the path is no link, and its bytes are the text alone.
+/// Returns true if the path is not a link, and its bytes are valid UTF-8.
 fn is_plain_text(root: &Root, path: &'static str, text: &str) -> Result<bool, RootError> {
     Ok(!text.contains(char::REPLACEMENT_CHARACTER)
         && root.read_link(&RootPath::fixed(path))?.is_none())
@@ -360,7 +359,7 @@ fn is_comment(line: &str) -> bool {
     line.trim().is_empty() || line.starts_with(['#', '+', '-'])
 }
 
-/// Returns true if a look-up finds the files of the OS; without a file they are looked up too.
+/// Returns true if a lookup finds the files of the OS. This is also the case if `nsswitch.conf` has no line for the database.
 fn names_altfiles(switch: &str, database: &str) -> bool {
     let mut lines = switch.lines().map(str::trim_start);
     let line = lines.find(|line| line.starts_with(database));
@@ -376,7 +375,7 @@ fn numbers_in(text: &str) -> Vec<(String, u32)> {
     text.lines().filter_map(entry).collect()
 }
 
-/// Returns the fault of a line that a look-up passes over.
+/// Returns the fault because of which a lookup ignores a line.
 fn fault_of(line: &str, fields: usize) -> Option<&'static str> {
     if is_comment(line) {
         return None;
@@ -417,7 +416,7 @@ fn read_sysusers(view: &NodeView<'_>) -> Result<Vec<(String, String)>, RootError
     Ok(files.into_values().collect())
 }
 
-/// Finds what keeps systemd-sysusers from writing anything.
+/// Finds whatever keeps systemd-sysusers from writing.
 fn find_stops(
     view: &NodeView<'_>,
     missing: &[WantedAccount],
@@ -491,7 +490,7 @@ fn holds(flags: Flags) -> bool {
     !flags.is_empty()
 }
 
-/// Finds state whose owner is not the user that runs the service.
+/// Finds state whose owner is not the user of the service.
 fn find_foreign(
     view: &NodeView<'_>,
     users: &Numbers,
@@ -523,7 +522,7 @@ fn find_foreign(
             let Some(status) = view.status(&path)?.filter(|_| !known) else {
                 continue;
             };
-            // A number that nobody has any more, and that was the user's in the file of the OS.
+            // An id that no account has any more, but that the OS's file gives to the user.
             let user = users.shadowed.get(&status.uid);
             if let Some(user) = user.filter(|_| users.name_of(status.uid).is_none()) {
                 let is_foreign = |other: FileStatus| other.uid == status.uid;
@@ -544,7 +543,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Looks at a state directory and its entries.
+    /// Judges a state directory and its entries.
     fn state_of(
         &self,
         directory: &RootPath,
@@ -576,8 +575,8 @@ impl Search<'_> {
         Ok(described.map(|one| ForeignState { paths, ..one }))
     }
 
-    /// Returns the directory and all below it that is foreign, links left out; `None` if there is too much of it, or
-    /// something that is neither a file nor a directory.
+    /// Returns the paths at and below a directory that have a wrong owner, except links; `None` if there are too many, or one
+    /// is neither a file nor a directory.
     fn foreign_paths(
         &self,
         directory: &RootPath,
@@ -617,7 +616,7 @@ impl Search<'_> {
         let uid = *self.users.effective.get(user)?;
         let of_os = self.users.shadowed.iter().find(|(_, name)| *name == user);
         let primary = self.accounts.user(user).map(|entry| entry.gid);
-        // A group of the OS with another number now; a group that exists stays; else that of the user.
+        // A group of the OS whose id has changed; a group that exists is kept; otherwise the user's group.
         let named = self.groups.shadowed.get(&status.gid);
         let named = named.or_else(|| self.groups.name_of(status.gid).filter(|_| status.gid != 0));
         let gid = match named {

@@ -1,4 +1,4 @@
-//! `os-release`: the name of the system, and its class for the daemon (docs/agreement.md: Operating system).
+//! `os-release`: the name of the system, and its class according to the daemon (docs/agreement.md: Operating system).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub struct OsRelease {
     values: BTreeMap<String, String>,
     /// The file that was read.
     file: Option<&'static str>,
-    /// Why a file that is there was not read.
+    /// The reason why an existing file was not read.
     unread: Option<String>,
 }
 
@@ -25,21 +25,21 @@ pub enum OpenshiftVersion {
         /// Path of the file.
         file: &'static str,
     },
-    /// The file at this path does not have it.
+    /// The file at this path does not name it.
     Without(&'static str),
-    /// The reason why the file was not read, with its path.
+    /// The reason why the file was not read, including its path.
     Unread(String),
     /// There is no file.
     #[default]
     Missing,
 }
 
-/// The class of an operating system, which decides about the daemon's actions on it.
+/// The class of an operating system, which determines what the daemon does on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// RHCOS, SCOS: images, kernel arguments, extensions and kernel types.
     EnterpriseCoreos,
-    /// Another CoreOS, such as Fedora's: images and kernel arguments, no extensions and no kernel types.
+    /// Another CoreOS, such as Fedora's: images and kernel arguments, but no extensions or kernel types.
     Coreos,
     /// The daemon leaves the operating system alone.
     Other,
@@ -62,7 +62,7 @@ impl OsRelease {
     /// Reads the file of a root; empty if it is missing.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// A file cannot be read.
     pub fn read(root: &Root) -> Result<Self, RootError> {
         let mut unread = None;
         for (file, path) in [
@@ -85,7 +85,7 @@ impl OsRelease {
         })
     }
 
-    /// Returns the release of OpenShift that the system names.
+    /// Returns the OpenShift release that the system names.
     pub fn openshift_version(&self) -> OpenshiftVersion {
         match (self.get("OPENSHIFT_VERSION"), self.file, &self.unread) {
             ("", _, Some(why)) => OpenshiftVersion::Unread(why.clone()),
@@ -111,9 +111,9 @@ impl OsRelease {
         }
     }
 
-    /// Is true for an Enterprise Linux 8, whose sshd reads `authorized_keys` and no fragments.
+    /// Returns true for an Enterprise Linux 8, whose sshd reads `authorized_keys` but no fragments.
     pub fn is_el8(&self) -> bool {
-        // Of CoreOS the version is that of OpenShift, and the second part of the whole one that of its base.
+        // On CoreOS, `VERSION_ID` is that of OpenShift, and the second part of `VERSION` is that of its base.
         let base = match self.get("RHEL_VERSION") {
             "" if self.get("ID") == "rhcos" => self.get("VERSION").split('.').nth(1),
             "" => Some(self.get("VERSION_ID")),
@@ -123,15 +123,15 @@ impl OsRelease {
         is_el && base.is_some_and(|base| base.starts_with('8'))
     }
 
-    /// Returns the major of the Enterprise Linux that the system is, by the daemon's test; `None` for any other system.
+    /// Returns the major version of Enterprise Linux by the daemon's test; `None` for any other system.
     ///
-    /// Of an old CoreOS without `RHEL_VERSION` the daemon's test finds none. Then it is the base in its version, `9` of
+    /// The daemon's test fails for an old CoreOS without `RHEL_VERSION`. The base in its version is then used: `9` for
     /// `418.94.202501`.
     pub fn el_major(&self) -> Option<u32> {
         let version = self.el_version();
         let is_el = ["rhcos", "scos", "rhel", "centos"].contains(&self.get("ID"));
         match version.split_once('.') {
-            // The daemon takes a version without a dot from any system.
+            // The daemon accepts a version without a dot from any system.
             None if matches!(version.as_str(), "9" | "10") => version.parse().ok(),
             Some((major, _)) if is_el && matches!(major, "8" | "9" | "10" | "11") => {
                 major.parse().ok()
@@ -141,7 +141,7 @@ impl OsRelease {
         }
     }
 
-    /// Returns the version by which the daemon knows the Enterprise Linux.
+    /// Returns the version that the daemon takes for that of Enterprise Linux.
     fn el_version(&self) -> String {
         let openshift = self.get("OPENSHIFT_VERSION").replace('.', "");
         match (self.get("RHEL_VERSION"), openshift.as_str()) {
@@ -155,7 +155,7 @@ impl OsRelease {
         }
     }
 
-    /// Returns the major in the second part of a version such as `418.94.202501`, `419.9.2025` or `420.100.2025`.
+    /// Returns the major version in the second part of a version such as `418.94.202501`, `419.9.2025` or `420.100.2025`.
     fn base_of_version(&self) -> Option<u32> {
         let base = self.get("VERSION").split('.').nth(1)?;
         let major = base.get(..if base.starts_with('1') { 2 } else { 1 })?;
@@ -176,7 +176,7 @@ impl OsRelease {
         [name, self.get("VERSION_ID")].join(" ").trim().to_owned()
     }
 
-    /// Returns the class of the system for the daemon.
+    /// Returns the class of the system according to the daemon.
     pub fn class(&self) -> Class {
         let coreos = self.get("VARIANT_ID") == "coreos";
         match self.get("ID") {
@@ -188,7 +188,7 @@ impl OsRelease {
     }
 }
 
-/// Returns the value without quotes, and without the backslashes that double quotes escape.
+/// Returns the value without quotes, and without backslash escapes in double quotes.
 fn unquoted(value: &str) -> String {
     let value = value.trim();
     if let Some(inner) = value
@@ -271,7 +271,7 @@ mod tests {
             ),
             ("ID=rhel\nVERSION_ID=9.4\n", Some(9)),
             ("ID=scos\nVERSION_ID=9\n", Some(9)),
-            // The daemon takes a version without a dot from any system.
+            // The daemon accepts a version without a dot from any system.
             ("ID=debian\nVERSION_ID=10\n", Some(10)),
             ("ID=debian\nVERSION_ID=10.1\n", None),
             ("ID=rhcos\nVERSION_ID=4.12\nRHEL_VERSION=8.6\n", Some(8)),

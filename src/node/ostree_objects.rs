@@ -1,4 +1,4 @@
-//! The format of OSTree's objects (GVariant): the trees that commits and directories name, and the header that is hashed
+//! The format of OSTree's objects (GVariant): the trees that commits and directories refer to, and the header that is hashed
 //! before the content of a file. Pure.
 
 use crate::host::root::Attributes;
@@ -11,13 +11,13 @@ pub type Checksum = [u8; 32];
 pub struct DirTree {
     /// Objects of files and links.
     pub files: Vec<Checksum>,
-    /// Objects of directories: names with modes, and attributes.
+    /// Subdirectories: the checksums of each one's content and of its attributes.
     pub directories: Vec<(Checksum, Checksum)>,
 }
 
-/// Returns the directory and its attributes of a commit; `None` if the bytes are no commit.
+/// Returns the checksums of a commit's root directory and of its attributes; `None` if the bytes are not a commit.
 pub fn parse_commit(bytes: &[u8]) -> Option<(Checksum, Checksum)> {
-    // Of eight members, six are of any length and not the last.
+    // Six of the eight members have a variable length and are not the last.
     let width = offset_width(bytes.len());
     let end = bytes.len().checked_sub(6 * width)?;
     let directory = offset(bytes, bytes.len() - 6 * width, width)?;
@@ -26,7 +26,7 @@ pub fn parse_commit(bytes: &[u8]) -> Option<(Checksum, Checksum)> {
     Some((checksum(tree)?, attributes))
 }
 
-/// Returns the members of a directory; `None` if the bytes are none.
+/// Returns the members of a directory; `None` if the bytes are not a directory.
 pub fn parse_dirtree(bytes: &[u8]) -> Option<DirTree> {
     if bytes.is_empty() {
         return None;
@@ -53,7 +53,7 @@ pub fn parse_dirtree(bytes: &[u8]) -> Option<DirTree> {
     Some(tree)
 }
 
-/// Returns what is hashed before the content of a file; of a link, `target` is its content.
+/// Returns the header that is hashed before the content of a file. The content of a link is `target`.
 pub fn file_header(
     uid: u32,
     gid: u32,
@@ -89,7 +89,7 @@ pub fn file_header(
     [&size.to_be_bytes()[..], &[0; 4], &variant].concat()
 }
 
-/// Adds the offsets of the ends of its members to a container, in as few bytes as they need.
+/// Appends the end offsets of a container's members, each in as few bytes as possible.
 fn framed(mut body: Vec<u8>, ends: &[usize]) -> Vec<u8> {
     let widths = [1, 2, 4, 8].into_iter();
     let fits = |width: &usize| offset_width(body.len() + ends.len() * width) <= *width;
@@ -100,7 +100,7 @@ fn framed(mut body: Vec<u8>, ends: &[usize]) -> Vec<u8> {
     body
 }
 
-/// Returns the bytes of an offset in a container of this size.
+/// Returns the width of an offset in a container of this size, in bytes.
 fn offset_width(size: usize) -> usize {
     match size {
         0..=0xff => 1,
@@ -117,7 +117,7 @@ fn offset(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(number)).ok()
 }
 
-/// Returns the members of an array whose members have any length.
+/// Returns the members of an array whose members have variable lengths.
 fn elements(bytes: &[u8]) -> Option<Vec<&[u8]>> {
     if bytes.is_empty() {
         return Some(Vec::new());

@@ -1,4 +1,4 @@
-//! The repository of OSTree: the objects of the commits that matter, read and hashed.
+//! The OSTree repository: the objects of the relevant commits, read and hashed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -19,27 +19,27 @@ use crate::host::sys::parallel;
 pub const REPOSITORY: &str = "sysroot/ostree/repo";
 /// Its configuration.
 pub const CONFIG: &str = "sysroot/ostree/repo/config";
-/// Bytes of a metadata object, at most; OSTree's own limit is 128 MiB.
+/// Maximum size of a metadata object, in bytes; OSTree's own limit is also 128 MiB.
 const MAX_METADATA: u64 = 128 << 20;
-/// Objects of one repository, at most.
+/// Maximum number of objects in one repository.
 const MAX_OBJECTS: usize = 4_000_000;
-/// Files that one thread hashes before it takes more.
+/// Number of files that one thread hashes at a time.
 const PART: usize = 64;
 
-/// What was found out about the repository.
+/// The findings about the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repository {
-    /// Commits that were looked at.
+    /// Commits that were checked.
     pub commits: Vec<String>,
     /// Damaged objects.
     pub damaged: Vec<DamagedObject>,
-    /// Parts that could not be looked at, with the reason.
+    /// Parts that could not be checked, with the reason.
     pub unseen: Vec<String>,
     /// Number of hashed objects; `None` if only the first ones of each commit were read.
     pub hashed: Option<usize>,
 }
 
-/// An object that is not what its name says.
+/// An object whose content does not match its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedObject {
     /// Path of the object.
@@ -48,7 +48,7 @@ pub struct DamagedObject {
     pub checksum: String,
     /// The fault.
     pub fault: ObjectFault,
-    /// The commit that it belongs to; the first one of several.
+    /// The commit that it belongs to, or the first of several.
     pub commit: String,
 }
 
@@ -57,17 +57,17 @@ pub struct DamagedObject {
 pub enum ObjectFault {
     /// It does not exist.
     Missing,
-    /// It has no bytes, and is none that may have none.
+    /// It is empty, but its kind of object cannot be.
     Empty,
-    /// Its content has this other checksum.
+    /// Its content has this checksum instead.
     Other(String),
 }
 
 /// Refs of imported container images, each below its name in ostree's own escapes.
 const IMAGE_REFS: &str = "sysroot/ostree/repo/refs/heads/ostree/container/image";
 
-/// Returns the commit of each image that was imported into the repository, by the name of the image. An image without
-/// a digest in its name, or whose pull is not complete, is skipped.
+/// Returns the commit of each image that was imported into the repository, by image name. Images without a digest in the name,
+/// or whose pull is incomplete, are skipped.
 ///
 /// # Errors
 /// The repository cannot be read.
@@ -92,7 +92,7 @@ pub fn imported_images(root: &Root) -> Result<BTreeMap<String, String>, RootErro
     Ok(found)
 }
 
-/// Returns the commit that a ref names, if it is in the repository and whole.
+/// Returns the commit that a ref points to, if it is in the repository and complete.
 fn whole_commit(root: &Root, folder: &RootPath, name: &str) -> Result<Option<String>, RootError> {
     let Ok(path) = folder.join(name) else {
         return Ok(None);
@@ -110,7 +110,7 @@ fn whole_commit(root: &Root, folder: &RootPath, name: &str) -> Result<Option<Str
     Ok(is_whole.then_some(commit))
 }
 
-/// Returns the name of the image of a ref, with its digest, as the daemon compares it.
+/// Returns the name of a ref's image with its digest, in the form that the daemon compares.
 fn image_of_ref(escaped: &str) -> Option<String> {
     let reference = unescape_ref(escaped)?;
     let schemes = ["docker://", "containers-storage:"];
@@ -120,7 +120,7 @@ fn image_of_ref(escaped: &str) -> Option<String> {
     digest_in(image).map(|_| image.to_owned())
 }
 
-/// Undoes ostree's escapes of a ref: `_3A_` is the character of this number, and two underscores are one.
+/// Reverts ostree's escapes in a ref: `_3A_` is the character with this hexadecimal code, and two underscores are one.
 fn unescape_ref(escaped: &str) -> Option<String> {
     let mut plain = String::new();
     let mut rest = escaped;
@@ -137,7 +137,7 @@ fn unescape_ref(escaped: &str) -> Option<String> {
     Some(plain)
 }
 
-/// Reads the objects of commits: the first ones of each, or with `deep` all of them. `None` if there is no repository.
+/// Reads the objects of commits: the first ones of each, or all with `deep`. Returns `None` if there is no repository.
 ///
 /// # Errors
 /// The repository cannot be read.
@@ -182,8 +182,8 @@ pub fn read(
     Ok(Some(report))
 }
 
-/// Returns false if the repository does not flush what it writes: `fsync` of its configuration, of which the last one
-/// counts. On a first boot the daemon has a copy mounted there that says so.
+/// Returns false if the repository does not sync what it writes, according to the last `fsync` in its configuration. At first
+/// boot the daemon mounts a copy of the configuration that turns it off.
 ///
 /// # Errors
 /// The configuration cannot be read.
@@ -235,7 +235,7 @@ impl ObjectKind {
 
 struct Walk<'a> {
     root: &'a Root,
-    /// Objects that were met, with the commit.
+    /// Objects that were read, each with its commit.
     seen: BTreeMap<(Checksum, ObjectKind), String>,
     report: Repository,
 }
@@ -246,7 +246,7 @@ impl Walk<'_> {
             return Ok(());
         };
         let partial = format!("/{REPOSITORY}/state/{name}.commitpartial");
-        // `ostree fsck` marks a commit with damaged or missing objects in the same way, with this text.
+        // `ostree fsck` also marks a commit with damaged or missing objects this way, with this text.
         if let Ok(partial) = RootPath::parse(&partial)
             && self
                 .root
@@ -297,7 +297,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the bytes of an object that is met the first time and is sound.
+    /// Returns the bytes of an object if it is intact and has not been read before.
     fn metadata(
         &mut self,
         checksum: Checksum,
@@ -384,7 +384,7 @@ fn judge_files(root: &Root, files: &[(Checksum, String)]) -> Result<Vec<DamagedO
     Ok(damaged)
 }
 
-/// Hashes a file or link with its header, as a repository of mode `bare` keeps it.
+/// Hashes a file or link together with its header, in the format of a `bare` repository.
 fn judge_file(place: &Place, name: &str) -> Result<Option<ObjectFault>, Errno> {
     let Some(stat) = place.stat()? else {
         return Ok(Some(ObjectFault::Missing));

@@ -10,22 +10,22 @@ use crate::host::root::{Root, RootPath};
 
 /// The database of Open vSwitch.
 pub const OPEN_VSWITCH: &str = "etc/openvswitch/conf.db";
-/// Databases of OVN, since each node has its own, and before.
+/// Databases of OVN: the current paths, where each node has its own, and the older ones.
 const OVN: [&str; 4] = [
     "var/lib/ovn-ic/etc/ovnnb_db.db",
     "var/lib/ovn-ic/etc/ovnsb_db.db",
     "var/lib/ovn/etc/ovnnb_db.db",
     "var/lib/ovn/etc/ovnsb_db.db",
 ];
-/// Bytes that are read whole, of all files together.
+/// Total size of the files that are read completely, in bytes.
 const SMALL: u64 = 16 << 20;
-/// Times that a file is read before a fault at its end counts: a server may be writing the record.
+/// Number of times a file is read before a fault at its end is reported: a server may be writing the record.
 const TRIES: u8 = 3;
 
 /// The databases of a node.
 #[derive(Debug, Clone, Default)]
 pub struct OvsdbFiles {
-    /// The databases that exist: path and log.
+    /// The existing databases, each with its path and log.
     pub all: Vec<(&'static str, OvsdbLog)>,
     /// Files that could not be read, with the reason.
     pub unread: Vec<String>,
@@ -33,7 +33,7 @@ pub struct OvsdbFiles {
     pub skipped: Vec<&'static str>,
 }
 
-/// Reads the databases; large ones whole only if `deep`.
+/// Reads the databases; large ones completely only if `deep` is set.
 pub fn read(root: &Root, deep: bool) -> OvsdbFiles {
     let mut files = OvsdbFiles::default();
     let mut room = if deep { u64::MAX } else { SMALL };
@@ -50,7 +50,7 @@ pub fn read(root: &Root, deep: bool) -> OvsdbFiles {
     files
 }
 
-/// Returns the log, and true if all of it was read.
+/// Returns the log, and whether it was read completely.
 fn look(root: &Root, path: &'static str, room: &mut u64) -> Result<Option<(OvsdbLog, bool)>> {
     let Some(file) = root.open_followed(&RootPath::fixed(path))? else {
         return Ok(None);

@@ -1,15 +1,15 @@
-//! The manifest of a static pod: its revision, the directories of the node that it uses, and the files that it names.
-//! Pure: text in, values out.
+//! The manifest of a static pod: its revision, the node's directories that it mounts, and the files that it refers to. Pure:
+//! text in, values out.
 
 use serde_json::Value;
 
 use crate::config::document::yaml;
 
-/// The directory below which all revisions and certificates are.
+/// The directory of all revisions and certificates.
 const RESOURCES: &str = "/etc/kubernetes/static-pod-resources/";
-/// Prefix of the annotations of a pod that the startup monitor put back.
+/// Prefix of the annotations of a pod that the startup monitor restored.
 const FALLBACK: &str = "startup-monitor.static-pods.openshift.io/fallback-";
-/// Largest length of a text from a manifest in a message.
+/// Maximum length of a text from a manifest in a message.
 const MAX_SHOWN: usize = 300;
 
 /// A manifest.
@@ -17,15 +17,15 @@ const MAX_SHOWN: usize = 300;
 pub struct PodManifest {
     /// Its revision, from the label.
     pub revision: Option<u32>,
-    /// Directories below `/etc/kubernetes/static-pod-resources` that it mounts: the path in the pod, and that on the node.
+    /// Directories below `/etc/kubernetes/static-pod-resources` that it mounts: path in the pod, and path on the node.
     pub mounts: Vec<(String, String)>,
-    /// Files below these directories that its command lines and variables name: paths on the node, sorted.
+    /// Files below these directories that its command lines and variables refer to: paths on the node, sorted.
     pub named: Vec<String>,
-    /// The startup monitor put it back in place of a newer one.
+    /// The startup monitor restored it in place of a newer one.
     pub fallback: Option<Fallback>,
 }
 
-/// The reason why the startup monitor put an older manifest back.
+/// The reason why the startup monitor restored an older manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fallback {
     /// The revision that did not become ready.
@@ -66,7 +66,7 @@ impl PodManifest {
         Ok(manifest)
     }
 
-    /// Returns the files that a config of the pod names: every value that is a path below a mounted directory.
+    /// Returns the files that a config of the pod refers to: every value that is a path below a mounted directory.
     ///
     /// # Errors
     /// The reason why it cannot be read.
@@ -88,7 +88,7 @@ impl PodManifest {
         }
     }
 
-    /// Adds the paths in a command line or script. One that a script tests, makes or removes does not have to be there.
+    /// Adds the paths in a command line or script. A path that a script tests, creates or removes may be missing.
     fn add_named(&mut self, text: &str) {
         let mut before = "";
         let mut tested = Vec::new();
@@ -114,7 +114,7 @@ impl PodManifest {
         self.named.extend(found);
     }
 
-    /// The path on the node of a path in the pod, below a mounted directory.
+    /// Returns the node's path for a path in the pod that is below a mounted directory.
     fn on_node(&self, path: &str) -> Option<String> {
         self.mounts.iter().find_map(|(inside, outside)| {
             let below = path.strip_prefix(inside.as_str())?.strip_prefix('/')?;
@@ -124,12 +124,12 @@ impl PodManifest {
     }
 }
 
-/// Words before a path that a script tests, makes or removes.
+/// Words before a path that a script tests, creates or removes.
 const MAY_BE_MISSING: [&str; 10] = [
     "-f", "-e", "-s", "-r", "-d", "-L", "-x", "rm", "touch", "mkdir",
 ];
 
-/// Is true for a path without variables, patterns or steps upwards.
+/// Returns true for a path without variables, patterns or `..`.
 fn is_plain(path: &str) -> bool {
     let odd = |letter: char| letter.is_whitespace() || "$*?[]{}`\\".contains(letter);
     !path.contains(odd)
@@ -170,7 +170,7 @@ fn find_mounts(pod: &Value) -> Vec<(String, String)> {
         Some((inside.to_owned(), outside.clone()))
     });
     let mut mounts: Vec<(String, String)> = mounts.collect();
-    // The longest first, so that a directory within another one is found.
+    // Longest first, so that a nested mount is found before the outer one.
     mounts.sort_by_key(|(inside, _)| std::cmp::Reverse(inside.len()));
     mounts.dedup();
     mounts
@@ -239,13 +239,13 @@ mod tests {
                 vec![format!("{CERTS}/s/tls.crt"), format!("{CERTS}/s/tls.key")],
             ),
             ("a,/r/b,/r/c;d", vec![own("b"), own("c")]),
-            // A directory as a whole, another one, and none.
+            // The directory itself, a different one, and one that is not mounted.
             ("--dir=/r --dir=/r/ --other=/rr/x /l/x /etc/x", vec![]),
             (
                 "cp -p /r/scripts/*.sh /bin; cat /r/$NAME /r/${A} /r/$(B) /r/../x",
                 vec![],
             ),
-            // What is tested may be missing, wherever it is used then.
+            // A tested path may be missing, even if it is used afterwards.
             (
                 "if [ -f /r/ca.crt ]; then cp -f /r/ca.crt /tmp; export X=/r/ca.crt; fi",
                 vec![],

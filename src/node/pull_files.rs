@@ -1,5 +1,5 @@
-//! Files for pulls that nothing reads, or with which a registry cannot be used: names and places below `/etc/containers` and
-//! `/etc/docker`. Contents of keys are never kept.
+//! Files for image pulls that no program reads, or that make a registry unusable: names and locations below `/etc/containers`
+//! and `/etc/docker`. Contents of keys are never kept.
 //!
 //! The rules are those of the containers tools: `sysregistriesv2`, `registries_d.go`, `dockerCertDir` and `tlsclientconfig`.
 
@@ -17,9 +17,9 @@ use crate::node::images::lookaside::{self, LOOKASIDE_ENDING};
 use crate::node::images::policy::SignaturePolicy;
 use crate::node::images::registries::Registries;
 
-/// Directories of certificates, the first one before the second.
+/// Directories of certificates; the first takes precedence.
 const CERTIFICATES: [&str; 2] = ["etc/containers/certs.d", "etc/docker/certs.d"];
-/// Files that programs of other systems read, with the file that counts here.
+/// Files that programs of other systems read, each with the file that is used here.
 const ELSEWHERE: [(&str, &str); 4] = [
     ("etc/containers/auth.json", "/var/lib/kubelet/config.json"),
     ("etc/docker/config.json", "/var/lib/kubelet/config.json"),
@@ -31,7 +31,7 @@ const ELSEWHERE: [(&str, &str); 4] = [
 ];
 /// Directory of files that programs of root read first.
 const OF_ROOT: &str = "root/.config/containers";
-/// Names there that take the place of those below `/etc/containers`.
+/// Names in it that replace those below `/etc/containers`.
 const REPLACING: [&str; 3] = ["registries.conf", "registries.d", "policy.json"];
 /// Begin of a certificate.
 const PEM: &str = "-----BEGIN ";
@@ -39,13 +39,13 @@ const PEM: &str = "-----BEGIN ";
 /// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PullFaultKind {
-    /// Nothing can be pulled.
+    /// It makes all pulls fail.
     Stops,
-    /// Nothing can be pulled from one registry.
+    /// It makes pulls from one registry fail.
     StopsRegistry,
-    /// It is read in place of the file that counts for others.
+    /// It is read instead of the file that other users get.
     Instead,
-    /// Nothing reads it.
+    /// No program reads it.
     Unread,
 }
 
@@ -80,7 +80,7 @@ impl PullFaults {
         let brings = |place: &str| {
             config.is_some_and(|config| config.brings(place) || config.brings_below(place))
         };
-        // What a person left beside the config may be meant to be out of use.
+        // Files that a person left next to the config may be out of use on purpose.
         let is_left = |kind, faults: &[(String, String)]| {
             kind == PullFaultKind::Unread && !faults.iter().any(|(place, _)| brings(place))
         };
@@ -88,7 +88,7 @@ impl PullFaults {
     }
 }
 
-/// The effect of each kind: weight, what is wrong, and what follows from it.
+/// The effect of each kind: weight, what is wrong, and the consequence.
 const EFFECTS: [FaultEffect<PullFaultKind>; 4] = [
     (
         PullFaultKind::Stops,
@@ -116,7 +116,7 @@ const EFFECTS: [FaultEffect<PullFaultKind>; 4] = [
     ),
 ];
 
-/// Finds the faults; with `next`, as the files are after a run with that config.
+/// Finds the faults; with `next`, in the files as they will be after a run of that config.
 pub fn find_pull_faults(root: &Root, next: Option<NextConfig<'_>>) -> PullFaults {
     let files = NodeFiles::new(root, next);
     let mut search = Search {
@@ -147,7 +147,7 @@ impl Search<'_> {
         });
     }
 
-    /// Returns the value; an error is kept with its reason.
+    /// Returns the value; an error is recorded.
     fn note<T>(&mut self, result: Result<T, RootError>) -> Option<T> {
         result
             .map_err(|error| self.found.unseen.push(error.to_string()))
@@ -168,7 +168,7 @@ impl Search<'_> {
         bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns the texts of the parts of a file: those of a directory that end so.
+    /// Returns the drop-ins of a configuration, with their texts: the files in a directory with this extension.
     fn parts(&mut self, directory: &'static str, ending: &str) -> Vec<(String, String)> {
         let all = self.list(&RootPath::fixed(directory)).into_iter();
         let is_part = |(path, kind): &(RootPath, EntryType)| {
@@ -182,7 +182,7 @@ impl Search<'_> {
         texts.collect()
     }
 
-    /// Reports the first file of each kind that stops every pull, and returns the registries that are named in the others.
+    /// Reports the first file of each kind that makes every pull fail, and returns the registries named in the others.
     fn find_stops(&mut self) -> BTreeSet<String> {
         let mut asked = BTreeSet::new();
         let main = RootPath::fixed(paths::REGISTRIES);
@@ -228,7 +228,7 @@ impl Search<'_> {
         asked
     }
 
-    /// Files beside those that are read.
+    /// Finds unread files in the directories of drop-ins.
     fn find_unread_parts(&mut self) {
         for (directory, ending) in [
             (paths::REGISTRIES_D, ".conf"),
@@ -249,7 +249,7 @@ impl Search<'_> {
         }
     }
 
-    /// Files that other systems have in other places.
+    /// Finds files in locations that other systems use.
     fn find_elsewhere(&mut self) {
         for (path, instead) in ELSEWHERE {
             let path = RootPath::fixed(path);
@@ -264,7 +264,7 @@ impl Search<'_> {
         }
     }
 
-    /// Files of root, which take the place of those of the node.
+    /// Finds root's own files, which replace those of the node.
     fn find_own_of_root(&mut self) {
         let folder = RootPath::fixed(OF_ROOT);
         for (path, _) in self.list(&folder) {
@@ -277,7 +277,7 @@ impl Search<'_> {
         }
     }
 
-    /// Judges the directories of certificates, one for each registry. `asked` are the registries that other files name.
+    /// Judges the directories of certificates, one for each registry. `asked` are the registries named in other files.
     fn judge_certificates(&mut self, asked: &BTreeSet<String>) {
         let mut first: BTreeSet<String> = BTreeSet::new();
         let asked = self.without_directory(asked);
@@ -313,7 +313,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns the registries that have no directory by their own name, and those that have one as they are written.
+    /// Splits the registries into those with a certificate directory of exactly their name and those without.
     fn without_directory(&mut self, asked: &BTreeSet<String>) -> Asked {
         let mut directories = BTreeSet::new();
         for place in CERTIFICATES {
@@ -327,7 +327,7 @@ impl Search<'_> {
         Asked { with, without }
     }
 
-    /// Returns true for a link that leads to no file.
+    /// Returns true for a broken link.
     fn is_dangling(&mut self, path: &RootPath) -> bool {
         let file = self.files.owner_and_mode(path);
         matches!(self.note(file), Some(None))
@@ -399,20 +399,20 @@ impl Search<'_> {
     }
 }
 
-/// The registries that other files name.
+/// The registries named in other files.
 struct Asked {
-    /// Those with a directory of certificates.
+    /// Those with a certificate directory.
     with: BTreeSet<String>,
     /// Those without one.
     without: BTreeSet<String>,
 }
 
-/// Returns `HOST[:PORT]` of a name of a registry or below it.
+/// Returns `HOST[:PORT]` of a registry, or of a name in it.
 fn host_of(name: &str) -> String {
     name.split('/').next().unwrap_or_default().to_owned()
 }
 
-/// Returns the reason why no registry has this directory, if that is certain.
+/// Returns the reason why no registry uses this directory, if that is certain.
 fn judge_registry_name(name: &str, asked: &Asked) -> Option<String> {
     if let Some((host, port)) = name.split_once("..") {
         return Some(format!(
@@ -422,7 +422,7 @@ fn judge_registry_name(name: &str, asked: &Asked) -> Option<String> {
     if asked.with.contains(name) {
         return None;
     }
-    // The name as it is asked for, with a port where the directory has none, or the other way round.
+    // The requested name has a port and the directory has none, or the other way round.
     let bare = |name: &str| match name.rsplit_once(':') {
         Some((host, port))
             if !host.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) =>

@@ -1,4 +1,4 @@
-//! The daemon's records on the node: the config that it believes the node to be in.
+//! The daemon's records on the node: the config that the daemon takes for the node's.
 
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
@@ -13,22 +13,22 @@ use crate::host::root::{ResolveError, Root, RootError, RootPath};
 pub enum Recorded {
     /// No such file.
     Missing,
-    /// A file that is refused here, for this reason; the daemon may still read it ([`RecordReader`]).
+    /// A file that is refused here, for this reason. The daemon may still read it ([`RecordReader`]).
     Broken(String),
     /// A complete MachineConfig.
     Present(Box<MachineConfig>),
 }
 
-/// The answer of the daemon's own reader to `currentconfig` (docs/agreement.md: Files on a node).
+/// How the daemon's own parser treats `currentconfig` (docs/agreement.md: Files on a node).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordReader {
-    /// The config that is read here, or no file.
+    /// Like this program: it reads the same config, or there is no file.
     Same,
-    /// A config of this name, which is refused here; the name may be empty.
+    /// It reads a config of this name, which is refused here; the name may be empty.
     Reads(String),
-    /// It fails with exactly this message: the daemon is Degraded.
+    /// It fails with exactly this message, and the daemon is Degraded.
     Says(String),
-    /// It fails, with a message that depends on the version of Go; the reason.
+    /// It fails with a message that depends on the version of Go; the reason.
     Fails(String),
 }
 
@@ -37,28 +37,28 @@ pub enum RecordReader {
 pub struct Records {
     /// `currentconfig`.
     pub current_config: Recorded,
-    /// The answer of the daemon's reader to it.
+    /// How the daemon treats it.
     pub reader: RecordReader,
-    /// Time of its last write; seconds since 1970 by the node's clock.
+    /// Time of its last write, in seconds since 1970 by the node's clock.
     pub written: Option<u64>,
     /// `currentimage`, trimmed; `None` if there is no such file.
     pub current_image: Option<String>,
     /// The full config that the Machine Config Server served at the first boot.
     pub mcs_content: Recorded,
-    /// `node-annotations.json` exists: the daemon will ignore `currentconfig`.
+    /// `node-annotations.json` exists, so the daemon will ignore `currentconfig`.
     pub node_annotations: bool,
     /// A backup copy of one of these exists, so the node's first boot is over.
     pub first_boot_over: bool,
-    /// The encapsulated first-boot config exists: the first-boot service will run at the next boot.
+    /// The encapsulated first-boot config exists, so the first-boot service runs at the next boot.
     pub encapsulated: bool,
 }
 
 /// The current config of the disk: the "old" side of a transition.
 #[derive(Debug, Clone, Copy)]
 pub enum Baseline<'a> {
-    /// A config with its Ignition part.
+    /// A config that has its Ignition part.
     Known(&'a MachineConfig),
-    /// There is none, for this reason; then nothing is removed as stale.
+    /// It is unknown, for this reason; nothing is then removed as stale.
     Unknown(&'static str),
 }
 
@@ -78,12 +78,12 @@ impl Records {
         Self::read_knowing(root, &[])
     }
 
-    /// Reads the records, if the record probably equals one of some known configs.
+    /// Reads the records. Faster if the recorded config equals one of the known configs.
     pub fn read_knowing(root: &Root, known: &[&MachineConfig]) -> Result<Self, RootError> {
         Self::read_by(root, known, document::parse)
     }
 
-    /// Reads the records. `share` gets the text of `currentconfig` before it is parsed, for work on another processor.
+    /// Reads the records. `share` gets the text of `currentconfig` before it is parsed, so that another thread can work on it.
     pub fn read_and_share(root: &Root, share: impl FnOnce(&Text)) -> Result<Self, RootError> {
         Self::read_by(root, &[], |bytes, origin| {
             document::parse_and_share(bytes, origin, share)
@@ -126,8 +126,8 @@ impl Records {
         self.recorded().map(|config| config.name.clone())
     }
 
-    /// Returns the old side of a transition (docs/operating-system.md): after a first boot `currentconfig` has an
-    /// empty Ignition part, which would make every file look new and nothing stale.
+    /// Returns the old side of a transition (docs/operating-system.md). After a first boot `currentconfig` has an empty
+    /// Ignition part, which would make every file look new and nothing stale.
     pub fn baseline(&self) -> Baseline<'_> {
         let current = match &self.current_config {
             Recorded::Missing => return Baseline::Unknown("the node has no currentconfig"),
@@ -146,7 +146,7 @@ impl Records {
     }
 }
 
-/// Reads a record again that is not, from its first to its last byte, a config that is accepted here.
+/// Reads a record again as the daemon does, unless the whole file is a config that is accepted here.
 fn as_the_daemon_reads(
     root: &Root,
     strictly: Recorded,
@@ -156,7 +156,7 @@ fn as_the_daemon_reads(
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok((Recorded::Missing, RecordReader::Same)),
         Err(error) if is_directory(&error) => {
-            // Go's own words for reading one.
+            // Go's message for reading a directory.
             let said = format!("read {path}: is a directory");
             return Ok((strictly, RecordReader::Says(said)));
         }
@@ -170,7 +170,7 @@ fn as_the_daemon_reads(
             Err(error) => {
                 let broken = match strictly {
                     Recorded::Broken(why) => why,
-                    // Such as an Ignition config, which the daemon takes for an object without a name.
+                    // For example an Ignition config, which the daemon takes for an object without a name.
                     Recorded::Missing | Recorded::Present(_) => error.to_string(),
                 };
                 (Recorded::Broken(broken), RecordReader::Reads(name))
@@ -179,14 +179,14 @@ fn as_the_daemon_reads(
     })
 }
 
-/// Returns the time of the last write; an unavailable time counts as missing.
+/// Returns the time of the last write; `None` if it is unavailable.
 fn written(root: &Root) -> Option<u64> {
     let place = root.place(&RootPath::fixed(paths::CURRENT_CONFIG));
     let stat = place.ok()??.stat().ok()??;
     u64::try_from(stat.st_mtime).ok()
 }
 
-/// Returns the one of `known` that equals a record.
+/// Returns the known config that equals a record.
 fn same(
     root: &Root,
     file: &'static str,
@@ -221,7 +221,7 @@ fn is_directory(error: &RootError) -> bool {
     error.cause == ResolveError::System(Errno::EISDIR)
 }
 
-/// Reads a record, and reports if all of the file is the config, as the daemon writes it, or if there is no file.
+/// Reads a record. Also returns whether the file is exactly a config as the daemon writes it, or is missing.
 fn recorded(
     root: &Root,
     file: &'static str,
@@ -249,7 +249,7 @@ fn recorded(
     let written = bytes.trim_ascii().len();
     Ok(match parse(bytes, &format!("/{file}")) {
         Ok(config) => {
-            // The record as it is on disk, not a text that was translated to JSON, or with blanks around it.
+            // The record as on disk, not converted to JSON or padded with blanks.
             let size = config.record.len() as u64;
             let sha256 = config.digest.clone().into();
             if json && !config.bare {

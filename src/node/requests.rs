@@ -1,4 +1,4 @@
-//! Requests of configs, by the deployment that was made for them.
+//! The requests of configs, by the deployment that was made for each.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use crate::base::kargs::Kargs;
 /// Version of the file.
 pub const VERSION: u32 = 1;
 
-/// Requests of configs, by the deployment that was made for them; kept in `/var/lib/mco-rescue/asked.json`. The
-/// record of the daemon may be of a later config by now.
+/// The requests of configs, by the deployment that was made for each, stored in `/var/lib/mco-rescue/asked.json`. The daemon's
+/// record may already be of a later config.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Asked {
     /// Version of the file.
@@ -22,16 +22,16 @@ pub struct Asked {
 pub struct AskedFor {
     /// `CHECKSUM.SERIAL`.
     pub deployment: String,
-    /// Its whole command line: a name may come again with another one.
+    /// Its complete kernel command line: a name may be reused with another one.
     pub command_line: Vec<String>,
-    /// The kernel arguments that the config asked for.
+    /// The kernel arguments that the config requested.
     pub arguments: Vec<String>,
-    /// The extensions that it asked for.
+    /// The extensions that the config requested.
     pub extensions: Vec<String>,
 }
 
 impl AskedFor {
-    /// Returns true if the boot loader makes this command line of it: it may quote anew.
+    /// Returns true if the boot loader produces this command line from it; quoting may differ.
     fn is_of(&self, command_line: &Kargs) -> bool {
         let own = Kargs::from_entries(&self.command_line);
         command_line.written_as(&own) == own
@@ -42,8 +42,8 @@ impl AskedFor {
 const DEPLOYMENTS_KEPT: usize = 8;
 
 impl Asked {
-    /// Finds the requests of the config of a deployment, if they are remembered. An image that was staged alone took its
-    /// command line from another one, and so what was asked for.
+    /// Finds the stored requests of a deployment's config. An image that was staged alone has the command line of another
+    /// deployment, and therefore its requests.
     pub fn of(&self, deployment: &str, command_line: &Kargs) -> Option<&AskedFor> {
         let mut alike = self
             .deployments
@@ -54,7 +54,7 @@ impl Asked {
         its.or_else(|| alike.next())
     }
 
-    /// Remembers what the config of a deployment asked for.
+    /// Stores the requests of a deployment's config.
     pub fn remember(&mut self, one: AskedFor) {
         self.version = VERSION;
         self.deployments

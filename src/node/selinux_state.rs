@@ -1,4 +1,4 @@
-//! SELinux on a root: its mode, its policy against that of the OS, and modules of its own.
+//! SELinux on a root: its mode, its policy compared with the OS's, and locally installed modules.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,60 +11,60 @@ use crate::base::text::count;
 use crate::formats::labels::policy_name;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
 
-/// Bytes of the audit log that are read, from its end.
+/// Number of bytes that are read from the end of the audit log.
 const TAIL: u64 = 64 << 10;
-/// The file with mode and policy as the OS has it.
+/// The OS's file with mode and policy.
 const SHIPPED_CONFIG: &str = "usr/etc/selinux/config";
 /// The audit log.
 const AUDIT_LOG: &str = "var/log/audit/audit.log";
-/// Asks systemd for a boot that gives all files new labels.
+/// Requests that systemd relabels all files at the next boot.
 pub const AUTORELABEL: &str = ".autorelabel";
-/// Bytes that are compared at once.
+/// Number of bytes that are compared at a time.
 const BLOCK: usize = 64 << 10;
 
-/// What a root says about SELinux.
+/// The SELinux state of a root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelinuxState {
     /// The mode by `/etc/selinux/config`.
     pub mode: SelinuxMode,
     /// Name of the policy.
     pub policy: String,
-    /// There is no directory of this name, but there are others.
+    /// The policy's directory is missing, but there are others.
     pub is_unknown: bool,
     /// The policies that are there.
     pub known: Vec<String>,
-    /// Name of the policy by the file that comes with the OS.
+    /// Name of the policy in the OS's file.
     pub of_os: Option<String>,
-    /// The text of `/etc/selinux/config`, if it is no link.
+    /// The text of `/etc/selinux/config`, unless that is a link.
     pub config: Option<String>,
-    /// Files of the policy that the kernel loads, and that of the OS, where they differ.
+    /// The policy file that the kernel loads, and the OS's, if they differ.
     pub differs: Option<(String, String)>,
-    /// Modules that the OS does not have: priority and name.
+    /// Locally installed modules: priority and name.
     pub own_modules: Vec<String>,
-    /// Modules whose files are not complete: directory, and the missing file.
+    /// Modules with missing files: directory, and the missing file.
     pub incomplete: Vec<(String, &'static str)>,
-    /// Denials at the end of the audit log.
+    /// Number of denials at the end of the audit log.
     pub denials: usize,
-    /// `/.autorelabel`, which asks for new labels at a boot that OSTree systems cannot give.
+    /// `/.autorelabel`, which requests a relabelling that OSTree systems cannot do at boot.
     pub autorelabel: Option<String>,
-    /// Files of the policy that a config brings: they hide those of each OS to come.
+    /// Policy files in a config: they hide those of every later OS.
     pub brought: Vec<String>,
 }
 
 /// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelinuxFaultKind {
-    /// `SELINUXTYPE` names a policy that is not there.
+    /// `SELINUXTYPE` names a policy that does not exist.
     UnknownType,
-    /// The mode denies nothing.
+    /// The mode does not enforce anything.
     Mode,
-    /// New labels are asked for at a boot, and never given.
+    /// A relabelling at boot is requested but never done.
     Autorelabel,
     /// A module is not complete.
     Incomplete,
-    /// A config brings files of the policy.
+    /// A config contains policy files.
     Brought,
-    /// The policy is not that of the OS.
+    /// The policy is not the OS's.
     OtherPolicy,
 }
 
@@ -232,21 +232,21 @@ impl SelinuxState {
 /// The mode of SELinux.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SelinuxMode {
-    /// No file sets it.
+    /// No file sets the mode.
     #[default]
     Unset,
     /// It denies.
     Enforcing,
-    /// It only reports.
+    /// Denials are only logged.
     Permissive,
     /// It is off.
     Disabled,
-    /// No line of the file has a mode: the kernel does not deny then. The value of the last line.
+    /// No line of the file has a valid mode, so the kernel does not enforce. The value of the last line.
     Invalid(String),
 }
 
 impl SelinuxState {
-    /// Returns the policy that `SELINUXTYPE=` has to name: that of the OS if it is there, else the only one.
+    /// Returns the policy that `SELINUXTYPE=` has to name: the OS's if it exists, else the only one.
     pub fn right_policy(&self) -> Option<&String> {
         let of_os = self.of_os.as_ref().filter(|name| self.known.contains(name));
         of_os.or(match self.known.as_slice() {
@@ -255,7 +255,7 @@ impl SelinuxState {
         })
     }
 
-    /// Returns `/etc/selinux/config` with another value: in the place of each line of the key, else at the end.
+    /// Returns `/etc/selinux/config` with another value, which replaces every line of the key or is appended.
     pub fn config_with(&self, key: &str, value: &str) -> Option<String> {
         let config = self.config.as_ref()?;
         let is_line = |line: &str| {
@@ -275,10 +275,10 @@ impl SelinuxState {
     }
 }
 
-/// Reads the state; with `next`, as it is after a run with that config.
+/// Reads the state; with `next`, as it will be after a run of that config.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root, next: Option<NextConfig<'_>>) -> Result<SelinuxState, RootError> {
     let files = NodeFiles::new(root, next);
     let mut state = SelinuxState {
@@ -320,14 +320,14 @@ pub fn read(root: &Root, next: Option<NextConfig<'_>>) -> Result<SelinuxState, R
     Ok(state)
 }
 
-/// Returns the file that asks for new labels at the next boot, on a system that cannot give them.
+/// Returns the file that requests a relabelling at the next boot, on a system that cannot do it.
 fn find_autorelabel(root: &Root, files: &NodeFiles<'_>) -> Result<Option<String>, RootError> {
     let path = RootPath::fixed(AUTORELABEL);
     let is_asked = files.exists(&path)? && root.exists(&RootPath::fixed("usr/etc"))?;
     Ok(is_asked.then(|| path.to_string()))
 }
 
-/// Returns the files of a policy or of its store of modules that a config brings.
+/// Returns a config's files that belong to a policy or its module store.
 fn find_brought(next: Option<NextConfig<'_>>) -> Vec<String> {
     let files = next.iter().flat_map(|next| &next.desired.files);
     let is_policy = |path: &str| {
@@ -339,7 +339,7 @@ fn find_brought(next: Option<NextConfig<'_>>) -> Vec<String> {
     paths.filter(|path| is_policy(path)).collect()
 }
 
-/// Returns the mode as libselinux reads it: the first line with a valid value counts.
+/// Returns the mode as libselinux parses it: the first line with a valid value decides.
 fn find_mode(config: &str) -> SelinuxMode {
     let values = config
         .lines()
@@ -361,7 +361,7 @@ fn find_mode(config: &str) -> SelinuxMode {
     SelinuxMode::Invalid(invalid.unwrap_or_default())
 }
 
-/// Returns the newest policy files of both directories, if they differ.
+/// Returns the newest policy files of both directories if they differ.
 fn compare_policies(
     root: &Root,
     own: &RootPath,
@@ -416,7 +416,7 @@ fn error_at(path: &RootPath, error: &io::Error) -> RootError {
     }
 }
 
-/// Reads the modules of the store by priority: those that the OS does not have, and those that are not complete.
+/// Reads the modules of the store by priority: those that the OS does not have, and incomplete ones.
 fn read_modules(
     root: &Root,
     own: &RootPath,

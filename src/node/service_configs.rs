@@ -1,5 +1,5 @@
-//! Configuration with which a service does not start, or which it ignores: the kubelet's, the store of images, and connections of
-//! NetworkManager.
+//! Configuration with which a service does not start, or which it ignores: the kubelet's, that of the image store, and
+//! NetworkManager connections.
 
 use serde_json::Value;
 
@@ -15,15 +15,15 @@ use crate::config::document::yaml;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::host::machine_size;
 
-/// The kubelet's configuration where its unit names none.
+/// The kubelet's configuration file, if its unit names none.
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.conf";
-/// The file with the reservations of the system, which the kubelet gets as options.
+/// The file with the system's resource reservations, which the kubelet gets as options.
 const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";
 const KUBELET_UNIT: &str = "etc/systemd/system/kubelet.service";
 const KUBELET_DROP_INS: &str = "etc/systemd/system/kubelet.service.d";
 const MANIFESTS: &str = "etc/kubernetes/manifests";
 const CRIO: &str = "etc/crio/crio.conf.d";
-/// Where container images are kept, for CRI-O and podman (containers-storage.conf(5)).
+/// The location of container images, for CRI-O and podman (containers-storage.conf(5)).
 const STORAGE: &str = "etc/containers/storage.conf";
 /// Drivers of that store.
 const DRIVERS: [&str; 7] = ["", "overlay", "overlay2", "vfs", "btrfs", "zfs", "aufs"];
@@ -35,7 +35,7 @@ pub enum Service {
     Kubelet,
     /// CRI-O.
     Crio,
-    /// A static pod, which the kubelet runs.
+    /// A static pod, which the kubelet starts.
     StaticPod,
     /// NetworkManager.
     NetworkManager,
@@ -47,19 +47,19 @@ pub enum Service {
     Chrony,
 }
 
-/// The effect of a file that a service does not take.
+/// The effect of a file that a service rejects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceEffect {
     /// Its weight.
     pub weight: FaultWeight,
     /// What is wrong, in a few words.
     pub what: &'static str,
-    /// What follows from it, as a sentence.
+    /// The consequence, as a sentence.
     pub means: &'static str,
 }
 
 impl Service {
-    /// Returns the effect of a file that it does not take.
+    /// Returns the effect of a file that the service rejects.
     pub fn effect(self) -> ServiceEffect {
         let (weight, what, means) = match self {
             Self::Kubelet => (
@@ -106,28 +106,27 @@ impl Service {
     }
 }
 
-/// A file that its service does not take.
+/// A file that its service rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenConfig {
     /// The service.
     pub service: Service,
     /// Path of the file.
     pub place: String,
-    /// The fault in it; never its content beyond one key.
+    /// The fault; it quotes no content except one key.
     pub said: String,
-    /// The words of the service, as its log has them.
+    /// The message in the log of the service.
     pub words: String,
-    /// The file is there, and its permissions alone are wrong.
+    /// The file exists and only its permissions are wrong.
     pub only_mode: bool,
-    /// The file can be read, and a value in it is wrong.
+    /// The file is readable, but a value in it is wrong.
     pub of_value: bool,
 }
 
-/// Reads the files of the kubelet, of NetworkManager, and of the store of images; with `next`, as they are after a run with
-/// that config.
+/// Reads the files of the kubelet, NetworkManager and the image store; with `next`, as they will be after a run of that config.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root, next: Option<NextConfig<'_>>) -> Result<Vec<BrokenConfig>, RootError> {
     let files = &NodeFiles::new(root, next);
     let size = machine_size(root);
@@ -163,7 +162,7 @@ fn read_storage(files: &NodeFiles<'_>) -> Result<Option<BrokenConfig>, RootError
     }))
 }
 
-/// Returns the fault for which CRI-O and podman do not open the store of images.
+/// Returns the fault because of which CRI-O and podman do not open the image store.
 fn judge_storage(text: &str) -> Option<String> {
     let table = match toml::from_str::<toml::Table>(text) {
         Ok(table) => table,
@@ -210,13 +209,13 @@ fn read_kubelet(
     };
     let fault = match text(&path)? {
         Some(text) => judge_kubelet(&text, size),
-        // Without a unit that names it, the node may have no kubelet.
+        // If no unit names the file, the node may have no kubelet.
         None => named.is_some().then(|| unreadable("the file is missing")),
     };
     Ok(fault.map(|fault| of_kubelet(path.to_string(), fault)))
 }
 
-/// Reads the reservations of the system.
+/// Reads the system's resource reservations.
 fn read_sizing(
     files: &NodeFiles<'_>,
     size: Option<MachineSize>,
@@ -252,9 +251,9 @@ fn read_manifests(files: &NodeFiles<'_>) -> Result<Vec<BrokenConfig>, RootError>
     Ok(all)
 }
 
-/// Returns the first mode in the volumes of a pod with which the kubelet refuses the pod.
+/// Returns the first file mode in a pod's volumes because of which the kubelet refuses the pod.
 fn find_bad_mode(text: &str) -> Option<ValueFault> {
-    // What is no pod is another trouble.
+    // A manifest that is not a pod is a separate fault.
     let pod = yaml::parse(text).ok()?;
     let volumes = pod.pointer("/spec/volumes")?.as_array()?;
     volumes
@@ -303,7 +302,7 @@ fn of_kubelet(place: String, ValueFault { said, words }: ValueFault) -> BrokenCo
     }
 }
 
-/// A file that the kubelet does not even load.
+/// Returns the fault of a file that the kubelet cannot load at all.
 fn unreadable(said: impl Into<String>) -> ValueFault {
     ValueFault {
         said: said.into(),
@@ -311,7 +310,7 @@ fn unreadable(said: impl Into<String>) -> ValueFault {
     }
 }
 
-/// All faults of a file as one, with the kubelet's words for the first.
+/// Combines all faults of a file into one, with the kubelet's message for the first.
 fn joined(faults: Vec<ValueFault>) -> Option<ValueFault> {
     let words = faults.first()?.words.clone();
     let said: Vec<String> = faults.into_iter().map(|fault| fault.said).collect();
@@ -323,7 +322,7 @@ fn judge_sizing(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
     joined(find_faults_of_sizing(text, size))
 }
 
-/// Returns the last value of an option on the command line of a unit; one with a variable in it is not known.
+/// Returns the last value of an option on the command line of a unit; `None` if it contains a variable.
 fn option(unit: &str, name: &str) -> Option<String> {
     let lines = unit.lines().map(str::trim);
     let lines = lines.filter(|line| !line.starts_with(['#', ';']));
@@ -340,7 +339,7 @@ fn option(unit: &str, name: &str) -> Option<String> {
     (value.starts_with('/') && !value.contains(['$', '%'])).then(|| value.to_owned())
 }
 
-/// Returns the fault for which the kubelet does not take its configuration.
+/// Returns the fault because of which the kubelet rejects its configuration.
 fn judge_kubelet(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
     if text
         .trim_matches(|c: char| c.is_whitespace() || c == '\0')
@@ -370,7 +369,7 @@ fn judge_kubelet(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
     }
 }
 
-/// Returns the owner and the mode of a file with content; links are not followed.
+/// Returns owner and mode of a regular file that is not empty; links are not followed.
 fn owner_and_mode(
     root: &Root,
     files: &NodeFiles<'_>,
@@ -386,7 +385,7 @@ fn owner_and_mode(
         path: path.to_string(),
         cause: errno.into(),
     };
-    // An empty file is what a power cut leaves, which has a check of its own: other permissions do not cure it.
+    // An empty file is the result of a power cut, for which there is another check: changing permissions does not fix it.
     let is_full =
         |stat: &libc::stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_size > 0;
     let stat = place.stat().map_err(at)?.filter(is_full);
@@ -438,13 +437,13 @@ fn read_keyfile(
     }))
 }
 
-/// Returns the line of a keyfile, counted from 1, for which NetworkManager does not load it, and what is wrong there.
+/// Returns the line of a keyfile, counted from 1, because of which NetworkManager does not load it, and what is wrong with it.
 pub fn find_keyfile_fault(text: &str) -> Option<(usize, String)> {
     let bad_line = find_bad_line(text).map(|(line, said)| (line, said.to_owned()));
     bad_line.or_else(|| find_bad_setting(text))
 }
 
-/// Methods of each family that NetworkManager knows.
+/// The methods of each address family that NetworkManager knows.
 const METHODS: [(&str, &[&str]); 2] = [
     (
         "ipv4",
@@ -464,7 +463,7 @@ const METHODS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// Returns the line of a value that makes a connection invalid, and why.
+/// Returns the line with a value that makes a connection invalid, and why.
 fn find_bad_setting(text: &str) -> Option<(usize, String)> {
     let mut section = "";
     let mut all: Vec<(usize, &str, &str, &str)> = Vec::new();
@@ -489,7 +488,7 @@ fn find_bad_setting(text: &str) -> Option<(usize, String)> {
             format!("{name:?} is no name of an interface (at most 15 letters)"),
         ));
     }
-    // A port needs no addresses. NetworkManager 1.42 refuses a manual one without them, which is not judged.
+    // A port needs no addresses. NetworkManager 1.42 refuses the manual method without addresses, which is not judged.
     let is_port = ["master", "controller"]
         .iter()
         .any(|key| last("connection", key).is_some());
@@ -514,21 +513,21 @@ fn find_bad_setting(text: &str) -> Option<(usize, String)> {
         })
 }
 
-/// Returns true for the name of an interface; without a name the connection is for any.
+/// Returns true for a valid interface name. An empty name is valid: the connection then fits any interface.
 fn is_interface_name(name: &str) -> bool {
     let is_bad = |letter: char| letter.is_whitespace() || letter == '/' || letter == ':';
     name.is_empty() || (name.len() <= 15 && !name.contains(is_bad) && name != "." && name != "..")
 }
 
-/// Returns true if a value begins with an address of the family. A prefix that it cannot have is passed over.
+/// Returns true if a value begins with an address of the family. An impossible prefix length is ignored.
 fn has_address(value: &str, is_four: bool) -> bool {
     let first = value.split([',', ';', '/']).next().unwrap_or_default();
     let address = first.trim().parse::<std::net::IpAddr>();
     address.is_ok_and(|address| address.is_ipv4() == is_four)
 }
 
-/// Returns the service of a file that does not take it, and the fault: of a file that is to be written, with its owner and
-/// mode, on a machine of this size. The content is asked for only where it matters.
+/// Returns the service that would reject a file, and the fault. The file is about to be written with this owner and mode, on a
+/// machine of this size. `content` is only called if it matters.
 pub fn find_fault(
     path: &RootPath,
     (uid, mode): (u32, u32),
@@ -567,7 +566,7 @@ pub fn find_fault(
     Some((Service::NetworkManager, format!("line {line}: {said}")))
 }
 
-/// Returns the first line that GLib does not take in a key file, counted from 1, and what is wrong with it.
+/// Returns the first line of a key file that GLib rejects, counted from 1, and what is wrong with it.
 pub fn find_bad_line(text: &str) -> Option<(usize, &'static str)> {
     let mut has_group = false;
     for (index, line) in text.split('\n').enumerate() {
@@ -602,7 +601,7 @@ fn group_of(line: &str) -> Option<&str> {
     rest.trim_matches([' ', '\t']).is_empty().then_some(name)
 }
 
-/// Returns true if the part before `=` is the name of a key, with or without a language in brackets.
+/// Returns true if the part before `=` is a valid key, with or without a locale in brackets.
 fn is_key(line: &str) -> bool {
     let key = line.split_once('=').map_or(line, |(key, _)| key);
     let key = key.trim_end_matches([' ', '\t', '\u{b}', '\u{c}', '\r']);
@@ -716,7 +715,7 @@ mod tests {
         }
     }
 
-    /// STUB: only the reader is of GLib, through Python; NetworkManager itself is not here.
+    /// STUB: only the parser is GLib's, through Python; NetworkManager itself is not installed here.
     const GLIB: &str = r#"
 import ctypes, sys, json
 try:

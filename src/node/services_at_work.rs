@@ -1,4 +1,4 @@
-//! The services of a running node as they are before a run, for the jobs that make them read its files.
+//! The services of a running node before a run, for the jobs that make them reload their files.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,27 @@ use crate::node::command::{CommandError, CommandRunner};
 
 use super::neighbours;
 
-/// Longest value of a kernel setting that is kept.
+/// Maximum length of a kernel setting's value that is kept.
 const LONGEST_VALUE: usize = 4096;
-/// Largest number of settings that are kept; a pattern can stand for those of many devices.
+/// Maximum number of settings that are kept; a pattern can match those of many devices.
 const MOST_SETTINGS: usize = 4096;
 
 /// Services, units and kernel settings before a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServicesAtWork {
-    /// All units that the manager has loaded.
+    /// All units that systemd has loaded.
     pub units: Vec<UnitActivity>,
     /// Pacemaker manages kubelet and etcd.
     pub fencing: bool,
-    /// Names of unit files outside of `/etc`: a unit is still there without its file in `/etc`.
+    /// Names of unit files outside of `/etc`: such a unit still exists without its file in `/etc`.
     pub shipped: BTreeSet<String>,
-    /// Links that let one unit start another one, with their paths.
+    /// Paths of links that make one unit start another.
     pub links: BTreeSet<RootPath>,
     /// Kernel settings with their values, such as `net/ipv4/ip_forward=0`.
     pub settings: Vec<String>,
 }
 
-/// A node that cannot be asked.
+/// The reason why a node cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum ServicesError {
     /// The manager.
@@ -41,7 +41,8 @@ pub enum ServicesError {
 }
 
 impl ServicesAtWork {
-    /// Reads them. `settings` are names of kernel settings, such as `net/ipv4/ip_forward` or `net/ipv4/conf/*/rp_filter`.
+    /// Reads the services and settings. `settings` are names of kernel settings, such as `net/ipv4/ip_forward` or
+    /// `net/ipv4/conf/*/rp_filter`.
     ///
     /// # Errors
     /// systemctl gives no answer, or a path cannot be read.
@@ -79,13 +80,14 @@ impl ServicesAtWork {
         Ok(all)
     }
 
-    /// Returns the state of a unit; `None` if the manager has not loaded it.
+    /// Returns the state of a unit; `None` if systemd has not loaded it.
     pub fn unit(&self, name: &str) -> Option<&UnitActivity> {
         self.units.iter().find(|unit| unit.name == name)
     }
 }
 
-/// One that cannot be read, such as the setting of a missing module, has no value to go back to.
+/// Returns the settings with their values. One that cannot be read, such as that of a missing module, cannot be restored and is
+/// left out.
 fn read_settings(root: &Root, names: &[String]) -> Vec<String> {
     let value = |path: &RootPath| {
         let name = path.relative().strip_prefix("proc/sys/")?;
@@ -100,7 +102,7 @@ fn read_settings(root: &Root, names: &[String]) -> Vec<String> {
     paths.iter().filter_map(value).collect()
 }
 
-/// Returns the paths of a setting, or of all those that a pattern stands for.
+/// Returns the paths of a setting, or of all settings that match a pattern.
 fn find_settings(root: &Root, name: &str) -> Vec<RootPath> {
     let mut found = vec![RootPath::fixed("proc/sys")];
     for part in name.split('/') {
@@ -119,7 +121,7 @@ fn find_settings(root: &Root, name: &str) -> Vec<RootPath> {
     found
 }
 
-/// Compares with `*` for any letters and `?` for one. After a mismatch the last `*` takes one letter more.
+/// Matches `*` as any characters and `?` as one. After a mismatch, the last `*` absorbs one more character.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     let (mut here, mut at) = (0, 0);
     let mut last_star: Option<(usize, usize)> = None;
@@ -185,7 +187,7 @@ mod tests {
                 "{pattern} {name}"
             );
         }
-        // A hostile one takes no longer than the product of the lengths.
+        // A hostile pattern takes no longer than the product of the lengths.
         let (pattern, name) = ("*a".repeat(200) + "b", "a".repeat(2000));
         assert!(!fits(pattern.as_bytes(), name.as_bytes()));
     }

@@ -1,17 +1,17 @@
-//! Lines of `shadow(5)`: the check if a line is intact, and the repair of a broken one.
+//! Lines of `shadow(5)`: checks whether a line is intact, and repairs a broken one.
 //!
-//! A password with a line break or a colon breaks its line: no login can read it.
+//! A password field with a line break or a colon breaks its line, so that logins cannot read it.
 
 use std::collections::BTreeSet;
 
 /// Number of fields of a line: name, password, seven more.
 const FIELDS: usize = 9;
-/// Number of fields in the oldest form, which is still read.
+/// Number of fields in the oldest form, which is still accepted.
 const FIELDS_OF_OLD: usize = 5;
-/// A password field that nothing matches.
+/// A password field that no password matches.
 const LOCKED: &str = "*";
 
-/// Returns true where the system reads a line, given without its line break, as an entry.
+/// Returns true if the system accepts a line as an entry; given without its line break.
 pub fn is_whole(line: &str) -> bool {
     let fields: Vec<&str> = line.split(':').collect();
     let number = |field: &&str| field.is_empty() || field.parse::<i64>().is_ok();
@@ -19,8 +19,8 @@ pub fn is_whole(line: &str) -> bool {
     right_count && !name(line).is_empty() && fields.iter().skip(2).all(number)
 }
 
-/// Returns the text with one intact line for `user`, whose password is locked if it had none; `None` if none of the user's
-/// lines is broken. `is_known` is true for the accounts in `passwd`.
+/// Returns the text with one intact line for `user`, whose password is locked if it had none; `None` if no line of the user is
+/// broken. `is_known` returns true for accounts in `passwd`.
 pub fn mended(text: &str, user: &str, is_known: &dyn Fn(&str) -> bool) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let is_of_user = |line: &&str| !user.is_empty() && name(line) == user;
@@ -52,7 +52,7 @@ pub fn mended(text: &str, user: &str, is_known: &dyn Fn(&str) -> bool) -> Option
     Some(kept.iter().map(|line| format!("{line}\n")).collect())
 }
 
-/// A broken line with its parts on the following lines.
+/// Returns a broken line together with its parts on the following lines.
 fn pieces<'t>(line: &'t str, behind: &[&'t str], is_next: &dyn Fn(&str) -> bool) -> Vec<&'t str> {
     let mut pieces = vec![line];
     let mut colons = line.matches(':').count();
@@ -66,7 +66,7 @@ fn pieces<'t>(line: &'t str, behind: &[&'t str], is_next: &dyn Fn(&str) -> bool)
     pieces
 }
 
-/// Returns an intact line, with the days of the broken one if they are readable.
+/// Returns an intact line, with the day fields of the broken one if they are readable.
 fn rebuilt(user: &str, joined: &str) -> String {
     let fields: Vec<&str> = joined.split(':').collect();
     let days = fields.len().checked_sub(FIELDS - 2).filter(|at| *at >= 2);
@@ -125,14 +125,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came into the password: afterwards the line is as it was, and so are all others.
+        /// Whatever was in the password, the line is intact afterwards and all others are unchanged.
         #[test]
         fn any_password_is_taken_out_of_its_line(password in "[a:\n\r$!xor0 ]{0,12}|[^\0]{0,12}") {
             let (head, tail) = ("root:!:1::::::\n", "last:*:2::::::\n");
             let broken = format!("{head}core:{password}:19000:0:99999:7:::\n{tail}");
             let whole = format!("{head}core:*:19000:0:99999:7:::\n{tail}");
             let lines: Vec<&str> = broken.lines().collect();
-            // A value that is a line of its own is left where it is.
+            // A value that is an intact line itself is left in place.
             prop_assume!(!lines.iter().any(|line| name(line) == "core" && is_whole(line)));
             let mended = mended(&broken, "core", &known);
             prop_assert_eq!(mended.as_deref(), Some(whole.as_str()));

@@ -1,6 +1,6 @@
 //! Free space for another deployment: on `/boot` for its kernel, on `/sysroot` for its content.
 //!
-//! Staging checks neither, so without this check a shutdown would fail half-way.
+//! Staging checks neither, so without this check the shutdown would fail half-way.
 
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
@@ -15,7 +15,7 @@ pub struct Space {
     pub device: u64,
     /// Total size in bytes.
     pub total: u64,
-    /// Free bytes for root, including the reserved blocks: ostree works as root and counts the same.
+    /// Free bytes for root, including reserved blocks: ostree runs as root and counts them too.
     pub free: u64,
     /// Free bytes for all users.
     pub available: u64,
@@ -25,39 +25,38 @@ pub struct Space {
     pub free_inodes: u64,
 }
 
-/// The answer to the question if something fits.
+/// Whether something fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
     /// It fits.
     Fits,
-    /// It fits after ostree has removed kernels that only the rollback deployment needs, as newer versions do
-    /// automatically.
+    /// It fits after ostree has removed kernels that only the rollback deployment uses, which newer versions do automatically.
     AfterPruning {
         /// Bytes that this frees.
         pruned: u64,
     },
     /// It does not fit.
     TooSmall {
-        /// Missing bytes, after everything that can be removed.
+        /// Bytes that are still missing after everything possible was removed.
         missing: u64,
     },
 }
 
-/// The need of one more kernel on `/boot`.
+/// The space that one more kernel needs on `/boot`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelRoom {
-    /// Bytes of kernel and initramfs; 0 if an equal one exists already.
+    /// Bytes of kernel and initramfs; 0 if the same kernel already exists.
     pub needed: u64,
-    /// Bytes of kernels that only removed deployments need.
+    /// Bytes of kernels that only deployments to be removed use.
     pub prunable: u64,
 }
 
-/// A file, or the files of one directory without those of the directories below it.
+/// A file, or the files of one directory without its subdirectories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
     /// Its path.
     pub path: RootPath,
-    /// Bytes that it takes on the disk.
+    /// Bytes that it occupies on the disk.
     pub bytes: u64,
     /// It is a directory with several files.
     pub is_directory: bool,
@@ -68,23 +67,23 @@ pub struct Occupant {
 pub struct Largest {
     /// The largest first.
     pub occupants: Vec<Occupant>,
-    /// The search ended early, at `LOOKED_AT` objects: there may be larger ones.
+    /// The search was cut short after `LOOKED_AT` objects, so there may be larger ones.
     pub is_partial: bool,
 }
 
-/// Number of occupants that are named.
+/// Number of occupants that are listed.
 const NAMED: usize = 3;
-/// Bytes below which an occupant is not worth naming.
+/// Minimum size of a listed occupant, in bytes.
 const WORTH: u64 = 1 << 20;
-/// Number of objects after which a search ends.
+/// Maximum number of objects that a search visits.
 const LOOKED_AT: usize = 200_000;
 
-/// Finds the files and directories below `top` that take most space, on its own file system and without the directories
-/// `apart`. A directory counts with the files in it alone, so that nothing counts twice; if one file is most of it, the
-/// file is named.
+/// Finds the files and directories below `top` that occupy most space, on its own file system and without the directories
+/// `apart`. A directory counts with only the files directly in it, so nothing counts twice; if one file is most of that, the
+/// file is listed instead.
 ///
 /// # Errors
-/// A directory or file that cannot be read.
+/// A directory or file cannot be read.
 pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Largest, RootError> {
     let mut largest = Largest::default();
     let Some(space) = Space::of(root, top)? else {
@@ -99,7 +98,7 @@ pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Large
         let (mut bytes, mut biggest) = (0, (0, None));
         for (name, kind) in root.list_types(&directory)? {
             seen += 1;
-            // A name that is no text is no path of ours.
+            // A name that is not UTF-8 cannot be used as a path here.
             let Ok(path) = directory.join(&name) else {
                 continue;
             };
@@ -137,7 +136,7 @@ pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Large
     Ok(largest)
 }
 
-/// Returns the bytes of an object on its disk, and its file system; `None` if it is gone.
+/// Returns the bytes that an object occupies on disk, and its file system; `None` if it no longer exists.
 fn disk_bytes(root: &Root, path: &RootPath) -> Result<Option<(u64, u64)>, RootError> {
     let Some(place) = root.place(path)? else {
         return Ok(None);
@@ -166,9 +165,9 @@ impl Largest {
     }
 }
 
-/// Bytes that entries and directories need besides the kernel.
+/// Bytes needed for boot entries and directories besides the kernel.
 const ENTRIES: u64 = 1 << 20;
-/// Percentage of free bytes below which the kubelet evicts, by its defaults.
+/// Percentage of free space below which the kubelet evicts pods, by default.
 const EVICTION_PERCENT: u64 = 10;
 /// ostree's default of `min-free-space-percent`.
 pub const MIN_FREE_PERCENT: u64 = 3;
@@ -211,7 +210,7 @@ impl Mounted {
 }
 
 impl Space {
-    /// Reads the space of a directory's file system; `None` if there is no such directory.
+    /// Reads the space of a directory's file system; `None` if the directory does not exist.
     ///
     /// # Errors
     /// The directory cannot be opened or queried.
@@ -235,19 +234,19 @@ impl Space {
         }))
     }
 
-    /// Is true if the kubelet evicts pods for the free bytes, by its defaults.
+    /// Returns true if the kubelet evicts pods because of the free space, by default.
     pub fn is_low(&self) -> bool {
         self.available < self.total / 100 * EVICTION_PERCENT
     }
 
-    /// Checks if content of this size can be imported: ostree leaves `min_free_percent` of the total free. Content in
-    /// the repository already is not imported again, so `bytes` is the most that it can be.
+    /// Checks whether content of this size can be imported: ostree leaves `min_free_percent` of the total free. Content that is
+    /// already in the repository is not imported again, so `bytes` is an upper limit.
     pub fn fit_import(&self, bytes: u64, min_free_percent: u64) -> Fit {
         let reserve = self.total / 100 * min_free_percent;
         fit(self.free, bytes.saturating_add(reserve), 0)
     }
 
-    /// Checks if one more kernel fits on `/boot`.
+    /// Checks whether one more kernel fits on `/boot`.
     pub fn fit_kernel(&self, room: KernelRoom) -> Fit {
         match room.needed {
             0 => fit(self.free, ENTRIES, room.prunable),
@@ -257,7 +256,7 @@ impl Space {
 }
 
 impl Fit {
-    /// Is true if it fits, now or after a clean-up.
+    /// Returns true if it fits, now or after a clean-up.
     pub fn is_enough(self) -> bool {
         !matches!(self, Self::TooSmall { .. })
     }
@@ -273,9 +272,9 @@ fn fit(free: u64, needed: u64, prunable: u64) -> Fit {
     }
 }
 
-/// Returns the need of one more kernel: `kernel_bytes` of the new deployment, or if unknown, the size of the largest
-/// existing kernel. `new_directory` is its directory below `boot/ostree`, if known; `stays` is true for an entry whose
-/// deployment stays (booted, or pinned).
+/// Returns the space that one more kernel needs: `kernel_bytes` of the new deployment, or if unknown, the size of the largest
+/// existing kernel. `new_directory` is its directory below `boot/ostree`, if known; `stays` returns true for an entry whose
+/// deployment is kept (booted or pinned).
 pub fn kernel_room(
     kernels: &[KernelDirectory],
     entries: &[BootEntry],
@@ -297,7 +296,7 @@ pub fn kernel_room(
         let mut staying = entries.iter().filter(|entry| stays(entry));
         new_directory == Some(name) || staying.any(|entry| entry.kernel_directory() == Some(name))
     };
-    // ostree can remove a directory that no entry names at any time.
+    // ostree can remove a directory without an entry at any time.
     let prunable = kernels.iter().filter(|kernel| !kept(&kernel.name));
     KernelRoom {
         needed,

@@ -1,4 +1,4 @@
-//! The ports and addresses of sshd, from its settings.
+//! The ports and addresses of sshd, according to its configuration.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,16 +10,16 @@ use crate::host::root::Root;
 /// The port without a setting.
 const PORT: u16 = 22;
 
-/// A place at which sshd listens.
+/// A socket address on which sshd listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SshdListener {
-    /// A port of all addresses of the node.
+    /// A port on all addresses of the node.
     Everywhere(u16),
     /// A port of one address.
     At(SocketAddr),
 }
 
-/// Returns the places at which sshd listens by its settings.
+/// Returns the socket addresses on which sshd listens, according to its configuration.
 ///
 /// # Errors
 /// The first file that cannot be read, in words.
@@ -35,7 +35,7 @@ fn read_files(files: &dyn ConfigFiles) -> Result<Vec<SshdListener>, String> {
     }
 }
 
-/// Each `Port` adds one; a `ListenAddress` without a port is of all ports.
+/// Each `Port` adds one; a `ListenAddress` without a port applies to all ports.
 fn find_listeners(config: &SshdConfig) -> Vec<SshdListener> {
     let of = |keyword: &'static str| {
         let lines = config.lines.iter();
@@ -57,7 +57,7 @@ fn find_listeners(config: &SshdConfig) -> Vec<SshdListener> {
         let (address, port) = match (value.parse::<SocketAddr>(), address_in(value)) {
             (Ok(whole), _) => (whole.ip(), Some(whole.port())),
             (Err(_), Some(address)) => (address, None),
-            // A name of the node: its addresses are not known here.
+            // A host name: its addresses are unknown here.
             (Err(_), None) => continue,
         };
         for port in port.map_or(ports.clone(), |port| vec![port]) {
@@ -113,7 +113,7 @@ mod tests {
         ] {
             let mut config = BTreeMap::from([("/etc/ssh/sshd_config", text)]);
             assert_eq!(read_files(&Files(config.clone())), Ok(wanted), "{text:?}");
-            // The file of the OS is missing where nobody changed it: its directory counts.
+            // On an unmodified system the main file may be missing; only the directory is read then.
             config.remove("/etc/ssh/sshd_config");
             assert_eq!(read_files(&Files(config)), Ok(vec![Everywhere(22)]));
         }

@@ -13,23 +13,23 @@ const STAMP: &str = ".mcdnoorig";
 /// Maximum number of entries that are read.
 const MAX_ENTRIES: usize = 50_000;
 
-/// Backup copies and stamps, as the paths of the files.
+/// Backup copies and stamps, by the paths of their files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stamps {
     /// Files with a backup copy.
     pub copies: BTreeSet<RootPath>,
-    /// Files with a stamp: they did not exist before.
+    /// Files with a stamp, which did not exist before.
     pub stamps: BTreeSet<RootPath>,
-    /// Stamped files that the OS ships nevertheless: a file below `/usr/etc`.
+    /// Stamped files that the OS ships nevertheless, below `/usr/etc`.
     pub shipped: BTreeSet<RootPath>,
-    /// Files in the directories that are neither.
+    /// Files in the directories that are neither copies nor stamps.
     pub foreign: BTreeSet<RootPath>,
 }
 
 /// Reads both directories.
 ///
 /// # Errors
-/// A directory that cannot be read.
+/// A directory cannot be read.
 pub fn read(root: &Root) -> Result<Stamps, RootError> {
     let mut all = Stamps::default();
     for (folder, ending) in [(paths::ORIG, COPY), (paths::NOORIG, STAMP)] {

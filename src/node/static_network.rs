@@ -1,5 +1,5 @@
-//! The addresses that the configuration of a node gives its interfaces: connections of NetworkManager, files of nmstate, and
-//! kernel arguments. Secrets in them are never kept.
+//! The addresses that a node's configuration assigns to its interfaces: NetworkManager connections, nmstate files, and kernel
+//! arguments. Secrets in them are never kept.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,11 +11,11 @@ use crate::base::kargs::Kargs;
 use crate::config::document::yaml;
 use crate::host::root::{Root, RootPath};
 
-/// Directory of nmstate's files, and of those that the daemon applies.
+/// Directory of nmstate files, and of those that the daemon applies.
 const NMSTATE: [&str; 2] = ["etc/nmstate", "etc/nmstate/openshift"];
 /// NetworkManager's own configuration.
 const SETTINGS: &str = "etc/NetworkManager/conf.d";
-/// Files of one directory that are read, at most.
+/// Maximum number of files that are read of one directory.
 const MAX_FILES: usize = 256;
 
 /// The addresses of a node's configuration.
@@ -23,9 +23,9 @@ const MAX_FILES: usize = 256;
 pub struct StaticNetwork {
     /// The configured interfaces.
     pub profiles: Vec<Profile>,
-    /// NetworkManager has name servers for all connections.
+    /// NetworkManager has global name servers for all connections.
     pub global_servers: bool,
-    /// Files of connections that NetworkManager does not take, with the reason.
+    /// Connection files that NetworkManager rejects, each with the reason.
     pub refused: Vec<(String, String)>,
     /// Files that could not be read, with the reason.
     pub unseen: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Profile {
     pub place: String,
     /// Name of its interface, if it has one.
     pub interface: Option<String>,
-    /// Interfaces that it is made of: ports of a bond, the parent of a VLAN.
+    /// Interfaces below it: ports of a bond, the parent of a VLAN.
     pub below: Vec<String>,
     /// IPv4 and IPv6.
     pub families: [Family; 2],
@@ -49,16 +49,16 @@ pub struct Profile {
 /// The setting of one family of addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Family {
-    /// A server or a router gives addresses.
+    /// Addresses come from a server or router.
     pub automatic: bool,
-    /// Fixed addresses with the length of their prefix.
+    /// Static addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
     /// It has a gateway.
     pub gateway: bool,
 }
 
 impl StaticNetwork {
-    /// Returns the fixed addresses, each with its profile.
+    /// Returns the static addresses, each with its profile.
     pub fn addresses(&self) -> impl Iterator<Item = (&Profile, IpAddr, u8)> {
         self.profiles.iter().flat_map(|profile| {
             let all = profile.families.iter().flat_map(|family| &family.addresses);
@@ -66,19 +66,19 @@ impl StaticNetwork {
         })
     }
 
-    /// Is true if an address is one of the fixed ones.
+    /// Returns true if an address is one of the static ones.
     pub fn has(&self, address: IpAddr) -> bool {
         self.addresses().any(|(_, fixed, _)| fixed == address)
     }
 
-    /// Is true if a profile gets addresses of this address' family from a server.
+    /// Returns true if a profile gets addresses of this address's family automatically.
     pub fn is_automatic(&self, address: IpAddr) -> bool {
         self.profiles
             .iter()
             .any(|profile| profile.family(address).automatic)
     }
 
-    /// Is true if an interface of this name is configured.
+    /// Returns true if an interface of this name is configured.
     pub fn knows(&self, interface: &str) -> bool {
         self.profiles
             .iter()
@@ -87,7 +87,7 @@ impl StaticNetwork {
 }
 
 impl Profile {
-    /// Returns the setting of an address' family.
+    /// Returns the setting for an address's family.
     pub fn family(&self, address: IpAddr) -> &Family {
         let [four, six] = &self.families;
         match address {
@@ -97,7 +97,7 @@ impl Profile {
     }
 }
 
-/// Is true if both addresses are in one network.
+/// Returns true if the address is in the network.
 pub fn is_in(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(four) => (u128::from(u32::from(four)), 32),
@@ -108,7 +108,7 @@ pub fn is_in(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
     width == other_width && one.checked_shr(rest) == other.checked_shr(rest)
 }
 
-/// Reads the configuration. `names` are the names of the host, by which nmstate's file is chosen.
+/// Reads the configuration. `names` are the host names, by which the nmstate file is selected.
 pub fn read(root: &Root, names: &[&str]) -> StaticNetwork {
     let mut found = StaticNetwork::default();
     let mut unread = Vec::new();
@@ -124,7 +124,7 @@ pub fn read(root: &Root, names: &[&str]) -> StaticNetwork {
     let [own, chosen] = NMSTATE.map(RootPath::fixed);
     let mut states = texts(root, &own, &mut found.unseen);
     let mut of_daemon = texts(root, &chosen, &mut found.unseen);
-    // As nmstate-configuration.sh chooses: the file of this host, else that of all.
+    // Selected as in nmstate-configuration.sh: this host's file, or else the one for all hosts.
     let short = |name: &&str| format!("{}.yml", name.split('.').next().unwrap_or_default());
     let wanted: BTreeSet<String> = names.iter().map(short).collect();
     let is_own = |path: &str| wanted.contains(path.rsplit('/').next().unwrap_or_default());
@@ -134,7 +134,7 @@ pub fn read(root: &Root, names: &[&str]) -> StaticNetwork {
         false => path.ends_with("/cluster.yml"),
     });
     let applied: Vec<String> = states.iter().map(|(path, _)| path.clone()).collect();
-    // Old versions of nmstate do not read the second ending; the others leave a mark.
+    // Old versions of nmstate do not read the second extension; other versions leave a mark.
     let is_applied = |stem: &str| applied.contains(&format!("{stem}.applied"));
     states.retain(|(path, _)| {
         path.ends_with(".yml") || path.strip_suffix(".yaml").is_some_and(is_applied)
@@ -181,7 +181,7 @@ fn read_texts(
                 ));
             }
             Ok(None) => {}
-            // A directory beside the files.
+            // A subdirectory.
             Err(_) if root.directory(&path).is_ok_and(|there| there.is_some()) => {}
             Err(error) => unseen.push(error.to_string()),
         }
@@ -233,7 +233,7 @@ fn parse_keyfile(place: &str, text: &str) -> Profile {
     found
 }
 
-/// Is true for `addresses`, `address1` and so on.
+/// Returns true for `addresses`, `address1` and so on.
 fn is_address_key(key: &str) -> bool {
     let rest = key
         .strip_prefix("addresses")
@@ -242,7 +242,7 @@ fn is_address_key(key: &str) -> bool {
 }
 
 impl Family {
-    /// Adds what a keyfile lists: `ADDRESS/PREFIX,GATEWAY;...`.
+    /// Adds the addresses in a keyfile's list: `ADDRESS/PREFIX,GATEWAY;...`.
     fn add(&mut self, value: &str) {
         for one in value.split(';') {
             let mut parts = one.split(',').map(str::trim);
@@ -253,7 +253,7 @@ impl Family {
     }
 }
 
-/// Parses `ADDRESS/PREFIX`; without a prefix it is the address alone.
+/// Parses `ADDRESS/PREFIX`; without a prefix, the network is the address alone.
 pub(super) fn parse_with_prefix(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix) = text.split_once('/').unwrap_or((text, ""));
     let address: IpAddr = address.trim_matches(['[', ']']).parse().ok()?;
@@ -315,19 +315,19 @@ fn parse_nmstate(place: &str, state: &Value) -> Vec<Profile> {
 /// The network of the initramfs, from kernel arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InitramfsNetwork {
-    /// Fixed addresses: the argument, the address, and the interface if it names one.
+    /// Static addresses: the argument, the address, and the interface if it names one.
     pub fixed: Vec<(String, IpAddr, Option<String>)>,
-    /// `ip=` asks a server or a router for addresses.
+    /// `ip=` requests addresses from a server or router.
     pub automatic: bool,
     /// Bonds, teams, bridges and VLANs: the argument, and the name.
     pub made: Vec<(String, String)>,
     /// `nameserver=`: the arguments.
     pub servers: Vec<String>,
-    /// `rd.neednet=1`: the network is needed before the root is there.
+    /// `rd.neednet=1`: the network is needed before the root is mounted.
     pub needed: bool,
 }
 
-/// Parses the arguments for the network, as dracut's documentation (`dracut.cmdline`) has them.
+/// Parses the arguments for the network according to dracut's documentation (`dracut.cmdline`).
 pub fn parse_arguments(arguments: &Kargs) -> InitramfsNetwork {
     let mut found = InitramfsNetwork::default();
     for token in arguments.tokens() {
@@ -363,7 +363,7 @@ pub fn parse_arguments(arguments: &Kargs) -> InitramfsNetwork {
     found
 }
 
-/// Splits at colons, but not within the brackets around an IPv6 address.
+/// Splits at colons, except within the brackets of an IPv6 address.
 fn split_arguments(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     let parts = text.split(|letter| {

@@ -1,5 +1,5 @@
-//! The static pods of a control-plane node: manifests, revisions, and every certificate below their directories. Keys are
-//! compared with their certificates and never stored.
+//! The static pods of a control-plane node: manifests, revisions, and every certificate in their directories. Keys are compared
+//! with their certificates and never stored.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ pub const NAMES: [&str; 4] = [
     "kube-scheduler",
 ];
 
-/// Revisions of a pod that are read, the newest first; the pruner keeps about ten.
+/// Maximum number of revisions of a pod that are read, newest first; the pruner keeps about ten.
 const MAX_REVISIONS: usize = 16;
-/// Files of one directory that are read; a real one has less than a hundred.
+/// Maximum number of files that are read of one directory; a real one has less than a hundred.
 const MAX_FILES: usize = 2000;
 /// Largest manifest, certificate or kubeconfig that is read.
 const MAX_SIZE: u64 = 1 << 20;
@@ -31,13 +31,13 @@ const MAX_SIZE: u64 = 1 << 20;
 /// The static pods of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaticPods {
-    /// Those that are installed here, in the order of [`NAMES`].
+    /// The pods that are installed here, in the order of [`NAMES`].
     pub pods: Vec<StaticPod>,
-    /// Files in the directory of manifests that were stopped on purpose.
+    /// Manifests that were stopped on purpose.
     pub stopped: Vec<String>,
     /// Directories that an interrupted installer left, as paths.
     pub staging: Vec<String>,
-    /// Certificates of the revisions in force and of the directories without revision.
+    /// Certificates of the active revisions, and of the directories without a revision.
     pub certificates: Vec<PodCertificate>,
     /// Files that could not be read, with the reason.
     pub unseen: Vec<String>,
@@ -46,19 +46,19 @@ pub struct StaticPods {
 /// One static pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaticPod {
-    /// Its name, as in the names of its directories.
+    /// Its name, as used in the names of its directories.
     pub name: &'static str,
     /// Path of the manifest that the kubelet reads.
     pub path: String,
     /// That manifest.
     pub manifest: FoundManifest,
-    /// Its revisions, the oldest first.
+    /// Its revisions, oldest first.
     pub revisions: Vec<PodRevision>,
-    /// What is wrong in the directory without revision; only as far as the pod needs it.
+    /// Faults in the directory without a revision, in files that the pod needs.
     pub certs: Vec<FileProblem>,
 }
 
-/// A manifest, as it was found.
+/// A manifest and its state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum FoundManifest {
     /// No file.
@@ -79,7 +79,7 @@ pub struct PodRevision {
     pub number: u32,
     /// Path of its directory.
     pub directory: String,
-    /// Its own copy of the manifest.
+    /// The revision's copy of the manifest.
     pub manifest: FoundManifest,
     /// Its secrets and config maps, such as `secrets/etcd-client`.
     pub parts: Vec<String>,
@@ -89,7 +89,7 @@ pub struct PodRevision {
     pub problems: Vec<FileProblem>,
 }
 
-/// A file that is not as its pod needs it.
+/// A file that its pod cannot use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileProblem {
     /// Its path.
@@ -101,13 +101,13 @@ pub struct FileProblem {
 /// A defect of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileDefect {
-    /// The manifest or its config names it, and it is missing.
+    /// It is missing although the manifest or its config refers to it.
     Missing,
     /// It has no content.
     Empty,
-    /// It has content, but no certificate or key: zero bytes, for example.
+    /// It has content, for example zero bytes, but no certificate or key.
     NoPem,
-    /// The private key beside this certificate belongs to another one.
+    /// The private key next to this certificate belongs to another one.
     OtherKey,
 }
 
@@ -116,19 +116,19 @@ pub enum FileDefect {
 pub struct PodCertificate {
     /// Path of its file.
     pub path: String,
-    /// It is one of a bundle of authorities, not the certificate of a client or server.
+    /// It belongs to a bundle of authorities and is not a client or server certificate.
     pub in_bundle: bool,
     /// Its fields.
     pub subject: String,
     /// Its issuer.
     pub issuer: String,
-    /// Identifier of its key, if it names one.
+    /// Identifier of its key, if it has one.
     pub key_id: Option<String>,
-    /// Identifier of its issuer's key, if it names one.
+    /// Identifier of its issuer's key, if it has one.
     pub issuer_key_id: Option<String>,
-    /// Begin of its validity; seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     pub not_before: u64,
-    /// End of its validity; seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub not_after: u64,
 }
 
@@ -141,7 +141,7 @@ impl StaticPod {
         }
     }
 
-    /// Returns the revision in force: that of the manifest; without a usable manifest, the newest complete one.
+    /// Returns the active revision: that of the manifest, or the newest complete one if the manifest is unusable.
     pub fn in_force(&self) -> Option<&PodRevision> {
         match self.running().and_then(|manifest| manifest.revision) {
             Some(number) => self.revisions.iter().find(|one| one.number == number),
@@ -156,8 +156,8 @@ impl StaticPod {
 }
 
 impl PodRevision {
-    /// Is true if the pod can run from it: its manifest is usable and has its number, and no file that it needs is
-    /// missing, empty or torn.
+    /// Returns true if the pod can run from this revision: its manifest is usable and has its number, and no file that the pod
+    /// needs is missing, empty or damaged.
     pub fn is_complete(&self) -> bool {
         let own = match &self.manifest {
             FoundManifest::Found(manifest) => manifest.revision == Some(self.number),
@@ -216,7 +216,7 @@ struct Reader<'a> {
     root: &'a Root,
     resources: RootPath,
     unseen: Vec<String>,
-    /// Answers on certificates with their keys, by the digests of both: revisions share most of them.
+    /// Whether certificates match their keys, by the digests of both: revisions share most of them.
     pairs: BTreeMap<(String, String), Option<bool>>,
 }
 
@@ -231,7 +231,7 @@ impl Reader<'_> {
         let numbers = directories.iter().filter_map(|directory| {
             let number = directory.strip_prefix(&prefix)?;
             let number: u32 = number.parse().ok()?;
-            // The installer writes no leading zeros and no sign.
+            // The installer writes neither leading zeros nor a sign.
             (format!("{prefix}{number}") == *directory).then_some(number)
         });
         let mut numbers: Vec<u32> = numbers.collect();
@@ -245,7 +245,7 @@ impl Reader<'_> {
                 .any(|(_, directory)| directory.contains(&format!("/{prefix}"))),
             _ => false,
         };
-        // A bootstrap machine runs pods of the same names, without revisions.
+        // A bootstrap machine runs pods with the same names, but without revisions.
         if numbers.is_empty() && !uses_revisions {
             return None;
         }
@@ -266,7 +266,7 @@ impl Reader<'_> {
         Some(pod)
     }
 
-    /// The directory without revision, as the pod in force needs it.
+    /// Judges the directory without a revision, for the needs of the active pod.
     fn judge_certs(&mut self, pod: &StaticPod, directory: &str, files: &Files) -> Vec<FileProblem> {
         let of_revision = pod.in_force().map(|revision| &revision.manifest);
         let manifest = match (&pod.manifest, of_revision) {
@@ -315,7 +315,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Finds what a directory lacks of the named files below it, and keys that are empty or belong to other certificates.
+    /// Finds the missing ones among the named files in a directory, and keys that are empty or belong to other certificates.
     fn find_problems(
         &mut self,
         directory: &str,
@@ -379,7 +379,7 @@ impl Reader<'_> {
     }
 
     fn is_other_key(&mut self, certificate: &str, key: &str) -> bool {
-        // A pair that is being replaced is read again.
+        // A pair that may be in the middle of a replacement is read twice.
         (0..2).all(|_| self.matches(certificate, key) == Some(false))
     }
 
@@ -390,7 +390,7 @@ impl Reader<'_> {
         *answer.or_insert_with(|| net::key_matches(&certificate, &key))
     }
 
-    /// The files that the pod's config names, if it has one.
+    /// Returns the files that the pod's config refers to, if it has one.
     fn named_in_config(&mut self, manifest: &PodManifest, directory: &str) -> Vec<String> {
         let path = format!("{directory}/configmaps/config/config.yaml");
         let config = self.read_file(&path);
@@ -414,7 +414,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The files two levels below `secrets` and `configmaps`.
+    /// Returns the files two levels below `secrets` and `configmaps`.
     fn list_files(&mut self, directory: &str) -> Files {
         let mut files = Files::new();
         for kind in ["secrets", "configmaps"] {
@@ -434,7 +434,7 @@ impl Reader<'_> {
         files
     }
 
-    /// The entries of a directory, as paths; a directory that cannot be read is noted.
+    /// Returns the entries of a directory as paths; a directory that cannot be read is recorded.
     fn list(&mut self, directory: &str) -> Vec<(String, EntryType)> {
         let Ok(path) = RootPath::parse(directory) else {
             return Vec::new();
@@ -489,21 +489,21 @@ impl Reader<'_> {
     }
 }
 
-/// Is true for keys, certificates and credentials of a secret: none of them is ever empty.
+/// Returns true for keys, certificates and credentials of a secret: none of them is ever empty.
 fn is_credential(path: &str, files: &Files) -> bool {
     let endings = ["kubeconfig", "/token"];
     let named = endings.iter().any(|ending| path.ends_with(ending));
     is_pem(path, files) || (named && path.contains("/secrets/"))
 }
 
-/// Is true for the key of a secret, and for a certificate beside one. Authorities beside a token may be of any kind.
+/// Returns true for a secret's key, and for a certificate next to one. Authorities next to a token may be of any kind.
 fn is_pem(path: &str, files: &Files) -> bool {
     let beside = path.strip_suffix(".crt").map(|stem| format!("{stem}.key"));
     let in_pair = beside.is_some_and(|key| files.contains_key(&key));
     path.contains("/secrets/") && (in_pair || path.ends_with(".key"))
 }
 
-/// The first certificate of a client or server, or all of a bundle.
+/// Returns the first certificate of a client or server, or all certificates of a bundle.
 fn certificates_in(path: &str, bytes: &[u8]) -> Vec<PodCertificate> {
     let in_bundle = path.contains("/configmaps/");
     let is_kubeconfig = path.ends_with("kubeconfig");
@@ -531,7 +531,7 @@ fn certificates_in(path: &str, bytes: &[u8]) -> Vec<PodCertificate> {
     found.collect()
 }
 
-/// The certificate that a kubeconfig shows to the API.
+/// Returns the certificate that a kubeconfig presents to the API.
 fn client_certificate(bytes: &[u8]) -> Option<Vec<u8>> {
     let document = yaml::parse(std::str::from_utf8(bytes).ok()?).ok()?;
     let users = document.get("users")?.as_array()?;

@@ -1,4 +1,4 @@
-//! The physical root of an OSTree system, as on a disk in another machine: the choice of its deployment
+//! The physical root of an OSTree system, such as a disk from another machine: selects its deployment
 //! (docs/fetch-and-cache.md).
 
 use crate::base::paths;
@@ -12,11 +12,11 @@ use super::deploy_directories;
 pub struct Deployed {
     /// Its directory.
     pub path: RootPath,
-    /// The `var` that all deployments of its stateroot share.
+    /// The `var` shared by all deployments of its stateroot.
     pub var: RootPath,
 }
 
-/// A reason why the deployment is not clear.
+/// The reason why the deployment cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum SysrootError {
     /// Reading the disk.
@@ -25,7 +25,7 @@ pub enum SysrootError {
     /// The disk has no deployment.
     #[error("it has no deployment below /ostree/deploy; is this the right disk?")]
     None,
-    /// The disk has several deployments, and no entry decides.
+    /// The disk has several deployments, and no boot entry decides.
     #[error(
         "it has {} deployments, and {why}. Mount its boot partition at boot below it, or name one: --root {example}",
         .all.len(), example = .all.first().map(String::as_str).unwrap_or_default()
@@ -48,7 +48,7 @@ pub enum SysrootError {
     },
 }
 
-/// Is true for a physical root, not that of a system: a deployment has a `usr`, and leads to `ostree` by a link.
+/// Returns true for a physical root. A deployment, in contrast, has a `usr`, and its `ostree` is a link.
 ///
 /// # Errors
 /// The root cannot be read.
@@ -60,7 +60,7 @@ pub fn is_physical(root: &Root) -> Result<bool, RootError> {
 /// Returns the deployment that the disk's own machine would boot.
 ///
 /// # Errors
-/// There is none, or the choice is not clear.
+/// There is none, or it cannot be determined.
 pub fn default_deployment(root: &Root) -> Result<Deployed, SysrootError> {
     let all = deployments(root)?;
     let entries = bootloader::read(root)?;
@@ -90,7 +90,7 @@ fn ambiguous(why: String, root: &Root, all: &[Deployed]) -> SysrootError {
     }
 }
 
-/// Returns the deployment of a boot entry: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX` is a link to it.
+/// Returns the deployment of a boot entry, which `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX` links to.
 fn of_entry(root: &Root, entry: &BootEntry) -> Result<Deployed, SysrootError> {
     let link = entry.ostree().unwrap_or_default();
     let dangling = || SysrootError::Dangling {
@@ -112,7 +112,7 @@ fn deployments(root: &Root) -> Result<Vec<Deployed>, RootError> {
     Ok(all.map(|one| deployed(&one.stateroot, &one.name)).collect())
 }
 
-/// Creates a deployment from names of the disk's directories, which are single names.
+/// Creates a deployment from names in the disk's directories; each has to be a single path component.
 fn deployed(stateroot: &str, name: &str) -> Deployed {
     let base = RootPath::fixed(paths::PHYSICAL_STATEROOTS);
     let below = |path: String| base.join(&path).unwrap_or_else(|_| base.clone());

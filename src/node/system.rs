@@ -1,5 +1,4 @@
-//! The operating system of a live OSTree node, from rpm-ostree and the boot partition; where rpm-ostree is missing, from
-//! bootc.
+//! The operating system of a live OSTree node, from rpm-ostree and the boot partition, or from bootc if rpm-ostree is missing.
 
 pub use crate::node::command::engine::Engine;
 
@@ -33,38 +32,38 @@ use super::space::{KernelRoom, Space, kernel_room};
 use super::zipl::{self, UnusedZipl};
 use crate::node::command::rpm_ostree::status::{Deployments, StatusText, Transaction};
 
-/// Kernel arguments that belong to a deployment, not to the node.
+/// Kernel arguments that belong to a deployment rather than to the node.
 pub const OF_DEPLOYMENTS: [&str; 2] = ["ostree", "BOOT_IMAGE"];
 
 /// The state of the operating system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum System {
-    /// rpm-ostree was not queried, as the root is not that of a running OSTree system.
+    /// rpm-ostree was not queried, because the root is not that of a running OSTree system.
     #[default]
     NotAsked,
-    /// bootc's composefs backend runs this system, which is no OSTree system.
+    /// The system uses bootc's composefs backend, and is therefore not an OSTree system.
     Composefs(ComposefsSystem),
-    /// rpm-ostree was queried without an answer: the reason, and the next step.
+    /// rpm-ostree gave no answer: the reason, and the next step.
     Silent(String),
     /// The answers of rpm-ostree.
     Known(Box<Facts>),
 }
 
-/// A system of bootc's composefs backend.
+/// A system with bootc's composefs backend.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ComposefsSystem {
-    /// The traces that it was told by.
+    /// The traces by which it was recognised.
     pub traces: String,
-    /// Its image, where bootc tells it.
+    /// Its image, if bootc reports it.
     pub image: Option<String>,
 }
 
 /// The answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The program that answered, and that stages.
+    /// The program that answered, and that stages deployments.
     pub engine: Engine,
-    /// A soft reboot into another deployment is prepared: `systemctl reboot` enters it without the kernel's start.
+    /// A soft reboot into another deployment is prepared: `systemctl reboot` enters it without restarting the kernel.
     pub soft_reboot: bool,
     /// The deployments.
     pub deployments: Deployments,
@@ -72,7 +71,7 @@ pub struct Facts {
     pub arguments: Kargs,
     /// The kernel arguments of this boot.
     pub booted_arguments: Kargs,
-    /// Package requests of the configs of deployments, if a run has replaced their record.
+    /// Package requests of the configs of deployments, in case a run has replaced their record.
     pub asked: Asked,
     /// The commits of the images in the node's repository, by name, with or without a deployment; or why they are unknown.
     pub imported: Result<BTreeMap<String, String>, String>,
@@ -80,24 +79,24 @@ pub struct Facts {
     pub version: Version,
     /// The class of the system.
     pub class: Class,
-    /// The error with which the last shutdown failed to write the staged deployment.
+    /// The error because of which the last shutdown failed to write the staged deployment.
     pub finalize_error: Option<String>,
-    /// Free space on `/boot`, and the need of another kernel.
+    /// Free space on `/boot`, and the space that another kernel needs.
     pub boot: Option<(Space, KernelRoom)>,
     /// Free space on the file system of the repository.
     pub sysroot: Option<Space>,
-    /// The repository flushes what it writes; or why that is unknown.
+    /// Whether the repository syncs what it writes; or why that is unknown.
     pub flushed: Result<bool, String>,
     /// A setup in which zipl is not run for new boot entries; or why that is unknown.
     pub unused_zipl: Result<Option<UnusedZipl>, String>,
-    /// Under bootc: ostree stages commits of the node with other kernel arguments; or why it does not.
+    /// Under bootc: whether ostree can stage commits of the node with other kernel arguments; or why not.
     pub stages_commits: Result<(), String>,
-    /// Under bootc: the kernel arguments that the running image brings; or why they are unknown.
+    /// Under bootc: the kernel arguments set by the running image; or why they are unknown.
     pub image_arguments: Result<Kargs, String>,
 }
 
 impl System {
-    /// Queries rpm-ostree, if the root runs.
+    /// Queries rpm-ostree if the root is that of the running system.
     pub fn observe(
         root: &Root,
         host: &Host,
@@ -153,7 +152,7 @@ impl System {
     }
 }
 
-/// Asks ostree for the options by which it stages a commit; else why it does not.
+/// Checks that ostree has the options for staging a commit; the error is why it cannot.
 fn stages_commits(runner: &dyn CommandRunner) -> Result<(), String> {
     let help = ask(runner, &ostree::deploy_help()).map_err(|cause| match cause {
         RpmOstreeError::NotInstalled(_) => "ostree is not installed".to_owned(),
@@ -177,7 +176,7 @@ fn composefs_image(runner: &dyn CommandRunner) -> Option<String> {
 /// Reads the package requests of the configs of deployments.
 ///
 /// # Errors
-/// A path that cannot be read.
+/// A path cannot be read.
 pub fn asked(root: &Root) -> Result<Asked, RootError> {
     let version = |kept: &Asked| kept.version;
     let kept = state_file::remembered(root, paths::ASKED, requests::VERSION, version)?;
@@ -210,7 +209,7 @@ fn answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmOstree
     })
 }
 
-/// Returns the engine that is installed on a root: bootc where rpm-ostree is missing.
+/// Returns the engine that is installed on a root: rpm-ostree, or bootc if that is missing.
 ///
 /// # Errors
 /// The directories of programs cannot be read.
@@ -227,7 +226,7 @@ pub fn installed_engine(root: &Root) -> Result<Engine, RootError> {
     })
 }
 
-/// Returns a text about rpm-ostree in the words of the engine of this root; as it is where that cannot be looked for.
+/// Translates a text about rpm-ostree for the engine of this root; unchanged if the engine cannot be determined.
 pub fn spell(root: &Root, text: &str) -> String {
     match installed_engine(root) {
         Ok(engine) => engine.spell(text),
@@ -238,10 +237,10 @@ pub fn spell(root: &Root, text: &str) -> String {
     }
 }
 
-/// Returns the deployments as they are now, and the program that told them: rpm-ostree; where it is missing, bootc.
+/// Returns the current deployments and the program that reported them: rpm-ostree, or bootc if that is missing.
 ///
 /// # Errors
-/// Neither of them gives an answer that can be used.
+/// Neither gives a usable answer.
 pub fn read_deployments(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -258,7 +257,7 @@ pub fn read_deployments(
         },
         Err(cause) => return Err(cause),
     };
-    // Some versions of rpm-ostree do not tell the lock, and none tells that of the older way.
+    // Some versions of rpm-ostree do not report the lock, and none reports the older form of it.
     let staged = staged_file(root).map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
     if let (Some(file), Some(one)) = (staged, all.all.iter_mut().find(|one| one.staged))
         && file.name == one.name()
@@ -268,11 +267,11 @@ pub fn read_deployments(
     Ok((engine, all))
 }
 
-/// Time after which bootc is not waited for while another bootc is at work: it waits for that one's lock.
+/// Time limit for bootc while another bootc is at work and holds its lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the deployments that bootc tells; `None` where it is missing, too. While another bootc works, or where it gives no
-/// answer, ostree and the origin files tell them: all but the digests.
+/// Returns the deployments that bootc reports; `None` if bootc is missing too. While another bootc is at work, or if bootc
+/// gives no answer, ostree and the origin files are used, which have everything but the digests.
 fn ask_bootc(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -313,14 +312,14 @@ fn ask_bootc(
     if let Some(cause) = failed.take() {
         return Err(cause);
     }
-    // bootc does not say at which place the deployments of other stateroots stand, and ostree takes places.
+    // bootc does not report the index of deployments in other stateroots, but ostree expects indexes.
     if let Some(listed) = ask_ostree(runner) {
         in_order(&mut all, &names_in_order(&listed));
     }
     Ok(Some(all))
 }
 
-/// Returns the answer of `ostree admin status`, which needs no lock; `None` without one.
+/// Returns the output of `ostree admin status`, which needs no lock; `None` if there is none.
 fn ask_ostree(runner: &dyn CommandRunner) -> Option<String> {
     match runner.run(&list_deployments()) {
         Ok(answer) if answer.status == Some(0) => return Some(answer.stdout),
@@ -330,8 +329,8 @@ fn ask_ostree(runner: &dyn CommandRunner) -> Option<String> {
     None
 }
 
-/// Returns the deployments that ostree lists, with their origin files, and bootc's work as the running transaction; `None`
-/// where it lists none.
+/// Returns the deployments that ostree lists, with their origin files, and bootc's work as the running transaction; `None` if
+/// it lists none.
 fn listed_by_ostree(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -361,16 +360,16 @@ fn listed_by_ostree(
     }))
 }
 
-/// Returns the origin file of a deployment, which may be missing.
+/// Returns the path of a deployment's origin file, which may be missing.
 ///
 /// # Errors
-/// The stateroot has no name of a directory.
+/// The stateroot is not a valid directory name.
 pub fn origin_path(stateroot: &str, name: &str) -> Result<RootPath, RpmOstreeError> {
     let file = format!("/{}/{stateroot}/deploy/{name}.origin", paths::STATEROOTS);
     RootPath::parse(&file).map_err(|error| RpmOstreeError::Unknown(error.to_string()))
 }
 
-/// Reads the origin file of a deployment; `None` where it is missing.
+/// Reads the origin file of a deployment; `None` if it is missing.
 ///
 /// # Errors
 /// It cannot be read.
@@ -389,10 +388,10 @@ pub fn read_origin(
     }
 }
 
-/// Reads the file of the staged deployment, with both ways of its lock.
+/// Reads the file of the staged deployment, with its lock in the new or the older form.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn staged_file(root: &Root) -> Result<Option<StagedFile>, RootError> {
     let Some(bytes) = root.read(&RootPath::fixed(paths::STAGED_DEPLOYMENT))? else {
         return Ok(None);
@@ -430,7 +429,7 @@ fn of_node(line: &str) -> Kargs {
         .without_variables()
 }
 
-/// Returns the kernel command line of the next boot from files: bootc does not tell it.
+/// Returns the kernel command line of the next boot from files, because bootc does not report it.
 fn line_of_next(root: &Root, all: &Deployments) -> Result<Option<String>, RootError> {
     match all.next_boot() {
         Some(next) if next.staged => {
@@ -447,8 +446,8 @@ fn line_of_next(root: &Root, all: &Deployments) -> Result<Option<String>, RootEr
     }
 }
 
-/// Returns the kernel arguments from which ostree makes those of another deployment, without those that belong to a
-/// deployment: it takes the boot entry of what runs, and no word that was typed in the boot menu.
+/// Returns the kernel arguments from which ostree derives those of another deployment, without those that belong to a
+/// deployment. ostree uses the boot entry of the running deployment, so arguments typed in the boot menu are not included.
 ///
 /// # Errors
 /// The boot entries cannot be read.
@@ -457,7 +456,7 @@ pub fn inherited_arguments(root: &Root) -> Result<Kargs, RootError> {
     Ok(of_node(&line))
 }
 
-/// The command line of the boot where no boot entry is of it.
+/// Returns the command line in the boot entry, or that of the running kernel if it has no entry.
 fn inherited_line(root: &Root) -> Result<Option<String>, RootError> {
     let line = super::host::kernel_command_line();
     let booted = Kargs::parse(line.as_deref().unwrap_or_default().trim());
@@ -466,8 +465,8 @@ fn inherited_line(root: &Root) -> Result<Option<String>, RootError> {
     Ok(entry.map(|entry| entry.options.to_string()).or(line))
 }
 
-/// Returns the output of a program, or the cause of its failure. A daemon that ended meanwhile is asked once more: the
-/// bus starts it again.
+/// Returns the output of a program, or the cause of its failure. If the daemon died meanwhile, the query is repeated once,
+/// because the bus restarts it.
 ///
 /// # Errors
 /// The program gives no answer, or fails.
@@ -490,7 +489,7 @@ fn output(answer: Result<CommandOutput, CommandError>) -> Result<String, RpmOstr
     }
 }
 
-/// Returns the space on `/boot`. Kernels of the booted deployment and of pinned ones stay.
+/// Returns the space on `/boot`. Kernels of the booted and of pinned deployments are kept.
 fn room_on_boot(
     root: &Root,
     deployments: &Deployments,

@@ -1,4 +1,4 @@
-//! Two nodes with fencing: the files of Corosync and Pacemaker, and what the cluster put beside them.
+//! Two nodes with fencing: the files of Corosync and Pacemaker, and what the cluster installed alongside.
 
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
@@ -9,12 +9,12 @@ const DROP_INS: [&str; 2] = [
     "etc/systemd/system/corosync.service.d",
     "usr/lib/systemd/system/corosync.service.d",
 ];
-/// The unit that makes the bridge on which Corosync's address is.
+/// The unit that creates the bridge with Corosync's address.
 const BRIDGE_UNIT: &str = "etc/systemd/system/ovs-configuration.service";
-/// The addresses of etcd's members, as the operator wrote them last.
+/// The addresses of etcd's members, as last written by the operator.
 const ETCD_ENV: &str =
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-scripts/etcd.env";
-/// The pod that Pacemaker's agent starts etcd from.
+/// The pod with which Pacemaker's agent starts etcd.
 const ETCD_POD: &str =
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/external-etcd-pod/pod.yaml";
 /// Pacemaker's configuration.
@@ -22,33 +22,33 @@ const CIB: &str = "var/lib/pacemaker/cib/cib.xml";
 /// Largest configuration of Pacemaker that is read.
 const MAX_CIB: u64 = 4 << 20;
 
-/// The facts about a node of two with fencing.
+/// The facts about a node in a cluster of two with fencing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TwoNodes {
     /// Corosync's configuration.
     pub corosync: Corosync,
-    /// Addresses of etcd's members in the operator's file: name of the variable and address.
+    /// Addresses of etcd's members in the operator's file: variable name and address.
     pub etcd_members: Vec<(String, String)>,
-    /// Corosync's unit has to wait for the bridge, and does so by a drop-in; `None` if the node has no bridge.
+    /// Whether a drop-in makes Corosync's unit wait for the bridge, as it has to; `None` if the node has no bridge.
     pub waits_for_bridge: Option<bool>,
-    /// Pacemaker starts etcd, and the file of its pod is there; `None` if Pacemaker has no such resource yet.
+    /// Whether the pod file exists from which Pacemaker starts etcd; `None` if Pacemaker has no such resource yet.
     pub etcd_pod: Option<bool>,
 }
 
-/// `corosync.conf`, as far as it matters here.
+/// The part of `corosync.conf` that matters here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Corosync {
     /// Name or first address of each node in the list.
     pub nodes: Vec<String>,
-    /// Number of the version in `totem`; the higher one is newer.
+    /// Version number in `totem`; a higher one is newer.
     pub version: String,
 }
 
 impl TwoNodes {
-    /// Reads them; `None` on any other node.
+    /// Reads the facts; `None` on any other node.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// A file cannot be read.
     pub fn read(root: &Root) -> Result<Option<Self>, RootError> {
         if !has_fencing(root)? {
             return Ok(None);
@@ -79,7 +79,7 @@ impl TwoNodes {
     }
 }
 
-/// Returns true if a drop-in of Corosync's unit names the unit of the bridge.
+/// Returns true if a drop-in of Corosync's unit refers to the unit of the bridge.
 fn has_drop_in(root: &Root) -> Result<bool, RootError> {
     for folder in DROP_INS.map(RootPath::fixed) {
         for name in root.list(&folder)? {
@@ -101,7 +101,7 @@ fn has_drop_in(root: &Root) -> Result<bool, RootError> {
 }
 
 impl Corosync {
-    /// Parses sections in braces, with `key: value` lines in them.
+    /// Parses sections in braces that contain `key: value` lines.
     pub fn parse(text: &str) -> Self {
         let mut found = Self::default();
         let mut sections: Vec<&str> = Vec::new();

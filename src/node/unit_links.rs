@@ -1,4 +1,4 @@
-//! Dangling links in the admin's unit directory, and files where links belong.
+//! Broken links in the admin's unit directory, and files where links belong.
 
 use nix::errno::Errno;
 
@@ -8,13 +8,13 @@ use crate::formats::systemd::needed;
 use crate::host::root::{ResolveError, Root, RootError, RootPath};
 use crate::node::images::tree::ImageTree;
 
-/// Units of the running system alone.
+/// Directory of units that exist only in the running system.
 const RUNTIME: &str = "run/systemd/system";
 
 /// Units of the operating system.
 pub const UNITS_OF_OS: &str = "usr/lib/systemd/system";
 
-/// Directories in which a unit may be.
+/// Directories that may contain a unit.
 const DIRECTORIES: [&str; 7] = [
     paths::UNITS,
     RUNTIME,
@@ -28,26 +28,26 @@ const DIRECTORIES: [&str; 7] = [
 /// The fault of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
-    /// A unit whose file is missing: it cannot be loaded.
+    /// A link in place of a unit is broken, so the unit cannot be loaded.
     NoFile {
         /// Target of its link.
         target: String,
     },
-    /// A link that pulls in a missing unit.
+    /// A link starts a missing unit.
     NoUnit {
         /// Target of the link.
         target: String,
     },
-    /// Links that lead to each other: systemd cannot read them.
+    /// Links form a loop, so systemd cannot read them.
     Circle {
         /// Target of the link.
         target: String,
     },
-    /// A link to `/dev/null` in the place of a unit.
+    /// A unit is a link to `/dev/null`.
     Masked,
-    /// A file in a directory of links.
+    /// A directory of links contains a file.
     NoLink {
-        /// The file of its unit, if there is one: the target of the right link.
+        /// The file of its unit, if there is one: what a correct link would point to.
         unit: Option<RootPath>,
     },
 }
@@ -64,20 +64,20 @@ pub struct UnitLink {
 /// Reads the directory and returns the wrong entries.
 ///
 /// # Errors
-/// A directory that cannot be read.
+/// A directory cannot be read.
 pub fn read_unit_links(root: &Root) -> Result<Vec<UnitLink>, RootError> {
-    // What cannot be seen counts as there.
+    // Anything that cannot be read counts as existing.
     read_links(&UnitRoot {
         root,
         exists: &|path| root.exists(path).unwrap_or(true),
     })
 }
 
-/// Returns the entries that are wrong with the units of another image, and are right now. `brings` are units that get a file
-/// in `/etc`. An entry that is as the image of now has it goes away with that image.
+/// Returns the entries that break with the units of another image but work now. `brings` returns true for units that get a file
+/// in `/etc`. An entry that is unchanged from the current image disappears together with that image.
 ///
 /// # Errors
-/// A directory or link that cannot be read.
+/// A directory or link cannot be read.
 pub fn find_lost_units(
     root: &Root,
     tree: &ImageTree,
@@ -102,7 +102,7 @@ pub fn find_lost_units(
     Ok(lost)
 }
 
-/// Returns true for a link that the image has too.
+/// Returns true for a link that the image also has.
 fn is_of_os(root: &Root, path: &RootPath) -> Result<bool, RootError> {
     let Ok(shipped) = RootPath::parse(&format!("/usr/{}", path.relative())) else {
         return Ok(false);
@@ -115,9 +115,9 @@ fn is_of_os(root: &Root, path: &RootPath) -> Result<bool, RootError> {
 pub struct NeededMask {
     /// The link.
     pub path: RootPath,
-    /// What the node is without.
+    /// What the node lacks because of it.
     pub stops: &'static str,
-    /// The config brings the file of the unit, or unmasks it: a run takes the mask away.
+    /// The config has the unit's file or unmasks it, so a run removes the mask.
     pub of_config: bool,
 }
 
@@ -127,13 +127,13 @@ impl NeededMask {
         self.path.name()
     }
 
-    /// Returns true for a mask that the next boot does not have.
+    /// Returns true for a mask that does not survive a reboot.
     pub fn is_runtime(&self) -> bool {
         self.path.is_in(RUNTIME)
     }
 }
 
-/// Returns the masks of units that the node needs, without those that the config asks for.
+/// Returns the masks of units that the node needs, except those that the config requests.
 pub fn find_needed_masks(links: &[UnitLink], config: Option<&MachineConfig>) -> Vec<NeededMask> {
     let masks = links.iter().filter(|link| link.wrong == Wrong::Masked);
     let units = config.map_or(&[][..], |config| &config.ignition.systemd.units);
@@ -151,7 +151,7 @@ pub fn find_needed_masks(links: &[UnitLink], config: Option<&MachineConfig>) -> 
     found.collect()
 }
 
-/// A root with the units that it is to have.
+/// A root with the units that it is going to have.
 struct UnitRoot<'a> {
     root: &'a Root,
     exists: &'a dyn Fn(&RootPath) -> bool,
@@ -184,7 +184,7 @@ fn read_links(units: &UnitRoot<'_>) -> Result<Vec<UnitLink>, RootError> {
     Ok(all)
 }
 
-/// Returns the fault of an entry in the place of a unit.
+/// Returns the fault of an entry in place of a unit.
 fn unit_fault(units: &UnitRoot<'_>, path: &RootPath) -> Option<Wrong> {
     match end_of(units, path)? {
         LinkEnd::Null => Some(Wrong::Masked),
@@ -206,30 +206,30 @@ fn pulled_unit(units: &UnitRoot<'_>, path: RootPath) -> Option<UnitLink> {
     let wrong = match end_of(units, &path)? {
         LinkEnd::Null => return None,
         LinkEnd::Circle(target) => Wrong::Circle { target },
-        // Only the name counts for systemd.
+        // systemd only uses the name.
         LinkEnd::Nowhere(_) if find_unit(units, path.name()).is_some() => return None,
         LinkEnd::Nowhere(target) => Wrong::NoUnit { target },
     };
     Some(UnitLink { path, wrong })
 }
 
-/// The end of a link that leads to no unit, with the target of the link.
+/// Where a link without a unit ends, with its target.
 enum LinkEnd {
     /// `/dev/null`.
     Null,
-    /// The links lead to each other.
+    /// The links form a loop.
     Circle(String),
-    /// There is nothing.
+    /// The target does not exist.
     Nowhere(String),
 }
 
-/// Returns the end of a link; `None` if it leads to something, or is no link.
+/// Returns where a link ends; `None` if its target exists, or it is not a link.
 fn end_of(units: &UnitRoot<'_>, path: &RootPath) -> Option<LinkEnd> {
     let target = units.root.read_link(path).ok().flatten()?;
     if target == "/dev/null" {
         return Some(LinkEnd::Null);
     }
-    // Files below /run exist only while the node runs.
+    // Files below /run exist only while the node is running.
     if target.starts_with("/run/") {
         return None;
     }
@@ -262,7 +262,7 @@ fn plain_path(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Returns the file of a unit; for an instance that of its template.
+/// Returns the file of a unit, or the template of an instance.
 fn find_unit(units: &UnitRoot<'_>, name: &str) -> Option<RootPath> {
     let template = name.split_once('@').and_then(|(before, rest)| {
         let (_, kind) = rest.rsplit_once('.')?;

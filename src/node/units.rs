@@ -11,8 +11,8 @@ use crate::formats::systemd::{
 use crate::host::root::{EntryType, Place, Root, RootError, RootPath, sha256, skip_obstacle};
 use crate::host::sys::parallel;
 
-/// Lists the unit directories, without the contents of their files, and reads the presets. Links in directories where
-/// links change go to `observer` too.
+/// Lists the unit directories, without the contents of their files, and reads the presets. Links in directories where links
+/// change are also passed to `observer`.
 pub(super) fn list_units(root: &Root, observer: &mut Observer<'_>) -> Result<UnitTree, RootError> {
     let mut tree = UnitTree::new();
     for dir in &mut tree.dirs {
@@ -34,7 +34,7 @@ pub(super) fn list_units(root: &Root, observer: &mut Observer<'_>) -> Result<Uni
     Ok(tree)
 }
 
-/// Directories of files that generators make units of.
+/// Directories with files from which generators create units.
 const SOURCES: [&str; 5] = [
     "etc/containers/systemd",
     "usr/share/containers/systemd",
@@ -43,17 +43,17 @@ const SOURCES: [&str; 5] = [
     "etc/rc.d/init.d",
 ];
 
-/// Files beside them.
+/// Returns true for the name of such a file.
 fn is_source(name: &str) -> bool {
     !matches!(name, "README" | "functions" | "users")
 }
 
-/// Returns true for a path of which a generator may make a unit.
+/// Returns true for a path from which a generator may create a unit.
 pub fn is_source_path(path: &RootPath) -> bool {
     SOURCES.into_iter().any(|directory| path.is_in(directory))
 }
 
-/// Returns true for the root of an OSTree deployment that is not made anew at each boot.
+/// Returns true for the root of an OSTree deployment that is not recreated at each boot.
 fn has_fixed_root(root: &Root) -> Result<bool, RootError> {
     let is_deployment = root.exists(&RootPath::fixed("usr/etc"))?
         || root.is_live() && root.exists(&RootPath::fixed(paths::OSTREE_BOOTED))?;
@@ -65,7 +65,7 @@ fn has_fixed_root(root: &Root) -> Result<bool, RootError> {
         && !lines.any(|line| line.starts_with("transient") && !line.ends_with("=false")))
 }
 
-/// Reads the contents that decide the enablement of the units in `interest` into the listed units of `node`.
+/// Reads the contents that determine the enablement of the units in `interest` into the listed units of `node`.
 pub(super) fn read_contents(
     interest: &Interest,
     node: &mut NodeState,
@@ -87,7 +87,7 @@ pub(super) fn read_contents(
     Ok(())
 }
 
-/// Observes the names of units outside of the search path: links of enabled units may be made there.
+/// Observes the names of units outside of the search path, because links for enabled units may be created there.
 fn observe_linked(tree: &UnitTree, observer: &mut Observer<'_>) -> Result<(), RootError> {
     for path in tree.outside.keys() {
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -98,7 +98,7 @@ fn observe_linked(tree: &UnitTree, observer: &mut Observer<'_>) -> Result<(), Ro
     Ok(())
 }
 
-/// Adds the texts of files that are already as they are to be: they were read for their digests.
+/// Adds the texts of files that already have the desired content: they were read for their digests.
 fn add_unchanged(tree: &mut UnitTree, interest: &Interest, node: &NodeState) {
     for (path, entry) in &interest.overlay {
         let listed = matches!(tree.get(path), Some(UnitEntry::File(None)));
@@ -119,7 +119,7 @@ fn file_kind(text: &str) -> Kind {
     }
 }
 
-/// Returns the features of the root's systemd, by the version in the name of its shared library; EL9's when unknown.
+/// Returns the features of the root's systemd, by the version in the name of its shared library; EL9's if unknown.
 pub(super) fn systemd_support(root: &Root) -> Result<Support, RootError> {
     let names = root.list(&RootPath::fixed("usr/lib/systemd"))?;
     let version = names.iter().find_map(|name| {
@@ -130,10 +130,10 @@ pub(super) fn systemd_support(root: &Root) -> Result<Support, RootError> {
     Ok(Support::of_version(version.unwrap_or(252)))
 }
 
-/// Number of directories below which one thread lists them.
+/// Minimum number of directories for each thread.
 const PART: usize = 64;
 
-/// Lists a directory and those below it, without the contents of files. Links that may change are observed.
+/// Lists a directory and its subdirectories, without the contents of files. Links that may change are observed.
 fn list_entries(
     root: &Root,
     dir: &RootPath,
@@ -144,7 +144,7 @@ fn list_entries(
     entries_below(root, dir, listed, has_links, observer)
 }
 
-/// The same for a directory that is listed already. Most units have a directory for drop-ins.
+/// Does the same for a directory that is already listed. Most units have a directory for drop-ins.
 fn entries_below(
     root: &Root,
     dir: &RootPath,
@@ -185,7 +185,7 @@ fn entries_below(
     Ok(found)
 }
 
-/// Returns the target of a link; `None` if it was replaced meanwhile.
+/// Returns the target of a link; `None` if it was replaced in the meantime.
 fn link_target(
     observer: &mut Observer<'_>,
     path: &RootPath,
@@ -212,7 +212,7 @@ fn kind_of(
     Ok(kind.map(|kind| (place, kind)))
 }
 
-/// Reads what is at a path, with the contents of a file, or the names in a directory.
+/// Reads the object at a path, with the content of a file or the names in a directory.
 pub(super) fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, RootError> {
     let Ok(path) = RootPath::parse(path) else {
         return Ok(UnitEntry::Missing);
@@ -244,7 +244,7 @@ fn preset_files(root: &Root, dir: &RootPath) -> Result<BTreeMap<String, String>,
         .filter(|name| name.ends_with(".preset"))
     {
         let Ok(path) = dir.join(&name) else { continue };
-        // A link to /dev/null masks a preset file of that name; so does one that leads nowhere.
+        // A link to /dev/null masks the preset file of that name, and so does a broken link.
         let bytes = skip_obstacle(root.read(&path))?.unwrap_or_default();
         files.insert(name, String::from_utf8_lossy(&bytes).into_owned());
     }

@@ -1,4 +1,4 @@
-//! Files of a root as they are, or as a run would leave them: content, names, owners and modes, links followed.
+//! Files of a root as they are, or as a run would leave them: content, names, owners and modes, with links followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use nix::sys::stat::{FileStat, fstat};
 
 use crate::host::root::{Root, RootError, RootPath};
 
-/// Links that lead to each other, at most.
+/// Maximum length of a chain of links.
 const MAX_LINKS: usize = 8;
 
-/// Owner and mode of what is at a path.
+/// Owner and mode of the object at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStatus {
     /// The type.
@@ -22,14 +22,14 @@ pub struct FileStatus {
     pub gid: u32,
 }
 
-/// Type of what is at a path.
+/// Type of the object at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A link that leads nowhere, or in a circle.
+    /// A broken link or a loop of links.
     Link,
     /// A device, pipe or socket.
     Other,
@@ -44,11 +44,11 @@ pub enum Leftover {
     Directory(FileStatus),
     /// A file with these bytes.
     File(FileStatus, Vec<u8>),
-    /// A file with the bytes of another one, as the root has it now.
+    /// A file with the current content of another file in the root.
     CopyOf(FileStatus, RootPath),
     /// A link with this text.
     Link(String),
-    /// Another owner and mode; the type stays.
+    /// A different owner and mode; the type does not change.
     Status(FileStatus),
 }
 
@@ -68,7 +68,7 @@ impl<'a> NodeView<'a> {
         }
     }
 
-    /// Returns the files as a run with these changes leaves them; of two changes of a path the last one counts.
+    /// Returns the files as a run with these changes would leave them; of two changes of a path the last applies.
     pub fn after(root: &'a Root, changes: impl IntoIterator<Item = (RootPath, Leftover)>) -> Self {
         let mut view = Self::now(root);
         for (path, leftover) in changes {
@@ -78,7 +78,7 @@ impl<'a> NodeView<'a> {
         view
     }
 
-    /// Returns true if the files are those of before a run.
+    /// Returns true if there are no changes.
     pub fn is_unchanged(&self) -> bool {
         self.changes.is_empty()
     }
@@ -88,7 +88,7 @@ impl<'a> NodeView<'a> {
         self.root
     }
 
-    /// Returns the path after following the links above it, as far as the directories exist.
+    /// Returns the path after following the links in its parent directories, as far as these exist.
     pub fn real(&self, path: &RootPath) -> RootPath {
         for above in path.ancestors().skip(1) {
             let Ok(Some((_, end))) = self.root.directory_and_end(&above) else {
@@ -101,7 +101,7 @@ impl<'a> NodeView<'a> {
         path.clone()
     }
 
-    /// Returns the path after following all links; `None` if they lead in a circle or out of the root.
+    /// Returns the path after following all links; `None` if they form a loop or lead out of the root.
     ///
     /// # Errors
     /// The system's error.
@@ -124,7 +124,7 @@ impl<'a> NodeView<'a> {
         Ok(None)
     }
 
-    /// Returns true if anything is at the path, also a link that leads nowhere.
+    /// Returns true if anything exists at the path, even a broken link.
     ///
     /// # Errors
     /// The system's error.
@@ -136,7 +136,7 @@ impl<'a> NodeView<'a> {
         }
     }
 
-    /// Returns the text of a link; `None` if there is no link.
+    /// Returns the target of a link; `None` if the path is not a link.
     ///
     /// # Errors
     /// The system's error.
@@ -148,7 +148,7 @@ impl<'a> NodeView<'a> {
         }
     }
 
-    /// Returns the bytes of a small file, links followed; `None` if there is none, or a larger one.
+    /// Returns the bytes of a small file, following links; `None` if it is missing or too large.
     ///
     /// # Errors
     /// The system's error.
@@ -167,7 +167,7 @@ impl<'a> NodeView<'a> {
         }
     }
 
-    /// Returns the text of a small file, with a sign for bytes that are no text.
+    /// Returns the text of a small file; bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
     /// The system's error.
@@ -195,7 +195,7 @@ impl<'a> NodeView<'a> {
         Ok(names.into_iter().collect())
     }
 
-    /// Returns owner and mode of what is at a path, links followed; `None` if there is nothing.
+    /// Returns owner and mode of the object at a path, following links; `None` if there is none.
     ///
     /// # Errors
     /// The system's error.
@@ -229,7 +229,7 @@ impl<'a> NodeView<'a> {
     }
 
     fn status_now(&self, path: &RootPath) -> Result<Option<FileStatus>, RootError> {
-        // A directory with a mount on it is what is mounted.
+        // For a mount point, the mounted directory is what matters.
         match self.root.directory(path) {
             Ok(Some(directory)) => match fstat(&directory) {
                 Ok(stat) => return Ok(Some(status_of(&stat))),
@@ -237,7 +237,7 @@ impl<'a> NodeView<'a> {
             },
             Ok(None) => {}
             Err(error) if error.cause.is_denied() => return Err(error),
-            // No directory.
+            // Not a directory.
             Err(_) => {}
         }
         match self.root.place(path)? {
@@ -276,7 +276,7 @@ fn status_of(stat: &FileStat) -> FileStatus {
     }
 }
 
-/// Returns the path that a link leads to; `None` for the root itself and for no path.
+/// Returns the path that a link leads to; `None` if it is the root itself or not a path.
 fn followed(path: &RootPath, target: &str) -> Option<RootPath> {
     let base = match target.starts_with('/') {
         true => "",

@@ -1,5 +1,5 @@
-//! The virtual addresses of a cluster on premises: the static pods keepalived and haproxy, their templates, and the files that
-//! are rendered of them.
+//! The virtual addresses of an on-premises cluster: the static pods keepalived and haproxy, their templates, and the files
+//! rendered from them.
 
 use std::net::IpAddr;
 
@@ -7,29 +7,29 @@ use super::static_network::parse_with_prefix;
 use crate::host::root::{Root, RootError, RootPath};
 
 const MANIFESTS: &str = "etc/kubernetes/manifests";
-/// Manifests that are not run: the load balancer is the user's.
+/// Directory of manifests that are disabled because the user has an external load balancer.
 const DISABLED: &str = "etc/kubernetes/disabled-manifests";
 const TEMPLATE: &str = "etc/kubernetes/static-pod-resources/keepalived/keepalived.conf.tmpl";
 const BALANCER_TEMPLATE: &str = "etc/kubernetes/static-pod-resources/haproxy/haproxy.cfg.tmpl";
-/// What keepalived runs with.
+/// The configuration of keepalived.
 pub const CONFIG: &str = "etc/keepalived/keepalived.conf";
-/// What haproxy runs with.
+/// The configuration of haproxy.
 pub const BALANCER_CONFIG: &str = "etc/haproxy/haproxy.cfg";
-/// Written by nodeip-configuration where the node is in another network: keepalived sleeps then.
+/// Written by nodeip-configuration if the node is in another network; keepalived is then inactive.
 pub const REMOTE_WORKER: &str = "run/nodeip-configuration/remote-worker";
 
-/// A static pod that takes part.
+/// The manifest of one of these static pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodManifest {
     /// The kubelet runs it.
     Active,
-    /// It is put away: another load balancer does its work.
+    /// It is disabled: another load balancer does its work.
     Disabled,
     /// There is none.
     Missing,
 }
 
-/// A file that a pod renders of its template.
+/// A file that a pod renders from its template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Rendered<T> {
     /// There is none.
@@ -48,15 +48,15 @@ pub struct VirtualAddresses {
     pub keepalived: PodManifest,
     /// The pod of haproxy.
     pub balancer: PodManifest,
-    /// The template of keepalived is there.
+    /// The template of keepalived exists.
     pub template: bool,
-    /// The template of haproxy is there: the node is of the control plane.
+    /// The template of haproxy exists: the node belongs to the control plane.
     pub balancer_template: bool,
     /// The configuration of keepalived.
     pub config: Rendered<Keepalived>,
-    /// The servers in the configuration of haproxy.
+    /// Number of servers in the configuration of haproxy.
     pub servers: Rendered<usize>,
-    /// Scripts that keepalived runs, and that are missing or cannot run: path and reason.
+    /// Scripts of keepalived that are missing or cannot run: path and reason.
     pub bad_scripts: Vec<(String, &'static str)>,
     /// The mark of a remote worker exists.
     pub remote_worker: bool,
@@ -76,18 +76,18 @@ pub struct Keepalived {
 pub struct VrrpInstance {
     /// Name, such as `mycluster_API_0`.
     pub name: String,
-    /// The interface that its addresses are for.
+    /// The interface of its addresses.
     pub interface: String,
-    /// This node's address; `None` with multicast.
+    /// This node's address; `None` if multicast is used.
     pub source: Option<IpAddr>,
-    /// The other nodes; `None` if it has no list.
+    /// The other nodes; `None` if there is no list.
     pub peers: Option<Vec<IpAddr>>,
     /// The virtual addresses.
     pub addresses: Vec<IpAddr>,
 }
 
 impl VrrpInstance {
-    /// Is true if its addresses are the API's.
+    /// Returns true if its addresses are those of the API.
     pub fn is_api(&self) -> bool {
         self.name.contains("_API")
     }
@@ -103,10 +103,10 @@ impl VirtualAddresses {
     }
 }
 
-/// Reads the files; `None` if the node has no part in virtual addresses.
+/// Reads the files; `None` if the node does not take part in virtual addresses.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn read(root: &Root) -> Result<Option<VirtualAddresses>, RootError> {
     let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
     let manifest = |name: &str| -> Result<PodManifest, RootError> {
@@ -164,7 +164,7 @@ impl<T> Rendered<T> {
 /// The directory of keepalived's scripts, in its container and on the host.
 const SCRIPTS: &str = "/etc/keepalived/";
 
-/// Returns the scripts that cannot run. Other programs in the commands are those of the container.
+/// Returns the scripts that cannot run. Other programs in the commands belong to the container.
 fn bad_scripts(root: &Root, commands: &[String]) -> Result<Vec<(String, &'static str)>, RootError> {
     let words = commands
         .iter()

@@ -1,29 +1,29 @@
-//! zipl, the boot loader of IBM Z. It starts a kernel by a list of blocks, which zipl itself writes: OSTree runs it after a change
-//! of the boot entries only where the configuration of its repository names it.
+//! zipl, the boot loader of IBM Z. It starts a kernel from a list of blocks that zipl itself writes. OSTree runs it after a
+//! change of the boot entries only if its repository's configuration names it.
 
 use super::host::architecture;
 use super::ostree_repository::REPOSITORY;
 use crate::base::paths;
 use crate::host::root::{Root, RootPath};
 
-/// The command with which OSTree runs zipl after each change of the boot entries.
+/// The command that makes OSTree run zipl after each change of the boot entries.
 pub const CURE: &str = "ostree config set sysroot.bootloader zipl";
 
-/// A machine of zipl whose repository does not name it.
+/// A machine with zipl whose repository does not name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusedZipl {
-    /// Why it is a machine of zipl: a file, or the architecture.
+    /// Why the machine is known to use zipl: a file, or the architecture.
     pub sign: String,
     /// Path of the configuration of the repository.
     pub config: String,
-    /// The boot loader that it names; `None` if it names none.
+    /// The boot loader in it; `None` if it names none.
     pub named: Option<String>,
 }
 
-/// Returns what is wrong on a machine of zipl; `None` on another one, and where OSTree runs it.
+/// Returns the problem on a machine with zipl; `None` on other machines, and if OSTree runs it.
 ///
 /// # Errors
-/// The reason why the configuration of the repository is not known.
+/// The reason why the configuration of the repository is unknown.
 pub fn find_unused(root: &Root) -> Result<Option<UnusedZipl>, String> {
     let mut file = None;
     for path in paths::ZIPL {
@@ -51,7 +51,7 @@ pub fn find_unused(root: &Root) -> Result<Option<UnusedZipl>, String> {
     }))
 }
 
-/// `bootloader=` of the section `sysroot`; of several the last counts.
+/// Returns `bootloader=` in the section `sysroot`; the last one if there are several.
 fn read_bootloader(text: &str) -> Option<String> {
     let mut is_sysroot = false;
     let mut found = None;

@@ -52,7 +52,7 @@ impl Forecast {
         out
     }
 
-    /// Is true if the daemon stops with an error in the most likely case.
+    /// Returns true if the daemon stops with an error in the most likely case.
     pub fn stops(&self) -> bool {
         let first = self.branches.first().map(|branch| branch.prediction.state);
         matches!(first, Some(State::Degraded | State::Unreconcilable))

@@ -30,7 +30,7 @@ pub enum UnitCheck {
 }
 
 impl UnitCheck {
-    /// Is true if systemd runs here, but will not recover an interrupted run.
+    /// Returns true if systemd runs here, but will not recover an interrupted run.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::Started(result) => !matches!(result, StartResult::Ran | StartResult::Masked),

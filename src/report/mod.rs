@@ -200,7 +200,7 @@ fn words(text: &str) -> Vec<String> {
     all
 }
 
-/// Is true if the content at a path must not be shown: by mode, by path, or as part of an account.
+/// Returns true if the content at a path must not be shown: by mode, by path, or as part of an account.
 pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
     let is_file = |object: &&Object| matches!(object.kind, Kind::File { .. });
     let is_private = |object: &Object| secrets::is_private(object.mode);
@@ -215,7 +215,7 @@ pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
             .any(is_private)
 }
 
-/// Is true if a step's content must not be shown.
+/// Returns true if a step's content must not be shown.
 pub fn is_secret_step(planned: &PlannedStep) -> bool {
     if planned.section == Section::Users {
         return true;

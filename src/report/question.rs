@@ -90,7 +90,7 @@ pub fn changes(plan: &Plan) -> String {
     }
 }
 
-/// Is true for a change that a person counts; a directory on the way to a file is none.
+/// Returns true for a change that a person counts; a directory on the way to a file is none.
 fn changes_here(step: &Step, section: Section) -> bool {
     match step {
         Step::Put { .. } | Step::Metadata { .. } => true,

@@ -286,7 +286,7 @@ fn unit_path(unit: &str) -> Result<RootPath, crate::host::root::RootPathError> {
 /// Returns true if a unit file is a link to `/dev/null`.
 ///
 /// # Errors
-/// A path that cannot be resolved.
+/// A path cannot be resolved.
 pub fn is_mask(root: &Root, path: &RootPath) -> Result<bool, RootError> {
     let target = root.read_link(path)?;
     Ok(target.as_deref() == Some("/dev/null"))

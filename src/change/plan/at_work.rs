@@ -24,7 +24,7 @@ const WORKING: [&str; 3] = [FIRST_BOOT, "pivot", "once-from"];
 pub(super) struct ActivityEvidence {
     /// What it is about, and a sentence.
     pub notice: Notice,
-    /// Of the first-boot service or its pull, which try for ever where there is no registry.
+    /// Of the first-boot service or its pull, which try forever where there is no registry.
     pub first_boot: bool,
     /// The ways out of a staged deployment, in words; `None` for everything else.
     pub ways: Option<StagedWays>,

@@ -287,7 +287,7 @@ impl OsPlan {
     fn towards(&mut self, facts: &Facts, wanted: &str, foreign: &[String]) -> Option<Notice> {
         self.image = Some(wanted.to_owned());
         let deployments = &facts.deployments;
-        // No reboot enters it, so waiting for one would wait for ever.
+        // No reboot enters it, so waiting for one would wait forever.
         let locked = deployments
             .staged()
             .is_some_and(|one| one.finalization_locked);

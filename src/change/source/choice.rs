@@ -142,7 +142,7 @@ impl<'a> ChoiceWitness<'a> {
         }
     }
 
-    /// Is true if the source is out of date: a younger record names neither of its two configs. The source's desired
+    /// Returns true if the source is out of date: a younger record names neither of its two configs. The source's desired
     /// config may then be older than the node's.
     fn is_past(self, records: &Records) -> bool {
         let before = match self {

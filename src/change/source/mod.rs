@@ -348,7 +348,7 @@ pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
     }
 }
 
-/// Is true if a file of this name may contain a config.
+/// Returns true if a file of this name may contain a config.
 pub fn is_document(name: &str) -> bool {
     let extension = Path::new(name)
         .extension()

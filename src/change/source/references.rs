@@ -329,7 +329,7 @@ fn has_remote(file: &File) -> bool {
     is_remote(&file.contents) || file.append.iter().any(is_remote)
 }
 
-/// Is true for HTTP URLs; schemes are case-insensitive.
+/// Returns true for HTTP URLs; schemes are case-insensitive.
 fn is_http(source: &str) -> bool {
     let scheme = source.split_once("://").map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| {

@@ -265,7 +265,7 @@ impl Staging<'_> {
         }
     }
 
-    /// A deployment that this program pinned and no run needs would fill `/boot` for ever.
+    /// A deployment that this program pinned and no run needs would fill `/boot` forever.
     fn unpin(&self) {
         let pins = |step: &OsStep| matches!(step, OsStep::Pin { .. });
         if !self.plan.steps.iter().any(pins) {

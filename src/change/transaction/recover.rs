@@ -384,7 +384,7 @@ pub fn count_taken(root: &Root) -> Result<Option<(usize, usize)>, StateError> {
 /// Returns the control files of containers that an interrupted run left frozen; none while a run works.
 ///
 /// # Errors
-/// A journal that cannot be read.
+/// A journal cannot be read.
 pub fn find_frozen(root: &Root) -> Result<Vec<PathBuf>, StateError> {
     let state = StateDirectory::open(root)?.filter(|_| root.is_live() && !is_held(root));
     let journal = state.map(|state| state.read_file::<Journal>(root, paths::JOURNAL));

@@ -350,7 +350,7 @@ fn commands(all: &[ColdCertificate], node: NodeKind, until: u64) -> Vec<String> 
     ]
 }
 
-/// Is true if the pod starts from what is on the node.
+/// Returns true if the pod starts from what is on the node.
 fn is_whole(pod: &StaticPod) -> bool {
     let revision = pod.in_force().filter(|one| one.problems.is_empty());
     pod.running().is_some() && pod.certs.is_empty() && revision.is_some()

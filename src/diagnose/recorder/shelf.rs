@@ -50,7 +50,7 @@ impl Shelf {
     /// Finds the snapshots of a root; `None` if there are none. The first place with a snapshot counts.
     ///
     /// # Errors
-    /// A directory that cannot be read.
+    /// A directory cannot be read.
     pub fn find(root: &Root) -> Result<Option<Self>, RootError> {
         let mut found = None;
         for place in PLACES {

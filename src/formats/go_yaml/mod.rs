@@ -63,7 +63,7 @@ struct Writer<'s> {
     /// Text that is not handed on yet.
     out: String,
     sink: &'s mut dyn FnMut(&str),
-    /// Is true for characters that are written as they are.
+    /// Returns true for characters that are written as they are.
     printable: fn(char) -> bool,
     /// Within quotes, line ends that YAML recognizes and JSON does not are folded.
     folds: bool,

@@ -14,7 +14,7 @@ const END: &str = "# END mco-rescue trial";
 /// The decision at a start of GRUB.
 ///
 /// `armed` becomes `fired` on the disk before a kernel is started. If GRUB cannot write that, the old entry is taken at once:
-/// the same entry would be tried for ever. The last value is in memory alone: a configuration may run the file twice. Nothing is
+/// the same entry would be tried forever. The last value is in memory alone: a configuration may run the file twice. Nothing is
 /// done once the entries are others than those of the arming: the first one is what was made the default since.
 const LINES: &str = r#"# The next start takes the old boot entry, unless the trial is confirmed.
 if [ -f ${prefix}/../loader/mco-rescue-trial ]; then

@@ -6,7 +6,7 @@
 //!
 //! Unlike Ignition, on purpose:
 //!
-//! - Without any bound an attempt series ends after [`DEFAULT_BOUND`]; Ignition goes on for ever.
+//! - Without any bound an attempt series ends after [`DEFAULT_BOUND`]; Ignition goes on forever.
 //! - A redirected request keeps the default `Accept`, so that a redirected Machine Config Server still
 //!   negotiates the version. A login in the URL is not passed on.
 //! - At most [`MAX_REDIRECTS`] redirects, none in a circle, and from https to http only if the bytes are

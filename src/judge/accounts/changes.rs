@@ -112,7 +112,7 @@ fn modified(
     })
 }
 
-/// Is true if the supplementary groups differ. A missing one does: the tool reports it.
+/// Returns true if the supplementary groups differ. A missing one does: the tool reports it.
 fn other_groups(files: &AccountFiles, user: &User) -> bool {
     if user.groups.is_empty() {
         return false;

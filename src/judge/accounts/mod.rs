@@ -454,7 +454,7 @@ fn notice(subject: &str, message: &str) -> Notice {
     }
 }
 
-/// Is true if the tools see SELinux enabled.
+/// Returns true if the tools see SELinux enabled.
 fn kernel_has_selinux() -> bool {
     running::exists("/sys/fs/selinux/enforce")
 }
@@ -465,7 +465,7 @@ pub fn keys_text(user: &User) -> Option<String> {
     (!keys.is_empty()).then(|| keys.join("\n") + "\n")
 }
 
-/// Is true if a home may be created for this user.
+/// Returns true if a home may be created for this user.
 pub fn may_have_home(user: &User) -> bool {
     user.no_create_home != Some(true)
 }

@@ -209,7 +209,7 @@ pub struct Situation<'a> {
 pub enum State {
     /// Everything is as desired.
     Done,
-    /// It reports an error and retries for ever.
+    /// It reports an error and retries forever.
     Degraded,
     /// It was asked for a change that it never makes.
     Unreconcilable,
@@ -879,7 +879,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Is true if the image is the first change of the operating system: packages and kernels begin with a pull.
+    /// Returns true if the image is the first change of the operating system: packages and kernels begin with a pull.
     fn asks_podman(&self, from: &MachineConfig, to: &MachineConfig) -> bool {
         let plain = |config: &MachineConfig| {
             config.extensions.is_empty() && config.kernel_type == KernelType::Default

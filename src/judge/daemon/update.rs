@@ -127,7 +127,7 @@ impl Update {
         queue.map(|queued| queued.action.clone()).collect()
     }
 
-    /// Is true if it reboots.
+    /// Returns true if it reboots.
     pub fn reboots(&self) -> bool {
         self.queue
             .iter()
@@ -208,7 +208,7 @@ pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Fir
     FirstBootDecision { action, drain }
 }
 
-/// Is true if a change is not known to be safe.
+/// Returns true if a change is not known to be safe.
 fn is_unsafe(change: Option<&RegistryChange>) -> bool {
     change.is_some_and(|change| *change != RegistryChange::Safe)
 }

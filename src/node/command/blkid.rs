@@ -1,10 +1,10 @@
-//! blkid: which block device carries a label.
+//! blkid: finds the block device with a label.
 
 use std::time::Duration;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 
-/// Returns the devices with this label, without blkid's cache.
+/// Returns the devices with this label, bypassing blkid's cache.
 pub fn find_labelled(runner: &dyn CommandRunner, label: &str) -> Result<Vec<String>, CommandError> {
     let answer = runner.run(&label_query(label))?;
     parse_devices(&answer)
@@ -32,12 +32,12 @@ fn blkid_line(args: &[&str]) -> CommandLine {
         program: "blkid".into(),
         args: args.map(|arg| (*arg).to_owned()).collect(),
         timeout: Duration::from_secs(30),
-        // The devices belong to root.
+        // Only root can read the devices.
         capabilities: &[],
     }
 }
 
-/// Parses the answer; exit status 2 means that no device has the label.
+/// Parses the output; exit status 2 means that no device has the label.
 fn parse_devices(answer: &CommandOutput) -> Option<Vec<String>> {
     match answer.status {
         Some(0) => Some(answer.stdout.lines().map(str::to_owned).collect()),

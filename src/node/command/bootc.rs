@@ -1,8 +1,8 @@
-//! bootc: its status document, and its command lines.
+//! bootc: its status document and its command lines.
 //!
-//! Pure: text in, values out. Keys come with minor releases and no version of the document changes for them: unknown keys
-//! are ignored, and missing ones are as good as null. An entry with packages, overrides or another kernel has no image
-//! here (`incompatible`): its origin file names the image ([`super::origin`]).
+//! Pure: text in, values out. Minor releases add keys without changing the version of the document, so unknown keys are ignored
+//! and missing ones are treated as null. An entry with layered packages, overrides or another kernel has no image in this
+//! document (`incompatible`): its origin file names the image ([`super::origin`]).
 
 use std::time::Duration;
 
@@ -20,32 +20,32 @@ pub struct BootcStatus {
     pub wanted: Option<ImageReference>,
     /// The next boot enters the rollback entry.
     pub rollback_queued: bool,
-    /// The entry that a clean shutdown will write.
+    /// The entry that is written at a clean shutdown.
     pub staged: Option<BootEntry>,
-    /// The booted entry; `None` outside of a system that bootc or ostree booted.
+    /// The booted entry; `None` if neither bootc nor ostree booted the system.
     pub booted: Option<BootEntry>,
     /// The first entry of the booted stateroot that is neither staged nor booted.
     pub rollback: Option<BootEntry>,
-    /// All other entries, also those of other stateroots.
+    /// All other entries, including those of other stateroots.
     pub others: Vec<BootEntry>,
-    /// `/usr` is writable: until the next boot (`transient`), or `persistent`.
+    /// `/usr` is writable: until the next boot (`transient`) or permanently (`persistent`).
     pub usr_overlay: Option<UsrOverlay>,
 }
 
-/// A deployment, in bootc's words a boot entry.
+/// A deployment, which bootc calls a boot entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BootEntry {
     /// The image; `None` for a plain commit, and for an incompatible entry.
     pub image: Option<ImageStatus>,
-    /// An update whose manifest is known and that is not staged.
+    /// An update whose manifest was fetched but which is not staged.
     pub cached_update: Option<ImageStatus>,
-    /// rpm-ostree changed packages, the kernel or modules on the node: bootc knows nothing of these.
+    /// rpm-ostree changed packages, the kernel or modules on the node, which bootc cannot describe.
     pub incompatible: bool,
-    /// Clean-ups keep it.
+    /// Pinned: clean-ups keep it.
     pub pinned: bool,
-    /// Staged and locked: a reboot does not enter it.
+    /// Staged but locked: a reboot does not enter it.
     pub download_only: bool,
-    /// A soft reboot can enter it; `None` where this bootc does not say.
+    /// A soft reboot can enter it; `None` if this version of bootc does not report it.
     pub soft_reboot_capable: Option<bool>,
     /// The OSTree deployment.
     pub ostree: Option<OstreeEntry>,
@@ -53,14 +53,14 @@ pub struct BootEntry {
     pub composefs: Option<ComposefsEntry>,
 }
 
-/// An image as it was pulled.
+/// An image as pulled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageStatus {
     /// Its name.
     pub image: ImageReference,
     /// Version of the OS.
     pub version: Option<String>,
-    /// Digest of the manifest that was pulled. The name may have the digest of the list that the manifest is of.
+    /// Digest of the pulled manifest. The name may contain the digest of the manifest list instead.
     pub digest: String,
 }
 
@@ -71,12 +71,12 @@ pub struct ImageReference {
     pub image: String,
     /// `registry`, `containers-storage`, `oci`, `oci-archive` or `docker-daemon`.
     pub transport: String,
-    /// How its signature is checked; `None`: it is not.
+    /// How its signature is verified; `None` if it is not.
     #[serde(default)]
     pub signature: Option<Signature>,
 }
 
-/// How the signature of an image is checked.
+/// How the signature of an image is verified.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Signature {
@@ -124,15 +124,15 @@ pub struct UsrOverlay {
     pub persistence: String,
 }
 
-/// A document that cannot be read.
+/// The reason why the document cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BootcError {
-    /// It is not JSON, or has another form.
+    /// It is not JSON, or has an unexpected structure.
     #[error(
         "reading the answer of bootc status: {0}; check it: bootc status --json --format-version 1"
     )]
     Unreadable(String),
-    /// It is another document.
+    /// It is a different kind of document.
     #[error(
         "bootc status gave a document of {kind} ({version}), and not of BootcHost (org.containers.bootc/v1); check it: \
          bootc status --json --format-version 1"
@@ -146,10 +146,10 @@ pub enum BootcError {
 }
 
 impl BootcStatus {
-    /// Parses the answer of `bootc status --json --format-version 1`.
+    /// Parses the output of `bootc status --json --format-version 1`.
     ///
     /// # Errors
-    /// The answer is no such document.
+    /// The output is not such a document.
     pub fn read(json: &str) -> Result<Self, BootcError> {
         let unreadable = |error: String| BootcError::Unreadable(error);
         let mut reader = serde_json::Deserializer::from_str(json);
@@ -158,7 +158,7 @@ impl BootcStatus {
         reader
             .end()
             .map_err(|error| unreadable(error.to_string()))?;
-        // The oldest one is v1alpha1, with the same keys.
+        // The oldest version, v1alpha1, has the same keys.
         if host.kind != "BootcHost" || !host.api_version.starts_with("org.containers.bootc/v1") {
             return Err(BootcError::OtherDocument {
                 kind: host.kind,
@@ -185,16 +185,16 @@ impl BootcStatus {
         })
     }
 
-    /// Returns true if the running system is of bootc's composefs backend, which is no OSTree system.
+    /// Returns true if the running system uses bootc's composefs backend, and is therefore not an OSTree system.
     pub fn is_composefs(&self) -> bool {
         let booted = self.booted.as_ref();
         booted.is_some_and(|one| one.ostree.is_none() && one.composefs.is_some())
     }
 
-    /// Returns the deployments in the order of the boot menu, as rpm-ostree would list them. `origin` reads the origin
-    /// file of a deployment; where it has none, the entry's own image counts.
+    /// Returns the deployments in the order of the boot menu, as rpm-ostree would list them. `origin` reads the origin file of
+    /// a deployment; without one, the entry's own image is used.
     ///
-    /// bootc does not say at which place its other deployments are; they come last here.
+    /// bootc does not report the position of its other deployments; they are last here.
     pub fn deployments(&self, origin: &dyn Fn(&OstreeEntry) -> Option<Origin>) -> Deployments {
         let (before, after) = match self.rollback_queued {
             true => (self.rollback.as_ref(), None),
@@ -249,7 +249,7 @@ impl BootEntry {
     }
 }
 
-/// Returns a deployment with what its origin file says. `own`: the reference where that says none.
+/// Returns the deployment with the data of its origin file. `own` is the reference to use if that file has none.
 pub fn with_origin(one: Deployment, origin: Origin, own: Option<String>) -> Deployment {
     Deployment {
         refspec: origin.refspec.or(one.refspec),
@@ -304,7 +304,7 @@ impl UsrOverlay {
     }
 }
 
-/// The document as it is written.
+/// The document as JSON.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Host {
@@ -404,22 +404,22 @@ pub(super) const SMALL: Duration = Duration::from_secs(600);
 /// For a pull.
 const LARGE: Duration = Duration::from_secs(3600);
 
-/// The place of the bytes of an image.
+/// Where the bytes of an image come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// The registry of its name, or a mirror.
+    /// The registry in its name, or a mirror.
     Registry,
-    /// `containers-storage`, under its name.
+    /// `containers-storage`, under the same name.
     Storage,
 }
 
-/// The unit in which bootc works, and ostree where it stages for bootc: with all privileges of the system, and one at a
-/// time.
+/// The unit in which bootc runs, and ostree where it stages in place of bootc: with all privileges of the system, and only one
+/// at a time.
 pub const UNIT: &str = "mco-rescue-bootc.service";
 
-/// `bootc status`, in the one form that has a version.
+/// Returns the command line of `bootc status` in its only versioned format.
 ///
-/// It looks from a mount namespace of its own; to see whether it is in one already it reads that of the first process.
+/// bootc queries from its own mount namespace. To find out whether it already runs in one, it reads the namespace of process 1.
 pub fn status_json() -> CommandLine {
     CommandLine {
         program: "bootc".to_owned(),
@@ -434,7 +434,7 @@ pub fn status_json() -> CommandLine {
     }
 }
 
-/// Stages an image for the next boot. Never with `--apply`, which would reboot.
+/// Returns the command line that stages an image for the next boot. Never with `--apply`, which would reboot.
 pub fn switch_to(transport: Transport, image: &str) -> CommandLine {
     let transport = match transport {
         Transport::Registry => "registry",
@@ -443,14 +443,15 @@ pub fn switch_to(transport: Transport, image: &str) -> CommandLine {
     in_unit(LARGE, &["bootc", "switch", "--transport", transport, image])
 }
 
-/// Returns true if this works in [`UNIT`], and goes on there without its client.
+/// Returns true if this command runs in [`UNIT`], where it continues without its client.
 pub fn is_in_unit(line: &CommandLine) -> bool {
     line.program == "systemd-run" && line.args.iter().any(|word| word.ends_with(UNIT))
 }
 
-/// systemd starts the program, in the domain that the policy gives it: a child process could get no more privileges than
-/// mco-rescue kept. Its output goes to the journal ([`super::journalctl::errors_of_unit`]): with a pipe to mco-rescue it
-/// would die together with it, half-way. systemd replaces variables in a command, so each `$` is doubled.
+/// Wraps a command so that systemd starts it, in the domain that the SELinux policy assigns: a child process could get no more
+/// privileges than mco-rescue has kept. Its output goes to the journal ([`super::journalctl::errors_of_unit`]): connected to
+/// mco-rescue by a pipe, it would die half-way together with it. systemd expands variables in a command, so each `$` is
+/// doubled.
 pub(super) fn in_unit(timeout: Duration, command: &[&str]) -> CommandLine {
     let unit = format!("--unit={UNIT}");
     let run = ["--wait", "--collect", "--quiet", &unit, "--"];
@@ -459,7 +460,7 @@ pub(super) fn in_unit(timeout: Duration, command: &[&str]) -> CommandLine {
         program: "systemd-run".to_owned(),
         args: words(&run).into_iter().chain(command).collect(),
         timeout,
-        // systemd does the work; it is only asked, as root.
+        // systemd does the work; it only needs a request from root.
         capabilities: &[],
     }
 }

@@ -25,8 +25,8 @@ impl ConfigTest {
         }
     }
 
-    /// Runs the test, and returns the line with the fault; `None` if there is none, or if the program is missing, cannot
-    /// tell, or fails for another reason, such as missing keys.
+    /// Runs the test and returns the line that describes the error; `None` if there is no error, or if the program is missing,
+    /// cannot tell, or fails for an unrelated reason such as missing keys.
     pub fn find_fault(self, runner: &dyn CommandRunner) -> Option<String> {
         let [program, option] = self.words();
         let line = CommandLine {
@@ -51,7 +51,7 @@ impl ConfigTest {
         Some(found.trim().to_owned())
     }
 
-    /// Returns true for a line that names a fault and its place.
+    /// Returns true for a line that describes a configuration error and its place.
     fn is_fault(self, line: &str) -> bool {
         match self {
             Self::Sshd => line

@@ -6,7 +6,7 @@ use super::{CommandError, CommandLine, CommandRunner};
 
 /// For the list.
 const QUICK: Duration = Duration::from_secs(30);
-/// For one pod: its containers may take their grace period, which is 30 s unless they ask for more.
+/// Time for stopping one pod: its containers may use their grace period, 30 s by default.
 const GRACE: Duration = Duration::from_secs(150);
 
 /// Returns the ids of the running pods.
@@ -27,7 +27,7 @@ pub fn stop_pod(runner: &dyn CommandRunner, pod: &str) -> Result<(), CommandErro
     run_crictl(runner, &["stopp", pod], GRACE).map(drop)
 }
 
-/// Returns true for an id, which cannot be mistaken for an option.
+/// Returns true for an id. An id cannot be mistaken for an option.
 fn is_id(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }

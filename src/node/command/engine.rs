@@ -1,21 +1,21 @@
-//! The program that stages the operating system of a node, and the words for it.
+//! The program that stages a node's operating system, and its vocabulary.
 //!
-//! Messages are written for rpm-ostree, the engine of the daemon; [`Engine::spell`] is the one place that puts them into the
-//! words of a node without it.
+//! Messages are written for rpm-ostree, which the daemon uses. [`Engine::spell`] is the only place that translates them for a
+//! node without it.
 
 use crate::base::invocation::shell_word;
 
 /// The program that stages an operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Engine {
-    /// rpm-ostree, the engine of the daemon.
+    /// rpm-ostree, which the daemon uses.
     #[default]
     RpmOstree,
-    /// bootc, where rpm-ostree is missing: images, and by ostree's help kernel arguments, but no packages.
+    /// bootc, on nodes without rpm-ostree: it stages images and, with ostree's help, kernel arguments, but no packages.
     Bootc,
 }
 
-/// Commands and words of rpm-ostree, and those that replace them on a node with bootc alone. Longer ones come first.
+/// Commands and words of rpm-ostree, each with its replacement on a node that has only bootc. Longer ones come first.
 const OF_BOOTC: [(&str, &str); 30] = [
     (
         "rpm-ostree cancel # the daemon may go on and stage its result, then rpm-ostree status # until it says idle",
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// Returns a text about rpm-ostree and its commands in the words of this engine.
+    /// Translates a text about rpm-ostree and its commands for this engine.
     pub fn spell(self, text: &str) -> String {
         match self {
             Self::RpmOstree => text.to_owned(),
@@ -125,8 +125,8 @@ fn replace_words(text: &str, from: &str, to: &str) -> String {
     all + rest
 }
 
-/// Spells each `rpm-ostree kargs` with changes as the command of ostree that stages them: it needs the origin and the commit
-/// of what runs, which the shell reads.
+/// Replaces each `rpm-ostree kargs` that changes arguments with the ostree command that stages them. That command needs the
+/// origin and the commit of the running deployment, which the shell reads.
 fn spell_arguments(text: &str) -> String {
     let (mut all, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once(KARGS) {
@@ -141,7 +141,7 @@ fn spell_arguments(text: &str) -> String {
     all + rest
 }
 
-/// Returns the options at the start of a text, words that begin with `--`, also quoted, and the text behind them.
+/// Returns the options at the start of a text (words that begin with `--`, quoted or not), and the rest of the text.
 fn take_options(text: &str) -> (Vec<String>, &str) {
     let (mut all, mut rest) = (Vec::new(), text);
     loop {
@@ -156,7 +156,7 @@ fn take_options(text: &str) -> (Vec<String>, &str) {
                 word.split_at(word.find(ends).unwrap_or(word.len()))
             }
         };
-        // The end of a sentence is no part of a command.
+        // A full stop after a command is not part of it.
         let (bare, end) = match bare.strip_suffix('.') {
             Some(bare) if end.is_empty() || end.starts_with(char::is_whitespace) => {
                 (bare, word.get(bare.len()..).unwrap_or(end))
@@ -171,7 +171,7 @@ fn take_options(text: &str) -> (Vec<String>, &str) {
     }
 }
 
-/// The command of ostree that stages what runs with other kernel arguments.
+/// Returns the ostree command that stages the running deployment with other kernel arguments.
 fn stage_arguments(options: &[String]) -> String {
     let options = options.iter().map(|option| {
         let (name, value) = option.split_once('=').unwrap_or((option, "ARGUMENT"));

@@ -1,20 +1,20 @@
-//! The transient units that guard a trial. The manager owns them, so they outlive the login that starts them.
+//! The transient units that guard a trial. systemd owns them, so they outlive the login that starts them.
 
 use std::time::Duration;
 
 use super::CommandLine;
 
-/// The guard, the timer of the second one, and the second one.
+/// The guard, the timer of the second guard, and the second guard.
 pub const UNITS: [&str; 3] = [
     "mco-rescue-guard.service",
     "mco-rescue-guard-late.timer",
     "mco-rescue-guard-late.service",
 ];
 
-/// Seconds between two looks of the second guard.
+/// Time between two checks of the second guard.
 const LATE: &str = "30s";
 
-/// Starts the guard. It is started again however it ends, except after a trial has ended.
+/// Starts the guard. systemd restarts it however it ends, except after the end of a trial.
 pub fn start_guard(program: &str) -> CommandLine {
     systemd_run(&[
         "--unit=mco-rescue-guard",
@@ -24,7 +24,7 @@ pub fn start_guard(program: &str) -> CommandLine {
         "--property=Restart=always",
         "--property=RestartSec=1s",
         "--property=StartLimitIntervalSec=0",
-        // The guard ends with 0 only once no trial is left.
+        // The guard exits with 0 only when no trial is left.
         "--property=RestartPreventExitStatus=0",
         "--property=NotifyAccess=main",
         "--property=WatchdogSec=30min",
@@ -38,7 +38,7 @@ pub fn start_guard(program: &str) -> CommandLine {
     ])
 }
 
-/// Starts the timer of the second guard, which takes back what the first one should have.
+/// Starts the timer of the second guard, which reverts what the first one should have reverted.
 pub fn start_second_guard(program: &str) -> CommandLine {
     let active = format!("--on-active={LATE}");
     let again = format!("--on-unit-inactive={LATE}");
@@ -66,7 +66,7 @@ fn systemd_run(words: &[&str]) -> CommandLine {
         program: "systemd-run".to_owned(),
         args: args.into_iter().map(str::to_owned).collect(),
         timeout: Duration::from_secs(60),
-        // systemd does the work; it is only asked, as root.
+        // systemd does the work; it only needs a request from root.
         capabilities: &[],
     }
 }

@@ -1,4 +1,4 @@
-//! The only place that starts a program.
+//! The only place that starts programs.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
@@ -18,15 +18,15 @@ use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::host::progress::{self, Work};
 use crate::host::sys::privileges;
 
-/// Runs programs on the running system: cleared environment, C locale, no standard input.
+/// Runs programs on the running system, with a cleared environment, the C locale and no standard input.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct HostRunner;
 
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const STDERR_TAIL: usize = 1024;
-/// Upper limit of a program's output, in bytes.
+/// Maximum output of a program, in bytes.
 const MAX_OUTPUT: usize = 64 << 20;
-/// Time that the output is waited for after the program's end.
+/// How long to wait for remaining output after the program has exited.
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
 /// Shortest and longest pause between two polls.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -50,7 +50,8 @@ impl CommandRunner for HostRunner {
         let mut output = ProgramOutput::of_child(&mut child);
         let _phase = progress::begin(waiting_for(command));
         let ending = wait_for_end(&child, &mut output, command, ended);
-        // What it has started and left behind ends with it. Until it is waited for, no other group has its number.
+        // This also kills everything that the program started and left behind. Until it is waited for, no other group can get
+        // its number.
         kill_group(&child);
         let status = child.wait().map_err(failed)?;
         ending?;
@@ -63,7 +64,7 @@ impl CommandRunner for HostRunner {
     }
 }
 
-/// The phase in which a program runs: its name, and the verb where it has one.
+/// Returns the progress phase for a running program: its name, and its verb if it has one.
 fn waiting_for(command: &CommandLine) -> Work {
     let verb = command.args.first().filter(|verb| !verb.starts_with('-'));
     let verb = verb.map(|verb| format!(" {verb}")).unwrap_or_default();
@@ -96,9 +97,9 @@ fn spawn_program(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // A group of its own, so that a time-out ends the program's children too.
+    // A process group of its own, so that a time-out kills the program's children too.
     command.process_group(0);
-    // What a thread gives up its children never have; ours stays as it is.
+    // Children never get a capability that their thread has dropped; this process keeps its own.
     let start = || {
         privileges::keep_for_program(line.capabilities);
         command.spawn()
@@ -116,7 +117,7 @@ struct ProgramOutput {
     stderr: Stream<ChildStderr>,
 }
 
-/// One pipe, which is read without waiting.
+/// One pipe, read without blocking.
 struct Stream<R> {
     pipe: Option<R>,
     bytes: Vec<u8>,
@@ -144,7 +145,7 @@ impl ProgramOutput {
 
 impl<R: Read + AsFd> Stream<R> {
     fn new(pipe: Option<R>) -> Self {
-        // A pipe that would have to be waited for is not read at all.
+        // A pipe that cannot be made non-blocking is not read at all.
         let is_ready = |pipe: &R| fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_ok();
         Self {
             pipe: pipe.filter(is_ready),
@@ -160,21 +161,21 @@ impl<R: Read + AsFd> Stream<R> {
         match pipe.read(&mut piece) {
             Ok(0) => self.pipe = None,
             Ok(n) => {
-                // The rest is taken as well, so that the program goes on, but no answer is that long.
+                // Output beyond the limit is read and dropped, so that the program can continue. No real answer is that long.
                 let room = MAX_OUTPUT.saturating_sub(self.bytes.len()).min(n);
                 self.bytes
                     .extend_from_slice(piece.get(..room).unwrap_or_default());
                 return true;
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            // A broken pipe ends the text early; the exit status tells the rest.
+            // A broken pipe ends the text early; the exit status shows the result.
             Err(_) => self.pipe = None,
         }
         false
     }
 }
 
-/// Waits for the end of the program, and of what it writes.
+/// Waits until the program has exited and its output is complete.
 fn wait_for_end(
     child: &Child,
     output: &mut ProgramOutput,
@@ -188,7 +189,7 @@ fn wait_for_end(
         let more = output.read_available();
         if !has_ended && is_ended(child) {
             has_ended = true;
-            // A process that it has left behind may hold the pipes for ever.
+            // A process that the program left behind may keep the pipes open forever.
             deadline = deadline.min(Instant::now() + LEFT_BEHIND);
             continue;
         }
@@ -212,7 +213,7 @@ fn wait_for_end(
     }
 }
 
-/// Returns true if the program has ended; its status is left for `wait`.
+/// Returns true if the program has exited. Leaves its status for `wait`.
 fn is_ended(child: &Child) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     !matches!(
@@ -225,7 +226,7 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).unwrap_or_default())
 }
 
-/// Ends the program and all that it started. It may have ended before; then there is nothing to kill.
+/// Kills the program and everything that it started. If it has exited already, there is nothing left to kill.
 fn kill_group(child: &Child) {
     let _ = killpg(pid_of(child), Signal::SIGKILL);
 }
@@ -316,7 +317,7 @@ mod tests {
                 .lines()
                 .find_map(|word| word.parse().ok())
                 .unwrap();
-            // It was killed; the process that collects orphans here may take its time.
+            // It was killed, but the process that reaps orphans here may take its time.
             let end = Instant::now() + Duration::from_secs(20);
             while is_alive(pid) && Instant::now() < end {
                 thread::yield_now();

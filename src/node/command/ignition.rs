@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::CommandLine;
 
-/// The stage that needs no network: it finds the config of the image before it asks the platform.
+/// Returns the command line of the stage that needs no network: it looks for the config of the image before it asks the
+/// platform.
 pub fn fetch_offline(platform: &str) -> CommandLine {
     CommandLine {
         program: "ignition".into(),
@@ -19,7 +20,7 @@ pub fn fetch_offline(platform: &str) -> CommandLine {
     }
 }
 
-/// Returns the platform of the environment file that Ignition's generator writes: `PLATFORM_ID=qemu`.
+/// Returns the platform from the environment file of Ignition's generator (`PLATFORM_ID=qemu`).
 pub fn platform_id(environment: &str) -> Option<&str> {
     let line = environment
         .lines()
@@ -27,7 +28,7 @@ pub fn platform_id(environment: &str) -> Option<&str> {
     line.map(str::trim).filter(|id| !id.is_empty())
 }
 
-/// Returns the last line of Ignition's output that names a failure.
+/// Returns the last line of Ignition's output that describes a failure.
 pub fn failure_line(stderr: &str) -> String {
     let lines = stderr
         .lines()

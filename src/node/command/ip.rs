@@ -1,4 +1,4 @@
-//! ip of iproute2: the addresses of the network interfaces, default routes, and neighbours.
+//! ip (iproute2): the addresses of the network interfaces, default routes, and neighbours.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn run_ip(runner: &dyn CommandRunner, args: &[&str]) -> Result<String, CommandEr
     }
 }
 
-/// A hop of a default route.
+/// A next hop of a default route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DefaultHop {
     /// The router; `None` for a link without routers, such as a tunnel.
@@ -77,7 +77,8 @@ pub fn query_default_route(
     parse_default_route(&text).map_err(|error| failed(&error.to_string()))
 }
 
-/// Several hops are in `nexthops`; an IPv4 route over an IPv6 router has it in `via`. A dead route is no route.
+/// Parses the routes. Several hops are in `nexthops`; an IPv4 route via an IPv6 router has it in `via`. Dead routes are
+/// skipped.
 fn parse_default_route(text: &str) -> serde_json::Result<Vec<DefaultHop>> {
     #[derive(Deserialize)]
     struct Via {
@@ -109,7 +110,7 @@ fn parse_default_route(text: &str) -> serde_json::Result<Vec<DefaultHop>> {
     }
     let mut all: Vec<Hop> = serde_json::from_str(text)?;
     all.retain(Hop::is_usable);
-    // Of several with the same metric the kernel takes the first.
+    // Of several routes with the same metric the kernel uses the first.
     let Some(best) = all.into_iter().min_by_key(|route| route.metric) else {
         return Ok(Vec::new());
     };
@@ -130,12 +131,12 @@ pub struct NeighbourEntry {
     /// Its states, such as `REACHABLE`.
     #[serde(default)]
     pub state: Vec<String>,
-    /// Seconds since the neighbour was last known to hear and answer.
+    /// Seconds since the neighbour was last confirmed reachable.
     pub confirmed: Option<u64>,
 }
 
 impl NeighbourEntry {
-    /// Returns true in one of these states.
+    /// Returns true if the entry is in one of these states.
     pub fn is(&self, states: &[&str]) -> bool {
         self.state
             .iter()
@@ -153,7 +154,7 @@ pub fn query_neighbour(
     interface: &str,
 ) -> Result<Option<NeighbourEntry>, CommandError> {
     let neighbour = neighbour.to_string();
-    // Without `nud all`, entries without ARP are left out.
+    // Without `nud all`, entries without ARP are omitted.
     let args = [
         "-j", "-s", "neigh", "show", "to", &neighbour, "dev", interface, "nud", "all",
     ];
@@ -166,7 +167,7 @@ pub fn query_neighbour(
         .map_err(|error| failed(&error.to_string()))
 }
 
-/// Parses the answer. An address that is none, of a tunnel's peer, is skipped.
+/// Parses the output. Addresses that do not parse, such as those of a tunnel's peer, are skipped.
 fn parse_addresses(text: &str) -> serde_json::Result<Vec<NetworkInterface>> {
     #[derive(Deserialize)]
     struct Raw {

@@ -1,5 +1,5 @@
-//! Jobs for the running system after files were changed: jobs for systemd, NetworkManager and udev, and the one program
-//! that the daemon runs instead of a failed job (docs/agreement.md: Actions; docs/after-the-files.md).
+//! Jobs for the running system after files were changed: for systemd, NetworkManager and udev, and the one program that the
+//! daemon runs instead of a failed job (docs/agreement.md: Actions; docs/after-the-files.md).
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::{CommandError, CommandLine, CommandRunner, network_manager, systemctl};
 use crate::host::sys::privileges::Capability;
 
-/// Puts certificate authorities into the bundles.
+/// Updates the bundles of certificate authorities.
 pub const CA_TRUST: &str = "coreos-update-ca-trust.service";
-/// Gives the kernel the settings of `sysctl.d`.
+/// Applies the settings of `sysctl.d` to the kernel.
 pub const SYSCTL: &str = "systemd-sysctl.service";
 
-/// One job; the journal names it, so that an interrupted run can do it again.
+/// One job. The journal of the run records it, so that an interrupted run can repeat it.
 ///
 /// The content is one string in every variant, as in the JSON documents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,30 +24,31 @@ pub enum Job {
     DaemonReload,
     /// A unit reads its files again.
     Reload(String),
-    /// A unit is started anew, also one that does not run.
+    /// A unit is restarted, or started if it does not run.
     Restart(String),
-    /// A unit that was stopped for the time of the run is started again.
+    /// A unit that was stopped for the duration of the run is started again.
     Start(String),
-    /// A unit that ran before the run reads its files again; it is started anew where it does not run or cannot reload.
+    /// A unit that ran before the run reloads its files; it is restarted if it does not run or cannot reload.
     ReloadOrRestart(String),
-    /// `sshd -t` accepts the files, then the SSH server reads them again; it is started anew where it does not run. With
-    /// the name of a socket unit, only the check: each connection starts its own server.
+    /// `sshd -t` checks the files, then the SSH server reloads them; it is restarted if it does not run. For a socket unit,
+    /// only the check is made: each connection starts its own server.
     Sshd(String),
-    /// A unit that the run has enabled is started.
+    /// A unit that the run enabled is started.
     StartEnabled(String),
-    /// A unit that the run has disabled, masked or removed is stopped.
+    /// A unit that the run disabled, masked or removed is stopped.
     Stop(String),
-    /// NetworkManager reads its connections again and activates the one of a changed file, at this path.
+    /// NetworkManager rereads its connections and activates the one in a changed file, at this path.
     Connection(String),
-    /// The same for a file that was not there before.
+    /// The same for a new file.
     NewConnection(String),
-    /// NetworkManager reads its connections again and forgets the one of a removed file, at this path.
+    /// NetworkManager rereads its connections and drops the one of a removed file, at this path.
     GoneConnection(String),
-    /// udev reads its rules again. Devices that are there keep their names and properties.
+    /// udev rereads its rules. Existing devices keep their names and properties.
     UdevRules,
-    /// The kernel gets the settings of the files; lines of the values before, such as `net/ipv4/ip_forward=0`.
+    /// The kernel gets the settings in the files. The string has the previous values, one a line, such as
+    /// `net/ipv4/ip_forward=0`.
     Sysctls(String),
-    /// The kernel gets these values again, then the settings of the files.
+    /// The kernel gets these previous values back, then the settings in the files.
     SysctlsBack(String),
 }
 
@@ -74,7 +75,7 @@ impl fmt::Display for Job {
 }
 
 impl Job {
-    /// Returns its unit; `None` if it concerns no unit alone.
+    /// Returns the unit of the job; `None` if it does not concern exactly one unit.
     pub fn unit(&self) -> Option<&str> {
         match self {
             Self::Reload(unit)
@@ -94,7 +95,7 @@ impl Job {
         }
     }
 
-    /// Returns the commands that a person types for it.
+    /// Returns the commands with which a user would do the job by hand.
     pub fn command_text(&self) -> String {
         match self {
             Self::Sshd(unit) if unit.ends_with(".socket") => "sshd -t".to_owned(),
@@ -112,7 +113,7 @@ impl Job {
         }
     }
 
-    /// Returns the job that follows once the files of before are back.
+    /// Returns the job to run once the previous files are restored.
     #[must_use]
     pub fn back(&self) -> Self {
         match self {
@@ -127,8 +128,8 @@ impl Job {
     }
 }
 
-/// Returns the jobs that follow once the files of before are back. Units that the run started are stopped first, while
-/// the manager knows them; those that it stopped are started last, when everything else reads the old files.
+/// Returns the jobs to run once the previous files are restored. Units that the run started are stopped first, while systemd
+/// still knows them; units that it stopped are started last, when everything else has read the old files.
 pub fn jobs_back<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Vec<Job> {
     let mut back: Vec<Job> = jobs.into_iter().map(Job::back).collect();
     back.sort_by_key(|job| match job {
@@ -146,18 +147,18 @@ pub fn jobs_back<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Vec<Job> {
 pub enum Done {
     /// The job was done.
     Done,
-    /// The unit does not run: it reads its files when it is started. Of a connection: its device is missing.
+    /// The unit does not run and will read its files when it is started. For a connection: its device is missing.
     NotRunning,
     /// The unit failed, and `update-ca-trust` did its work instead.
     Instead,
 }
 
-/// Carries a job out and waits for its end.
+/// Carries out a job and waits until it is finished.
 ///
-/// A service that does not run is not reloaded: systemd refuses that, and on a node in need of rescue it is common.
+/// A service that does not run is not reloaded: systemd refuses that, and such services are common on a node that needs rescue.
 ///
 /// # Errors
-/// A program reports an error, or gives no answer in time.
+/// A program reports an error or does not answer in time.
 pub fn carry_out(runner: &dyn CommandRunner, job: &Job) -> Result<Done, CommandError> {
     match job {
         Job::DaemonReload => systemctl::daemon_reload(runner)?,
@@ -169,14 +170,14 @@ pub fn carry_out(runner: &dyn CommandRunner, job: &Job) -> Result<Done, CommandE
         },
         Job::Start(unit) | Job::StartEnabled(unit) => systemctl::start_unit(runner, unit)?,
         Job::Stop(unit) => match systemctl::stop_units(runner, &[unit]) {
-            // Its file is gone, and with it the unit.
+            // Its file was removed, and the unit with it.
             Err(_) if is_idle(runner, unit) => return Ok(Done::NotRunning),
             stopped => stopped?,
         },
         Job::ReloadOrRestart(unit) => reload_or_restart(runner, unit)?,
         Job::Sshd(unit) => {
             match run_program(runner, &sshd_test_line(), true) {
-                // The manager makes that directory when it starts the server.
+                // systemd creates that directory when it starts the server.
                 Err(CommandError::Failed(_, said)) if said.contains(NO_DIRECTORY) => {}
                 tested => tested?,
             }
@@ -201,8 +202,8 @@ pub fn carry_out(runner: &dyn CommandRunner, job: &Job) -> Result<Done, CommandE
     Ok(Done::Done)
 }
 
-/// Carries out every job, also after one that failed, and returns a line for each that failed. It is the way back: a
-/// unit that was started too often is started nevertheless.
+/// Carries out every job, even after one has failed, and returns a line for each failure. It is used to revert a run, so a unit
+/// that hit its start limit is started nevertheless.
 pub fn carry_out_all(runner: &dyn CommandRunner, jobs: &[Job]) -> Vec<String> {
     let mut failed = Vec::new();
     for job in jobs {
@@ -211,7 +212,7 @@ pub fn carry_out_all(runner: &dyn CommandRunner, jobs: &[Job]) -> Vec<String> {
         let refused = jobs.iter().find(checked).map(|check| format!("{check}: "));
         if refused.is_some_and(|words| failed.iter().any(|said: &String| said.starts_with(&words)))
         {
-            // It would end the server that lives.
+            // It would stop the server that still works.
             continue;
         }
         log::info!("{job}, with the files as they were before");
@@ -228,13 +229,13 @@ pub fn carry_out_all(runner: &dyn CommandRunner, jobs: &[Job]) -> Vec<String> {
     failed
 }
 
-/// Returns true if the unit certainly does not run. Without an answer the job is run.
+/// Returns true if the unit is known not to run. If that is unknown, the job is run.
 fn is_idle(runner: &dyn CommandRunner, unit: &str) -> bool {
     let known = systemctl::query_activity(runner, &[unit]).unwrap_or_default();
     !known.is_empty() && known.iter().all(|unit| !unit.is_running())
 }
 
-/// A unit that waits for its next start cannot be reloaded.
+/// Reloads a unit, or restarts it: a unit that waits for its next start cannot be reloaded.
 fn reload_or_restart(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
     let known = systemctl::query_activity(runner, &[unit]).unwrap_or_default();
     let works = |unit: &systemctl::UnitActivity| matches!(&*unit.active, "active" | "reloading");
@@ -250,7 +251,7 @@ fn set_sysctls(runner: &dyn CommandRunner, values: &str) -> Result<(), CommandEr
     if values.is_empty() {
         return Ok(());
     }
-    // The manager has the capabilities that some settings need. One that cannot be set stops none of the others.
+    // systemd has the capabilities that some settings need. A setting that fails does not stop the others.
     let words = [
         "--quiet",
         "--collect",
@@ -288,10 +289,10 @@ fn udev_line() -> CommandLine {
     }
 }
 
-/// Runs a program that has to end with 0; a missing one passes if it is optional.
-/// The answer of `sshd -t` where the server does not run, and its directory below `/run` is gone with it.
+/// The error of `sshd -t` if the server is not running and its directory below `/run` was removed with it.
 const NO_DIRECTORY: &str = "Missing privilege separation directory";
 
+/// Runs a program that has to exit with 0; a missing program is no error if it is `optional`.
 fn run_program(
     runner: &dyn CommandRunner,
     line: &CommandLine,
@@ -321,7 +322,7 @@ fn update_ca_trust(runner: &dyn CommandRunner, error: &CommandError) -> Result<D
     }
 }
 
-/// It writes into directories that are closed even to their owner.
+/// Returns the command line of `update-ca-trust`. It writes into directories that are closed even to their owner.
 fn ca_trust_line() -> CommandLine {
     CommandLine {
         program: "update-ca-trust".into(),
@@ -337,7 +338,7 @@ mod tests {
     use crate::node::command::CommandOutput;
     use std::cell::RefCell;
 
-    /// Answers in order; an unexpected command and an unused answer fail.
+    /// A runner with scripted answers, used in order; an unexpected command or an unused answer fails the test.
     struct Scripted(RefCell<Vec<(&'static str, i32, &'static str)>>);
 
     impl CommandRunner for Scripted {
@@ -517,7 +518,7 @@ mod tests {
             ),
             Ok(Done::Done)
         );
-        // One that is dead, or that systemd is about to start again, cannot be reloaded.
+        // A unit that is dead, or that systemd is about to restart, cannot be reloaded.
         for state in [
             "ActiveState=failed\nSubState=failed",
             "ActiveState=activating\nSubState=auto-restart",
@@ -533,7 +534,7 @@ mod tests {
                 Ok(Done::Done)
             );
         }
-        // Each connection starts its own server: only the check is left.
+        // Each connection starts its own server, so only the check is made.
         assert_eq!(
             done(&Job::Sshd("sshd.socket".into()), &[("sshd -t", 0, "")]),
             Ok(Done::Done)

@@ -1,10 +1,10 @@
-//! journalctl: the errors of a unit, and the database of the texts that `journalctl -x` shows.
+//! journalctl: the errors of a unit, and the catalogue of the texts that `journalctl -x` shows.
 
 use std::time::Duration;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 
-/// Lets journalctl read the catalogue files again. The texts are only a help, so a failure is logged and not reported.
+/// Makes journalctl reread the catalogue files. The texts are only an aid, so a failure is logged and not reported.
 pub fn update_catalogue(runner: &dyn CommandRunner) {
     let line = CommandLine {
         program: "journalctl".into(),
@@ -19,7 +19,8 @@ pub fn update_catalogue(runner: &dyn CommandRunner) {
     }
 }
 
-/// Returns what the programs of a unit wrote since a time (seconds since 1970): their lines of errors, else the last line.
+/// Returns what the programs of a unit wrote since a time (seconds since 1970): their error lines, or the last line if there
+/// are none.
 ///
 /// # Errors
 /// journalctl is missing, or gives no answer.
@@ -34,7 +35,7 @@ pub fn errors_of_unit(
         timeout: Duration::from_secs(60),
         capabilities: &[],
     };
-    // What was written last may be on its way.
+    // The last lines may not have reached the journal yet.
     if let Err(error) = runner.run(&line(&["--sync".to_owned()])) {
         log::info!("{error}");
     }

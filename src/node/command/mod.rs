@@ -1,7 +1,7 @@
-//! Running other programs: one way to do it, and one place that does.
+//! Runs other programs.
 //!
-//! Building argument vectors and reading answers are pure functions in the
-//! submodule of each program; policy and retries are decided elsewhere.
+//! Each submodule builds the argument vectors of one program and parses its output with pure functions. Policy and retries are
+//! decided elsewhere.
 
 pub mod blkid;
 pub mod bootc;
@@ -30,14 +30,14 @@ use crate::host::sys::privileges::Capability;
 
 pub use host::HostRunner;
 
-/// A program with its arguments and how long it may take.
+/// A program with its arguments and time limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine {
     /// Program name, looked up in the system directories only.
     pub program: String,
     /// Arguments.
     pub args: Vec<String>,
-    /// Deadline, after which it is killed.
+    /// Time limit, after which the program is killed.
     pub timeout: Duration,
     /// Capabilities that the program keeps; most programs need none.
     pub capabilities: &'static [Capability],
@@ -54,35 +54,35 @@ pub struct CommandOutput {
     pub stderr: String,
 }
 
-/// A program that gave no result.
+/// The reason why a program gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The program is not installed.
     #[error("{0} is not installed")]
     Missing(String),
-    /// The program failed, or could not be started; its name and the reason.
+    /// The program failed or could not be started: its name and the reason.
     #[error("running {0}: {1}")]
     Failed(String, String),
-    /// The program was killed at its deadline; its name and the seconds.
+    /// The program was killed at its time limit: its name and the limit in seconds.
     #[error("{0} gave no answer within {1} s and was killed")]
     TimedOut(String, u64),
-    /// This run was asked to end, so the program was killed.
+    /// This run was asked to stop, so the program was killed.
     #[error("{0} was ended because this run was")]
     Interrupted(String),
 }
 
-/// Something that runs programs: the host, or a script in a test.
+/// Runs programs: on the host, or scripted in a test.
 pub trait CommandRunner {
-    /// Runs a program to its end.
+    /// Runs a program until it exits.
     ///
     /// # Errors
     /// The program is missing, cannot be started, or takes too long.
     fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError>;
 
-    /// Runs a program to its end, or until `ended` returns true.
+    /// Runs a program until it exits or `ended` returns true.
     ///
     /// # Errors
-    /// The same; [`CommandError::Interrupted`] if `ended` returned true.
+    /// As for [`Self::run`]; [`CommandError::Interrupted`] if `ended` returned true.
     fn run_until(
         &self,
         command: &CommandLine,

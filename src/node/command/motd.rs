@@ -1,4 +1,4 @@
-//! The end of a text that logins show: a timer of systemd removes it, as no process of ours lives that long.
+//! Removes the text shown at login after a while. A systemd timer does it, because none of our processes lives that long.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::host::sys::runtime;
 
 /// Timer and service that remove the text.
 const UNIT: &str = "mco-rescue-motd";
-/// Time for one call of systemd.
+/// Time limit for one call to systemd.
 const QUICK: Duration = Duration::from_secs(30);
 
-/// Removes the text of [`runtime::announce_at_login`] after some time; an earlier time for it no longer counts.
+/// Schedules the removal of the text of [`runtime::announce_at_login`]. Replaces an earlier schedule.
 ///
 /// # Errors
-/// systemd is missing, or reports an error. The text stays until the next boot then.
+/// systemd is missing or reports an error. The text then stays until the next boot.
 pub fn withdraw_after(runner: &dyn CommandRunner, time: Duration) -> Result<(), CommandError> {
     let stop = [
         "stop",
@@ -21,7 +21,7 @@ pub fn withdraw_after(runner: &dyn CommandRunner, time: Duration) -> Result<(), 
         "mco-rescue-motd.timer",
         "mco-rescue-motd.service",
     ];
-    // There is none but after another trial of the same boot.
+    // These units exist only after another trial during the same boot.
     runner.run(&line("systemctl", &stop)).map(drop)?;
     let answer = runner.run(&removal(time))?;
     match answer.status {
@@ -45,7 +45,7 @@ fn removal(time: Duration) -> CommandLine {
             &unit,
             &after,
             "--timer-property=AccuracySec=1min",
-            // Else systemd-run waits for a boot that waits for it.
+            // Otherwise systemd-run waits for the boot to finish, while the boot waits for it.
             "--timer-property=DefaultDependencies=no",
             "rm",
             "-f",

@@ -1,7 +1,7 @@
 //! NetworkManager: its checkpoints through `busctl`, its connections through `nmcli`.
 //!
-//! A checkpoint is a second owner of the way back, never the only one: it lives in NetworkManager's process, and a restart
-//! of the service ends it without a rollback. It holds the connections that are active on a device, and no other file.
+//! A checkpoint is an additional way to revert, never the only one: it lives in NetworkManager's process, and a restart of the
+//! service ends it without a rollback. It covers the connections that are active on a device, and no other file.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ const NAME: &str = "org.freedesktop.NetworkManager";
 const OBJECT: &str = "/org/freedesktop/NetworkManager";
 const CHECKPOINTS: &str = "/org/freedesktop/NetworkManager/Checkpoint/";
 const CHECKPOINT: &str = "org.freedesktop.NetworkManager.Checkpoint";
-/// Deletes connections that are new since, and disconnects devices that are new since. A flag that would destroy the
-/// checkpoints of other programs is never set: they are the way back of those programs.
+/// Flags: deletes connections and disconnects devices that are new since the checkpoint. The flag that would destroy the
+/// checkpoints of other programs is never set, because those programs revert with them.
 const FLAGS: &str = "6";
 /// For answers of the bus.
 const BUS: Duration = Duration::from_secs(30);
-/// NetworkManager takes devices down and up in a rollback.
+/// Time limit of a rollback: NetworkManager takes devices down and up.
 const ROLLBACK: Duration = Duration::from_secs(90);
-/// For an activation; nmcli itself ends earlier.
+/// Time limit of an activation; nmcli's own limit is shorter.
 const ACTIVATION: Duration = Duration::from_secs(75);
 /// Seconds that nmcli waits for an activation.
 const ACTIVATION_WAIT: &str = "60";
@@ -28,36 +28,36 @@ const ACTIVATION_WAIT: &str = "60";
 /// A checkpoint of this program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// The path of its object. After a restart of NetworkManager another program's checkpoint can have the same.
+    /// D-Bus path of the checkpoint. After a restart of NetworkManager, another program's checkpoint can have the same path.
     pub path: String,
-    /// Its creation, in milliseconds of the boot's clock: no other one has the same path and time.
+    /// Time of creation, in milliseconds since boot. Path and time together are unique.
     pub created: u64,
 }
 
-/// The result of the attempt to make a checkpoint.
+/// The result of an attempt to create a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begun {
-    /// NetworkManager goes back by itself at the end of the time.
+    /// NetworkManager rolls back on its own when the time is over.
     Armed(Checkpoint),
     /// NetworkManager does not run.
     NotRunning,
-    /// Another program holds a checkpoint, which stays; in NetworkManager's words.
+    /// Another program holds a checkpoint, which is kept. The text is NetworkManager's message.
     Held(String),
 }
 
 /// The result of a rollback to a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RolledBack {
-    /// All devices are as they were, but for these, with the reason of each.
+    /// All devices are restored, except these, each with its reason.
     Done(Vec<String>),
-    /// The checkpoint does not exist any more: it has gone back or was ended, or NetworkManager was restarted.
+    /// The checkpoint no longer exists: it was rolled back or destroyed, or NetworkManager was restarted.
     Gone,
 }
 
-/// Makes a checkpoint of all devices. In `seconds` NetworkManager goes back to it by itself.
+/// Creates a checkpoint of all devices. After `seconds`, NetworkManager rolls back to it on its own.
 ///
 /// # Errors
-/// The bus cannot be asked, or NetworkManager refuses for another reason than a checkpoint of another program.
+/// The bus cannot be queried, or NetworkManager refuses for any reason other than a checkpoint of another program.
 pub fn begin_checkpoint(runner: &dyn CommandRunner, seconds: u32) -> Result<Begun, CommandError> {
     if !is_running(runner)? {
         return Ok(Begun::NotRunning);
@@ -77,10 +77,10 @@ pub fn begin_checkpoint(runner: &dyn CommandRunner, seconds: u32) -> Result<Begu
     Ok(Begun::Armed(Checkpoint { path, created }))
 }
 
-/// Ends a checkpoint without a rollback. Returns false if it does not exist any more.
+/// Destroys a checkpoint without a rollback. Returns false if it no longer exists.
 ///
 /// # Errors
-/// The bus cannot be asked, or NetworkManager refuses.
+/// The bus cannot be queried, or NetworkManager refuses.
 pub fn commit_checkpoint(
     runner: &dyn CommandRunner,
     checkpoint: &Checkpoint,
@@ -92,10 +92,10 @@ pub fn commit_checkpoint(
     succeed(runner, &method_line("CheckpointDestroy", &words, BUS)).map(|_| true)
 }
 
-/// Makes NetworkManager go back to a checkpoint, which ends it.
+/// Makes NetworkManager roll back to a checkpoint, which also destroys it.
 ///
 /// # Errors
-/// The bus cannot be asked, or NetworkManager refuses.
+/// The bus cannot be queried, or NetworkManager refuses.
 pub fn roll_back_checkpoint(
     runner: &dyn CommandRunner,
     checkpoint: &Checkpoint,
@@ -109,10 +109,10 @@ pub fn roll_back_checkpoint(
     Ok(RolledBack::Done(failed))
 }
 
-/// Sets the time of a checkpoint anew: `seconds` from now. Returns false if it does not exist any more.
+/// Restarts the timeout of a checkpoint: it now ends in `seconds`. Returns false if the checkpoint no longer exists.
 ///
 /// # Errors
-/// The bus cannot be asked, or NetworkManager refuses.
+/// The bus cannot be queried, or NetworkManager refuses.
 pub fn extend_checkpoint(
     runner: &dyn CommandRunner,
     checkpoint: &Checkpoint,
@@ -128,10 +128,10 @@ pub fn extend_checkpoint(
     succeed(runner, &line).map(|_| true)
 }
 
-/// Returns true if the checkpoint still exists, and is not another program's with the same path.
+/// Returns true if the checkpoint still exists and the path has not been reused by another program's checkpoint.
 ///
 /// # Errors
-/// The bus cannot be asked.
+/// The bus cannot be queried.
 pub fn is_alive(runner: &dyn CommandRunner, checkpoint: &Checkpoint) -> Result<bool, CommandError> {
     if !is_checkpoint_path(&checkpoint.path) {
         let words = format!("{:?} is not the path of a checkpoint", checkpoint.path);
@@ -140,10 +140,10 @@ pub fn is_alive(runner: &dyn CommandRunner, checkpoint: &Checkpoint) -> Result<b
     Ok(is_running(runner)? && query_created(runner, &checkpoint.path)? == Some(checkpoint.created))
 }
 
-/// Returns true if NetworkManager is on the bus. It is not started by the question.
+/// Returns true if NetworkManager is on the bus. The query does not start it.
 ///
 /// # Errors
-/// The bus cannot be asked for another reason than its absence.
+/// The bus cannot be queried, for any reason other than its absence.
 pub fn is_running(runner: &dyn CommandRunner) -> Result<bool, CommandError> {
     const BUS_NAME: &str = "org.freedesktop.DBus";
     let words = [
@@ -165,16 +165,16 @@ pub fn is_running(runner: &dyn CommandRunner) -> Result<bool, CommandError> {
     }
 }
 
-/// Makes NetworkManager read the files of its connections again. Connections whose files are gone end.
+/// Makes NetworkManager reread its connection files. Connections whose files were removed end.
 ///
 /// # Errors
-/// nmcli is missing, or reports an error.
+/// nmcli is missing or reports an error.
 pub fn reload_connections(runner: &dyn CommandRunner) -> Result<(), CommandError> {
     succeed(runner, &nmcli_line(&["connection", "reload"], BUS)).map(drop)
 }
 
-/// Makes NetworkManager read the files of its connections again, and activates the connection of a file if it is active
-/// or activated at boot. Returns false if it is neither, or if its device is missing or not ready.
+/// Makes NetworkManager reread its connection files, and activates the connection of one file if that connection is active or
+/// activated at boot. Returns false if it is neither, or if its device is missing or not ready.
 ///
 /// # Errors
 /// nmcli is missing or reports an error; NetworkManager ignores the file; the connection cannot be activated.
@@ -213,7 +213,7 @@ pub fn activate_file(runner: &dyn CommandRunner, path: &str) -> Result<bool, Com
     let said = format!("{} {}", answer.stdout.trim(), answer.stderr.trim());
     match answer.status {
         Some(0) => Ok(true),
-        // At boot it would wait for its device, too.
+        // At boot it would also wait for its device.
         _ if !profile.active && said.contains("No suitable device found") => Ok(false),
         _ => Err(CommandError::Failed("nmcli".into(), said.trim().to_owned())),
     }
@@ -224,9 +224,9 @@ pub fn activate_file(runner: &dyn CommandRunner, path: &str) -> Result<bool, Com
 struct Settings {
     /// NetworkManager activates it by itself.
     automatic: bool,
-    /// The name of its device; empty if it goes by something else.
+    /// Name of its device; empty if the profile selects its device by another property.
     device: String,
-    /// The kind of the controller, if it is a port.
+    /// Type of its controller, if it is a port.
     controller: String,
 }
 
@@ -243,8 +243,9 @@ fn query_settings(runner: &dyn CommandRunner, uuid: &str) -> Result<Settings, Co
     })
 }
 
-/// Returns true if the device is a port of Open vSwitch by another connection: the node's own scripts make such a bridge
-/// of the device's connection at the boot, and an activation would take the device out of it. Without a name, any such port counts.
+/// Returns true if another connection has made the device a port of an Open vSwitch bridge. The node's own scripts create such
+/// a bridge from the device's connection at boot, and an activation would take the device out of it. If `device` is empty, any
+/// such port counts.
 fn is_in_ovs_bridge(runner: &dyn CommandRunner, device: &str) -> Result<bool, CommandError> {
     let line = ["-t", "-f", "UUID,DEVICE", "connection", "show", "--active"];
     let answer = succeed(runner, &nmcli_line(&line, BUS))?;
@@ -260,7 +261,7 @@ fn is_in_ovs_bridge(runner: &dyn CommandRunner, device: &str) -> Result<bool, Co
     Ok(false)
 }
 
-/// A connection that NetworkManager has read.
+/// A connection known to NetworkManager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Profile {
     uuid: String,
@@ -268,7 +269,7 @@ struct Profile {
     path: String,
 }
 
-/// Parses lines such as `UUID:yes:/etc/…/a.nmconnection`, in which a colon of a name is escaped.
+/// Parses lines such as `UUID:yes:/etc/…/a.nmconnection`, in which colons of the file name are escaped.
 fn read_profiles(text: &str) -> Vec<Profile> {
     let profile = |line: &str| {
         let mut parts = line.splitn(3, ':');
@@ -290,7 +291,7 @@ fn read_profiles(text: &str) -> Vec<Profile> {
     text.lines().filter_map(profile).collect()
 }
 
-/// Returns the time at which a checkpoint was made; `None` if there is none at the path.
+/// Returns the creation time of a checkpoint; `None` if the path has no checkpoint.
 fn query_created(runner: &dyn CommandRunner, path: &str) -> Result<Option<u64>, CommandError> {
     let words = [NAME, path, CHECKPOINT, "Created"];
     let answer = runner.run(&busctl_line("get-property", &words, BUS))?;
@@ -307,14 +308,14 @@ fn read_path(text: &str) -> Option<String> {
     is_checkpoint_path(path).then(|| path.to_owned())
 }
 
-/// The path `/` would stand for the checkpoints of all programs.
+/// Returns true for the path of one checkpoint: the path `/` would mean the checkpoints of all programs.
 fn is_checkpoint_path(path: &str) -> bool {
     path.strip_prefix(CHECKPOINTS).is_some_and(|number| {
         !number.is_empty() && number.bytes().all(|letter| letter.is_ascii_digit())
     })
 }
 
-/// Parses `a{su} 1 "/org/…/Devices/2" 0`, and returns the devices that are not as they were.
+/// Parses `a{su} 1 "/org/…/Devices/2" 0` and returns the devices that were not restored.
 fn read_devices(text: &str) -> Option<Vec<String>> {
     let mut words = text.split_whitespace();
     if words.next()? != "a{su}" {
@@ -350,7 +351,7 @@ fn method_line(method: &str, words: &[&str], timeout: Duration) -> CommandLine {
 
 fn busctl_line(verb: &str, words: &[&str], timeout: Duration) -> CommandLine {
     let wait = format!("--timeout={}", timeout.as_secs());
-    // A service that does not run is not started by a question.
+    // A query never starts a service that is not running.
     let first = ["--system", "--auto-start=no", &wait, verb];
     command_line(
         "busctl",
@@ -444,7 +445,7 @@ mod tests {
         }
     }
 
-    /// STUB of nmcli: the answers of a node whose device is in a bridge of Open vSwitch.
+    /// STUB of nmcli: answers like a node whose device is in an Open vSwitch bridge.
     struct Bridged(std::cell::RefCell<Vec<String>>);
 
     impl CommandRunner for Bridged {

@@ -1,9 +1,9 @@
-//! The origin file of a deployment: the image and packages it was made of. rpm-ostree and bootc write the same file; what bootc leaves out of
-//! its status of a node with packages stands here.
+//! The origin file of a deployment: the image and packages that it was made from. rpm-ostree and bootc write the same file, and
+//! it has the facts that bootc omits from its status of a node with layered packages.
 
 use super::rpm_ostree::reference::image_of;
 
-/// Groups that rpm-ostree adds: bootc refuses to update such a deployment, and a switch loses them silently.
+/// Groups that rpm-ostree adds. bootc refuses to update a deployment that has one, and `bootc switch` drops them silently.
 const LAYERING: [&str; 4] = ["rpmostree", "packages", "overrides", "modules"];
 
 /// The content of an origin file.
@@ -11,7 +11,7 @@ const LAYERING: [&str; 4] = ["rpmostree", "packages", "overrides", "modules"];
 pub struct Origin {
     /// `container-image-reference`, scheme included.
     pub reference: Option<String>,
-    /// The refspec of a deployment of a plain commit.
+    /// The refspec, if the deployment is of a plain commit.
     pub refspec: Option<String>,
     /// `custom-url`: of the daemon, `pivot://IMAGE`.
     pub custom_url: Option<String>,
@@ -21,16 +21,16 @@ pub struct Origin {
     pub local_packages: Vec<String>,
     /// Packages of the image that are removed.
     pub removals: Vec<String>,
-    /// Packages of the image that are replaced.
+    /// Number of packages of the image that are replaced.
     pub replacements: usize,
     /// The initramfs is built on the node.
     pub own_initramfs: bool,
-    /// Groups of rpm-ostree that it has.
+    /// The groups of rpm-ostree in the file.
     pub layering: Vec<String>,
 }
 
 impl Origin {
-    /// Parses a file. Lines of another form are ignored.
+    /// Parses a file. Unknown lines are ignored.
     pub fn parse(text: &str) -> Self {
         let (mut origin, mut group) = (Self::default(), String::new());
         for line in text.lines().map(str::trim) {
@@ -60,7 +60,7 @@ impl Origin {
             let names = names.filter(|name| !name.is_empty());
             names.map(str::to_owned).collect()
         };
-        // Local packages are written with the digest of their file.
+        // Local packages are listed with the digest of their file.
         let local = || list().iter().map(|one| without_digest(one)).collect();
         match (group, key) {
             ("origin", "container-image-reference") => self.reference = some(value),
@@ -75,12 +75,12 @@ impl Origin {
         }
     }
 
-    /// Returns the image as the daemon compares it with `osImageURL`: byte for byte; empty without an image.
+    /// Returns the image in the form that the daemon compares with `osImageURL` byte by byte; empty without an image.
     pub fn image(&self) -> String {
         image_of(self.reference.as_deref(), self.custom_url.as_deref())
     }
 
-    /// Returns true if rpm-ostree wrote it: bootc writes the reference of an image alone.
+    /// Returns true if rpm-ostree wrote the file: bootc writes nothing but the image reference.
     pub fn is_of_rpm_ostree(&self) -> bool {
         !self.layering.is_empty() || self.refspec.is_some() || self.custom_url.is_some()
     }

@@ -1,10 +1,10 @@
-//! Files of ostree below `/run/ostree`: dictionaries of names and values in the format of GVariant (`a{sv}`).
+//! Files of ostree below `/run/ostree`: GVariant dictionaries from names to values (`a{sv}`).
 //!
-//! Only what is needed of the format is read, and nothing is ever written. Every part is bounded by its own end, so a
-//! damaged file gives less, and never something else.
+//! Only the needed part of the format is implemented, and nothing is ever written. Every value is bounded by its own end, so a
+//! damaged file yields fewer values, never wrong ones.
 //!
-//! Beside them the answer of `ostree admin status`, for the places of deployments; and `ostree admin deploy`, which stages
-//! a commit of the node where rpm-ostree is missing: bootc has no command for kernel arguments, nor for a kept image.
+//! Also the output of `ostree admin status`, for the places of deployments, and `ostree admin deploy`, which stages a commit of
+//! the node if rpm-ostree is missing: bootc has no command for kernel arguments or for an image that was kept.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn list_deployments() -> CommandLine {
     question(&["admin", "status"])
 }
 
-/// `ostree admin deploy --help`, which lists the options that this version knows.
+/// Returns the command line of `ostree admin deploy --help`, which lists the options of this version.
 pub fn deploy_help() -> CommandLine {
     question(&["admin", "deploy", "--help"])
 }
@@ -40,7 +40,7 @@ const DEPLOY_OPTIONS: [&str; 5] = [
     "--karg-delete",
 ];
 
-/// Returns the options of [`stage_commit`] that are missing from the answer of `ostree admin deploy --help`.
+/// Returns the options of [`stage_commit`] that the output of `ostree admin deploy --help` does not list.
 pub fn missing_options(help: &str) -> Vec<&'static str> {
     let is_known = |option: &str| {
         let mut words = help.split_whitespace();
@@ -50,8 +50,8 @@ pub fn missing_options(help: &str) -> Vec<&'static str> {
     all.filter(|option| !is_known(option)).collect()
 }
 
-/// Stages a commit of the node in the place of what is staged. ostree starts from the arguments in the boot entry of what
-/// runs, appends first and then deletes.
+/// Returns the command line that stages a commit of the node and replaces the staged deployment. ostree starts from the kernel
+/// arguments in the boot entry of the running deployment, appends first and then deletes.
 pub fn stage_commit(
     stateroot: &str,
     origin: &str,
@@ -77,7 +77,7 @@ pub fn stage_commit(
     bootc::in_unit(bootc::SMALL, &all)
 }
 
-/// Returns `CHECKSUM.SERIAL` of each deployment in the answer of `ostree admin status`, in the order of the boot menu.
+/// Returns `CHECKSUM.SERIAL` of each deployment in the output of `ostree admin status`, in the order of the boot menu.
 pub fn names_in_order(status: &str) -> Vec<String> {
     let is_name = |word: &&str| {
         word.split_once('.').is_some_and(|(checksum, serial)| {
@@ -93,8 +93,8 @@ pub fn names_in_order(status: &str) -> Vec<String> {
     status.lines().filter_map(name).collect()
 }
 
-/// Parses the answer of `ostree admin status`: the deployments in the order of the boot menu, without their images. It needs
-/// neither the lock of the sysroot nor a capability.
+/// Parses the output of `ostree admin status`: the deployments in the order of the boot menu, without their images. The command
+/// needs neither the lock of the sysroot nor a capability.
 pub fn read_listed(status: &str) -> Vec<Deployment> {
     let mut all: Vec<Deployment> = Vec::new();
     for line in status.lines() {
@@ -133,7 +133,7 @@ fn read_name_line(line: &str) -> Option<Deployment> {
     })
 }
 
-/// Puts deployments into the order of these names. They stay as they are where a name of theirs is missing.
+/// Sorts deployments into the order of these names. Their order is kept if any deployment is missing from the names.
 pub fn in_order(all: &mut Deployments, names: &[String]) {
     let place = |name: &str| names.iter().position(|other| other == name);
     if all.all.iter().any(|one| place(&one.name()).is_none()) {
@@ -148,13 +148,13 @@ pub fn in_order(all: &mut Deployments, names: &[String]) {
 /// The content of `/run/ostree/staged-deployment`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StagedFile {
-    /// `CHECKSUM.SERIAL` of the deployment that a clean shutdown will write.
+    /// `CHECKSUM.SERIAL` of the deployment that is written at a clean shutdown.
     pub name: String,
     /// Its stateroot.
     pub stateroot: String,
-    /// It is not written at shutdown: a download only, or one that waits for `finalize-deployment`.
+    /// It is not written at shutdown: it is only a download, or waits for `finalize-deployment`.
     pub locked: bool,
-    /// Its kernel arguments, one line or a list of words, if the file has them.
+    /// Its kernel arguments, as one line or a list of words, if the file has them.
     pub arguments: Option<String>,
 }
 
@@ -172,7 +172,7 @@ impl StagedFile {
     }
 }
 
-/// A dictionary as it is written: entries, then the end of each of them.
+/// A serialised dictionary: the entries, then the end offset of each.
 #[derive(Clone, Copy)]
 struct Dictionary<'a>(&'a [u8]);
 
@@ -197,7 +197,7 @@ impl<'a> Dictionary<'a> {
         elements(value, 1)?.into_iter().map(string).collect()
     }
 
-    /// The bytes of a value of this type.
+    /// Returns the bytes of a value of this type.
     fn value(self, key: &[u8], kind: &[u8]) -> Option<&'a [u8]> {
         let entries = elements(self.0, 8)?;
         entries.into_iter().find_map(|entry| {
@@ -212,7 +212,7 @@ impl<'a> Dictionary<'a> {
     }
 }
 
-/// The elements of an array of this alignment; each but the first begins after padding.
+/// Returns the elements of an array with this alignment; padding precedes each element except the first.
 fn elements(array: &[u8], alignment: usize) -> Option<Vec<&[u8]>> {
     if array.is_empty() {
         return Some(Vec::new());
@@ -230,7 +230,7 @@ fn elements(array: &[u8], alignment: usize) -> Option<Vec<&[u8]>> {
     Some(all)
 }
 
-/// The width of the numbers at the end of a container of this size.
+/// Returns the width of the offsets at the end of a container of this size, in bytes.
 fn offset_width(size: usize) -> usize {
     match size {
         0..=0xff => 1,
@@ -239,7 +239,7 @@ fn offset_width(size: usize) -> usize {
     }
 }
 
-/// A number in the order of bytes that GLib writes.
+/// Reads a number in GLib's byte order.
 fn number(bytes: &[u8]) -> usize {
     let bytes = bytes.iter().rev();
     bytes.fold(0, |value, byte| value << 8 | usize::from(*byte))
@@ -254,12 +254,12 @@ fn string(bytes: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// As `ostree-prepare-root` 2025.2 wrote `/run/ostree-booted`.
+    /// Written by `ostree-prepare-root` 2025.2 as `/run/ostree-booted`.
     const WRITTEN: &[u8] = b"backing-root-device-inode\0\0\0\0\0\0\0\
         \x02\x07\0\0\0\0\0\0\x1b\0\0\0\0\0\0\0\0(tt)\x1a\0\0\
         root.transient\0\0\0\0b\x0f\0\0\0\0sysroot-ro\0\0\0\0\0\0\x01\0b\x0b6Ld";
 
-    /// One entry, padded as GLib does.
+    /// Returns one entry, padded as GLib pads it.
     fn entry(key: &str, value: &[u8], kind: &str) -> Vec<u8> {
         let mut bytes = [key.as_bytes(), b"\0"].concat();
         let end = bytes.len();
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(read.arguments.as_deref(), Some("rw nosmt root=LABEL=root"));
         let open = StagedFile::parse(&staged(&[entry("locked", &[0], "b")])).unwrap();
         assert_eq!((open.locked, open.arguments), (false, None));
-        // Longer than the numbers of one byte reach.
+        // Longer than one-byte offsets can reach.
         let long = array(&[text(&"x".repeat(400))], 1);
         let long = StagedFile::parse(&staged(&[entry("kargs", &long, "as")])).unwrap();
         assert_eq!(long.arguments.map(|line| line.len()), Some(400));
@@ -346,7 +346,7 @@ mod tests {
             serial,
             ..Deployment::default()
         };
-        // As libostree 2025.2 prints it.
+        // Printed by libostree 2025.2.
         let text = format!(
             "  rhcos {}.0 (staged)\n    origin: <unknown origin type>\n* rhcos {}.1\n    Version: 9\n  other {}.0 (pinned)\n",
             "b".repeat(64),
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn deployments_are_read_without_bootc() {
-        // As libostree 2026.4 prints it.
+        // Printed by libostree 2026.4.
         let text = format!(
             "  rhcos {}.1 (finalization locked)\n    Version: 9.8\n    origin: <unknown origin type>\n* rhcos {}.0\n    Unlocked: \
              development\n    Pinned: yes\n    origin: <unknown origin type>\n  other {}.2 (rollback)\n    origin refspec: a:b\n",

@@ -1,4 +1,4 @@
-//! rpm: which files the packages own.
+//! rpm: finds out which files belong to packages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,9 +7,9 @@ use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::host::root::RootPath;
 use crate::host::sys::privileges::Capability;
 
-/// Files for one query: opening the database takes longer than any answer.
+/// Files per query: opening the database takes longer than any query.
 const AT_ONCE: usize = 256;
-/// rpm looks at each file itself, and homes are closed to others than their users.
+/// rpm itself stats each file, and home directories are closed to other users.
 const LOOK: &[Capability] = &[Capability::CAP_DAC_READ_SEARCH];
 /// The line that rpm prints for each package that owns a file.
 const OWNED: &str = "owned";
@@ -17,14 +17,14 @@ const OWNED: &str = "owned";
 /// The package database's answers for some files.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
-    /// True for a file that a package owns; only files that rpm has an answer for.
+    /// True for a file that a package owns. Has only the files for which rpm has an answer.
     pub owned: BTreeMap<RootPath, bool>,
-    /// The files without an answer, each with the reason.
+    /// The files without an answer, each with its reason.
     pub unanswered: Vec<(RootPath, CommandError)>,
 }
 
-/// Asks the package database of the running system which of these files belong to a package (docs/agreement.md: Originals). A file
-/// that rpm fails over takes no other file's answer away.
+/// Asks the package database of the running system which of these files belong to a package (docs/agreement.md: Originals). A
+/// file on which rpm fails does not affect the answers for the others.
 ///
 /// # Errors
 /// rpm is missing.
@@ -40,7 +40,7 @@ pub fn query_owned(
 }
 
 impl Ownership {
-    /// Asks about all paths at once, and about halves of them where an answer is missing.
+    /// Asks about all paths at once, and bisects them if an answer is missing.
     fn ask_all(
         &mut self,
         runner: &dyn CommandRunner,
@@ -56,7 +56,7 @@ impl Ownership {
                     return Ok(());
                 }
             }
-            // rpm does not work at all: asking for each path would take as long as it has paths.
+            // rpm does not work at all: asking about each path would multiply the wait by their number.
             Err(error) => return self.no_answer(paths, &error),
         }
         let (first, second) = paths.split_at(paths.len() / 2);
@@ -101,8 +101,8 @@ fn owners_query(paths: &[&RootPath]) -> CommandLine {
     }
 }
 
-/// Parses the answers: a path that is not reported as unowned has a package. Returns `None` if there are fewer answers
-/// than that, or rpm reports an error: two packages may own one file, so the number of answers alone proves nothing.
+/// Parses the output: every path that is not reported as unowned belongs to a package. Returns `None` if there are too few
+/// answers or rpm reports an error. Two packages may own one file, so the number of answers alone proves nothing.
 fn parse_all_owned(
     answer: &CommandOutput,
     paths: &[&RootPath],
@@ -125,10 +125,10 @@ fn parse_all_owned(
     (said >= owned).then_some(answers)
 }
 
-/// Returns the versions of those packages that are installed, by their names.
+/// Returns the versions of the installed packages among these, by name.
 ///
 /// # Errors
-/// rpm is missing, or gives no answer.
+/// rpm is missing or gives no answer.
 pub fn query_versions(
     runner: &dyn CommandRunner,
     packages: &[&str],
@@ -141,7 +141,7 @@ pub fn query_versions(
         timeout: Duration::from_secs(20),
         capabilities: &[],
     })?;
-    // Of a package that is not installed it says so, in more words.
+    // For a package that is not installed, rpm prints a sentence of more words.
     let version = |line: &str| match line.split(' ').collect::<Vec<_>>().as_slice() {
         [name, version] if packages.contains(name) => {
             Some(((*name).to_owned(), (*version).to_owned()))
@@ -151,7 +151,7 @@ pub fn query_versions(
     Ok(answer.stdout.lines().filter_map(version).collect())
 }
 
-/// Returns true if a package is installed, with the daemon's query (docs/agreement.md: Packages).
+/// Returns true if a package is installed, using the daemon's query (docs/agreement.md: Packages).
 pub fn is_installed(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandError> {
     let answer = runner.run(&CommandLine {
         program: "rpm".into(),
@@ -179,7 +179,7 @@ fn owner_query(path: &RootPath) -> CommandLine {
     }
 }
 
-/// Parses the answer for one path; `None` if rpm itself failed.
+/// Parses the output for one path; `None` if rpm itself failed.
 fn parse_owned(answer: &CommandOutput) -> Option<bool> {
     match answer.status {
         Some(0) => Some(true),
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Answers as rpm does: `/N-I` is a file of N packages, and `/x-I` one that it cannot look at.
+    /// Answers like rpm: `/N-I` is a file that N packages own, and `/x-I` one that rpm cannot stat.
     #[derive(Default)]
     struct Rpm {
         calls: Cell<usize>,
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_path_that_rpm_fails_over_takes_no_other_answer_away() {
-        // Every row of four kinds in five places: no package, one, two, and no answer.
+        // Every combination of four kinds in five places: no package, one, two, no answer.
         for row in 0..4_usize.pow(5) {
             let kind = |at: u32| ["0", "1", "2", "x"][row / 4_usize.pow(at) % 4];
             let names: Vec<String> = (0..5).map(|at| format!("/{}-{at}", kind(at))).collect();
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(read(&both, ""), Some(vec![false, true]));
         let warning = "warning: Found bdb Packages database while attempting sqlite backend\n";
         assert_eq!(read(&both, warning), Some(vec![false, true]));
-        // Two packages may own a file.
+        // Two packages may own the same file.
         let twice = format!("{foreign}owned\nowned\n");
         assert_eq!(read(&twice, ""), Some(vec![false, true]));
         assert_eq!(

@@ -1,6 +1,6 @@
-//! rpm-ostree: its command lines, its answers, and what its errors mean.
+//! rpm-ostree: its command lines, its output, and the meaning of its errors.
 //!
-//! [`status`] reads the answer of `rpm-ostree status`; only the running transaction is read here.
+//! [`status`] parses the output of `rpm-ostree status`; this module itself reads only the running transaction.
 
 pub mod arguments;
 pub mod cause;
@@ -10,10 +10,10 @@ pub mod status;
 
 use super::{CommandError, CommandOutput, CommandRunner};
 
-/// Returns the method of the running transaction; `None` without one, or without rpm-ostree.
+/// Returns the method of the running transaction; `None` if there is none or rpm-ostree is missing.
 ///
 /// # Errors
-/// An answer that cannot be read, or none.
+/// rpm-ostree gives no answer, or one that cannot be parsed.
 pub fn running_transaction(runner: &dyn CommandRunner) -> Result<Option<String>, CommandError> {
     match runner.run(&arguments::status_json()) {
         Ok(answer) => parse_transaction(&answer),
@@ -22,7 +22,7 @@ pub fn running_transaction(runner: &dyn CommandRunner) -> Result<Option<String>,
     }
 }
 
-/// `"transaction": ["rebase", ":1.20", "/org/…"]`, or null.
+/// Parses `"transaction": ["rebase", ":1.20", "/org/…"]`, or null.
 fn parse_transaction(answer: &CommandOutput) -> Result<Option<String>, CommandError> {
     let failed = |words: String| CommandError::Failed("rpm-ostree".into(), words);
     if answer.status != Some(0) {

@@ -1,7 +1,7 @@
-//! shadow-utils: the commands that make, change and remove users and groups (docs/ignition.md: Users).
+//! shadow-utils: the commands that create, change and remove users and groups (docs/ignition.md: Users).
 //!
-//! Nothing is parsed here: the account files show the result of a command. Every one runs below a
-//! private copy of them, never below the node's root.
+//! No output is parsed here: the account files show the result of a command. Every command runs on a private copy of them,
+//! never on the node's root.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,30 +12,31 @@ use crate::host::sys::privileges::Capability;
 
 /// Long enough for huge account files on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The tools change their root, and write to the kernel's audit log. The copy is root's own: files need none.
+/// The tools change their root directory and write to the kernel's audit log. root owns the copy, so the files need no
+/// capability.
 const CAPABILITIES: [Capability; 2] = [Capability::CAP_SYS_CHROOT, Capability::CAP_AUDIT_WRITE];
-/// Besides, for a mount namespace of their own.
+/// Additional capabilities, for a mount namespace of their own.
 const UNDER_SELINUX: [Capability; 3] = [
     Capability::CAP_SYS_CHROOT,
     Capability::CAP_AUDIT_WRITE,
     Capability::CAP_SYS_ADMIN,
 ];
-/// Takes the kernel's SELinux interface out of the tool's sight, in a mount namespace of its own: below the
-/// private copy it would find no policy, and refuse to write anything.
+/// Hides the kernel's SELinux interface from the tool, in a mount namespace of its own: on the private copy the tool would find
+/// no policy and refuse to write.
 const WITHOUT_SELINUX: &str = "umount /sys/fs/selinux && exec \"$0\" \"$@\"";
 
-/// A command without the directory it runs below.
+/// A command, except for the directory in which it works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
-    /// Such as `useradd`.
+    /// The program, such as `useradd`.
     pub program: &'static str,
     args: Vec<String>,
 }
 
-/// The changes for `usermod`; only fields that differ from the account as it is.
+/// The changes for `usermod`: only fields that differ from the existing account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserChanges<'a> {
-    /// Home directory; the tree itself is moved by steps.
+    /// Home directory. Steps of the plan move the tree itself.
     pub home: Option<&'a str>,
     /// Password field.
     pub password: Option<&'a str>,
@@ -45,13 +46,13 @@ pub struct UserChanges<'a> {
     pub gecos: Option<&'a str>,
     /// Primary group, by name or number.
     pub primary_group: Option<&'a str>,
-    /// All supplementary groups; others are left.
+    /// All supplementary groups; the user is removed from others.
     pub groups: Option<&'a [String]>,
     /// Login shell.
     pub shell: Option<&'a str>,
 }
 
-/// Makes a group. `password` is what its password field gets, where the config gives one.
+/// Creates a group. `password` is the content of its password field, if the config has one.
 pub fn groupadd(group: &Group, password: Option<&str>) -> Tool {
     Tool::new("groupadd")
         .add_option("--gid", group.gid)
@@ -73,7 +74,7 @@ pub fn groupdel(name: &str) -> Tool {
     Tool::new("groupdel").for_name(name)
 }
 
-/// Makes a user. The home directory is made by steps.
+/// Creates a user. Steps of the plan create the home directory.
 pub fn useradd(user: &User, password: &str) -> Tool {
     Tool::new("useradd")
         .add_option("--home-dir", non_empty(&user.home_dir))
@@ -103,12 +104,12 @@ pub fn usermod(name: &str, changes: &UserChanges<'_>) -> Tool {
         .for_name(name)
 }
 
-/// Removes a user; home and mail are left.
+/// Removes a user, but not the home directory and mail.
 pub fn userdel(name: &str) -> Tool {
     Tool::new("userdel").for_name(name)
 }
 
-/// Returns a text that is present and not empty: an empty one counts as missing, as in Ignition.
+/// Returns a text that is present and not empty. An empty text counts as missing, as in Ignition.
 pub fn non_empty(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
@@ -138,13 +139,13 @@ impl Tool {
         self
     }
 
-    /// Adds the name last, behind `--`: no name is mistaken for an option.
+    /// Adds the name last, after `--`, so that no name is mistaken for an option.
     fn for_name(mut self, name: &str) -> Self {
         self.args.extend(["--".to_owned(), name.to_owned()]);
         self
     }
 
-    /// Returns the command below a directory; `selinux`: the running kernel has it enabled.
+    /// Returns the command line for a directory. `selinux` is true if SELinux is enabled in the running kernel.
     pub fn command_below(&self, directory: &Path, selinux: bool) -> CommandLine {
         let root = ["--root".to_owned(), directory.display().to_string()];
         let args = root.into_iter().chain(self.args.iter().cloned());

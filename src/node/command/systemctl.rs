@@ -1,4 +1,4 @@
-//! systemctl: the states of units, and jobs for the running manager.
+//! systemctl: the states of units, and jobs for the running systemd.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct UnitActivity {
 }
 
 impl UnitActivity {
-    /// Returns true if it works; a oneshot that ran is `active (exited)` and works no more.
+    /// Returns true if the unit is doing something; a oneshot that has run is `active (exited)` and idle.
     pub fn is_at_work(&self) -> bool {
         match self.active.as_str() {
             "activating" | "deactivating" | "reloading" => true,
@@ -26,7 +26,7 @@ impl UnitActivity {
         }
     }
 
-    /// Returns true if it was started and has not ended.
+    /// Returns true if it was started and has not stopped.
     pub fn is_running(&self) -> bool {
         matches!(
             self.active.as_str(),
@@ -35,10 +35,10 @@ impl UnitActivity {
     }
 }
 
-/// Returns the states of the units as the running manager knows them.
+/// Returns the states of the units according to the running systemd.
 ///
 /// # Errors
-/// systemctl is missing, or gives no answer.
+/// systemctl is missing or gives no answer.
 pub fn query_activity(
     runner: &dyn CommandRunner,
     units: &[&str],
@@ -46,16 +46,16 @@ pub fn query_activity(
     run_systemctl(runner, &activity_query(units)).map(|answer| parse_activity(&answer))
 }
 
-/// A job of the manager: a unit is about to be started, stopped and so on.
+/// A queued or running job of systemd, such as a start or stop of a unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnitJob {
     /// The unit.
     pub unit: String,
-    /// The kind, such as `start`.
+    /// The type of the job, such as `start`.
     pub kind: String,
-    /// It is carried out; other jobs wait for it.
+    /// It is running, not queued.
     pub running: bool,
-    /// The moment at which the unit left its inactive state, in microseconds since the kernel started. Of running jobs only.
+    /// The time when the unit left its inactive state, in microseconds since the kernel started. Only for running jobs.
     pub began: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ pub fn query_jobs(runner: &dyn CommandRunner) -> Result<Vec<UnitJob>, CommandErr
     Ok(jobs)
 }
 
-/// Parses lines of number, unit, kind and state.
+/// Parses lines with number, unit, type and state.
 fn parse_jobs(text: &str) -> Vec<UnitJob> {
     let job = |line: &str| {
         let mut words = line.split_whitespace();
@@ -101,25 +101,25 @@ fn parse_jobs(text: &str) -> Vec<UnitJob> {
     text.lines().filter_map(job).collect()
 }
 
-/// Returns those of the units that do not run and that no job is about to start.
+/// Returns the units that are not running and that no job is about to start.
 ///
 /// # Errors
-/// systemctl is missing, or gives no answer.
+/// systemctl is missing or gives no answer.
 pub fn query_idle(runner: &dyn CommandRunner, units: &[&str]) -> Result<Vec<String>, CommandError> {
     let options = ["show", "--property=Id,ActiveState,Job"];
     run_systemctl(runner, &systemctl_line(&options, units, QUICK))
         .map(|answer| read_idle(&answer.stdout))
 }
 
-/// Makes the manager read all unit files again.
+/// Makes systemd reload all unit files.
 ///
 /// # Errors
-/// systemctl is missing, or reports an error.
+/// systemctl is missing or reports an error.
 pub fn daemon_reload(runner: &dyn CommandRunner) -> Result<(), CommandError> {
     run_systemctl(runner, &systemctl_line(&["daemon-reload"], &[], BUSY)).map(drop)
 }
 
-/// The command that lists failed units, for people.
+/// Returns the command line that lists failed units, for display.
 pub fn failed_units() -> CommandLine {
     systemctl_line(
         &["list-units", "--failed", "--no-legend", "--plain"],
@@ -128,10 +128,10 @@ pub fn failed_units() -> CommandLine {
     )
 }
 
-/// Returns all units that the manager has loaded, with their states.
+/// Returns all units that systemd has loaded, with their states.
 ///
 /// # Errors
-/// systemctl is missing, or gives no answer.
+/// systemctl is missing or gives no answer.
 pub fn query_units(runner: &dyn CommandRunner) -> Result<Vec<UnitActivity>, CommandError> {
     let options = ["list-units", "--all", "--no-legend", "--plain", "--full"];
     let answer = run_systemctl(runner, &systemctl_line(&options, &[], QUICK))?;
@@ -147,10 +147,10 @@ pub fn query_units(runner: &dyn CommandRunner) -> Result<Vec<UnitActivity>, Comm
     Ok(answer.stdout.lines().filter_map(unit).collect())
 }
 
-/// Starts a unit anew, where it runs.
+/// Restarts a unit if it is running.
 ///
 /// # Errors
-/// systemctl is missing, or reports an error.
+/// systemctl is missing or reports an error.
 pub fn try_restart(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
     run_systemctl(runner, &systemctl_line(&["try-restart"], &[unit], BUSY)).map(drop)
 }
@@ -163,13 +163,13 @@ pub fn start_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandE
     run_systemctl(runner, &systemctl_line(&["start"], &[unit], BUSY)).map(drop)
 }
 
-/// Adds to the jobs of a boot what the unit files of now want of it, and waits for nothing.
+/// Queues the jobs that the current unit files add to the boot, without waiting for them.
 ///
-/// The manager computes the jobs of a boot once, from the unit files at its beginning: a unit that stood in conflict with
-/// one of those has no job.
+/// systemd computes the jobs of a boot once, from the unit files at its beginning. A unit that conflicted with one of those has
+/// no job.
 ///
 /// # Errors
-/// systemctl is missing, or reports an error.
+/// systemctl is missing or reports an error.
 pub fn add_jobs_of_boot(runner: &dyn CommandRunner) -> Result<(), CommandError> {
     let line = systemctl_line(&["start", "--no-block"], &["default.target"], BUSY);
     run_systemctl(runner, &line).map(drop)
@@ -183,18 +183,18 @@ pub fn stop_units(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), Comm
     run_systemctl(runner, &systemctl_line(&["stop"], units, BUSY)).map(drop)
 }
 
-/// Makes a unit read its files again, and waits for it.
+/// Reloads the configuration of a unit and waits for it.
 ///
 /// # Errors
-/// systemctl is missing, or reports an error.
+/// systemctl is missing or reports an error.
 pub fn reload_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
     run_systemctl(runner, &systemctl_line(&["reload"], &[unit], TWICE)).map(drop)
 }
 
-/// Makes a unit that runs read its files again, or starts it anew where it cannot, and waits for it.
+/// Reloads a running unit, or restarts it if it cannot reload, and waits for it.
 ///
 /// # Errors
-/// systemctl is missing, or reports an error.
+/// systemctl is missing or reports an error.
 pub fn reload_or_restart_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
     run_systemctl(
         runner,
@@ -203,10 +203,10 @@ pub fn reload_or_restart_unit(runner: &dyn CommandRunner, unit: &str) -> Result<
     .map(drop)
 }
 
-/// Starts a unit anew, and waits for it.
+/// Restarts a unit and waits for it.
 ///
 /// # Errors
-/// systemctl is missing, or reports an error.
+/// systemctl is missing or reports an error.
 pub fn restart_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
     run_systemctl(runner, &systemctl_line(&["restart"], &[unit], TWICE)).map(drop)
 }
@@ -222,15 +222,15 @@ pub fn reset_failed(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), Co
 /// The result of a service's last start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartResult {
-    /// Its program ran and ended well.
+    /// Its program ran and succeeded.
     Ran,
-    /// A condition kept it from starting.
+    /// A condition of the unit was not met.
     NotStarted,
     /// The unit is masked.
     Masked,
-    /// The manager could not run the program at all (`203/EXEC`): SELinux, a mount with noexec, a wrong file.
+    /// systemd could not execute the program (`203/EXEC`): SELinux, a noexec mount, a wrong file.
     CannotRun,
-    /// It failed; in the manager's words, such as `exit-code 1` or `timeout`.
+    /// It failed; in systemd's words, such as `exit-code 1` or `timeout`.
     Failed(String),
 }
 
@@ -247,20 +247,20 @@ pub fn start_result(runner: &dyn CommandRunner, unit: &str) -> Result<StartResul
         .map(|answer| read_start(&answer.stdout))
 }
 
-/// systemd's number for a program that could not be executed.
+/// systemd's exit status for a program that could not be executed.
 const EXEC: &str = "203";
 /// For questions.
 const QUICK: Duration = Duration::from_secs(30);
-/// For jobs: at boot others may be before them.
+/// Time limit of jobs: during boot, other jobs may come first.
 const BUSY: Duration = Duration::from_secs(90);
-/// For a stop and a start, each of which systemd gives 90 s.
+/// Time limit of a stop and a start, for each of which systemd allows 90 s.
 const TWICE: Duration = Duration::from_secs(200);
 
-/// Returns the start of a unit that runs, in microseconds since the kernel started; the inner `None` is an unknown time, the outer one a unit
-/// that does not run.
+/// Returns the start time of a running unit, in microseconds since the kernel started. The inner `None` is an unknown time, the
+/// outer one a unit that is not running.
 ///
 /// # Errors
-/// systemctl is missing, or gives no answer.
+/// systemctl is missing or gives no answer.
 pub fn query_start(
     runner: &dyn CommandRunner,
     unit: &str,
@@ -282,19 +282,19 @@ pub fn query_start(
         .then(|| began.filter(|began: &u64| *began > 0)))
 }
 
-/// User space as the running manager knows it.
+/// The state of user space according to the running systemd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserSpace {
     /// Number of soft reboots since the kernel started; `None` before systemd 256.
     pub soft_reboots: Option<u32>,
-    /// Its start, in microseconds since the kernel started.
+    /// Its start time, in microseconds since the kernel started.
     pub began: Option<u64>,
 }
 
-/// Returns the start of user space and the number of soft reboots.
+/// Returns the start time of user space and the number of soft reboots.
 ///
 /// # Errors
-/// systemctl is missing, or gives no answer.
+/// systemctl is missing or gives no answer.
 pub fn query_user_space(runner: &dyn CommandRunner) -> Result<UserSpace, CommandError> {
     let options = [
         "show",
@@ -368,17 +368,17 @@ fn read_start(text: &str) -> StartResult {
     }
 }
 
-/// The value of a `Key=value` line.
+/// Returns the value of a `Key=value` line.
 fn property_value(block: &str, key: &str) -> Option<String> {
     let line = block.lines().find_map(|line| line.strip_prefix(key));
     line.and_then(|rest| rest.strip_prefix('='))
         .map(str::to_owned)
 }
 
-/// The main process of a unit that is running or starting.
+/// Returns the main process of a unit that is running or starting.
 ///
 /// # Errors
-/// systemctl is missing, or gives no answer.
+/// systemctl is missing or gives no answer.
 pub fn main_pid(runner: &dyn CommandRunner, unit: &str) -> Result<Option<i32>, CommandError> {
     let answer = runner.run(&CommandLine {
         program: "systemctl".into(),
@@ -395,8 +395,8 @@ pub fn main_pid(runner: &dyn CommandRunner, unit: &str) -> Result<Option<i32>, C
     Ok(answer.stdout.trim().parse().ok().filter(|pid| *pid > 0))
 }
 
-/// The command that reboots in an orderly way; it returns before the reboot. `soft`: a soft reboot is prepared, which is passed
-/// over.
+/// Returns the command line of an orderly reboot; the command returns before the reboot. `soft` is true if a soft reboot is
+/// prepared, which must be bypassed.
 pub fn reboot_node(soft: bool) -> CommandLine {
     let words = ["SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1", "systemctl"];
     let words: &[&str] = if soft { &words } else { &[] };
@@ -409,15 +409,15 @@ pub fn reboot_node(soft: bool) -> CommandLine {
     }
 }
 
-/// Returns the state of the whole system: `starting`, `running`, `degraded` and so on; nothing without an answer.
+/// Returns the state of the whole system, such as `starting`, `running` or `degraded`; `None` without an answer.
 pub fn query_system_state(runner: &dyn CommandRunner) -> Option<String> {
     let line = systemctl_line(&["is-system-running"], &[], QUICK);
-    // It ends with 1 in all states but one.
+    // Its exit status is 1 in all states but one.
     let answer = runner.run(&line).ok()?;
     Some(answer.stdout.trim().to_owned())
 }
 
-/// The commands that force a reboot, each harder than the one before.
+/// Returns the commands that force a reboot, from gentle to hard.
 pub fn force_reboot() -> [CommandLine; 2] {
     [
         &["reboot", "--force"][..],
@@ -429,7 +429,7 @@ pub fn force_reboot() -> [CommandLine; 2] {
     })
 }
 
-/// Blocks of `Key=value` lines in any order, an empty line between two units.
+/// Parses blocks of `Key=value` lines in any order, with an empty line between two units.
 fn parse_activity(answer: &CommandOutput) -> Vec<UnitActivity> {
     let blocks = answer.stdout.split("\n\n");
     let unit = |block: &str| {
@@ -447,7 +447,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Answers in order; an unexpected command and an unused answer fail.
+    /// A runner with scripted answers, used in order; an unexpected command or an unused answer fails the test.
     struct Scripted(RefCell<Vec<(&'static str, CommandOutput)>>);
 
     impl CommandRunner for Scripted {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{CommandError, CommandLine, CommandRunner};
 use crate::host::sys::privileges::Capability;
 
-/// Writes a message to the terminals of all logins. The message is only a help, so a failure is logged and not reported.
+/// Writes a message to the terminals of all logins. The message is only an aid, so a failure is logged and not reported.
 pub fn write_to_terminals(runner: &dyn CommandRunner, message: &str) {
     match runner.run(&wall_line(message)) {
         Ok(output) if output.status == Some(0) => {}
@@ -17,13 +17,13 @@ pub fn write_to_terminals(runner: &dyn CommandRunner, message: &str) {
     }
 }
 
-/// The message is an argument: a program that is started here has no standard input.
+/// Returns the command line. The message is an argument, because programs started here have no standard input.
 fn wall_line(message: &str) -> CommandLine {
     CommandLine {
         program: "wall".into(),
         args: vec!["--".to_owned(), message.to_owned()],
         timeout: Duration::from_secs(20),
-        // The terminals belong to their users; the group of the program's file does not count here.
+        // The terminals belong to their users, and the setgid bit of the program has no effect here.
         capabilities: &[Capability::CAP_DAC_OVERRIDE],
     }
 }

@@ -1,11 +1,11 @@
-//! A tar archive, read in place: a list of its files with their offsets; nothing is unpacked.
+//! A tar archive, read in place: a list of its files with their offsets. Nothing is unpacked.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-/// An archive of an image has some hundred files.
+/// Maximum number of files. An image archive has a few hundred.
 const MAX_FILES: usize = 65_536;
 
 /// The list of an archive, and the archive.
@@ -18,26 +18,26 @@ pub(super) struct Archive {
 #[derive(Debug, Clone, Copy)]
 struct Span {
     offset: u64,
-    /// Bytes that are present: fewer than the header's size if the end of the archive is missing.
+    /// Number of bytes present: fewer than the header's size if the archive is truncated.
     there: u64,
 }
 
-/// An archive that cannot be listed.
+/// The reason why an archive cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// It is packed as a whole.
+    /// The archive as a whole is compressed.
     #[error("it is compressed as a whole; unpack it first (gunzip, zstd -d)")]
     Compressed,
-    /// It cannot be read, or is no archive.
+    /// It cannot be read, or is not an archive.
     #[error("{0}")]
     Read(crate::base::reason::Reason),
-    /// Too many files.
+    /// It has too many files.
     #[error("it holds more than 65536 files")]
     TooMany,
 }
 
 impl Archive {
-    /// Lists an archive. One that ends early is listed as far as it goes.
+    /// Lists an archive. A truncated one is listed up to its end.
     pub(super) fn list(mut file: File) -> Result<Self, ArchiveError> {
         let length = file.seek(SeekFrom::End(0)).map_err(read_error)?;
         file.rewind().map_err(read_error)?;
@@ -51,7 +51,7 @@ impl Archive {
         Ok(Self { file, places })
     }
 
-    /// Returns the number of bytes that are present of a file; `None` if it is not listed.
+    /// Returns the number of bytes of a file that are present; `None` if it is not in the archive.
     pub(super) fn size(&self, name: &str) -> Option<u64> {
         self.places.get(name).map(|span| span.there)
     }
@@ -74,7 +74,7 @@ impl Archive {
     }
 }
 
-/// Reads a part of the archive by its position, so that several threads can read at once.
+/// Reads a range of the archive by offset, so that several threads can read at once.
 struct SpanReader<'a> {
     file: &'a File,
     next: u64,
@@ -98,7 +98,7 @@ fn find_places(file: &File, length: u64) -> Result<BTreeMap<String, Span>, Archi
     for entry in archive.entries_with_seek().map_err(read_error)? {
         let entry = match entry {
             Ok(entry) => entry,
-            // The end is missing; what was listed stands.
+            // The end is missing; the files listed so far are valid.
             Err(_) if !places.is_empty() => break,
             Err(error) => return Err(read_error(error)),
         };

@@ -1,4 +1,4 @@
-//! Pull secrets: the file and the entry that a pull would use. The secrets themselves are never kept.
+//! Pull secrets: the file and the entry that a pull would use. The secrets themselves are never kept in memory.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 
-/// The keys of a node's credentials, without the secrets.
+/// The keys of a node's credentials file, without the secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Secrets {
     /// The file in use; `None` if there is none.
     pub file: Option<String>,
-    /// The reason why it cannot be used.
+    /// The reason why the file cannot be used.
     pub problem: Option<String>,
     /// The keys of its entries.
     entries: Vec<String>,
@@ -24,23 +24,23 @@ pub struct Secrets {
     pub faults: Vec<EntryFault>,
 }
 
-/// An entry that cannot be used; its value is never kept.
+/// An unusable entry. Its value is never kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryFault {
     /// Its key.
     pub key: String,
     /// What is wrong with it.
     pub said: &'static str,
-    /// The kubelet does not take the whole file for it.
+    /// Because of it, the kubelet rejects the whole file.
     pub stops_kubelet: bool,
 }
 
-/// The credentials that a pull would use.
+/// The credentials that a pull uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// An entry of the file, for this key.
+    /// The entry with this key.
     Entry(String),
-    /// The file has none for this name: the registry is asked without.
+    /// The file has no entry for this name, so the pull is anonymous.
     None,
 }
 
@@ -52,7 +52,7 @@ struct RawSecrets {
     helpers: BTreeMap<String, IgnoredAny>,
 }
 
-/// An entry; its value is dropped with it.
+/// An entry. Its secrets are dropped with it.
 #[derive(Deserialize)]
 struct RawEntry {
     #[serde(default)]
@@ -64,7 +64,7 @@ struct RawEntry {
 }
 
 impl RawEntry {
-    /// Returns what is wrong with the value, and if the kubelet does not take the file for it.
+    /// Returns what is wrong with the value, and whether the kubelet rejects the file because of it.
     fn fault(&self) -> Option<(&'static str, bool)> {
         let auth = self.auth.as_deref().unwrap_or_default();
         if auth.is_empty() {
@@ -77,14 +77,14 @@ impl RawEntry {
                     "it has an identity token alone, which is not used without auth",
                     false,
                 )),
-                // An entry of a helper for credentials.
+                // An entry for a credential helper.
                 (None, None) => None,
             };
         }
         let config =
             GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
         let engine = GeneralPurpose::new(&base64::alphabet::STANDARD, config);
-        // The tools pass over line breaks.
+        // The tools ignore line breaks.
         let plain: String = auth
             .chars()
             .filter(|letter| !matches!(letter, '\n' | '\r'))
@@ -95,7 +95,7 @@ impl RawEntry {
         if !decoded.contains(&b':') {
             return Some(("auth is not the base64 of USER:PASSWORD", true));
         }
-        // The kubelet takes it without padding, too.
+        // The kubelet also accepts it without padding.
         (!plain.len().is_multiple_of(4)).then_some((
             "auth lacks the = at its end, without which the containers tools fail",
             false,
@@ -103,7 +103,7 @@ impl RawEntry {
     }
 }
 
-/// Returns what is wrong with a key: no registry is asked for by such a name.
+/// Returns what is wrong with a key that cannot match any registry.
 fn key_fault(key: &str) -> Option<&'static str> {
     let rest = key
         .strip_prefix("https://")
@@ -132,7 +132,7 @@ fn key_fault(key: &str) -> Option<&'static str> {
 }
 
 impl Secrets {
-    /// Reads the keys of a file's entries.
+    /// Parses the keys of a file's entries.
     pub fn parse(file: &str, text: &[u8]) -> Self {
         let file = Some(file.to_owned());
         match serde_json::from_slice::<RawSecrets>(text) {
@@ -155,7 +155,7 @@ impl Secrets {
                     entries: auths.into_keys().chain(raw.helpers.into_keys()).collect(),
                 }
             }
-            // The parser's own words may quote the text.
+            // The parser's message may quote the text.
             Err(error) => Self {
                 file,
                 problem: Some(format!(
@@ -167,11 +167,11 @@ impl Secrets {
         }
     }
 
-    /// The first file of a root that exists, in rpm-ostree's order (docs/agreement.md: Files on a node). The daemon makes the first two
+    /// Reads the first existing file in rpm-ostree's order (docs/agreement.md: Files on a node). The daemon makes the first two
     /// links to the last, or to the secret of its own registry.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// A file cannot be read.
     pub fn read(root: &Root) -> Result<Self, RootError> {
         for file in paths::PULL_SECRETS {
             let path = RootPath::fixed(file);
@@ -187,13 +187,13 @@ impl Secrets {
         self.entries.is_empty()
     }
 
-    /// Returns the registries of its entries: `HOST[:PORT]`.
+    /// Returns the registries of its entries, as `HOST[:PORT]`.
     pub fn hosts(&self) -> impl Iterator<Item = String> + use<'_> {
         let names = self.entries.iter().map(|entry| strip_scheme(entry));
         names.filter_map(|name| Some(name.split('/').next()?.to_owned()))
     }
 
-    /// Returns the credentials for `HOST/PATH`: the entry of the longest path, then of the host.
+    /// Returns the credentials for `HOST/PATH`: the entry with the longest matching path, or else the host's.
     pub fn of(&self, repository: &str) -> Credentials {
         let mut names = std::iter::successors(Some(repository), |name| {
             name.rsplit_once('/').map(|(above, _)| above)
@@ -210,7 +210,7 @@ impl Secrets {
     }
 }
 
-/// Strips the scheme and path of a key: Docker wrote URLs.
+/// Strips the scheme and path from a key: Docker used to write URLs.
 fn strip_scheme(entry: &str) -> &str {
     let rest = entry
         .strip_prefix("https://")
@@ -219,7 +219,7 @@ fn strip_scheme(entry: &str) -> &str {
     rest.unwrap_or(entry)
 }
 
-/// Returns the one name of a registry that has several.
+/// Returns the canonical name of a registry that has several.
 fn plain_host(name: &str) -> &str {
     match name {
         "registry-1.docker.io" | "index.docker.io" => "docker.io",
@@ -303,7 +303,7 @@ mod tests {
         ] {
             assert!(faults(entry).contains(said), "{entry}: {}", faults(entry));
         }
-        // One that cannot be used counts for no name.
+        // An unusable entry matches no name.
         let secrets = Secrets::parse("/f", br#"{"auths": {"a.example": {"auth": "!"}}}"#);
         assert_eq!(secrets.of("a.example/x"), Credentials::None);
         for text in [

@@ -1,6 +1,5 @@
-//! The image of extensions: the commands that get its content, and the file that names it to rpm-ostree
-//! (docs/agreement.md: Packages). Words in,
-//! values out.
+//! The extensions image: the commands that fetch its content, and the file that adds it to rpm-ostree's repositories
+//! (docs/agreement.md: Packages). Words in, values out.
 
 use std::time::Duration;
 
@@ -9,17 +8,17 @@ use crate::node::command::CommandLine;
 
 /// Directory of the packages in the image.
 pub const REPOSITORY: &str = "usr/share/rpm-ostree/extensions";
-/// File that makes a directory a repository.
+/// File that makes a directory an RPM repository.
 pub const METADATA: &str = "repodata/repomd.xml";
-/// The daemon's name of the repository, by which the packages are found; it removes a stale one too.
+/// The daemon's repository file, by which the packages are found. The daemon also removes a stale one.
 pub const REPO_FILE: &str = "/etc/yum.repos.d/coreos-extensions.repo";
 
-/// Pulling takes as long as the network.
+/// Time limit of a pull, which depends on the network.
 const PULL: Duration = Duration::from_secs(1800);
 const COPY: Duration = Duration::from_secs(900);
 const QUICK: Duration = Duration::from_secs(120);
 
-/// The repository as rpm-ostree reads it: byte for byte as the daemon writes it.
+/// Returns the repository file for rpm-ostree, byte for byte as the daemon writes it.
 pub fn repo_file(repository: &str) -> String {
     let lines = [
         "[coreos-extensions]".to_owned(),
@@ -32,7 +31,7 @@ pub fn repo_file(repository: &str) -> String {
     lines.map(|line| line + "\n").concat()
 }
 
-/// Pulls the image if it is not in containers-storage; `auth`: the pull secret.
+/// Returns the command line that pulls the image if it is not in containers-storage. `auth` is the pull secret.
 pub fn pull_image(image: &str, auth: Option<&str>) -> CommandLine {
     let mut args = vec!["pull".to_owned(), "-q".to_owned()];
     args.extend(
@@ -43,7 +42,7 @@ pub fn pull_image(image: &str, auth: Option<&str>) -> CommandLine {
     podman_line(args, PULL)
 }
 
-/// Makes a container of the image, which never runs.
+/// Returns the command line that creates a container from the image. The container never runs.
 pub fn create_container(image: &str, name: &str) -> CommandLine {
     let args = [
         "create",
@@ -53,20 +52,20 @@ pub fn create_container(image: &str, name: &str) -> CommandLine {
         name,
         image,
     ];
-    // An image of nothing but files names no program, and podman wants one.
+    // podman requires a program name, but an image of nothing but files has none.
     podman_line(
         args.into_iter().chain(["-"]).map(str::to_owned).collect(),
         QUICK,
     )
 }
 
-/// Copies the container's files to a directory of the node.
+/// Returns the command line that copies the container's files to a directory of the node.
 pub fn copy_content(name: &str, directory: &str) -> CommandLine {
     let args = ["cp".to_owned(), format!("{name}:/"), directory.to_owned()];
     podman_line(args.to_vec(), COPY)
 }
 
-/// Labels the copied files so that rpm-ostreed may read them.
+/// Returns the command line that labels the copied files so that rpm-ostreed may read them.
 pub fn label_directory(directory: &str) -> CommandLine {
     let args = ["-R", "-t", "var_run_t", directory];
     CommandLine {

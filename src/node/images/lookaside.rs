@@ -1,5 +1,5 @@
-//! `registries.d`: where signatures are (containers-registries.d(5)). Each file is read for every pull, and one that is not
-//! understood stops all pulls. The places themselves are not used here.
+//! `registries.d`: the locations of signatures (containers-registries.d(5)). Every pull reads each file, and a single invalid
+//! file makes all pulls fail. The locations themselves are not used here.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::base::paths;
 use crate::config::document::yaml;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
 
-/// A file that cannot be used. The containers tools refuse every pull then.
+/// An invalid file, because of which the containers tools refuse every pull.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("reading {file}: {words}; correct it, nothing can be pulled until then")]
 pub struct LookasideError {
@@ -20,20 +20,20 @@ pub struct LookasideError {
 
 /// Ending of the files that are read.
 pub const LOOKASIDE_ENDING: &str = ".yaml";
-/// Keys of a namespace whose value is text.
+/// Keys of a namespace with a text value.
 const TEXTS: [&str; 4] = [
     "lookaside",
     "lookaside-staging",
     "sigstore",
     "sigstore-staging",
 ];
-/// A key whose value is true or false.
+/// A key with a boolean value.
 const SWITCH: &str = "use-sigstore-attachments";
 
 /// Returns the files of a root, by path and text.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
     let folder = RootPath::fixed(paths::LOOKASIDE);
     let mut files = Vec::new();
@@ -50,10 +50,10 @@ pub fn files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
     Ok(files)
 }
 
-/// Checks files, by path and text, as the containers tools do.
+/// Checks files, given by path and text, like the containers tools.
 ///
 /// # Errors
-/// The first file that they refuse.
+/// The first file that the tools refuse.
 pub fn check(files: &[(String, String)]) -> Result<(), LookasideError> {
     let mut known: BTreeMap<String, &str> = BTreeMap::new();
     for (file, text) in files {
@@ -76,13 +76,13 @@ pub fn check(files: &[(String, String)]) -> Result<(), LookasideError> {
     Ok(())
 }
 
-/// Returns true for a text of empty lines and comments.
+/// Returns true for a text that has only empty lines and comments.
 fn is_blank(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim);
     lines.all(|line| line.is_empty() || line.starts_with('#') || line == "---")
 }
 
-/// Returns what a file defines.
+/// Returns the namespaces that a file defines.
 fn check_file(value: &Value) -> Result<Vec<String>, String> {
     let Some(value) = value.as_object() else {
         return match value {

@@ -1,13 +1,13 @@
-//! Manifests and lists of manifests, in the forms of OCI and of Docker.
+//! Manifests and manifest lists, in the formats of OCI and Docker.
 
 use serde::Deserialize;
 
 use super::Digest;
 
-/// A manifest that lists more than this is none.
+/// Maximum number of entries. A longer list is not a manifest.
 const MAX_BLOBS: usize = 4096;
 
-/// Something that another document names.
+/// A reference to another document by digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
     /// Digest of its bytes.
@@ -16,36 +16,36 @@ pub struct Descriptor {
     pub size: u64,
     /// Its media type.
     pub media_type: String,
-    /// Of a manifest in a list: operating system and architecture, as Go names them (`linux`, `amd64`).
+    /// For a manifest in a list: operating system and architecture, in Go's names (`linux`, `amd64`).
     pub platform: Option<(String, String)>,
-    /// The name in an OCI directory that holds several images.
+    /// The image's name, in an OCI directory with several images.
     pub name: Option<String>,
 }
 
 /// A manifest, read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Manifest {
-    /// Of one image.
+    /// The manifest of one image.
     Image {
         /// Its config.
         config: Descriptor,
-        /// Its layers in order.
+        /// Its layers, lowest first.
         layers: Vec<Descriptor>,
     },
-    /// A list of images for several architectures.
+    /// A list of images, one for each architecture.
     List(Vec<Descriptor>),
 }
 
-/// Bytes that are no manifest.
+/// The reason why bytes are not a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// Not JSON, or not of that form.
+    /// Not JSON, or of an unexpected structure.
     #[error("{0}")]
     Form(String),
-    /// Docker's first form, whose digest is not that of its bytes.
+    /// Docker's first format, whose digest is not that of its bytes.
     #[error("it is of schema version 1, which no OS image has")]
     Old,
-    /// A digest that is no sha256.
+    /// A digest that is not a SHA-256.
     #[error("the digest {0:?} is no sha256")]
     Digest(String),
     /// Too long a list.
@@ -84,10 +84,10 @@ struct RawPlatform {
 }
 
 impl Manifest {
-    /// Reads the bytes of a manifest, a list of Docker, or an index of OCI (`index.json` too).
+    /// Parses a manifest, a Docker manifest list, or an OCI index (including `index.json`).
     ///
     /// # Errors
-    /// Something else.
+    /// The bytes are something else.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
         let raw: RawManifest =
             serde_json::from_slice(bytes).map_err(|e| ManifestError::Form(e.to_string()))?;
@@ -109,13 +109,13 @@ impl Manifest {
     }
 }
 
-/// Go's name of an architecture, as images carry it; Rust and `uname -m` have other ones.
+/// Returns Go's name of an architecture, which images use; Rust and `uname -m` have other names.
 pub fn go_architecture(machine: &str) -> &str {
     match machine {
         "x86_64" => "amd64",
         "x86" => "386",
         "aarch64" => "arm64",
-        // Rust has one name for both byte orders.
+        // Rust uses one name for both byte orders.
         "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
         "powerpc64" => "ppc64",
         "loongarch64" => "loong64",

@@ -1,4 +1,4 @@
-//! A medium with an image: an OCI directory or archive, a `dir:` of skopeo, or an archive of Docker.
+//! A medium with an image: an OCI directory or archive, skopeo's `dir:`, or a Docker archive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,11 +14,11 @@ use crate::base::reason::Reason;
 use crate::host::root::{ResolveError, Root, RootError, RootPath, digest};
 use nix::errno::Errno;
 
-/// A manifest may not be larger (4 MiB), as in registries.
+/// Maximum size of a manifest (4 MiB), the same limit as in registries.
 const MAX_MANIFEST: u64 = 4 << 20;
 /// Lists in lists.
 const MAX_DEPTH: usize = 3;
-/// Manifests that are looked at on one level.
+/// Maximum number of manifests that are read on one level.
 const MAX_NAMED: usize = 4096;
 
 /// The layout of an image on a medium.
@@ -30,7 +30,7 @@ pub enum Form {
     OciArchive,
     /// `dir:PATH`.
     Dir,
-    /// `docker-archive:PATH`, as `docker save` and `podman save` make it: layers are unpacked, the digest is lost.
+    /// `docker-archive:PATH`, written by `docker save` and `podman save`: layers are uncompressed and the digest is lost.
     DockerArchive,
 }
 
@@ -50,7 +50,7 @@ enum MediumFiles {
     Archive(Archive),
 }
 
-/// A medium that cannot be read.
+/// The reason why a medium cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MediumError {
     /// It cannot be opened.
@@ -69,27 +69,27 @@ pub enum MediumError {
         /// The error.
         error: ArchiveError,
     },
-    /// It has none of the four forms.
+    /// It has none of the four formats.
     #[error(
         "{path} holds no image: neither oci-layout and index.json, nor manifest.json; make one with \
          skopeo copy --all --preserve-digests docker://IMAGE oci:PATH", path = .0.display()
     )]
     NoImage(PathBuf),
-    /// It is an archive of Docker, which keeps neither layers nor digests as they were.
+    /// It is a Docker archive, which preserves neither layers nor digests.
     #[error(
         "{path} is an archive of Docker, which keeps no digests; make another copy with skopeo copy --all --preserve-digests \
          docker://IMAGE oci:PATH", path = .0.display()
     )]
     Docker(PathBuf),
-    /// It holds no image, or several and none was named.
+    /// It has no image, or several and the caller named none.
     #[error(
         "{path} holds {1} images; name the one that is meant by its digest, as HOST/PATH@sha256:DIGEST", path = .0.display()
     )]
     NotOne(PathBuf, usize),
-    /// It holds a list without an image for this machine.
+    /// It has a list without an image for this architecture.
     #[error("{path} has images for {1} and none for this machine; take the release of its architecture", path = .0.display())]
     NoMachine(PathBuf, String),
-    /// A file of it cannot be read.
+    /// A file on it cannot be read.
     #[error("reading {file} of {path}: {reason}; copy the image to the medium again", path = .path.display())]
     Read {
         /// The medium.
@@ -99,7 +99,7 @@ pub enum MediumError {
         /// The system's error.
         reason: Reason,
     },
-    /// A manifest of it cannot be understood.
+    /// A manifest on it cannot be parsed.
     #[error("reading {file} of {path}: {error}; copy the image to the medium again", path = .path.display())]
     Manifest {
         /// The medium.
@@ -111,20 +111,20 @@ pub enum MediumError {
     },
 }
 
-/// An image on a medium: what its config says, and its layers.
+/// An image on a medium: the contents of its config, and its layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribedImage {
     /// Digest of its manifest.
     pub digest: Digest,
-    /// Architecture as Go names it; `None` if the config does not name it.
+    /// Architecture in Go's names; `None` if the config has none.
     pub architecture: Option<String>,
     /// Labels of its config.
     pub labels: BTreeMap<String, String>,
-    /// Its layers, the lowest first.
+    /// Its layers, lowest first.
     pub layers: Vec<Descriptor>,
 }
 
-/// The parts of an image's config that are read.
+/// The part of an image's config that is read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ImageConfig {
@@ -138,15 +138,15 @@ pub(super) struct InnerConfig {
     pub(super) labels: Option<BTreeMap<String, String>>,
 }
 
-/// An image that is on the medium and that no program would find.
+/// The reason why no program would find an image that is on the medium.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// The rest of such a path is taken for a name.
+    /// The rest of such a path would be taken for an image name.
     #[error(
         "its path has a colon, and skopeo takes what follows for the name of an image. Mount or move it elsewhere"
     )]
     Colon,
-    /// Several images, and the wanted one has no name of its own.
+    /// There are several images, and the wanted one has no unique name.
     #[error(
         "it holds {0} images, and the wanted one has no name of its own there, by which skopeo could find it. \
          Put it into a directory alone: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH"
@@ -154,7 +154,7 @@ pub enum AddressError {
     Nameless(usize),
 }
 
-/// The address by which skopeo finds an image.
+/// The address under which skopeo finds an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The form of its medium.
@@ -166,7 +166,7 @@ pub struct Address {
 }
 
 impl fmt::Display for Address {
-    /// As skopeo and rpm-ostree read it, such as `oci:/mnt/os:9.6`.
+    /// Formats the address for skopeo and rpm-ostree, such as `oci:/mnt/os:9.6`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.form, self.path.display())?;
         match &self.name {
@@ -176,43 +176,43 @@ impl fmt::Display for Address {
     }
 }
 
-/// The depth of a check of blobs.
+/// How thoroughly blobs are checked.
 #[allow(
     missing_debug_implementations,
     reason = "a caller's function has nothing to show"
 )]
 pub enum MediumCheck<'a> {
-    /// Their sizes: quick on every medium.
+    /// Only their sizes, which is quick on every medium.
     Sizes,
-    /// Their bytes too, which takes as long as reading the medium; the function gets every number of bytes read.
+    /// Their contents too, which means reading the whole image. The function is called with each number of bytes read.
     Digests(&'a mut dyn FnMut(u64)),
 }
 
-/// The result of a check: the parts of a wanted image on a medium.
+/// The result of a check: the parts of the wanted image on a medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Digest of the wanted image.
     pub wanted: Digest,
     /// The verdict.
     pub verdict: BlobVerdict,
-    /// Every blob that it takes, the manifests included.
+    /// Every blob that it needs, including the manifests.
     pub blobs: Vec<Blob>,
 }
 
-/// The verdict on a medium: does it provide an image bit-exactly?
+/// Whether a medium provides an image bit-exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobVerdict {
-    /// It does. The manifest for this machine, where the wanted digest names a list.
+    /// It does. Has the manifest for this machine if the wanted digest is that of a list.
     Exact(Option<Digest>),
-    /// It should, but parts are missing or damaged: see the blobs.
+    /// It has the image, but parts are missing or damaged: see the blobs.
     Damaged,
-    /// The wanted digest names a list that has no image for this machine; the machines that it has.
+    /// The wanted digest is that of a list without an image for this machine; the machines in the list.
     NoPlatform(Vec<String>),
     /// It has other images; their digests.
     Other(Vec<Digest>),
-    /// The manifest is on it, but nothing names it, so no program finds it.
+    /// The manifest is present, but nothing refers to it, so no program finds it.
     Unnamed,
-    /// Its form cannot keep digests; the one that an image made of it would have.
+    /// Its format cannot preserve digests; the digest of an image created from it.
     Lost(Option<Digest>),
 }
 
@@ -221,15 +221,15 @@ pub enum BlobVerdict {
 pub struct Blob {
     /// Its digest.
     pub digest: Digest,
-    /// Its part in the image.
+    /// Its purpose in the image.
     pub role: BlobRole,
-    /// Its size in the manifest, in bytes.
+    /// Its size according to the manifest, in bytes.
     pub size: u64,
     /// Its state on the medium.
     pub state: BlobState,
 }
 
-/// The part of a blob in an image.
+/// The purpose of a blob in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlobRole {
     /// A list of manifests.
@@ -245,21 +245,21 @@ pub enum BlobRole {
 /// The state of a blob on the medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobState {
-    /// All of it, as far as it was looked at.
+    /// Complete, as far as it was checked.
     Whole,
     /// Nothing.
     Missing,
-    /// Another number of bytes.
+    /// Present with a wrong number of bytes.
     Size(u64),
-    /// The right number of other bytes; their digest.
+    /// Present with the right size, but another digest.
     Differs(Digest),
 }
 
 impl Medium {
-    /// Opens a directory or an archive, and finds its form by its content.
+    /// Opens a directory or archive, and detects its format by its content.
     ///
     /// # Errors
-    /// It is missing, or holds no image.
+    /// It is missing, or has no image.
     pub fn open(path: &Path) -> Result<Self, MediumError> {
         let open = |reason: Reason| MediumError::Open {
             path: path.to_owned(),
@@ -327,12 +327,12 @@ impl Medium {
         Err(MediumError::NoImage(self.path.clone()))
     }
 
-    /// As skopeo and rpm-ostree name it, such as `oci:/mnt/os`.
+    /// Returns its reference for skopeo and rpm-ostree, such as `oci:/mnt/os`.
     pub fn reference(&self) -> String {
         format!("{}:{}", self.form, self.path.display())
     }
 
-    /// Returns the address by which skopeo finds the image of this digest, which is on the medium.
+    /// Returns the address under which skopeo finds the image with this digest, which is on the medium.
     ///
     /// # Errors
     /// The medium cannot be read. The inner error: skopeo cannot find the image.
@@ -358,7 +358,7 @@ impl Medium {
         Ok(Ok(address))
     }
 
-    /// The name of the image, or of the list that it is in. skopeo takes the first of a name.
+    /// Returns the name of the image, or of the list that contains it. Of several images with one name skopeo takes the first.
     fn name_of(&self, wanted: &Digest, top: &[Descriptor]) -> Option<String> {
         let holds = |one: &Descriptor| {
             let inner = self.read_list(one).into_iter().flatten();
@@ -370,7 +370,7 @@ impl Medium {
         (first.digest == found.digest).then(|| found.name.clone())?
     }
 
-    /// Returns the digests of the images that it names, lists first.
+    /// Returns the digests of the images on it, lists first.
     ///
     /// # Errors
     /// It cannot be read.
@@ -379,10 +379,10 @@ impl Medium {
         Ok(named.map(|descriptor| descriptor.digest).collect())
     }
 
-    /// Checks if it provides the image of this digest, for an architecture as Go names it (`amd64`).
+    /// Checks whether it provides the image with this digest, for an architecture in Go's names (`amd64`).
     ///
     /// # Errors
-    /// It cannot be read. What is missing or damaged in the image is no error, but in the report.
+    /// The medium cannot be read. Missing or damaged parts of the image are in the report instead.
     pub fn examine(
         &self,
         wanted: &Digest,
@@ -411,8 +411,7 @@ impl Medium {
         Ok(report)
     }
 
-    /// The architecture that the config of an image names, as Go names it; nothing of a list, or where it cannot be
-    /// read.
+    /// Returns the architecture in an image's config, in Go's names; `None` for a list, or if the config cannot be read.
     pub fn architecture(&self, image: &Digest) -> Option<String> {
         #[derive(serde::Deserialize)]
         struct Config {
@@ -427,11 +426,11 @@ impl Medium {
         Some(config.architecture).filter(|name| !name.is_empty())
     }
 
-    /// Returns the labels, the architecture and the layers of an image: of the wanted one, or else of the only one.
+    /// Returns the labels, architecture and layers of the wanted image, or of the only one if none is wanted.
     ///
     /// # Errors
-    /// The medium cannot be read; it does not hold the wanted image, or several and none is wanted; its layers are not kept
-    /// as they were, as in an archive of Docker.
+    /// The medium cannot be read; it does not have the wanted image, or has several and none is wanted; it does not preserve
+    /// layers, as a Docker archive.
     pub fn describe_image(
         &self,
         wanted: Option<&Digest>,
@@ -472,7 +471,7 @@ impl Medium {
         Err(MediumError::NoImage(self.path.clone()))
     }
 
-    /// Calls `with` on the bytes of a layer, as they lie on the medium. Several threads can read at once.
+    /// Calls `with` on the bytes of a layer as stored on the medium. Several threads can read at once.
     ///
     /// # Errors
     /// The layer is missing or cannot be read.
@@ -487,7 +486,7 @@ impl Medium {
         read.ok_or_else(|| self.read_error(&file, Errno::ENOENT.into()))
     }
 
-    /// Adds a manifest and everything that it takes to the report, and judges.
+    /// Adds a manifest and everything that it refers to to the report, and updates the verdict.
     fn add_manifests(
         &self,
         descriptor: &Descriptor,
@@ -499,7 +498,7 @@ impl Medium {
         let mut current = descriptor.clone();
         for _ in 0..=MAX_DEPTH {
             let file = self.manifest_file(&current.digest);
-            // Manifests are small: their bytes are always looked at.
+            // Manifests are small, so their contents are always checked.
             let state = self.blob_state(&file, &current, &mut MediumCheck::Digests(&mut |_| {}))?;
             let whole = state == BlobState::Whole;
             let manifest = if whole {
@@ -582,7 +581,7 @@ impl Medium {
         })
     }
 
-    /// Every manifest that can be reached from the top, each once, the nearest to the top first.
+    /// Returns every manifest that can be reached from the top, each once, those nearest to the top first.
     fn named_manifests(&self) -> Result<Vec<Descriptor>, MediumError> {
         let mut level = self.top_manifests()?;
         let mut all: Vec<Descriptor> = Vec::new();
@@ -599,7 +598,7 @@ impl Medium {
         Ok(all)
     }
 
-    /// Returns the entries of a manifest that is a list and can be read.
+    /// Returns the entries of a manifest if it is a list and can be read.
     fn read_list(&self, descriptor: &Descriptor) -> Option<Vec<Descriptor>> {
         let file = self.manifest_file(&descriptor.digest);
         self.files
@@ -685,7 +684,7 @@ impl Medium {
         }
     }
 
-    /// The digest of the manifest that skopeo makes of an archive of Docker, whose layers are not packed.
+    /// Returns the digest of the manifest that skopeo creates from a Docker archive, with its uncompressed layers.
     fn docker_digest(&self) -> Result<Option<Digest>, MediumError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
@@ -695,7 +694,7 @@ impl Medium {
         }
         let list = self.read_bounded("manifest.json")?;
         let images: Vec<MediumImage> = serde_json::from_slice(&list).unwrap_or_default();
-        // Of several images it cannot be told which one is meant.
+        // With several images, the wanted one cannot be determined.
         let Some(image) = images.first().filter(|_| images.len() == 1) else {
             return Ok(None);
         };
@@ -712,7 +711,7 @@ impl Medium {
                 Ok(begin)
             });
             let begin = begin.map_err(|error| self.read_error(file, error.into()))?;
-            // A packed layer is unpacked first, to another size.
+            // A compressed layer is uncompressed first, which changes its size.
             match (self.files.size(file), begin) {
                 (Some(size), Some(begin)) if begin != [0x1f, 0x8b] => {
                     layers.push((id.clone(), size))
@@ -734,12 +733,12 @@ impl Report {
             .filter(|blob| blob.state != BlobState::Whole)
     }
 
-    /// Returns true if the image is whole.
+    /// Returns true if the image is complete and intact.
     pub fn is_exact(&self) -> bool {
         matches!(self.verdict, BlobVerdict::Exact(_))
     }
 
-    /// Bytes of all layers, packed: less than an import of all of them needs, as they are unpacked.
+    /// Returns the compressed size of all layers in bytes. Importing them needs more, because they are uncompressed.
     pub fn layer_bytes(&self) -> u64 {
         let layers = self
             .blobs
@@ -748,7 +747,8 @@ impl Report {
         layers.map(|blob| blob.size).sum()
     }
 
-    /// The same without layers that are on the node ([`crate::node::command::rpm_ostree::status::Deployments::layers`]).
+    /// Returns the same, except for layers that the node already has
+    /// ([`crate::node::command::rpm_ostree::status::Deployments::layers`]).
     pub fn new_layer_bytes(&self, on_node: &[String]) -> u64 {
         let new = |blob: &&Blob| {
             blob.role == BlobRole::Layer && !on_node.contains(&blob.digest.to_string())
@@ -793,7 +793,7 @@ impl Report {
     }
 }
 
-/// Returns the command that copies an image with its digest, a list with all its images.
+/// Returns the command that copies an image and preserves its digest; a list is copied with all its images.
 pub fn copy_command(image: &ImageName, digest: &Digest) -> String {
     format!(
         "skopeo copy --all --preserve-digests docker://{}@{digest} oci:DIRECTORY",
@@ -831,7 +831,7 @@ impl fmt::Display for Blob {
 }
 
 impl MediumFiles {
-    /// Returns the number of bytes that are present; `None` if there is no such file.
+    /// Returns the number of bytes that are present; `None` if the file is missing.
     fn size(&self, name: &str) -> Option<u64> {
         match self {
             Self::Archive(archive) => archive.size(name),
@@ -852,7 +852,7 @@ impl MediumFiles {
         match self {
             Self::Archive(archive) => archive.read(name, with),
             Self::Directory(root) => {
-                // A pipe would wait for ever.
+                // Opening a pipe would block forever.
                 let Some(path) = path_inside(name).filter(|_| self.size(name).is_some()) else {
                     return Ok(None);
                 };
@@ -894,7 +894,7 @@ fn select_machine<'a>(all: &'a [Descriptor], architecture: &str) -> Option<&'a D
         Some((os, machine)) => os == "linux" && machine == architecture,
         None => false,
     };
-    // A list of one image without a word about machines is for this one.
+    // A list of one image without a platform is taken to be for this machine.
     let only = || {
         all.first()
             .filter(|one| all.len() == 1 && one.platform.is_none())
@@ -921,7 +921,7 @@ fn digests_text(digests: &[Digest]) -> String {
     }
 }
 
-/// The digests of the unpacked layers, in a config.
+/// Returns the digests of the uncompressed layers in a config.
 fn diff_ids(config: &[u8]) -> Vec<Digest> {
     let config: serde_json::Value = serde_json::from_slice(config).unwrap_or_default();
     let ids = config
@@ -951,7 +951,7 @@ fn docker_manifest(config: &[u8], layers: &[(Digest, u64)]) -> String {
         layers.join(",")
     )
 }
-/// Returns true if the path is a file or missing.
+/// Returns true if the path is missing, or is a file.
 fn is_no_directory(error: &RootError) -> bool {
     let kinds = [Errno::ENOTDIR, Errno::ENOENT];
     matches!(error.cause, ResolveError::System(errno) if kinds.contains(&errno))

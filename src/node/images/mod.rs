@@ -1,7 +1,7 @@
 //! OS images: the content of a medium, and the decisions of a pull.
 //!
-//! Only a bit-exact copy can have the digest that a config names: everything here looks and compares, nothing is
-//! unpacked or written. What is read is bounded, as a medium may hold anything.
+//! Only a bit-exact copy can have the digest in a config, so this module only reads and compares; it unpacks and writes
+//! nothing. All reads are bounded, because a medium may contain anything.
 
 mod archive;
 pub mod auth;
@@ -25,7 +25,7 @@ pub use medium::{Form, Medium, MediumCheck, MediumError};
 pub struct Digest(String);
 
 impl Digest {
-    /// Reads `sha256:` and 64 hex digits; nothing else is used for OS images.
+    /// Parses `sha256:` and 64 hex digits. OS images use no other algorithm.
     pub fn parse(text: &str) -> Option<Self> {
         let hex = text.strip_prefix("sha256:")?;
         let valid = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit());
@@ -49,10 +49,10 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The whole name of an image: `HOST[:PORT]/PATH[:TAG][@DIGEST]`.
+/// The full name of an image: `HOST[:PORT]/PATH[:TAG][@DIGEST]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageName {
-    /// Host, and port where one is given.
+    /// Host, with the port if there is one.
     pub host: String,
     /// Path below the host.
     pub path: String,
@@ -62,25 +62,25 @@ pub struct ImageName {
     pub digest: Option<Digest>,
 }
 
-/// A text that is no image name.
+/// The reason why a text is not an image name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Without a host it may mean different images on different nodes.
+    /// Without a host, it may mean different images on different nodes.
     #[error("image {0:?} names no registry; give it as HOST/PATH@sha256:DIGEST")]
     NoHost(String),
-    /// Only sha256 with all its digits.
+    /// The digest is not a complete SHA-256.
     #[error("image {0:?} has no digest of 64 hex digits after `@sha256:`; copy it again")]
     Digest(String),
-    /// Something that no name may hold.
+    /// It contains something invalid.
     #[error("image {0:?} is no image name; give it as HOST/PATH@sha256:DIGEST")]
     Form(String),
 }
 
 impl ImageName {
-    /// Reads a whole name.
+    /// Parses a full name.
     ///
     /// # Errors
-    /// A short name, or none.
+    /// The name is short or invalid.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let owned = || text.to_owned();
         let (name, digest) = match text.split_once('@') {

@@ -1,4 +1,4 @@
-//! `policy.json`: the signatures that an image needs (containers-policy.json(5)). It is read, never changed.
+//! `policy.json`: the signatures that an image needs (containers-policy.json(5)). Read, never changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,11 +16,11 @@ pub struct SignaturePolicy {
     transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
 }
 
-/// One requirement; all of a scope have to be met.
+/// One requirement; all requirements of a scope have to be met.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Requirement {
-    /// Such as `insecureAcceptAnything`, `reject`, `signedBy`, `sigstoreSigned`.
+    /// Its type, such as `insecureAcceptAnything`, `reject`, `signedBy` or `sigstoreSigned`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The file of the key.
@@ -31,16 +31,16 @@ pub struct Requirement {
     pub key_paths: Vec<String>,
 }
 
-/// The policy's ruling on an image.
+/// What the policy requires for an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
-    /// The rule that counts, such as `docker: quay.example/release`, or `default`.
+    /// The rule that applies, such as `docker: quay.example/release` or `default`.
     pub rule: String,
     /// Its requirements.
     pub requirements: Vec<Requirement>,
 }
 
-/// A policy that cannot be used. The containers tools refuse every pull then.
+/// The reason why a policy cannot be used; the containers tools then refuse every pull.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("reading the signature policy: {0}; correct it, nothing can be pulled until then")]
 pub struct PolicyError(String);
@@ -53,7 +53,7 @@ struct RawPolicy {
     transports: BTreeMap<String, BTreeMap<String, Vec<Map<String, Value>>>>,
 }
 
-/// The types of requirements with their fields. A field beside them is refused, and so is another type.
+/// The types of requirements with their fields. Other types and fields are refused.
 const FIELDS: [(&str, &[&str]); 5] = [
     ("insecureAcceptAnything", &[]),
     ("reject", &[]),
@@ -85,12 +85,12 @@ const FIELDS: [(&str, &[&str]); 5] = [
         ],
     ),
 ];
-/// The fields of a key, of which a requirement has exactly one.
+/// The fields for a key; a requirement has exactly one of them.
 const KEYS: [&str; 6] = [
     "keyPath", "keyPaths", "keyData", "keyDatas", "fulcio", "pki",
 ];
 
-/// Checks a requirement as the tools do, at this place.
+/// Checks a requirement like the tools; `place` is where it is in the file.
 fn check_requirement(place: &str, fields: Map<String, Value>) -> Result<Requirement, PolicyError> {
     let refuse = |words: String| PolicyError(format!("{place}: {words}"));
     let kind = fields
@@ -125,10 +125,10 @@ fn check_list(place: &str, list: Vec<Map<String, Value>>) -> Result<Vec<Requirem
 }
 
 impl SignaturePolicy {
-    /// Reads the file.
+    /// Parses the file.
     ///
     /// # Errors
-    /// Not JSON, without a default, with an empty list, or with a type or field that the tools do not know: they refuse it too.
+    /// It is not JSON, has no default or an empty list, or has an unknown type or field. The tools refuse it too.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let raw: RawPolicy =
             serde_json::from_str(text).map_err(|error| PolicyError(error.to_string()))?;
@@ -146,12 +146,12 @@ impl SignaturePolicy {
         })
     }
 
-    /// Returns the ruling on an image of a registry. The name in the config counts, not that of a mirror.
+    /// Returns the ruling on an image of a registry. The name in the config decides, not that of a mirror.
     pub fn of_registry(&self, image: &ImageName) -> Ruling {
         self.first_rule("docker", &registry_scopes(image))
     }
 
-    /// Returns the ruling on an image of a medium; the path has to be absolute and without links.
+    /// Returns the ruling on an image on a medium; the path has to be absolute and without links.
     pub fn of_medium(&self, address: &Address) -> Ruling {
         let (transport, path) = (address.form.to_string(), address.path.to_string_lossy());
         let named = address.name.iter().map(|name| format!("{path}:{name}"));
@@ -164,13 +164,13 @@ impl SignaturePolicy {
         self.first_rule(transport, &scopes_of_path(path))
     }
 
-    /// Returns the ruling on an image of `containers-storage`, by these scopes, the closest first.
+    /// Returns the ruling on an image in `containers-storage`, by these scopes, most specific first.
     pub fn of_storage(&self, scopes: &[String]) -> Ruling {
         self.first_rule("containers-storage", scopes)
     }
 
-    /// Returns true if the default accepts anything: then `ostree-image-signed:` is refused, and the daemon writes no
-    /// exception for `containers-storage` unless that has rules of its own (docs/agreement.md: Operating system).
+    /// Returns true if the default accepts anything. `ostree-image-signed:` is then refused, and the daemon writes no exception
+    /// for `containers-storage` unless that has rules of its own (docs/agreement.md: Operating system).
     pub fn accepts_anything_by_default(&self) -> bool {
         accepts_anything(&self.default)
     }
@@ -214,7 +214,7 @@ impl Ruling {
         self.requirements.iter().any(|one| one.kind == "reject")
     }
 
-    /// Returns the key files that are needed.
+    /// Returns the required key files.
     pub fn keys(&self) -> Vec<&str> {
         let each = self.requirements.iter();
         each.flat_map(|one| one.key_path.iter().chain(&one.key_paths))
@@ -240,7 +240,7 @@ fn accepts_anything(requirements: &[Requirement]) -> bool {
         .all(|one| one.kind == "insecureAcceptAnything")
 }
 
-/// The path and the directories above it, the closest first.
+/// Returns the path and its parent directories, most specific first.
 fn scopes_of_path(path: &str) -> Vec<String> {
     let parents = std::iter::successors(Some(path), |path| {
         let (above, _) = path.rsplit_once('/')?;
@@ -249,7 +249,7 @@ fn scopes_of_path(path: &str) -> Vec<String> {
     parents.map(str::to_owned).collect()
 }
 
-/// The name, the repository, its parents, the host, and wildcards of the host's domains: the closest first.
+/// Returns the name, the repository, its parents, the host, and wildcards of the host's domains, most specific first.
 fn registry_scopes(image: &ImageName) -> Vec<String> {
     let repository = image.repository();
     let parents = std::iter::successors(Some(repository.as_str()), |name| {

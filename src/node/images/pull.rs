@@ -1,4 +1,4 @@
-//! The decisions of a pull: the places that are asked, the credentials, and the policy's ruling.
+//! The decisions of a pull: which locations are tried, the credentials, and the policy's ruling.
 
 use std::fmt;
 
@@ -15,38 +15,38 @@ use crate::host::root::{Root, RootError, RootPath};
 pub struct Trace {
     /// The image.
     pub image: ImageName,
-    /// The prefix and the file of the table that counts; `None` where none does.
+    /// The prefix of the table that applies and its file; `None` if none applies.
     pub table: Option<(String, String)>,
-    /// The places that are asked, in order.
+    /// The locations that are tried, in order.
     pub sources: Vec<Source>,
     /// The file of the credentials.
     pub secrets: Option<String>,
-    /// The reason why it cannot be used.
+    /// The reason why the pull secret cannot be used.
     pub secrets_problem: Option<String>,
     /// The file has no entry.
     pub secrets_empty: bool,
     /// The policy's ruling.
     pub ruling: Ruling,
-    /// Files of keys that the ruling needs and that are missing.
+    /// Key files that the ruling requires but that are missing.
     pub missing_keys: Vec<String>,
 }
 
 /// One place that is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The name there.
+    /// The image's name at that location.
     pub name: String,
-    /// It is a mirror, not the place of the name itself.
+    /// It is a mirror, not the original location.
     pub mirror: bool,
-    /// Without TLS, or with any certificate.
+    /// TLS is not used, or any certificate is accepted.
     pub insecure: bool,
-    /// The reason why it is not asked.
+    /// The reason why it is not tried.
     pub skipped: Option<String>,
     /// The credentials for it.
     pub credentials: Credentials,
 }
 
-/// Files of a root from which no pull can be traced.
+/// The reason why the decisions of a pull cannot be derived.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// One cannot be read.
@@ -61,7 +61,7 @@ pub enum TraceError {
     /// The policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Without a policy the containers tools refuse every pull.
+    /// There is no policy, so the containers tools refuse every pull.
     #[error("/{path} is missing, and without it nothing can be pulled; bring it back: cp /usr/{path} /{path}", path = paths::POLICY)]
     NoPolicy,
 }
@@ -70,7 +70,7 @@ impl Trace {
     /// Reads the files of a root and derives the decisions.
     ///
     /// # Errors
-    /// An error for which the containers tools would refuse a pull.
+    /// Any error that would make the containers tools refuse a pull.
     pub fn read(root: &Root, image: &ImageName) -> Result<Self, TraceError> {
         let registries = Registries::parse(&Registries::files(root)?)?;
         lookaside::check(&lookaside::files(root)?)?;
@@ -127,14 +127,14 @@ impl Trace {
         }
     }
 
-    /// Returns the places that are asked.
+    /// Returns the locations that are tried.
     pub fn asked(&self) -> impl Iterator<Item = &Source> {
         self.sources
             .iter()
             .filter(|source| source.skipped.is_none())
     }
 
-    /// Returns the reason why a pull cannot succeed, whatever the network does.
+    /// Returns the reason why a pull cannot succeed, regardless of the network.
     pub fn blocked(&self) -> Option<String> {
         if self.ruling.rejects() {
             return Some(format!("the signature policy rejects it: {}", self.ruling));
@@ -154,7 +154,7 @@ impl Trace {
     }
 }
 
-/// Returns the files of keys that a ruling needs and that are missing. A relative path is none of the root.
+/// Returns the key files that a ruling requires but that are missing. Relative paths are ignored.
 fn missing_keys(root: &Root, ruling: &Ruling) -> Result<Vec<String>, RootError> {
     let mut missing = Vec::new();
     for key in ruling.keys() {
@@ -167,16 +167,16 @@ fn missing_keys(root: &Root, ruling: &Ruling) -> Result<Vec<String>, RootError> 
     Ok(missing)
 }
 
-/// The signature policy of a root, without which nothing can be pulled or copied.
+/// Reads the signature policy of a root. Without it nothing can be pulled or copied.
 ///
 /// # Errors
-/// It is missing, or cannot be understood.
+/// It is missing or invalid.
 pub fn read_policy(root: &Root) -> Result<SignaturePolicy, TraceError> {
     let policy = read_policy_text(root)?.ok_or(TraceError::NoPolicy)?;
     Ok(SignaturePolicy::parse(&String::from_utf8_lossy(&policy))?)
 }
 
-/// Returns the text of the signature policy: that of `/etc`, else that of the image; `None` where both are missing.
+/// Returns the text of the signature policy: that of `/etc`, or else that of the image; `None` if both are missing.
 ///
 /// # Errors
 /// It cannot be read.
@@ -188,7 +188,8 @@ pub fn read_policy_text(root: &Root) -> Result<Option<Vec<u8>>, RootError> {
     }
 }
 
-/// A place is blocked by the table of its own name, not of the image's: a mirror of a blocked registry is asked.
+/// Returns a location. Whether it is blocked depends on the table of its own name, not of the image's: a mirror of a blocked
+/// registry is tried.
 fn make_source(
     name: String,
     insecure: bool,
@@ -213,7 +214,7 @@ fn make_source(
     }
 }
 
-/// On one line, as a notice takes it.
+/// Prints one line, for a notice.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.table {

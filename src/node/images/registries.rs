@@ -1,4 +1,4 @@
-//! `registries.conf`, version 2: the places that are asked for an image, in order (containers-registries.conf(5)).
+//! `registries.conf`, version 2: the locations that are tried for an image, in order (containers-registries.conf(5)).
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::ImageName;
 use crate::base::paths;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
 
-/// All tables of the file and of those that add to it.
+/// All tables of the file and its drop-ins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registries {
     tables: Vec<Registry>,
     hidden: Vec<HiddenMirrors>,
 }
 
-/// A table with mirrors in whose place a later file has one without any.
+/// A table with mirrors that a later file replaced by one without mirrors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HiddenMirrors {
     /// The prefix of both.
@@ -29,17 +29,17 @@ pub struct HiddenMirrors {
 /// One `[[registry]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registry {
-    /// Prefix of the names that it applies to; may begin with `*.`.
+    /// Prefix of the names to which it applies; may begin with `*.`.
     pub prefix: String,
-    /// Replacement of the prefix; empty: the name stays.
+    /// Replacement of the prefix; if it is empty, the name is unchanged.
     pub location: String,
-    /// Without TLS, or with any certificate.
+    /// TLS is not used, or any certificate is accepted.
     pub insecure: bool,
-    /// Names that lead here may not be pulled.
+    /// Names that resolve to it cannot be pulled.
     pub blocked: bool,
     /// Its mirrors, in order.
     pub mirrors: Vec<Mirror>,
-    /// The file that it is from.
+    /// The file that it comes from.
     pub file: String,
 }
 
@@ -48,13 +48,13 @@ pub struct Registry {
 pub struct Mirror {
     /// Replacement of the prefix.
     pub location: String,
-    /// Without TLS, or with any certificate.
+    /// TLS is not used, or any certificate is accepted.
     pub insecure: bool,
-    /// For which names it is asked.
+    /// The names for which it is tried.
     pub pull: Pull,
 }
 
-/// For which names a mirror is asked.
+/// The names for which a mirror is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pull {
     /// All.
@@ -65,18 +65,18 @@ pub enum Pull {
     Tag,
 }
 
-/// Files that cannot be used. The containers tools refuse every pull then.
+/// The reason why files cannot be used; the containers tools then refuse every pull.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistriesError {
-    /// No TOML, or not of that form.
+    /// It is not TOML, or has an unexpected structure.
     #[error("reading {0}: {1}; correct it, nothing can be pulled until then")]
     Form(String, String),
-    /// The old form, in a file that has to be of the new one.
+    /// It is in the old format, in a file that has to be in the new one.
     #[error(
         "reading {0}: it is of version 1, which counts only in registries.conf and alone; write it in version 2"
     )]
     Old(String),
-    /// Neither prefix nor location.
+    /// A table has neither prefix nor location.
     #[error("reading {0}: a [[registry]] has neither prefix nor location; give it one")]
     Nameless(String),
 }
@@ -130,7 +130,7 @@ impl OldTables {
         all.iter().any(|table| table.registries.is_some())
     }
 
-    /// Returns the same tables in version 2.
+    /// Returns the same tables in the format of version 2.
     fn converted(self) -> Vec<RawRegistry> {
         let mut all: BTreeMap<String, RawRegistry> = BTreeMap::new();
         let mut table = |name: String, change: fn(&mut RawRegistry)| {
@@ -179,8 +179,8 @@ struct RawMirror {
 }
 
 impl Registries {
-    /// Reads files, by name and text, in the order in which they are loaded: the main file first. In one file the first table
-    /// of a prefix counts, and a later file takes the place of an earlier one.
+    /// Parses files, given by name and text, in the order in which they are loaded, the main file first. Within one file the
+    /// first table of a prefix applies, and a later file replaces the tables of an earlier one.
     ///
     /// # Errors
     /// The first file that the containers tools would refuse.
@@ -222,13 +222,13 @@ impl Registries {
         })
     }
 
-    /// The files of a root, in their order.
+    /// Returns the files of a root in the order in which they are loaded.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// A file cannot be read.
     pub fn files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
         let mut fragments = BTreeMap::new();
-        // What `/etc` has comes last, and takes the place of what the image has.
+        // Files of `/etc` are loaded last and replace those of the image.
         for folder in [paths::REGISTRIES_D_OF_IMAGE, paths::REGISTRIES_D] {
             let folder = RootPath::fixed(folder);
             for (name, kind) in root.list_types(&folder)? {
@@ -255,7 +255,7 @@ impl Registries {
         Ok(files)
     }
 
-    /// Returns the table for a name `HOST/PATH[:TAG|@DIGEST]`: the one with the longest prefix.
+    /// Returns the table for a name `HOST/PATH[:TAG|@DIGEST]`: the one with the longest matching prefix.
     pub fn of(&self, name: &str) -> Option<&Registry> {
         let fitting = self
             .tables
@@ -264,7 +264,7 @@ impl Registries {
         fitting.max_by_key(|table| table.prefix.len())
     }
 
-    /// Returns the tables with mirrors that a later file has taken the place of, without a mirror.
+    /// Returns the tables with mirrors that a later file replaced by one without mirrors.
     pub fn hidden(&self) -> &[HiddenMirrors] {
         &self.hidden
     }
@@ -276,7 +276,7 @@ impl Registries {
 }
 
 impl Registry {
-    /// Returns a name with this location in place of the prefix.
+    /// Returns the name with its prefix replaced by this location.
     pub fn relocated(&self, location: &str, image: &ImageName) -> String {
         let name = image.to_string();
         match prefix_length(&self.prefix, &name) {
@@ -289,7 +289,7 @@ impl Registry {
 }
 
 impl Pull {
-    /// Returns the reason why a mirror is not asked for this image; `None` if it is asked.
+    /// Returns the reason why a mirror is not tried for this image; `None` if it is tried.
     pub fn skips(self, image: &ImageName) -> Option<&'static str> {
         match (self, image.digest.is_some()) {
             (Self::Digest, false) => Some("only names with a digest are asked for there"),
@@ -299,7 +299,7 @@ impl Pull {
     }
 }
 
-/// Returns a name as it counts; one with a scheme is refused.
+/// Returns the normalised name. A name with a scheme is refused.
 fn parse_location(file: &str, text: &str) -> Result<String, RegistriesError> {
     if text.starts_with("http://") || text.starts_with("https://") {
         let words = format!("{text:?} has a scheme, and names of registries have none");
@@ -326,7 +326,7 @@ fn is_host(text: &str) -> bool {
 }
 
 impl RawFile {
-    /// Returns true if something of version 2 is in it.
+    /// Returns true if any key of version 2 is set.
     fn is_set(&self) -> bool {
         let lists = [
             &self.unqualified_search_registries,
@@ -339,7 +339,7 @@ impl RawFile {
             || self.aliases.is_some()
     }
 
-    /// Returns the tables of a file that the containers tools take.
+    /// Returns the tables of a file, after the checks of the containers tools.
     fn checked(self, file: &str) -> Result<Vec<Registry>, RegistriesError> {
         let form = |words: String| RegistriesError::Form(file.to_owned(), words);
         let names = self.unqualified_search_registries.iter().flatten();
@@ -431,7 +431,7 @@ impl RawRegistry {
             .into_iter()
             .map(|mirror| mirror.checked(by_digest, file));
         Ok(Registry {
-            // Without a location, under a wildcard, names stay as they are.
+            // Without a location, below a wildcard, names are unchanged.
             location,
             mirrors: mirrors.collect::<Result<_, _>>()?,
             prefix,
@@ -474,7 +474,7 @@ impl RawMirror {
     }
 }
 
-/// Returns the bytes of a name that a prefix covers; `None` if it does not end at a separator of the name.
+/// Returns the length of the prefix in a name, in bytes; `None` if it does not end at a separator.
 fn prefix_length(prefix: &str, name: &str) -> Option<usize> {
     if let Some(domain) = prefix.strip_prefix('*') {
         let host = name.split('/').next().unwrap_or(name);

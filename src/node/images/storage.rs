@@ -1,4 +1,4 @@
-//! `containers-storage`: what podman has, and the daemon's exception of one image from the signature policy
+//! `containers-storage`: the images that podman has, and the daemon's exception of one image from the signature policy
 //! (docs/agreement.md: Operating system). Words in, values out; the exception is never written to `/etc`.
 
 use std::time::Duration;
@@ -11,33 +11,33 @@ use crate::base::paths;
 use crate::host::sys::privileges::Capability;
 use crate::node::command::CommandLine;
 
-/// An image that is there under the wanted name.
+/// An image that exists under the wanted name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     /// The id of the image, which is the digest of its config.
     pub id: String,
-    /// The name with digest, byte for byte as it was asked for.
+    /// The name with digest, byte for byte as requested.
     pub repo_digest: String,
-    /// Architecture as Go names it, if podman is new enough to report it.
+    /// Architecture in Go's names, if podman is new enough to report it.
     pub architecture: Option<String>,
 }
 
 /// Driver and directory of the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoragePlace {
-    /// Such as `overlay`.
+    /// The driver, such as `overlay`.
     pub driver: String,
-    /// Such as `/var/lib/containers/storage`.
+    /// The directory, such as `/var/lib/containers/storage`.
     pub root: String,
 }
 
-/// An answer of podman, or a policy, that cannot be used.
+/// The reason why the output of podman, or a policy, cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("reading the answer of podman {0}: {1}; look at it: podman {0}")]
 pub struct StorageError(&'static str, String);
 
-/// Capabilities of a program that writes the storage. If skopeo lacks one, it assumes an ordinary user's process and
-/// fails; from 1.18 on it unpacks layers in a root of their own.
+/// Capabilities of a program that writes to the storage. If skopeo lacks one, it takes itself for an ordinary user's process
+/// and fails; since 1.18 it unpacks layers in a chroot.
 pub const CAPABILITIES: [Capability; 8] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_CHOWN,
@@ -49,11 +49,11 @@ pub const CAPABILITIES: [Capability; 8] = [
     Capability::CAP_SYS_CHROOT,
 ];
 
-/// Copying an image takes as long as reading the medium.
+/// Time limit of copying an image, which takes as long as reading the medium.
 const COPY: Duration = Duration::from_secs(3600);
 
-/// Brings an image into the storage under its very name; another digest than the name's is refused by skopeo.
-/// `from`: as skopeo names it; of a registry it is the node's own, with the credentials of the kubelet.
+/// Returns the command line that copies an image into the storage under exactly this name; skopeo refuses an image with another
+/// digest. `from` is the source in skopeo's form; a registry is accessed with the credentials of the kubelet.
 pub fn copy_into_storage(from: &str, image: &str) -> CommandLine {
     let mut args = vec!["copy".to_owned(), "--preserve-digests".to_owned()];
     if from.starts_with("docker://") {
@@ -70,7 +70,7 @@ pub fn copy_into_storage(from: &str, image: &str) -> CommandLine {
     }
 }
 
-/// Shows skopeo's version; fails if skopeo is missing.
+/// Returns the command line that prints skopeo's version; it fails if skopeo is missing.
 pub fn skopeo_version() -> CommandLine {
     CommandLine {
         program: "skopeo".to_owned(),
@@ -80,7 +80,7 @@ pub fn skopeo_version() -> CommandLine {
     }
 }
 
-/// `podman images` of one name.
+/// Returns the command line of `podman images` for one name.
 pub fn list_images(image: &str) -> CommandLine {
     let filter = format!("reference={image}");
     podman_line(&["images", "--format=json", "--filter", &filter])
@@ -100,10 +100,10 @@ fn podman_line(args: &[&str]) -> CommandLine {
     }
 }
 
-/// Finds the image of exactly this name in the answer of [`list_images`]; `None` if it is missing.
+/// Finds the image with exactly this name in the output of [`list_images`]; `None` if it is missing.
 ///
 /// # Errors
-/// An answer that is not podman's.
+/// The output is not podman's.
 pub fn parse_stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -114,7 +114,7 @@ pub fn parse_stored(answer: &str, image: &str) -> Result<Option<Stored>, Storage
         #[serde(default)]
         arch: Option<String>,
     }
-    // With no image podman answers nothing at all, or an empty list.
+    // Without an image, podman prints nothing at all, or an empty list.
     if answer.trim().is_empty() {
         return Ok(None);
     }
@@ -132,10 +132,10 @@ pub fn parse_stored(answer: &str, image: &str) -> Result<Option<Stored>, Storage
     Ok(found)
 }
 
-/// Parses the answer of [`system_info`]: driver and directory of the storage.
+/// Parses the output of [`system_info`]: driver and directory of the storage.
 ///
 /// # Errors
-/// An answer that is not podman's.
+/// The output is not podman's.
 pub fn parse_place(answer: &str) -> Result<StoragePlace, StorageError> {
     let broken = |words: String| StorageError("system info --format=json", words);
     let info: Value = serde_json::from_str(answer).map_err(|error| broken(error.to_string()))?;
@@ -153,7 +153,7 @@ pub fn parse_place(answer: &str) -> Result<StoragePlace, StorageError> {
     })
 }
 
-/// The scope of one image in the policy: `[DRIVER@ROOT]NAME@DIGEST@ID`.
+/// Returns the scope of one image in the policy: `[DRIVER@ROOT]NAME@DIGEST@ID`.
 pub fn policy_scope(place: &StoragePlace, stored: &Stored) -> String {
     format!(
         "[{}@{}]{}@{}",
@@ -161,17 +161,17 @@ pub fn policy_scope(place: &StoragePlace, stored: &Stored) -> String {
     )
 }
 
-/// Returns true if the daemon would write an exception for an image of the storage: not if the default accepts anything
+/// Returns true if the daemon would write an exception for an image in the storage. It does not if the default accepts anything
 /// and the storage has no rules of its own.
 pub fn needs_exception(policy: &SignaturePolicy) -> bool {
     !policy.accepts_anything_by_default() || policy.has_rules_for("containers-storage")
 }
 
-/// The text of the policy with the one image accepted, for a file below `/run` that only rpm-ostreed sees. Check the
-/// digest before; remove it on every way out.
+/// Returns the policy with an exception for this one image, for a file below `/run` that only rpm-ostreed sees. Verify the
+/// digest first, and remove the file however the command ends.
 ///
 /// # Errors
-/// A policy that is no JSON object.
+/// The policy is not a JSON object.
 pub fn with_exception(
     policy: &str,
     place: &StoragePlace,
@@ -197,7 +197,7 @@ pub fn with_exception(
     Ok(Value::Object(all).to_string())
 }
 
-/// Returns the drop-in that mounts that file over the node's policy, for rpm-ostreed alone; the text is the daemon's.
+/// Returns the drop-in that bind-mounts that file over the node's policy, for rpm-ostreed alone. The text is the daemon's.
 pub fn policy_binding(file: &str) -> String {
     format!("[Service]\nBindReadOnlyPaths={file}:/etc/containers/policy.json\n")
 }

@@ -1,4 +1,4 @@
-//! What keeps a user out over ssh, whatever keys it has: settings, host keys, the unit, the account.
+//! Everything that can keep a user from logging in over ssh with any key: settings, host keys, the unit, the account.
 
 use super::Person;
 use crate::formats::sshd::{Cause, Certainty, SshdConfig};
@@ -6,33 +6,33 @@ use crate::host::root::{RootError, RootPath};
 use crate::node::account_files::AccountFiles;
 use crate::node::view::{FileKind, NodeView};
 
-/// Keys of the host where no line names others; they are made at the start of sshd if they are missing.
+/// Host keys that are used if no setting names others. They are generated at the start of sshd if they are missing.
 const HOST_KEYS: [&str; 3] = [
     "/etc/ssh/ssh_host_rsa_key",
     "/etc/ssh/ssh_host_ecdsa_key",
     "/etc/ssh/ssh_host_ed25519_key",
 ];
-/// The unit of sshd, where an admin or a config masks it.
+/// The unit file of sshd in `/etc`, where an admin or a config may mask it.
 const UNIT: &str = "etc/systemd/system/sshd.service";
 /// sshd started by a connection.
 const SOCKET: &str = "etc/systemd/system/sockets.target.wants/sshd.socket";
-/// Exists where only root may log in.
+/// If this file exists, only root may log in.
 const NOLOGIN: &str = "etc/nologin";
-/// The shell that every system has.
+/// A shell that every system has.
 const BASH: &str = "usr/bin/bash";
-/// Commands that are no shell.
+/// Programs that are used as a shell but give none.
 const NO_SHELL: [&str; 3] = ["false", "nologin", "true"];
 
 /// The answer about a user.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    /// What keeps the user out.
+    /// Reasons why the user cannot log in.
     pub(super) kept_out: Vec<Cause>,
-    /// What makes keys useless alone.
+    /// Reasons why a key alone is not enough.
     pub(super) no_keys: Vec<Cause>,
-    /// What may keep it out.
+    /// Possible reasons.
     pub(super) unsure: Vec<Cause>,
-    /// sshd asks for a password, and takes it.
+    /// sshd asks for a password and accepts it.
     pub(super) takes_password: bool,
 }
 
@@ -46,7 +46,7 @@ impl Gates {
     }
 }
 
-/// Judges everything but keys.
+/// Judges everything except keys.
 pub(super) fn judge(
     view: &NodeView<'_>,
     config: &SshdConfig,
@@ -89,7 +89,7 @@ fn judge_service(view: &NodeView<'_>, gates: &mut Gates) -> Result<(), RootError
     Ok(())
 }
 
-/// sshd uses no key of the host that others may read, and without any it ends.
+/// Judges the host keys. sshd ignores host keys that others may read, and exits if none is left.
 fn judge_host_keys(
     view: &NodeView<'_>,
     config: &SshdConfig,
@@ -189,7 +189,7 @@ fn judge_account(
     Ok(())
 }
 
-/// Settings that leave no shell, or no session.
+/// Judges settings that prevent a shell or a session.
 fn judge_session(config: &SshdConfig, person: &Person, gates: &mut Gates) {
     let mut refuse = |keyword: &str, default: &str, refuses: &dyn Fn(&str) -> bool| {
         let (answer, line) = person.sshd.ask(config, keyword, default, refuses);
@@ -209,7 +209,7 @@ fn judge_session(config: &SshdConfig, person: &Person, gates: &mut Gates) {
     }
 }
 
-/// `PubkeyAuthentication`, and the lists of `AuthenticationMethods`.
+/// Judges `PubkeyAuthentication` and the lists of `AuthenticationMethods`.
 fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates: &mut Gates) {
     let ask = |keyword: &str, default: &str| {
         let is_on = |word: &str| word == "yes";
@@ -224,7 +224,7 @@ fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates
     let (password, _) = ask("passwordauthentication", "yes");
     let (interactive, _) = ask("kbdinteractiveauthentication", "yes");
     let password = password != Certainty::No;
-    // Only PAM asks questions.
+    // Only PAM asks interactive questions.
     let (pam, _) = ask("usepam", "no");
     let interactive = interactive != Certainty::No && pam != Certainty::No;
     gates.takes_password = !config.is_missing && (password || interactive);
@@ -244,7 +244,7 @@ fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates
     let Some(line) = line else {
         return;
     };
-    // Passwords alone are a method only where the lines say so.
+    // Passwords alone are sufficient only if the lines say so.
     let alone = all.iter().all(|one| {
         one.line.is_none_or(|line| {
             let is_password =
@@ -262,14 +262,14 @@ fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates
     }
 }
 
-/// The ways to prove who one is, beside a key.
+/// Ways to authenticate other than a key.
 struct Methods {
     password: bool,
     interactive: bool,
 }
 
 impl Methods {
-    /// Returns if a user with a key gets in by one of these lists.
+    /// Returns whether a user with a key can satisfy one of these lists.
     fn let_in(&self, lists: &[String]) -> Certainty {
         let answers: Vec<Certainty> = lists.iter().map(|list| self.let_in_by(list)).collect();
         match () {
@@ -295,7 +295,7 @@ impl Methods {
         match keys {
             0 => Certainty::No,
             1 => answer,
-            // So many different keys are needed.
+            // The list requires several different keys.
             _ => Certainty::Unknown,
         }
     }

@@ -1,4 +1,4 @@
-//! The files with keys of a user, and what sshd does with each.
+//! The key files of a user, and how sshd treats each.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use crate::host::root::{RootError, RootPath};
 use crate::node::accounts::count_keys;
 use crate::node::view::{FileKind, FileStatus, NodeView};
 
-/// Most files with keys that are read; a program of each login reads them all, so a node has a few.
+/// Maximum number of key files that are read. Every login runs a program that reads all of them, so a node has few.
 const MAX_FILES: usize = 1000;
-/// Write permissions of others, which sshd refuses (`StrictModes`).
+/// Write permissions for group and others, which sshd refuses (`StrictModes`).
 const OTHERS: u32 = 0o022;
-/// Files of keys without a setting.
+/// The default key files.
 const DEFAULT_FILES: [&str; 2] = [".ssh/authorized_keys", ".ssh/authorized_keys2"];
-/// The program of CoreOS that prints the files of a directory.
+/// The program of CoreOS that prints the key files of a directory.
 const KEY_DIRECTORY_PROGRAM: &str = "ssh-key-dir";
 
 /// A file with keys.
@@ -29,7 +29,7 @@ pub struct KeyFile {
     pub keys: usize,
     /// The reason why sshd ignores it.
     pub refused: Option<String>,
-    /// Everything about owners and modes that makes sshd ignore it: of the file, and of the directories above it.
+    /// Every owner and mode because of which sshd ignores it: of the file, and of its parent directories.
     pub wrong: Vec<WrongAttributes>,
 }
 
@@ -40,9 +40,9 @@ pub struct WrongAttributes {
     pub path: String,
     /// Its owner, which is neither root nor the user.
     pub foreign: Option<u32>,
-    /// Its permission bits, where others may write it.
+    /// Its permission bits, if others may write to it.
     pub open: Option<u32>,
-    /// Its owner and its permission bits, where the user cannot enter or read it.
+    /// Its owner and permission bits, if the user cannot enter or read it.
     pub closed: Option<(u32, u32)>,
 }
 
@@ -65,7 +65,7 @@ impl WrongAttributes {
     }
 }
 
-/// Reads the files with keys of a user.
+/// Reads the key files of a user.
 pub(super) fn read(
     view: &NodeView<'_>,
     config: &SshdConfig,
@@ -96,7 +96,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The files of `AuthorizedKeysFile`, and the usual one if it is none of them.
+    /// Reads the files of `AuthorizedKeysFile`, and the usual file if it is not among them.
     fn of_files(&mut self) -> Result<(), RootError> {
         let all = self
             .person
@@ -152,7 +152,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Expands `%h`, `%u`, `%U` and `%%`; a relative path is one of the home. `None`: another one.
+    /// Expands `%h`, `%u`, `%U` and `%%`; relative paths are relative to the home directory. Returns `None` for any other `%`
+    /// sequence.
     fn expand(&self, name: &str) -> Option<String> {
         let entry = &self.person.entry;
         let mut text = String::new();
@@ -175,7 +176,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the files that a pattern names, for a sshd that takes patterns here; else the path itself.
+    /// Returns the files that match a pattern, if this sshd supports patterns here; otherwise the path itself.
     fn glob(&mut self, name: &str) -> Vec<String> {
         let is_pattern = name.contains(['*', '?', '[']);
         let version = is_pattern.then(|| find_version(self.view)).transpose();
@@ -192,12 +193,12 @@ impl Reader<'_> {
         })
     }
 
-    /// What it would say decides if the user gets in.
+    /// Records something unread that could decide whether the user can log in.
     fn not_read(&mut self, why: String) {
         self.login.unsure.push(Cause::new(why, "not read"));
     }
 
-    /// The directory of fragments, which a program prints.
+    /// Reads the directory of key fragments, which a program prints for sshd.
     fn of_directory(&mut self) -> Result<(), RootError> {
         let home = &self.person.entry.home;
         let Ok(folder) = RootPath::parse(&format!("{home}/{}", paths::KEYS_DIR)) else {
@@ -225,7 +226,7 @@ impl Reader<'_> {
 
     /// Returns the reason why the fragments are not read; `None` if they are.
     fn find_program(&mut self) -> Result<Option<String>, RootError> {
-        // The settings are those of the OS then.
+        // The settings are then the OS's.
         let all = self
             .person
             .sshd
@@ -275,7 +276,7 @@ impl Reader<'_> {
         Ok(first)
     }
 
-    /// The fragments are read by a program, or by sshd itself if a line names them.
+    /// Describes why the fragments are not read: that takes a program, or a setting that names them.
     fn describe_missing_program(&self) -> String {
         let why = "sshd does not read it: no AuthorizedKeysCommand names ssh-key-dir";
         let files = self
@@ -288,7 +289,7 @@ impl Reader<'_> {
         }
     }
 
-    /// sshd runs a program only if root alone can have written it and every directory above it.
+    /// Judges the program. sshd runs it only if nobody but root can write to it and to its parent directories.
     fn judge_program(&self, program: &str) -> Result<Option<String>, RootError> {
         let Ok(path) = RootPath::parse(program) else {
             return Ok(Some(format!("{program} is no path")));
@@ -311,7 +312,7 @@ impl Reader<'_> {
         Ok(wrong.first().map(WrongAttributes::words))
     }
 
-    /// The user that the program runs as has to exist.
+    /// Judges the user that runs the program, which has to exist.
     fn judge_program_user(&self) -> Option<String> {
         let all = self
             .person
@@ -353,7 +354,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Checks the file and the directories above it, as the program that reads it does.
+    /// Checks the file and its parent directories as the program that reads them does.
     fn find_wrong(
         &self,
         path: &RootPath,
@@ -366,7 +367,7 @@ impl Reader<'_> {
             .transpose()?
             .flatten();
         let real = self.view.resolve(path)?.unwrap_or_else(|| path.clone());
-        // sshd looks at the real path, up to the home; the other program at three names.
+        // sshd checks the real path up to the home directory; the other program checks three paths.
         let judged: BTreeSet<RootPath> = match program {
             Program::Sshd => {
                 let is_home = |above: &RootPath| Some(above) == home.as_ref();
@@ -414,14 +415,14 @@ impl Reader<'_> {
         Ok(wrong)
     }
 
-    /// The path as it was given, where a link leads to the real one.
+    /// Returns the path as given, if a link leads to the real one.
     fn shown(&self, above: &RootPath, path: &RootPath) -> String {
         let mut given = path.ancestors();
         let same = given.find(|given| self.view.real(given) == *above);
         same.as_ref().unwrap_or(above).to_string()
     }
 
-    /// Returns true if the user has a permission; root has each.
+    /// Returns true if the user has a permission; root has all.
     fn may(&self, status: FileStatus, bit: u32) -> bool {
         let uid = self.person.entry.uid;
         let shift = match () {
@@ -432,8 +433,8 @@ impl Reader<'_> {
         uid == 0 || self.person.gids.is_empty() || (status.mode >> shift) & bit != 0
     }
 
-    /// Returns the reason why sshd takes no key of a text, by types or lengths; `None` if it takes one, or that depends on the
-    /// connection.
+    /// Returns the reason (type or length) why sshd accepts no key of a text; `None` if it accepts one, or if that depends on
+    /// the connection.
     fn find_untaken(&self, text: &str) -> Option<String> {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -478,7 +479,7 @@ impl Reader<'_> {
         Some(all.join("; "))
     }
 
-    /// Returns the line of a keyword and its first argument; `None` without a line, or if it depends on the connection.
+    /// Returns the line of a keyword and its first argument; `None` if there is no line or it depends on the connection.
     fn certain_value(&self, keyword: &str) -> Option<(&SshdLine, &str)> {
         let all = self.person.sshd.candidates(self.config, keyword);
         let [only] = all.as_slice() else {
@@ -489,14 +490,14 @@ impl Reader<'_> {
     }
 }
 
-/// Where the program is.
+/// Path of the program.
 const SSHD: &str = "usr/sbin/sshd";
-/// Largest program that is searched for its version.
+/// Largest sshd program that is searched for its version, in bytes.
 const MAX_PROGRAM: u64 = 8 << 20;
-/// First version whose `AuthorizedKeysFile` takes patterns.
+/// First major version whose `AuthorizedKeysFile` supports patterns.
 const WITH_PATTERNS: u32 = 10;
 
-/// Returns the major version of the sshd of a root; `None` if it is not in the program, or there is none.
+/// Returns the major version of a root's sshd; `None` if it cannot be found in the program, or there is no sshd.
 fn find_version(view: &NodeView<'_>) -> Result<Option<u32>, RootError> {
     const NAME: &[u8] = b"OpenSSH_";
     let path = RootPath::fixed(SSHD);
@@ -513,7 +514,7 @@ fn find_version(view: &NodeView<'_>) -> Result<Option<u32>, RootError> {
     }))
 }
 
-/// The program that reads a file of keys.
+/// The program that reads a key file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
     /// sshd.
@@ -522,7 +523,7 @@ enum Program {
     KeyDirectory,
 }
 
-/// Returns the fault that sshd finds in owner and mode: only root and the user may be able to write.
+/// Returns what sshd objects to in owner and mode: only root and the user may have write permission.
 fn of_strict_modes(path: &str, status: FileStatus, uid: u32) -> Option<WrongAttributes> {
     let is_foreign = status.uid != 0 && status.uid != uid;
     let is_open = status.mode & OTHERS != 0 && status.kind != FileKind::Link;
@@ -534,7 +535,7 @@ fn of_strict_modes(path: &str, status: FileStatus, uid: u32) -> Option<WrongAttr
     })
 }
 
-/// Types of keys that a file can hold.
+/// Key types that a file can contain.
 const KINDS: [&str; 8] = [
     "ssh-ed25519",
     "ssh-rsa",
@@ -546,7 +547,7 @@ const KINDS: [&str; 8] = [
     "sk-ecdsa-sha2-nistp256@openssh.com",
 ];
 
-/// Returns the type of the key on a line, also behind options.
+/// Returns the type of the key on a line, with or without leading options.
 fn find_kind(line: &str) -> Option<&'static str> {
     let mut words = line.split_whitespace();
     words
@@ -554,8 +555,8 @@ fn find_kind(line: &str) -> Option<&'static str> {
         .copied()
 }
 
-/// Returns true if a list of `PubkeyAcceptedAlgorithms` takes keys of a type. `+` and `^` add to those that are taken without
-/// the line, and `-` removes.
+/// Returns true if a list of `PubkeyAcceptedAlgorithms` accepts a key type. `+` and `^` add to the default list, and `-`
+/// removes from it.
 fn takes(list: &str, kind: &str) -> bool {
     let algorithms: &[&str] = match kind {
         "ssh-rsa" => &["rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"],

@@ -1,10 +1,10 @@
-//! The files of sshd's settings, below a root.
+//! The configuration files of sshd, below a root.
 
 use crate::formats::sshd::{ConfigFiles, matches_pattern};
 use crate::host::root::RootPath;
 use crate::node::view::NodeView;
 
-/// Reads settings of a root, as it is or as a run leaves it.
+/// Reads files of a root, either as they are or as a run would leave them.
 pub(in crate::node) struct ViewFiles<'a>(pub(in crate::node) &'a NodeView<'a>);
 
 impl ConfigFiles for ViewFiles<'_> {
@@ -28,7 +28,7 @@ impl ConfigFiles for ViewFiles<'_> {
 }
 
 impl ViewFiles<'_> {
-    /// Adds the paths below a directory that match one part of a pattern.
+    /// Adds the paths below a directory that match one component of a pattern.
     fn expand(&self, above: &str, part: &str, found: &mut Vec<String>) -> Result<(), String> {
         if !part.contains(['*', '?', '[']) {
             let path = RootPath::parse(&format!("{above}/{part}"));

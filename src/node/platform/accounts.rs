@@ -1,4 +1,4 @@
-//! The accounts of `/etc`, which the next image finds there.
+//! The accounts in `/etc`, which the next image will find there.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub struct EtcAccounts {
     pub users: BTreeSet<String>,
     /// Groups of `/etc/group`.
     pub groups: BTreeSet<String>,
-    /// Groups of `/etc/gshadow`; empty if it cannot be read by this user.
+    /// Groups in `/etc/gshadow`; empty if this user may not read it.
     pub group_shadows: BTreeSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Mounts and block devices of the machine: `mountinfo`, the database of udev and `/sys`.
+//! Mounts and block devices of the machine: `mountinfo`, the udev database and `/sys`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::host::root::{Root, RootPath};
 /// A mounted file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mounted {
-    /// Number of its device, such as `8:3`.
+    /// Device number, such as `8:3`.
     pub number: String,
     /// Mount point, such as `/boot`.
     pub point: String,
@@ -27,14 +27,14 @@ pub struct BlockDevice {
     pub name: String,
     /// Properties, such as `ID_FS_LABEL`.
     pub properties: BTreeMap<String, String>,
-    /// Numbers of the devices that it is made of: the disk of a partition, the members of an array.
+    /// Numbers of the devices below it: the disk of a partition, the members of an array.
     pub below: Vec<String>,
 }
 
 /// The mounts and block devices.
 #[derive(Debug, Clone)]
 pub struct Storage {
-    /// Mounts in order; the last one of a mount point is the visible one.
+    /// Mounts in order; of several on one mount point the last is visible.
     pub mounts: Seen<Vec<Mounted>>,
     /// Block devices.
     pub devices: Seen<Vec<BlockDevice>>,
@@ -84,7 +84,7 @@ impl Storage {
         devices.find(|device| device.number == number)
     }
 
-    /// Returns the numbers of a device and of all that it is made of.
+    /// Returns the numbers of a device and of all devices below it.
     pub fn chain_of(&self, number: &str) -> Vec<String> {
         let mut chain = vec![number.to_owned()];
         let mut at = 0;
@@ -100,7 +100,7 @@ impl Storage {
         chain
     }
 
-    /// Returns the numbers of the disks that a device is made of.
+    /// Returns the numbers of the disks below a device.
     pub fn disks_of(&self, number: &str) -> BTreeSet<String> {
         let is_disk = |number: &String| {
             let device = self.device(number);
@@ -116,10 +116,10 @@ fn text(root: &Root, path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads the mounts in order. Those of the first process are those of the host.
+/// Reads the mounts in order. Those of process 1 are the host's.
 ///
 /// # Errors
-/// The root does not run: there is no list of mounts below it.
+/// The root is not running: it has no list of mounts.
 pub fn read_mounts(root: &Root) -> Seen<Vec<Mounted>> {
     for file in ["proc/1/mountinfo", "proc/self/mountinfo"] {
         let text = text(root, file).unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::host::root::{Root, RootPath};
 use crate::node::bootloader::{self, BootEntry, KernelDirectory};
 use crate::node::space::Space;
 
-/// The keys that belong to one boot entry, and not to the arguments that the next deployment inherits.
+/// The keys that belong to one boot entry. The next deployment does not inherit them.
 const OF_ENTRY: [&str; 3] = ["ostree", "BOOT_IMAGE", "initrd"];
 
 /// The content of `/boot` that ostree manages.
@@ -17,12 +17,11 @@ pub struct BootFiles {
     pub entries: Seen<Vec<BootEntry>>,
     /// The kernels below `boot/ostree`.
     pub kernels: Seen<Vec<KernelDirectory>>,
-    /// UUID of the root file system that this `/boot` belongs to, as the first boot wrote it.
+    /// UUID of the root file system that belongs to this `/boot`, as written at first boot.
     pub root_uuid: Option<String>,
     /// The space of the file system; `None` if the root has no `/boot`.
     pub space: Seen<Option<Space>>,
-    /// The arguments of a deployment that is staged already, with the place that they are from. They are those of the next
-    /// boot.
+    /// The kernel arguments of a staged deployment, which the next boot uses, and their source.
     pub staged_arguments: Option<(String, Kargs)>,
 }
 
@@ -42,7 +41,7 @@ impl BootFiles {
         }
     }
 
-    /// Returns the entry of the running kernel. The default entry stands in for it where the command line is missing.
+    /// Returns the entry of the running kernel, or the default entry if the command line is unknown.
     pub fn booted(&self, command_line: &Seen<Kargs>) -> Option<&BootEntry> {
         let entries = self.entries.as_ref().ok()?;
         match command_line {
@@ -51,7 +50,7 @@ impl BootFiles {
         }
     }
 
-    /// Returns the arguments that a new deployment inherits, with the place that they are from.
+    /// Returns the arguments that a new deployment inherits, and their source.
     pub fn inherited_arguments(&self, command_line: &Seen<Kargs>) -> Seen<(String, Kargs)> {
         if let Some((place, arguments)) = &self.staged_arguments {
             return Ok((place.clone(), arguments.without(&OF_ENTRY)));

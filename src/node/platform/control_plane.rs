@@ -1,4 +1,4 @@
-//! The API server that runs on this node, and the release of its image.
+//! The API server on this node, and the release of its image.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,12 +18,12 @@ pub struct ApiServer {
     pub image: String,
     /// Version of OpenShift in the image's labels, such as `v4.18.3`.
     pub release: Option<String>,
-    /// Version of Kubernetes in them, such as `1.31.4`.
+    /// Version of Kubernetes in the labels, such as `1.31.4`.
     pub kubernetes: Option<String>,
 }
 
 impl ApiServer {
-    /// Reads the manifest and the labels of its image in containers-storage; `None` on a node that runs none.
+    /// Reads the manifest and the labels of its image in containers-storage; `None` on a node without an API server.
     pub(super) fn observe(root: &Root) -> Seen<Option<Self>> {
         let read = root.read_small(&RootPath::fixed(MANIFEST));
         let Some(bytes) = read.map_err(|error| error.to_string())? else {
@@ -45,7 +45,7 @@ impl ApiServer {
     }
 }
 
-/// The image of the container `kube-apiserver`; the file is JSON or YAML.
+/// Returns the image of the container `kube-apiserver`; the file is JSON or YAML.
 fn image_of(text: &str) -> Option<String> {
     if let Ok(pod) = serde_json::from_str::<Value>(text) {
         let containers = pod.pointer("/spec/containers")?.as_array()?;
@@ -79,7 +79,7 @@ fn labels_of(root: &Root, image: &str) -> Option<serde_json::Map<String, Value>>
         named || (digest.is_some() && one.digest.as_deref() == digest)
     };
     let id = &all.iter().find(is_it)?.id;
-    // The storage encodes a key that is no plain name.
+    // The storage encodes keys that are not plain names.
     let key = base64::Engine::encode(
         &base64::engine::general_purpose::STANDARD,
         format!("sha256:{id}"),

@@ -1,4 +1,4 @@
-//! The files that configure CRI-O on the node, and those that the next image would change.
+//! The configuration files of CRI-O on the node, and those that the next image would change.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use crate::node::images::tree::ImageTree;
 
 const MAIN: &str = "crio.conf";
 const DROP_INS: &str = "crio.conf.d";
-/// Directories below each other, at most.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 8;
 
 /// The files of CRI-O.
 #[derive(Debug, Clone)]
 pub struct Crio {
-    /// Files of the node below `etc/crio`, by path below it.
+    /// Files of the node below `etc/crio`, by their relative path.
     pub files: Seen<BTreeMap<String, Vec<u8>>>,
     /// Files of the booted image below `usr/etc/crio`; empty if the root has none.
     pub defaults: BTreeMap<String, Vec<u8>>,
     /// Unit files, drop-ins and the environment file of `crio.service`, with options of its command line.
     pub service: Vec<(String, String)>,
-    /// Names of the programs of the node itself, in `/usr/local/bin` and `/usr/local/sbin`.
+    /// Names of locally installed programs, in `/usr/local/bin` and `/usr/local/sbin`.
     pub local_programs: Vec<String>,
 }
 
-/// A file of the configuration that the next boot has.
+/// A configuration file as of the next boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrioFile {
     /// Path below `/etc/crio`.
     pub path: String,
-    /// True if it is the target's, false if it is the node's.
+    /// True if it comes from the target image, false if it is the node's.
     pub is_targets: bool,
     /// Content.
     pub text: String,
@@ -65,8 +65,8 @@ impl Crio {
         }
     }
 
-    /// Returns the files of the next boot in the order in which CRI-O reads them: `/etc` of the node where it differs from
-    /// its image, else the target's.
+    /// Returns the files of the next boot in the order in which CRI-O reads them: the node's `/etc` where it differs from its
+    /// image, or else the target's.
     ///
     /// # Errors
     /// The node's files are unknown.
@@ -85,7 +85,7 @@ impl Crio {
         };
         for path in target.below("usr/etc/crio") {
             let name = path.strip_prefix("usr/etc/crio/").unwrap_or(path);
-            // A file that the node deleted stays deleted.
+            // A file that was deleted on the node stays deleted.
             if !self.defaults.contains_key(name) || self.is_unchanged(files, name) {
                 put(name, true, target.bytes(path).unwrap_or_default());
             }
@@ -103,7 +103,7 @@ impl Crio {
     }
 }
 
-/// CRI-O walks a directory name by name, and reads `crio.conf` before all of it.
+/// Returns a sort key. CRI-O reads `crio.conf` first and then walks the directory in the order of names.
 fn rank(path: &str) -> Vec<String> {
     match path {
         MAIN => Vec::new(),

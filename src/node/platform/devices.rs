@@ -1,20 +1,20 @@
-//! The devices of a machine from `/sys`: the chain from a disk or an interface up to the root of its bus, with the drivers
-//! that are bound.
+//! The devices of a machine, from `/sys`: the chain from a disk or an interface up to the root of its bus, with the bound
+//! drivers.
 
 use super::{Mounted, Seen, Storage};
 use crate::host::root::{RealPath, Root, RootPath};
 
-/// Devices that one chain holds, at most: each disk of an array is a branch.
+/// Maximum number of devices in one chain; each disk of an array is a branch.
 const MAX_DEVICES: usize = 256;
 
-/// A device of a chain to which a driver is bound.
+/// A device in a chain, with a bound driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceLevel {
     /// Its path below `/sys/devices`.
     pub path: String,
-    /// Its `modalias`, by which a driver is found.
+    /// Its `modalias`, which selects the driver.
     pub modalias: String,
-    /// The driver's module; the driver itself where it is built in.
+    /// The driver's module, or the driver itself if it is built in.
     pub module: String,
 }
 
@@ -27,13 +27,13 @@ pub struct Disk {
     pub source: String,
     /// Type of the file system.
     pub kind: String,
-    /// Modules without a device of their own, such as `raid1`, with the file that asks for them.
+    /// Modules without a device of their own, such as `raid1`, each with the file that requires it.
     pub layers: Vec<(String, String)>,
-    /// The devices, each with those above it.
+    /// The devices, each followed by those above it.
     pub levels: Vec<DeviceLevel>,
 }
 
-/// Reads the disks of the root file system, and of `/boot` if that is another mount.
+/// Reads the disks of the root file system, and of `/boot` if that is a separate mount.
 pub(super) fn read_disks(root: &Root, storage: &Storage) -> Seen<Vec<Disk>> {
     storage.mounts.as_ref().map_err(Clone::clone)?;
     let main = storage
@@ -56,7 +56,7 @@ fn read_disk(root: &Root, line: &Mounted) -> Seen<Disk> {
         kind: line.kind.clone(),
         ..Disk::default()
     };
-    // Some file systems have a number of their own, and some no device at all.
+    // Some file systems have a device number of their own, and some have no device at all.
     let by_name = line
         .source
         .strip_prefix("/dev/")
@@ -100,8 +100,8 @@ fn read_disk(root: &Root, line: &Mounted) -> Seen<Disk> {
     Ok(disk)
 }
 
-/// Returns the controllers of an NVMe disk that the kernel makes of several paths: it is below its subsystem, which has a
-/// link to each.
+/// Returns the controllers of an NVMe disk with several paths: its device is below a subsystem, which has a link to each
+/// controller.
 fn controllers(root: &Root, device: &RootPath) -> Vec<RootPath> {
     let is_subsystem =
         |path: &RootPath| path.name().starts_with("nvme-subsys") && path.name() != "nvme-subsystem";
@@ -119,7 +119,7 @@ fn controllers(root: &Root, device: &RootPath) -> Vec<RootPath> {
         .collect()
 }
 
-/// Adds the modules of a device that the kernel makes out of others.
+/// Adds the modules of a device that the kernel composes from others.
 fn add_layer(root: &Root, device: &RootPath, layers: &mut Vec<(String, String)>) {
     let read = |file: &str| {
         let at = device.join(file).ok()?;
@@ -147,8 +147,8 @@ fn add_layer(root: &Root, device: &RootPath, layers: &mut Vec<(String, String)>)
     }
 }
 
-/// Returns the layers between a device and its disks through which a boot loader reads, but does not write: arrays, volumes
-/// and encryption. Paths to one disk (multipath) are none: a boot loader sees the disk.
+/// Returns the layers between a device and its disks that a boot loader can read through but not write through: arrays, volumes
+/// and encryption. Multipath is not included, because a boot loader sees the disk itself.
 ///
 /// # Errors
 /// The device is not in `/sys`.
@@ -190,7 +190,7 @@ pub fn layers_below(root: &Root, number: &str) -> Seen<Vec<String>> {
     Ok(layers)
 }
 
-/// Returns the devices from this one up to the root of its bus, as far as they have a `modalias` and a driver.
+/// Returns the devices from this one up to the root of its bus that have a `modalias` and a driver.
 pub(super) fn levels_above(root: &Root, device: &RootPath) -> Vec<DeviceLevel> {
     let start = real_directory(root, &device.to_string()).unwrap_or_else(|| device.clone());
     let inside = start
@@ -215,19 +215,19 @@ fn read_level(root: &Root, path: &RootPath) -> Option<DeviceLevel> {
     })
 }
 
-/// Returns the real path of a directory; `None` if there is none.
+/// Returns the real path of a directory; `None` if it does not exist.
 fn real_directory(root: &Root, path: &str) -> Option<RootPath> {
     let path = RootPath::parse(path).ok()?;
     let (_, end) = root.directory_and_end(&path).ok()??;
     match end {
         None => Some(path),
         Some(RealPath::Below(real)) => Some(real),
-        // No device is there.
+        // The root directory is not a device.
         Some(RealPath::Root) => None,
     }
 }
 
-/// Reads a small text, without the blanks around it; `None` if it cannot be read.
+/// Reads a small text file and trims it; `None` if it cannot be read.
 pub(super) fn text_of(root: &Root, path: &RootPath) -> Option<String> {
     let bytes = root.read_small(path).ok()??;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())

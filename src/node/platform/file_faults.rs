@@ -1,4 +1,4 @@
-//! Faults in the files of a node, as the next boot reads them: judged by the rules of `doctor`.
+//! Faults in the files of a node as of the next boot, judged by the rules of `doctor`.
 
 use super::{NextConfig, Seen};
 use crate::base::kargs::Kargs;
@@ -16,7 +16,7 @@ use crate::node::service_configs::{self, BrokenConfig};
 use crate::node::unit_links::{NeededMask, find_needed_masks, read_unit_links};
 use crate::node::{host, static_network};
 
-/// Faults of one kind of file, and what could not be read of it.
+/// Faults in one kind of file, and the files that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeighedFaults<K> {
     /// The faults by kind.
@@ -28,38 +28,38 @@ pub struct WeighedFaults<K> {
 /// The faults.
 #[derive(Debug, Clone)]
 pub struct FileFaults {
-    /// Network configuration that is not in force.
+    /// Network configuration that has no effect.
     pub network: WeighedFaults<NetworkFaultKind>,
     /// The cluster network needs IPv6 in the kernel.
     pub needs_ipv6: bool,
-    /// Files for pulls that are not read, or stop pulls.
+    /// Files for image pulls that are not read, or that make pulls fail.
     pub pulls: WeighedFaults<PullFaultKind>,
-    /// Files that their service does not take.
+    /// Files that their service rejects.
     pub services: Seen<Vec<BrokenConfig>>,
-    /// The kernel modules that the node needs, and what turns them off.
+    /// The kernel modules that the node needs, and the settings that turn them off.
     pub modules: Seen<KernelModules>,
     /// Faults of SELinux.
     pub selinux: Seen<Vec<FaultGroup<SelinuxFaultKind>>>,
     /// Masks of units that the node needs.
     pub masks: Seen<Vec<NeededMask>>,
-    /// Units that the config to come masks, with what follows.
+    /// Units that the next config masks, each with the consequence.
     pub masked_by_config: Vec<(String, String)>,
-    /// The kernel that the config asks for.
+    /// The kernel type in the config.
     pub kernel_type: &'static str,
-    /// The architecture as `uname -m` names it; `None` if it is not known.
+    /// The architecture as in `uname -m`; `None` if unknown.
     pub machine: Option<&'static str>,
 }
 
-/// What is known of the node besides its files.
+/// Facts about the node that are not in its files.
 pub(super) struct Around<'a> {
-    /// The config that the next boot is in: the new one, else the recorded one.
+    /// The config of the next boot: the new one, or else the recorded one.
     pub(super) config: Option<&'a MachineConfig>,
     /// The kernel arguments of the next boot.
     pub(super) arguments: &'a Seen<Kargs>,
 }
 
 impl FileFaults {
-    /// Reads the files, with `next` as they are after a run with that config.
+    /// Reads the files; with `next`, as they will be after a run of that config.
     pub(super) fn observe(root: &Root, next: Option<NextConfig<'_>>, around: &Around<'_>) -> Self {
         let config = around.config;
         let network = network::read(root);
@@ -112,7 +112,7 @@ fn find_network(
     faults
 }
 
-/// Returns the masks that are there at the next boot. A run writes the files of its config again.
+/// Returns the masks that exist at the next boot. A run rewrites the files of its config.
 fn find_masks(
     root: &Root,
     next: Option<NextConfig<'_>>,

@@ -1,4 +1,4 @@
-//! The first bytes of block devices: the version of XFS, and what unlocks LUKS.
+//! The first bytes of block devices: the version of XFS, and the ways to unlock LUKS.
 
 use std::io::Read;
 
@@ -22,16 +22,16 @@ pub struct Xfs {
 pub struct Encrypted {
     /// Path of the device, such as `/dev/sda4`.
     pub source: String,
-    /// True if the initramfs opens it.
+    /// True if it is unlocked in the initramfs.
     pub is_root: bool,
     /// Its header, or the reason why it was not read.
     pub header: Seen<Result<LuksHeader, LuksFault>>,
 }
 
-/// Volumes of pods come and go.
+/// Volumes of pods come and go, so they are skipped.
 const OF_PODS: &str = "/var/lib/kubelet/";
 
-/// Reads the superblocks of all mounted XFS.
+/// Reads the superblocks of all mounted XFS file systems.
 pub(super) fn read_xfs(root: &Root, storage: &Storage) -> Vec<Xfs> {
     let mut all: Vec<(String, Xfs)> = Vec::new();
     let mounts = storage.mounts.iter().flatten();
@@ -63,7 +63,7 @@ fn read_version(root: &Root, mount: &Mounted) -> Seen<u16> {
     }
 }
 
-/// Reads the beginning of the first of these devices that exists.
+/// Reads the first bytes of the first existing device among these.
 fn read_begin(root: &Root, names: &[&str], bytes: u64) -> Seen<Vec<u8>> {
     for name in names {
         let Ok(path) = RootPath::parse(name) else {
@@ -108,14 +108,14 @@ pub(super) fn read_encrypted(root: &Root, storage: &Storage) -> Vec<Encrypted> {
         .collect()
 }
 
-/// Reads a header: as much as is usual first, and more only if the header is larger or its first copy is damaged.
+/// Reads a header: the usual size first, and more only if the header is larger or its first copy is damaged.
 fn read_header(root: &Root, names: &[&str]) -> Seen<Result<LuksHeader, LuksFault>> {
     let mut wanted = luks::USUAL;
     loop {
         let bytes = read_begin(root, names, wanted as u64)?;
         match parse_luks(&bytes) {
             Err(LuksFault::Short(more)) if more > wanted && bytes.len() == wanted => wanted = more,
-            // The device ends here: no larger copy follows.
+            // The device ends here, so there is no larger copy.
             Err(LuksFault::Short(_)) => {
                 let mut whole = bytes;
                 whole.resize(luks::LARGEST, 0);

@@ -1,4 +1,4 @@
-//! Firmware and boot loader of the node: EFI variables, EFI system partitions, state of bootupd, GRUB's configuration.
+//! Firmware and boot loader of the node: EFI variables, EFI system partitions, the state of bootupd, GRUB's configuration.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,20 +9,20 @@ use serde_json::Value;
 use super::{Seen, Storage, read_text};
 use crate::host::root::{EntryType, Root, RootPath};
 
-/// Type of a partition that is an EFI system partition.
+/// GPT type of an EFI system partition.
 const ESP: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
 const SECURE_BOOT: &str =
     "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 const SBAT_LEVEL: &str =
     "sys/firmware/efi/efivars/SbatLevelRT-605dab50-e046-4300-abb6-3dd810dd8b23";
-/// 1 where a person turned shim's checks off.
+/// The variable that is 1 if shim's checks were turned off.
 const UNCHECKED: &str =
     "sys/firmware/efi/efivars/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23";
-/// Attributes at the beginning of a variable.
+/// Bytes of attributes before a variable's value.
 const ATTRIBUTES: usize = 4;
-/// A boot loader is a few MiB.
+/// Maximum size of a file; a boot loader has a few MiB.
 const MAX_FILE: u64 = 16 << 20;
-/// Bytes that are read of one partition, at most: a damaged one may lead in circles.
+/// Maximum number of bytes that are read of one partition: a damaged one may contain loops.
 const MAX_READ: u64 = 128 << 20;
 const MAX_FILES: usize = 512;
 const MAX_DEPTH: usize = 3;
@@ -30,15 +30,15 @@ const MAX_DEPTH: usize = 3;
 /// The firmware and the boot loader.
 #[derive(Debug, Clone)]
 pub struct Firmware {
-    /// True on a machine that booted through EFI; unknown if the root does not run.
+    /// True on a machine that booted through EFI; unknown for a root that is not running.
     pub is_efi: Seen<bool>,
-    /// True if Secure Boot is on, and shim checks what it starts.
+    /// True if Secure Boot is on and shim verifies what it starts.
     pub secure_boot: Seen<bool>,
     /// The revocation level of shim, as text; empty if there is none.
     pub sbat_level: String,
     /// The EFI system partitions.
     pub partitions: Vec<SystemPartition>,
-    /// The state of bootupd; `None` if there is no file.
+    /// The state of bootupd; `None` if it has no state file.
     pub state: Seen<Option<BootupdState>>,
     /// `/boot/grub2/grub.cfg`; empty if it cannot be read.
     pub grub_config: String,
@@ -47,20 +47,20 @@ pub struct Firmware {
 /// An EFI system partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SystemPartition {
-    /// Its device, or the directory that it is mounted at.
+    /// Its device, or its mount point.
     pub place: String,
-    /// Its files below `EFI`, by path in small letters, such as `boot/bootx64.efi`.
+    /// Its files below `EFI`, by path in lower case, such as `boot/bootx64.efi`.
     pub files: Seen<BTreeMap<String, Vec<u8>>>,
 }
 
-/// The state file of bootupd. Its other keys do not matter here.
+/// The state file of bootupd, except for keys that do not matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BootupdState {
     /// Version of the installed component `EFI`; empty if there is none.
     pub version: String,
     /// True if an update was interrupted.
     pub is_pending: bool,
-    /// SHA-512 of the files that it installed, by path below `EFI` in small letters.
+    /// SHA-512 of the files that it installed, by path below `EFI` in lower case.
     pub files: BTreeMap<String, String>,
 }
 
@@ -139,7 +139,7 @@ fn read_partitions(root: &Root, storage: &Storage) -> Vec<SystemPartition> {
             files,
         });
     }
-    // Of a disk in another machine, a person mounts it there.
+    // A disk of another machine has to be mounted there by hand.
     if all.is_empty()
         && root
             .exists(&RootPath::fixed("boot/efi/EFI"))
@@ -186,7 +186,7 @@ fn read_below(
     Ok(())
 }
 
-/// Reads the file system of a device that is not mounted.
+/// Reads the file system of an unmounted device.
 fn read_device(root: &Root, names: &[String]) -> Seen<BTreeMap<String, Vec<u8>>> {
     if let Some((name, file)) = open_device(root, names)? {
         return read_fat(file).map_err(|error| format!("{name}: {error}"));
@@ -224,7 +224,7 @@ fn read_fat(file: File) -> io::Result<BTreeMap<String, Vec<u8>>> {
     Ok(files)
 }
 
-/// Calls `take` for each file below `EFI`, with its path in small letters.
+/// Calls `take` for each file below `EFI`, with its path in lower case.
 fn read_entries(disk: ReadOnly, take: &mut TakeEntry<'_>) -> io::Result<()> {
     let system = fatfs::FileSystem::new(disk, fatfs::FsOptions::new())?;
     let (top, mut left) = (system.root_dir(), MAX_FILES);
@@ -237,24 +237,25 @@ fn read_entries(disk: ReadOnly, take: &mut TakeEntry<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a file of a FAT.
+/// Callback for a file on a FAT file system.
 type TakeEntry<'a> = dyn FnMut(String, &fatfs::DirEntry<'_, ReadOnly>) -> io::Result<()> + 'a;
 
-/// A file of an EFI system partition that is not mounted.
+/// A file on an unmounted EFI system partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmountedFile {
-    /// Path below `EFI`, in small letters.
+    /// Path below `EFI`, in lower case.
     pub path: String,
     /// Size in bytes.
     pub size: u64,
-    /// Time of its last change, as a number that grows with it; FAT has it in steps of two seconds, without a zone.
+    /// Time of its last change, as a number that increases with time. FAT stores it in steps of two seconds and without a time
+    /// zone.
     pub modified: u64,
-    /// Its bytes, if they were wanted.
+    /// Its bytes, if they were requested.
     pub bytes: Option<Vec<u8>>,
 }
 
-/// Reads the files of the EFI system partitions that are not mounted. The bytes of a file are read only if `wanted`, which is asked
-/// with path, size and time, returns true.
+/// Reads the files on unmounted EFI system partitions. The content of a file is read only if `wanted` returns true for its
+/// path, size and time.
 ///
 /// # Errors
 /// The reason why a partition cannot be read.
@@ -297,7 +298,7 @@ pub fn read_unmounted_partitions(
     Ok(all)
 }
 
-/// Returns a time as a number that grows with it.
+/// Returns a time as a number that increases with it.
 fn in_order(time: &fatfs::DateTime) -> u64 {
     let (date, time) = (&time.date, &time.time);
     let days = (u64::from(date.year) * 12 + u64::from(date.month)) * 31 + u64::from(date.day);
@@ -329,7 +330,7 @@ fn read_fat_below(
     Ok(())
 }
 
-/// A disk that is only read, and not without end.
+/// A read-only disk with a limited number of bytes to read.
 struct ReadOnly {
     file: File,
     left: u64,

@@ -1,4 +1,4 @@
-//! The places in which the configuration of a node names an interface.
+//! The places in a node's configuration that name an interface.
 
 use super::interfaces::{Interface, parse_mac};
 use super::link_files::{self, LinkDropIn, LinkFile};
@@ -10,9 +10,9 @@ use crate::node::network_manager::read_in_force;
 
 /// Files, and directories of files, in which any word may be the name of an interface.
 const TEXTS: [&str; 4] = ["etc/nmstate", "etc/ovnk", "var/lib/ovnk", "etc/keepalived"];
-/// Directories below each other in one of these, at most.
+/// Maximum depth of directories in one of these.
 const MAX_DEPTH: usize = 4;
-/// Keys of a keyfile that hold the name of an interface, by section.
+/// Keys of a keyfile that contain an interface name, by section.
 const KEYS: [(&str, &str); 9] = [
     ("connection", "interface-name"),
     ("connection", "master"),
@@ -28,31 +28,31 @@ const KEYS: [(&str, &str); 9] = [
 /// A place that names an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameUse {
-    /// The name, or a pattern of names; empty if it takes the interface by its address alone.
+    /// The name or a pattern of names; empty if the interface is only selected by address.
     pub name: String,
     /// The file, or the kernel command line.
     pub place: String,
     /// The words there.
     pub said: String,
-    /// The permanent address that the same place gives, in upper case.
+    /// The permanent MAC address in the same place, in upper case.
     pub mac: Option<String>,
-    /// It is an Ethernet interface for certain, and not one that other configuration makes.
+    /// It is known to be an Ethernet interface that no other configuration creates.
     pub is_ethernet: bool,
 }
 
-/// The mark of the daemon's helper: it has run, and does not run again.
+/// The mark of the daemon's helper: it has run and will not run again.
 pub const PERSIST_STAMP: &str = "etc/systemd/network/.nmstate-persist.stamp";
 
-/// The names of interfaces in the configuration of a node.
+/// The interface names in the configuration of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceNames {
-    /// The places that name an interface; kernel arguments are not among them.
+    /// The places that name an interface, except kernel arguments.
     pub uses: Vec<NameUse>,
-    /// The `.link` files of the node that the next system reads.
+    /// The node's `.link` files that the next system reads.
     pub link_files: Vec<LinkFile>,
-    /// Their drop-ins, which also add to the files of the image.
+    /// Their drop-ins, which also apply to files of the image.
     pub link_drop_ins: Vec<LinkDropIn>,
-    /// Names that rules of udev give by address: name and address.
+    /// Names that udev rules assign by address: name and address.
     pub rules: Vec<(String, String)>,
     /// The daemon's helper has run.
     pub stamp: bool,
@@ -79,7 +79,7 @@ impl InterfaceNames {
     }
 }
 
-/// Reads all places. `known` are the names of the machine's interfaces, for texts in which only the words can be compared.
+/// Reads all places. `known` are the names of the machine's interfaces, for texts in which only words can be compared.
 fn read(files: &NodeFiles<'_>, known: &[&str], unseen: &mut Vec<String>) -> Vec<NameUse> {
     let mut all = Vec::new();
     let mut unread = Vec::new();
@@ -116,7 +116,7 @@ fn read_texts(
     }
 }
 
-/// Returns the names in a connection of NetworkManager.
+/// Returns the names in a NetworkManager connection.
 fn of_keyfile(place: &str, text: &str) -> Vec<NameUse> {
     let all = assignments(text);
     let value = |section: &str, key: &str| {
@@ -149,17 +149,17 @@ fn of_keyfile(place: &str, text: &str) -> Vec<NameUse> {
     let several = patterns
         .split([';', ',', ' '])
         .map(|one| one.trim_start_matches(['|', '&']));
-    // `*` takes the interface under any name.
+    // `*` matches the interface under any name.
     let several = several.filter(|one| !one.is_empty() && !one.starts_with('!') && *one != "*");
     uses.extend(several.map(|one| entry(one, "match", "interface-name", patterns)));
-    // It takes an interface by its address, whatever the name is.
+    // It selects an interface by address, whatever its name.
     if uses.is_empty() {
         uses.extend(mac.map(|mac| entry("", "ethernet", "mac-address", mac)));
     }
     uses
 }
 
-/// Returns the known names that are words of a text.
+/// Returns the known names that occur as words in a text.
 fn of_words(place: &str, text: &str, known: &[&str]) -> Vec<NameUse> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
     let mut words: Vec<&str> = text
@@ -177,7 +177,7 @@ fn of_words(place: &str, text: &str, known: &[&str]) -> Vec<NameUse> {
     uses.collect()
 }
 
-/// Returns the names in kernel arguments of the network in the initramfs.
+/// Returns the names in kernel arguments for the initramfs network.
 pub fn of_arguments(arguments: &Kargs) -> Vec<NameUse> {
     let mut uses = Vec::new();
     let makes = |token: &str, name: &str| {
@@ -213,7 +213,7 @@ pub fn of_arguments(arguments: &Kargs) -> Vec<NameUse> {
     uses
 }
 
-/// Returns the interfaces that the argument `ifname=NAME:ADDRESS` names, each with its address in upper case.
+/// Returns the interfaces in `ifname=NAME:ADDRESS` arguments, each with its address in upper case.
 pub fn pinned_by_arguments(arguments: &Kargs) -> Vec<(String, String)> {
     let values = arguments
         .tokens()
@@ -226,7 +226,7 @@ pub fn pinned_by_arguments(arguments: &Kargs) -> Vec<(String, String)> {
     pairs.collect()
 }
 
-/// Returns the interfaces that rules of udev name by their address, each with its address in upper case.
+/// Returns the interfaces that udev rules name by address, each with its address in upper case.
 fn pinned_by_rules(files: &NodeFiles<'_>) -> Vec<(String, String)> {
     let directory = RootPath::fixed("etc/udev/rules.d");
     let names = files.list(&directory).unwrap_or_default();
@@ -251,7 +251,7 @@ fn of_rules(text: &str) -> Vec<(String, String)> {
     pairs.collect()
 }
 
-/// Splits at colons, but not within the brackets around an IPv6 address.
+/// Splits at colons, except within the brackets of an IPv6 address.
 fn split_outside_brackets(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     let parts = text.split(|c| {

@@ -1,11 +1,11 @@
-//! The physical network interfaces of a machine, from `/sys` and the database of udev.
+//! The physical network interfaces of a machine, from `/sys` and the udev database.
 
 use super::Seen;
 use super::devices::{DeviceLevel, levels_above, text_of};
 use crate::host::root::{Root, RootPath};
 
 const CLASS: &str = "/sys/class/net";
-/// Type of an Ethernet interface for the kernel.
+/// The kernel's type number of an Ethernet interface.
 const ETHERNET: &str = "1";
 
 /// A physical Ethernet interface.
@@ -13,17 +13,17 @@ const ETHERNET: &str = "1";
 pub struct Interface {
     /// Name.
     pub name: String,
-    /// Its permanent address, if it is known; the one in use may be that of a bond.
+    /// Its permanent MAC address, if known. The current one may be that of a bond.
     pub mac: Option<Mac>,
-    /// Driver, as udev knows it.
+    /// Driver, according to udev.
     pub driver: Option<String>,
-    /// Path of the device, as `ID_PATH` of udev has it.
+    /// Path of the device, from udev's `ID_PATH`.
     pub path: Option<String>,
     /// It is a virtual function of another device.
     pub is_function: bool,
     /// It is up, or a port of another interface.
     pub is_used: bool,
-    /// Its device, and those above it up to the root of the bus, as far as a driver is bound.
+    /// Its device, and the devices above it up to the root of the bus that have a bound driver.
     pub levels: Vec<DeviceLevel>,
 }
 
@@ -74,7 +74,7 @@ fn read_one(root: &Root, name: String) -> Option<Interface> {
     })
 }
 
-/// Returns the permanent address. `address` of `/sys` is another one for a port of a bond, and where a program set it.
+/// Returns the permanent MAC address. `address` in `/sys` differs for a port of a bond, or if a program has set it.
 fn permanent_mac(name: &str, text: impl Fn(&str) -> Option<String>, udev: &Udev) -> Option<Mac> {
     let found = |address: &str, place: String| {
         let address = parse_mac(address)?;
@@ -91,7 +91,7 @@ fn permanent_mac(name: &str, text: impl Fn(&str) -> Option<String>, udev: &Udev)
             .collect();
         found(&pairs.join(":"), udev.place.clone())
     });
-    // The kernel says how the address came to be: 0 is the device's own.
+    // The kernel reports the origin of the address: 0 is the device's own.
     let is_own = text("addr_assign_type").is_some_and(|kind| kind == "0");
     of_udev.or_else(|| {
         let address = text("address").filter(|_| is_own)?;
@@ -99,7 +99,7 @@ fn permanent_mac(name: &str, text: impl Fn(&str) -> Option<String>, udev: &Udev)
     })
 }
 
-/// Parses an address of six bytes, and returns it in upper case; `None` for that of no device.
+/// Parses a MAC address and returns it in upper case; `None` if it is invalid or all zeros.
 pub(super) fn parse_mac(text: &str) -> Option<String> {
     let text = text.trim().to_ascii_uppercase().replace('-', ":");
     let is_byte = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());

@@ -1,4 +1,4 @@
-//! Network configuration in old forms: files below `network-scripts`, and options of NetworkManager that went away.
+//! Network configuration in obsolete forms: files below `network-scripts`, and NetworkManager options that were removed.
 
 use super::interfaces::parse_mac;
 use super::node_files::NodeFiles;
@@ -7,7 +7,7 @@ use crate::host::root::RootPath;
 use crate::node::network_manager::read_in_force;
 
 const SCRIPTS: &str = "etc/sysconfig/network-scripts";
-/// Endings of copies, which NetworkManager skips.
+/// Suffixes of copies, which NetworkManager skips.
 const COPIES: [&str; 10] = [
     "~", ".bak", ".orig", ".rej", ".rpmnew", ".rpmsave", ".rpmorig", ".augnew", ".augtmp", ".swp",
 ];
@@ -17,7 +17,7 @@ const COPIES: [&str; 10] = [
 pub struct LegacyNetwork {
     /// Connections.
     pub connections: Vec<LegacyConnection>,
-    /// Files with rules of policy routing, each with the interface in its name.
+    /// Files with policy routing rules, each with the interface in its name.
     pub rules: Vec<(String, String)>,
     /// Files that choose `dhclient`.
     pub dhclient: Vec<String>,
@@ -32,13 +32,13 @@ pub struct LegacyConnection {
     pub path: String,
     /// The part of its name after `ifcfg-`.
     pub name: String,
-    /// `DEVICE`; without it the part of the name.
+    /// `DEVICE`, or the part of the name if it is missing.
     pub device: String,
     /// `HWADDR`, in upper case.
     pub mac: Option<String>,
     /// It is started at boot.
     pub on_boot: bool,
-    /// It is a single Ethernet interface with DHCP or fixed addresses.
+    /// It is a single Ethernet interface with DHCP or static addresses.
     pub is_simple: bool,
     /// The connection that replaces it: a keyfile for the same device or with the same `uuid`.
     pub replaced_by: Option<String>,
@@ -96,7 +96,7 @@ fn files(
     files.collect()
 }
 
-/// Parses a file of shell assignments; `None` if NetworkManager leaves it alone.
+/// Parses a file of shell assignments; `None` if NetworkManager ignores it.
 fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<LegacyConnection> {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.trim().split_once('='));
@@ -150,7 +150,7 @@ fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<L
     })
 }
 
-/// Returns the files whose `[main] dhcp=` is `dhclient`.
+/// Returns the files that set `[main] dhcp=dhclient`.
 fn dhclient(root: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<String> {
     let main = "etc/NetworkManager/NetworkManager.conf";
     let mut all = vec![(RootPath::fixed(main), "NetworkManager.conf".to_owned())];

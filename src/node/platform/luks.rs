@@ -1,6 +1,6 @@
-//! The header of LUKS: two copies with a checksum each, and the clevis tokens in its JSON.
+//! The LUKS header: two copies, each with a checksum, and the clevis tokens in its JSON.
 //!
-//! Pure. Offsets and checksum are those of cryptsetup 2.6, with whose headers the tests compare.
+//! Pure. Offsets and checksum are those of cryptsetup 2.6, whose headers the tests use for comparison.
 
 use std::collections::BTreeSet;
 
@@ -16,62 +16,62 @@ pub struct LuksHeader {
     pub pins: Vec<Pin>,
     /// Key slots without a clevis token, such as a passphrase.
     pub other_slots: usize,
-    /// The copy that is damaged, while the other one is whole: `first` or `second`.
+    /// The damaged copy, if the other one is intact: `first` or `second`.
     pub damaged: Option<&'static str>,
 }
 
-/// A way in which clevis opens a device.
+/// A way for clevis to unlock a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pin {
     /// A Tang server, by its URL.
     Tang(String),
-    /// The TPM, bound to these registers.
+    /// The TPM, bound to these PCRs.
     Tpm2(Vec<u32>),
-    /// Several pins, of which some number is needed.
+    /// Several pins, of which this number is required.
     Shared(u64, Vec<Pin>),
-    /// Another one, by name.
+    /// Another pin, by name.
     Other(String),
 }
 
-/// A reason why a header cannot be read.
+/// The reason why a header cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LuksFault {
-    /// The bytes are not enough; this number is wanted.
+    /// There are too few bytes; this many are needed.
     #[error("its header is not readable: it is cut off")]
     Short(usize),
-    /// Neither copy begins with the mark of LUKS.
+    /// Neither copy begins with the LUKS magic.
     #[error("its header is not readable: no LUKS")]
     NoLuks,
-    /// LUKS 1, with its number of used key slots.
+    /// It is LUKS 1, with this number of used key slots.
     #[error("LUKS 1 keeps its tokens elsewhere; it has {0} key slots in use")]
     Luks1(usize),
-    /// Both copies are damaged: nothing opens the device.
+    /// Both copies are damaged: nothing can unlock the device.
     #[error("both copies of its header are damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// The marks of the first and of the second copy.
+/// The magic of the first and second copy.
 const MARKS: [&[u8]; 2] = [b"LUKS\xba\xbe", b"SKUL\xba\xbe"];
 /// Size of the binary part of a copy.
 const BINARY: usize = 4096;
-/// The sizes that a copy may have, which are the places where the second one is looked for.
+/// The sizes that a copy can have, which are also the offsets of the second copy.
 const SIZES: [usize; 9] = [
     0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000,
 ];
-/// Place and length of the checksum.
+/// Offset and length of the checksum.
 const CHECKSUM: (usize, usize) = (448, 64);
 /// Shares within shares, at most.
 const MAX_DEPTH: usize = 4;
 
-/// Bytes that hold both copies of the usual size.
+/// Size of both copies of the usual size, in bytes.
 pub(super) const USUAL: usize = 2 * 0x4000;
-/// Bytes that hold both copies of the largest size.
+/// Size of both copies of the largest size, in bytes.
 pub(super) const LARGEST: usize = 2 * 0x40_0000;
 
-/// Parses the beginning of a device.
+/// Parses the first bytes of a device.
 ///
 /// # Errors
-/// The bytes are no header of LUKS 2, or not enough of it.
+/// The bytes are not a LUKS 2 header, or not all of it.
 pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
     if bytes.len() < BINARY {
         return Err(LuksFault::Short(USUAL));
@@ -96,7 +96,7 @@ pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
         {
             continue;
         }
-        // The copy says where it is.
+        // The copy contains its own offset.
         if let Ok(copy) = Copy::parse(bytes, place)
             && copy.size == place
         {
@@ -110,7 +110,7 @@ pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
         (Ok(first), None) => (first.json, Some("second")),
         (Err(_), Some(second)) => (second.json, Some("first")),
         (Err(fault), None) => {
-            // A larger second copy may be further on.
+            // A larger second copy may follow.
             if bytes.len() < LARGEST {
                 return Err(LuksFault::Short(LARGEST));
             }
@@ -126,7 +126,7 @@ pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
     })
 }
 
-/// A copy that is whole.
+/// An intact copy.
 struct Copy {
     size: usize,
     sequence: u64,
@@ -167,13 +167,13 @@ impl Copy {
     }
 }
 
-/// Returns a number of up to eight bytes, the highest first.
+/// Reads a big-endian number of up to eight bytes.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let digits = bytes.get(at..at + length)?;
     Some(digits.iter().fold(0, |all, one| all << 8 | u64::from(*one)))
 }
 
-/// Compares the checksum of a copy: it covers the copy with zeros in its place.
+/// Verifies the checksum of a copy, computed with zeros in place of the checksum itself.
 fn has_checksum(area: &[u8]) -> bool {
     let (at, length) = CHECKSUM;
     let (Some(before), Some(kept), Some(after)) = (
@@ -229,7 +229,7 @@ fn parse_tokens(json: &Value) -> LuksHeader {
     }
 }
 
-/// Parses the protected header of a JWE, which holds no secret.
+/// Parses the protected header of a JWE, which contains no secrets.
 fn parse_pin(protected: &str, depth: usize) -> Pin {
     let bytes = URL_SAFE_NO_PAD.decode(protected).unwrap_or_default();
     let json: Value = serde_json::from_slice(&bytes).unwrap_or_default();

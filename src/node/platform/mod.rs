@@ -1,8 +1,8 @@
-//! The facts about a node that decide if it can run another OS image: processor, network interfaces and their
+//! The facts about a node that determine whether it can run another OS image: processor, network interfaces and their
 //! configuration, disks, boot loader, container runtime.
 //!
-//! Everything is read below one root: `/proc`, `/sys` and `/run` of a root that does not run are empty, and then the facts
-//! of the hardware are missing, with the reason.
+//! Everything is read below one root. In a root that is not running, `/proc`, `/sys` and `/run` are empty, and the facts about
+//! hardware are missing, with the reason.
 
 mod accounts;
 mod block;
@@ -74,11 +74,11 @@ pub type Seen<T> = Result<T, String>;
 /// The facts about a node.
 #[derive(Debug, Clone)]
 pub struct Platform {
-    /// The operating system that the root holds.
+    /// The operating system of the root.
     pub os_release: OsRelease,
-    /// The machine's architecture as Go names it, such as `amd64`.
+    /// The machine's architecture in Go's names, such as `amd64`.
     pub architecture: Seen<String>,
-    /// Programs of a node that the root has, such as `usr/bin/kubelet`.
+    /// Programs of a node that exist in the root, such as `usr/bin/kubelet`.
     pub programs: BTreeSet<&'static str>,
     /// The kernel command line.
     pub command_line: Seen<Kargs>,
@@ -90,26 +90,26 @@ pub struct Platform {
     pub firmware: Firmware,
     /// A setup in which zipl is not run for new boot entries.
     pub unused_zipl: Seen<Option<UnusedZipl>>,
-    /// The reason why the tools of the node refuse to fetch the image, whatever the network does; `None` also where that was not
-    /// asked, as for a plan, which asks for itself.
+    /// The reason why the node's tools refuse to fetch the image, regardless of the network. Also `None` if that was not
+    /// determined, as for a plan, which determines it itself.
     pub refused_fetch: Seen<Option<String>>,
     /// The mounted XFS.
     pub xfs: Vec<Xfs>,
     /// The encrypted devices below the root file system and `/var`.
     pub encrypted: Vec<Encrypted>,
-    /// Files with settings of multipath: path and text.
+    /// Configuration files of multipath: path and text.
     pub multipath_settings: Vec<(String, String)>,
     /// The space of the file system with the deployments; `None` if the root has no `/sysroot`.
     pub sysroot_space: Seen<Option<Space>>,
     /// Changes that rpm-ostree makes to the image.
     pub origin: Seen<Origin>,
-    /// Checkpoint files of the kubelet that the next boot keeps.
+    /// Checkpoint files of the kubelet that are kept at the next boot.
     pub kubelet_files: Seen<Vec<CheckpointFile>>,
-    /// The API server that runs here; `None` if none does.
+    /// The API server on this node; `None` if there is none.
     pub api_server: Seen<Option<ApiServer>>,
     /// Configuration of CRI-O.
     pub crio: Crio,
-    /// The config that the node is in.
+    /// The recorded config of the node.
     pub record: RecordedConfig,
     /// Its processor.
     pub processor: Seen<Processor>,
@@ -117,33 +117,33 @@ pub struct Platform {
     pub interfaces: Seen<Vec<Interface>>,
     /// The names of interfaces in its configuration.
     pub interface_names: InterfaceNames,
-    /// Its network configuration in old forms.
+    /// Its network configuration in obsolete forms.
     pub legacy_network: LegacyNetwork,
-    /// Its network, if it uses no DHCP.
+    /// Its static network, if it does not use DHCP.
     pub static_network: Option<StaticNetwork>,
     /// The devices of `/` and `/boot`.
     pub disks: Seen<Vec<Disk>>,
-    /// The modules of the kernel that runs now; empty if their lists cannot be read.
+    /// The modules of the running kernel; empty if their lists cannot be read.
     pub modules: ModuleLists,
     /// Modules that do not come with the operating system.
     pub own_modules: OwnModules,
     /// The accounts of `/etc`.
     pub accounts: Seen<EtcAccounts>,
-    /// Logins before and after an image; `None` if no image is looked at, or it has no settings of sshd.
+    /// Logins before and after an image; `None` without an image, or if it has no sshd configuration.
     pub next_login: Seen<Option<NextLogin>>,
-    /// Links of units that are wrong with an image, and are right now; empty if no image is looked at.
+    /// Unit links that break with an image and work now; empty without an image.
     pub lost_units: Seen<Vec<UnitLink>>,
-    /// Faults of the node's files; `None` if they are not looked for.
+    /// Faults in the node's files; `None` if they were not looked for.
     pub file_faults: Option<Box<FileFaults>>,
 }
 
 impl Platform {
-    /// Reads all facts. A fact that cannot be read is missing with its reason; it is no error.
+    /// Reads all facts. A fact that cannot be read is missing with its reason, which is not an error.
     pub fn observe(root: &Root) -> Self {
         Self::observe_next(root, None)
     }
 
-    /// Reads all facts as they are at the next boot, after a run that puts a config in the place of the recorded one.
+    /// Reads all facts as of the next boot, after a run that replaces the recorded config.
     pub fn observe_next(root: &Root, next: Option<NextConfig<'_>>) -> Self {
         let kernel = read_text(root, "proc/sys/kernel/osrelease");
         let kernel = kernel.map(|version| version.trim().to_owned()).ok();
@@ -154,7 +154,7 @@ impl Platform {
         }
     }
 
-    /// Reads all facts but those on kernel modules, which take long.
+    /// Reads all facts except those about kernel modules, which take long.
     pub fn observe_briefly(root: &Root) -> Self {
         Self::observe_but_modules(root, None)
     }
@@ -209,7 +209,7 @@ impl Platform {
         }
     }
 
-    /// Adds the logins and the units that an image leaves.
+    /// Adds the logins and the units that an image would leave.
     #[must_use]
     pub fn with_image(self, root: &Root, next: Option<NextConfig<'_>>, tree: &ImageTree) -> Self {
         let next_login = next_login::observe(root, next, tree).map_err(|error| error.to_string());
@@ -227,7 +227,7 @@ impl Platform {
         }
     }
 
-    /// Adds the faults of the node's files. `recorded` is the config that the node is in.
+    /// Adds the faults in the node's files. `recorded` is the node's config.
     #[must_use]
     pub fn with_file_faults(
         self,
@@ -247,11 +247,11 @@ impl Platform {
         }
     }
 
-    /// Returns the kernel arguments of the next boot, with the place of those that its deployment inherits: as the config that
-    /// it is in changes them.
+    /// Returns the kernel arguments of the next boot, changed as its config demands, and the source of those that its
+    /// deployment inherits.
     ///
     /// # Errors
-    /// The reason why those of today are not known.
+    /// The reason why the current arguments are unknown.
     pub fn next_arguments(&self) -> Seen<(String, Kargs)> {
         let (place, inherited) = self.boot.inherited_arguments(&self.command_line)?;
         let (old, new) = (&self.record.old_arguments, &self.record.kernel_arguments);
@@ -259,19 +259,19 @@ impl Platform {
     }
 }
 
-/// A config that a run puts in the place of the recorded one.
+/// A config with which a run replaces the recorded one.
 #[derive(Debug, Clone, Copy)]
 pub struct NextConfig<'a> {
     /// The config.
     pub config: &'a MachineConfig,
     /// Its files.
     pub desired: &'a Desired,
-    /// The files of the recorded config: those that the new one does not have are removed.
+    /// The files of the recorded config. Those that the new config lacks are removed.
     pub old: Option<&'a Desired>,
 }
 
 impl Platform {
-    /// Returns the kernel arguments of the next boot, and the names of interfaces in them and in the configuration.
+    /// Returns the kernel arguments of the next boot, and the interface names in them and in the configuration.
     pub fn used_names(&self) -> (Kargs, Vec<NameUse>) {
         let arguments = self.boot.inherited_arguments(&self.command_line);
         let arguments = arguments
@@ -283,7 +283,7 @@ impl Platform {
     }
 }
 
-/// Reads the files with settings of multipath.
+/// Reads the configuration files of multipath.
 fn read_multipath(root: &NodeFiles<'_>) -> Vec<(String, String)> {
     let folder = RootPath::fixed("etc/multipath/conf.d");
     let names = root.list(&folder).unwrap_or_default().into_iter();
@@ -298,7 +298,7 @@ fn read_multipath(root: &NodeFiles<'_>) -> Vec<(String, String)> {
     read.collect()
 }
 
-/// Reads a text file, or says why it is missing.
+/// Reads a text file, or returns why it is missing.
 pub(super) fn read_text(root: &Root, path: &'static str) -> Seen<String> {
     match root.read_small(&RootPath::fixed(path)) {
         Ok(Some(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -307,7 +307,7 @@ pub(super) fn read_text(root: &Root, path: &'static str) -> Seen<String> {
     }
 }
 
-/// Programs without which a system is no node of a cluster.
+/// Programs that every node of a cluster has.
 const PROGRAMS: [&str; 3] = ["usr/bin/kubelet", "usr/bin/crio", "usr/bin/ovs-vsctl"];
 
 fn find_programs(root: &Root) -> BTreeSet<&'static str> {

@@ -1,4 +1,4 @@
-//! Logins as they are, and as the next image leaves them: `/etc/ssh` is merged as ostree merges it.
+//! Logins as they are, and as the next image would leave them. `/etc/ssh` is merged as ostree merges it.
 
 use std::collections::BTreeSet;
 
@@ -8,31 +8,31 @@ use crate::node::images::tree::ImageTree;
 use crate::node::login::{self, Login};
 use crate::node::view::{FileKind, FileStatus, Leftover, NodeView};
 
-/// Directories with settings of sshd, below `/etc`.
+/// Directories with sshd configuration, below `/etc`.
 const SETTINGS: [&str; 2] = ["ssh", "ssh/sshd_config.d"];
-/// sshd, whose version decides which settings it takes.
+/// sshd; its version determines which settings it accepts.
 const SSHD: &str = "usr/sbin/sshd";
 /// The program that prints the keys of a directory.
 const KEY_DIRECTORY_PROGRAM: &str = "usr/libexec/ssh-key-dir";
-/// The unit that gives keys of the host the mode that newer versions of sshd want.
+/// The unit that changes the mode of host keys for newer versions of sshd.
 pub const KEYS_MIGRATION: &str = "usr/lib/systemd/system/ssh-host-keys-migration.service";
-/// Exists once that unit has run.
+/// Exists after that unit has run.
 const MIGRATED: &str = "var/lib/.ssh-host-keys-migration";
 
 /// Logins before and after an image.
 #[derive(Debug, Clone)]
 pub struct NextLogin {
-    /// As the node is.
+    /// As the node is now.
     pub before: Login,
     /// With the image.
     pub after: Login,
-    /// Keys of the host that their group may read, if there are no others.
+    /// Host keys that their group may read, if there are no others.
     pub group_keys: Vec<String>,
-    /// The unit that changes their mode has run, and does not run again.
+    /// The unit that changes their mode has run and will not run again.
     pub migrated: bool,
 }
 
-/// Reads the logins; `None` if the image has no settings of sshd.
+/// Reads the logins; `None` if the image has no sshd configuration.
 pub(super) fn observe(
     root: &Root,
     next: Option<NextConfig<'_>>,
@@ -49,7 +49,7 @@ pub(super) fn observe(
             false => Leftover::Nothing,
         },
     ));
-    // That of the node says nothing about that of the image.
+    // The node's sshd tells nothing about the image's.
     changes.push((RootPath::fixed(SSHD), Leftover::Nothing));
     for file in next.iter().flat_map(|next| &next.desired.files) {
         if let Ok(bytes) = file.contents.bytes() {
@@ -75,7 +75,7 @@ fn of_root(mode: u32) -> FileStatus {
     }
 }
 
-/// A file that is as the old image had it becomes that of the new one; any other stays.
+/// Merges the settings: a file that is unchanged from the old image is replaced by the new image's; others are kept.
 fn merge_settings(root: &Root, tree: &ImageTree) -> Result<Vec<(RootPath, Leftover)>, RootError> {
     let mut changes = Vec::new();
     for directory in SETTINGS {
@@ -96,7 +96,7 @@ fn merge_settings(root: &Root, tree: &ImageTree) -> Result<Vec<(RootPath, Leftov
             let (Ok(own), Ok(shipped)) = (own, shipped) else {
                 continue;
             };
-            // A directory is no file of settings.
+            // A directory is not a settings file.
             let read = |path: &RootPath| match root.directory(path) {
                 Ok(Some(_)) => Ok(None),
                 _ => root.read_small(path),
@@ -116,7 +116,7 @@ fn merge_settings(root: &Root, tree: &ImageTree) -> Result<Vec<(RootPath, Leftov
     Ok(changes)
 }
 
-/// Returns the keys of the host that only a group beside root may read, unless there is one that nobody else reads.
+/// Returns the host keys that besides root only a group may read, unless there is one that no one else can read.
 fn find_group_keys(root: &Root) -> Result<Vec<String>, RootError> {
     let view = NodeView::now(root);
     let directory = RootPath::fixed("etc/ssh");

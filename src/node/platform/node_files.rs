@@ -1,5 +1,4 @@
-//! The files of a node as the next boot has them: those on its disk, with the files of a new config in the place of the old
-//! config's.
+//! The files of a node as of the next boot: those on its disk, with the files of a new config replacing those of the old one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -12,14 +11,14 @@ use crate::host::root::{EntryType, Root, RootError, RootPath, stat_of_open};
 #[derive(Debug, Clone)]
 pub(in crate::node) struct NodeFiles<'a> {
     root: &'a Root,
-    /// Files that the run writes, by path without the first slash.
+    /// Files that the run writes, by path without the leading slash.
     written: BTreeMap<&'a str, &'a DesiredFile>,
     /// Files that the run removes, likewise.
     removed: BTreeSet<&'a str>,
 }
 
 impl<'a> NodeFiles<'a> {
-    /// Returns the files of a root; with `next`, as a run with that config leaves them.
+    /// Returns the files of a root; with `next`, as they will be after a run of that config.
     pub(in crate::node) fn new(root: &'a Root, next: Option<NextConfig<'a>>) -> Self {
         let written = next.iter().flat_map(|next| &next.desired.files);
         let old = next.and_then(|next| next.old);
@@ -72,7 +71,7 @@ impl<'a> NodeFiles<'a> {
         Ok(all.into_iter().collect())
     }
 
-    /// Returns the bytes of a small file; `None` if there is no such file, or a large one.
+    /// Returns the bytes of a small file; `None` if it is missing or too large.
     pub(in crate::node) fn read_small(
         &self,
         path: &RootPath,
@@ -87,20 +86,20 @@ impl<'a> NodeFiles<'a> {
         self.root.read_small(path)
     }
 
-    /// Returns the text of a small file, without blanks around it.
+    /// Returns the trimmed text of a small file.
     pub(in crate::node) fn read_text(&self, path: &RootPath) -> Option<String> {
         let bytes = self.read_small(path).ok()??;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// Returns owner and permission bits of a file, links followed; `None` if it is none.
+    /// Returns owner and permission bits of a file, following links; `None` if it is not a file.
     pub(in crate::node) fn owner_and_mode(
         &self,
         path: &RootPath,
     ) -> Result<Option<(u32, u32)>, RootError> {
         let relative = path.relative();
         if let Some(file) = self.written.get(relative) {
-            // Names of owners are resolved where the file is written; a connection has root's.
+            // Names of owners are resolved when the file is written; a connection is owned by root.
             let uid = match file.user {
                 Owner::Id(uid) => uid,
                 Owner::Name(_) => 0,
@@ -126,7 +125,7 @@ impl<'a> NodeFiles<'a> {
         path.is_ok_and(|path| self.removed.contains(path.relative()))
     }
 
-    /// Returns the first names below a directory of the paths that the run writes.
+    /// Returns the names in a directory under which the run writes files.
     fn written_below(
         &self,
         directory: &RootPath,

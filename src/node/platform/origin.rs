@@ -1,4 +1,4 @@
-//! The origin file of the booted deployment: what rpm-ostree does to the image on this node.
+//! The origin file of the booted deployment: how rpm-ostree changes the image on this node.
 
 use super::{BootFiles, Seen};
 use crate::base::kargs::Kargs;
@@ -18,14 +18,14 @@ pub struct Origin {
     pub local: Vec<String>,
     /// Packages of the image that are removed.
     pub removed: Vec<String>,
-    /// Packages that replace those of the image, from files.
+    /// Packages from files that replace packages of the image.
     pub replaced: Vec<String>,
     /// The initramfs is built on the node.
     pub own_initramfs: bool,
 }
 
 impl Origin {
-    /// Reads the file of the deployment that runs, or else of the one that the kernel or the default boot entry names.
+    /// Reads the file of the running deployment, or else of the one named by the kernel command line or the default boot entry.
     pub(super) fn observe(root: &Root, boot: &BootFiles, command_line: &Seen<Kargs>) -> Seen<Self> {
         if let Some(file) = origin_of_running(root) {
             return Self::read(root, &file);
@@ -95,7 +95,7 @@ impl Origin {
     }
 }
 
-/// Local packages are written with the digest of their header before the name.
+/// Strips the digest that precedes the names of local packages.
 fn without_digest(word: &str) -> &str {
     let word = word.strip_prefix("sha256:").unwrap_or(word);
     match word.split_once(':') {
@@ -104,8 +104,8 @@ fn without_digest(word: &str) -> &str {
     }
 }
 
-/// The `ostree=` of a running kernel becomes stale with the next change of the boot entries; the running deployment is known
-/// by its directory.
+/// Returns the origin file of the running deployment, which is identified by its directory: the `ostree=` of a running kernel
+/// goes stale with the next change of the boot entries.
 fn origin_of_running(root: &Root) -> Option<RootPath> {
     if !root.is_live() {
         return None;
@@ -117,8 +117,8 @@ fn origin_of_running(root: &Root) -> Option<RootPath> {
     beside.ok()
 }
 
-/// `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX` is a link to the directory of the deployment, beside which the file is. The
-/// link of a running kernel may be gone already; a single deployment of the stateroot stands in for it.
+/// Returns the origin file next to the deployment that `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX` links to. The link of a
+/// running kernel may no longer exist; the stateroot's deployment is then used if there is only one.
 fn origin_of_link(root: &Root, link: &str) -> Option<RootPath> {
     let stateroot = link.split('/').nth(3)?;
     let folder = RootPath::fixed(paths::STATEROOTS)

@@ -1,22 +1,22 @@
-//! The modules of the kernel that runs, and those that do not come with the operating system.
+//! The modules of the running kernel, and those that are not part of the operating system.
 
 use super::devices::text_of;
 use crate::host::root::{EntryType, Root, RootPath};
 use crate::node::images::tree::{ModuleLists, module_name};
 
-/// Kernel modules that do not come with the operating system.
+/// Kernel modules that are not part of the operating system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnModules {
-    /// Modules that files in `/etc/modules-load.d` ask for: name and file.
+    /// Modules that files in `/etc/modules-load.d` load: name and file.
     pub wanted: Vec<(String, String)>,
-    /// Module files in the directories for additions.
+    /// Module files in directories for additional modules.
     pub added: Vec<String>,
 }
 
 /// Largest list of modules that is read.
 const MAX_LIST: u64 = 16 << 20;
 
-/// Reads the lists of the kernel that runs; empty if its version or they are missing.
+/// Reads the lists of the running kernel; empty if its version or the lists are missing.
 pub(super) fn read_lists(root: &Root, kernel: Option<&str>) -> ModuleLists {
     ModuleLists::parse(|name| {
         let kernel = kernel?;
@@ -26,7 +26,7 @@ pub(super) fn read_lists(root: &Root, kernel: Option<&str>) -> ModuleLists {
 }
 
 impl OwnModules {
-    /// Reads them. `kernel` is the version of the one that runs.
+    /// Reads the modules. `kernel` is the running version.
     pub(super) fn observe(root: &Root, kernel: Option<&str>) -> Self {
         let mut found = Self::default();
         let directory = RootPath::fixed("etc/modules-load.d");

@@ -14,11 +14,11 @@ pub enum Processor {
         /// Flags.
         flags: BTreeSet<String>,
     },
-    /// POWER, with the oldest generation, such as 9.
+    /// POWER, with the oldest supported generation, such as 9.
     Power(u32),
     /// IBM Z, with its features.
     Z(BTreeSet<String>),
-    /// Another one, without levels.
+    /// Another architecture, without levels.
     Other,
 }
 

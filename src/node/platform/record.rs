@@ -1,4 +1,4 @@
-//! The parts of the daemon's record of the current config that a crossing touches.
+//! The parts of the daemon's record of the current config that matter for a crossing.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::base::kargs::Kargs;
 use crate::base::paths;
 use crate::host::root::{Root, RootPath};
 
-/// What the recorded config asks for; empty if there is no record, or an unreadable one.
+/// The requests of the recorded config; empty if the record is missing or unreadable.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedConfig {
     /// Its kernel arguments.
     pub kernel_arguments: Kargs,
-    /// Kernel arguments of the recorded config, if a new one takes its place; else those of `kernel_arguments`.
+    /// Kernel arguments of the recorded config if a new one replaces it; otherwise equal to `kernel_arguments`.
     pub old_arguments: Kargs,
     /// Paths of its files.
     pub files: BTreeSet<String>,
-    /// Version of the release that made it, such as `4.18.3`; empty if it does not say.
+    /// Version of the release that created it, such as `4.18.3`; empty if unknown.
     pub release: String,
 }
 
@@ -83,7 +83,7 @@ impl RecordedConfig {
         }
     }
 
-    /// Returns what a new config asks for; the release stays that of the record.
+    /// Returns the requests of a new config; the release is kept.
     pub(super) fn replace(self, next: NextConfig<'_>) -> Self {
         let files = next.desired.files.iter();
         Self {

@@ -1,4 +1,4 @@
-//! Files of sections and assignments: keyfiles of NetworkManager, `.link` files of systemd.
+//! Files with sections and assignments: keyfiles of NetworkManager, `.link` files of systemd.
 
 /// An assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

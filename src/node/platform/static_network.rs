@@ -1,10 +1,11 @@
-//! The network of a node that uses no DHCP: the initramfs does not read the connections, and needs it as arguments.
+//! The network of a node without DHCP: the initramfs does not read the connections, so it needs the network as kernel
+//! arguments.
 
 use super::NodeFiles;
 use super::sections::assignments;
 use crate::node::network_manager::read_in_force;
 
-/// Types of connections that carry addresses of a machine before the cluster's network is there.
+/// Types of connections that can have addresses before the cluster's network is up.
 const TYPES: [&str; 8] = [
     "ethernet",
     "802-3-ethernet",
@@ -16,7 +17,7 @@ const TYPES: [&str; 8] = [
     "wifi",
 ];
 
-/// The first connection with a fixed address of IPv4, on a node whose connections use no DHCP of IPv4.
+/// The first connection with a static IPv4 address, on a node whose connections do not use DHCPv4.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaticNetwork {
     /// Path of its file.
@@ -33,11 +34,11 @@ pub struct StaticNetwork {
     pub gateway: String,
     /// Its name servers.
     pub servers: Vec<String>,
-    /// Some connection gets addresses of IPv6 by itself.
+    /// A connection gets IPv6 addresses automatically.
     pub has_automatic_v6: bool,
 }
 
-/// Reads the connections; `None` if one of them uses DHCP of IPv4, or if none has a fixed address.
+/// Reads the connections; `None` if one uses DHCPv4 or none has a static address.
 pub(super) fn read(files: &NodeFiles<'_>) -> Option<StaticNetwork> {
     let mut unseen = Vec::new();
     let keyfiles = read_in_force(files, &mut unseen);
@@ -72,7 +73,7 @@ pub(super) fn read(files: &NodeFiles<'_>) -> Option<StaticNetwork> {
 /// The parts of a keyfile that matter here.
 #[derive(Debug)]
 struct Connection {
-    /// It is a connection of the machine that starts by itself.
+    /// It is a connection of the machine that is activated automatically.
     counts: bool,
     method4: String,
     method6: String,

@@ -125,7 +125,7 @@ fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
     ))
 }
 
-/// Is true if a later run applied a config. The cure of a finding is none, and has no digest.
+/// Returns true if a later run applied a config. The cure of a finding is none, and has no digest.
 fn made_up_for(evidence: &DoctorEvidence) -> bool {
     let after = |run: &LastRun| {
         matches!(run.outcome, RunOutcome::Done | RunOutcome::Recovered)

@@ -54,7 +54,7 @@ fn judge_pull(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-/// Is true if the recorded image is neither running nor staged; None if the running image is unknown.
+/// Returns true if the recorded image is neither running nor staged; None if the running image is unknown.
 fn needed(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<bool> {
     let runs = evidence.image()?;
     let staged = evidence

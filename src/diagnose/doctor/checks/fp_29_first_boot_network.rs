@@ -60,7 +60,7 @@ fn judge_first_boot_network(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict.and(find_dhcp_only(evidence, &arguments, fixed))
 }
 
-/// Is true if the running node has the address, from wherever.
+/// Returns true if the running node has the address, from wherever.
 fn is_up(evidence: &DoctorEvidence, address: IpAddr) -> bool {
     let all = evidence.interfaces.get().filter(|_| evidence.live);
     let mut all = all
@@ -70,7 +70,7 @@ fn is_up(evidence: &DoctorEvidence, address: IpAddr) -> bool {
     all.any(|one| one.local == address)
 }
 
-/// Is true if the running node has an interface of this name.
+/// Returns true if the running node has an interface of this name.
 fn has_interface(evidence: &DoctorEvidence, name: &str) -> bool {
     let all = evidence.interfaces.get().filter(|_| evidence.live);
     all.is_some_and(|all| all.iter().any(|one| one.name == name))

@@ -246,7 +246,7 @@ fn pull(image: &NeededImage) -> String {
     )
 }
 
-/// Is true if the kubelet runs, or systemd is not meant to start it.
+/// Returns true if the kubelet runs, or systemd is not meant to start it.
 fn has_kubelet(evidence: &DoctorEvidence) -> bool {
     let units = evidence.units.get();
     let mut units = units.iter().flat_map(|units| units.iter());

@@ -84,7 +84,7 @@ fn kind_of(name: &str) -> NameKind {
     }
 }
 
-/// Is true if both names are those of one node: platforms add a domain, or another one.
+/// Returns true if both names are those of one node: platforms add a domain, or another one.
 fn is_same(one: &str, other: &str) -> bool {
     let label = |name: &str| {
         name.split('.')

@@ -62,7 +62,7 @@ fn judge_virtual_addresses(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-/// Is true if a file differs from the config: another check reports it.
+/// Returns true if a file differs from the config: another check reports it.
 fn is_drift(evidence: &DoctorEvidence, path: &str) -> bool {
     let compared = evidence.compared.get();
     let mut drifts = compared.iter().flat_map(|compared| &compared.drifts);

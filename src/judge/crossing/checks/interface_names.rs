@@ -510,7 +510,7 @@ fn link_bytes(name: &str, mac: &str, driver: Option<&str>) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Is true for `eth0` and the like, which the kernel gives in the order of its search.
+/// Returns true for `eth0` and the like, which the kernel gives in the order of its search.
 fn is_kernel_name(name: &str) -> bool {
     let digits = name.strip_prefix("eth");
     digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))

@@ -1,7 +1,7 @@
-//! Command lines of rpm-ostree, and of ostree where rpm-ostree has none (docs/agreement.md: Operating system, Packages).
+//! Command lines of rpm-ostree, and of ostree for what rpm-ostree cannot do (docs/agreement.md: Operating system, Packages).
 //!
-//! Every one has a deadline. When it passes, the client is killed and the daemon goes on: run `cancel`, then `status`
-//! until it names no transaction.
+//! Each has a time limit. When it passes, the client is killed but the daemon goes on: run `cancel`, then `status` until it
+//! reports no transaction.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use crate::base::kargs::KargsChange;
 use crate::host::sys::privileges::Capability;
 use crate::node::command::CommandLine;
 
-/// Questions, which start the daemon if need be.
+/// Time limit of queries, which may have to start the daemon.
 const QUESTION: Duration = Duration::from_secs(60);
-/// For changes without new content; staging a deployment takes tens of seconds on a slow disk.
+/// Time limit of changes without new content: staging a deployment takes tens of seconds on a slow disk.
 const SMALL: Duration = Duration::from_secs(600);
-/// For imports of images and unpacking of packages.
+/// Time limit of importing images and unpacking packages.
 const LARGE: Duration = Duration::from_secs(3600);
 
 /// The answer of `rpm-ostree --version`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Version {
-    /// Year and release; `None` for another form.
+    /// Year and release; `None` if the version has another form.
     pub number: Option<(u32, u32)>,
-    /// Such as `container`, without which no image can be deployed.
+    /// Features such as `container`, without which no image can be deployed.
     pub features: Vec<String>,
 }
 
 impl Version {
-    /// Parses the answer, which is YAML of a fixed form. Missing fields stay empty.
+    /// Parses the output, which is YAML of a fixed form. Missing fields stay empty.
     pub fn parse_answer(stdout: &str) -> Self {
-        // The first document is rpm-ostree's own; `ostree --version` has the same form.
+        // The first document is rpm-ostree's; `ostree --version` has the same form.
         let lines = stdout.lines().map(str::trim);
         let number = lines.clone().find_map(|line| line.strip_prefix("Version:"));
         let number = number.map(|text| text.trim().trim_matches(['\'', '"']));
@@ -42,41 +42,42 @@ impl Version {
         }
     }
 
-    /// Returns true if it can deploy images; else the daemon updates through a container (docs/agreement.md: Operating system).
+    /// Returns true if rpm-ostree can deploy images. If not, the daemon updates through a container (docs/agreement.md:
+    /// Operating system).
     pub fn has_containers(&self) -> bool {
         self.features.iter().any(|feature| feature == "container")
     }
 
-    /// Returns true if a rebase to an image needs `--experimental`: 2024.7 is the oldest version seen without.
+    /// Returns true if a rebase to an image needs `--experimental`. 2024.7 is the oldest version seen that does not need it.
     fn wants_experimental(&self) -> bool {
         self.number.is_none_or(|number| number < (2024, 7))
     }
 }
 
-/// The target of a rebase, by the source of its bytes.
+/// The target of a rebase, by where its bytes come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RebaseTarget {
-    /// The registry of the image's name, or a mirror of it in `registries.conf`. The origin keeps the name.
+    /// The registry in the image's name, or its mirror in `registries.conf`. The origin keeps the name.
     Registry(String),
     /// `containers-storage`, under exactly this name. The origin keeps the name.
     Storage(String),
-    /// An OCI directory. The origin is the path, which the daemon does not accept (docs/agreement.md: Operating system).
+    /// An OCI directory. The origin becomes the path, which the daemon does not accept (docs/agreement.md: Operating system).
     OciDirectory(String),
-    /// An OCI archive, unpacked whole below `/var/tmp` first. The origin is the path.
+    /// An OCI archive, completely unpacked below `/var/tmp` first. The origin becomes the path.
     OciArchive(String),
-    /// A commit in the local repository, with the daemon's old form of an origin.
+    /// A commit in the local repository, with the origin in the daemon's older form.
     Commit {
         /// Checksum of the commit.
         checksum: String,
-        /// The image that it was made of, as the daemon compares it.
+        /// The image that the commit was made from, in the form that the daemon compares.
         image: String,
     },
-    /// A reference as `status` shows it, scheme included.
+    /// A reference as shown by `status`, including its scheme.
     Reference(String),
 }
 
 impl RebaseTarget {
-    /// Returns the reference as rpm-ostree takes it.
+    /// Returns the reference in the form that rpm-ostree accepts.
     pub fn as_reference(&self) -> String {
         match self {
             Self::Registry(image) => format!("ostree-unverified-registry:{image}"),
@@ -88,7 +89,7 @@ impl RebaseTarget {
         }
     }
 
-    /// Returns the image name that the daemon will read from the deployment afterwards.
+    /// Returns the image name that the daemon is going to read from the new deployment.
     pub fn image_name(&self) -> String {
         match self {
             Self::Commit { image, .. } => image.clone(),
@@ -99,12 +100,14 @@ impl RebaseTarget {
     }
 }
 
-/// `rpm-ostree status --json`. Ask again for some seconds where it fails: the daemon may be about to start or to end.
+/// Returns the command line of `rpm-ostree status --json`. Retry for some seconds if it fails: the daemon may be starting or
+/// stopping.
 pub fn status_json() -> CommandLine {
     rpm_ostree_line(QUESTION, ["status", "--json"])
 }
 
-/// `rpm-ostree status`: the initiator of a transaction and the last failed finalization are in the text only.
+/// Returns the command line of `rpm-ostree status`. Only this text names the initiator of a transaction and the last failed
+/// finalization.
 pub fn status_text() -> CommandLine {
     rpm_ostree_line(QUESTION, ["status"])
 }
@@ -114,19 +117,19 @@ pub fn show_version() -> CommandLine {
     rpm_ostree_line(QUESTION, ["--version"])
 }
 
-/// The arguments of the deployment that the next boot would take.
+/// Returns the command line that prints the kernel arguments of the next boot's deployment.
 pub fn show_kargs() -> CommandLine {
     rpm_ostree_line(QUESTION, ["kargs"])
 }
 
-/// Stages a deployment with other kernel arguments; `None` if nothing is to be changed.
+/// Returns the command line that stages a deployment with other kernel arguments; `None` if there are no changes.
 pub fn change_kargs(changes: &[KargsChange]) -> Option<CommandLine> {
     let options = changes.iter().map(KargsChange::command_option);
     let args = std::iter::once("kargs".to_owned()).chain(options);
     (!changes.is_empty()).then(|| rpm_ostree_line(SMALL, args))
 }
 
-/// Stages a deployment of another image or commit.
+/// Returns the command line that stages a deployment of another image or commit.
 pub fn rebase_to(target: &RebaseTarget, version: &Version) -> CommandLine {
     let mut args = vec!["rebase".to_owned()];
     if let RebaseTarget::Commit { image, .. } = target {
@@ -139,22 +142,22 @@ pub fn rebase_to(target: &RebaseTarget, version: &Version) -> CommandLine {
     rpm_ostree_line(LARGE, args)
 }
 
-/// Drops the staged deployment, also one that another program staged.
+/// Returns the command line that drops the staged deployment, whichever program staged it.
 pub fn drop_pending() -> CommandLine {
     rpm_ostree_line(SMALL, ["cleanup", "-p"])
 }
 
-/// Makes the rollback deployment the first one, at once; refused while something is staged.
+/// Returns the command line that makes the rollback deployment the default at once; refused while a deployment is staged.
 pub fn swap_rollback() -> CommandLine {
     rpm_ostree_line(SMALL, ["rollback"])
 }
 
-/// Ends the running transaction; succeeds where there is none.
+/// Returns the command line that cancels the running transaction; it succeeds if there is none.
 pub fn cancel_transaction() -> CommandLine {
     rpm_ostree_line(QUESTION, ["cancel"])
 }
 
-/// Takes packages of the image away and puts others in their place.
+/// Returns the command line that removes packages of the image and installs others instead.
 pub fn override_remove(packages: &[&str], install: &[&str]) -> CommandLine {
     let fixed = ["override", "remove"].map(str::to_owned);
     let removed = packages.iter().map(|name| (*name).to_owned());
@@ -162,7 +165,7 @@ pub fn override_remove(packages: &[&str], install: &[&str]) -> CommandLine {
     rpm_ostree_line(LARGE, args.chain(repeat_option("--install", install)))
 }
 
-/// Gives packages of the image back and takes others away.
+/// Returns the command line that restores packages of the image and removes others.
 pub fn override_reset(packages: &[&str], uninstall: &[&str]) -> CommandLine {
     let fixed = ["override", "reset"].map(str::to_owned);
     let given_back = packages.iter().map(|name| (*name).to_owned());
@@ -170,15 +173,15 @@ pub fn override_reset(packages: &[&str], uninstall: &[&str]) -> CommandLine {
     rpm_ostree_line(LARGE, args.chain(repeat_option("--uninstall", uninstall)))
 }
 
-/// A change of packages, whose arguments were planned.
+/// Returns the command line of a planned change of packages.
 pub fn change_packages(command: &[String]) -> CommandLine {
     rpm_ostree_line(LARGE, command.iter().cloned())
 }
 
-/// Adds and removes layered packages; `None` if nothing is to be changed.
+/// Returns the command line that adds and removes layered packages; `None` if there are no changes.
 ///
-/// The daemon runs `update`, which asks the registry for the image first and fails without one, even if the image is
-/// named by its digest. The packages stand in the same order.
+/// The daemon runs `update` instead, which first asks the registry for the image and fails without one, even if the image is
+/// named by digest. The order of the packages is the same.
 pub fn layer_packages(install: &[&str], uninstall: &[&str]) -> Option<CommandLine> {
     let sorted = |names: &[&str]| {
         let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -197,25 +200,26 @@ pub fn layer_packages(install: &[&str], uninstall: &[&str]) -> Option<CommandLin
     Some(rpm_ostree_line(LARGE, args.concat()))
 }
 
-/// Pins a deployment, by its index in the list, so that it is not cleaned up.
+/// Returns the command line that pins a deployment, by its index in the list, so that it is not cleaned up.
 pub fn pin_deployment(index: usize) -> CommandLine {
     ostree_line(vec!["admin".into(), "pin".into(), index.to_string()])
 }
 
-/// Removes the pin of a deployment.
+/// Returns the command line that unpins a deployment.
 pub fn unpin_deployment(index: usize) -> CommandLine {
     let fixed = ["admin", "pin", "--unpin"].map(str::to_owned);
     ostree_line(fixed.into_iter().chain([index.to_string()]).collect())
 }
 
-/// The log of the previous shutdown's finalization; one JSON object per line. `soft`: the shutdown was that of a soft reboot.
+/// Returns the query for the log of the previous shutdown's finalization, one JSON object per line. `soft` is true if that
+/// shutdown was part of a soft reboot.
 pub fn finalize_journal(soft: bool) -> CommandLine {
     let boot = if soft { "0" } else { "-1" };
     journal_query(&["-b", boot, "-u", "ostree-finalize-staged.service"])
 }
 
-/// The log of this boot's stagings: transactions of rpm-ostreed, and what bootc says before it stages; one JSON object per
-/// line.
+/// Returns the query for this boot's stagings: transactions of rpm-ostreed, and bootc's message before it stages. One JSON
+/// object per line.
 pub fn staging_journal() -> CommandLine {
     journal_query(&[
         "-b",
@@ -225,12 +229,12 @@ pub fn staging_journal() -> CommandLine {
     ])
 }
 
-/// The field with the ids of bootc's messages; its logger puts this letter before every name.
+/// The journal field with the ids of bootc's messages; its logger prefixes every name with this letter.
 pub const BOOTC_ID: &str = "F_MESSAGE_ID";
-/// The id of bootc's message about the image that it stages now.
+/// The id of the message with which bootc announces the image that it is about to stage.
 pub const BOOTC_STAGES: &str = "8f7a2b1c3d4e5f6a7b8c9d0e1f2a3b4c";
 
-/// Makes the deployment at this place the one of the next boot.
+/// Returns the command line that makes the deployment at this index the next boot's.
 pub fn set_default(index: usize) -> CommandLine {
     ostree_line(vec![
         "admin".to_owned(),
@@ -239,7 +243,8 @@ pub fn set_default(index: usize) -> CommandLine {
     ])
 }
 
-/// Removes the deployment at this place: the staged one, where bootc has no command for it.
+/// Returns the command line that removes the deployment at this index. It is used for a staged one, because bootc has no
+/// command for that.
 pub fn undeploy(index: usize) -> CommandLine {
     ostree_line(vec![
         "admin".to_owned(),
@@ -262,7 +267,7 @@ fn journal_query(which: &[&str]) -> CommandLine {
     }
 }
 
-/// An option once for each name, in the form of two arguments that the daemon uses.
+/// Repeats an option for each name, as two separate arguments, like the daemon.
 fn repeat_option<S: AsRef<str>>(option: &str, names: &[S]) -> Vec<String> {
     let both = |name: &S| [option.to_owned(), name.as_ref().to_owned()];
     names.iter().flat_map(both).collect()
@@ -276,13 +281,14 @@ fn rpm_ostree_line<A: Into<String>>(
         program: "rpm-ostree".to_owned(),
         args: args.into_iter().map(Into::into).collect(),
         timeout,
-        // The daemon does the work; the client only asks it, as root.
+        // The daemon does the work; the client only sends a request as root.
         capabilities: &[],
     }
 }
 
-/// Unlike rpm-ostree it works itself: in a mount namespace of its own, where it makes the sysroot writable. To see
-/// whether it is in one already it reads that of the first process, and what it removes may be immutable.
+/// Returns a command line of ostree. Unlike the client of rpm-ostree, it does the work itself: it makes the sysroot writable in
+/// a mount namespace of its own. To find out whether it already runs in one, it reads the namespace of process 1. Files that it
+/// removes may be immutable.
 fn ostree_line(args: Vec<String>) -> CommandLine {
     CommandLine {
         program: "ostree".to_owned(),

@@ -1,8 +1,8 @@
-//! The errors of rpm-ostree, recognised by their words: it has no exit code for each cause.
+//! The errors of rpm-ostree, recognised by their text: it has no distinct exit codes.
 //!
-//! The wording differs between versions, so what is looked for is what they have in common: the tail that comes
-//! from the system or from skopeo, or one of rpm-ostree's own sentences. A cause never shows the state of the system
-//! now: an error may come after the deployment was staged, so read the status after every one.
+//! The wording differs between versions, so only the common parts are matched: the tail that comes from the system or from
+//! skopeo, or one of rpm-ostree's own sentences. A cause says nothing about the current state of the system: the error may have
+//! occurred after the deployment was staged, so read the status after each one.
 
 use std::fmt;
 
@@ -20,18 +20,18 @@ pub enum RpmOstreeError {
         title: String,
         /// Its initiator, if the text of the status was read too.
         initiator: Option<String>,
-        /// The time of its begin, in words, if the journal has it.
+        /// The time when it began, in words, if the journal has it.
         since: Option<String>,
     },
     /// The transaction was cancelled.
     Cancelled,
-    /// The daemon ended while it worked.
+    /// The daemon died during its work.
     DaemonDied,
-    /// The daemon does not start; the error of systemd or of the bus.
+    /// The daemon does not start; the error from systemd or the bus.
     DaemonDown(String),
-    /// The program was ended by a signal; the daemon goes on with its transaction.
+    /// The client was killed by a signal; the daemon continues its transaction.
     ClientKilled,
-    /// The program did not answer in time; the daemon goes on with its transaction.
+    /// The client timed out; the daemon continues its transaction.
     NoAnswer {
         /// The program.
         program: String,
@@ -42,33 +42,33 @@ pub enum RpmOstreeError {
     NotInstalled(String),
     /// Another process holds the lock of the sysroot.
     LockHeld,
-    /// It is the reference that is booted or staged already; its content may be another one.
+    /// This reference is already booted or staged; its content may have changed since.
     SameReference(String),
-    /// There is no deployment to go back to.
+    /// There is no deployment to roll back to.
     NoRollback,
-    /// Something is staged, and has to be dropped first.
+    /// A deployment is staged and has to be dropped first.
     StagedInTheWay,
-    /// A staged deployment waits for `finalize-deployment`, or does not.
+    /// A staged deployment is locked and waits for `finalize-deployment`, or is unexpectedly not locked.
     FinalizationLocked,
-    /// Another deployment than expected is staged: the one expected, and the one found.
+    /// A different deployment is staged: the expected one, and the one found.
     OtherStaged(String, String),
-    /// A kernel argument to be deleted or replaced is not there, or not once.
+    /// A kernel argument to be deleted or replaced is missing, or occurs more than once.
     NoArgument(String),
     /// We are not root.
     NotRoot,
-    /// Updates are another program's: its name and its unit.
+    /// Another program is in charge of updates: its name and its unit.
     Driver(String, String),
-    /// A mistake in the command line: this rpm-ostree does not know it.
+    /// This rpm-ostree does not accept the command line.
     Usage(String),
-    /// The reference begins with no scheme that rpm-ostree knows.
+    /// The reference does not begin with a scheme that rpm-ostree knows.
     UnknownScheme(String),
-    /// The reference has a scheme, but what follows cannot be.
+    /// The reference has a scheme, but the rest is invalid.
     BadReference(String),
-    /// A ref of the local repository has several meanings.
+    /// A ref of the local repository is ambiguous.
     AmbiguousRef(String),
-    /// The image is no OSTree image.
+    /// The image is not an OSTree image.
     NotBootable,
-    /// A signed reference needs a policy that does not accept anything.
+    /// A signed reference needs a stricter policy: the default `insecureAcceptAnything` is refused.
     PolicyTooWeak,
     /// The signature policy does not accept the image.
     PolicyRejects(String),
@@ -76,45 +76,46 @@ pub enum RpmOstreeError {
     NoSpace {
         /// The full file system.
         place: FullDisk,
-        /// The amount, in rpm-ostree's words; may be empty.
+        /// The amount, in rpm-ostree's words. May be empty.
         detail: String,
     },
     /// The image is missing.
     NotFound(String),
-    /// The fetching process, which is not root, may not read the image.
+    /// The unprivileged process that fetches the image is not allowed to read it.
     FetcherDenied(String),
-    /// The fetching process looks for credentials where it may not read, as there is no file of them for it.
+    /// The unprivileged process that fetches the image looks for credentials in a place that it may not read, because it has no
+    /// credentials file of its own.
     NoCredentials(String),
     /// A blob of the image is missing.
     MissingBlob(String),
     /// The image ends too early.
     Truncated(String),
-    /// A blob of the image has another digest.
+    /// A blob of the image has the wrong digest.
     Corrupt(String),
     /// The registry cannot be reached.
     Unreachable(String),
-    /// The registry, a mirror of it or the name server refuses connections.
+    /// The registry, its mirror or the name server refuses connections.
     Refused(String),
-    /// The registry or a mirror of it answers with an HTTP status of failure.
+    /// The registry or its mirror answers with an HTTP error status.
     RegistryFault(String),
-    /// The registry wants other credentials.
+    /// The registry rejects the credentials.
     Unauthorized(String),
     /// The certificate of the registry is not trusted.
     Certificate(String),
-    /// Packages are unavailable, or do not fit together.
+    /// Packages are unavailable or conflict.
     Packages(String),
-    /// A file may not be changed although we are root: `chattr +i`.
+    /// A file cannot be changed even by root: `chattr +i`.
     Immutable(String),
-    /// The origin file of a deployment cannot be read, is missing, or names no image.
+    /// The origin file of a deployment is missing, unreadable, or names no image.
     OriginUnreadable {
         /// Its path.
         file: String,
         /// The error, in words.
         why: String,
     },
-    /// The previous shutdown could not finalize what was staged; the words of the error.
+    /// The previous shutdown failed to finalize the staged deployment; the error.
     FinalizeFailed(Box<RpmOstreeError>),
-    /// Something else, in its own words.
+    /// Any other error, in its own words.
     Unknown(String),
 }
 
@@ -125,7 +126,7 @@ pub enum FullDisk {
     Boot,
     /// `/sysroot`: the repository and the deployments.
     Sysroot,
-    /// `/var/tmp`, where archives are unpacked whole.
+    /// `/var/tmp`, where archives are completely unpacked.
     VarTmp,
 }
 
@@ -139,7 +140,7 @@ impl FullDisk {
         }
     }
 
-    /// The next step that makes room there.
+    /// Returns the next step that frees space there.
     fn next_step(self) -> &'static str {
         match self {
             Self::Boot => "rpm-ostree cleanup -r # drops the rollback deployment and its kernel",
@@ -154,23 +155,23 @@ impl FullDisk {
 }
 
 impl RpmOstreeError {
-    /// The cause of an answer; `None` if the program succeeded. Exit status 77 means that nothing was to be done.
+    /// Returns the cause of a failure; `None` if the program succeeded. Exit status 77 means that there was nothing to do.
     pub fn of_command(answer: &CommandOutput) -> Option<Self> {
         match answer.status {
             Some(0 | 77) => None,
-            // As timeout(1) ends a program.
+            // The exit status of timeout(1).
             Some(124) if answer.stdout.contains(LOCK) => Some(Self::LockHeld),
             None => Some(Self::ClientKilled),
-            // Never the standard output: it holds progress, and the status of units.
+            // Never standard output: it has progress messages and the status of units.
             Some(_) => Some(Self::of_words(&answer.stderr)),
         }
     }
 
-    /// The cause of no answer at all.
+    /// Returns the cause if the program gave no result.
     pub fn of_error(error: &CommandError) -> Self {
         match error {
             CommandError::Missing(program) => Self::NotInstalled(program.clone()),
-            // The plain `ostree` does its work itself, and waits for nothing but the lock.
+            // The plain `ostree` does the work itself and waits for nothing but the lock.
             CommandError::TimedOut(program, _) if program == "ostree" => Self::LockHeld,
             CommandError::TimedOut(program, seconds) => Self::NoAnswer {
                 program: program.clone(),
@@ -184,14 +185,14 @@ impl RpmOstreeError {
         }
     }
 
-    /// The cause of a failure on our own side, in its words.
+    /// Returns the cause of a failure within this program, in its words.
     pub fn of_failure(error: &anyhow::Error) -> Self {
         Self::Unknown(format!("{error:#}"))
     }
 
-    /// The cause in what a program wrote to its standard error, or in the journal.
+    /// Returns the cause from a program's standard error or from the journal.
     pub fn of_words(text: &str) -> Self {
-        // Numbers stand before a space that does not break.
+        // Numbers are followed by a no-break space.
         let text = text.trim().replace('\u{a0}', " ");
         let text = text.as_str();
         if let Some((_, rest)) = text.split_once("failed on previous boot: ") {
@@ -203,7 +204,7 @@ impl RpmOstreeError {
             .unwrap_or_else(|| Self::Unknown(error_line(text).to_owned()))
     }
 
-    /// The same transaction, with its initiator and the time of its begin.
+    /// Returns the same error with the transaction's initiator and start time.
     #[must_use]
     pub fn begun_by(self, who: Option<String>, when: Option<String>) -> Self {
         match self {
@@ -216,22 +217,22 @@ impl RpmOstreeError {
         }
     }
 
-    /// A stable name for programs, such as `no-space`.
+    /// Returns a stable name for scripts, such as `no-space`.
     pub fn kind(&self) -> &'static str {
         self.to_row().0
     }
 
-    /// The next step for a person.
+    /// Returns the next step for the user.
     pub fn next_step(&self) -> String {
         self.to_row().2
     }
 
-    /// The sentence with the next step.
+    /// Returns the error as a sentence with the next step.
     pub fn to_line(&self) -> String {
         format!("{self}. {}", advise(&self.next_step()))
     }
 
-    /// The table of causes: the name for programs, the sentence, and the next step.
+    /// Returns a row of the table of causes: the name for scripts, the sentence, and the next step.
     #[allow(clippy::too_many_lines, reason = "a table, one entry for each cause")]
     fn to_row(&self) -> (&'static str, String, String) {
         match self {
@@ -461,7 +462,7 @@ impl RpmOstreeError {
     }
 }
 
-/// Returns commands with this run behind them.
+/// Returns commands followed by the command of this run.
 fn then_again(commands: &str) -> String {
     format!("{commands}, then {}", again())
 }
@@ -475,13 +476,13 @@ const COPY_AGAIN: &str = "skopeo copy --all --preserve-digests docker://IMAGE oc
 const MIRROR: &str = "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
      name, and say --from-storage";
 
-/// A text behind its label; nothing without a text.
+/// Returns a text after its label; empty without a text.
 fn labelled(label: &str, text: Option<&String>) -> String {
     text.map(|text| format!("{label}{text}"))
         .unwrap_or_default()
 }
 
-/// In the gerund where it is an activity, without the next step.
+/// Prints a gerund for an activity. The next step is not included.
 impl fmt::Display for RpmOstreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_row().1)
@@ -493,7 +494,7 @@ impl std::error::Error for RpmOstreeError {}
 /// The line that the plain `ostree` prints while it waits.
 const LOCK: &str = "Waiting for sysroot lock";
 
-/// The last `error:` line without its prefix; else the last line.
+/// Returns the last `error:` line without its prefix, or else the last line.
 fn error_line(text: &str) -> &str {
     let strip = |line: &str| line.find("error: ").map(|at| at + "error: ".len());
     let errors = text.lines().rev();
@@ -505,7 +506,7 @@ fn error_line(text: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// The rest of the line after these words.
+/// Returns the rest of the line after these words.
 fn rest_after<'t>(text: &'t str, words: &str) -> Option<&'t str> {
     let (_, rest) = text.split_once(words)?;
     Some(rest.lines().next().unwrap_or_default().trim())
@@ -547,12 +548,12 @@ fn of_others(text: &str) -> Option<RpmOstreeError> {
     ))
 }
 
-/// Recognises sentences about the given reference.
+/// Recognises sentences about the reference in the command.
 fn of_reference(text: &str) -> Option<RpmOstreeError> {
     if let Some(reference) = rest_after(text, "Old and new refs are equal: ") {
         return Some(RpmOstreeError::SameReference(reference.to_owned()));
     }
-    // bootc does not name what it was given.
+    // bootc does not quote the reference it was given.
     for words in ["invalid reference format", "Invalid transport: "] {
         if text.contains(words) {
             return Some(RpmOstreeError::BadReference(error_line(text).to_owned()));
@@ -590,7 +591,7 @@ fn of_request(text: &str) -> Option<RpmOstreeError> {
     }
 }
 
-/// Recognises sentences about the daemon and its deployments, which have no parameter.
+/// Recognises sentences about the daemon and its deployments. They have no parameters.
 fn of_state(text: &str) -> Option<RpmOstreeError> {
     let has = |words: &str| text.contains(words);
     let bus = [
@@ -636,7 +637,7 @@ fn of_state(text: &str) -> Option<RpmOstreeError> {
     }
 }
 
-/// Recognises the errors of an image's import.
+/// Recognises errors of an image import.
 fn of_image(text: &str) -> Option<RpmOstreeError> {
     let has = |words: &str| text.contains(words);
     let line = || innermost_part(error_line(text)).to_owned();
@@ -650,7 +651,7 @@ fn of_image(text: &str) -> Option<RpmOstreeError> {
     {
         Some(RpmOstreeError::PolicyRejects(line()))
     } else if has("does not resolve to an image ID") {
-        // As containers-storage writes it, behind the place of the storage.
+        // The form of containers-storage, which follows the location of the storage.
         let reference = line();
         let name = reference
             .split(']')
@@ -673,7 +674,7 @@ fn of_image(text: &str) -> Option<RpmOstreeError> {
     }
 }
 
-/// The words of ostree, skopeo and podman for bytes with another digest.
+/// Messages of ostree, skopeo and podman about bytes with the wrong digest.
 const DAMAGED: [&str; 4] = [
     "orrupted ",
     "igest did not match",
@@ -681,7 +682,7 @@ const DAMAGED: [&str; 4] = [
     "checksum expected=",
 ];
 
-/// Recognises the system's errors at the end of the line.
+/// Recognises system errors at the end of the line.
 fn of_system(text: &str) -> Option<RpmOstreeError> {
     let lower = text.to_lowercase();
     let has = |words: &str| lower.contains(words);
@@ -695,7 +696,7 @@ fn of_system(text: &str) -> Option<RpmOstreeError> {
             true => RpmOstreeError::MissingBlob(path),
             false => RpmOstreeError::NotFound(path),
         })
-    // As skopeo writes it; the C library, and with it ostree, begins with a capital.
+    // skopeo's form; the C library, and therefore ostree, starts with a capital letter.
     } else if text.contains("permission denied") {
         let mut words = line
             .split([' ', '"', '\''])
@@ -704,7 +705,7 @@ fn of_system(text: &str) -> Option<RpmOstreeError> {
             Some(path) => RpmOstreeError::NoCredentials(path.to_owned()),
             None => RpmOstreeError::FetcherDenied(path_in(line).unwrap_or(line).to_owned()),
         })
-    // The other way round: only ostree meets the flags of deployments.
+    // In contrast, only ostree encounters the flags of deployments.
     } else if text.contains("Operation not permitted") {
         let inside = rest_after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
         let path = path_in(line).or(inside).unwrap_or("a file of a deployment");
@@ -716,7 +717,7 @@ fn of_system(text: &str) -> Option<RpmOstreeError> {
         Some(RpmOstreeError::Unauthorized(end()))
     } else if has("x509: ") || has("certificate signed by") {
         Some(RpmOstreeError::Certificate(end()))
-    // Before the others: it may be that of a mirror, and the registry itself cannot be reached.
+    // Checked before the others: the status may come from a mirror while the registry itself is unreachable.
     } else if has("unexpected http status") || has("unexpected status code") {
         Some(RpmOstreeError::RegistryFault(end()))
     } else if has("connection refused") {
@@ -757,7 +758,7 @@ fn no_space(text: &str, line: &str) -> RpmOstreeError {
     }
 }
 
-/// The innermost part of nested messages, which names the host, file or digest. Parts are joined by `: `.
+/// Returns the innermost part of nested messages, which names the host, file or digest. Parts are joined by `: `.
 fn innermost_part(line: &str) -> &str {
     let layers = [
         "remote error: ",
@@ -771,7 +772,7 @@ fn innermost_part(line: &str) -> &str {
     line.get(starts.max().unwrap_or_default()..).unwrap_or(line)
 }
 
-/// The first absolute path in the innermost part.
+/// Returns the first absolute path in the innermost part.
 fn path_in(line: &str) -> Option<&str> {
     let rest = innermost_part(line);
     let words = rest.split([' ', '"', '\'']);

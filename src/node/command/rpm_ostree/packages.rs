@@ -1,5 +1,5 @@
-//! Which packages stand for a kernel type or an extension (docs/agreement.md: Operating system, Packages), and the commands that
-//! bring them or take them away.
+//! The packages that make up a kernel type or an extension (docs/agreement.md: Operating system, Packages), and the commands
+//! that install or remove them.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ const LARGE_PAGES: [&str; 4] = [
     "kernel-64k-modules-extra",
 ];
 
-/// Extensions with their packages. Releases differ: an image of another release may bring others.
+/// Extensions with their packages. An image of another release may have different ones.
 const EXTENSIONS: [(&str, &[&str]); 7] = [
     ("two-node-ha", &["pacemaker", "pcs", "fence-agents-all"]),
     (
@@ -44,27 +44,28 @@ const EXTENSIONS: [(&str, &[&str]); 7] = [
     ("sandboxed-containers", &["kata-containers"]),
     ("sysstat", &["sysstat"]),
 ];
-/// The set of `ipsec` that older images have, and that counts as complete too.
+/// The packages of `ipsec` in older images, which also count as complete.
 const OLDER_IPSEC: &[&str] = &["NetworkManager-libreswan", "libreswan"];
 
 /// A kernel type or an extension that is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PackagesError {
-    /// 64k pages on another architecture; in the daemon's words.
+    /// 64k pages on the wrong architecture, in the daemon's words.
     #[error("64k-pages is only supported for aarch64 architecture; set spec.kernelType to default")]
     LargePages,
-    /// A kernel type that the contract does not know.
+    /// An unknown kernel type.
     #[error("kernel type {0:?} is none of default, realtime, 64k-pages; correct spec.kernelType")]
     KernelType(String),
-    /// An extension that the table does not have.
+    /// An extension that is not in the table.
     #[error("extension {0:?} is not known; known are {1}")]
     Extension(String, String),
 }
 
-/// The command that brings a kernel of this type; `None` for the image's own. `architecture` is that of `uname -m`.
+/// Returns the command that installs a kernel of this type; `None` for the image's own kernel. `architecture` is the output of
+/// `uname -m`.
 ///
 /// # Errors
-/// A type that is unknown, or not made for this architecture.
+/// The type is unknown or does not exist for this architecture.
 pub fn kernel_type(kind: &str, architecture: &str) -> Result<Option<CommandLine>, PackagesError> {
     match kind {
         "" | "default" => Ok(None),
@@ -77,7 +78,7 @@ pub fn kernel_type(kind: &str, architecture: &str) -> Result<Option<CommandLine>
     }
 }
 
-/// Returns the reason why a kernel type never comes to a machine of an architecture, as `uname -m` names it.
+/// Returns the reason why a kernel type is unavailable on an architecture (as in `uname -m`).
 pub fn find_lacking_kernel(kind: &str, architecture: &str) -> Option<String> {
     let why = match (kind, architecture) {
         ("64k-pages", "aarch64") | ("realtime", "x86_64") => return None,
@@ -88,7 +89,7 @@ pub fn find_lacking_kernel(kind: &str, architecture: &str) -> Option<String> {
     Some(format!("{why}, and this machine is {architecture}"))
 }
 
-/// The command that gives the image's own kernel back; `None` where the deployment has it, or only half of a
+/// Returns the command that restores the image's own kernel; `None` if the deployment has it, or has only part of a
 /// replacement, which the daemon leaves alone.
 pub fn undo_kernel(booted: &Deployment) -> Option<CommandLine> {
     let of_kernel = |name: &&String| is_of_kernel(name);
@@ -98,7 +99,7 @@ pub fn undo_kernel(booted: &Deployment) -> Option<CommandLine> {
     (!removed.is_empty() && !installed.is_empty()).then(|| override_reset(&removed, &installed))
 }
 
-/// The kernel type that a deployment has, by its requested packages.
+/// Returns the kernel type of a deployment, derived from its requested packages.
 pub fn kernel_type_of(deployment: &Deployment) -> &'static str {
     let has = |prefix: &str| {
         let mut packages = deployment.requested_packages.iter();
@@ -113,11 +114,11 @@ pub fn kernel_type_of(deployment: &Deployment) -> &'static str {
     }
 }
 
-/// Packages that make an extension complete, all of them together.
+/// Packages that together make an extension complete.
 pub type PackageSet = &'static [&'static str];
 
-/// The sets of packages of which one is enough for an extension, in the daemon's order; none for one that the table
-/// does not have.
+/// Returns the alternative package sets of an extension, each sufficient, in the daemon's order; empty for an extension that is
+/// not in the table.
 pub fn package_sets(extension: &str) -> Vec<PackageSet> {
     let own = EXTENSIONS.iter().find(|(name, _)| *name == extension);
     let older = (extension == "ipsec").then_some(OLDER_IPSEC);
@@ -127,7 +128,7 @@ pub fn package_sets(extension: &str) -> Vec<PackageSet> {
         .collect()
 }
 
-/// Returns the extension that brings a package.
+/// Returns the extension that contains a package.
 fn extension_with(package: &str) -> Option<&'static str> {
     let found = EXTENSIONS.iter().find(|(_, all)| all.contains(&package));
     found.map(|(name, _)| *name)
@@ -140,7 +141,7 @@ pub enum Requester {
     Kernel,
     /// This extension.
     Extension(&'static str),
-    /// No config has it: an admin did.
+    /// No config requests it, so an admin did.
     Admin,
 }
 
@@ -154,10 +155,10 @@ pub fn requester_of(package: &str) -> Requester {
     }
 }
 
-/// The packages of these extensions.
+/// Returns the packages of these extensions.
 ///
 /// # Errors
-/// An extension that the table does not have.
+/// An extension is not in the table.
 pub fn packages_of(extensions: &[String]) -> Result<BTreeSet<&'static str>, PackagesError> {
     let mut all = BTreeSet::new();
     for extension in extensions {
@@ -168,11 +169,11 @@ pub fn packages_of(extensions: &[String]) -> Result<BTreeSet<&'static str>, Pack
     Ok(all)
 }
 
-/// The command that makes a deployment have the packages of these extensions and no others of the table; `None`
-/// where it is so.
+/// Returns the command after which a deployment has the packages of these extensions and none of the others in the table;
+/// `None` if it already has.
 ///
 /// # Errors
-/// An extension that the table does not have.
+/// An extension is not in the table.
 pub fn change_extensions(
     wanted: &[String],
     booted: &Deployment,
@@ -190,7 +191,7 @@ pub fn change_extensions(
     Ok(layer_packages(&install, &uninstall))
 }
 
-/// The packages that a command puts on top of the image (`true`) or takes from there.
+/// Returns the packages that a command adds to the image (`true`) or removes from it (`false`).
 pub fn layered_by(command: &[String]) -> Vec<(bool, &str)> {
     let mut words = command.iter().map(String::as_str);
     let verb = words.next().unwrap_or_default();
@@ -207,10 +208,10 @@ pub fn layered_by(command: &[String]) -> Vec<(bool, &str)> {
     all
 }
 
-/// Packages of these extensions that a deployment does not have (docs/agreement.md: Packages).
+/// Returns the packages of these extensions that a deployment lacks (docs/agreement.md: Packages).
 ///
 /// # Errors
-/// An extension that the table does not have.
+/// An extension is not in the table.
 pub fn missing_packages(
     wanted: &[String],
     deployment: &Deployment,

@@ -1,7 +1,7 @@
-//! Container references of deployments, and the image that the daemon takes them for.
+//! Container references of deployments, and the image names that the daemon derives from them.
 
-/// Returns the image name that the daemon reads from a deployment (docs/agreement.md: Operating system), from its container reference and the URL of
-/// its custom origin; empty where it is of no image.
+/// Returns the image name that the daemon reads from a deployment (docs/agreement.md: Operating system), derived from its
+/// container reference and the URL of its custom origin; empty if neither names an image.
 pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
     match (reference, custom_url) {
         (Some(reference), _) if !reference.is_empty() => of_reference(reference),
@@ -10,7 +10,7 @@ pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
     }
 }
 
-/// Returns true if the daemon knows the scheme of a container reference; with another one it does not start.
+/// Returns true if the daemon knows the scheme of a container reference; with an unknown scheme it does not start.
 pub fn is_known_scheme(reference: &str) -> bool {
     const SCHEMES: [&str; 5] = [
         "ostree-unverified-registry:",
@@ -22,7 +22,7 @@ pub fn is_known_scheme(reference: &str) -> bool {
     SCHEMES.iter().any(|scheme| reference.starts_with(scheme))
 }
 
-/// Returns a container reference without the signature scheme and the transport.
+/// Returns a container reference without its signature scheme and transport.
 pub fn of_reference(reference: &str) -> String {
     let rest = |prefix: &str| reference.strip_prefix(prefix);
     let after_remote = |prefix| rest(prefix).and_then(|rest| rest.split_once(':'));

@@ -1,7 +1,7 @@
 //! The deployments of an OSTree system, from `rpm-ostree status`.
 //!
-//! Pure: text in, values out. Missing keys are optional, and unknown ones are ignored: the keys differ with the kind of
-//! origin and with the version. Kernel arguments are not in the answer, and a failed finalization is in the text only.
+//! Pure: text in, values out. Missing keys are optional and unknown ones are ignored, because the keys differ with the kind of
+//! origin and the version. Kernel arguments are not in the output, and a failed finalization is only in its text form.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,24 +11,24 @@ use super::{arguments, reference};
 /// The content of `status --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Deployments {
-    /// In the order of the boot menu: the next boot takes the first one.
+    /// In the order of the boot menu: the next boot enters the first one.
     pub all: Vec<Deployment>,
     /// The running transaction.
     pub transaction: Option<Transaction>,
     /// The program that drives updates, such as Zincati.
     pub driver: Option<Driver>,
-    /// An update that was found but not deployed: its version, or its checksum.
+    /// An update that was found but not deployed: its version or checksum.
     pub cached_update: Option<String>,
 }
 
 /// A bootable tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Deployment {
-    /// Place in the list; the argument of `ostree admin pin`.
+    /// Index in the list, as used by `ostree admin pin`.
     pub index: usize,
     /// Name of the stateroot.
     pub osname: String,
-    /// Checksum of the commit; the same image imported again has another one.
+    /// Checksum of the commit. Importing the same image again produces a different one.
     pub checksum: String,
     /// Checksum of the commit below local packages.
     pub base_checksum: Option<String>,
@@ -38,17 +38,17 @@ pub struct Deployment {
     pub version: Option<String>,
     /// It is booted.
     pub booted: bool,
-    /// It is written at the next clean shutdown only, and lost at a power cut.
+    /// It is written only at the next clean shutdown, and lost in a power cut.
     pub staged: bool,
-    /// Clean-ups keep it.
+    /// Pinned: clean-ups keep it.
     pub pinned: bool,
-    /// `none`, `development`, `hotfix`, `transient`: whether `/usr` is writable.
+    /// State of `/usr`: `none` (read-only), `development`, `hotfix` or `transient` (writable).
     pub unlocked: String,
     /// It waits for `finalize-deployment`. Some versions report that only in `run/ostree/staged-deployment`.
     pub finalization_locked: bool,
-    /// Packages were applied to the running tree; they are in the staged deployment, but not in its name.
+    /// Packages were applied to the running tree. They are in the staged deployment, but its name does not show them.
     pub live: bool,
-    /// The refspec of a deployment of a plain commit.
+    /// The refspec, if the deployment is of a plain commit.
     pub refspec: Option<String>,
     /// `custom-origin`: a URL, and a description.
     pub custom_origin: Option<(String, String)>,
@@ -62,17 +62,17 @@ pub struct Deployment {
     pub requested_packages: Vec<String>,
     /// Packages requested from local files.
     pub local_packages: Vec<String>,
-    /// Packages of the image that should be removed (`requested-base-removals`).
+    /// Requested removals of the image's packages (`requested-base-removals`).
     pub removals: Vec<String>,
-    /// Packages of the image that are removed.
+    /// Packages of the image that are actually removed.
     pub base_removals: Vec<String>,
-    /// Packages that are installed on top.
+    /// Packages that are actually installed on top.
     pub packages: Vec<String>,
-    /// Packages of the image that are replaced.
+    /// Number of packages of the image that are replaced.
     pub replacements: usize,
     /// The initramfs is built on the node.
     pub own_initramfs: bool,
-    /// Date of the commit; seconds since 1970.
+    /// Date of the commit, in seconds since 1970.
     pub timestamp: Option<u64>,
 }
 
@@ -92,31 +92,31 @@ pub struct Transaction {
 pub struct Driver {
     /// Name of the program.
     pub name: String,
-    /// Its unit; while that is active, a rebase is refused.
+    /// Its unit; a rebase is refused while that is active.
     pub unit: String,
 }
 
-/// The place of a wanted image.
+/// Where a wanted image is among the deployments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// It is booted.
     Booted,
     /// It is staged; the next clean reboot enters it.
     Staged,
-    /// It is the first, written and not booted: after a rollback, the next boot of any kind enters it.
+    /// It is first in the list, written but not booted, as after a rollback: the next boot enters it in any case.
     Next,
-    /// It exists under its name, at this place; another deployment comes first.
+    /// It exists under its name, at this index, but another deployment is before it.
     Kept(usize),
-    /// The same manifest exists at this place, but under another name, which the daemon does not accept.
+    /// A deployment at this index has the same manifest, but under another name, which the daemon does not accept.
     OtherName(usize, String),
     /// It does not exist.
     Absent,
 }
 
-/// An answer that cannot be read.
+/// The reason why the status cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatusError {
-    /// It is not JSON, or has another form.
+    /// It is not JSON, or has an unexpected structure.
     #[error(
         "reading the answer of rpm-ostree status --json: {0}; check it: rpm-ostree status --json"
     )]
@@ -132,10 +132,11 @@ pub enum StatusError {
 }
 
 impl Deployments {
-    /// Parses the answer of `rpm-ostree status --json`. Only for exit status 0: otherwise it may be text of systemd.
+    /// Parses the output of `rpm-ostree status --json`. Only valid with exit status 0: otherwise it may be a message of
+    /// systemd.
     ///
     /// # Errors
-    /// The answer is not rpm-ostree's.
+    /// The output is not rpm-ostree's.
     pub fn read(json: &str) -> Result<Self, StatusError> {
         let unreadable = |error: String| StatusError::Unreadable(error);
         let mut reader = serde_json::Deserializer::from_str(json);
@@ -175,36 +176,36 @@ impl Deployments {
         self.booted().ok_or(StatusError::NoneBooted)
     }
 
-    /// Returns the deployment that a clean shutdown will write.
+    /// Returns the deployment that is written at a clean shutdown.
     pub fn staged(&self) -> Option<&Deployment> {
         self.all.iter().find(|deployment| deployment.staged)
     }
 
-    /// The deployment of the next boot, if the shutdown before it is clean.
+    /// Returns the deployment of the next boot after a clean shutdown.
     pub fn next_boot(&self) -> Option<&Deployment> {
         self.all.first()
     }
 
-    /// The deployment of the next boot after a power cut now: nothing staged survives it.
+    /// Returns the deployment that would boot after a power cut now: a staged one does not survive it.
     pub fn after_power_cut(&self) -> Option<&Deployment> {
         self.all.iter().find(|deployment| !deployment.staged)
     }
 
-    /// Returns the deployment that the next boot enters although it neither runs nor is staged: after a rollback, or as
-    /// the default. What is staged comes before it.
+    /// Returns the deployment that the next boot enters although it is neither running nor staged: after a rollback, or if it
+    /// was made the default. A staged deployment takes precedence.
     pub fn queued(&self) -> Option<&Deployment> {
         self.booted()?;
         self.after_power_cut().filter(|first| !first.booted)
     }
 
-    /// Returns the deployment that the next boot enters if the shutdown before it is clean: a locked one stays out.
+    /// Returns the deployment that the next boot enters after a clean shutdown; a locked one is passed over.
     pub fn entered_next(&self) -> Option<&Deployment> {
         let is_entered = |one: &&Deployment| !(one.staged && one.finalization_locked);
         self.all.iter().find(is_entered)
     }
 
-    /// The deployment that `rpm-ostree rollback` would make the first, and `cleanup -r` remove: the next of the stateroot after the
-    /// booted one.
+    /// Returns the deployment that `rpm-ostree rollback` would make the default and `cleanup -r` would remove: the next one of
+    /// the stateroot after the booted one.
     pub fn rollback(&self) -> Option<&Deployment> {
         let booted = self.booted()?;
         let later = self.all.get(booted.index + 1..)?;
@@ -213,12 +214,12 @@ impl Deployments {
             .find(|deployment| deployment.osname == booted.osname)
     }
 
-    /// Returns the deployments that no clean-up removes.
+    /// Returns the pinned deployments, which clean-ups keep.
     pub fn pinned(&self) -> impl Iterator<Item = &Deployment> {
         self.all.iter().filter(|deployment| deployment.pinned)
     }
 
-    /// Returns a pinned deployment of the booted commit: itself, or a copy.
+    /// Returns a pinned deployment of the booted commit: the booted one itself or a copy.
     pub fn pinned_copy_of_booted(&self) -> Option<&Deployment> {
         let booted = self.booted()?;
         self.pinned()
@@ -226,8 +227,8 @@ impl Deployments {
             .find(|deployment| deployment.checksum == booted.checksum)
     }
 
-    /// Returns the deployment with a name `CHECKSUM.SERIAL`, as records store it; places in the list change. One of another stateroot
-    /// belongs to another state of the node, whatever its name is.
+    /// Returns the deployment with the name `CHECKSUM.SERIAL`, the form in which records store it, because indexes change.
+    /// Deployments of other stateroots are ignored: they have another state of the node, whatever their names are.
     pub fn named(&self, name: &str) -> Option<&Deployment> {
         let own = self.booted().map(|booted| booted.osname.as_str());
         let is_own = |one: &&Deployment| own.is_none_or(|own| one.osname == own);
@@ -237,12 +238,13 @@ impl Deployments {
             .find(|deployment| deployment.name() == name)
     }
 
-    /// Returns the deployments in our records.
+    /// Returns the deployments that are in our records.
     pub fn ours<'a>(&'a self, records: &'a [String]) -> impl Iterator<Item = &'a Deployment> {
         records.iter().filter_map(|name| self.named(name))
     }
 
-    /// Is true if only kernel arguments (or similar) of the running deployment will change: the same commit is staged.
+    /// Returns true if the staged deployment has the commit of the running one, so that only kernel arguments (or similar)
+    /// change.
     pub fn only_arguments_staged(&self) -> bool {
         match (self.booted(), self.staged()) {
             (Some(booted), Some(staged)) => {
@@ -252,10 +254,11 @@ impl Deployments {
         }
     }
 
-    /// Returns the place of the wanted image. `digest` is that of its manifest, if another source than the name has it.
+    /// Returns where the wanted image is. `digest` is the digest of its manifest, if it is known from another source than the
+    /// name.
     ///
-    /// The daemon compares the name alone. A name without digest may have got another content since, so with a digest both
-    /// have to match; a name with digest cannot change.
+    /// The daemon compares only the name. The content behind a name without digest may have changed, so if `digest` is given,
+    /// both have to match; a name with a digest cannot change.
     pub fn standing(&self, image: &str, digest: Option<&str>) -> Standing {
         let in_name = digest_in(image);
         let fits = |deployment: &&Deployment| {
@@ -276,7 +279,7 @@ impl Deployments {
                 index => Standing::Kept(index),
             };
         }
-        // The digest in the name may be that of a list; the status has the one for this machine.
+        // The digest in the name may be that of a manifest list, while the status has the digest for this machine.
         let same = |deployment: &&Deployment| {
             let has = deployment.digest.as_deref();
             has.is_some() && (has == in_name || has == digest)
@@ -287,7 +290,7 @@ impl Deployments {
         }
     }
 
-    /// Returns the commit of a kept deployment whose content matches its name: a digest names one content only.
+    /// Returns the commit of a kept deployment whose name contains a digest, and therefore identifies its content.
     pub fn kept_commit(&self, standing: &Standing) -> Option<String> {
         let Standing::Kept(index) = standing else {
             return None;
@@ -297,7 +300,7 @@ impl Deployments {
         Some(kept.base().to_owned())
     }
 
-    /// Returns the kept deployment of an image whose commit is this one, without packages on top.
+    /// Returns the kept deployment of an image with this commit and without layered packages.
     pub fn kept_alone(&self, image: &str, commit: &str) -> Option<&Deployment> {
         let stateroot = self.booted().map(|booted| booted.osname.as_str());
         self.all.iter().find(|one| {
@@ -310,7 +313,7 @@ impl Deployments {
         })
     }
 
-    /// Returns the digests of the layers on the node, from the manifests.
+    /// Returns the digests of the layers that are on the node, according to the manifests.
     pub fn layers(&self) -> Vec<String> {
         let manifests = self
             .all
@@ -332,13 +335,14 @@ impl Deployment {
         format!("{}.{}", self.checksum, self.serial)
     }
 
-    /// The image name that the daemon compares byte for byte (docs/agreement.md: Operating system); empty without an image.
+    /// Returns the image name that the daemon compares byte by byte (docs/agreement.md: Operating system); empty without an
+    /// image.
     pub fn image(&self) -> String {
         let custom = self.custom_origin.as_ref().map(|(url, _)| url.as_str());
         reference::image_of(self.reference.as_deref(), custom)
     }
 
-    /// Returns true if the daemon would start on it: with an unknown scheme it fails.
+    /// Returns true if the daemon would start on this deployment: it fails on an unknown scheme.
     pub fn is_readable_to_the_daemon(&self) -> bool {
         let reference = self.reference.as_deref().unwrap_or_default();
         reference.is_empty() || reference::is_known_scheme(reference)
@@ -349,7 +353,7 @@ impl Deployment {
         !matches!(self.unlocked.as_str(), "" | "none")
     }
 
-    /// Changes that no config asks for and that the name of the image does not show: they were made by hand.
+    /// Returns changes that were made by hand: no config requests them, and the name of the image does not show them.
     pub fn by_hand(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.live {
@@ -375,7 +379,7 @@ impl Deployment {
         all
     }
 
-    /// Returns the commit of its image, below all packages.
+    /// Returns the commit of its image, without the layered packages.
     pub fn base(&self) -> &str {
         self.base_checksum.as_deref().unwrap_or(&self.checksum)
     }
@@ -391,24 +395,24 @@ impl Deployment {
     }
 }
 
-/// Returns true for a package of a kernel: `spec.kernelType` asks for these.
+/// Returns true for a kernel package, as requested by `spec.kernelType`.
 pub fn is_of_kernel(package: &str) -> bool {
     package == "kernel" || package.starts_with("kernel-")
 }
 
-/// The facts that only the text of `rpm-ostree status` has.
+/// Facts that are only in the text form of `rpm-ostree status`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatusText {
     /// The command line of the running transaction.
     pub transaction: Option<String>,
     /// Its initiator, as `client(id:cli dbus:1.40 unit:session-12.scope uid:0)`.
     pub initiator: Option<String>,
-    /// The reason why the last shutdown could not write the staged deployment. It stays until the next reboot.
+    /// The reason why the last shutdown failed to write the staged deployment. It is shown until the next reboot.
     pub finalize_error: Option<String>,
 }
 
 impl StatusText {
-    /// Parses the answer of `rpm-ostree status`.
+    /// Parses the output of `rpm-ostree status`.
     pub fn read(text: &str) -> Self {
         let after = |words: &str| {
             let mut lines = text.lines().map(str::trim);
@@ -423,14 +427,15 @@ impl StatusText {
     }
 }
 
-/// Returns the error of the previous boot's `ostree-finalize-staged.service`: the first line that begins with `error:`, as the
-/// daemon looks for it (docs/agreement.md: Validation). Takes the journal as `-o json` or as plain lines.
+/// Returns the error of the previous boot's `ostree-finalize-staged.service`: the first line that begins with `error:`, which
+/// is what the daemon looks for (docs/agreement.md: Validation). Accepts the journal as `-o json` or as plain lines.
 pub fn finalize_failure(journal: &str) -> Option<String> {
     let mut messages = journal.lines().filter_map(message);
     messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
 }
 
-/// Returns start (microseconds since 1970) and client of the running transaction, from the daemon's journal as `-o json`.
+/// Returns the start (microseconds since 1970) and the client of the running transaction, from the daemon's journal as `-o
+/// json`.
 pub fn begun(journal: &str) -> Option<(u64, String)> {
     let begin = |line: &str| {
         let who = message(line)?;
@@ -442,8 +447,8 @@ pub fn begun(journal: &str) -> Option<(u64, String)> {
     journal.lines().rev().find_map(begin)
 }
 
-/// Returns the program that staged a deployment, in words, from the journal of the stagings as `-o json`. It is the one
-/// at whose work the file of the staged deployment was written, in microseconds since 1970; `None` if none was at work.
+/// Returns the program that staged a deployment, in words, from the journal of the stagings as `-o json`: the one that was at
+/// work when the file of the staged deployment was written (`written`, microseconds since 1970). Returns `None` if none was.
 pub fn staged_by(journal: &str, written: u64) -> Option<String> {
     let mut staging: Option<(u64, String)> = None;
     let mut by_bootc = None;
@@ -469,21 +474,21 @@ pub fn staged_by(journal: &str, written: u64) -> Option<String> {
             }
         }
     }
-    // Its end is not in the journal yet.
+    // The journal does not have its end yet.
     let unfinished = staging.filter(|(from, _)| is_within(written, *from, u64::MAX));
     by_bootc.or(unfinished.map(|(_, who)| format!("rpm-ostree: {who}")))
 }
 
-/// The clock of the journal and that of the file system may differ by as many microseconds.
+/// Maximum difference between the clock of the journal and that of the file system, in microseconds.
 const CLOCK_STEP: u64 = 1_000_000;
-/// bootc stages within as many microseconds after it said so: the image is there by then.
+/// Maximum time from bootc's message until it has staged, in microseconds: the image has been pulled by then.
 const BOOTC_STAGES_WITHIN: u64 = 60_000_000;
 
 fn is_within(written: u64, from: u64, to: u64) -> bool {
     written >= from.saturating_sub(CLOCK_STEP) && written <= to.saturating_add(CLOCK_STEP)
 }
 
-/// An entry of the journal that tells of a staging.
+/// A journal entry about a staging.
 struct StagingEntry {
     /// Microseconds since 1970.
     time: u64,
@@ -523,7 +528,7 @@ impl StagingEntry {
     }
 }
 
-/// Returns the message of a journal line. systemd writes bytes as numbers if they are not text.
+/// Returns the message of a journal line. The journal exports messages that are not text as arrays of bytes.
 fn message(line: &str) -> Option<String> {
     if !line.starts_with('{') {
         return Some(line.to_owned());
@@ -647,7 +652,7 @@ impl Raw {
     }
 }
 
-/// Returns names, from names or from arrays that begin with one: installed packages are listed with their parts.
+/// Returns the names in a list of names, or of arrays that begin with one: installed packages are listed with further fields.
 fn names(list: &Value) -> Vec<String> {
     let name = |value: &Value| match value {
         Value::Array(parts) => parts.first()?.as_str().map(str::to_owned),
@@ -696,7 +701,7 @@ mod tests {
         Deployments::read(&text).unwrap()
     }
 
-    /// The images that the fixtures are of.
+    /// Returns the image of a deployment in a fixture.
     fn image(deployments: &Deployments, index: usize) -> String {
         deployments.all[index].image()
     }
@@ -921,10 +926,10 @@ mod tests {
         for (journal, second, said) in [
             (begun.clone(), 105, Some(person_said)),
             (format!("{begun}{done}"), 109, Some(person_said)),
-            // It staged nothing, so what is staged is another program's.
+            // It staged nothing, so another program has staged the deployment.
             (format!("{begun}{failed}"), 150, None),
             (format!("{begun}{failed}"), 105, None),
-            // What it staged was replaced since.
+            // The deployment that it staged has been replaced.
             (format!("{begun}{done}"), 150, None),
             (format!("{begun}{done}{cleanup}"), 105, Some(person_said)),
             (all.clone(), 303, Some(bootc_said)),

@@ -1,16 +1,16 @@
-//! The tree of an image that lies unpacked in directories: a deployment, a mounted image, or the layers of a storage.
+//! The tree of an image that is unpacked in directories: a deployment, a mounted image, or the layers of a storage.
 
 use super::wanted::{self, Want, find_want};
 use super::{ImageTree, TreeFile, initramfs, is_initramfs};
 use crate::host::root::{EntryType, Root, RootError, RootPath};
 
-/// Directories below each other, at most.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 8;
 
-/// Reads the tree below a root. `source` names it in findings.
+/// Reads the tree below a root. `source` is its name in findings.
 ///
 /// # Errors
-/// A directory or file that cannot be read.
+/// A directory or file cannot be read.
 pub fn read_directory(root: &Root, source: &str) -> Result<ImageTree, RootError> {
     let mut tree = ImageTree {
         source: source.to_owned(),
@@ -20,11 +20,11 @@ pub fn read_directory(root: &Root, source: &str) -> Result<ImageTree, RootError>
     Ok(tree)
 }
 
-/// Reads the tree below a root without kernel, modules and initramfs, whose content takes a second to read. Files that
-/// are kept by name alone have no size.
+/// Reads the tree below a root without kernel, modules and initramfs, which would take a second. Files that are kept only by
+/// name have no size.
 ///
 /// # Errors
-/// A directory or file that cannot be read.
+/// A directory or file cannot be read.
 pub fn read_directory_briefly(root: &Root, source: &str) -> Result<ImageTree, RootError> {
     let mut tree = ImageTree {
         source: source.to_owned(),
@@ -34,13 +34,13 @@ pub fn read_directory_briefly(root: &Root, source: &str) -> Result<ImageTree, Ro
     Ok(tree)
 }
 
-/// Puts the files of a directory over a tree.
+/// Merges the files of a directory into a tree.
 pub(super) fn add_layer(root: &Root, tree: &mut ImageTree) -> Result<(), RootError> {
     add_directories(root, tree, false)
 }
 
 fn add_directories(root: &Root, tree: &mut ImageTree, brief: bool) -> Result<(), RootError> {
-    // A deployment has its own `etc`, which is the node's; an image has only that of the image.
+    // The `etc` of a deployment is the node's own; that of an image is the image's.
     let moved = !root.exists(&RootPath::fixed("usr/etc"))?;
     let own_path = |path: &str| match path.strip_prefix("usr/etc") {
         Some(rest) if moved => format!("etc{rest}"),
@@ -62,7 +62,7 @@ fn rooted(path: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{path}")).ok()
 }
 
-/// Reads a directory: `own` is its path below the root, `directory` the one in the tree.
+/// Reads a directory. `own` is its path below the root, `directory` its path in the tree.
 fn read_below(
     root: &Root,
     own: &str,
@@ -89,7 +89,7 @@ fn read_below(
                     read_link_or_file(root, &at, &path, tree)?;
                 }
             }
-            // A device without numbers, by which the overlay of a storage hides what is below.
+            // A 0/0 character device, with which the storage's overlay hides the lower file.
             EntryType::Other => hide(tree, &path),
             EntryType::Directory => {}
         }

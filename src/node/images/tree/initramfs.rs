@@ -1,19 +1,19 @@
-//! The kernel modules inside an initramfs: one or more cpio archives (newc), the first of them plain, such as the microcode
-//! of a processor, and the last one compressed.
+//! The kernel modules in an initramfs: one or more cpio archives (newc). The first ones are uncompressed, such as the
+//! processor's microcode, and the last one is compressed.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::Initramfs;
 use super::zstd::ZstdFrames;
 
-/// Bytes of a header of the format newc.
+/// Size of a newc header in bytes.
 const HEADER: usize = 110;
-/// A name in an archive is not longer.
+/// Maximum length of a name in an archive.
 const MAX_NAME: usize = 4096;
-/// Files in all archives; a node's initramfs has some thousand.
+/// Maximum number of files in all archives; a node's initramfs has a few thousand.
 const MAX_FILES: usize = 100_000;
 
-/// Lists the modules. A content that cannot be read is a problem of the result, not an error.
+/// Lists the modules. Unreadable content is reported in the result, not as an error.
 pub(super) fn list_modules(image: impl Read) -> Initramfs {
     let mut found = Initramfs::default();
     let mut reader = BufReader::with_capacity(1 << 16, image);
@@ -23,7 +23,7 @@ pub(super) fn list_modules(image: impl Read) -> Initramfs {
     found
 }
 
-/// Reads plain archives, and then a compressed one.
+/// Reads uncompressed archives, then the compressed one.
 fn read_image(reader: &mut impl BufRead, found: &mut Initramfs) -> io::Result<()> {
     loop {
         skip_zeros(reader)?;
@@ -64,7 +64,7 @@ fn read_archives(reader: &mut impl BufRead, found: &mut Initramfs) -> io::Result
     }
 }
 
-/// Archives are padded with zeros up to the next one.
+/// Skips the zeros that separate archives.
 fn skip_zeros(reader: &mut impl BufRead) -> io::Result<()> {
     loop {
         let buffer = reader.fill_buf()?;
@@ -77,7 +77,7 @@ fn skip_zeros(reader: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-/// Reads one archive up to its trailer.
+/// Reads one archive, up to its trailer.
 fn read_archive(reader: &mut impl BufRead, found: &mut Initramfs) -> io::Result<()> {
     let bad = |words: &str| io::Error::other(format!("the initramfs is damaged: {words}"));
     for _ in 0..MAX_FILES {
@@ -113,7 +113,7 @@ fn read_archive(reader: &mut impl BufRead, found: &mut Initramfs) -> io::Result<
     Err(bad("it has more than 100000 files"))
 }
 
-/// Bytes up to the next multiple of four.
+/// Returns the number of padding bytes up to the next multiple of four.
 fn padding(length: u64) -> u64 {
     length.next_multiple_of(4) - length
 }
@@ -126,7 +126,7 @@ fn skip(reader: &mut impl BufRead, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the name of the module that a file is, such as `virtio_blk` for `virtio-blk.ko.xz`.
+/// Returns the name of the module in a file, such as `virtio_blk` for `virtio-blk.ko.xz`.
 pub fn module_name(path: &str) -> Option<String> {
     let (_, file) = path.rsplit_once('/').unwrap_or(("", path));
     let endings = [".ko", ".ko.xz", ".ko.zst", ".ko.gz"];

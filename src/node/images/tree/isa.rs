@@ -1,20 +1,20 @@
-//! The level of the processor that a program of x86-64 asks for, in its property note.
+//! The x86-64 processor level that a program requires, from its property note.
 //!
-//! Everything is read within bounds: the image was never booted here.
+//! All reads are bounded: this machine never booted the image.
 
-/// Program header of the property note.
+/// Program header type of the property note.
 const PT_GNU_PROPERTY: u32 = 0x6474_e553;
-/// Section or program header of notes in general.
+/// Section or program header type of general notes.
 const SHT_NOTE: u32 = 7;
 /// Type of the property note.
 const NT_GNU_PROPERTY_TYPE_0: u32 = 5;
-/// Property: the levels that are needed, a bit each.
+/// Property: the required levels, one bit each.
 const X86_ISA_1_NEEDED: u32 = 0xc000_8002;
-/// Headers that are looked at, at most.
+/// Maximum number of headers that are read.
 const MAX_HEADERS: usize = 1024;
 
-/// Returns the bits of the levels that a 64-bit ELF file needs: 1 baseline, 2 v2, 4 v3, 8 v4; `None` if it names none or is
-/// not such a file.
+/// Returns the levels that a 64-bit ELF file requires, as bits: 1 baseline, 2 v2, 4 v3, 8 v4; `None` if it has no such property
+/// or is not such a file.
 pub fn x86_isa_needed(elf: &[u8]) -> Option<u32> {
     let is_elf = elf.starts_with(b"\x7fELF\x02\x01");
     let in_segments = || {
@@ -55,7 +55,7 @@ pub fn x86_isa_needed(elf: &[u8]) -> Option<u32> {
     is_elf.then(|| in_segments().or_else(in_sections)).flatten()
 }
 
-/// Looks through notes: sizes of name and content, type, name, content, each padded to eight bytes.
+/// Searches notes: sizes of name and content, type, name, content, each padded to eight bytes.
 fn isa_in_notes(mut notes: &[u8]) -> Option<u32> {
     while notes.len() >= 12 {
         let (name, size) = (number(notes, 0, 4)?, number(notes, 4, 4)?);
@@ -72,7 +72,7 @@ fn isa_in_notes(mut notes: &[u8]) -> Option<u32> {
     None
 }
 
-/// Looks through properties: type, size, content padded to eight bytes.
+/// Searches properties: type, size, content padded to eight bytes.
 fn isa_in_properties(mut properties: &[u8]) -> Option<u32> {
     while properties.len() >= 8 {
         let size = number(properties, 4, 4)?;
@@ -104,10 +104,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// A file with one property note, found by a program header or by a section header.
+    /// Returns a file with one property note, found by a program header or by a section header.
     fn elf(by_segment: bool, needed: u32) -> Vec<u8> {
         let mut notes = Vec::new();
-        // Another note before ours.
+        // Another note precedes the wanted one.
         for word in [4_u32, 4, 1] {
             notes.extend(word.to_le_bytes());
         }
@@ -157,7 +157,7 @@ mod tests {
     fn a_damaged_file_names_no_level() {
         let whole = elf(true, 7);
         for length in 0..whole.len() {
-            // Cut anywhere it must not panic; the level is the last word but one.
+            // Truncating it anywhere must not panic. The level is the last word but one.
             let found = x86_isa_needed(&whole[..length]);
             assert_eq!(found, None, "{length}");
         }

@@ -1,8 +1,8 @@
-//! The tree of an image out of its layers, which are read once and not unpacked to a disk.
+//! The tree of an image, built from its layers, which are read once and never unpacked to disk.
 //!
-//! The lower layers of a node image hold an OSTree commit: the content of a file is an entry below
-//! `sysroot/ostree/repo/objects`, and its real path is a hard link to that entry, as a rule the next entry. Upper layers are
-//! plain ones: a later layer wins, and `.wh.NAME` removes.
+//! The lower layers of a node image contain an OSTree commit: the content of a file is an entry below
+//! `sysroot/ostree/repo/objects`, and its real path is a hard link to that entry, normally the next entry. Upper layers are
+//! plain: a later layer overrides earlier ones, and `.wh.NAME` removes a file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufReader, Read};
@@ -18,11 +18,11 @@ use crate::node::images::medium::{DescribedImage, Medium, MediumError};
 
 /// The objects of an OSTree repository.
 const OBJECTS: &str = "sysroot/ostree/repo/objects/";
-/// An object is kept in memory up to this size until its path is known; no wanted content is larger.
+/// Maximum size of an object that is kept in memory until its path is known; all wanted content is smaller.
 const MAX_KEPT: u64 = 16 << 20;
-/// Entries of a layer; a node image has some hundred thousand in all.
+/// Maximum number of entries in a layer; a node image has a few hundred thousand in total.
 const MAX_ENTRIES: usize = 4_000_000;
-/// Bytes that are read at once.
+/// Size of the read buffer in bytes.
 const BUFFER: usize = 256 << 10;
 
 /// The files of one layer.
@@ -31,19 +31,19 @@ struct Layer {
     files: BTreeMap<String, TreeFile>,
     /// Removed paths, with everything below.
     removed: Vec<String>,
-    /// Directories whose lower content is hidden.
+    /// Directories whose content in lower layers is hidden.
     emptied: Vec<String>,
     initramfs: BTreeMap<String, Initramfs>,
     /// Bytes of all files.
     content_bytes: u64,
-    /// Wanted paths whose object is not the entry before: object by path.
+    /// Wanted paths whose object is not the preceding entry, with that object.
     unresolved: Vec<(String, String)>,
 }
 
 /// Reads the tree of an image on a medium.
 ///
 /// # Errors
-/// A layer that is missing or damaged.
+/// A layer is missing or damaged.
 pub fn read_image(medium: &Medium, image: &DescribedImage) -> Result<ImageTree, MediumError> {
     let read = parallel::in_parts(&image.layers, 1, |part| {
         let layers = part.iter().map(|layer| read_layer(medium, layer));
@@ -74,7 +74,7 @@ pub fn read_image(medium: &Medium, image: &DescribedImage) -> Result<ImageTree, 
     Ok(tree)
 }
 
-/// Puts a layer over what is below it.
+/// Merges a layer over the lower ones.
 fn add_layer(tree: &mut ImageTree, images: &mut BTreeMap<String, Initramfs>, layer: Layer) {
     for gone in &layer.removed {
         let inside = format!("{gone}/");
@@ -104,7 +104,7 @@ fn read_layer(medium: &Medium, layer: &Descriptor) -> Result<Layer, MediumError>
     Ok(found)
 }
 
-/// Returns the layer without its compression, which its first bytes show.
+/// Returns a reader of the uncompressed layer; its first bytes show the compression.
 fn unpack<'a>(reader: &'a mut dyn Read) -> io::Result<Box<dyn Read + 'a>> {
     let mut begin = [0; 4];
     let mut length = 0;
@@ -127,14 +127,14 @@ fn unpack<'a>(reader: &'a mut dyn Read) -> io::Result<Box<dyn Read + 'a>> {
     })
 }
 
-/// The object of the last entry, until the links after it name its path.
+/// The object of the last entry, until the links that follow it give its path.
 #[derive(Default)]
 struct LastObject {
     name: String,
     size: u64,
-    /// Content of an object that is small enough; the memory is that of the object before.
+    /// Its content, if it is small enough; the memory is reused for each object.
     bytes: Vec<u8>,
-    /// The content is all in `bytes`.
+    /// `bytes` has the complete content.
     is_whole: bool,
     initramfs: Option<Initramfs>,
 }
@@ -207,7 +207,7 @@ fn linked(to: String) -> TreeFile {
 }
 
 impl LastObject {
-    /// Reads the content of an entry as far as a wanted path may need it.
+    /// Reads as much of an entry's content as a wanted path may need.
     fn read(&mut self, entry: &mut impl Read, name: String, size: u64) -> io::Result<()> {
         self.name = name;
         self.size = size;
@@ -218,7 +218,7 @@ impl LastObject {
             entry.take(MAX_KEPT).read_to_end(&mut self.bytes)?;
             return Ok(());
         }
-        // Of larger files only the initramfs matters: an archive of cpio, plain or compressed.
+        // Of larger files only the initramfs matters: a cpio archive, compressed or not.
         let mut begin = [0; 6];
         entry.read_exact(&mut begin)?;
         if is_packed(&begin) {
@@ -229,7 +229,7 @@ impl LastObject {
     }
 }
 
-/// Returns true for the first bytes of an initramfs.
+/// Returns true for the first bytes of a compressed initramfs.
 fn is_packed(begin: &[u8]) -> bool {
     let starts: [&[u8]; 6] = [
         b"07070",
@@ -292,7 +292,7 @@ fn add_content(layer: &mut Layer, path: String, want: Want, object: &LastObject)
     layer.files.insert(path, file);
 }
 
-/// Reads a layer again, for the paths whose object is not the entry before. An object that is not in the layer stays away.
+/// Reads a layer again, for paths whose object is not the preceding entry. Objects that are not in the layer are ignored.
 fn read_objects(
     reader: &mut dyn Read,
     unresolved: &[(String, String)],
@@ -315,7 +315,7 @@ fn read_objects(
     Ok(())
 }
 
-/// Returns the name of an entry without `./`, slashes at both ends and bytes that are no text.
+/// Returns the name of an entry without `./` and without slashes at either end; bytes that are not UTF-8 are replaced.
 fn plain_name(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches("./").trim_matches('/');
@@ -326,7 +326,7 @@ fn is_object(name: &str) -> bool {
     name.starts_with(OBJECTS) && name.ends_with(".file")
 }
 
-/// Returns the path in the tree; `None` for what is no part of it.
+/// Returns the path in the tree; `None` for a name that is not part of it.
 fn tree_path(name: &str) -> Option<String> {
     let (first, rest) = name.split_once('/')?;
     match first {
@@ -336,7 +336,7 @@ fn tree_path(name: &str) -> Option<String> {
     }
 }
 
-/// Splits the mark of a removal: its directory, and the removed name or `.wh..opq`.
+/// Splits a whiteout into its directory and the removed name or `.wh..opq`.
 fn split_whiteout(path: &str) -> Option<(&str, &str)> {
     let (directory, name) = path.rsplit_once('/')?;
     let removed = name.strip_prefix(".wh.")?;

@@ -1,5 +1,5 @@
-//! The file tree of an OS image that no node runs: read from an OCI directory or archive, from a directory that holds the
-//! tree, or from containers-storage. Nothing is unpacked; only the files that `wanted.rs` lists are kept.
+//! The file tree of an OS image that is not running: read from an OCI directory or archive, from a directory with the tree, or
+//! from containers-storage. Nothing is unpacked, and only the files that `wanted.rs` lists are kept.
 
 mod directory;
 mod initramfs;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct TreeFile {
     /// Size in bytes.
     pub size: u64,
-    /// Content, if `wanted.rs` asks for it and it is within the limit there.
+    /// Content, if `wanted.rs` requests it and it does not exceed the limit there.
     pub bytes: Option<Vec<u8>>,
     /// Target, if it is a symbolic link.
     pub link: Option<String>,
@@ -33,7 +33,7 @@ pub struct TreeFile {
 /// The kernel modules inside an initramfs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Initramfs {
-    /// Names of the modules, such as `virtio_blk`: without directory and ending, with `_` for `-`.
+    /// Names of the modules, such as `virtio_blk`: without directory and extension, with `_` for `-`.
     pub modules: BTreeSet<String>,
     /// The reason why its content is unknown, such as an unknown compression.
     pub problem: Option<String>,
@@ -41,16 +41,16 @@ pub struct Initramfs {
 
 /// The parts of an image's file tree that matter before a node boots it.
 ///
-/// Paths have no slash at the beginning. The tree's `/etc` is below `usr/etc`, in all forms of an image.
+/// Paths have no leading slash. The tree's `/etc` is below `usr/etc` in every form of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageTree {
     /// The source, such as `oci:/mnt/os`.
     pub source: String,
     /// Labels of the image's config; empty for a directory.
     pub labels: BTreeMap<String, String>,
-    /// Architecture as Go names it, such as `amd64`; `None` for a directory.
+    /// Architecture in Go's names, such as `amd64`; `None` for a directory.
     pub architecture: Option<String>,
-    /// Bytes of all files in all layers, as they are unpacked; `None` if unknown, as of a directory.
+    /// Uncompressed size of all files in all layers, in bytes; `None` if unknown, as for a directory.
     pub content_bytes: Option<u64>,
     /// Files by path.
     pub files: BTreeMap<String, TreeFile>,
@@ -59,7 +59,7 @@ pub struct ImageTree {
 }
 
 impl ImageTree {
-    /// Returns true if a file, a link or a directory with kept files exists.
+    /// Returns true if a file, a link, or a directory with kept files exists.
     pub fn exists(&self, path: &str) -> bool {
         self.files.contains_key(path) || self.below(path).next().is_some()
     }
@@ -78,11 +78,11 @@ impl ImageTree {
     /// Returns the content of a text file, following links within the tree; `None` if it is missing.
     ///
     /// # Errors
-    /// The file is there, and its content is not known: it is too large, or a link that leads out of what is kept.
+    /// The file exists but its content is unknown: it is too large, or a link that leads out of the kept files.
     pub fn read_text(&self, path: &str) -> Result<Option<String>, String> {
         let link = self.files.get(path).and_then(|file| file.link.as_deref());
         match self.text(path) {
-            // It hides a file of the same name, and says nothing itself.
+            // It hides a file of the same name and has no content.
             None if link == Some("/dev/null") => Ok(Some(String::new())),
             None if self.files.contains_key(path) => {
                 Err(format!("/{path} of the image could not be read"))

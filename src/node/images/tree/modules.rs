@@ -1,4 +1,4 @@
-//! The lists of a kernel's modules: which module takes a device, and what a module needs.
+//! The lists of a kernel's modules: which module handles a device, and what a module depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use crate::formats::systemd::glob_matches;
 pub struct ModuleLists {
     /// Patterns by bus, such as `pci`, each with its module.
     aliases: BTreeMap<String, Vec<(String, String)>>,
-    /// Modules that are part of the kernel.
+    /// Modules that are built into the kernel.
     builtin: BTreeSet<String>,
-    /// Modules, each with those it needs.
+    /// Modules with their dependencies.
     needs: BTreeMap<String, Vec<String>>,
 }
 
 impl ModuleLists {
-    /// Parses the lists, whose files `text` returns by name: `modules.alias`, `modules.dep` and the lists of what is built
-    /// in. A list that is missing is empty.
+    /// Parses the lists, whose files `text` returns by name: `modules.alias`, `modules.dep` and the lists of built-in modules.
+    /// Missing lists are treated as empty.
     pub fn parse(text: impl Fn(&str) -> Option<Vec<u8>>) -> Self {
         let read = |name: &str| text(name).unwrap_or_default();
         let mut lists = Self::default();
@@ -67,7 +67,7 @@ impl ModuleLists {
         self.aliases.is_empty() || (self.needs.is_empty() && self.builtin.is_empty())
     }
 
-    /// Returns the modules that take a device with this `modalias`.
+    /// Returns the modules that handle a device with this `modalias`.
     pub fn modules_of(&self, modalias: &str) -> BTreeSet<&str> {
         let wanted = normal_alias(modalias);
         let patterns = self.aliases.get(bus_of(modalias)).into_iter().flatten();
@@ -75,12 +75,12 @@ impl ModuleLists {
         fits.map(|(_, module)| module.as_str()).collect()
     }
 
-    /// Returns true if the module is part of the kernel.
+    /// Returns true if the module is built into the kernel.
     pub fn is_builtin(&self, module: &str) -> bool {
         self.builtin.contains(module)
     }
 
-    /// Returns true if there is a module of this name, in the kernel or as a file, or an alias.
+    /// Returns true if a module or an alias of this name exists, built in or as a file.
     pub fn knows(&self, module: &str) -> bool {
         let module = normal_name(module);
         self.is_builtin(&module)
@@ -88,10 +88,10 @@ impl ModuleLists {
             || !self.modules_of(&module).is_empty()
     }
 
-    /// Returns a module with all that it needs, without those in the kernel.
+    /// Returns a module with all its dependencies that are not built in.
     pub fn with_needs<'a>(&'a self, module: &'a str) -> BTreeSet<&'a str> {
         let all = [module].into_iter().chain(
-            // `modules.dep` lists what is needed in turn, too.
+            // `modules.dep` also lists indirect dependencies.
             self.needs
                 .get(module)
                 .into_iter()
@@ -102,7 +102,7 @@ impl ModuleLists {
     }
 }
 
-/// Returns the part of an alias before its first special letter, up to the colon: patterns of another bus never fit.
+/// Returns the bus of an alias: the part before the colon. Patterns of another bus never match.
 fn bus_of(alias: &str) -> &str {
     alias.split_once(':').map_or("", |(bus, _)| bus)
 }
@@ -111,7 +111,7 @@ fn normal_name(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The kernel's tools take `-` and `_` for the same, except within brackets.
+/// Treats `-` and `_` as equal except within brackets, like the kernel's tools.
 fn normal_alias(alias: &str) -> String {
     let mut inside = false;
     let letters = alias.chars().map(|letter| {

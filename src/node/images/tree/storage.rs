@@ -1,4 +1,4 @@
-//! The tree of an image in containers-storage (overlay): one directory for each layer.
+//! The tree of an image in containers-storage (overlay), which has one directory for each layer.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::host::root::{Root, RootPath};
 use crate::node::images::medium::ImageConfig;
 
 const STORE: &str = "var/lib/containers/storage";
-/// Layers of an image; storage has no more than this below each other.
+/// Maximum number of layers of an image; the storage allows no more.
 const MAX_LAYERS: usize = 4096;
 
 #[derive(Debug, Deserialize)]
@@ -34,10 +34,10 @@ struct StoredImage {
     layer: Option<String>,
 }
 
-/// Reads the tree of the image that has exactly this name in the storage of a root; `None` if there is none.
+/// Reads the tree of the image with exactly this name in a root's storage; `None` if there is none.
 ///
 /// # Errors
-/// A file or directory of the storage that cannot be read or used, in words.
+/// A file or directory of the storage cannot be read or used; in words.
 pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, String> {
     let images: Vec<StoredImage> = read_json(root, "overlay-images/images.json")?;
     let is_named = |image: &&StoredImage| {
@@ -78,7 +78,7 @@ pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, String>
         let layer = root.within(&path).map_err(|error| error.to_string())?;
         directory::add_layer(&layer, &mut tree).map_err(|error| error.to_string())?;
     }
-    // The config has the digest that is the id of the image, and a file by that name.
+    // The config's digest is the id of the image, and its file is named after it.
     let file = STANDARD.encode(format!("sha256:{}", image.id));
     let config = format!("/{STORE}/overlay-images/{}/={file}", image.id);
     if let Ok(path) = RootPath::parse(&config)

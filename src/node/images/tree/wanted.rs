@@ -1,13 +1,13 @@
-//! The files of an image that the checks before a crossing read.
+//! The files of an image that the pre-crossing checks read.
 
-/// The part of a file that is kept.
+/// How much of a file is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     /// Nothing.
     Nothing,
     /// Its name and size.
     Presence,
-    /// Its content too, up to this number of bytes.
+    /// Its content too, up to this many bytes.
     Content(u64),
 }
 
@@ -65,7 +65,7 @@ const MODULE_LISTS: [&str; 6] = [
     "modules.order",
 ];
 
-/// Returns the part of a file that is kept. `path` has no slash at the beginning, and `usr/etc` for `/etc`.
+/// Returns how much of a file is kept. `path` has no leading slash, and `usr/etc` instead of `/etc`.
 pub(super) fn find_want(path: &str) -> Want {
     if let Some(rest) = path.strip_prefix("usr/lib/modules/") {
         return match rest.split_once('/') {
@@ -85,7 +85,7 @@ pub(super) fn find_want(path: &str) -> Want {
     found.map_or(Want::Nothing, |(_, want)| *want)
 }
 
-/// Directories that cost much to read, and that only a crossing needs.
+/// Directories that are slow to read and only needed for a crossing.
 const ONLY_FOR_A_CROSSING: [&str; 5] = [
     "usr/lib/modules",
     "usr/lib/systemd/system",
@@ -94,19 +94,19 @@ const ONLY_FOR_A_CROSSING: [&str; 5] = [
     "usr/lib/sysimage/rpm",
 ];
 
-/// Returns the directories whose files are looked at; those of a brief look are fewer.
+/// Returns the directories whose files are read; fewer if `brief` is set.
 pub(super) fn directories(brief: bool) -> impl Iterator<Item = &'static str> {
     let kept = DIRECTORIES.iter().map(|(directory, _)| *directory);
     let all = kept.chain(["usr/lib/modules"]);
     all.filter(move |directory| !brief || !ONLY_FOR_A_CROSSING.contains(directory))
 }
 
-/// Returns the single files that are looked at.
+/// Returns the single files that are read.
 pub(super) fn single_files() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(file, _)| *file)
 }
 
-/// Returns true for a directory that holds nothing that is kept, but very many files.
+/// Returns true for a directory with very many files, none of which is kept.
 pub(super) fn is_pruned(path: &str) -> bool {
     let below = path.strip_prefix("usr/lib/modules/");
     below.is_some_and(|rest| rest.contains('/'))

@@ -1,4 +1,4 @@
-//! Streams of zstd: several frames after each other, and between them frames that are to be skipped, as in `zstd:chunked`.
+//! zstd streams: several consecutive frames, possibly with skippable frames between them, as in `zstd:chunked`.
 
 use std::io::{self, BufRead, Read};
 
@@ -7,7 +7,7 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 /// The first bytes of a frame.
 pub(super) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Reads all frames of a stream.
+/// Decompresses all frames of a stream.
 pub(super) struct ZstdFrames<R: BufRead> {
     decoder: Option<Box<StreamingDecoder<R, FrameDecoder>>>,
     source: Option<R>,
@@ -22,18 +22,18 @@ impl<R: BufRead> ZstdFrames<R> {
         }
     }
 
-    /// Begins the next frame; false at the end of the stream.
+    /// Starts the next frame; false at the end of the stream.
     fn begin_frame(&mut self) -> io::Result<bool> {
         let Some(mut source) = self.source.take() else {
             return Ok(false);
         };
         loop {
             let begin = source.fill_buf()?;
-            // Zeros fill the rest of a block.
+            // Zeros pad the last block.
             if matches!(begin, [] | [0, ..]) {
                 return Ok(false);
             }
-            // A frame to be skipped: 0x184D2A50 to 0x184D2A5F, then its length.
+            // A skippable frame: 0x184D2A50 to 0x184D2A5F, then its length.
             if let [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] = begin {
                 let mut head = [0; 8];
                 source.read_exact(&mut head)?;
