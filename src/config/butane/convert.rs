@@ -1,4 +1,4 @@
-//! From the values of the input to those of Ignition, one to one but for contents.
+//! Converts the values of the input to Ignition's, one to one except for contents.
 
 use serde_json::Value;
 
@@ -9,15 +9,15 @@ use super::schema::{CONFIG, Kind, Record};
 use super::version::Version;
 use super::{FilesDir, files};
 
-/// The translation of one input while it goes on.
+/// The state of one translation.
 pub(super) struct Translator<'a> {
     /// The version of the input.
     pub(super) version: Version,
-    /// The files that the input names.
+    /// The local files that the input may use.
     pub(super) files: Option<&'a dyn FilesDir>,
     /// The findings.
     pub(super) report: Report,
-    /// True if contents were packed.
+    /// True if any contents were compressed.
     pub(super) packed: bool,
 }
 
@@ -68,23 +68,23 @@ impl Translator<'_> {
                 let items = items.map(|(index, item)| Out::leaf(&at.index(index), item.clone()));
                 Some(Out::list(at, items.collect()))
             }
-            // Go leaves out a number that is 0 and cannot be missing.
+            // Go omits a zero in a number field that is not a pointer.
             Kind::Number if name == "number" && value == 0 => None,
             _ => Some(Out::leaf(at, value.clone())),
         }
     }
 
-    /// Reads a file that the input names.
+    /// Reads a local file of the input.
     ///
     /// # Errors
-    /// Butane's words.
+    /// Butane's message.
     pub(super) fn read_local(&self, local: &str) -> Result<Vec<u8>, String> {
         let dir = self.files.ok_or(files::NO_FILES_DIR)?;
         let path = files::path_within(local).ok_or(files::ESCAPE)?;
         dir.read(&path)
     }
 
-    /// `inline` and `local` of a resource.
+    /// Adds `inline` and `local` of a resource.
     fn add_contents(&mut self, out: &mut Out, value: &Value, at: &Path) {
         if let Some(local) = value.get("local").and_then(Value::as_str) {
             let at = at.key("local");
@@ -110,7 +110,7 @@ impl Translator<'_> {
         }
     }
 
-    /// `ssh_authorized_keys_local` of a user: one key a line.
+    /// Adds `ssh_authorized_keys_local` of a user: one key a line.
     fn add_local_keys(&mut self, out: &mut Out, value: &Value, at: &Path) {
         let list = value.get("ssh_authorized_keys_local");
         let list = list
@@ -144,7 +144,7 @@ impl Translator<'_> {
         }
     }
 
-    /// `contents_local` of a unit or a drop-in.
+    /// Adds `contents_local` of a unit or a drop-in.
     fn add_local_text(&mut self, out: &mut Out, value: &Value, at: &Path) {
         let local = value.get("contents_local").and_then(Value::as_str);
         let Some(local) = local.filter(|local| !local.is_empty()) else {

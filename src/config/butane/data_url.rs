@@ -1,4 +1,4 @@
-//! Contents as a `data:` URL: the shortest of three forms.
+//! Contents as a `data:` URL, in the shortest of three forms.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,11 +10,11 @@ use super::deflate;
 pub(super) struct DataUrl {
     /// The URL.
     pub(super) url: String,
-    /// True if the contents were packed here.
+    /// True if the contents were compressed here.
     pub(super) packed: bool,
 }
 
-/// Makes the URL. Contents that may be packed are packed where that is shorter, the word `gzip` included.
+/// Creates the URL. With `may_pack`, contents are compressed if that makes the URL shorter, including the word `gzip`.
 pub(super) fn make_data_url(contents: &[u8], may_pack: bool) -> DataUrl {
     let mut best = format!(",{}", escape(contents));
     let in_base64 = format!(";base64,{}", STANDARD.encode(contents));

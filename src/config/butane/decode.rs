@@ -1,4 +1,4 @@
-//! From YAML to values of known types, as Go's yaml.v3 fills the structures of Butane.
+//! Converts YAML to typed values, like Go's yaml.v3 when it fills Butane's structs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -15,10 +15,10 @@ use super::scalar::{Resolved, resolve};
 use super::schema::{Kind, Named, Record};
 use super::version::{Level, Version};
 
-/// Reads the whole input. Missing values are left out, but for texts that are empty instead.
+/// Decodes the whole input. Missing values are left out, except for texts, which are empty.
 ///
 /// # Errors
-/// The error of the call, in the words of yaml.v3.
+/// The error in the words of yaml.v3.
 pub(super) fn decode(root: &Node, record: &Record, version: Version) -> Result<Value, String> {
     let mut decoder = Decoder {
         version: Some(version),
@@ -31,10 +31,10 @@ pub(super) fn decode(root: &Node, record: &Record, version: Version) -> Result<V
     Ok(value.unwrap_or_default())
 }
 
-/// Reads the two keys that choose the translator.
+/// Reads the two keys that select the translator.
 ///
 /// # Errors
-/// As [`decode`].
+/// As for [`decode`].
 pub(super) fn decode_header(root: &Node) -> Result<(String, String), String> {
     let mut decoder = Decoder {
         version: None,
@@ -61,7 +61,7 @@ pub(super) fn decode_header(root: &Node) -> Result<(String, String), String> {
 
 type EntryList = Vec<(String, Rc<Node>)>;
 
-/// The entries of a mapping, each key once.
+/// The entries of a mapping; keys are unique.
 #[derive(Default)]
 struct Entries {
     list: EntryList,
@@ -69,7 +69,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// Adds an entry, unless its key is there.
+    /// Adds an entry, unless its key exists.
     fn add(&mut self, key: &Key, value: &Rc<Node>) {
         if self.keys.insert(key.text.clone()) {
             self.list.push((key.text.clone(), Rc::clone(value)));
@@ -80,7 +80,7 @@ impl Entries {
 struct Decoder {
     version: Option<Version>,
     errors: Vec<String>,
-    /// Number of nodes that may still be read, aliases counted as often as they stand.
+    /// Number of nodes that may still be read; an alias counts each time it is used.
     left: usize,
     /// An error that ends reading.
     failure: Option<String>,
@@ -102,7 +102,7 @@ impl Decoder {
         self.version.map_or(Level::V3, |version| version.level)
     }
 
-    /// The Go name of a type of a layer.
+    /// Returns the Go name of a type in a layer.
     fn go_name(&self, record: &Record) -> String {
         let package = self.version.map(|version| version.package(record.origin));
         format!("{}.{}", package.unwrap_or_default(), record.name)
@@ -145,7 +145,7 @@ impl Decoder {
         }
     }
 
-    /// Notes that a node has another type.
+    /// Records that a node has the wrong type.
     fn refuse(&mut self, node: &Node, name: &str) {
         let target = node.target();
         let (tag, text) = match &target.value {
@@ -174,7 +174,7 @@ impl Decoder {
         ));
     }
 
-    /// The scalar of a node, unless it is nothing or no scalar; the latter is an error.
+    /// Returns the scalar of a node; `None` if it is null, or is not a scalar, which is an error.
     fn scalar<'n>(&mut self, node: &'n Node, name: &str) -> Option<(&'n Scalar, Resolved)> {
         match &node.target().value {
             NodeValue::Scalar(scalar) => match resolve_scalar(scalar) {
@@ -238,7 +238,7 @@ impl Decoder {
         mut read: impl FnMut(&mut Self, &Node) -> Option<Value>,
     ) -> Option<Value> {
         match &node.target().value {
-            // Items that are nothing are left out.
+            // Null items are dropped.
             NodeValue::List(items) => {
                 let items = items.iter().filter_map(|item| read(self, item));
                 Some(Value::Array(items.collect()))
@@ -251,7 +251,7 @@ impl Decoder {
         }
     }
 
-    /// The entries of a mapping, with those of its merge keys; a key that stands twice is an error.
+    /// Returns the entries of a mapping, including those of its merge keys. A duplicate key is an error.
     fn entries(&mut self, node: &Node, name: impl FnOnce() -> String) -> Option<EntryList> {
         let entries = match &node.target().value {
             NodeValue::Map(entries) => entries,
@@ -279,7 +279,7 @@ impl Decoder {
         Some(all.list)
     }
 
-    /// Adds the entries that a merge key brings, where the key is not there yet.
+    /// Adds the entries of a merge key whose keys do not exist yet.
     fn merge(&mut self, value: &Node, all: &mut Entries, depth: usize) {
         let cost = match &value.target().value {
             NodeValue::Map(entries) => entries.len(),
@@ -344,7 +344,7 @@ impl Decoder {
                 found.insert(field.name.to_owned(), value);
             }
         }
-        // The order of the fields is that of the type, and texts are never missing.
+        // Fields have the order of the Go type, and texts are never missing.
         let mut ordered = Map::new();
         for field in record.fields_at(level) {
             let value = match (found.remove(field.name), field.kind) {
@@ -372,7 +372,7 @@ impl Decoder {
     }
 }
 
-/// The meaning of a scalar, with its quotes and its tag.
+/// Returns the meaning of a scalar, considering its quotes and its tag.
 fn resolve_scalar(scalar: &Scalar) -> Resolved {
     match scalar.tag.as_deref() {
         None if scalar.is_plain => resolve(&scalar.text),
@@ -381,7 +381,7 @@ fn resolve_scalar(scalar: &Scalar) -> Resolved {
     }
 }
 
-/// Returns true for an item that Go leaves out of a list.
+/// Returns true for an item that Go drops from a list.
 fn is_nothing(node: &Node) -> bool {
     match &node.target().value {
         NodeValue::Scalar(scalar) => resolve_scalar(scalar) == Resolved::Null,
@@ -389,7 +389,7 @@ fn is_nothing(node: &Node) -> bool {
     }
 }
 
-/// Warns of keys that have no meaning, in the order of the types.
+/// Returns warnings about unused keys, in the order of the types.
 pub(super) fn find_unused_keys(root: &Node, record: &Record, level: Level) -> Report {
     let mut report = Report::default();
     walk_unused(root, record, level, &Path::default(), &mut report);

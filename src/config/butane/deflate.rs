@@ -1,28 +1,29 @@
-//! gzip as Go's `compress/gzip` packs it at its best level: the packed bytes are a part of what names a rendered config.
+//! gzip exactly as Go's `compress/gzip` produces it at its best level, because the compressed bytes are part of the hash that
+//! names a rendered config.
 //!
-//! Another packer makes other bytes of the same contents. So this one looks for repetitions in Go's order, with its
-//! limits; `huffman` writes them with its codes.
+//! Any other implementation produces different bytes for the same contents. This one searches for repetitions in Go's order and
+//! with Go's limits; `huffman` writes them with Go's codes.
 
 use super::huffman::{BlockWriter, MAX_TOKENS, Token};
 
 const WINDOW: usize = 1 << 15;
 const WINDOW_MASK: usize = WINDOW - 1;
-/// Shortest repetition that is looked for; shorter ones are written as they are.
+/// Minimum length of a repetition; shorter ones are written literally.
 const SHORTEST: usize = 4;
 /// Longest repetition.
 const LONGEST: usize = 258;
 const HASH_BITS: u32 = 17;
-/// A repetition of the least length is worth its distance up to here.
+/// Maximum distance of a repetition of the minimum length.
 const NEAR: usize = 4096;
-/// Number of earlier places that are compared.
+/// Maximum number of earlier positions that are compared.
 const TRIES: usize = 4096;
-/// Offset from which the table is counted anew.
+/// Offset at which the table is rebased.
 const MAX_HASH_OFFSET: usize = 1 << 24;
 const NO_BLOCK: usize = usize::MAX;
 
-/// Packs bytes, with the header and the trailer of gzip.
+/// Compresses bytes, including the header and trailer of gzip.
 pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
-    // No name, no time, the best level, an unknown system.
+    // No name, no time, best compression, unknown OS.
     let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 0xff];
     packed.extend(Packer::new().pack(bytes));
     let mut checksum = flate2::Crc::new();
@@ -39,21 +40,21 @@ struct Packer {
     window: Vec<u8>,
     /// Number of bytes in the window.
     end: usize,
-    /// The byte that is looked at.
+    /// The current position.
     index: usize,
-    /// The first byte of the block that is not written yet.
+    /// The start of the block that is not yet written.
     block_start: usize,
     tokens: Vec<Token>,
-    /// The last place with a hash, counted from `hash_offset`.
+    /// The last position of each hash, counted from `hash_offset`.
     head: Vec<u32>,
-    /// The place before it with the same hash.
+    /// For each position, the previous one with the same hash.
     previous: Vec<u32>,
     hash_offset: usize,
     chain_head: usize,
-    /// The repetition at the byte before.
+    /// The length of the repetition at the previous byte.
     length: usize,
     offset: usize,
-    /// True if the byte before is not written yet.
+    /// True if the previous byte is not yet written.
     is_pending: bool,
 }
 
@@ -86,7 +87,7 @@ impl Packer {
         self.writer.finish()
     }
 
-    /// Takes bytes into the window; returns their number.
+    /// Copies bytes into the window; returns their number.
     fn fill(&mut self, bytes: &[u8]) -> usize {
         if self.index >= 2 * WINDOW - (SHORTEST + LONGEST) {
             self.window.copy_within(WINDOW.., 0);
@@ -121,7 +122,7 @@ impl Packer {
         }
     }
 
-    /// Enters the bytes at a place into the table; returns what was there.
+    /// Adds the bytes at a position to the table; returns the previous entry.
     fn enter(&mut self, index: usize) -> u32 {
         let bytes = self
             .window
@@ -135,7 +136,7 @@ impl Packer {
         before
     }
 
-    /// Goes on as far as enough bytes are known, or to the end of the input.
+    /// Processes the input as long as enough bytes are known, or up to its end.
     fn step(&mut self, is_last: bool) {
         if self.end - self.index < SHORTEST + LONGEST && !is_last {
             return;
@@ -167,7 +168,7 @@ impl Packer {
         }
     }
 
-    /// Decides on the byte before, when what begins at this one is known.
+    /// Decides how to write the previous byte, now that the repetition at this one is known.
     fn advance(&mut self, ahead: usize, last_entered: usize) {
         let (before, before_offset) = (self.length, self.offset);
         (self.length, self.offset) = (SHORTEST - 1, 0);
@@ -208,7 +209,7 @@ impl Packer {
         self.is_pending = true;
     }
 
-    /// The longest repetition of what begins at this byte: its length, and how far back it is.
+    /// Returns the longest repetition at the current position: its length and its distance.
     fn find(&self, head: usize, ahead: usize) -> Option<(usize, usize)> {
         let start = self.index;
         let longest = ahead.min(LONGEST);
@@ -268,7 +269,7 @@ mod tests {
         bytes
     }
 
-    /// Bytes that look random, of so many values.
+    /// Returns pseudo-random bytes with this many different values.
     fn noise(count: usize, values: u64) -> Vec<u8> {
         let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut bytes = Vec::new();

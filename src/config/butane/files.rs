@@ -1,4 +1,4 @@
-//! Files and trees of files that an input names.
+//! Local files and trees of files.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,15 @@ use super::out::Out;
 use super::report::Path;
 use serde_json::Value;
 
-/// Butane's words where there is no directory.
+/// Butane's message if there is no directory of local files.
 pub(super) const NO_FILES_DIR: &str =
     "local file paths are relative to a files directory that must be specified with -d/--files-dir";
-/// Butane's words on a path that leads out.
+/// Butane's message about a path that leads out of it.
 pub(super) const ESCAPE: &str = "local file path traverses outside the files directory";
 const NODE_EXISTS: &str = "matching filesystem node has existing contents or different type";
 const FILE_TYPE: &str = "trees may only contain files, directories, and symlinks";
 
-/// The directory with the files that an input may name. Paths have no `..`, and no slash at their begin; the empty path
-/// is the directory itself.
+/// The directory of local files. Paths have no `..` and no leading slash; the empty path is the directory itself.
 pub trait FilesDir {
     /// Reads a file.
     ///
@@ -24,8 +23,7 @@ pub trait FilesDir {
     /// A message that names the file.
     fn read(&self, path: &str) -> Result<Vec<u8>, String>;
 
-    /// Lists what is below a directory: the names of each directory sorted by their bytes, and what is in a directory
-    /// at its place.
+    /// Lists everything below a directory, depth first; the names in each directory are sorted by their bytes.
     ///
     /// # Errors
     /// A message that names the directory; `root of tree must be a directory` if it is something else.
@@ -35,7 +33,7 @@ pub trait FilesDir {
 /// An entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// Its path from the top of the tree; empty for the top itself.
+    /// Path relative to the top of the tree; empty for the top itself.
     pub path: String,
     /// Its type.
     pub kind: TreeEntryKind,
@@ -46,17 +44,17 @@ pub struct TreeEntry {
 pub enum TreeEntryKind {
     /// A directory.
     Directory,
-    /// A file; true if it has any bit for execution.
+    /// A file; true if it has any executable bit.
     File(bool),
     /// A symbolic link, with its target.
     Link(String),
     /// A device, pipe or socket.
     Other,
-    /// An entry that cannot be read, with the message.
+    /// An unreadable entry, with the message.
     Unreadable(String),
 }
 
-/// Returns a path below the directory without `.`, `..` and doubled slashes; `None` if it leads out.
+/// Returns a path below the directory without `.`, `..` and double slashes; `None` if it leads out of the directory.
 pub(super) fn path_within(local: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in local.split('/') {
@@ -71,7 +69,7 @@ pub(super) fn path_within(local: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Joins two paths as Go's `path.Join` does.
+/// Joins two paths like Go's `path.Join`.
 fn join_paths(base: &str, below: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let absolute = base.starts_with('/');
@@ -92,7 +90,7 @@ fn join_paths(base: &str, below: &str) -> String {
     }
 }
 
-/// A tree of the input, and the attributes that its files get.
+/// A tree in the input, with the attributes for its files.
 struct Tree<'t> {
     at: Path,
     local: String,
@@ -194,7 +192,7 @@ impl Translator<'_> {
     }
 }
 
-/// A file, directory or link that a tree brings.
+/// Creates an entry for a file, directory or link of a tree.
 fn new_node(tree: &Tree<'_>, path: &str) -> Out {
     let at = &tree.at;
     let mut node = Out::map(at, vec![("path", Out::leaf(at, path))]);
@@ -206,7 +204,7 @@ fn new_node(tree: &Tree<'_>, path: &str) -> Out {
     node
 }
 
-/// A directory is only made where the tree gives it a mode or an owner.
+/// Adds a directory; only needed if the tree sets a mode or an owner for it.
 fn add_directory(
     config: &mut Out,
     listed: &mut Listed,
@@ -253,11 +251,11 @@ fn add_link(
 /// The lists of files, directories and links.
 const LISTS: [&str; 3] = ["files", "directories", "links"];
 
-/// The paths that are listed, each with the list and the number of its last entry there.
+/// The listed paths, each with the lists it is in and the index of its last entry there.
 pub(super) struct Listed(HashMap<String, Vec<(&'static str, usize)>>);
 
 impl Listed {
-    /// Gathers the paths of a config.
+    /// Collects the paths of a config.
     pub(super) fn of(config: &Out) -> Self {
         let mut listed = Self(HashMap::new());
         let Some(storage) = config.at(&["storage"]) else {
@@ -295,7 +293,7 @@ impl Listed {
         config.at(&["storage"])?.items(list).get(at)
     }
 
-    /// Puts an entry in the place of the one with its path, or at the end.
+    /// Replaces the entry with this path, or appends it.
     pub(super) fn put(&mut self, config: &mut Out, list: &'static str, path: &str, node: Out) {
         if config.get("storage").is_none() {
             config.set("storage", Out::map(&node.from, Vec::new()));

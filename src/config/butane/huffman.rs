@@ -1,8 +1,8 @@
-//! Blocks of deflate as Go's `compress/flate` writes them: its choice between the three kinds, and its codes.
+//! Deflate blocks as Go's `compress/flate` writes them: its choice among the three block types, and its codes.
 
-/// Number of tokens of a block.
+/// Maximum number of tokens in a block.
 pub(super) const MAX_TOKENS: usize = 1 << 14;
-/// Largest block that can be stored as it is.
+/// Maximum size of a stored block.
 const MAX_STORED: usize = 65_535;
 /// Number of codes for bytes, the end of a block, and lengths.
 const LITERALS: usize = 286;
@@ -10,7 +10,7 @@ const LITERALS: usize = 286;
 const OFFSETS: usize = 30;
 const END_OF_BLOCK: usize = 256;
 const FIRST_LENGTH: usize = 257;
-/// The order in which the lengths of the codes for lengths of codes are written.
+/// The order in which the lengths of the code length codes are written.
 const ORDER: [usize; 19] = [
     16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
 ];
@@ -20,7 +20,7 @@ const ORDER: [usize; 19] = [
 pub(super) enum Token {
     /// A byte.
     Literal(u8),
-    /// The length less 3, and the distance less 1.
+    /// The length minus 3, and the distance minus 1.
     Repetition(u16, u16),
 }
 
@@ -30,7 +30,7 @@ impl Token {
         Self::Literal(byte)
     }
 
-    /// A repetition of so many bytes, from so far back.
+    /// Creates a repetition with this length and distance.
     pub(super) fn repetition(length: usize, offset: usize) -> Self {
         let less =
             |number: usize, by: usize| u16::try_from(number.saturating_sub(by)).unwrap_or_default();
@@ -38,7 +38,7 @@ impl Token {
     }
 }
 
-/// The number of a code for a length, its extra bits, and their value.
+/// Returns the code for a length, its number of extra bits, and their value.
 fn length_code(length: u16) -> (usize, u32, u32) {
     let length = u32::from(length);
     if length == 255 {
@@ -63,14 +63,14 @@ fn offset_code(offset: u16) -> (usize, u32, u32) {
     (code as usize, extra, offset & ((1 << extra) - 1))
 }
 
-/// A code: its bits, the first one lowest, and their number; none for what does not occur.
+/// A code: its bits, first bit lowest, and their number; zero for an unused code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Code {
     bits: u32,
     length: u32,
 }
 
-/// Number of bits of everything that is counted.
+/// Returns the number of bits of all counted codes.
 fn size_of(codes: &[Code], counts: &[u32]) -> u64 {
     let sizes = codes.iter().zip(counts);
     sizes
@@ -86,15 +86,15 @@ pub(super) struct BlockWriter {
     count: u32,
 }
 
-/// The codes of a block, and what their description takes.
+/// The codes of a block, and the size of their description.
 struct Tables {
     literal_counts: Vec<u32>,
     offset_counts: Vec<u32>,
     literals: Vec<Code>,
     offsets: Vec<Code>,
-    /// Number of codes that are described, of both kinds.
+    /// Number of codes in the description, of both kinds.
     shown: (usize, usize),
-    /// The description: a number, and the extra value of those from 16 on.
+    /// The description: codes, and the extra value of codes from 16 on.
     description: Vec<(usize, u32)>,
     description_counts: Vec<u32>,
     description_codes: Vec<Code>,
@@ -103,11 +103,11 @@ struct Tables {
 }
 
 impl BlockWriter {
-    /// Writes a block; `input` is what its tokens stand for, if that is still known.
+    /// Writes a block. `input` are the bytes behind its tokens, if they are still known.
     pub(super) fn write_block(&mut self, tokens: &[Token], input: Option<&[u8]>) {
         let tables = Tables::of(tokens);
         let storable = input.filter(|input| input.len() <= MAX_STORED);
-        // Extra bits are the same in both kinds of codes; Go counts them only to compare with a stored block.
+        // Extra bits are the same with both kinds of codes; Go counts them only to compare with a stored block.
         let extra = if storable.is_some() {
             tables.extra_bits()
         } else {
@@ -135,7 +135,7 @@ impl BlockWriter {
         }
     }
 
-    /// Ends the data with an empty block of the codes that the format knows.
+    /// Ends the data with an empty block that uses fixed codes.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.write_bits(3, 3);
         self.write_bits(0, 7);
@@ -223,7 +223,7 @@ impl Tables {
                 }
             }
         }
-        // There is a code for distances even where none occurs.
+        // There is a distance code even if none occurs.
         if offset_counts.iter().all(|count| *count == 0) {
             offset_counts[0] = 1;
         }
@@ -263,7 +263,7 @@ impl Tables {
     }
 
     fn extra_bits(&self) -> u64 {
-        // Codes of the shortest lengths and distances have no extra bits.
+        // The codes of the shortest lengths and distances have no extra bits.
         let lengths = (8..28usize).map(|code| {
             let extra = (code / 4 - 1) as u64;
             extra * u64::from(self.literal_counts[FIRST_LENGTH + code])
@@ -275,7 +275,7 @@ impl Tables {
         lengths.chain(offsets).sum()
     }
 
-    /// The size with its own codes, without the extra bits.
+    /// Returns the size with dynamic codes, without extra bits.
     fn dynamic_size(&self) -> u64 {
         let extra = [(16, 2), (17, 3), (18, 7)];
         let extra = extra
@@ -292,7 +292,7 @@ impl Tables {
     }
 }
 
-/// The lengths of codes in short: 16 repeats the last one, 17 and 18 stand for zeros.
+/// Run-length encodes code lengths: 16 repeats the last one, 17 and 18 are runs of zeros.
 fn describe(lengths: &[u32]) -> Vec<(usize, u32)> {
     let mut described = Vec::new();
     let mut rest = lengths;
@@ -329,7 +329,7 @@ fn describe(lengths: &[u32]) -> Vec<(usize, u32)> {
     described
 }
 
-/// The codes that the format knows.
+/// Returns the fixed codes of the format.
 fn fixed_codes() -> (Vec<Code>, Vec<Code>) {
     let reversed = |bits: u32, length: u32| Code {
         bits: bits.reverse_bits() >> (32 - length),
@@ -348,7 +348,7 @@ fn fixed_codes() -> (Vec<Code>, Vec<Code>) {
     )
 }
 
-/// Makes codes of at most so many bits for everything that is counted.
+/// Creates codes of at most this many bits for everything with a count.
 fn make_codes(counts: &[u32], most_bits: usize) -> Vec<Code> {
     let mut codes = vec![Code::default(); counts.len()];
     let used = counts.iter().enumerate().filter(|(_, count)| **count != 0);
@@ -359,7 +359,7 @@ fn make_codes(counts: &[u32], most_bits: usize) -> Vec<Code> {
         }
         return codes;
     }
-    // By count, then by number.
+    // By count, then by symbol.
     list.sort_unstable();
     let mut next: u32 = 0;
     let mut rest = list.as_mut_slice();
@@ -381,22 +381,22 @@ fn counts_of(list: &[(u32, usize)]) -> Vec<u64> {
     list.iter().map(|(count, _)| u64::from(*count)).collect()
 }
 
-/// One row of the search for lengths: codes of so many bits at most.
+/// One row in the search for lengths: codes of at most this many bits.
 #[derive(Clone, Copy)]
 struct Row {
-    /// The sum that was taken last.
+    /// The last chosen sum.
     last: u64,
     next_leaf: u64,
     next_pair: u64,
-    /// Number of items that this row has to give.
+    /// Number of items that this row still has to provide.
     needed: usize,
 }
 
-/// Infinite: nothing is left.
+/// Infinity: nothing is left.
 const NONE: u64 = u64::MAX;
 
-/// Returns how many codes have 1, 2, 3... bits, by the boundary package merge algorithm; a pair goes before an equal
-/// leaf, as in Go. The counts are sorted, and three or more.
+/// Returns the number of codes with 1, 2, 3... bits, by the boundary package merge algorithm. A pair precedes an equal leaf, as
+/// in Go. The counts have to be sorted, and at least three.
 fn code_lengths(counts: &[u64], most_bits: usize) -> Vec<usize> {
     let count = |index: usize| counts.get(index).copied().unwrap_or(NONE);
     let most_bits = most_bits.min(counts.len() - 1);
@@ -409,7 +409,7 @@ fn code_lengths(counts: &[u64], most_bits: usize) -> Vec<usize> {
     let mut rows = vec![first; most_bits + 2];
     rows[0].needed = 0;
     rows[1].next_pair = NONE;
-    // Number of leaves left of the ancestors of the last item of each row.
+    // Number of leaves to the left of the ancestors of each row's last item.
     let mut leaves = vec![vec![0usize; most_bits + 1]; most_bits + 1];
     for (level, row) in leaves.iter_mut().enumerate().skip(1) {
         row[level] = 2;

@@ -1,6 +1,6 @@
-//! Ignition's own rules on the output, in its words.
+//! Ignition's own rules, applied to the output, with Ignition's messages.
 //!
-//! Those on disks are few: a layout of disks is for a node's first boot, and Ignition checks it again then.
+//! Only some rules about disks are included: a disk layout is only used at first boot, where Ignition checks it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use super::out::{Out, OutValue, key_of};
 use super::report::Report;
 use super::version::Level;
 
-/// Lists whose items may be the same.
+/// Lists that may contain duplicates.
 const REPEATABLE: [&str; 4] = ["append", "options", "openOptions", "mountOptions"];
-/// Lists that share their keys, and a name for them.
+/// Lists that share a namespace of keys, and the name of that namespace.
 const SHARED: [(&str, &str); 5] = [
     ("directories", "nodes"),
     ("files", "nodes"),
@@ -24,7 +24,7 @@ const SHARED: [(&str, &str); 5] = [
     ("shouldNotExist", "arguments"),
 ];
 
-/// Finds items of lists that are there twice.
+/// Finds duplicate list items.
 pub(super) fn check_duplicates(value: &Out, report: &mut Report) {
     let OutValue::Map(entries) = &value.value else {
         return;
@@ -89,7 +89,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A file may not be where a unit or a drop-in is written.
+    /// Checks that no file has the path of a unit or a drop-in.
     fn check_conflicts(&mut self, config: &Out) {
         let mut written = BTreeSet::new();
         let has_text = |value: &Out| value.text("contents").is_some_and(|text| !text.is_empty());
@@ -198,7 +198,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The path and the mode of a file or a directory.
+    /// Checks the path and mode of a file or directory.
     fn check_node(&mut self, node: &Out) {
         self.check(
             node,
@@ -396,7 +396,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An instance is enabled through the section of its template.
+    /// Checks the section [Install] for an instance, which comes from its template.
     fn check_instance(&mut self, unit: &Out, units: &[Out]) {
         let name = unit.text("name").unwrap_or_default();
         let parts = name

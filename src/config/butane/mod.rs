@@ -1,9 +1,9 @@
 //! Butane's variant `openshift`, translated to a MachineConfig (docs/controllers.md: Butane).
 //!
-//! Text in, text out; no I/O: the files that an input names come through [`FilesDir`]. The files of this room, in the
-//! order of the way: `node` (YAML with places), `version`, `schema` and `decode` (values of known types), `source_rules`,
-//! `convert` with `files` and `sugar` (to Ignition), `support` and `ignition` (rules on the output), `yaml_out`. Every value of
-//! the output knows its place in the input (`out`), so that `report` can name line and column.
+//! Text in, text out; no I/O: local files are read through [`FilesDir`]. The modules in the order of the data flow: `node`
+//! (YAML with positions), `version`, `schema` and `decode` (typed values), `source_rules`, `convert` with `files` and `sugar`
+//! (to Ignition), `support` and `ignition` (rules on the output), `yaml_out`. Every value of the output records its place in
+//! the input (`out`), so that `report` can give line and column.
 
 mod convert;
 mod data_url;
@@ -45,28 +45,28 @@ const FOREIGN: [&str; 4] = ["fcos", "fiot", "flatcar", "r4e"];
 /// The form of the output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// The Ignition config alone, as JSON.
+    /// Prints the Ignition config alone, as JSON.
     pub raw: bool,
 }
 
 /// The result of a translation.
 #[derive(Debug, Clone, Default)]
 pub struct Translation {
-    /// The text that Butane prints, without the newline at its end; `None` after an error.
+    /// Butane's output without the trailing newline; `None` after an error.
     pub output: Option<String>,
     /// The MachineConfig; `None` after an error, and for raw output.
     pub machine_config: Option<Value>,
-    /// Everything that was found, in Butane's order.
+    /// All findings, in Butane's order.
     pub report: Vec<ReportEntry>,
-    /// The error of the whole, in Butane's own words.
+    /// The final error, in Butane's own words.
     pub error: Option<String>,
     /// The next step after an error, in our words.
     pub advice: Option<String>,
-    /// True if contents were packed.
+    /// True if any contents were compressed.
     pub gzip: bool,
-    /// The version of the input, if it has a translator.
+    /// The version of the input, if it is supported.
     pub version: Option<&'static str>,
-    /// True if the version is not stable: the operator cannot read the output.
+    /// True for an unstable version, whose output the operator cannot read.
     pub experimental: bool,
 }
 
@@ -90,7 +90,7 @@ pub fn is_butane(text: &str) -> bool {
     })
 }
 
-/// Translates an input; `files` is the directory with the files that it may name.
+/// Translates an input. `files` is the directory of its local files.
 pub fn translate(text: &str, files: Option<&dyn FilesDir>, options: Options) -> Translation {
     let root = match node::parse_first(text) {
         Ok(root) => root,
@@ -161,7 +161,7 @@ fn choose_version(variant: &str, number: &str) -> Result<Version, Box<Translatio
     })
 }
 
-/// The words for the reader of a report that has errors.
+/// The advice for a report with errors.
 const SEE_REPORT: &str = "correct what the report calls an error, and try again";
 
 fn translate_version(
@@ -201,7 +201,7 @@ fn translate_version(
     translation
 }
 
-/// The values of a translation, before they are text.
+/// The values of a translation, before they are serialised.
 struct RunResult {
     report: Report,
     packed: bool,
@@ -245,7 +245,7 @@ fn run(
     }
 }
 
-/// Makes the MachineConfig; `None` after an error.
+/// Creates the MachineConfig; `None` after an error.
 fn make_object(translator: &mut Translator<'_>, input: &Value) -> Option<Out> {
     let version = translator.version;
     let mut config = translator.convert(input);
@@ -296,7 +296,7 @@ fn make_object(translator: &mut Translator<'_>, input: &Value) -> Option<Out> {
     ))
 }
 
-/// A value, with a place for each item of a list.
+/// Returns a value with a place for each list item.
 fn with_items(at: &Path, value: &Value) -> Out {
     match value {
         Value::Array(items) => {
@@ -308,7 +308,7 @@ fn with_items(at: &Path, value: &Value) -> Out {
     }
 }
 
-/// Warns of what raw output leaves out.
+/// Warns about fields that raw output omits.
 fn warn_of_elided(whole: &Out, report: &mut Report) {
     for key in ["kernelArguments", "extensions", "fips", "kernelType"] {
         if let Some(value) = whole.at(&["spec", key]) {
@@ -317,7 +317,7 @@ fn warn_of_elided(whole: &Out, report: &mut Report) {
     }
 }
 
-/// Checks what was made, and returns the value that is printed.
+/// Checks the result and returns the value to print.
 fn judge(
     whole: &Out,
     version: Version,
@@ -327,7 +327,7 @@ fn judge(
     let Some(config) = whole.at(&["spec", "config"]) else {
         return Err(SOURCE_INVALID);
     };
-    // Butane looks for the fields by their place in a MachineConfig, so raw output may have them.
+    // Butane looks up the fields by their path in a MachineConfig, so they are allowed in raw output.
     if !options.raw {
         report.append(support::check_fields(config, version));
         if report.is_fatal() {

@@ -1,22 +1,22 @@
-//! The YAML of an input, with the line and column of each node as Go's yaml.v3 counts them.
+//! The YAML of an input, with the line and column of each node as in Go's yaml.v3.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
-/// Deeper nesting than this is no Butane config.
+/// Maximum nesting depth of a Butane config.
 const MAX_DEPTH: usize = 64;
 
-/// More values than this are no Butane config: the MachineConfig would be larger than etcd takes (1.5 MiB).
+/// Maximum number of values in a Butane config: with more, the MachineConfig would exceed etcd's limit (1.5 MiB).
 pub(super) const MAX_NODES: usize = 250_000;
 
-/// A place in the text, both numbers from 1.
+/// A position in the text; both numbers start at 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mark {
     /// Number of the line.
     pub(super) line: usize,
-    /// Number of the character on it.
+    /// Number of the character in the line.
     pub(super) column: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum NodeValue {
     List(Vec<Rc<Node>>),
     /// A mapping, in the order of the text.
     Map(Vec<(Key, Rc<Node>)>),
-    /// The node that an alias stands for; its own place is that of the alias.
+    /// The node that an alias refers to; the position is the alias's own.
     Alias(Rc<Node>),
 }
 
@@ -47,7 +47,7 @@ pub(super) enum NodeValue {
 pub(super) struct Scalar {
     /// The text.
     pub(super) text: String,
-    /// False for quotes and blocks, which are always text.
+    /// False for quoted and block scalars, which are always text.
     pub(super) is_plain: bool,
     /// The tag without its prefix, such as `str`.
     pub(super) tag: Option<String>,
@@ -56,7 +56,7 @@ pub(super) struct Scalar {
 /// The key of a mapping.
 #[derive(Debug)]
 pub(super) struct Key {
-    /// The text; that of a key which is no scalar is empty.
+    /// The text; empty for a key that is not a scalar.
     pub(super) text: String,
     /// The place where it begins.
     pub(super) mark: Mark,
@@ -65,7 +65,7 @@ pub(super) struct Key {
 }
 
 impl Node {
-    /// The node itself, or the one that an alias stands for.
+    /// Returns the node itself, or the target of an alias.
     pub(super) fn target(&self) -> &Self {
         match &self.value {
             NodeValue::Alias(target) => target.target(),
@@ -74,10 +74,10 @@ impl Node {
     }
 }
 
-/// Reads the first document of a text; `None` if there is none.
+/// Parses the first document of a text; `None` if there is none.
 ///
 /// # Errors
-/// The words of Go's yaml.v3, such as `yaml: line 3: did not find expected node content`.
+/// The message of Go's yaml.v3, such as `yaml: line 3: did not find expected node content`.
 pub(super) fn parse_first(text: &str) -> Result<Option<Rc<Node>>, String> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
@@ -95,7 +95,7 @@ pub(super) fn parse_first(text: &str) -> Result<Option<Rc<Node>>, String> {
     }
     let (event, mark) = reader.next_event()?;
     let node = reader.read_node(event, mark, None)?;
-    // A broken end of the document is an error as well.
+    // A malformed end of the document is also an error.
     reader.next_event()?;
     Ok(Some(node))
 }
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the node that begins with an event; `key` is the place of the key whose value it is.
+    /// Reads the node that begins with an event. `key` is the position of its key.
     fn read_node(
         &mut self,
         event: Event<'a>,
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
         line.chars().nth(column.checked_sub(1)?)
     }
 
-    /// The place of the first dash of a list. Of a list whose dashes stand below its key, the parser gives the first item.
+    /// Returns the position of a list's first dash. If the dashes are below the key, our parser reports the first item instead.
     fn dash_of(&self, mark: Mark, key: Option<Mark>) -> Mark {
         let Some(key) = key else { return mark };
         let below = key.line < mark.line && key.column < mark.column;
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
         mark
     }
 
-    /// The place of the `|` or `>` above the text of a block, or of the tag or anchor before it.
+    /// Returns the position of the `|` or `>` of a block scalar, or of the tag or anchor before it.
     fn header_of(&self, mark: Mark) -> Mark {
         for number in (1..=mark.line).rev() {
             let Some(line) = self.lines.get(number - 1) else {
@@ -242,12 +242,12 @@ impl<'a> Reader<'a> {
         mark
     }
 
-    /// The words of yaml.v3 for an error of our parser.
+    /// Returns the message of yaml.v3 for an error of our parser.
     fn syntax_error(&self, error: &ScanError) -> String {
         let line = error.marker().line();
         let known = SYNTAX.iter().find(|row| error.info().contains(row.0));
         let (text, is_scanners) = known.map_or((error.info(), true), |row| (row.1, row.2));
-        // The parser of yaml.v3 counts its lines from 0, and its scanner mends that.
+        // The parser of yaml.v3 counts lines from 0, and its scanner corrects that.
         let line = if is_scanners {
             line
         } else {
@@ -260,7 +260,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A part of our parser's message, yaml.v3's own, and true if its scanner says it.
+/// Part of our parser's message, yaml.v3's message, and whether yaml.v3's scanner reports it.
 const SYNTAX: [(&str, &str, bool); 14] = [
     (
         "did not find expected node content",
@@ -320,7 +320,7 @@ const SYNTAX: [(&str, &str, bool); 14] = [
 
 const TOKEN: &str = "found character that cannot start any token";
 
-/// The number of the byte at which the header of a block begins, with its tag and anchor, if a line ends with one.
+/// Returns the byte offset of a block scalar's header, including its tag and anchor, if a line ends with one.
 fn block_header(line: &str) -> Option<usize> {
     let code = match line.rfind(" #") {
         Some(at) if line.get(..at).is_some_and(ends_with_header) => line.get(..at)?,

@@ -1,4 +1,4 @@
-//! The output while it is made: each value with the place of the input that it comes from.
+//! The output under construction: each value has the place in the input that it comes from.
 
 use std::collections::HashMap;
 
@@ -22,12 +22,12 @@ pub(super) enum OutValue {
     Leaf(Value),
     /// A list.
     List(Vec<Out>),
-    /// A mapping, in Ignition's own order of the keys.
+    /// A mapping, in Ignition's order of keys.
     Map(Vec<(String, Out)>),
 }
 
 impl Out {
-    /// A value that is no list and no mapping.
+    /// Creates a value that is neither a list nor a mapping.
     pub(super) fn leaf(from: &Path, value: impl Into<Value>) -> Self {
         Self {
             from: from.clone(),
@@ -54,7 +54,7 @@ impl Out {
         }
     }
 
-    /// All of a JSON value, from one place.
+    /// Converts a JSON value; all of it comes from one place.
     pub(super) fn of(from: &Path, value: &Value) -> Self {
         let value = match value {
             Value::Array(items) => {
@@ -85,7 +85,7 @@ impl Out {
         }
     }
 
-    /// The value at a key, to be changed.
+    /// Returns the value of a key, mutably.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
         match &mut self.value {
             OutValue::Map(entries) => {
@@ -96,7 +96,7 @@ impl Out {
         }
     }
 
-    /// The value at the end of a path of keys.
+    /// Returns the value at a path of keys.
     pub(super) fn at(&self, keys: &[&str]) -> Option<&Self> {
         keys.iter().try_fold(self, |value, key| value.get(key))
     }
@@ -106,7 +106,7 @@ impl Out {
         self.get(key)?.as_text()
     }
 
-    /// The value, if it is text.
+    /// Returns the value if it is text.
     pub(super) fn as_text(&self) -> Option<&str> {
         match &self.value {
             OutValue::Leaf(value) => value.as_str(),
@@ -122,7 +122,7 @@ impl Out {
         }
     }
 
-    /// True if the boolean at a key is true.
+    /// Returns true if the boolean at a key is true.
     pub(super) fn is_true(&self, key: &str) -> bool {
         matches!(
             self.get(key).map(|flag| &flag.value),
@@ -130,7 +130,7 @@ impl Out {
         )
     }
 
-    /// The items of the list at a key.
+    /// Returns the items of the list at a key.
     pub(super) fn items(&self, key: &str) -> &[Self] {
         match self.get(key).map(|list| &list.value) {
             Some(OutValue::List(items)) => items,
@@ -138,7 +138,8 @@ impl Out {
         }
     }
 
-    /// The place of a value that is missing: that of the nearest value above it, and its own keys as the input names them.
+    /// Returns the place of a missing value: that of the nearest existing parent, followed by the missing keys as named in the
+    /// input.
     pub(super) fn place_of(&self, keys: &[&str]) -> Path {
         let mut value = self;
         let mut rest = keys.iter();
@@ -156,7 +157,7 @@ impl Out {
         missing.fold(value.from.clone(), |path, key| path.key(&snake(key)))
     }
 
-    /// Sets a value. A new key is put where Ignition has it: in a file by the order of its type, elsewhere by the alphabet.
+    /// Sets a value. A new key is inserted in Ignition's order: for a file that of its type, otherwise alphabetical.
     pub(super) fn set(&mut self, key: &str, new: Self) {
         let OutValue::Map(entries) = &mut self.value else {
             return;
@@ -173,7 +174,7 @@ impl Out {
         entries.insert(at.unwrap_or(entries.len()), (key.to_owned(), new));
     }
 
-    /// The list at a key, which is made if it is missing.
+    /// Returns the list at a key, which is created if it is missing.
     pub(super) fn list_mut(&mut self, key: &str, from: &Path) -> Option<&mut Vec<Self>> {
         if self.items(key).is_empty() {
             self.set(key, Self::list(from, Vec::new()));
@@ -184,7 +185,7 @@ impl Out {
         }
     }
 
-    /// The value without places, and without empty lists and mappings.
+    /// Returns the value without places, and without empty lists and mappings.
     pub(super) fn to_json(&self) -> Value {
         self.pruned().unwrap_or_else(|| Value::Object(Map::new()))
     }
@@ -208,13 +209,13 @@ impl Out {
     }
 }
 
-/// The order of a key. What a file, a directory and a link share stands before what is their own.
+/// Returns the sort key of a key. Keys common to files, directories and links precede their specific keys.
 fn rank(key: &str, is_node: bool) -> (bool, &str) {
     let own = ["append", "contents", "mode", "hard", "target"];
     (is_node && own.contains(&key), key)
 }
 
-/// The key of Ignition for a key of the input: `size_mib` is `sizeMiB`.
+/// Returns Ignition's key for a key of the input: `size_mib` becomes `sizeMiB`.
 pub(super) fn camel(key: &str) -> String {
     let (key, end) = match key.strip_suffix("_mib") {
         Some(key) => (key, "MiB"),
@@ -235,7 +236,7 @@ pub(super) fn camel(key: &str) -> String {
     out + end
 }
 
-/// The key of the input for a key of Ignition.
+/// Returns the key of the input for a key of Ignition.
 pub(super) fn snake(key: &str) -> String {
     let mut out = String::with_capacity(key.len() + 2);
     for c in key.replace("MiB", "_mib").chars() {
@@ -247,7 +248,7 @@ pub(super) fn snake(key: &str) -> String {
     out
 }
 
-/// Merges what sugar made under the user's own values, as Ignition merges a child into its parent.
+/// Merges the user's values over values from sugar, like Ignition merges a child into its parent.
 pub(super) fn merge(parent: Out, child: Out) -> Out {
     let (parent_entries, child_entries) = match (parent.value, child.value) {
         (OutValue::Map(parent), OutValue::Map(child)) => (parent, child),
@@ -300,7 +301,7 @@ fn merge_lists(key: &str, parent: Out, child: Out) -> Out {
     Out::list(&child.from, items)
 }
 
-/// The key by which two items of a list are the same to Ignition.
+/// Returns the key by which Ignition identifies items of a list.
 pub(super) fn key_of(list: &str, item: &Out) -> String {
     if let Some(text) = item.as_text() {
         return text.to_owned();

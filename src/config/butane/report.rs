@@ -1,4 +1,4 @@
-//! Entries of a report, with their place in the input.
+//! Entries of a report, with their position in the input.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(super) enum Step {
 pub(super) struct Path(Vec<Step>);
 
 impl Path {
-    /// The path of a list of keys.
+    /// Returns the path of a list of keys.
     pub(super) fn of(keys: &[&str]) -> Self {
         Self(
             keys.iter()
@@ -31,17 +31,17 @@ impl Path {
         )
     }
 
-    /// The path of a key below this one.
+    /// Returns the path of a key below this one.
     pub(super) fn key(&self, key: &str) -> Self {
         self.with(Step::Key(key.to_owned()))
     }
 
-    /// The path of an item below this one.
+    /// Returns the path of an item below this one.
     pub(super) fn index(&self, index: usize) -> Self {
         self.with(Step::Index(index))
     }
 
-    /// The same with one more step.
+    /// Returns the path extended by one step.
     pub(super) fn with(&self, step: Step) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);
@@ -49,15 +49,15 @@ impl Path {
     }
 }
 
-/// The keys of mappings, gathered when they are first asked for: a report may have an entry for each of them.
+/// The keys of mappings, collected on first use: a report may have an entry for each of them.
 #[derive(Default)]
 struct Places<'n> {
-    /// By the mapping's own place in memory: the first and the last entry of each key.
+    /// By the address of the mapping: the first and the last entry of each key.
     maps: HashMap<*const Node, HashMap<&'n str, (usize, usize)>>,
 }
 
 impl<'n> Places<'n> {
-    /// Returns the numbers of the first and the last entry of a key.
+    /// Returns the indexes of the first and the last entry of a key.
     fn find(
         &mut self,
         map: &'n Node,
@@ -74,7 +74,7 @@ impl<'n> Places<'n> {
         keys.get(key).copied()
     }
 
-    /// The place of the deepest node on a path.
+    /// Returns the position of the deepest existing node on a path.
     fn mark(&mut self, path: &Path, root: &'n Node) -> Mark {
         let mut node = root;
         for step in &path.0 {
@@ -113,12 +113,12 @@ impl fmt::Display for Path {
 pub enum EntryKind {
     /// Nothing is translated.
     Error,
-    /// The output is there; the user should know.
+    /// There is an output, but the user should know about this.
     Warning,
 }
 
 impl EntryKind {
-    /// Its word in the text of an entry.
+    /// Returns the word for it in the text of an entry.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -136,7 +136,7 @@ pub struct ReportEntry {
     pub path: String,
     /// Number of the line, from 1.
     pub line: usize,
-    /// Number of the character on it, from 1.
+    /// Number of the character in the line, from 1.
     pub column: usize,
     /// Butane's own words.
     pub message: String,
@@ -157,7 +157,7 @@ impl fmt::Display for ReportEntry {
     }
 }
 
-/// Entries that have no place in the text yet.
+/// Entries whose position in the text is not yet known.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     entries: Vec<(EntryKind, Path, String)>,

@@ -1,4 +1,4 @@
-//! The meaning of a plain scalar to Go's yaml.v3.
+//! How Go's yaml.v3 interprets a plain scalar.
 
 use crate::formats::go_yaml::is_base_60;
 
@@ -11,7 +11,7 @@ pub(super) enum Resolved {
     Flag(bool),
     /// A whole number of 64 bits.
     Integer(i64),
-    /// A larger whole number without a sign.
+    /// A larger unsigned integer.
     Unsigned(u64),
     /// Any other number.
     Float(f64),
@@ -83,7 +83,7 @@ fn resolve_number(text: &str) -> Resolved {
     decimal(&plain).map_or(Resolved::Text, Resolved::Float)
 }
 
-/// The digits of a number as Go's `ParseInt` with base 0 takes them, and their base.
+/// Returns the digits of a number and their base, as Go's `ParseInt` accepts them with base 0.
 fn radix_of(digits: &str) -> Option<(&str, u32)> {
     let after = |count| digits.get(count..).filter(|rest| !rest.is_empty());
     match digits.as_bytes() {
@@ -117,7 +117,7 @@ fn decimal(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns true if text has to be quoted to stay text, for yaml.v3 itself or for readers of YAML 1.1.
+/// Returns true if a text needs quotes to remain text, either for yaml.v3 or for YAML 1.1 parsers.
 pub(super) fn needs_quotes(text: &str) -> bool {
     resolve(text) != Resolved::Text || is_old_flag(text) || is_base_60(text)
 }
@@ -130,7 +130,7 @@ fn is_old_flag(text: &str) -> bool {
     WORDS.contains(&text)
 }
 
-/// A date, or a date with a time after `T`, `t` (then with a zone) or one blank.
+/// Returns true for a date, or a date and time separated by `T` or `t` (then with a zone) or by one blank.
 fn is_timestamp(text: &str) -> bool {
     let mut rest = text;
     let year = take_digits(&mut rest, 4, 4);

@@ -1,6 +1,6 @@
-//! The keys of the input, their types, and the keys of Ignition that they become.
+//! The keys of the input, their types, and the corresponding keys of Ignition.
 //!
-//! Fields stand in the order in which Butane reports on them and writes them.
+//! Fields are in the order in which Butane reports and writes them.
 
 use super::version::{Level, Origin};
 
@@ -22,22 +22,22 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     /// The type of its value.
     pub(super) kind: Kind,
-    /// The level that brought it.
+    /// The schema level that introduced it.
     pub(super) since: Level,
-    /// False for a key of Butane alone, which Ignition does not have.
+    /// False for a key that only Butane has.
     pub(super) is_output: bool,
 }
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// Text that is empty where it is not given.
+    /// A text; empty if it is missing.
     Text,
     /// Text that may be missing.
     OptionalText,
-    /// A whole number that may be missing.
+    /// An optional integer.
     Number,
-    /// A boolean that may be missing.
+    /// An optional boolean.
     Flag,
     /// A list of texts, with the type of one in Butane's own errors.
     Texts(Named),
@@ -45,7 +45,7 @@ pub(super) enum Kind {
     Record(&'static Record),
     /// A list of mappings.
     Records(&'static Record),
-    /// Keys and values that are free.
+    /// A mapping with arbitrary keys and values.
     Labels,
 }
 
@@ -59,12 +59,12 @@ pub(super) enum Named {
 }
 
 impl Record {
-    /// The field of a key, at a level.
+    /// Returns the field of a key at a level.
     pub(super) fn field(&self, name: &str, level: Level) -> Option<&'static Field> {
         self.fields_at(level).find(|field| field.name == name)
     }
 
-    /// The fields that a level has.
+    /// Returns the fields of a level.
     pub(super) fn fields_at(&self, level: Level) -> impl Iterator<Item = &'static Field> {
         self.fields.iter().filter(move |field| field.since <= level)
     }

@@ -21,7 +21,7 @@ const QUADLETS: [&str; 8] = [
     ".artifact",
 ];
 
-/// Checks the input; what is above is reported before what is below.
+/// Checks the input; outer values are reported before inner ones.
 pub(super) fn check_source(input: &Value, version: Version) -> Report {
     let mut checker = Checker {
         version,
@@ -45,7 +45,7 @@ fn is_true(value: Option<&Value>) -> bool {
 }
 
 impl Checker {
-    /// Checks a mapping, which may be missing, and what is in it.
+    /// Checks a mapping, which may be missing, and everything in it.
     fn record(&mut self, record: &'static Record, value: Option<&Value>, at: &Path) {
         let nothing = Value::Null;
         let value = value.unwrap_or(&nothing);
@@ -54,7 +54,7 @@ impl Checker {
             let below = value.get(field.name);
             let at = at.key(field.name);
             match field.kind {
-                // A mapping is checked even where it is missing, as Go has it then, empty.
+                // A mapping is checked even if it is missing: Go then has an empty struct.
                 Kind::Record(record) => self.record(record, below, &at),
                 Kind::Records(record) => {
                     let items = below.and_then(Value::as_array);
@@ -113,7 +113,7 @@ impl Checker {
         }
     }
 
-    /// The key of a crypto card has to be named to the kernel.
+    /// Checks that the kernel gets the key of a crypto card.
     fn check_cex(&mut self, value: &Value, at: &Path) {
         if self.version.level < Level::V6 {
             return;
@@ -224,7 +224,7 @@ impl Checker {
                 }
             }
         }
-        // Butane asks the mirror here and once more where it stands.
+        // Butane checks the mirror here, and again at its own place.
         self.check_mirror(value.get("mirror"), &at.key("mirror"));
     }
 

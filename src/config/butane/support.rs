@@ -1,4 +1,4 @@
-//! Sections that the operator does not take, in the words of Butane.
+//! Sections that the operator does not accept, in Butane's words.
 
 use super::out::{Out, OutValue};
 use super::report::Report;
@@ -67,13 +67,13 @@ pub(super) fn check_support(config: &Out, version: Version, report: &mut Report)
     }
 }
 
-/// Returns true if a source is a URL of another scheme than `data`. What is no URL is found later.
+/// Returns true if a source is a URL with a scheme other than `data`. Invalid URLs are found later.
 fn is_foreign(source: &str) -> bool {
     let unreadable = source.starts_with(':') || source.chars().any(|c| c.is_ascii_control());
     !unreadable && !source.to_ascii_lowercase().starts_with("data:")
 }
 
-/// Checks that no field is given that the operator refuses as a whole. The report is empty for raw output.
+/// Returns errors for fields that the operator refuses entirely. Not used for raw output.
 pub(super) fn check_fields(config: &Out, version: Version) -> Report {
     let mut report = Report::default();
     let mut refuse = |value: Option<&Out>, message: &str| {
@@ -133,7 +133,7 @@ pub(super) fn check_fields(config: &Out, version: Version) -> Report {
     report
 }
 
-/// Returns true for a list without items, and for a mapping of such lists. An empty text is a value.
+/// Returns true for an empty list, and for a mapping of such lists. An empty text counts as a value.
 fn is_empty(value: &Out) -> bool {
     match &value.value {
         OutValue::Leaf(_) => false,

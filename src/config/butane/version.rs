@@ -3,7 +3,7 @@
 /// One version of the variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
-    /// The number after `4.`; 23 is 5.0 too, and 24 is 5.1.
+    /// The number after `4.`; 23 is also 5.0, and 24 is 5.1.
     pub(super) minor: u32,
     /// Butane's version as text, such as `4.22.0`.
     pub(super) text: &'static str,
@@ -63,28 +63,28 @@ impl Version {
         VERSIONS.into_iter().find(|version| version.text == text)
     }
 
-    /// Returns major and minor number, as they are in the names of upstream's types.
+    /// Returns major and minor number in the form of upstream's type names.
     fn underscored(self) -> String {
         let parts: Vec<&str> = self.text.split('.').take(2).collect();
         parts.join("_")
     }
 
-    /// Returns true if contents may be packed.
+    /// Returns true if contents may be compressed.
     pub(super) fn packs(self) -> bool {
         self.minor >= 10
     }
 
-    /// Returns true if FIPS mode chooses the cipher of LUKS.
+    /// Returns true if FIPS mode selects the cipher of LUKS.
     pub(super) fn has_fips_cipher(self) -> bool {
         self.minor <= 19
     }
 
-    /// Returns true if it is not stable: the operator cannot read what is made of it.
+    /// Returns true for an unstable version, whose output the operator cannot read.
     pub(super) fn is_experimental(self) -> bool {
         self.level == Level::V8
     }
 
-    /// The Go package of a type, which the reader's errors name.
+    /// Returns the Go package of a type, which decoding errors mention.
     pub(super) fn package(self, origin: Origin) -> String {
         let (base, fcos) = match self.level {
             Level::V3 => ("v0_3", "v1_3"),
@@ -104,7 +104,7 @@ impl Version {
 /// The layer of Butane that defines a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The parts that all variants share.
+    /// The part that all variants share.
     Base,
     /// Fedora CoreOS.
     Fcos,
@@ -112,7 +112,7 @@ pub(super) enum Origin {
     OpenShift,
 }
 
-/// Returns the canonical text of a semantic version; `None` if it is none.
+/// Returns the canonical form of a semantic version; `None` if it is invalid.
 pub(super) fn semantic(text: &str) -> Option<String> {
     let (rest, metadata) = match text.split_once('+') {
         Some((rest, metadata)) => (rest, Some(metadata)),

@@ -8,17 +8,17 @@ use super::scalar::needs_quotes;
 
 /// Blanks of a level.
 const STEP: usize = 2;
-/// A longer key (in bytes) is written after a question mark.
+/// Longer keys (in bytes) are written after a question mark.
 const LONGEST_KEY: usize = 128;
 
-/// Returns a value as YAML: keys sorted, dashes indented, no line folded, without the newline at its end.
+/// Returns a value as YAML: keys sorted, dashes indented, no folded lines, no trailing newline.
 pub(super) fn to_yaml(value: &Value) -> String {
     let mut out = String::new();
     write_value(&mut out, value, 0);
     out.trim_matches('\n').to_owned()
 }
 
-/// Writes a value that begins on a line of its own, or at the place after `- `.
+/// Writes a value that begins on its own line, or after `- `.
 fn write_value(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(entries) if !entries.is_empty() => {
@@ -106,7 +106,7 @@ fn write_scalar(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// A number passes through Go's `float64` on its way: from a million on it has an exponent.
+/// Formats a number, which passes through Go's `float64`: from a million on it has an exponent.
 fn float_text(number: &Number) -> String {
     let Some(whole) = number.as_i64() else {
         return number.to_string();
@@ -122,7 +122,7 @@ fn float_text(number: &Number) -> String {
     }
 }
 
-/// The way in which a text is written.
+/// The style in which a text is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style {
     Plain,
@@ -132,7 +132,7 @@ enum Style {
 }
 
 impl Style {
-    /// The style that yaml.v3 takes.
+    /// Returns the style that yaml.v3 selects.
     fn of(text: &str) -> Self {
         let facts = Facts::of(text);
         if text.contains('\n') {
@@ -197,7 +197,7 @@ impl Facts {
     }
 }
 
-/// Returns true if characters of a text would mean something outside of quotes.
+/// Returns true if any character of a text would have a meaning outside of quotes.
 fn has_indicators(text: &str) -> bool {
     let mut before: Option<char> = None;
     let mut rest = text.chars().peekable();
@@ -271,7 +271,7 @@ fn double_quoted(text: &str) -> String {
     out
 }
 
-/// Writes a text of several lines, without the newline at its end.
+/// Writes a multi-line text, without its trailing newline.
 fn write_block(out: &mut String, text: &str, indent: usize) {
     out.push('|');
     if text.starts_with(|c| c == ' ' || is_break(c)) {
@@ -298,7 +298,7 @@ fn write_block(out: &mut String, text: &str, indent: usize) {
     }
 }
 
-/// The order of keys in yaml.v3: numbers within them by their value.
+/// Compares keys in yaml.v3's order: numbers in them by value.
 fn compare_keys(a: &str, b: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut after_digit = false;
@@ -323,7 +323,7 @@ fn compare_keys(a: &str, b: &str) -> Ordering {
     a.len().cmp(&b.len())
 }
 
-/// Compares two keys at their first difference, which is no letter on either side.
+/// Compares two keys at their first difference, where neither has a letter.
 fn compare_numbers(a: &[char], b: &[char], index: usize) -> Ordering {
     let at = |key: &[char]| key.get(index).copied().unwrap_or_default();
     let mut start: u64 = 0;

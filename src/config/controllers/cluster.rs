@@ -1,4 +1,4 @@
-//! The facts of a cluster that its controllers start from, as far as files and a node's config tell them.
+//! The facts about a cluster that its controllers use, as far as files and a node's config contain them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::config::document::{data_url, yaml};
 pub struct ConfigPool {
     /// Its name, such as `worker`.
     pub name: String,
-    /// Its labels, which the selectors of KubeletConfigs and ContainerRuntimeConfigs look at.
+    /// Its labels, on which the selectors of KubeletConfigs and ContainerRuntimeConfigs act.
     pub labels: BTreeMap<String, String>,
     /// `spec.nodeSelector`; `null` if it is missing.
     pub node_selector: Value,
 }
 
 impl ConfigPool {
-    /// One of the pools that every cluster has, with the labels that it has there.
+    /// Returns a pool that every cluster has, with its default labels.
     pub fn built_in(name: &str) -> Option<Self> {
         if !["master", "worker", "arbiter"].contains(&name) {
             return None;
@@ -36,7 +36,7 @@ impl ConfigPool {
         })
     }
 
-    /// A custom pool whose object is missing: its labels and nodes are unknown, and it has the usual label.
+    /// Returns a custom pool whose object is missing: its labels and nodes are unknown, so it gets the usual label.
     fn assumed(name: &str) -> Self {
         let label = format!("pools.operator.machineconfiguration.openshift.io/{name}");
         Self {
@@ -46,7 +46,7 @@ impl ConfigPool {
         }
     }
 
-    /// The pool of a MachineConfigPool object.
+    /// Returns the pool of a MachineConfigPool object.
     fn from_object(object: &ApiObject) -> Self {
         let labels = object.get("/metadata/labels").and_then(Value::as_object);
         let label = |(key, value): (&String, &Value)| {
@@ -62,25 +62,25 @@ impl ConfigPool {
         }
     }
 
-    /// Returns true for a pool that an admin made; it inherits the MachineConfigs of the pool `worker`.
+    /// Returns true for a pool that an admin created; it inherits the MachineConfigs of the pool `worker`.
     pub fn is_custom(&self) -> bool {
         Self::built_in(&self.name).is_none()
     }
 }
 
-/// What the generated MachineConfigs are put upon.
+/// The base onto which the generated MachineConfigs are merged.
 #[derive(Debug, Clone)]
 pub enum Base {
-    /// The MachineConfigs of the cluster, by name: the rendered name is exact.
+    /// The MachineConfigs of the cluster, by name; the rendered name is then exact.
     Parts(BTreeMap<String, Value>),
     /// The rendered config of a node; its parts are unknown.
     Rendered(Value),
 }
 
 impl Base {
-    /// The bytes of a file as the templates and the base of the kubelet's configuration have it, for this pool: with parts,
-    /// the last of 00, 01, 97 and 98 that has it; without, that of the rendered config, which a generated part may have
-    /// replaced.
+    /// Returns the bytes of a file in the base of this pool, from the templates and the base of the kubelet's configuration.
+    /// With parts, this is the last of 00, 01, 97 and 98 that has the file; otherwise it is that of the rendered config, which
+    /// a generated part may have replaced.
     pub fn file(&self, pool: &str, path: &str) -> Option<Vec<u8>> {
         match self {
             Self::Rendered(config) => file_of(config, path),
@@ -108,7 +108,7 @@ impl Base {
         }
     }
 
-    /// A MachineConfig of the cluster; `None` where the parts are unknown.
+    /// Returns a MachineConfig of the cluster; `None` if the parts are unknown.
     pub fn part(&self, name: &str) -> Option<&Value> {
         match self {
             Self::Parts(parts) => parts.get(name),
@@ -116,7 +116,7 @@ impl Base {
         }
     }
 
-    /// The version (git hash) of the operator that made the base.
+    /// Returns the version (git hash) of the operator that created the base.
     pub fn operator<'a>(&'a self) -> Option<&'a str> {
         let annotation = |config: &'a Value| -> Option<&'a str> {
             let annotations = config.get("metadata")?.get("annotations")?;
@@ -130,12 +130,13 @@ impl Base {
     }
 }
 
-/// The role that a MachineConfig's label names.
+/// Returns the role in a MachineConfig's label.
 pub fn role_of(config: &Value) -> Option<&str> {
     config.get("metadata")?.get("labels")?.get(ROLE)?.as_str()
 }
 
-/// The decoded bytes of a file of a MachineConfig; the last one with the path. `None` if it is missing or undecodable.
+/// Returns the decoded bytes of a file in a MachineConfig, the last one with this path; `None` if it is missing or cannot be
+/// decoded.
 pub fn file_of(config: &Value, path: &str) -> Option<Vec<u8>> {
     let files = config.pointer("/spec/config/storage/files")?.as_array()?;
     let mut files = files.iter().rev();
@@ -152,25 +153,25 @@ pub fn file_of(config: &Value, path: &str) -> Option<Vec<u8>> {
 /// The objects and facts that the controllers read.
 #[derive(Debug, Clone)]
 pub struct Cluster {
-    /// The pools: those given as objects, else the built-in ones that the base shows.
+    /// The pools: those given as objects, or else the built-in ones that the base shows.
     pub pools: Vec<ConfigPool>,
-    /// Every object that was given, in the order in which it was given, MachineConfigs left out. A later object replaces
-    /// an earlier one with the same kind, namespace and name.
+    /// Every given object except MachineConfigs, in order. A later object replaces an earlier one with the same kind, namespace
+    /// and name.
     pub objects: Vec<ApiObject>,
-    /// The feature gates of the version that runs; `None` if they are unknown.
+    /// The feature gates of the running version; `None` if unknown.
     pub gates: Option<BTreeMap<String, bool>>,
-    /// Image of the release that runs, `REPOSITORY@sha256:…`; `None` if it is unknown.
+    /// Image of the running release, `REPOSITORY@sha256:…`; `None` if unknown.
     pub release_image: Option<String>,
-    /// What the generated MachineConfigs are put upon.
+    /// The base onto which the generated MachineConfigs are merged.
     pub base: Base,
 }
 
 impl Cluster {
-    /// Gathers the facts from objects, in their order. Of `Node`, which may be refused by what it was before, and of
-    /// MachineConfigs none is replaced.
+    /// Collects the facts from objects, in their order. `Node` objects are never replaced, because the previous one determines
+    /// whether a new one is refused; MachineConfigs are not replaced either.
     ///
-    /// `pool` is the pool of the node or of the command. If no object describes it and it is a custom one, its labels are
-    /// unknown, and it has the one that the console gives.
+    /// `pool` is the pool of the node or of the command. If it is a custom pool without an object, its labels are unknown, and
+    /// it gets the label that the console sets.
     pub fn new(objects: Vec<ApiObject>, base: Base, pool: &str) -> Self {
         let mut kept: Vec<ApiObject> = Vec::new();
         for object in objects
@@ -195,20 +196,20 @@ impl Cluster {
         }
     }
 
-    /// The objects of a kind, in their order.
+    /// Returns the objects of a kind, in their order.
     pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a ApiObject> {
         self.objects
             .iter()
             .filter(move |object| object.kind == kind)
     }
 
-    /// The object of a kind of which a cluster has one, such as `Image cluster`.
+    /// Returns an object of a kind that exists once in a cluster, such as `Image cluster`.
     pub fn single(&self, kind: &str, name: &str) -> Option<&ApiObject> {
         let found = |object: &&ApiObject| object.kind == kind && object.name == name;
         self.objects.iter().find(found)
     }
 
-    /// The names of the pools that every cluster has; a custom pool inherits the MachineConfigs of `worker`.
+    /// Returns the names of the built-in pools; for a custom pool, `worker`, whose MachineConfigs it inherits.
     pub fn built_in_pools(&self) -> impl Iterator<Item = String> + use<> {
         let pools = self.pools.iter();
         let names = pools.map(|pool| match pool.is_custom() {
@@ -218,14 +219,14 @@ impl Cluster {
         names.collect::<BTreeSet<String>>().into_iter()
     }
 
-    /// Returns the state of a feature gate: by the FeatureGate object, else by a kubelet.conf that a controller wrote, which
-    /// names every gate that the operator knows. `None` if neither names it.
+    /// Returns the state of a feature gate from the FeatureGate object, or else from a kubelet.conf that a controller wrote,
+    /// which lists every gate that the operator knows. `None` if neither lists it.
     pub fn named_gate(&self, name: &str) -> Option<bool> {
         let of_object = self.gates.as_ref().and_then(|gates| gates.get(name));
         of_object.copied().or_else(|| self.gate_of_kubelet(name))
     }
 
-    /// Returns the state of a feature gate by kubelet.conf.
+    /// Returns the state of a feature gate in kubelet.conf.
     pub fn gate_of_kubelet(&self, name: &str) -> Option<bool> {
         let mut files = self.pools.iter();
         let bytes = files.find_map(|pool| self.base.file(&pool.name, KUBELET_CONF))?;
@@ -233,7 +234,7 @@ impl Cluster {
         config.get("featureGates")?.get(name)?.as_bool()
     }
 
-    /// Returns true if a feature gate is on; `None` if it is unknown.
+    /// Returns whether a feature gate is on; `None` if unknown.
     pub fn has_gate(&self, name: &str) -> Option<bool> {
         self.gates
             .as_ref()
@@ -252,7 +253,7 @@ fn replaces(new: &ApiObject, old: &ApiObject) -> bool {
     new.kind != "Node" && key(new) == key(old)
 }
 
-/// The pools of the objects, else the built-in ones; `own` is among them.
+/// Returns the pools of the objects, or else the built-in ones; always includes `own`.
 fn pools_of(objects: &[ApiObject], own: &str) -> Vec<ConfigPool> {
     let given = objects
         .iter()
@@ -271,8 +272,7 @@ fn pools_of(objects: &[ApiObject], own: &str) -> Vec<ConfigPool> {
     pools
 }
 
-/// The feature gates of a FeatureGate object, all of them, for this version of the cluster (`None`: its only or first
-/// one).
+/// Returns all feature gates of a FeatureGate object for this version of the cluster (`None`: its only or first version).
 pub fn feature_gates(object: &ApiObject, version: Option<&str>) -> Option<BTreeMap<String, bool>> {
     let all = object.get("/status/featureGates")?.as_array()?;
     let of_version = |entry: &&Value| entry.get("version").and_then(Value::as_str) == version;

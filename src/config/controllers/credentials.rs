@@ -1,4 +1,4 @@
-//! The controller of CRIOCredentialProviderConfig: `97-POOL-generated-credentialproviderconfig`, with which the kubelet asks
+//! The controller of CRIOCredentialProviderConfig: `97-POOL-generated-credentialproviderconfig`, which makes the kubelet ask
 //! CRI-O's provider for the credentials of some images.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ const KIND: &str = "CRIOCredentialProviderConfig";
 pub(super) const NAME_END: &str = "credentialproviderconfig";
 /// The name of CRI-O's provider.
 const PROVIDER: &str = "crio-credential-provider";
-/// The files of the clouds that have a provider of their own; the template of another platform has none.
+/// The files of the cloud platforms with a provider of their own; the templates of other platforms have none.
 const OF_CLOUDS: [&str; 3] = [
     "/etc/kubernetes/credential-providers/ecr-credential-provider.yaml",
     "/etc/kubernetes/credential-providers/gcr-credential-provider.yaml",
@@ -25,15 +25,15 @@ const OF_CLOUDS: [&str; 3] = [
 ];
 /// The file of the other platforms.
 const GENERIC: &str = "/etc/kubernetes/credential-providers/generic-credential-provider.yaml";
-/// The drop-in that names the file to the kubelet.
+/// The drop-in that passes the file to the kubelet.
 const DROP_IN: &str =
     "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf";
 /// Files that only this controller writes.
 pub(super) const OWNED: [&str; 2] = [GENERIC, DROP_IN];
-/// Most patterns, and the most letters of one, that the API takes.
+/// Maximum number of patterns, and maximum length of one, that the API accepts.
 const MOST: (usize, usize) = (50, 512);
 
-/// Adds the MachineConfigs, refusals and notes of this controller. Without its object the MachineConfigs stay as they are.
+/// Adds the MachineConfigs, refusals and notes of this controller. Without its object the MachineConfigs are unchanged.
 pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     for other in cluster
         .of_kind(KIND)
@@ -62,7 +62,7 @@ fn note(object: &ApiObject, text: impl Into<String>, inexact: bool) -> Note {
     }
 }
 
-/// Returns true if the object counts in this cluster.
+/// Returns true if the object has an effect in this cluster.
 fn counts(object: &ApiObject, cluster: &Cluster, notes: &mut Vec<Note>) -> bool {
     match cluster.named_gate(KIND) {
         Some(true) => true,
@@ -114,7 +114,7 @@ fn owner(object: &ApiObject) -> Value {
     owner
 }
 
-/// `spec.matchImages`, as the API takes it.
+/// Returns `spec.matchImages`, validated like the API does.
 fn read_images(object: &ApiObject) -> Result<Vec<String>, Refusal> {
     let at = "spec.matchImages";
     let images = read_texts(object, at)?.unwrap_or_default();
@@ -143,7 +143,7 @@ fn read_images(object: &ApiObject) -> Result<Vec<String>, Refusal> {
     }
 }
 
-/// Returns true for a pattern of images that the API takes.
+/// Returns true for an image pattern that the API accepts.
 fn is_pattern(text: &str) -> bool {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |label: &str| {
@@ -167,7 +167,7 @@ fn is_pattern(text: &str) -> bool {
             .all(|c| is_alphanumeric(c) || "-._/".contains(c))
 }
 
-/// The files for a pool: the providers of its platform with CRI-O's, and the drop-in where the platform has none.
+/// Returns the files for a pool: the providers of its platform plus CRI-O's, and the drop-in if the platform has none.
 fn files_of_pool(
     object: &ApiObject,
     images: &[String],
@@ -226,7 +226,7 @@ fn files_of_pool(
     Ok(files)
 }
 
-/// Returns true for a pattern that a provider of the platform serves, or a part of it.
+/// Returns true for a pattern that overlaps with one of a platform's provider.
 fn overlaps(image: &str, providers: &[Value]) -> bool {
     let lists = providers
         .iter()
@@ -235,7 +235,8 @@ fn overlaps(image: &str, providers: &[Value]) -> bool {
     known.any(|known| is_nested(image, known) || is_nested(known, image))
 }
 
-/// The providers of a file without CRI-O's own, in the form in which they are written again; and true if that one was there.
+/// Returns the providers of a file except CRI-O's own, in the form in which they are written back, and whether that one was
+/// present.
 fn read_providers(bytes: &[u8]) -> Result<(Vec<Value>, bool), String> {
     if bytes.is_empty() {
         return Ok((Vec::new(), false));
@@ -255,7 +256,7 @@ fn read_providers(bytes: &[u8]) -> Result<(Vec<Value>, bool), String> {
     Ok((providers, had_own))
 }
 
-/// One provider: the known fields, those that are always there with their empty values, and durations in Go's form.
+/// Returns one provider: the known fields, always including some with their empty values, and durations in Go's form.
 fn read_provider(provider: &Value) -> Result<Value, String> {
     let mut read = Map::new();
     for (key, empty) in [

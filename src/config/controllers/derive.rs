@@ -1,4 +1,4 @@
-//! From objects to a new rendered config: the controllers run, and their MachineConfigs take their places in the merge.
+//! Derives a new rendered config from objects: runs the controllers and merges their MachineConfigs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +12,22 @@ use super::{ApiObject, Base, Cluster, Generation, Note, Refusal, credentials, ge
 use crate::config::document::{DocumentError, yaml};
 use crate::config::render::{self, Changes, Input, Pool};
 
-/// Objects, and the configs that they are to change.
+/// Objects, and the configs that they change.
 #[derive(Debug)]
 pub struct Request {
-    /// The pool, with the images and the operator's version as far as the caller knows them.
+    /// The pool, with the images and the operator's version if the caller knows them.
     pub pool: Pool,
-    /// MachineConfigs: every part of the pool, or those that go on top of the `base`.
+    /// MachineConfigs: every part of the pool, or those to merge onto the `base`.
     pub configs: Vec<(ApiObject, Input)>,
     /// MachineConfigs of other pools, which some controllers read.
     pub others: Vec<ApiObject>,
-    /// Objects of the cluster that made the parts as they are.
+    /// The cluster's objects from which the existing parts were generated.
     pub known: Vec<ApiObject>,
-    /// Objects that are new or changed.
+    /// New or changed objects.
     pub given: Vec<ApiObject>,
-    /// A rendered config, with its name in messages; where it is given, `configs` are not all parts.
+    /// A rendered config, with its name in messages. If it is given, `configs` are not all parts.
     pub base: Option<(String, Value)>,
-    /// Image of the release that runs, where no ClusterVersion names it.
+    /// Image of the running release, in case no ClusterVersion has it.
     pub release_image: Option<String>,
 }
 
@@ -36,26 +36,26 @@ pub struct Request {
 pub struct Derived {
     /// The rendered MachineConfig.
     pub rendered: Value,
-    /// The MachineConfigs that the controllers make of the objects, new or changed.
+    /// The new or changed MachineConfigs that the controllers generate from the objects.
     pub generated: Vec<Value>,
-    /// Notes; one that is `inexact` says why the name may differ from the cluster's.
+    /// Notes. An `inexact` one says why the name may differ from the cluster's.
     pub notes: Vec<Note>,
 }
 
 impl Derived {
-    /// The name of the rendered MachineConfig.
+    /// Returns the name of the rendered MachineConfig.
     pub fn name(&self) -> &str {
         let name = self.rendered.pointer("/metadata/name");
         name.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Returns true if the cluster gives the same name to the same objects.
+    /// Returns true if the cluster would give the same name for the same objects.
     pub fn is_exact(&self) -> bool {
         !self.notes.iter().any(|note| note.inexact)
     }
 }
 
-/// A reason why no config can be derived.
+/// The reason why no config can be derived.
 #[derive(Debug, thiserror::Error)]
 pub enum DeriveError {
     /// A controller refuses objects.
@@ -64,7 +64,7 @@ pub enum DeriveError {
     /// A MachineConfig, or the rendered result, is refused.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// The parts hold a generated MachineConfig that the known objects do not make.
+    /// The parts contain a generated MachineConfig that the known objects do not produce.
     #[error(
         "{0} holds more than the objects that are known make. Objects of the cluster are missing: {1}. Give them with \
          --parts, or give the node's rendered config with --base in place of the parts"
@@ -115,7 +115,7 @@ impl Family {
         }
     }
 
-    /// The controllers that read this kind.
+    /// Returns the controllers that read this kind.
     fn of_kind(kind: &str) -> &'static [Self] {
         match kind {
             "KubeletConfig" | "Node" | "APIServer" => &[Self::Kubelet],
@@ -127,7 +127,7 @@ impl Family {
         }
     }
 
-    /// The objects that it reads, as `oc get` names them.
+    /// Returns the objects that it reads, in the form of `oc get`.
     fn objects(self) -> &'static str {
         match self {
             Self::Registries => {
@@ -144,7 +144,7 @@ impl Family {
 /// Derives the rendered config of the request's pool.
 ///
 /// # Errors
-/// What a controller or the render controller refuses, and parts without the objects that made them.
+/// A refusal of a controller or of the render controller; parts without the objects that they were generated from.
 pub fn derive(request: Request) -> Result<Derived, DeriveError> {
     match request.base {
         Some(_) => derive_on_top(request),
@@ -169,7 +169,7 @@ fn run_controllers(
     Err(DeriveError::Refused(generation.refusals))
 }
 
-/// The roles whose MachineConfigs belong to a pool.
+/// Returns the roles whose MachineConfigs belong to a pool.
 fn roles_of(cluster: &Cluster, pool: &str) -> Vec<String> {
     let custom = cluster
         .pools
@@ -271,7 +271,7 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
     })
 }
 
-/// Gives the pool the images of its OS stream, where the objects name them.
+/// Sets the pool's images to those of its OS stream, if the objects have them.
 fn take_stream(
     cluster: &Cluster,
     pool: &mut Pool,
@@ -311,7 +311,7 @@ fn refuse_override(
         .map_err(|refusal| DeriveError::Refused(vec![refusal]))
 }
 
-/// The MachineConfigs that the objects made before: their finalizers name them.
+/// Returns the MachineConfigs that were generated from the objects, according to their finalizers.
 fn claimed_by(objects: &[ApiObject]) -> BTreeSet<String> {
     let lists = objects
         .iter()
@@ -325,7 +325,7 @@ fn name_of(object: &Value) -> &str {
     name.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns true if the objects make this MachineConfig as it is, or if it has nothing to lose.
+/// Returns true if the objects produce exactly this MachineConfig, or if it has no files to lose.
 fn makes_same(generation: &Generation, name: &str, existing: &Value) -> bool {
     let files = existing.pointer("/spec/config/storage/files");
     let is_empty = files.and_then(Value::as_array).is_none_or(Vec::is_empty);
@@ -333,7 +333,7 @@ fn makes_same(generation: &Generation, name: &str, existing: &Value) -> bool {
     is_empty || made.is_some_and(|config| config.object(None).get("spec") == existing.get("spec"))
 }
 
-/// The version of the operator: given, or that of the base.
+/// Returns the version of the operator: the given one, or that of the base.
 fn operator_of(pool: &Pool, cluster: &Cluster) -> Option<String> {
     let given = pool.controller_version.clone();
     given.or_else(|| cluster.base.operator().map(str::to_owned))
@@ -406,7 +406,7 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
             .into_iter()
             .map(|(object, input)| (object.name, input)),
     );
-    // As the merge has them; a custom pool inherits those of the workers first.
+    // In the order of the merge; a custom pool inherits the workers' first.
     parts.sort_by_key(|(name, input)| (input.role != "worker", name.clone()));
     changes.parts = parts.into_iter().map(|(_, input)| input).collect();
     let mut pool = request.pool;
@@ -420,7 +420,7 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
     })
 }
 
-/// Reasons why the cluster's merge may give another name than a merge on top of the rendered config.
+/// Returns reasons why the cluster's merge may give a different name than a merge onto the rendered config.
 fn doubts(
     base: &Value,
     generated: &[Value],
@@ -479,7 +479,7 @@ fn doubts(
     texts.into_iter().map(note).collect()
 }
 
-/// Returns true if kubelet.conf of the rendered config has other feature gates than these.
+/// Returns true if kubelet.conf in the rendered config has different feature gates.
 fn has_other_gates(base: &Value, gates: &BTreeMap<String, bool>) -> bool {
     let text = file_of(base, KUBELET_CONF).and_then(|bytes| String::from_utf8(bytes).ok());
     let conf = text.and_then(|text| yaml::parse(&text).ok());
@@ -492,7 +492,7 @@ fn has_other_gates(base: &Value, gates: &BTreeMap<String, bool>) -> bool {
     !gates.iter().all(has)
 }
 
-/// Gives the files that the registries controller no longer writes back to the template.
+/// Restores the template's version of files that the registries controller no longer writes.
 fn restore_registries(base: &Value, generated: &[Value], changes: &mut Changes) {
     let writes = |path: &str| generated.iter().any(|part| file_of(part, path).is_some());
     for owned in owned_files(base) {
@@ -506,19 +506,19 @@ fn restore_registries(base: &Value, generated: &[Value], changes: &mut Changes) 
     }
 }
 
-/// The kubelet's configuration, with the feature gates.
+/// The kubelet's configuration, which includes the feature gates.
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
-/// The text before the data of a file that the controllers write.
+/// The start of a data URL that the controllers write.
 const OF_CONTROLLERS: &str = "data:text/plain;charset=utf-8;base64,";
 /// The same of the templates.
 const OF_TEMPLATES: &str = "data:,";
 
-/// Returns true if a file of a rendered config has the form that the controllers write.
+/// Returns true if a file in a rendered config has the form that the controllers write.
 fn is_generated(base: &Value, path: &str) -> bool {
     source_of(base, path).is_some_and(|source| source.starts_with(OF_CONTROLLERS))
 }
 
-/// Returns true if a file of a rendered config has neither the form of the controllers nor that of the templates.
+/// Returns true if a file in a rendered config has neither the controllers' form nor that of the templates.
 fn is_foreign(base: &Value, path: &str) -> bool {
     let known =
         |source: &str| source.starts_with(OF_CONTROLLERS) || source.starts_with(OF_TEMPLATES);

@@ -1,4 +1,4 @@
-//! The form that all MachineConfigs of the operator's controllers have in common.
+//! The common form of all MachineConfigs of the operator's controllers.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -9,7 +9,7 @@ pub const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-c
 /// The label of the role.
 pub const ROLE: &str = "machineconfiguration.openshift.io/role";
 
-/// One file of a generated MachineConfig. Its mode is always 0644, its owner root.
+/// One file of a generated MachineConfig. Its mode is always 0644, and its owner is root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeneratedFile {
     /// Absolute path.
@@ -27,7 +27,7 @@ impl GeneratedFile {
         }
     }
 
-    /// The file's entry in `storage.files`, with the keys in the order of the operator.
+    /// Returns the file's entry in `storage.files`, with keys in the operator's order.
     pub fn entry(&self) -> Value {
         let data = BASE64_STANDARD.encode(&self.contents);
         json!({
@@ -42,12 +42,12 @@ impl GeneratedFile {
     }
 }
 
-/// A MachineConfig that a controller makes.
+/// A MachineConfig that a controller generates.
 #[derive(Debug, Clone, Default)]
 pub struct GeneratedConfig {
     /// Its name, such as `99-worker-generated-registries`.
     pub name: String,
-    /// The pool, which its label names.
+    /// The pool in its label.
     pub pool: String,
     /// Its files, in the order in which the controller writes them.
     pub files: Vec<GeneratedFile>,
@@ -58,7 +58,7 @@ pub struct GeneratedConfig {
 }
 
 impl GeneratedConfig {
-    /// The object. `operator` is the version (git hash) of the running operator; without it the annotation is left out,
+    /// Returns the object. `operator` is the version (git hash) of the running operator. Without it the annotation is left out,
     /// because a wrong one stops the render controller.
     pub fn object(&self, operator: Option<&str>) -> Value {
         let mut metadata = Map::new();

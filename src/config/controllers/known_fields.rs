@@ -1,10 +1,10 @@
-//! Keys of objects that their API does not have, or that only a newer operator reads: they change nothing here.
+//! Keys of objects that the API does not define, or that only a newer operator reads. They have no effect here.
 
 use serde_json::Value;
 
 use super::{ApiObject, Cluster, Generation, Note};
 
-/// Kinds, a place in their objects, and the keys that it has. `[]` stands for every item of a list.
+/// Kinds, a path in their objects, and the keys defined there. `[]` means every item of a list.
 const FIELDS: [(&[&str], &str, &[&str]); 24] = [
     (
         &super::objects::KINDS,
@@ -145,7 +145,7 @@ const FIELDS: [(&[&str], &str, &[&str]); 24] = [
     (&["OSImageStream"], "spec", &["defaultStream"]),
 ];
 
-/// Kind, place and key of the fields for GOMAXPROCS, which an operator after 2026-08 reads.
+/// Kind, path and key of the fields for GOMAXPROCS, which operators after 2026-08 read.
 const NEWER: [(&str, &str, &str); 2] = [
     ("KubeletConfig", "spec", "systemGomaxprocsBehavior"),
     (
@@ -155,7 +155,7 @@ const NEWER: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Adds a note for each key without an effect.
+/// Adds a note for each key without effect.
 pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     for object in &cluster.objects {
         let of_kind = FIELDS
@@ -174,7 +174,7 @@ pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     }
 }
 
-/// Collects the values at a place, each with its path.
+/// Collects the values at a path, each with its full path.
 fn collect<'v>(value: &'v Value, place: &str, at: String, found: &mut Vec<(String, &'v Value)>) {
     if place.is_empty() {
         found.push((at, value));
@@ -225,7 +225,7 @@ fn note(
             "{path} has no effect; the keys here are {}. Correct it if it is mistyped; a key of a newer release is not rendered.",
             keys.join(", ")
         ),
-        // The API drops what it does not know, so an object of a cluster has the key for a reason.
+        // The API drops unknown keys, so if an object from a cluster has one, the cluster knows it.
         inexact: object.get("/metadata/uid").is_some(),
     }
 }

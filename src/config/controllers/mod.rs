@@ -1,10 +1,8 @@
-//! The operator's other controllers, offline: the MachineConfigs that they make of objects of the cluster's API
-//! (docs/controllers.md).
+//! The operator's other controllers, offline: the MachineConfigs that they generate from API objects (docs/controllers.md).
 //!
-//! Objects in, MachineConfigs out; no I/O. [`generate`] is the entry. Each controller is a room of its own:
-//! `registries` (mirrors, blocked registries, image policies), `credentials`
-//! (CRIOCredentialProviderConfig), `kubelet` (KubeletConfig), `runtime` (ContainerRuntimeConfig), `node_config` (latency
-//! profile, cgroups), `os_stream` (the images of OSImageStream).
+//! Objects in, MachineConfigs out; no I/O. The entry is [`generate`]. Each controller has its own module: `registries`
+//! (mirrors, blocked registries, image policies), `credentials` (CRIOCredentialProviderConfig), `kubelet` (KubeletConfig),
+//! `runtime` (ContainerRuntimeConfig), `node_config` (latency profile, cgroups), `os_stream` (the images of OSImageStream).
 
 pub mod cluster;
 mod credentials;
@@ -30,27 +28,27 @@ pub use cluster::{Base, Cluster, ConfigPool};
 pub use generated::{GeneratedConfig, GeneratedFile};
 pub use objects::{ApiObject, read_objects};
 
-/// An object that a controller does not take.
+/// The refusal of an object by a controller.
 #[derive(Debug, Clone)]
 pub struct Refusal {
     /// Kind and name of the object, such as `KubeletConfig small`.
     pub object: String,
     /// File and place of the defect, such as `limits.yaml: spec.logLevel (line 9)`.
     pub place: String,
-    /// The controller's own words, without `Error: ` before them.
+    /// The controller's own message, without the prefix `Error: `.
     pub message: String,
-    /// The next step, in our words.
+    /// The next step, in this program's words.
     pub advice: String,
 }
 
-/// A fact that the admin has to know, and that stops nothing.
+/// A fact that the admin should know, but that does not stop anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Kind and name of the object; empty for a note on all.
+    /// Kind and name of the object; empty for a note about all.
     pub object: String,
     /// One or two sentences.
     pub text: String,
-    /// The name of the rendered config, or its contents, may differ from the cluster's because of it.
+    /// Because of it, the name or the contents of the rendered config may differ from the cluster's.
     pub inexact: bool,
 }
 
@@ -66,20 +64,19 @@ impl fmt::Display for Note {
 /// The result of the controllers.
 #[derive(Debug, Clone, Default)]
 pub struct Generation {
-    /// The MachineConfigs that are new, or replace the one with the same name.
+    /// New MachineConfigs, or replacements for the one with the same name.
     pub configs: Vec<GeneratedConfig>,
     /// Names of MachineConfigs that the controllers delete.
     pub deleted: Vec<String>,
-    /// MachineConfigs of the templates that change (`01-ROLE-kubelet` with a TLS profile), whole objects.
+    /// MachineConfigs of the templates that change (`01-ROLE-kubelet` with a TLS profile), as whole objects.
     pub changed_parts: Vec<Value>,
-    /// The objects that are refused. What a refused object would make is not among the configs.
+    /// The refused objects. Nothing is generated from them.
     pub refusals: Vec<Refusal>,
     /// Notes.
     pub notes: Vec<Note>,
 }
 
-/// Runs every controller on the objects of a cluster, in the order of the operator: registries,
-/// credentials, runtime, kubelet, node.
+/// Runs every controller on the objects of a cluster, in the operator's order: registries, credentials, runtime, kubelet, node.
 pub fn generate(cluster: &Cluster) -> Generation {
     let mut generation = Generation::default();
     known_fields::sync(cluster, &mut generation);
@@ -91,7 +88,7 @@ pub fn generate(cluster: &Cluster) -> Generation {
     generation
 }
 
-/// An object with the fields of a newer one over its own, field by field; lists are replaced.
+/// Returns an object with the fields of a newer one merged in, recursively; lists are replaced.
 pub fn with_fields(object: &Value, newer: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (object, newer) else {
         return newer.clone();
@@ -119,7 +116,8 @@ pub fn is_of_registries(kind: &str) -> bool {
         || ["ClusterImagePolicy", "ImagePolicy"].contains(&kind)
 }
 
-/// The effect on the node if the API never gets an object that was taken on the node, by the object's kind.
+/// Returns the effect on the node if an object that was applied on the node is never given to the API. `kind` is the object's
+/// kind.
 pub fn if_forgotten(kind: &str) -> &'static str {
     match kind {
         "MachineConfig" => {
@@ -146,8 +144,8 @@ pub fn if_forgotten(kind: &str) -> &'static str {
     }
 }
 
-/// Returns true if a label selector of the API (`matchLabels`, `matchExpressions`) selects these labels. One that is
-/// missing or empty selects nothing here, as in the operator's controllers.
+/// Returns true if a label selector of the API (`matchLabels`, `matchExpressions`) selects these labels. A missing or empty
+/// selector selects nothing, as in the operator's controllers.
 pub fn selects(
     selector: Option<&Value>,
     labels: &std::collections::BTreeMap<String, String>,

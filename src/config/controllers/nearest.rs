@@ -1,6 +1,6 @@
-//! Names that are like a misspelled one.
+//! Suggestions for misspelled names.
 
-/// The known names that are nearest to a word, at most three: few letters differ, or one begins with the other.
+/// Returns the known names that are closest to a word, at most three: few letters differ, or one is a prefix of the other.
 pub(super) fn nearest<'n>(word: &str, known: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     let lower = word.to_ascii_lowercase();
     let rate = |name: &'n str| {
@@ -16,7 +16,7 @@ pub(super) fn nearest<'n>(word: &str, known: impl Iterator<Item = &'n str>) -> V
     rated.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// Letters that have to be added, removed or replaced to make one word of the other.
+/// Returns the edit distance of two words.
 fn steps_between(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(100).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -34,7 +34,7 @@ fn steps_between(a: &str, b: &str) -> usize {
     row.last().copied().unwrap_or(0)
 }
 
-/// `; did you mean A, B?`, or nothing.
+/// Returns `; did you mean A, B?`, or nothing.
 pub(super) fn hint<'n>(word: &str, known: impl Iterator<Item = &'n str>) -> String {
     match nearest(word, known).as_slice() {
         [] => String::new(),

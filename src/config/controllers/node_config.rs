@@ -1,5 +1,5 @@
-//! The node configuration (`nodes.config.openshift.io cluster`): `97-POOL-generated-kubelet`, and the latency profile in
-//! every kubelet configuration of the pool `worker`.
+//! The node configuration (`nodes.config.openshift.io cluster`): `97-POOL-generated-kubelet`, and the latency profile in every
+//! kubelet configuration of the pool `worker`.
 
 use serde_json::Value;
 
@@ -8,9 +8,9 @@ use super::kubelet::base::{self, Fields, KUBELET_CONF};
 use super::{ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, Refusal};
 use crate::config::document::Finding;
 
-/// Kernel arguments of cgroups version 2.
+/// Kernel arguments for cgroups version 2.
 const VERSION_2: [&str; 2] = ["systemd.unified_cgroup_hierarchy=1", "cgroup_no_v1=\"all\""];
-/// Kernel arguments of cgroups version 1.
+/// Kernel arguments for cgroups version 1.
 const VERSION_1: [&str; 2] = [
     "systemd.unified_cgroup_hierarchy=0",
     "systemd.legacy_systemd_cgroup_controller=1",
@@ -62,7 +62,7 @@ fn is_foreign(object: &ApiObject) -> bool {
     is_node(object) && object.name != "cluster"
 }
 
-/// The node configurations: what stood there before, and what is new.
+/// Returns the previous and the new node configuration.
 fn nodes(cluster: &Cluster) -> (Option<&ApiObject>, Option<&ApiObject>) {
     let mut all = cluster
         .of_kind("Node")
@@ -74,7 +74,7 @@ fn nodes(cluster: &Cluster) -> (Option<&ApiObject>, Option<&ApiObject>) {
     (old, new)
 }
 
-/// The node configuration that the operator follows: of a forbidden step the old one.
+/// Returns the node configuration that the operator follows: the previous one if the step is forbidden.
 fn in_force(cluster: &Cluster) -> Option<&ApiObject> {
     match forbidden_step(cluster) {
         Some((old, _)) => Some(old),
@@ -87,7 +87,7 @@ fn profile(node: &ApiObject) -> &str {
     profile.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A step between the profiles that is too wide for the operator.
+/// Returns both configurations if the step between their profiles is too wide for the operator.
 fn forbidden_step(cluster: &Cluster) -> Option<(&ApiObject, &ApiObject)> {
     let (Some(old), Some(new)) = nodes(cluster) else {
         return None;
@@ -137,7 +137,7 @@ fn frequency(profile: &str) -> Option<&'static str> {
     }
 }
 
-/// Puts the latency profile into the kubelet's configuration of the pool `worker`.
+/// Applies the latency profile to the kubelet's configuration of the pool `worker`.
 pub(super) fn set_latency(fields: &mut Fields, template: Option<&Fields>, cluster: &Cluster) {
     let Some(node) = in_force(cluster) else {
         return;
@@ -146,7 +146,7 @@ pub(super) fn set_latency(fields: &mut Fields, template: Option<&Fields>, cluste
         fields.insert(FREQUENCY.to_owned(), value.into());
         return;
     }
-    // Without a profile the template's value holds.
+    // Without a profile the template's value applies.
     let value = template.and_then(|fields| fields.get(FREQUENCY)).cloned();
     let of_profile = |value: &Value| ["20s", "1m0s"].map(Value::from).contains(value);
     if let Some(value) = value {
@@ -209,7 +209,7 @@ fn with_version_2(old: &[String]) -> Vec<String> {
     arguments
 }
 
-/// Kernel arguments of a rendered config cannot be told apart by their part.
+/// Adds a note: in a rendered config, kernel arguments cannot be attributed to a part.
 fn note_arguments(node: &ApiObject, config: &Value, generation: &mut Generation) {
     let arguments = config
         .pointer("/spec/kernelArguments")

@@ -1,4 +1,4 @@
-//! Objects of the cluster's API, as files hold them: single, as lists, or several YAML documents.
+//! API objects in files: single, as lists, or in several YAML documents.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::config::document::{DocumentError, Finding, not_text, yaml};
 
-/// An object of the cluster's API, with its place in the file that it came from.
+/// An API object, with its place in the file that it came from.
 #[derive(Debug, Clone)]
 pub struct ApiObject {
     /// `apiVersion`, such as `config.openshift.io/v1`.
@@ -19,7 +19,7 @@ pub struct ApiObject {
     pub namespace: Option<String>,
     /// The whole object.
     pub value: Value,
-    /// The file, as messages name it.
+    /// The name of the file in messages.
     pub origin: String,
     place: Place,
 }
@@ -27,14 +27,14 @@ pub struct ApiObject {
 /// The place of an object in its file.
 #[derive(Debug, Clone)]
 struct Place {
-    /// The path to the object, such as `items[2].`; empty for a document of its own.
+    /// The path of the object, such as `items[2].`; empty for a separate document.
     at: String,
     /// The text of a YAML file, and the index of the object's document in it.
     text: Option<(Arc<str>, usize)>,
 }
 
 impl ApiObject {
-    /// An object that is in no file; `origin` names its source in messages.
+    /// Creates an object that is not from a file. `origin` names its source in messages.
     pub fn new(value: Value, origin: &str) -> Self {
         let place = Place {
             at: String::new(),
@@ -56,8 +56,8 @@ impl ApiObject {
         }
     }
 
-    /// The error that this object is refused for: `path` is a place in the object, such as `spec.logLevel`. The message
-    /// names the file, and the line where the file is YAML.
+    /// Returns the error with which this object is refused. `path` is a place in the object, such as `spec.logLevel`. The
+    /// message names the file, and for YAML the line.
     pub fn refuse(&self, path: &str, message: impl Into<String>) -> DocumentError {
         DocumentError {
             origin: self.origin.clone(),
@@ -65,7 +65,7 @@ impl ApiObject {
         }
     }
 
-    /// The finding with its place in the whole file.
+    /// Returns the finding with its place in the whole file.
     pub fn locate(&self, mut finding: Finding) -> Finding {
         finding.path = format!("{}{}", self.place.at, finding.path);
         if let Some((text, index)) = &self.place.text {
@@ -77,18 +77,18 @@ impl ApiObject {
         finding
     }
 
-    /// The value at a JSON pointer such as `/spec/logLevel`; `None` if it is missing or `null`.
+    /// Returns the value at a JSON pointer such as `/spec/logLevel`; `None` if it is missing or `null`.
     pub fn get(&self, pointer: &str) -> Option<&Value> {
         self.value.pointer(pointer).filter(|value| !value.is_null())
     }
 
-    /// `KIND NAME`, as messages name the object.
+    /// Returns `KIND NAME`, the object's name in messages.
     pub fn title(&self) -> String {
         format!("{} {}", self.kind, self.name)
     }
 }
 
-/// Kinds that the controllers read, beside MachineConfig.
+/// Kinds that the controllers read, apart from MachineConfig.
 pub const KINDS: [&str; 15] = [
     "APIServer",
     "CRIOCredentialProviderConfig",
@@ -107,7 +107,7 @@ pub const KINDS: [&str; 15] = [
     "OSImageStream",
 ];
 
-/// Groups of the API whose kinds are read; a `Node` of the group `v1` is another one.
+/// API groups of the kinds that are read; a `Node` of the group `v1` is something else.
 const GROUPS: [&str; 3] = [
     "config.openshift.io/",
     "machineconfiguration.openshift.io/",
@@ -129,11 +129,11 @@ impl ApiObject {
     }
 }
 
-/// Reads the objects of a file: JSON or YAML, single, lists (`kind: List` and typed ones), several YAML documents.
+/// Parses the objects in a file: JSON or YAML, single, as lists (`kind: List` and typed lists), or several YAML documents.
 /// `origin` is the name of the file in messages.
 ///
 /// # Errors
-/// Text that cannot be read, and values that are no objects of an API.
+/// The text cannot be parsed, or contains values that are not API objects.
 pub fn read_objects(bytes: &[u8], origin: &str) -> Result<Vec<ApiObject>, DocumentError> {
     let refused = |finding| DocumentError {
         origin: origin.to_owned(),
@@ -141,7 +141,7 @@ pub fn read_objects(bytes: &[u8], origin: &str) -> Result<Vec<ApiObject>, Docume
     };
     let text =
         std::str::from_utf8(bytes).map_err(|e| refused(Finding::error("", not_text(bytes, e))))?;
-    // Several documents of JSON are YAML.
+    // Several JSON documents are parsed as YAML.
     let is_json = text.trim_start().starts_with('{') && !text.contains("\n---");
     let documents = if is_json {
         let value = serde_json::from_str(text)

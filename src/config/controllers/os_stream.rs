@@ -1,7 +1,7 @@
-//! OSImageStream: the images of the operating system that a pool takes by the name of a stream.
+//! OSImageStream: the OS images that a pool selects by the name of a stream.
 //!
-//! A pool names its stream. A custom pool without one takes that of the pool `worker`; every other pool takes the default
-//! stream of `OSImageStream cluster`.
+//! A pool names its stream. A custom pool without one uses that of the pool `worker`; every other pool uses the default stream
+//! of `OSImageStream cluster`.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub(super) struct StreamImages {
     pub(super) extensions: String,
 }
 
-/// The stream that a pool names, itself or through the pool `worker`, with the object that names it.
+/// Returns the stream that is set for a pool, directly or by the pool `worker`, with the object that sets it.
 fn named<'a>(cluster: &'a Cluster, pool: &str) -> Option<(&'a ApiObject, &'a str)> {
     let of = |name: &str| {
         let object = cluster.single("MachineConfigPool", name)?;
@@ -43,22 +43,22 @@ fn text<'a>(object: &'a ApiObject, pointer: &str) -> Option<&'a str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The default stream: the one that an admin asks for, else the one in force.
+/// Returns the default stream: the one that an admin requested, or else the current one.
 fn default_stream(streams: &ApiObject) -> Option<&str> {
     text(streams, "/spec/defaultStream").or_else(|| text(streams, "/status/defaultStream"))
 }
 
-/// The name of the stream that a pool takes, as far as the objects tell it.
+/// Returns the name of a pool's stream, if the objects contain it.
 pub(super) fn name_of_pool<'a>(cluster: &'a Cluster, pool: &str) -> Option<&'a str> {
     let of_cluster = || default_stream(cluster.single(KIND, "cluster")?);
     let own = named(cluster, pool).map(|(_, stream)| stream);
     own.or_else(of_cluster)
 }
 
-/// The images of the stream that a pool takes; `None` where no object names them.
+/// Returns the images of a pool's stream; `None` if no object has them.
 ///
 /// # Errors
-/// A stream that is not available, and an object without the list of the streams.
+/// The stream is not available, or the object has no list of streams.
 pub(super) fn images_of_pool(
     cluster: &Cluster,
     pool: &str,
@@ -133,10 +133,10 @@ pub(super) fn images_of_pool(
     }))
 }
 
-/// Refuses a pool that names a stream while a MachineConfig of the admin sets the image.
+/// Refuses a pool with a stream if a MachineConfig of the admin sets the image.
 ///
 /// # Errors
-/// The operator's words.
+/// The operator's message.
 pub(super) fn refuse_override(
     cluster: &Cluster,
     pool: &str,
@@ -167,7 +167,7 @@ fn note(object: &ApiObject, text: String) -> Note {
     }
 }
 
-/// The operator takes only an object that its own version wrote.
+/// Adds a note if another version wrote the object: the operator only accepts its own version's.
 fn note_version(streams: &ApiObject, cluster: &Cluster, notes: &mut Vec<Note>) {
     let annotations = streams.get("/metadata/annotations");
     let version = annotations.and_then(|all| all.get(WRITTEN_BY)?.as_str());
@@ -181,7 +181,7 @@ fn note_version(streams: &ApiObject, cluster: &Cluster, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes pools whose object is missing, and which could name another stream than the default.
+/// Adds a note about pools whose object is missing, and which could use another stream than the default.
 fn note_missing_pools(cluster: &Cluster, pool: &str, streams: &ApiObject, notes: &mut Vec<Note>) {
     let is_custom = ConfigPool::built_in(pool).is_none();
     let names = [Some(pool), is_custom.then_some("worker")];

@@ -1,16 +1,16 @@
-//! Quantities as Kubernetes' `resource.Quantity` reads and writes them: `1.5Gi` becomes `1536Mi`, `1000M` becomes `1G`.
+//! Quantities as in Kubernetes' `resource.Quantity`: `1.5Gi` becomes `1536Mi`, `1000M` becomes `1G`.
 
 use num_bigint::BigInt;
 
-/// The error of a text that is no number with a suffix, in Kubernetes' words.
+/// Kubernetes' error for a text that is not a number with a suffix.
 pub const WRONG_FORMAT: &str = "quantities must match the regular expression \
      '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-/// The error of an unknown suffix, in Kubernetes' words.
+/// Kubernetes' error for an unknown suffix.
 pub const WRONG_SUFFIX: &str = "unable to parse quantity's suffix";
-/// The error of an unreadable number, in Kubernetes' words.
+/// Kubernetes' error for an invalid number.
 pub const WRONG_NUMBER: &str = "unable to parse numeric part of quantity";
 
-/// Digits and powers of ten beyond this are refused: no quantity of a cluster has them.
+/// Maximum number of digits and power of ten; no real quantity exceeds it.
 const BOUND: usize = 400;
 
 const DECIMAL: [(&str, i32); 10] = [
@@ -27,7 +27,7 @@ const DECIMAL: [(&str, i32); 10] = [
 ];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// The family of suffixes that a quantity was written with.
+/// The family of suffixes of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Decimal,
@@ -42,15 +42,15 @@ pub struct Quantity {
     unscaled: BigInt,
     scale: i32,
     form: Form,
-    /// The text, where Kubernetes keeps it as it was written.
+    /// The text, if Kubernetes keeps it as written.
     kept: Option<String>,
 }
 
 impl Quantity {
-    /// Reads a quantity.
+    /// Parses a quantity.
     ///
     /// # Errors
-    /// Kubernetes' words for a text that is none.
+    /// Kubernetes' message about an invalid quantity.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = split(text)?;
         let (base, exponent, form) = interpret(parts.suffix).ok_or(WRONG_SUFFIX)?;
@@ -95,10 +95,10 @@ impl Quantity {
         Ok(found)
     }
 
-    /// Reads a quantity of an object: a string, or a number.
+    /// Parses a quantity in an object: a string or a number.
     ///
     /// # Errors
-    /// Kubernetes' words for a value that is none.
+    /// Kubernetes' message about an invalid quantity.
     pub fn from_value(value: &serde_json::Value) -> Result<Self, String> {
         match value {
             serde_json::Value::String(text) => Self::parse(text.trim()),
@@ -107,12 +107,12 @@ impl Quantity {
         }
     }
 
-    /// The value as a whole number, rounded away from zero; the greatest or least one where it is too large.
+    /// Returns the value as an integer, rounded away from zero and clamped to the range of the type.
     pub fn value(&self) -> i64 {
         self.in_units(0)
     }
 
-    /// The value in thousandths, rounded in the same way.
+    /// Returns the value in thousandths, rounded in the same way.
     pub fn thousandths(&self) -> i64 {
         self.in_units(-3)
     }
@@ -127,7 +127,7 @@ impl Quantity {
         self.unscaled > BigInt::ZERO
     }
 
-    /// The value in units of ten to the power of `scale`.
+    /// Returns the value in units of ten to the power of `scale`.
     fn in_units(&self, scale: i32) -> i64 {
         let mut whole = self.clone();
         whole.round_up(scale);
@@ -207,7 +207,7 @@ impl Quantity {
 }
 
 impl std::fmt::Display for Quantity {
-    /// Writes the form that Kubernetes gives the quantity.
+    /// Writes the quantity in Kubernetes' form.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(kept) = &self.kept {
             return f.write_str(kept);
@@ -230,7 +230,7 @@ fn power_of_ten(exponent: i32) -> BigInt {
     BigInt::from(10).pow(exponent.unsigned_abs())
 }
 
-/// The parts of a quantity's text. Leading zeros are not among the digits.
+/// The parts of a quantity's text, without leading zeros.
 struct Parts<'a> {
     negative: bool,
     whole: &'a str,
@@ -264,7 +264,7 @@ fn split(text: &str) -> Result<Parts<'_>, String> {
     })
 }
 
-/// Base, exponent and form of a suffix.
+/// Returns base, exponent and form of a suffix.
 fn interpret(suffix: &str) -> Option<(u32, i32, Form)> {
     if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
         return Some((10, *power, Form::Decimal));

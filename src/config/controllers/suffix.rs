@@ -1,6 +1,6 @@
-//! Names of the MachineConfigs of several objects of one kind: `99-POOL-generated-KIND`, `…-1`, `…-2`.
+//! Names of the MachineConfigs for several objects of one kind: `99-POOL-generated-KIND`, `…-1`, `…-2`.
 //!
-//! The controllers count in an annotation of each object. An object without one is new, and gets the next number.
+//! The controllers store the number in an annotation of each object. An object without one is new and gets the next number.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,25 @@ pub(super) const SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffi
 /// The greatest suffix.
 const MOST: u32 = 9;
 
-/// The names that the objects of one kind have, and get in this run.
+/// The existing names of the objects of one kind, and those assigned in this run.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     /// All objects of the kind, in the order in which they are synced.
     objects: Vec<&'a ApiObject>,
     /// The end of the names, `kubelet` or `containerruntime`.
     ending: &'static str,
-    /// The suffixes that were given in this run, by the object's name.
+    /// The suffixes assigned in this run, by object name.
     given: BTreeMap<&'a str, String>,
-    /// The suffixes of MachineConfigs that are there, by the name of the object that owns them: a file for `oc apply` has
-    /// no annotation.
+    /// The suffixes of existing MachineConfigs, by the name of their owner: a file for `oc apply` has no annotation.
     owned: BTreeMap<&'a str, &'a str>,
-    /// Owners that are not among the objects: pool, name, suffix.
+    /// Owners that were not given as objects: pool, name, suffix.
     strangers: Vec<(&'a str, &'a str, &'a str)>,
-    /// The controller's words for the eleventh object.
+    /// The controller's message about the eleventh object.
     too_many: &'static str,
 }
 
 impl<'a> Names<'a> {
-    /// The names of all objects of a kind.
+    /// Collects the names of all objects of a kind.
     pub(super) fn new(
         cluster: &'a Cluster,
         kind: &'a str,
@@ -79,16 +78,16 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The objects that are not given, but own a MachineConfig of this kind in a pool.
+    /// Returns the objects that were not given, but own a MachineConfig of this kind in a pool.
     pub(super) fn strangers(&self, pool: &str) -> impl Iterator<Item = &'a str> {
         let of_pool = self.strangers.iter().filter(move |(of, ..)| *of == pool);
         of_pool.map(|(_, owner, _)| *owner)
     }
 
-    /// The name of an object's MachineConfig in a pool, and the annotation that the object gets.
+    /// Returns the name of an object's MachineConfig in a pool, and records the annotation that the object gets.
     ///
     /// # Errors
-    /// The controller's words if there are too many, or if an annotation is no number.
+    /// The controller's message about too many objects, or an annotation that is not a number.
     pub(super) fn give(
         &mut self,
         object: &'a ApiObject,
@@ -109,7 +108,7 @@ impl<'a> Names<'a> {
         Ok(name)
     }
 
-    /// Forgets the suffix of an object that is refused: it gets no annotation.
+    /// Forgets the suffix of a refused object, which gets no annotation.
     pub(super) fn forget(&mut self, object: &ApiObject) {
         self.given.remove(object.name.as_str());
     }
@@ -168,8 +167,8 @@ impl<'a> Names<'a> {
             .or(owned.filter(|_| created(object).is_none()))
     }
 
-    /// The objects that select the pool when this one is synced: those that the cluster has, and the new ones until this
-    /// one. An object with a time or with annotations comes from a cluster.
+    /// Returns the objects that select the pool when this one is synced: the cluster's, and the new ones up to this one. An
+    /// object with a timestamp or annotations comes from a cluster.
     fn siblings(&self, object: &ApiObject, pool: &ConfigPool) -> Vec<&'a ApiObject> {
         let at = self
             .objects
@@ -193,7 +192,7 @@ fn created(object: &ApiObject) -> Option<&str> {
     object.get("/metadata/creationTimestamp")?.as_str()
 }
 
-/// The finalizer with the greatest number that names a MachineConfig of the cluster.
+/// Returns the name of a MachineConfig of the cluster from the finalizers, the one with the highest number.
 fn name_of_finalizers(
     object: &ApiObject,
     plain: &str,

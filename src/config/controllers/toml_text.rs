@@ -1,8 +1,8 @@
-//! Texts of TOML, as the encoder of the operator's controllers writes them.
+//! TOML strings as the encoder of the operator's controllers writes them.
 
 use std::fmt::Write as _;
 
-/// A text in double quotes, with the escapes of the encoder.
+/// Returns a text in double quotes, with the encoder's escapes.
 pub(super) fn quote_toml(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -1,7 +1,7 @@
 //! Contents of files: `data:` URLs and gzip.
 //!
-//! The accepted form is RFC 2397 as Ignition checks it, character by character
-//! (docs/ignition.md: Fetching). The hash of a resource is over its decompressed bytes.
+//! The accepted syntax is RFC 2397 as Ignition checks it, character by character (docs/ignition.md: Fetching). The hash of a
+//! resource covers its decompressed bytes.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -20,10 +20,10 @@ use crate::base::object::HexDigest;
 use crate::host::root::{digest_ahead, hex};
 use crate::host::sys::memory::make_room;
 
-/// Limit for an unpacked file (1 GiB): a rendered config is itself limited to 1.5 MiB.
+/// Maximum size of a decompressed file (1 GiB); a rendered config itself is limited to 1.5 MiB.
 const MAX_UNPACKED: u64 = 1 << 30;
 
-/// The source of a file's bytes. `Debug` shows no content: it may be a secret.
+/// The source of a file's bytes. `Debug` shows no content, which may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
     source: ContentsSource,
@@ -51,7 +51,7 @@ pub enum ContentsError {
     /// A broken gzip stream.
     #[error("the contents are not valid gzip data: {0}")]
     Gzip(String),
-    /// More than the given number of MiB.
+    /// It is larger than this many MiB.
     #[error("the contents unpack to more than {0} MiB")]
     TooLarge(u64),
     /// Some other compression.
@@ -60,7 +60,7 @@ pub enum ContentsError {
 }
 
 impl Contents {
-    /// From the `source` and `compression` of a document; absent or empty means an empty file.
+    /// Creates contents from `source` and `compression` in a document; missing or empty means an empty file.
     pub fn new(source: Option<Text>, compression: Option<&str>) -> Result<Self, ContentsError> {
         let gzip = match compression {
             None | Some("") => false,
@@ -74,7 +74,7 @@ impl Contents {
         })
     }
 
-    /// Contents that were fetched, unpacked and verified already.
+    /// Creates contents that were already fetched, decompressed and verified.
     pub fn from_fetched(bytes: &Arc<[u8]>) -> Self {
         Self {
             source: ContentsSource::Fetched(Arc::clone(bytes)),
@@ -82,10 +82,10 @@ impl Contents {
         }
     }
 
-    /// The bytes to be written, as a stream: a large file is never in memory whole, but for a percent-encoded one.
+    /// Returns the bytes as a stream, so that a large file is never completely in memory, unless it is percent-encoded.
     ///
     /// # Errors
-    /// A header that cannot be read. A later defect is reported as the stream's error.
+    /// The header is invalid. A later defect is reported as an error of the stream.
     pub fn reader(&self) -> Result<Box<dyn Read + Send + '_>, ContentsError> {
         let packed: Box<dyn Read + Send + '_> = match &self.source {
             ContentsSource::Fetched(bytes) => return Ok(Box::new(&**bytes)),
@@ -102,7 +102,7 @@ impl Contents {
         })
     }
 
-    /// About as many bytes as there are, or fewer: packed ones may be many more.
+    /// Returns an estimate of the number of bytes, or less: compressed ones may be many more.
     fn packed_size(&self) -> u64 {
         let size = match &self.source {
             ContentsSource::Url(source) => source.len() / 4 * 3,
@@ -111,7 +111,7 @@ impl Contents {
         size as u64
     }
 
-    /// Length and digest of the bytes.
+    /// Returns length and digest of the bytes.
     pub fn measure(&self) -> Result<Measured, ContentsError> {
         let bounded = self.reader()?.take(MAX_UNPACKED + 1);
         match digest_ahead(bounded, self.packed_size()) {
@@ -122,7 +122,7 @@ impl Contents {
                 size,
                 sha256: sha256.into(),
             }),
-            // Reading them whole gives the exact cause.
+            // Reading the contents completely gives the exact cause.
             Err(error) => Err(self
                 .bytes()
                 .err()
@@ -155,12 +155,12 @@ pub struct Measured {
     pub sha256: HexDigest,
 }
 
-/// The size and digest of the contents of a resource: measured once, and shared by all clones of the resource.
+/// The size and digest of a resource's contents, computed once and shared by all clones of the resource.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memo(Arc<OnceLock<Result<Measured, ContentsError>>>);
 
 impl Memo {
-    /// Returns the first measurement; measures where there is none yet.
+    /// Returns the first measurement, or computes it.
     pub(super) fn get_or_measure(
         &self,
         contents: impl FnOnce() -> Result<Contents, ContentsError>,
@@ -170,7 +170,7 @@ impl Memo {
     }
 }
 
-/// A measurement follows from the other fields of its resource.
+/// A measurement depends only on the other fields of its resource.
 impl PartialEq for Memo {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -187,8 +187,8 @@ impl fmt::Debug for Contents {
     }
 }
 
-/// Returns true if bytes have the hash that a document gives as `sha512-HEX` or `sha256-HEX`; the letter case of the
-/// digits does not matter. An unknown function matches nothing.
+/// Returns true if bytes have a document's hash, `sha512-HEX` or `sha256-HEX`; the case of the digits does not matter. An
+/// unknown function matches nothing.
 pub fn has_hash(bytes: &[u8], hash: &str) -> bool {
     let found = match hash.split_once('-') {
         Some(("sha512", _)) => hex(&Sha512::digest(bytes)),
@@ -199,15 +199,15 @@ pub fn has_hash(bytes: &[u8], hash: &str) -> bool {
         .is_some_and(|(_, wanted)| found.eq_ignore_ascii_case(wanted))
 }
 
-/// Unpacks a gzip stream of one or more members, within bounded memory.
+/// Decompresses a gzip stream of one or more members, within bounded memory.
 pub(super) fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
     gunzip_within(packed, MAX_UNPACKED)
 }
 
-/// Unpacks a gzip stream of one or more members, up to `limit` bytes.
+/// Decompresses a gzip stream of one or more members, up to `limit` bytes.
 ///
 /// # Errors
-/// A stream that is broken, cut off, or unpacks to more.
+/// The stream is broken or truncated, or decompresses to more.
 pub fn gunzip_within(packed: &[u8], limit: u64) -> Result<Vec<u8>, ContentsError> {
     let bytes = read_bounded(
         MultiGzDecoder::new(packed),
@@ -222,8 +222,8 @@ pub fn gunzip_within(packed: &[u8], limit: u64) -> Result<Vec<u8>, ContentsError
     }
 }
 
-/// Reads up to `most` bytes, with room for `first` of them at the beginning. The room doubles, as that of any vector, but is
-/// never larger than `most`.
+/// Reads up to `most` bytes into a buffer with an initial capacity of `first`. The capacity doubles as in any vector, but never
+/// exceeds `most`.
 fn read_bounded(mut reader: impl Read, first: usize, most: u64) -> std::io::Result<Vec<u8>> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
@@ -238,7 +238,7 @@ fn read_bounded(mut reader: impl Read, first: usize, most: u64) -> std::io::Resu
     }
 }
 
-/// Non-zero trailing bits pass, missing padding does not (docs/ignition.md: Fetching).
+/// Non-zero trailing bits are accepted, missing padding is not (docs/ignition.md: Fetching).
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -271,12 +271,12 @@ pub fn data_url(url: &str) -> Result<Vec<u8>, ContentsError> {
     percent_decoded(payload.as_bytes())
 }
 
-/// Returns the payload of a `data:` URL if it is in base64.
+/// Returns the payload of a base64 `data:` URL.
 fn base64_payload(url: &str) -> Result<Option<&str>, ContentsError> {
     split_data_url(url).map(|(base64, payload)| base64.then_some(payload))
 }
 
-/// Splits a `data:` URL: true if it is in base64, and the text after its header.
+/// Splits a `data:` URL into whether it is base64, and the text after its header.
 fn split_data_url(url: &str) -> Result<(bool, &str), ContentsError> {
     let Some(header) = url.strip_prefix("data:") else {
         return Err(remote_error(url));
@@ -320,7 +320,7 @@ const ATTRIBUTES: ContentsError = ContentsError::DataUrl(
     "the attributes before the data are malformed (no blanks; `;base64` must be lower case and last)",
 );
 
-/// Returns the text after `type/subtype`, which may be left out.
+/// Returns the text after the optional `type/subtype`.
 fn after_media_type(header: &str) -> Result<&str, ContentsError> {
     if header.starts_with([';', ',']) {
         return Ok(header);
@@ -334,8 +334,7 @@ fn after_media_type(header: &str) -> Result<&str, ContentsError> {
     Ok(split_token(subtype).1)
 }
 
-/// Reads a parameter: true if it means that the data is in base64, and the text after it. Returns `None` if it is
-/// malformed.
+/// Parses a parameter: returns whether it means base64, and the text after it. Returns `None` if it is malformed.
 fn after_parameter(parameter: &str) -> Option<(bool, &str)> {
     let (name, rest) = split_token(parameter);
     if name.is_empty() || rest.starts_with(',') {
@@ -349,14 +348,14 @@ fn after_parameter(parameter: &str) -> Option<(bool, &str)> {
     (!value.is_empty() && has_whole_escapes(value)).then_some((false, rest))
 }
 
-/// Splits a text after the characters of a token of a mail header.
+/// Splits a text after the characters of a MIME token.
 fn split_token(text: &str) -> (&str, &str) {
     let special = |c: char| "()<>@,;:\\\"/[]?=".contains(c);
     let end = text.find(|c: char| !c.is_ascii_graphic() || special(c));
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Returns the text after a value in quotes, which may hold every ASCII character that a Go string may hold unescaped.
+/// Returns the text after a quoted value, which may contain every ASCII character that is allowed unescaped in a Go string.
 fn after_quoted(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {
@@ -370,7 +369,7 @@ fn after_quoted(text: &str) -> Option<&str> {
     }
 }
 
-/// Returns the text after an escape of a Go string, which is given without its backslash.
+/// Returns the text after an escape of a Go string; the input starts after the backslash.
 fn after_escape(text: &str) -> Option<&str> {
     let octal = || {
         let (digits, rest) = text.split_at_checked(3)?;
@@ -402,7 +401,7 @@ fn has_whole_escapes(value: &str) -> bool {
     })
 }
 
-/// True for the bytes that stand for themselves in a percent-encoded text; `%` and those that have to be encoded do not.
+/// True for bytes that represent themselves in percent-encoded text.
 const IS_PLAIN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = b'!';
@@ -427,7 +426,7 @@ const IS_PLAIN: [bool; 256] = {
     table
 };
 
-/// The values of the hex digits by their bytes; [`NO_DIGIT`] for all others.
+/// The value of each hex digit, by its byte; [`NO_DIGIT`] for all others.
 const DIGITS: [u8; 256] = {
     let mut digits = [NO_DIGIT; 256];
     let mut value = 0;
@@ -441,8 +440,8 @@ const DIGITS: [u8; 256] = {
 
 const NO_DIGIT: u8 = 16;
 
-/// Decodes and validates percent-encoding in one pass: much of a config is written like this, with an escape for every fifth
-/// byte or so.
+/// Decodes and validates percent-encoding in one pass: much of a config is encoded like this, with an escape for about every
+/// fifth byte.
 fn percent_decoded(payload: &[u8]) -> Result<Vec<u8>, ContentsError> {
     let mut decoded = vec![0; payload.len()];
     let mut rest = payload.iter();
@@ -460,7 +459,7 @@ fn percent_decoded(payload: &[u8]) -> Result<Vec<u8>, ContentsError> {
     Ok(decoded)
 }
 
-/// Returns the byte of an escape that begins with `first`; the two after it are taken from `rest`.
+/// Returns the byte of an escape that begins with `first`; its two digits are taken from `rest`.
 fn escaped_byte(first: u8, rest: &mut slice::Iter<'_, u8>) -> Result<u8, ContentsError> {
     if first != b'%' {
         return Err(ContentsError::DataUrl(

@@ -1,4 +1,4 @@
-//! Decoding of an Ignition config of spec 2 or 3 into the model of `ignition`.
+//! Decodes an Ignition config of spec 2 or 3 into the model of `ignition`.
 //!
 //! Unknown keys and fields newer than the declared version become warnings, as in Ignition; the rules are in `check`.
 
@@ -16,20 +16,20 @@ use crate::host::sys::parallel;
 /// A decoded config of any spec version.
 #[derive(Debug)]
 pub(super) struct Decoded {
-    /// The config, in the newest model.
+    /// The config in the newest model.
     pub config: Ignition,
     /// Warnings for the user.
     pub warnings: Vec<Finding>,
     /// The conversion, if it was of spec 2.
     pub converted: Option<Converted>,
-    /// It is only a version, as the encapsulated first-boot object has it.
+    /// It has nothing but a version, like the encapsulated first-boot object.
     pub emptied: bool,
-    /// Keys that stand twice (V28); only a config as it is written is checked for them.
+    /// Duplicate keys (V28); only a config as written is checked for them.
     pub(super) duplicates: Vec<Finding>,
 }
 
 impl Decoded {
-    /// Returns a finding about the config with the path as the document writes it.
+    /// Returns a finding with its path as written in the document.
     pub(super) fn with_original_path(&self, finding: Finding) -> Finding {
         locate_finding(self.converted.as_ref(), finding)
     }
@@ -45,7 +45,7 @@ fn locate_finding(converted: Option<&Converted>, mut finding: Finding) -> Findin
 /// Decodes an Ignition config of spec 2 or 3. `at` is its path in the document.
 ///
 /// # Errors
-/// Every error found while reading; `check` finds those of the rules.
+/// All errors found during decoding; `check` finds violations of the rules.
 pub(super) fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
     let outline = Outline::read(text, at).map_err(|finding| vec![finding])?;
     if !matches!(outline, Outline::Object(_)) {
@@ -83,11 +83,11 @@ pub(super) fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Findi
 /// Advice for a packed config.
 pub(super) const UNPACK: &str = "it is base64 of gzip data: unpack it (base64 -d | gunzip) and give the JSON text that comes out";
 
-/// Requires an object, as an Ignition config is one. The daemon unpacks none in a MachineConfig, and the API keeps no
-/// text there.
+/// Requires an Ignition config to be an object. The daemon does not unpack a text in a MachineConfig, and the API does not
+/// store one.
 ///
 /// # Errors
-/// Another value.
+/// The value is not an object.
 pub fn require_object(config: &Value, at: &str) -> Result<(), Finding> {
     match config {
         Value::Object(_) => Ok(()),
@@ -115,7 +115,7 @@ fn decode_spec_3(text: &str, outline: Outline<'_>, at: &str) -> Result<Decoded, 
     json::check_objects(&outline, at).map_err(|finding| vec![finding])?;
     let newer = fields::find_newer(&outline, minor, at);
     let duplicates = fields::find_duplicates(&outline, minor, at);
-    // Of many files it is as large as the config itself: one after the other they take half of the memory.
+    // With many files it is as large as the config itself; dropping it early halves the memory.
     drop(outline);
     let mut unknown = Vec::new();
     let mut config: Ignition =
@@ -141,10 +141,10 @@ fn decode_spec_3(text: &str, outline: Outline<'_>, at: &str) -> Result<Decoded, 
     })
 }
 
-/// Fewer files than this are measured by one thread.
+/// Minimum number of files for each thread.
 const PART: usize = 16;
 
-/// Measures the contents of many files in parallel; later each measurement is read one after the other.
+/// Measures the contents of many files in parallel, so that later each measurement is already known.
 fn measure_files(files: &[File]) {
     if files.len() >= 2 * PART {
         parallel::in_parts(files, PART, |part| {
@@ -153,7 +153,7 @@ fn measure_files(files: &[File]) {
     }
 }
 
-/// Reads a config again, without the fields that are newer than its version.
+/// Decodes a config again, without the fields that are newer than its version.
 fn without_newer(text: &str, minor: u64, at: &str) -> Result<Ignition, Finding> {
     let mut value: Value = serde_json::from_str(text).map_err(|e| json::syntax_finding(at, &e))?;
     fields::drop_newer(&mut value, minor);
@@ -167,8 +167,8 @@ fn newer_than_the_daemon(minor: u64, at: &str) -> Option<Finding> {
     (minor > DAEMON_MINOR).then(|| Finding::warning(path_below(at, "ignition.version"), message))
 }
 
-/// Returns the minor version of a supported spec 3 config. The schema is chosen by it, so of V17 (version and schema
-/// differ) only a version without a schema is left.
+/// Returns the minor version of a supported spec 3 config. It selects the schema, so of V17 (version and schema differ) only a
+/// version without a schema remains.
 fn supported_minor(outline: &Outline<'_>, at: &str) -> Result<u64, Finding> {
     let path = path_below(at, "ignition.version");
     let text = match version_in(outline) {
@@ -199,8 +199,8 @@ fn supported_minor(outline: &Outline<'_>, at: &str) -> Result<u64, Finding> {
     }
 }
 
-/// Returns true if an Ignition part is only a version, as in the encapsulated first-boot object. A config of
-/// spec 2 has its other sections there, as empty objects.
+/// Returns true if an Ignition part has nothing but a version, like the encapsulated first-boot object. A config of spec 2 then
+/// has its other sections as empty objects.
 fn is_emptied(outline: &Outline<'_>) -> bool {
     let Outline::Object(sections) = outline else {
         return false;

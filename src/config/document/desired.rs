@@ -1,4 +1,4 @@
-//! The wanted state of the disk by a MachineConfig: paths parsed, modes defaulted, digests known.
+//! The desired state of the disk according to a MachineConfig: paths parsed, modes defaulted, digests computed.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ pub enum Owner {
 pub struct DesiredFile {
     /// Absolute path below the root.
     pub path: RootPath,
-    /// Permission bits; 0644 when the document gives none (docs/agreement.md: Files).
+    /// Permission bits; 0644 if the document has none (docs/agreement.md: Files).
     pub mode: u32,
-    /// Owner; root when the document gives none.
+    /// Owner; root if the document has none.
     pub user: Owner,
-    /// Group; root when the document gives none.
+    /// Group; root if the document has none.
     pub group: Owner,
-    /// The bytes, decoded when they are needed.
+    /// The bytes, decoded on demand.
     pub contents: Contents,
     /// Number of bytes.
     pub size: u64,

@@ -1,4 +1,4 @@
-//! The disk that the node boots from, the labels of its partitions, and the cipher of FIPS mode.
+//! The boot disk, the labels of its partitions, and the cipher of FIPS mode.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ const RESERVED: [(&str, i64); 5] = [
     ("root", 4),
 ];
 
-/// The layout of the disk that the node boots from, as `boot_device` asks for it.
+/// The layout of the boot disk that `boot_device` requests.
 struct BootDevice<'i> {
     device: &'i Value,
     disks: Vec<Out>,
@@ -154,7 +154,7 @@ impl BootDevice<'_> {
     }
 }
 
-/// The partitions of one disk of a mirror, as the OS image has them.
+/// Returns the partitions of one disk of a mirror, as in the OS image.
 fn partitions(layout: &str, number: usize) -> Value {
     let reserved = ("reserved", 1, "8DA63339-0007-60C0-C436-083AC8230908");
     let bios = ("bios", 1, "21686148-6449-6E6F-744E-656564454649");
@@ -175,7 +175,7 @@ fn partitions(layout: &str, number: usize) -> Value {
 }
 
 impl Translator<'_> {
-    /// Warns of partitions that have the label of one of the OS, and another number.
+    /// Warns about partitions with a reserved label but a different number.
     pub(in crate::config::butane) fn check_partition_numbers(&mut self, config: &Out) {
         let Some(storage) = config
             .get("storage")
@@ -200,7 +200,7 @@ impl Translator<'_> {
     }
 }
 
-/// Adds the cipher of FIPS mode to every LUKS volume that has none of its own.
+/// Adds the cipher of FIPS mode to every LUKS volume without a cipher of its own.
 pub(in crate::config::butane) fn add_fips_cipher(config: &mut Out) {
     let at = Path::of(&["openshift", "fips"]);
     let storage = config.get_mut("storage");

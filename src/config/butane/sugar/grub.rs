@@ -11,7 +11,7 @@ use crate::config::butane::version::Level;
 const USER_CFG: &str = "/boot/grub2/user.cfg";
 
 impl Translator<'_> {
-    /// Adds GRUB's users. Stable versions refuse what is made of them: it is appended to a file.
+    /// Adds GRUB's users. Stable versions refuse the result, because it is appended to a file.
     pub(in crate::config::butane) fn add_grub_users(&mut self, config: Out, input: &Value) -> Out {
         let users = input.pointer("/grub/users").and_then(Value::as_array);
         let users = users.map(Vec::as_slice).unwrap_or_default();
@@ -59,7 +59,7 @@ impl Translator<'_> {
     }
 }
 
-/// Makes contents of what is appended to the file with GRUB's users.
+/// Turns the text that is appended to the file of GRUB's users into its contents.
 fn make_user_cfg_whole(config: &mut Out) {
     let storage = config.get_mut("storage");
     let files = storage.and_then(|storage| storage.get_mut("files"));

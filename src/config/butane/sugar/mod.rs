@@ -1,5 +1,5 @@
-//! Short forms of the input that are long in Ignition: `mount_units`, the disk that the node boots from and its ciphers
-//! (`disks`), GRUB's users (`grub`), and `quadlets`.
+//! Short forms of the input that are long in Ignition: `mount_units`, the boot disk and its ciphers (`disks`), GRUB's users
+//! (`grub`), and `quadlets`.
 
 mod disks;
 mod grub;

@@ -1,11 +1,11 @@
-//! Mount units and swap units of file systems that ask for one.
+//! Mount units and swap units of file systems that request one.
 
 use serde_json::{Value, json};
 
 use crate::config::butane::out::{Out, merge};
 use crate::config::butane::report::Path;
 
-/// Adds a mount unit for each file system that asks for one.
+/// Adds a mount unit for each file system that requests one.
 pub(in crate::config::butane) fn add_mount_units(config: Out, input: &Value) -> Out {
     let list = input
         .pointer("/storage/filesystems")
@@ -89,7 +89,7 @@ fn mount_unit(filesystem: &Value, remote: bool) -> Value {
     json!({"contents": contents, "enabled": true, "name": name})
 }
 
-/// A path as a part of a unit's name.
+/// Escapes a path for a unit name.
 fn escape_path(path: &str) -> String {
     let mut name = String::with_capacity(path.len());
     for part in path.split('/').filter(|part| !part.is_empty()) {

@@ -73,7 +73,7 @@ impl Translator<'_> {
     }
 }
 
-/// The template of an instance: `web@1.container` has `web@.container`.
+/// Returns the template of an instance: that of `web@1.container` is `web@.container`.
 pub(in crate::config::butane) fn template_of(name: &str) -> Option<String> {
     let (base, rest) = name.split_once('@')?;
     let dot = rest.find('.').filter(|dot| *dot > 0)?;

@@ -1,4 +1,4 @@
-//! The configuration that every KubeletConfig of a pool is put over: the template's, with feature gates, TLS profile and
+//! The configuration that is the base of every KubeletConfig of a pool: the template's, with feature gates, TLS profile and
 //! latency profile.
 
 use serde_json::{Map, Value};
@@ -20,7 +20,7 @@ pub(in crate::config::controllers) const KUBELET_CONF: &str = "/etc/kubernetes/k
 /// The fields of `KubeletConfiguration`.
 pub(in crate::config::controllers) type Fields = Map<String, Value>;
 
-/// The pools whose base is known: all with parts, that of the node with a rendered config.
+/// Returns the pools whose base is known: all of them with parts, otherwise that of the rendered config.
 pub(in crate::config::controllers) fn pools(
     cluster: &Cluster,
 ) -> impl Iterator<Item = &ConfigPool> {
@@ -29,7 +29,7 @@ pub(in crate::config::controllers) fn pools(
     cluster.pools.iter().filter(of_base)
 }
 
-/// The pool of a rendered config.
+/// Returns the pool of a rendered config.
 pub(super) fn own_pool(base: &Base) -> Option<String> {
     let Base::Rendered(config) = base else {
         return None;
@@ -40,10 +40,10 @@ pub(super) fn own_pool(base: &Base) -> Option<String> {
     owner.or_else(name).map(str::to_owned)
 }
 
-/// The base of a pool.
+/// Returns the base of a pool.
 ///
 /// # Errors
-/// A sentence on what is missing.
+/// A sentence about what is missing.
 pub(in crate::config::controllers) fn of_pool(
     cluster: &Cluster,
     pool: &str,
@@ -67,7 +67,7 @@ pub(in crate::config::controllers) fn of_pool(
     Ok(fields)
 }
 
-/// A template's file is completed: the controller has not written it yet.
+/// Completes a template's file, which the controller has not written yet.
 fn complete_template(fields: Fields) -> Result<Fields, String> {
     if is_written(&fields) {
         return Ok(fields);
@@ -75,17 +75,17 @@ fn complete_template(fields: Fields) -> Result<Fields, String> {
     decode(&Value::Object(fields)).map(|fields| complete(fields, &KUBELET))
 }
 
-/// Returns true for a file that the controller wrote; it has fields that no template has.
+/// Returns true for a file that the controller wrote: it has fields that no template has.
 fn is_written(fields: &Fields) -> bool {
     fields.contains_key("volumeStatsAggPeriod")
 }
 
-/// The fields of a rendered config's file, completed if the controller did not write it.
+/// Returns the fields of a rendered config's file, completed if the controller did not write it.
 pub(super) fn of_rendered(config: &Value) -> Option<Fields> {
     complete_template(read(&file_of(config, KUBELET_CONF)?).ok()?).ok()
 }
 
-/// The base as the operator wrote it into 98 or 97, else the template's file, or that of the rendered config.
+/// Returns the base from the operator's 98 or 97, or else the template's file, or that of the rendered config.
 fn file_of_pool(cluster: &Cluster, pool: &str) -> Option<Vec<u8>> {
     let written = |number: u8| {
         let part = cluster
@@ -105,7 +105,7 @@ fn read(bytes: &[u8]) -> Result<Fields, String> {
     }
 }
 
-/// The file of the template; `None` where the parts are unknown.
+/// Returns the file of the template; `None` if the parts are unknown.
 fn template(cluster: &Cluster, pool: &str) -> Option<Fields> {
     let role = ConfigPool::built_in(pool).map_or("worker".to_owned(), |pool| pool.name);
     let part = cluster.base.part(&format!("01-{role}-kubelet"))?;
@@ -129,13 +129,13 @@ fn set_gates(fields: &mut Fields, template: Option<&Fields>, cluster: &Cluster) 
     }
 }
 
-/// The settings of the APIServer object, if it is given.
+/// Returns the settings of the APIServer object, if it is given.
 fn tls_of_cluster(cluster: &Cluster) -> Option<TlsSettings> {
     let object = cluster.single("APIServer", "cluster")?;
     Some(tls::settings(object.get("/spec/tlsSecurityProfile")))
 }
 
-/// Returns true if the operator of the base has the tables of TLS profiles that are known here.
+/// Returns true if the base's operator has the same tables of TLS profiles as this program.
 fn known_tls(fields: &Fields, wanted: &TlsSettings) -> bool {
     let current = tls_of(fields);
     let profiles = ["Old", "Intermediate", "Modern"];
@@ -153,7 +153,7 @@ fn tls_of(fields: &Fields) -> TlsSettings {
     }
 }
 
-/// Puts the settings of a TLS profile into the configuration.
+/// Applies a TLS profile to the configuration.
 pub(super) fn set_tls(fields: &mut Fields, settings: &TlsSettings) {
     fields.remove("tlsMinVersion");
     fields.remove("tlsCipherSuites");
@@ -186,7 +186,7 @@ pub(in crate::config::controllers) fn write(fields: &Fields) -> Vec<u8> {
     bytes
 }
 
-/// Notes a rendered config whose file is not one of the controller.
+/// Adds a note about a rendered config whose file the controller did not write.
 pub(super) fn note_foreign(cluster: &Cluster, generation: &mut Generation) {
     let Base::Rendered(config) = &cluster.base else {
         return;
@@ -204,7 +204,7 @@ pub(super) fn note_foreign(cluster: &Cluster, generation: &mut Generation) {
     }
 }
 
-/// Adds `98-POOL-generated-kubelet`, which holds the base, where it changes; and the templates that a TLS profile changes.
+/// Adds `98-POOL-generated-kubelet`, which contains the base, if that changes, and the templates that a TLS profile changes.
 pub(super) fn sync_features(cluster: &Cluster, generation: &mut Generation) {
     for pool in pools(cluster) {
         let Ok(fields) = of_pool(cluster, &pool.name) else {
@@ -219,7 +219,7 @@ pub(super) fn sync_features(cluster: &Cluster, generation: &mut Generation) {
                     .and_then(|part| file_of(part, KUBELET_CONF))
                     == Some(contents.clone())
             }
-            // A file of a MachineConfig of the user may have another form.
+            // A file from a user's MachineConfig may have another form.
             Base::Rendered(config) => {
                 file_of(config, KUBELET_CONF).and_then(|bytes| read(&bytes).ok()) == Some(fields)
             }
@@ -239,7 +239,7 @@ pub(super) fn sync_features(cluster: &Cluster, generation: &mut Generation) {
     sync_tls(cluster, generation);
 }
 
-/// Edits the files of the templates that hold the APIServer's TLS profile.
+/// Edits the template files that contain the APIServer's TLS profile.
 fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
     let Some(settings) = tls_of_cluster(cluster) else {
         return;
@@ -292,7 +292,7 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
     }
 }
 
-/// Edits the files of a part. `None` if none changes; else, true if the form of the files is certain.
+/// Edits the files of a part. Returns `None` if none changes, otherwise whether the form of the files is certain.
 fn edit_part(part: &mut Value, settings: &TlsSettings) -> Option<bool> {
     let files = part
         .pointer_mut("/spec/config/storage/files")?
@@ -316,7 +316,7 @@ fn edit_part(part: &mut Value, settings: &TlsSettings) -> Option<bool> {
     result
 }
 
-/// A text as a data URL in the form of the templates.
+/// Returns a text as a data URL in the templates' form.
 fn escaped(text: &str) -> String {
     let mut url = String::from("data:,");
     for byte in text.bytes() {

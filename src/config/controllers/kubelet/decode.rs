@@ -1,4 +1,4 @@
-//! `spec.kubeletConfig` as the operator reads it: typed by the table of the fields, with the errors of Go's JSON reader.
+//! Decodes `spec.kubeletConfig` like the operator: typed by the table of fields, with the errors of Go's JSON decoder.
 
 use serde_json::{Map, Number, Value};
 
@@ -6,11 +6,11 @@ use super::duration;
 use super::fields::{Field, KUBELET, Kind, Struct, Width};
 use crate::config::controllers::quantity::Quantity;
 
-/// Reads the configuration of a KubeletConfig. The result has the known fields that are given, under their exact names:
-/// durations as Go writes them, quantities in canonical form, `null` left out.
+/// Decodes the configuration of a KubeletConfig. The result has the given known fields under their exact names, durations in
+/// Go's form and quantities in canonical form; `null` is left out.
 ///
 /// # Errors
-/// The operator's words.
+/// The operator's message.
 pub(super) fn decode(value: &Value) -> Result<Map<String, Value>, String> {
     let Value::Object(object) = value else {
         let (name, found) = (KUBELET.name, value_name(value));
@@ -26,8 +26,8 @@ pub(super) fn decode(value: &Value) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Go reads on behind a value of a wrong type, and reports the first one at the end; the error of a type that reads
-/// itself (durations, quantities) ends the reading.
+/// Go continues after a value of a wrong type and reports the first one at the end. An error in a type that decodes itself
+/// (durations, quantities) stops the decoder.
 #[derive(Default)]
 struct Reader {
     first_error: Option<String>,
@@ -43,7 +43,7 @@ impl Reader {
         of: &'static Struct,
     ) -> Result<Map<String, Value>, String> {
         let mut keys: Vec<&String> = object.keys().collect();
-        // The API hands objects on with sorted keys.
+        // The API passes objects on with sorted keys.
         keys.sort();
         let outer = (self.place, self.path.len());
         let mut read = Map::new();
@@ -112,7 +112,7 @@ impl Reader {
         Some(Value::Number(whole))
     }
 
-    /// Items of a list; `null` is an empty item for Go.
+    /// Decodes the items of a list; to Go, `null` is an empty item.
     fn read_items(&mut self, items: &[Value], item: &'static Kind) -> Result<Value, String> {
         let mut read = Vec::new();
         for value in items {
@@ -187,7 +187,7 @@ fn read_quantity(value: &Value) -> Result<Value, String> {
     Ok(Quantity::from_value(value)?.to_string().into())
 }
 
-/// The empty value of a type.
+/// Returns the empty value of a type.
 pub(super) fn zero(kind: &Kind) -> Value {
     match kind {
         Kind::Bool => false.into(),
@@ -200,7 +200,7 @@ pub(super) fn zero(kind: &Kind) -> Value {
     }
 }
 
-/// The number as JSON of the API has it: YAML's `250.0` is 250 there.
+/// Returns the number as it is in the API's JSON: YAML's `250.0` becomes 250.
 fn whole_number(number: &Number) -> Number {
     match number.as_f64() {
         Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 =>
@@ -212,7 +212,7 @@ fn whole_number(number: &Number) -> Number {
     }
 }
 
-/// The kind of a JSON value, in the words of Go.
+/// Returns Go's word for the type of a JSON value.
 fn value_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -303,7 +303,7 @@ mod tests {
                 json!({"syncFrequency": null}),
                 "time: invalid duration \"\"",
             ),
-            // The first one counts; one that a type reads itself comes before all.
+            // The first one is reported, unless a type that decodes itself fails.
             (
                 json!({"maxPods": "b", "address": 1}),
                 "json: cannot unmarshal number into Go struct field KubeletConfiguration.address of type string",
@@ -364,7 +364,7 @@ mod tests {
         })
     }
 
-    /// Without fields that are null, which are as good as missing ones for Go.
+    /// Removes null fields, which Go treats as missing.
     fn without_nulls(value: Value) -> Value {
         match value {
             Value::Object(fields) => {

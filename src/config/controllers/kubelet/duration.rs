@@ -1,4 +1,4 @@
-//! Durations as Go reads and writes them.
+//! Durations in Go's syntax.
 
 /// Nanoseconds in a unit.
 const UNITS: [(&str, u64); 8] = [
@@ -12,10 +12,10 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Reads a duration such as `1h30m` as nanoseconds.
+/// Parses a duration such as `1h30m`; returns nanoseconds.
 ///
 /// # Errors
-/// Go's words for a text that is no duration.
+/// Go's message about an invalid duration.
 pub(in crate::config::controllers) fn parse(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {}", quote(text));
     let negative = text.starts_with('-');
@@ -71,7 +71,7 @@ fn amount(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
         _ => whole.parse().ok()?,
     };
     let whole = whole.checked_mul(unit).filter(|whole| *whole <= 1 << 63)?;
-    // Digits behind the tenth of the smallest unit count for nothing.
+    // Digits beyond a tenth of the smallest unit are ignored.
     let kept = fraction.get(..fraction.len().min(18)).unwrap_or_default();
     let numerator: u128 = match kept {
         "" => 0,
@@ -82,7 +82,7 @@ fn amount(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     whole.checked_add(u64::try_from(part).ok()?)
 }
 
-/// Writes nanoseconds as Go's `Duration.String` does: `1m30s`, `1.5ms`, `0s`.
+/// Formats nanoseconds like Go's `Duration.String`: `1m30s`, `1.5ms`, `0s`.
 pub(in crate::config::controllers) fn format(nanoseconds: i64) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let total = nanoseconds.unsigned_abs();
@@ -120,7 +120,7 @@ pub(in crate::config::controllers) fn format(nanoseconds: i64) -> String {
     }
 }
 
-/// Quotes a text as Go's package `time` does: every byte that is not plain ASCII as `\xNN`.
+/// Quotes a text like Go's package `time`: bytes that are not plain ASCII become `\xNN`.
 fn quote(text: &str) -> String {
     let mut out = String::from("\"");
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The fields of `KubeletConfiguration` (`kubelet.config.k8s.io/v1beta1`), with the types that Go's messages name.
+//! The fields of `KubeletConfiguration` (`kubelet.config.k8s.io/v1beta1`), with the types in Go's messages.
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,7 @@ impl Struct {
         name
     }
 
-    /// The field of a key: of this name, else of one that differs in upper and lower case only, as Go reads.
+    /// Returns the field of a key, by exact name or else ignoring case, like Go.
     pub(super) fn field(&self, key: &str) -> Option<&'static Field> {
         let same = |field: &&Field| field.name == key;
         let folded = |field: &&Field| field.name.eq_ignore_ascii_case(key);
@@ -68,7 +68,7 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     /// Its type.
     pub(super) kind: Kind,
-    /// It tells a missing value from an empty one.
+    /// It distinguishes a missing value from an empty one.
     pub(super) pointer: bool,
     /// An empty value is left out (`omitempty`).
     pub(super) omits_empty: bool,
@@ -77,7 +77,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Returns true if the field stands in every file: structs are never empty for Go.
+    /// Returns true if the field is in every file: to Go, structs are never empty.
     pub(super) fn is_always(&self) -> bool {
         let is_struct = matches!(
             self.kind,

@@ -1,4 +1,4 @@
-//! The files that a KubeletConfig makes.
+//! The files generated from a KubeletConfig.
 
 use serde_json::{Map, Value};
 
@@ -9,21 +9,21 @@ use super::tls;
 use super::validate::{Invalid, Spec, different_cgroups};
 use crate::config::controllers::GeneratedFile;
 
-/// The file with the reserved resources of the node.
+/// The file with the node's reserved resources.
 pub(super) const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";
-/// The file with the level of the kubelet's log.
+/// The file with the kubelet's log level.
 pub(super) const LOG_LEVEL: &str = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
-/// Keys of `systemReserved` that are variables of [`NODE_SIZING`], in its order, with their defaults.
+/// Keys of `systemReserved` that are variables in [`NODE_SIZING`], in its order, with their defaults.
 const RESERVED: [(&str, &str, &str); 3] = [
     ("memory", "SYSTEM_RESERVED_MEMORY", "1Gi"),
     ("cpu", "SYSTEM_RESERVED_CPU", "500m"),
     ("ephemeral-storage", "SYSTEM_RESERVED_ES", "1Gi"),
 ];
 
-/// The files of a KubeletConfig for a pool, and the merged configuration.
+/// Returns the files of a KubeletConfig for a pool, and the merged configuration.
 ///
 /// # Errors
-/// A refusal of the operator after the merge.
+/// The operator refuses it after the merge.
 pub(super) fn make(
     spec: &Spec<'_>,
     mut base: Fields,
@@ -61,7 +61,7 @@ pub(super) fn make(
     Ok((files, base))
 }
 
-/// Takes the keys of `systemReserved` that go into a file of their own.
+/// Removes the keys of `systemReserved` that go into a separate file, and returns them.
 fn take_reserved(own: &mut Fields) -> Map<String, Value> {
     let mut taken = Map::new();
     if let Some(Value::Object(reserved)) = own.get_mut("systemReserved") {
@@ -97,7 +97,7 @@ fn texts<'f>(fields: &'f Fields, name: &str) -> Vec<&'f str> {
         .collect()
 }
 
-/// The base's cgroup goes where the KubeletConfig enforces other limits than those of the system.
+/// Clears the base's cgroup if the KubeletConfig enforces limits, but not those of the system.
 fn clear_system_cgroup(base: &mut Fields, own: &Fields) {
     let enforced = texts(own, "enforceNodeAllocatable");
     let has_own = own.get("systemReservedCgroup").and_then(Value::as_str);
@@ -109,7 +109,7 @@ fn clear_system_cgroup(base: &mut Fields, own: &Fields) {
     }
 }
 
-/// Reserved CPUs exclude limits of the system's cgroup.
+/// Clears limits that reserved CPUs exclude.
 fn reserve_cpus(fields: &mut Fields) {
     let reserved = fields.get("reservedSystemCPUs").and_then(Value::as_str);
     if reserved.is_none_or(str::is_empty) {

@@ -1,4 +1,4 @@
-//! Signs that a rendered config has a KubeletConfig in it already: then the base of what it set is gone.
+//! Signs that a rendered config already contains a KubeletConfig; the base values that it replaced are then unknown.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::base;
 use super::fields::KUBELET;
 use super::files::{LOG_LEVEL, NODE_SIZING};
 
-/// The beginning of a file that a controller wrote; the templates write another form.
+/// The start of a file that a controller wrote; the templates use another form.
 const WRITTEN: &str = "data:text/plain;charset=utf-8;base64,";
 
 /// Values that the templates of all versions and platforms set.
@@ -24,7 +24,7 @@ const USUAL: [(&str, &[&str]); 10] = [
     ("systemReserved", &["{\"ephemeral-storage\":\"1Gi\"}"]),
 ];
 
-/// Fields that the templates set, beside those with a usual value and those that are in every file.
+/// Fields that the templates set, apart from those with a usual value and those that are in every file.
 const OF_TEMPLATES: [&str; 20] = [
     "apiVersion",
     "cgroupDriver",
@@ -48,7 +48,7 @@ const OF_TEMPLATES: [&str; 20] = [
     "volumePluginDir",
 ];
 
-/// The signs, as words for a sentence; none if the rendered config looks like the base.
+/// Returns the signs as words for a sentence; empty if the rendered config looks like the base.
 pub(super) fn find_signs(config: &Value) -> Vec<String> {
     let files = config
         .pointer("/spec/config/storage/files")
@@ -88,11 +88,11 @@ pub(super) fn find_signs(config: &Value) -> Vec<String> {
     signs
 }
 
-/// Returns true for a field that is in every file, and empty.
+/// Returns true for an empty field that is in every file.
 fn is_untouched(name: &str, value: &Value) -> bool {
     let is_always = KUBELET
         .field(name)
         .is_some_and(super::fields::Field::is_always);
-    // Structs hold values of the templates, such as the CA of the clients.
+    // Structs contain values of the templates, such as the client CA.
     is_always && (value.is_object() || [Value::from("0s"), Value::from("")].contains(value))
 }

@@ -1,4 +1,4 @@
-//! The operator's merge of a KubeletConfig over the base: an empty value never replaces one of the base.
+//! The operator's merge of a KubeletConfig onto the base: an empty value never replaces one of the base.
 
 use serde_json::{Map, Value};
 
@@ -6,14 +6,14 @@ use super::decode::zero;
 use super::duration;
 use super::fields::{Field, Kind, Struct};
 
-/// Puts the decoded fields of a KubeletConfig over those of the base.
+/// Merges the decoded fields of a KubeletConfig onto the base.
 pub(super) fn merge(base: &mut Map<String, Value>, over: Map<String, Value>, of: &'static Struct) {
     for (name, value) in over {
         let Some(field) = of.field(&name) else {
             continue;
         };
         match (&field.kind, value) {
-            // Its value is hidden from the operator's merge.
+            // Its value is invisible to the operator's merge.
             (Kind::Quantity, _) => {}
             (Kind::Struct(inner), Value::Object(fields)) => {
                 merge_struct(base, field, fields, inner);
@@ -70,7 +70,7 @@ fn merge_map(base: &mut Map<String, Value>, name: &str, over: Map<String, Value>
     }
 }
 
-/// A number of nanoseconds, or a duration: the amount and the form are replaced one by one.
+/// Merges a number of nanoseconds or a duration: value and form are replaced separately.
 fn merge_time(base: &mut Map<String, Value>, name: &str, over: &Value) {
     let nanoseconds = |value: &Value| match value {
         Value::String(text) => duration::parse(text).unwrap_or(0),
@@ -91,7 +91,7 @@ fn merge_time(base: &mut Map<String, Value>, name: &str, over: &Value) {
     base.insert(name.to_owned(), value);
 }
 
-/// Returns true if Go takes the value for empty.
+/// Returns true if Go considers the value empty.
 fn is_empty(value: &Value, kind: &Kind) -> bool {
     match value {
         Value::Null => true,
@@ -103,7 +103,7 @@ fn is_empty(value: &Value, kind: &Kind) -> bool {
     }
 }
 
-/// The fields as Go writes a struct: those that always stand there are added, empty ones are left out.
+/// Returns the fields as Go writes a struct: mandatory fields are added and empty optional ones left out.
 pub(super) fn complete(mut given: Map<String, Value>, of: &'static Struct) -> Map<String, Value> {
     let mut written = Map::new();
     for field in of.fields {
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A base with a KubeletConfig over it.
+    /// Merges a KubeletConfig onto a base.
     fn merged(base: Value, over: &Value) -> Value {
         let Value::Object(mut base) = base else {
             panic!("no object");

@@ -68,7 +68,7 @@ fn refusal(object: &ApiObject, invalid: Invalid) -> Refusal {
     }
 }
 
-/// A deleted KubeletConfig takes the MachineConfigs that its finalizers name with it.
+/// Deletes a KubeletConfig together with the MachineConfigs in its finalizers.
 fn delete(object: &ApiObject, cluster: &Cluster, generation: &mut Generation) {
     let finalizers = object.get("/metadata/finalizers").and_then(Value::as_array);
     let names = finalizers.into_iter().flatten().filter_map(Value::as_str);
@@ -76,7 +76,7 @@ fn delete(object: &ApiObject, cluster: &Cluster, generation: &mut Generation) {
     generation.deleted.extend(known.map(str::to_owned));
 }
 
-/// Makes the MachineConfigs of one KubeletConfig.
+/// Generates the MachineConfigs of one KubeletConfig.
 fn sync_object<'a>(
     object: &'a ApiObject,
     cluster: &'a Cluster,
@@ -133,7 +133,7 @@ fn sync_object<'a>(
     Ok(configs)
 }
 
-/// The owner reference to a KubeletConfig.
+/// Returns the owner reference to a KubeletConfig.
 fn owner(object: &ApiObject) -> Value {
     let mut owner = Map::new();
     owner.insert(
@@ -158,7 +158,7 @@ fn note(object: &ApiObject, text: String) -> Note {
     }
 }
 
-/// Notes on what the operator drops or does not change.
+/// Adds notes about fields that the operator drops or does not change.
 fn note_object(
     object: &ApiObject,
     spec: &Spec<'_>,
@@ -213,7 +213,8 @@ fn note_object(
     }
 }
 
-/// Notes a name with a number that the object does not have yet: the cluster counts by what it has then.
+/// Adds a note about a numbered name that the object does not have yet: the cluster numbers by the objects that it has at that
+/// time.
 fn note_suffix(object: &ApiObject, name: &str, pool: &ConfigPool, generation: &mut Generation) {
     let has_annotation = object
         .get("/metadata/annotations")
@@ -229,7 +230,7 @@ fn note_suffix(object: &ApiObject, name: &str, pool: &ConfigPool, generation: &m
     generation.notes.push(note(object, text));
 }
 
-/// Returns true for a scalar that is empty, and that the merge did not take.
+/// Returns true for an empty value that the merge ignored.
 fn is_lost(given: &Value, merged: Option<&Value>) -> bool {
     let is_empty = match given {
         Value::Bool(value) => !value,
@@ -241,7 +242,7 @@ fn is_lost(given: &Value, merged: Option<&Value>) -> bool {
     is_empty && merged != Some(given)
 }
 
-/// Notes pools that the object selects too, and whose base is unknown.
+/// Adds notes about pools that the object also selects, but whose base is unknown.
 fn note_pools(
     object: &ApiObject,
     cluster: &Cluster,
@@ -280,7 +281,7 @@ fn note_pools(
     }
 }
 
-/// Several KubeletConfigs of a pool do not merge.
+/// Adds a note about several KubeletConfigs for one pool, which are not merged.
 fn note_several(cluster: &Cluster, generation: &mut Generation) {
     for pool in &cluster.pools {
         let ours = generation.configs.iter().filter(|config| {
@@ -305,7 +306,7 @@ fn note_several(cluster: &Cluster, generation: &mut Generation) {
     }
 }
 
-/// The controller deletes its MachineConfigs of another version of the operator.
+/// Deletes MachineConfigs that another version of the operator generated, like the controller.
 fn delete_stale(cluster: &Cluster, generation: &mut Generation) {
     let (Base::Parts(parts), Some(operator)) = (&cluster.base, cluster.base.operator()) else {
         return;

@@ -1,4 +1,4 @@
-//! A KubeletConfig of single settings, such as `maxPods=300`.
+//! Creates a KubeletConfig from single settings, such as `maxPods=300`.
 
 use serde_json::{Map, Value, json};
 
@@ -8,19 +8,19 @@ use crate::config::controllers::ConfigPool;
 use crate::config::controllers::nearest::hint;
 use crate::config::controllers::quantity::Quantity;
 
-/// Labels of pools that a KubeletConfig selects by.
+/// Prefix of the pool labels that a KubeletConfig selects.
 const POOL_LABEL: &str = "pools.operator.machineconfiguration.openshift.io/";
 
-/// A reason why no KubeletConfig can be made of settings.
+/// The reason why settings cannot become a KubeletConfig.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// A setting without `=`.
     #[error("{0}: write FIELD=VALUE, such as maxPods=300")]
     NoValue(String),
-    /// A name that is no field.
+    /// The name is not that of a field.
     #[error("{0}: the kubelet's configuration has no such field{1}")]
     Unknown(String, String),
-    /// A value of a wrong type.
+    /// The value has the wrong type.
     #[error("{setting}: {field} is {wanted}, such as {field}={example}")]
     WrongValue {
         /// The setting.
@@ -32,7 +32,7 @@ pub enum SettingError {
         /// A value that is right.
         example: &'static str,
     },
-    /// A field that has fields of its own.
+    /// The field is a struct and has fields of its own.
     #[error("{0}: it has fields of its own, such as {0}.{1}; give them one by one")]
     HasFields(String, &'static str),
     /// A map without a key.
@@ -51,12 +51,12 @@ pub enum SettingError {
     None,
 }
 
-/// Makes a KubeletConfig for a pool of settings: fields of the kubelet's configuration (`maxPods=300`,
-/// `evictionHard.memory.available=1Gi`, `logging.verbosity=4`), `logLevel`, `autoSizingReserved`, `tlsSecurityProfile`.
-/// Items of a list are separated by commas. The object is ready for `oc apply`.
+/// Creates a KubeletConfig for a pool from settings: fields of the kubelet's configuration (`maxPods=300`,
+/// `evictionHard.memory.available=1Gi`, `logging.verbosity=4`), `logLevel`, `autoSizingReserved`, `tlsSecurityProfile`. List
+/// items are separated by commas. The object is ready for `oc apply`.
 ///
 /// # Errors
-/// A name that is no field, and a value of a wrong type. What the operator refuses is found when it is synced.
+/// A name is not a field, or a value has the wrong type. Refusals of the operator are found when the object is synced.
 pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, SettingError> {
     if settings.is_empty() {
         return Err(SettingError::None);
@@ -91,7 +91,7 @@ pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Sett
     }))
 }
 
-/// The selector that a pool's labels match, and those of no other pool.
+/// Returns a selector that matches this pool's labels and those of no other pool.
 fn selector(pool: &ConfigPool) -> Result<Value, SettingError> {
     let own = format!("{POOL_LABEL}{}", pool.name);
     let of_all = |name: &str| {
@@ -104,7 +104,7 @@ fn selector(pool: &ConfigPool) -> Result<Value, SettingError> {
     Ok(json!({"matchLabels": { name: value }}))
 }
 
-/// The value of a field of the object itself; `None` if the name is of the kubelet's configuration.
+/// Returns the value of a field of the object itself; `None` if the name belongs to the kubelet's configuration.
 fn top_level(path: &str, text: &str, setting: &str) -> Result<Option<Value>, SettingError> {
     let wrong = |wanted, example| SettingError::WrongValue {
         setting: setting.to_owned(),
@@ -139,7 +139,7 @@ fn top_level(path: &str, text: &str, setting: &str) -> Result<Option<Value>, Set
     }
 }
 
-/// Sets one field. `above` is the path to the fields, for messages.
+/// Sets one field. `above` is the path of its parent, for messages.
 fn set(
     fields: &mut Map<String, Value>,
     of: &'static Struct,
@@ -213,7 +213,7 @@ fn unknown_below(full: &str, setting: &str) -> SettingError {
     )
 }
 
-/// Reads the value of a setting.
+/// Parses the value of a setting.
 fn read(
     kind: &'static Kind,
     text: &str,
@@ -255,7 +255,7 @@ fn read(
         field.split('.').next().unwrap_or_default().to_owned(),
         value.clone(),
     );
-    // The bounds of numbers are those of the operator's reader.
+    // The operator's decoder checks the range of numbers.
     if !field.contains('.')
         && !matches!(
             KUBELET.field(field).map(|field| field.kind),
@@ -268,7 +268,7 @@ fn read(
     Ok(value)
 }
 
-/// The type of a value in words, and an example.
+/// Returns the type of a value in words, and an example.
 fn words(kind: &Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::Bool => ("true or false", "true"),

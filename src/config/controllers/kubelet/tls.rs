@@ -1,8 +1,8 @@
-//! TLS profiles: the versions and ciphers that the operator makes of them.
+//! TLS profiles: the versions and ciphers that the operator derives from them.
 
 use serde_json::Value;
 
-/// The settings of the kubelet that a TLS profile stands for.
+/// The kubelet settings of a TLS profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config::controllers) struct TlsSettings {
     /// Such as `VersionTLS12`.
@@ -11,7 +11,7 @@ pub(in crate::config::controllers) struct TlsSettings {
     pub(in crate::config::controllers) ciphers: Vec<String>,
 }
 
-/// Ciphers of the profile Old, by OpenSSL's names. Modern has the first three of them, Intermediate the first nine.
+/// Ciphers of the profile Old, in OpenSSL's names. Modern has the first three of them, Intermediate the first nine.
 const OLD: [&str; 24] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -39,7 +39,7 @@ const OLD: [&str; 24] = [
     "DES-CBC3-SHA",
 ];
 
-/// The settings of a `tlsSecurityProfile`; those of Intermediate if it is missing or unknown.
+/// Returns the settings of a `tlsSecurityProfile`; those of Intermediate if it is missing or unknown.
 pub(in crate::config::controllers) fn settings(profile: Option<&Value>) -> TlsSettings {
     let get = |pointer: &str| profile.and_then(|profile| profile.pointer(pointer));
     let (version, count) = match get("/type").and_then(Value::as_str) {
@@ -66,7 +66,7 @@ pub(in crate::config::controllers) fn settings(profile: Option<&Value>) -> TlsSe
     }
 }
 
-/// The IANA name of a cipher; `None` if the operator drops it.
+/// Returns the IANA name of a cipher; `None` if the operator drops it.
 fn iana_name(name: &str) -> Option<String> {
     if OLD.iter().take(3).any(|known| *known == name) {
         return Some(name.to_owned());
@@ -91,8 +91,8 @@ fn iana_name(name: &str) -> Option<String> {
     Some(format!("TLS_{exchange}_WITH_{cipher}"))
 }
 
-/// Puts other settings into a file of a template: keys of `kubelet.conf`, or options of the metrics proxy's command.
-/// `None` if the file has neither, or has them already.
+/// Applies other settings to a template file: to keys of `kubelet.conf`, or to options in the metrics proxy's command. Returns
+/// `None` if the file has neither, or already has the settings.
 pub(super) fn edit_template(text: &str, settings: &TlsSettings) -> Option<String> {
     let mut edited = String::new();
     let mut in_list = false;
@@ -140,7 +140,7 @@ mod tests {
         let count = |profile: Value| settings(Some(&profile)).ciphers.len();
         assert_eq!(count(json!({"type": "Modern"})), 3);
         assert_eq!(count(json!({"type": "Intermediate"})), 9);
-        // Three of its 24 ciphers are unknown to Go.
+        // Go does not know three of its 24 ciphers.
         assert_eq!(count(json!({"type": "Old"})), 21);
         assert_eq!(settings(None), settings(Some(&json!({"type": "Custom"}))));
     }

@@ -1,14 +1,14 @@
-//! Keys of `spec.kubeletConfig` that no field has: the operator drops them without a word.
+//! Keys in `spec.kubeletConfig` that are not fields: the operator drops them silently.
 
 use serde_json::Value;
 
 use super::fields::{KUBELET, Kind, Struct};
 use crate::config::controllers::nearest::hint;
 
-/// More unknown keys than these are not listed.
+/// Maximum number of unknown keys that are listed.
 const MOST: usize = 10;
 
-/// One sentence for each unknown key.
+/// Returns one sentence for each unknown key.
 pub(super) fn notes(config: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     look_at(config, &KUBELET, "spec.kubeletConfig", &mut notes);

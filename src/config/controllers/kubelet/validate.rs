@@ -1,4 +1,4 @@
-//! Refusals of a KubeletConfig: before the pools are looked at, and per pool.
+//! Refusals of a KubeletConfig, before the pools are considered and for each pool.
 
 use serde_json::{Map, Value};
 
@@ -38,10 +38,10 @@ pub(super) struct Spec<'o> {
     pub(super) raw: String,
 }
 
-/// Reads the spec of a KubeletConfig.
+/// Decodes the spec of a KubeletConfig.
 ///
 /// # Errors
-/// The first thing that the operator refuses.
+/// The first refusal of the operator.
 pub(super) fn read_spec(object: &ApiObject) -> Result<Spec<'_>, Invalid> {
     let log_level = read_log_level(object)?;
     let auto_sizing = match object.get("/spec/autoSizingReserved") {
@@ -93,7 +93,7 @@ fn read_log_level(object: &ApiObject) -> Result<Option<i64>, Invalid> {
 }
 
 fn unreadable(error: &str) -> Invalid {
-    // The words name the field, after the name of the type that has it.
+    // The message has the field after the name of its type.
     let field = error.split_once("Go struct field ");
     let field = field.and_then(|(_, rest)| rest.split(' ').next()?.split_once('.'));
     let names = field.map_or("", |(_, path)| path).split('.');
@@ -108,7 +108,7 @@ fn unreadable(error: &str) -> Invalid {
     )
 }
 
-/// Fields that only the operator sets.
+/// Refuses fields that only the operator may set.
 fn refuse_fields(fields: &Map<String, Value>) -> Result<(), Invalid> {
     let not_allowed = |name: &str, field: &str, value: &str| {
         Err(Invalid::new(
@@ -159,7 +159,7 @@ fn refuse_fields(fields: &Map<String, Value>) -> Result<(), Invalid> {
     }
 }
 
-/// Fields that exclude each other.
+/// Refuses fields that exclude each other.
 fn refuse_together(fields: &Map<String, Value>, auto_sizing: Option<bool>) -> Result<(), Invalid> {
     let reserved = fields.get("systemReserved").and_then(Value::as_object);
     if auto_sizing == Some(true) && reserved.is_some_and(|map| !map.is_empty()) {
@@ -181,17 +181,17 @@ fn refuse_together(fields: &Map<String, Value>, auto_sizing: Option<bool>) -> Re
     }
 }
 
-/// `systemReservedCgroup` and `systemCgroups` where both are set, and differ.
+/// Returns `systemReservedCgroup` and `systemCgroups` if both are set and differ.
 pub(super) fn different_cgroups(fields: &Map<String, Value>) -> Option<(&str, &str)> {
     let text = |name: &str| fields.get(name)?.as_str().filter(|text| !text.is_empty());
     let (reserved, system) = (text("systemReservedCgroup")?, text("systemCgroups")?);
     (reserved != system).then_some((reserved, system))
 }
 
-/// Refuses a path of static pods, which no pool may change.
+/// Refuses a path for static pods, which no pool may change.
 ///
 /// # Errors
-/// The operator's words.
+/// The operator's message.
 pub(super) fn refuse_static_pods(spec: &Spec<'_>, pool: &ConfigPool) -> Result<(), Invalid> {
     let name = &pool.name;
     let refused = |message: String| {

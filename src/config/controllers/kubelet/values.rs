@@ -1,4 +1,4 @@
-//! Values of the kubelet's configuration with which it ends at its start. The operator takes them.
+//! Kubelet configuration values with which the kubelet exits at its start, although the operator accepts them.
 
 use serde_json::{Map, Value};
 
@@ -19,7 +19,7 @@ pub struct MachineSize {
 pub struct ValueFault {
     /// The field with its value, and what is wrong with it.
     pub said: String,
-    /// The words of the kubelet's log.
+    /// The message in the kubelet's log.
     pub words: String,
 }
 
@@ -61,7 +61,7 @@ fn fault(said: impl Into<String>, words: impl Into<String>) -> ValueFault {
     }
 }
 
-/// The faults of a kubelet's configuration. `size` is that of its machine, if it is known.
+/// Returns the faults in a kubelet's configuration. `size` is that of its machine, if known.
 pub fn find_faults(config: &Value, size: Option<MachineSize>) -> Vec<ValueFault> {
     let map = |name: &str| config.get(name).and_then(Value::as_object);
     let mut faults = Vec::new();
@@ -99,7 +99,7 @@ pub fn find_faults(config: &Value, size: Option<MachineSize>) -> Vec<ValueFault>
     faults
 }
 
-/// The faults of `/etc/node-sizing-enabled.env`. Where the sizes are computed, its values do not count.
+/// Returns the faults in `/etc/node-sizing-enabled.env`. With automatic sizing its values are not used.
 pub fn find_faults_of_sizing(text: &str, size: Option<MachineSize>) -> Vec<ValueFault> {
     let value = |name: &str| {
         let mut lines = text.lines().rev();
@@ -170,7 +170,7 @@ fn judge_quantity(at: &str, resource: &str, value: &Value) -> Option<ValueFault>
     }
 }
 
-/// The text of a value of a map; a number cannot be read there.
+/// Returns the text of a map value; a number is not valid there.
 fn read_text<'v>(at: &str, value: &'v Value) -> Result<&'v str, ValueFault> {
     value.as_str().ok_or_else(|| {
         fault(
@@ -274,7 +274,7 @@ fn judge_reclaim(key: &str, value: &Value) -> Option<ValueFault> {
     }
 }
 
-/// Counts and percentages that the kubelet validates.
+/// Judges counts and percentages that the kubelet validates.
 fn judge_numbers(config: &Value) -> Vec<ValueFault> {
     let number = |name: &str| config.get(name).and_then(Value::as_i64);
     let words = |name: &str| format!("invalid configuration: {name}");
@@ -307,7 +307,7 @@ fn judge_numbers(config: &Value) -> Vec<ValueFault> {
     faults
 }
 
-/// Reservations that leave nothing of the machine.
+/// Judges reservations that exceed the machine's resources.
 fn judge_sums(config: &Value, size: MachineSize) -> Vec<ValueFault> {
     let resources = [
         ("memory", "bytes", i128::from(size.memory)),
@@ -329,7 +329,7 @@ fn judge_sums(config: &Value, size: MachineSize) -> Vec<ValueFault> {
     resources.into_iter().filter_map(judge).collect()
 }
 
-/// The fields that reserve a resource, and their sum.
+/// Returns the fields that reserve a resource, and their sum.
 fn reserved(config: &Value, resource: &str, capacity: i128) -> (Vec<String>, i128) {
     let mut names = Vec::new();
     let mut sum = 0;

@@ -1,4 +1,4 @@
-//! The template's files, on which the controller puts its own.
+//! The template's files, which the controller extends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Reads the files of the template; of a rendered config what the template must have had.
+    /// Reads the files of the template; for a rendered config, reconstructs what the template must have had.
     pub(super) fn read(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Self {
         let conf = match base {
             Base::Parts(_) => conf_of_parts(base, pool),
@@ -50,7 +50,8 @@ fn conf_of_parts(base: &Base, pool: &str) -> Conf {
     })
 }
 
-/// The list for short names is the template's, as long as no other MachineConfig has the file.
+/// Reconstructs the file from a rendered config. The list of registries for short names is the template's, unless another
+/// MachineConfig has the file.
 fn conf_of_rendered(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Conf {
     let mut note = |text: &str| {
         let note = Note {
@@ -89,7 +90,7 @@ fn conf_of_rendered(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Conf {
     template
 }
 
-/// The file on which the controller put its entries. A file of an older operator keeps its form.
+/// Returns the file to which the controller added its entries. A file of an older operator keeps its form.
 pub(super) fn template_of(conf: &Conf, text: &str) -> Conf {
     if conf.text() == text && template_text(conf) != text {
         return conf.header();
@@ -97,14 +98,14 @@ pub(super) fn template_of(conf: &Conf, text: &str) -> Conf {
     Conf::new(conf.unqualified_search_registries.clone())
 }
 
-/// The text of the template, with the list of a file.
+/// Returns the text of the template with the search list of a file.
 pub(super) fn template_text(conf: &Conf) -> String {
     let list = conf.unqualified_search_registries.iter().flatten();
     let names: Vec<String> = list.map(|name| format!("'{name}'")).collect();
     format!("unqualified-search-registries = [{}]\n", names.join(", "))
 }
 
-/// The files of a rendered config at the paths of the controller's files, of any origin.
+/// Returns the files of a rendered config at the paths of the controller's files, whatever their origin.
 pub fn files_in_force(rendered: &Value) -> BTreeMap<String, Vec<u8>> {
     let files = rendered.pointer("/spec/config/storage/files");
     let files = files.and_then(Value::as_array).into_iter().flatten();
@@ -121,17 +122,17 @@ fn is_own_path(path: &str) -> bool {
     [REGISTRIES_CONF, POLICY_JSON, SIGSTORE, SEARCH_DROP_IN].contains(&path) || is_namespace
 }
 
-/// A file of a rendered config that the generated part owns.
+/// A file in a rendered config that the generated part owns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnedFile {
     /// Its path.
     pub path: String,
-    /// The entry of `storage.files` that the template has; `None` if the file goes with the generated part.
+    /// The template's entry in `storage.files`; `None` if the file is removed with the generated part.
     pub template: Option<Value>,
 }
 
-/// The files of a rendered config that `99-POOL-generated-registries` owns. One that the controller no longer writes gets
-/// the template's entry back, or is removed. The template's own files, and those in another form, are left out.
+/// Returns the files of a rendered config that `99-POOL-generated-registries` owns. A file that the controller no longer writes
+/// gets the template's entry back, or is removed. The template's own files, and files in another form, are left out.
 pub fn owned_files(rendered: &Value) -> Vec<OwnedFile> {
     let owned = files_in_force(rendered)
         .into_iter()
@@ -157,7 +158,7 @@ pub fn owned_files(rendered: &Value) -> Vec<OwnedFile> {
     owned.collect()
 }
 
-/// An entry of `storage.files` as the templates have it: percent-escaped, without the key `compression`.
+/// Returns an entry of `storage.files` in the templates' form: percent-encoded, without the key `compression`.
 fn template_entry(path: &str, text: &str) -> Value {
     let mut source = "data:,".to_owned();
     for byte in text.bytes() {
@@ -175,7 +176,7 @@ fn template_entry(path: &str, text: &str) -> Value {
     })
 }
 
-/// Notes entries in force that the new files no longer have: most often an object was not given.
+/// Adds notes about current entries that the new files lack, usually because an object was not given.
 pub(super) fn note_losses(base: &Base, pool: &str, files: &[GeneratedFile], notes: &mut Vec<Note>) {
     let old = |path: &str| match base {
         Base::Rendered(config) => file_of(config, path),
@@ -218,7 +219,7 @@ pub(super) fn note_losses(base: &Base, pool: &str, files: &[GeneratedFile], note
     }
 }
 
-/// The entries of a registries.conf, in words.
+/// Returns the entries of a registries.conf, in words.
 fn mirrors_of(bytes: &[u8]) -> BTreeSet<String> {
     let conf = std::str::from_utf8(bytes)
         .ok()
@@ -239,7 +240,7 @@ fn mirrors_of(bytes: &[u8]) -> BTreeSet<String> {
     words
 }
 
-/// The scopes of a policy.json, in words.
+/// Returns the scopes of a policy.json, in words.
 fn policies_of(bytes: &[u8]) -> BTreeSet<String> {
     let policy = Policy::parse(bytes).unwrap_or_else(Policy::template);
     let scopes = policy.transports.get("docker").into_iter().flatten();

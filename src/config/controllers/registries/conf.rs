@@ -1,4 +1,4 @@
-//! registries.conf: its entries as the controller builds them, and its bytes as the controller's TOML writer puts them.
+//! registries.conf: the entries as the controller builds them, and the bytes as the controller's TOML encoder writes them.
 
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ pub(super) struct Conf {
     /// The tables `[[registry]]`.
     #[serde(default)]
     pub(super) registry: Vec<Entry>,
-    /// Mirrors for digests are marked at the registry, as older operators write it.
+    /// Mirrors for digests are marked at the registry, as by older operators.
     #[serde(skip)]
     pub(super) marks_registries: bool,
 }
@@ -38,7 +38,7 @@ pub(super) struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Entry {
-    /// `prefix`: only of wildcards.
+    /// `prefix`; only for wildcards.
     #[serde(default)]
     pub(super) prefix: String,
     /// `location`.
@@ -74,7 +74,7 @@ pub(super) struct Endpoint {
 }
 
 impl Entry {
-    /// An entry for this scope alone.
+    /// Creates an entry for exactly this scope.
     pub(super) fn new(scope: &str) -> Self {
         let scope = scope.to_owned();
         if scope.starts_with("*.") {
@@ -89,7 +89,7 @@ impl Entry {
         }
     }
 
-    /// The names that the entry is for.
+    /// Returns the names to which the entry applies.
     pub(super) fn scope(&self) -> &str {
         if self.prefix.is_empty() {
             &self.location
@@ -105,7 +105,7 @@ impl Conf {
         Self::new(Some(SEARCH.map(str::to_owned).to_vec()))
     }
 
-    /// A file without registries, as the operator of today writes it.
+    /// Creates a file without registries in the current operator's form.
     pub(super) fn new(search: Option<Vec<String>>) -> Self {
         Self {
             unqualified_search_registries: search,
@@ -124,10 +124,10 @@ impl Conf {
         }
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// The words of the TOML reader.
+    /// The message of the TOML parser.
     pub(super) fn parse(text: &str) -> Result<Self, toml::de::Error> {
         let mut conf: Self = toml::from_str(text)?;
         for entry in conf.registry.iter_mut().filter(|entry| entry.is_marked()) {
@@ -140,7 +140,7 @@ impl Conf {
         Ok(conf)
     }
 
-    /// The entry of a scope, made if it is missing.
+    /// Returns the entry of a scope, which is created if it is missing.
     fn entry(&mut self, scope: &str) -> &mut Entry {
         let found = self
             .registry
@@ -153,10 +153,10 @@ impl Conf {
         &mut self.registry[index]
     }
 
-    /// Puts mirrors, blocked and insecure scopes into the file, in the controller's order.
+    /// Adds mirrors, blocked and insecure scopes to the file, in the controller's order.
     ///
     /// # Errors
-    /// A mirrored wildcard with an entry inside, in the controller's words.
+    /// The controller's message about a mirrored wildcard that contains another entry.
     pub(super) fn edit(
         &mut self,
         insecure: &[String],
@@ -203,7 +203,7 @@ impl Conf {
         }
     }
 
-    /// Gives the mirrors of a source to the entries in it that have none.
+    /// Copies the mirrors of a source to nested entries that have none.
     fn copy_mirrors(&mut self, source: &str) -> Result<(), String> {
         let mirrors = self.entry(source).mirror.clone();
         let inside = self.registry.iter_mut().filter(|entry| {
@@ -260,7 +260,7 @@ impl Conf {
 }
 
 impl Entry {
-    /// Returns true if the registry says that its mirrors are for digests, and no mirror says anything.
+    /// Returns true if only the registry marks its mirrors as being for digests.
     fn is_marked(&self) -> bool {
         let silent = self
             .mirror
@@ -274,7 +274,7 @@ impl Entry {
         !self.mirror.is_empty() && self.mirror.iter().all(is_digest)
     }
 
-    /// The same entry with its mark at the registry.
+    /// Returns the entry with the mark at the registry.
     fn marked(&self) -> Self {
         let mut entry = self.clone();
         entry.mirror_by_digest_only = true;

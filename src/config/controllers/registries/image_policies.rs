@@ -14,7 +14,7 @@ use super::{Refusal, read_texts, refuse};
 use crate::base::go_quote::quoted;
 use crate::config::controllers::{ApiObject, Note};
 
-/// Go's decoder does not look at the bits behind the last byte.
+/// Go's decoder ignores unused bits after the last byte.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -25,11 +25,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The policies of all objects.
 #[derive(Debug, Default)]
 pub(super) struct ImagePolicies {
-    /// Requirements of the whole cluster.
+    /// Requirements that apply to the whole cluster.
     pub(super) cluster: Scopes,
     /// Requirements of namespaces.
     pub(super) namespaces: BTreeMap<String, Scopes>,
-    /// On scopes that are left out, and on an order that is not defined.
+    /// Notes about omitted scopes, and about an undefined order.
     pub(super) notes: Vec<Note>,
 }
 
@@ -109,7 +109,7 @@ impl ImagePolicies {
     }
 }
 
-/// The requirement of policy.json that a policy stands for.
+/// Returns the requirement in policy.json for a policy.
 fn requirement(object: &ApiObject) -> Result<Value, Refusal> {
     let mut requirement = Map::new();
     requirement.insert("type".to_owned(), "sigstoreSigned".into());
@@ -210,7 +210,7 @@ fn text_of<'a>(object: &'a ApiObject, path: &str) -> Result<&'a str, Refusal> {
     text.ok_or_else(|| refuse(object, path, "this is missing", advice))
 }
 
-/// Base64 as the controller writes it again.
+/// Returns base64 as the controller re-encodes it.
 fn optional_bytes(object: &ApiObject, path: &str) -> Result<Option<String>, Refusal> {
     let Some(text) = optional_text(object, path)? else {
         return Ok(None);

@@ -8,7 +8,7 @@ use super::sets::{self, ALLOW, MirrorRule, MirroredSource};
 use super::{Refusal, pointer, quoted, read_texts, refuse, scopes, text_at};
 use crate::config::controllers::{ApiObject, Cluster, Note};
 
-/// The gate without which image policies do not count.
+/// The feature gate that enables image policies.
 const GATE: &str = "SigstoreImageVerification";
 /// The kinds of mirror sets, with their API and their list.
 const MIRROR_KINDS: [(&str, &str, &str); 3] = [
@@ -29,7 +29,7 @@ const MIRROR_KINDS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Everything that the files depend on, but the templates.
+/// Everything that the files depend on, except the templates.
 #[derive(Debug)]
 pub(super) struct Inputs<'a> {
     /// At least one object of this controller was given.
@@ -42,7 +42,7 @@ pub(super) struct Inputs<'a> {
     pub(super) sources: RegistrySources,
     /// The repository of the release image.
     pub(super) repository: Option<String>,
-    /// The lists as they count.
+    /// The effective lists.
     pub(super) lists: CountingLists,
     /// The rules for digests.
     pub(super) digest_rules: Vec<MirrorRule<'a>>,
@@ -62,7 +62,7 @@ impl<'a> Inputs<'a> {
     /// Reads the objects of a cluster.
     ///
     /// # Errors
-    /// The first object that is refused while it is read.
+    /// The first object that is refused.
     pub(super) fn read(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Result<Self, Refusal> {
         let image = find_image(cluster, notes);
         let sources = image.map(read_sources).transpose()?.unwrap_or_default();
@@ -112,7 +112,7 @@ impl<'a> Inputs<'a> {
         })
     }
 
-    /// Refuses scopes that the controller does not take. Each list has its name in the controller's words.
+    /// Refuses scopes that the controller does not accept. Each list has the controller's name for it.
     pub(super) fn check_scopes(&self, lists: &[(&str, &[String])]) -> Result<(), Refusal> {
         for (name, list) in lists {
             let bad = list.iter().find(|scope| !scopes::is_scope(scope));
@@ -132,7 +132,7 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    /// A refusal of a place in `Image cluster`.
+    /// Returns a refusal at a place in `Image cluster`.
     pub(super) fn refuse_at_image(
         &self,
         path: &str,
@@ -150,7 +150,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A refusal of the policy with a scope.
+    /// Returns a refusal of the policy with a scope.
     pub(super) fn refuse_at_policy(&self, scope: &str, message: String) -> Refusal {
         let advice = "change the scope of the policy, or the lists of registries in Image cluster";
         let place = self.policy_objects.iter().find_map(|object| {
@@ -167,7 +167,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// `Image cluster`; other objects of the kind have no effect.
+/// Returns `Image cluster`; other objects of the kind have no effect.
 fn find_image<'a>(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Option<&'a ApiObject> {
     let all = of_api(cluster, "Image", "config.openshift.io", notes);
     for other in all.iter().filter(|image| image.name != "cluster") {
@@ -182,7 +182,7 @@ fn find_image<'a>(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Option<&'a Api
     all.into_iter().find(|image| image.name == "cluster")
 }
 
-/// The objects of a kind that belong to an API, in their order.
+/// Returns the objects of a kind in one API, in their order.
 fn of_api<'a>(
     cluster: &'a Cluster,
     kind: &'static str,
@@ -269,7 +269,7 @@ fn read_rule<'a>(object: &'a ApiObject, path: String) -> Result<MirrorRule<'a>, 
     })
 }
 
-/// The lists as they count, and the repository of the release image. It is needed only if registries are blocked.
+/// Returns the repository of the release image, which is only needed if registries are blocked, and the effective lists.
 fn sort_lists(
     cluster: &Cluster,
     image: Option<&ApiObject>,
@@ -312,7 +312,7 @@ fn sort_lists(
     Ok((Some(repository.to_owned()), lists))
 }
 
-/// Returns true if image policies count.
+/// Returns true if image policies have an effect.
 fn counts_policies(
     cluster: &Cluster,
     objects: &[&ApiObject],

@@ -1,4 +1,4 @@
-//! From the files of a node back to objects that make the same files.
+//! Derives objects from the files of a node, such that the objects produce the same files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,26 +14,26 @@ use super::{POLICY_JSON, REGISTRIES_CONF, SEARCH_DROP_IN, policy_objects, write_
 use crate::base::text::inline;
 use crate::config::controllers::{ApiObject, Base, Cluster, GeneratedFile};
 
-/// A larger file is no work of the controller.
+/// Maximum size of a file. The controller never writes a larger one; treat it as hand-made.
 const MAX_TEXT: usize = 4 << 20;
-/// More entries are no work of the controller.
+/// Maximum number of entries. The controller never writes more; treat larger files as hand-made.
 const MAX_ENTRIES: usize = 5000;
 /// The name of the objects.
 const NAME: &str = "of-this-node";
 
-/// Objects that make the files of a node.
+/// Objects that produce the files of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inverted {
     /// The objects: always an `Image cluster`, then mirror sets and image policies.
     pub objects: Vec<Value>,
-    /// The files do not tell these things; the cluster may have other objects with the same files. Each is the end of the
+    /// Facts that the files do not show: the cluster may have other objects that produce the same files. Each completes the
     /// sentence `The files do not tell …`.
     pub ambiguities: Vec<String>,
-    /// Stands in for the release image: its repository lies where the files show that it lies.
+    /// Used in place of the release image, with the repository that the files suggest.
     pub release_image: String,
 }
 
-/// A line that no object of the API makes.
+/// A line that no API object can produce.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}, line {line}: {message}")]
 pub struct Inexpressible {
@@ -45,11 +45,11 @@ pub struct Inexpressible {
     pub message: String,
 }
 
-/// Turns the files of a node (paths and bytes, those of [`super::files_in_force`]) into objects. The objects make
-/// exactly these files; that is checked.
+/// Converts the files of a node (paths and bytes, from [`super::files_in_force`]) to objects. Verifies that the objects produce
+/// exactly these files.
 ///
 /// # Errors
-/// The first line that no object makes: files written by hand or by another MachineConfig.
+/// The first line that no object produces: the files were written by hand or come from another MachineConfig.
 pub fn invert(files: &BTreeMap<String, Vec<u8>>) -> Result<Inverted, Inexpressible> {
     let found = Found::read(files)?;
     let mut cuts = vec![found.first_copied(), found.rules_end()];
@@ -72,7 +72,7 @@ struct Found {
     /// The file without its entries.
     header: Conf,
     policy: Policy,
-    /// policy.json is neither the template's nor in the form of the controller.
+    /// policy.json is neither the template's nor in the controller's form.
     has_foreign_policy: bool,
     search: Option<Vec<String>>,
     /// Rejected by policy.json.
@@ -109,7 +109,7 @@ fn text_of<'a>(
     })
 }
 
-/// Reads a file in the form of the controller, or of the template.
+/// Parses a file in the form of the controller or the template.
 fn read_conf(path: &str, text: &str) -> Result<Conf, Inexpressible> {
     let conf = Conf::parse(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
@@ -137,7 +137,7 @@ fn read_conf(path: &str, text: &str) -> Result<Conf, Inexpressible> {
     Ok(conf)
 }
 
-/// Refuses the first line that differs from what the controller writes.
+/// Refuses the first line that differs from the controller's output.
 fn compare_texts(path: &str, expected: &str, found: &str) -> Result<(), Inexpressible> {
     if expected == found {
         return Ok(());
@@ -204,7 +204,7 @@ impl Found {
         })
     }
 
-    /// The number of entries that mirror rules made: they stand first, sorted, those for digests before the others.
+    /// Returns the number of entries from mirror rules. These come first, sorted, with those for digests before the others.
     fn rules_end(&self) -> usize {
         let has =
             |entry: &Entry, pull: &str| entry.mirror.iter().any(|m| m.pull_from_mirror == pull);
@@ -226,8 +226,8 @@ impl Found {
         end
     }
 
-    /// The number of entries that mirror rules must have made: behind it, up to the end of the rules, the mirrors may be
-    /// copies of those of another entry.
+    /// Returns the number of entries that must come from mirror rules. The mirrors of the remaining entries, up to the end of
+    /// the rules, may be copies of another entry's.
     fn first_copied(&self) -> usize {
         let mut end = self.rules_end();
         while end > 0 && self.may_be_copy(&self.conf.registry[end - 1]) {
@@ -251,7 +251,7 @@ impl Found {
             })
     }
 
-    /// The objects, if the first entries, up to `cut`, are those of mirror rules.
+    /// Returns the objects, assuming that the first `cut` entries come from mirror rules.
     fn objects(&self, cut: usize) -> Inverted {
         let mut ambiguities = Vec::new();
         let image = self.image(cut, &mut ambiguities);
@@ -317,7 +317,7 @@ impl Found {
         Some(rule)
     }
 
-    /// The repository of the release image, if it is a blocked scope itself: policy.json allows it then.
+    /// Returns the repository of the release image if it is itself a blocked scope, which policy.json then allows.
     fn blocked_payload(&self, cut: usize) -> Option<&str> {
         if self.policy.default == [policy_json::accept()] {
             let scope = self
@@ -353,7 +353,7 @@ impl Found {
         rejected.chain(self.blocked_payload(cut)).collect()
     }
 
-    /// A source that is blocked, but not by a list: by the policy of its mirrors.
+    /// Returns true for a source that is not blocked by a list but by the policy of its mirrors.
     fn is_never_asked(&self, entry: &Entry, cut: usize) -> bool {
         let mut blocked = self.blocked(cut).into_iter();
         entry.blocked && !blocked.any(|outer| is_nested(entry.scope(), outer))
@@ -410,7 +410,7 @@ impl Found {
         })
     }
 
-    /// The allowed scopes: those that are accepted, and those of policies that lie in none of them.
+    /// Returns the allowed scopes: the accepted ones, and those of policies outside of them.
     fn allowed(&self, cut: usize) -> Vec<&str> {
         let is_allowed = self.policy.default == [policy_json::reject()];
         if !is_allowed || self.blocked_payload(cut).is_some() {
@@ -425,7 +425,7 @@ impl Found {
         allowed
     }
 
-    /// Where only rejected scopes are listed, an accepted one is the repository of the release image.
+    /// Returns the release image. If only rejected scopes are listed, an accepted one is its repository.
     fn release_image(&self, cut: usize) -> String {
         let is_payload =
             self.policy.default == [policy_json::accept()] && !self.rejected.is_empty();
@@ -516,7 +516,7 @@ fn is_inside(entry: &Entry, outer: &str) -> bool {
     entry.scope() != outer && is_nested(entry.scope(), outer)
 }
 
-/// Returns true if the mirrors of an entry are those of another, with the rest of its scope.
+/// Returns true if the mirrors of an entry are those of another one, extended by the rest of its scope.
 fn is_copy(entry: &Entry, outer: &Entry) -> bool {
     let rest = entry.scope().strip_prefix(outer.scope());
     let Some(rest) = rest.filter(|rest| rest.starts_with('/')) else {
@@ -532,7 +532,7 @@ fn is_copy(entry: &Entry, outer: &Entry) -> bool {
         && entry.mirror.iter().zip(&outer.mirror).all(is_adjusted)
 }
 
-/// Makes the files of the objects, and compares them.
+/// Generates the files of the objects and compares them.
 fn compare(
     inverted: &Inverted,
     found: &Found,
@@ -577,7 +577,7 @@ fn compare(
     }
 }
 
-/// A cluster with these objects alone.
+/// Returns a cluster with only these objects.
 pub(super) fn cluster_of(objects: &[Value], release_image: &str) -> Cluster {
     let objects = objects.iter().cloned();
     Cluster {
@@ -594,7 +594,7 @@ pub(super) fn cluster_of(objects: &[Value], release_image: &str) -> Cluster {
     }
 }
 
-/// The default of `mirrorSourcePolicy`, of a rule.
+/// Returns the `mirrorSourcePolicy` of a rule, or the default.
 pub(super) fn policy_of(rule: &Value) -> &str {
     let policy = rule.get("mirrorSourcePolicy").and_then(Value::as_str);
     policy.filter(|policy| !policy.is_empty()).unwrap_or(ALLOW)

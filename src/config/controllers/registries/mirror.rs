@@ -1,4 +1,4 @@
-//! A mirror of a source, added or removed: the common change of a disconnected cluster.
+//! Adds or removes a mirror of a source, the most common change in a disconnected cluster.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -18,21 +18,21 @@ const TAGS: (&str, &str) = ("ImageTagMirrorSet", "imageTagMirrors");
 pub struct MirrorChange {
     /// All objects, for the controllers.
     pub objects: Vec<Value>,
-    /// The object to give to the API, if one is new.
+    /// The object to apply to the API, if there is a new one.
     pub apply: Option<Value>,
-    /// What else is to be done in the cluster, and what to know; a sentence or two each.
+    /// Further steps in the cluster and other remarks, a sentence or two each.
     pub notes: Vec<String>,
 }
 
-/// A change that cannot be made; the message says what to write.
+/// The reason why a change cannot be made; the message says what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MirrorError(String);
 
-/// Adds mirrors of a source, for images by digest or by tag. The new object is small, and has its own name.
+/// Adds mirrors of a source, for images by digest or by tag. The new object contains only these and has a unique name.
 ///
 /// # Errors
-/// Names that are no repositories, and a contradiction to the mirrors that are there.
+/// A name is not a repository, or the new mirrors contradict existing ones.
 pub fn add_mirror(
     inverted: &Inverted,
     source: &str,
@@ -71,10 +71,10 @@ pub fn add_mirror(
     })
 }
 
-/// Removes mirrors of a source, those for digests or for tags.
+/// Removes mirrors of a source, either those for digests or those for tags.
 ///
 /// # Errors
-/// Names that are no repositories, and a mirror that is not there.
+/// A name is not a repository, or a mirror does not exist.
 pub fn remove_mirror(
     inverted: &Inverted,
     source: &str,
@@ -155,7 +155,7 @@ fn missing_mirror(inverted: &Inverted, source: &str, mirror: &str, tags: bool) -
     format!("{mirror} is no mirror of {source} for {this}; {advice}")
 }
 
-/// The rules of a kind of object for a source.
+/// Returns the rules for a source in objects of a kind.
 fn rules_of<'a>(
     inverted: &'a Inverted,
     source: &'a str,
@@ -177,7 +177,7 @@ fn texts(value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The mirrors of a source, in the order in which they are asked.
+/// Returns the mirrors of a source, in the order in which they are tried.
 fn known_mirrors(inverted: &Inverted, source: &str, kind: &str) -> Vec<String> {
     let lists: Vec<Vec<String>> = rules_of(inverted, source, kind)
         .map(|rule| texts(&rule["mirrors"]))
@@ -191,7 +191,7 @@ fn is_known(inverted: &Inverted, source: &str, mirrors: &[String], kind: &str) -
     mirrors.iter().all(|mirror| known.contains(mirror))
 }
 
-/// All rules of a source need the same policy.
+/// Checks that all rules of a source have the same policy.
 fn check_policy(inverted: &Inverted, source: &str, policy: &str) -> Result<(), MirrorError> {
     let rules = rules_of(inverted, source, DIGESTS.0).chain(rules_of(inverted, source, TAGS.0));
     for rule in rules {
@@ -211,7 +211,7 @@ fn check_policy(inverted: &Inverted, source: &str, policy: &str) -> Result<(), M
     Ok(())
 }
 
-/// The new list must not contradict the order of the mirrors that are there.
+/// Checks that the new list does not contradict the order of the existing mirrors.
 fn check_order(
     inverted: &Inverted,
     source: &str,
@@ -236,7 +236,7 @@ fn check_order(
     )))
 }
 
-/// A name that no other object has: it is made of the source and of all that the object says.
+/// Returns a unique object name, derived from the source and the whole content of the object.
 fn object_name(source: &str, mirrors: &[String], policy: &str) -> String {
     const LONGEST: usize = 40;
     let letters = source.chars().map(|c| match c {
@@ -287,7 +287,7 @@ fn check_names(source: &str, mirrors: &[String]) -> Result<(), MirrorError> {
     Ok(())
 }
 
-/// The defect of a name, in words that follow `the source` or `the mirror`.
+/// Returns what is wrong with a name, in words that follow `the source` or `the mirror`.
 fn defect_of(name: &str, is_source: bool) -> Option<String> {
     let shown = inline(name);
     let reason = |text: &str| Some(format!("`{shown}` {text}"));

@@ -1,9 +1,9 @@
-//! The registries controller: mirrors, blocked and allowed registries, and image policies become
-//! `99-POOL-generated-registries` (docs/controllers.md).
+//! The registries controller: mirrors, blocked and allowed registries, and image policies become `99-POOL-generated-registries`
+//! (docs/controllers.md).
 //!
 //! `inputs` reads the objects, `sets` merges the mirrors of a source, `conf` builds registries.conf, `payload` keeps the
-//! release image available, `policy_json` and `image_policies` build the policies, `sigstore` the list of places whose
-//! signatures lie beside the images. `base` knows the template's files.
+//! release image available, `policy_json` and `image_policies` build the policies, `sigstore` the list of locations with
+//! signatures next to the images. `base` knows the template's files.
 
 mod base;
 mod conf;
@@ -39,9 +39,9 @@ pub use mirror::{MirrorChange, MirrorError, add_mirror, remove_mirror};
 pub(super) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 /// policy.json.
 pub(super) const POLICY_JSON: &str = "/etc/containers/policy.json";
-/// The places whose signatures lie beside the images.
+/// The file with the locations whose signatures are next to the images.
 pub(super) const SIGSTORE: &str = "/etc/containers/registries.d/sigstore-registries.yaml";
-/// The directory of the policies of namespaces.
+/// The directory with the policies of namespaces.
 pub(super) const NAMESPACE_POLICIES: &str = "/etc/crio/policies/";
 /// The list of registries for short names.
 pub(super) const SEARCH_DROP_IN: &str =
@@ -50,8 +50,8 @@ pub(super) const SEARCH_DROP_IN: &str =
 /// The end of the names of the MachineConfigs.
 const NAME_END: &str = "-generated-registries";
 
-/// Adds the MachineConfigs, refusals and notes of this controller. Without any of its objects the MachineConfigs stay as
-/// they are; those that are missing are made, and are empty.
+/// Adds the MachineConfigs, refusals and notes of this controller. Without any of its objects, existing MachineConfigs are
+/// unchanged and missing ones are created empty.
 pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     let inputs = match Inputs::read(cluster, &mut generation.notes) {
         Ok(inputs) => inputs,
@@ -127,7 +127,7 @@ fn write_files(inputs: &Inputs<'_>, template: &Template) -> Result<Vec<Generated
     Ok(files)
 }
 
-/// registries.conf; `None` if nothing asks for it.
+/// Returns registries.conf; `None` if nothing requires it.
 fn write_conf(inputs: &Inputs<'_>, template: &Template) -> Result<Option<Conf>, Refusal> {
     let step = |words: String| {
         format!(
@@ -156,7 +156,7 @@ fn write_conf(inputs: &Inputs<'_>, template: &Template) -> Result<Option<Conf>, 
     Ok(Some(conf))
 }
 
-/// policy.json, the list for signatures, and the policies of namespaces.
+/// Adds policy.json, the list for signatures, and the policies of namespaces.
 fn add_policies(
     inputs: &Inputs<'_>,
     template: &Template,
@@ -203,7 +203,7 @@ fn add_policies(
     Ok(())
 }
 
-/// The checks before policy.json is written.
+/// Checks the inputs before policy.json is written.
 fn check_policies(inputs: &Inputs<'_>) -> Result<(), Refusal> {
     let CountingLists {
         rejected, allowed, ..
@@ -246,14 +246,14 @@ fn add_signed_places(
 }
 
 impl Refusal {
-    /// The same refusal with its message in the words of the step that failed.
+    /// Returns the refusal with its message wrapped in that of the failed step.
     fn after(mut self, step: impl Fn(String) -> String) -> Self {
         self.message = step(self.message);
         self
     }
 }
 
-/// A refusal of a place in an object.
+/// Returns a refusal at a place in an object.
 pub(super) fn refuse(
     object: &ApiObject,
     path: &str,
@@ -269,7 +269,7 @@ pub(super) fn refuse(
     }
 }
 
-/// A list of texts in an object; `None` if it is missing or `null`.
+/// Returns a list of texts in an object; `None` if it is missing or `null`.
 pub(super) fn read_texts(object: &ApiObject, path: &str) -> Result<Option<Vec<String>>, Refusal> {
     let Some(value) = object.get(&pointer(path)) else {
         return Ok(None);
@@ -287,13 +287,13 @@ pub(super) fn read_texts(object: &ApiObject, path: &str) -> Result<Option<Vec<St
     texts.collect::<Result<Vec<String>, Refusal>>().map(Some)
 }
 
-/// The JSON pointer of a path such as `spec.items[2].name`.
+/// Returns the JSON pointer for a path such as `spec.items[2].name`.
 pub(super) fn pointer(path: &str) -> String {
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     parts.flat_map(|part| ["/", part]).collect()
 }
 
-/// A value at a path that is no text counts as missing.
+/// Returns the text at a path; any other value counts as missing.
 fn text_at<'a>(object: &'a ApiObject, path: &str) -> Option<&'a str> {
     object.get(&pointer(path)).and_then(Value::as_str)
 }

@@ -1,4 +1,4 @@
-//! Blocked and allowed registries, and the repository of the release image among them.
+//! Blocked and allowed registries, and how the release image stays available.
 
 use super::conf::Conf;
 use super::pulls;
@@ -6,7 +6,7 @@ use super::scopes::{full_name_of, is_nested};
 use super::sets::MirroredSource;
 use crate::base::go_quote::quoted;
 
-/// The lists of `Image cluster`. `None` where a list is missing: an empty one sometimes counts.
+/// The lists of `Image cluster`. `None` for a missing list, because an empty one can have an effect.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RegistrySources {
     /// `insecureRegistries`.
@@ -19,7 +19,7 @@ pub(super) struct RegistrySources {
     pub(super) search: Option<Vec<String>>,
 }
 
-/// The lists as they count.
+/// The effective lists.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CountingLists {
     /// Blocked in registries.conf.
@@ -28,11 +28,11 @@ pub(super) struct CountingLists {
     pub(super) rejected: Vec<String>,
     /// Allowed by policy.json.
     pub(super) allowed: Vec<String>,
-    /// On what the controller left out, with its own words.
+    /// A note about what the controller omitted, in its own words.
     pub(super) left_out: Option<String>,
 }
 
-/// Sorts the lists. `repository` is that of the release image; it has to stay available.
+/// Determines the effective lists. `repository` is that of the release image, which has to stay available.
 pub(super) fn sort_lists(
     repository: &str,
     release_image: &str,
@@ -76,7 +76,7 @@ pub(super) fn sort_lists(
     lists
 }
 
-/// Returns true if the release image can be pulled from a place that is not blocked.
+/// Returns true if the release image can be pulled from a location that is not blocked.
 fn has_open_mirror(
     repository: &str,
     release_image: &str,
@@ -94,7 +94,7 @@ fn has_open_mirror(
     Ok(places.iter().any(|place| !is_blocked(&place.name)))
 }
 
-/// The repository of a release image; `None` if the controller cannot read it.
+/// Returns the repository of a release image; `None` if the controller cannot parse it.
 pub(super) fn repository_of(release_image: &str) -> Option<&str> {
     full_name_of(release_image).ok()
 }

@@ -35,12 +35,12 @@ pub(super) struct Policy {
     pub(super) transports: BTreeMap<String, Scopes>,
 }
 
-/// The requirement that accepts every image.
+/// Returns the requirement that accepts every image.
 pub(super) fn accept() -> Value {
     json!({"type": "insecureAcceptAnything"})
 }
 
-/// The requirement that accepts no image.
+/// Returns the requirement that rejects every image.
 pub(super) fn reject() -> Value {
     json!({"type": "reject"})
 }
@@ -55,7 +55,7 @@ impl Policy {
         }
     }
 
-    /// Reads a file; `None` if it is no policy.
+    /// Parses a file; `None` if it is not a policy.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(bytes).ok()?;
         let list = |value: &Value| Some(value.as_array()?.clone());
@@ -74,13 +74,13 @@ impl Policy {
         })
     }
 
-    /// Reads a file that the controller wrote, or the template; `None` for the file of another.
+    /// Parses a file that is the template's or was written by the controller; `None` for any other.
     pub(super) fn parse_written(text: &str) -> Option<Self> {
         let policy = Self::parse(text.as_bytes())?;
         (text == TEMPLATE || policy.text() == text).then_some(policy)
     }
 
-    /// Puts rejected and allowed scopes and the policies of scopes into it.
+    /// Adds rejected and allowed scopes and the policies of scopes.
     pub(super) fn edit(&mut self, rejected: &[String], allowed: &[String], policies: &Scopes) {
         let mut scopes = Scopes::new();
         if !allowed.is_empty() {
@@ -106,7 +106,7 @@ impl Policy {
         self.transports.insert("docker".to_owned(), scopes);
     }
 
-    /// The policy of a namespace, with these scopes of its own.
+    /// Returns the policy of a namespace, with its own scopes.
     pub(super) fn with_namespace(&self, own: &Scopes) -> Self {
         let mut policy = self.clone();
         let docker = policy.transports.entry("docker".to_owned()).or_default();
@@ -137,12 +137,12 @@ fn add_all(scopes: &mut Scopes, more: &Scopes) {
     }
 }
 
-/// The transport `atomic` knows at most three parts of a scope.
+/// The transport `atomic` supports at most three parts in a scope.
 fn is_atomic(scope: &str) -> bool {
     scope.matches('/').count() < 3
 }
 
-/// The first scope of policies that the allowed or rejected scopes forbid, with the end of the controller's words.
+/// Returns the first scope of policies that the allowed or rejected scopes forbid, with the end of the controller's message.
 pub(super) fn forbidden<'a>(
     mut scopes: impl Iterator<Item = &'a str> + Clone,
     rejected: &[String],

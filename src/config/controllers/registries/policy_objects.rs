@@ -1,4 +1,4 @@
-//! Image policies, made of the requirements of a policy.json.
+//! Image policies, derived from the requirements in a policy.json.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::NAMESPACE_POLICIES;
 use super::policy_json::{Policy, Scopes};
 
-/// The requirements that each namespace has for itself, by its file.
+/// Returns the requirements of each namespace alone, by its file.
 pub(super) fn namespaces(
     cluster: &Policy,
     files: &BTreeMap<String, Vec<u8>>,
@@ -32,7 +32,7 @@ pub(super) fn namespaces(
     policies.collect()
 }
 
-/// Adds the ClusterImagePolicies and ImagePolicies. Scopes with the same requirements share their objects.
+/// Adds the ClusterImagePolicies and ImagePolicies. Scopes with the same requirements share an object.
 pub(super) fn add_policies(
     cluster: &Policy,
     namespaces: &BTreeMap<String, Scopes>,
@@ -96,7 +96,7 @@ fn policy_object(
     })
 }
 
-/// An object of the keys that have a value.
+/// Returns an object of the keys that have a value.
 fn object_of<const N: usize>(entries: [(&str, &Value); N]) -> Value {
     let entries = entries.into_iter().filter(|(_, value)| !value.is_null());
     let entries = entries.map(|(key, value)| (key.to_owned(), value.clone()));

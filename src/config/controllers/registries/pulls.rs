@@ -1,9 +1,9 @@
-//! The places that the containers libraries ask for an image, by a registries.conf that the controller made.
+//! The locations that the containers libraries try for an image, according to a registries.conf of the controller.
 
 use super::conf::{Conf, DIGEST_ONLY, Endpoint, Entry, TAG_ONLY};
 use super::scopes;
 
-/// An entry as the libraries read it, and how they name the place of an image.
+/// An entry as interpreted by the libraries, and their name for the location of an image.
 #[derive(Debug)]
 pub(super) struct Matching<'a> {
     entry: &'a Entry,
@@ -15,14 +15,14 @@ pub(super) struct Matching<'a> {
 pub(super) struct PullSource {
     /// Its name, without tag and digest.
     pub(super) name: String,
-    /// It is the image's own name, below a wildcard.
+    /// It is the image's own name, matched by a wildcard.
     pub(super) is_own: bool,
 }
 
-/// Finds the entry of a name: the one with the longest prefix.
+/// Finds the entry for a name: the one with the longest prefix.
 ///
 /// # Errors
-/// A file that the libraries refuse, in their words.
+/// The libraries' message about an invalid file.
 pub(super) fn find<'a>(conf: &'a Conf, name: &str) -> Result<Option<Matching<'a>>, String> {
     for entry in &conf.registry {
         check_location(&entry.location)?;
@@ -52,10 +52,10 @@ fn check_location(location: &str) -> Result<(), String> {
 }
 
 impl Matching<'_> {
-    /// The places of an image, in order: mirrors first. `reference` has a digest or a tag.
+    /// Returns the locations of an image in order, mirrors first. `reference` has a digest or a tag.
     ///
     /// # Errors
-    /// A place that is no name of an image, in the words of the libraries.
+    /// The libraries' message about a location that is not a valid image name.
     pub(super) fn pull_sources(&self, reference: &str) -> Result<Vec<PullSource>, String> {
         let other = if reference.contains('@') {
             TAG_ONLY
@@ -100,7 +100,7 @@ impl Matching<'_> {
     }
 }
 
-/// The length of the part of a name that a prefix matches.
+/// Returns the length of a name's part that a prefix matches.
 fn length_of_match(name: &str, prefix: &str) -> Option<usize> {
     let length = match prefix
         .strip_prefix('*')

@@ -1,7 +1,7 @@
-//! Scopes of registries (`HOST[:PORT][/PATH]`, `*.HOST`): which of them lie in which, and what the controller takes.
+//! Registry scopes (`HOST[:PORT][/PATH]`, `*.HOST`): which are nested, and which the controller accepts.
 
-/// Returns true if the scope `inner` is the scope `outer`, or lies in it. A port is a part of the host: `a.test` does not
-/// contain `a.test:5000`.
+/// Returns true if the scope `inner` equals the scope `outer` or is nested in it. The port is part of the host: `a.test` does
+/// not contain `a.test:5000`.
 pub(in crate::config::controllers) fn is_nested(inner: &str, outer: &str) -> bool {
     if inner == outer {
         return true;
@@ -20,7 +20,7 @@ pub(in crate::config::controllers) fn is_nested(inner: &str, outer: &str) -> boo
     })
 }
 
-/// Returns true for a scope that the lists of `Image cluster` may hold.
+/// Returns true for a scope that is valid in the lists of `Image cluster`.
 pub(super) fn is_scope(text: &str) -> bool {
     if !text.contains('*') {
         return !text.is_empty();
@@ -29,7 +29,7 @@ pub(super) fn is_scope(text: &str) -> bool {
     rest.is_some_and(|rest| !rest.contains(['/', '@', ':', '*']))
 }
 
-/// Returns true for a source of a mirror set.
+/// Returns true for a valid source of a mirror set.
 pub(super) fn is_source(text: &str) -> bool {
     match text.strip_prefix("*.") {
         Some(host) => host.split('.').all(is_label),
@@ -37,7 +37,7 @@ pub(super) fn is_source(text: &str) -> bool {
     }
 }
 
-/// Returns true for a mirror of a mirror set: `HOST[:PORT][/PATH]`, without scheme, tag and digest.
+/// Returns true for a valid mirror of a mirror set: `HOST[:PORT][/PATH]`, without scheme, tag or digest.
 pub(super) fn is_mirror(text: &str) -> bool {
     let mut parts = text.split('/');
     let host = parts.next().unwrap_or_default();
@@ -61,7 +61,7 @@ fn is_label(label: &str) -> bool {
     all && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
 }
 
-/// Letters and digits in lower case, with `.`, `_`, `__` or dashes between them.
+/// Returns true for lower-case letters and digits, with `.`, `_`, `__` or dashes between them.
 pub(super) fn is_path_part(part: &str) -> bool {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_separator =
@@ -70,7 +70,7 @@ pub(super) fn is_path_part(part: &str) -> bool {
     whole && part.split(is_word).all(is_separator)
 }
 
-/// The name of an image reference, without tag and digest, as `reference.Parse` of the containers libraries finds it.
+/// Returns the name in an image reference without tag and digest, like `reference.Parse` of the containers libraries.
 pub(super) fn name_of(reference: &str) -> Result<&str, &'static str> {
     const INVALID: &str = "invalid reference format";
     let (rest, digest) = match reference.split_once('@') {
@@ -103,8 +103,8 @@ pub(super) fn name_of(reference: &str) -> Result<&str, &'static str> {
     Ok(name)
 }
 
-/// The name of a reference that has to be written in full, as `reference.ParseNamed` demands it: `docker.io/x` is
-/// refused, `docker.io/library/x` is taken.
+/// Returns the name in a fully written reference, as required by `reference.ParseNamed`: `docker.io/x` is refused,
+/// `docker.io/library/x` is accepted.
 pub(super) fn full_name_of(reference: &str) -> Result<&str, &'static str> {
     const NOT_CANONICAL: &str = "repository name must be canonical";
     let Some((host, path)) = reference.split_once('/') else {

@@ -1,4 +1,4 @@
-//! The mirror sets: the lists of all objects for one source become one list.
+//! Mirror sets: merges the lists of all objects for one source.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,15 +9,15 @@ use crate::config::controllers::ApiObject;
 
 /// A value of `mirrorSourcePolicy`.
 pub(super) const NEVER: &str = "NeverContactSource";
-/// The value of `mirrorSourcePolicy` that counts where it is missing.
+/// The default of `mirrorSourcePolicy`.
 pub(super) const ALLOW: &str = "AllowContactingSource";
 
 /// One entry of an ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy.
 #[derive(Debug, Clone)]
 pub(super) struct MirrorRule<'a> {
-    /// The object that it stands in.
+    /// The object that contains it.
     pub(super) object: &'a ApiObject,
-    /// Its place there, such as `spec.imageDigestMirrors[0]`.
+    /// Its path in the object, such as `spec.imageDigestMirrors[0]`.
     pub(super) path: String,
     /// `source`.
     pub(super) source: String,
@@ -34,11 +34,11 @@ pub(super) struct MirroredSource {
     pub(super) source: String,
     /// Its mirrors, in order.
     pub(super) mirrors: Vec<String>,
-    /// The source itself is not asked.
+    /// The source itself is never contacted.
     pub(super) is_never_asked: bool,
 }
 
-/// Merges the rules, by source in the order of their bytes. A rule without a mirror other than its source is left out.
+/// Merges the rules, by source in byte order. A rule whose only mirror is its source is left out.
 pub(super) fn merge(rules: &[MirrorRule<'_>]) -> Vec<MirroredSource> {
     let mut by_source: BTreeMap<&str, Vec<&MirrorRule<'_>>> = BTreeMap::new();
     for rule in rules {
@@ -64,8 +64,8 @@ struct Mirror<'a> {
     is_used: bool,
 }
 
-/// Sorts the mirrors of several lists so that each list keeps its order, as far as they agree. The source stands behind
-/// the last mirror of each list that does not have it; at the very end it is left out.
+/// Merges several lists of mirrors so that each list keeps its order, if they do not conflict. The source comes after the last
+/// mirror of each list without it; at the very end it is left out.
 pub(super) fn in_one_order(source: &str, lists: &[&[String]]) -> Vec<String> {
     let mut mirrors: BTreeMap<&str, Mirror<'_>> = BTreeMap::new();
     for list in lists {
@@ -82,7 +82,7 @@ pub(super) fn in_one_order(source: &str, lists: &[&[String]]) -> Vec<String> {
     let mut free: VecDeque<&str> = first.copied().collect();
     let mut unused = names.iter();
     let mut order = Vec::new();
-    // A circle is broken at its first mirror in the order of the bytes.
+    // A cycle is broken at its first mirror in byte order.
     while let Some(name) = free.pop_front().or_else(|| unused.next().copied()) {
         let Some(mirror) = mirrors.get_mut(name).filter(|mirror| !mirror.is_used) else {
             continue;
@@ -104,7 +104,7 @@ pub(super) fn in_one_order(source: &str, lists: &[&[String]]) -> Vec<String> {
     order
 }
 
-/// Checks the rules as the controller does before it writes registries.conf.
+/// Checks the rules, like the controller before it writes registries.conf.
 pub(super) fn check(rules: &[&[MirrorRule<'_>]]) -> Result<(), Refusal> {
     let mut policies: BTreeMap<&str, &str> = BTreeMap::new();
     for rule in rules.iter().copied().flatten() {
@@ -131,7 +131,7 @@ fn check_rule<'a>(
             quoted(source)
         );
         let advice = "give all rules of this source the same mirrorSourcePolicy; without one a rule has AllowContactingSource";
-        // A rule without the key is shown as a whole.
+        // A rule without the key is shown completely.
         let is_written = super::text_at(rule.object, &at("mirrorSourcePolicy")).is_some();
         let place = if is_written {
             at("mirrorSourcePolicy")
@@ -178,7 +178,7 @@ mod tests {
         let rows: &[(&[&str], &str)] = &[
             (&["a b"], "a b"),
             (&["b c", "a b"], "a b c"),
-            // Two lists without a common mirror: the free ones by their bytes, in turn.
+            // Two lists without a common mirror: the free ones in byte order, in turn.
             (&["z y", "a b"], "a z b y"),
             (&["a s"], "a"),
             (&["s a"], "s a"),

@@ -1,4 +1,4 @@
-//! `registries.d/sigstore-registries.yaml`: the places whose signatures lie beside the images.
+//! `registries.d/sigstore-registries.yaml`: the locations whose signatures are next to the images.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,10 +8,10 @@ use super::pulls::{self, Matching};
 use super::scopes::{is_nested, name_of};
 use crate::formats::go_yaml::{YamlNode, write_yaml};
 
-/// The bytes of the file, for the scopes of policies. `conf` is the registries.conf that is written with it.
+/// Returns the bytes of the file for the scopes of policies. `conf` is the registries.conf that is written with it.
 ///
 /// # Errors
-/// A scope whose mirrors have no name of an image, in the controller's words; with it the scope.
+/// A scope whose mirrors do not form a valid image name, with the controller's message.
 pub(super) fn text<'a>(
     scopes: impl Iterator<Item = &'a str>,
     conf: Option<&Conf>,
@@ -51,7 +51,7 @@ fn add_mirrors(scope: &str, conf: &Conf, places: &mut BTreeSet<String>) -> Resul
     Ok(())
 }
 
-/// Adds the places of the images of a scope. A scope without a path gets one for the time of the search.
+/// Adds the locations of the images of a scope. A scope without a path temporarily gets one for the search.
 fn add_places(
     scope: &str,
     entry: Option<&Matching<'_>>,

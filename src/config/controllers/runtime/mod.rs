@@ -1,6 +1,6 @@
 //! The ContainerRuntimeConfig controller: `99-POOL-generated-containerruntime`.
 //!
-//! Each field becomes a drop-in of CRI-O of its own, so that several objects add up; `overlaySize` rewrites `storage.conf`.
+//! Each field becomes a separate drop-in of CRI-O, so that several objects add up; `overlaySize` rewrites `storage.conf`.
 
 mod settings;
 mod storage;
@@ -46,7 +46,7 @@ fn place_of(object: &ApiObject, path: &str) -> String {
     format!("{}: {}", object.origin, located.path)
 }
 
-/// An object that is refused, with the place in it.
+/// A refused object, with the place in it.
 #[derive(Debug, PartialEq)]
 struct Refused {
     path: &'static str,
@@ -130,7 +130,7 @@ fn owner(object: &ApiObject) -> Value {
     owner
 }
 
-/// Refuses runc where the pool is known to take an OS image of RHEL 10.
+/// Refuses runc if the pool is known to use an OS image of RHEL 10.
 fn check_stream(settings: &Settings, pool: &ConfigPool, cluster: &Cluster) -> Result<(), Refused> {
     let stream = os_stream::name_of_pool(cluster, &pool.name);
     let is_rhel_10 = stream.is_some_and(|stream| stream.ends_with("-10"));
@@ -151,7 +151,7 @@ fn check_stream(settings: &Settings, pool: &ConfigPool, cluster: &Cluster) -> Re
     ))
 }
 
-/// A drop-in of CRI-O with one setting.
+/// Returns a drop-in of CRI-O with one setting.
 fn drop_in(field: &str, line: &str) -> GeneratedFile {
     let text = format!("[crio]\n  [crio.runtime]\n    {line}\n");
     GeneratedFile::new(format!("{DROP_INS}{field}"), text)
@@ -248,7 +248,7 @@ fn write_files(
     Ok(files)
 }
 
-/// Notes that stores are taken or not by a gate of the cluster.
+/// Adds a note if a feature gate of the cluster determines whether stores are accepted.
 fn note_gate(
     object: &ApiObject,
     settings: &Settings,
@@ -278,7 +278,7 @@ fn note_gate(
     });
 }
 
-/// Notes the drop-ins of the node's config that an earlier object made, and that this one does not replace.
+/// Adds a note about drop-ins in the node's config that an earlier object produced, and that this one does not replace.
 fn note_earlier(
     object: &ApiObject,
     files: &[GeneratedFile],

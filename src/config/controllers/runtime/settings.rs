@@ -1,4 +1,4 @@
-//! A ContainerRuntimeConfig of settings on a command line.
+//! Creates a ContainerRuntimeConfig from settings on a command line.
 
 use serde_json::{Map, Value, json};
 
@@ -16,11 +16,11 @@ pub(in crate::config::controllers) const FIELDS: [&str; 8] = [
     "additionalArtifactStores",
 ];
 
-/// Makes the object of settings such as `pidsLimit=4096`, for one pool. Its name is `mco-rescue-POOL`. The values are
-/// not judged here: the controller does that.
+/// Creates the object for one pool from settings such as `pidsLimit=4096`. Its name is `mco-rescue-POOL`. The controller
+/// validates the values later.
 ///
 /// # Errors
-/// Settings that are no `KEY=VALUE`, unknown and repeated keys, and a pool without a label that a selector can name.
+/// A setting is not `KEY=VALUE`, a key is unknown or repeated, or the pool has no label for a selector.
 pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, String> {
     let mut config = Map::new();
     for setting in settings {
@@ -65,7 +65,7 @@ pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Stri
     }))
 }
 
-/// The label that selects the pool: the one of the operator, else one that names the pool, else its first one.
+/// Returns the label that selects the pool: the operator's, or else one with the pool's name, or else its first one.
 fn label_of(pool: &ConfigPool) -> Result<Value, String> {
     let operator = format!(
         "pools.operator.machineconfiguration.openshift.io/{}",

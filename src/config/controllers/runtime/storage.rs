@@ -1,10 +1,10 @@
-//! `storage.conf`, decoded and encoded again as the controller does: comments and unknown keys are lost.
+//! `storage.conf`, decoded and re-encoded like the controller does: comments and unknown keys are lost.
 
 use toml::{Table, Value};
 
 use crate::config::controllers::toml_text::quote_toml;
 
-/// A key of `[storage.options]`, in the order in which the controller writes them.
+/// A key of `[storage.options]`, in the controller's order.
 #[derive(Clone, Copy)]
 enum Key {
     /// A list of texts, left out if it is empty.
@@ -13,7 +13,7 @@ enum Key {
     Text(&'static str),
     /// A number, which is always written.
     Number(&'static str),
-    /// A truth value, left out if it is false.
+    /// A boolean, left out if it is false.
     Flag(&'static str),
 }
 
@@ -63,13 +63,13 @@ impl Changes<'_> {
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) text: String,
-    /// The file had been written by the controller before.
+    /// The file was previously written by the controller.
     pub(super) was_generated: bool,
     /// Keys that the controller does not know, with their tables.
     pub(super) lost: Vec<String>,
 }
 
-/// Encodes the file again, with the values of the object.
+/// Re-encodes the file with the values of the object.
 pub(super) fn rewrite(base: &[u8], changes: &Changes<'_>) -> Result<Rewritten, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("error decoding crio config: {error}");
     let text = std::str::from_utf8(base).map_err(|error| wrong(&error))?;
@@ -232,7 +232,7 @@ fn wrong_type(key: &str) -> String {
     format!("error decoding crio config: {key} has a value of the wrong type")
 }
 
-/// The table with a name; an empty one if it is missing.
+/// Returns the table with a name; empty if it is missing.
 fn table(parent: &Table, key: &str) -> Result<Table, String> {
     match parent.get(key) {
         None => Ok(Table::new()),

@@ -1,8 +1,8 @@
-//! Validation: Ignition's rules (numbered as in docs/ignition.md: Validation) and the
-//! operator's own (docs/agreement.md: Documents). Every error is found, not the first.
+//! Validation: Ignition's rules (numbered as in docs/ignition.md: Validation) and the operator's own (docs/agreement.md:
+//! Documents). All errors are found, not only the first.
 //!
-//! V17, V28 and V29 depend on the text and are found while it is decoded (`decode`, `fields`).
-//! V30 is about sections that are refused by name; they are not looked into.
+//! V17, V28 and V29 depend on the text and are checked during decoding (`decode`, `fields`). V30 is about sections that are
+//! refused by name and never decoded.
 
 mod nodes;
 mod resources;
@@ -15,7 +15,7 @@ use super::finding::{Finding, Severity, path_below};
 use super::ignition::{File, Ignition, Unit};
 use super::modes::octal_hint;
 
-/// Returns the warnings of decoding a config that stands at `at`, then every finding of the rules on it.
+/// Returns the warnings from decoding a config at the path `at`, then every finding of the rules.
 pub(super) fn all_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
     let rules = decoded.duplicates.iter().cloned();
     let rules = rules.chain(check_ignition(&decoded.config, at));
@@ -29,8 +29,8 @@ pub(super) fn all_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
     all
 }
 
-/// Returns the errors of units of spec 2 that a later entry of the same name shadows: the operator and the daemon check
-/// them all the same.
+/// Returns the errors in units of spec 2 that are shadowed by a later entry of the same name: the operator and the daemon check
+/// them nevertheless.
 fn shadowed_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
     let units = decoded
         .converted
@@ -55,8 +55,8 @@ fn shadowed_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
     check.findings
 }
 
-/// Checks a config that was parsed from the place `at`, or that was merged: the rules on single values
-/// and those between entries, but not whether a key stands twice.
+/// Checks a config that was parsed from the path `at`, or that was merged: the rules about single values and between entries,
+/// but not duplicate keys.
 pub(super) fn check_ignition(config: &Ignition, at: &str) -> Vec<Finding> {
     let mut check = Checker {
         at,
@@ -71,7 +71,7 @@ pub(super) fn check_ignition(config: &Ignition, at: &str) -> Vec<Finding> {
     check.findings
 }
 
-/// The operator's rule on modes: special bits are refused in a MachineConfig.
+/// Checks the operator's rule about modes: special bits are refused in a MachineConfig.
 pub(super) fn check_special_modes(config: &Ignition, at: &str) -> Vec<Finding> {
     let special = |(index, file): (usize, &File)| {
         let mode = file.mode.filter(|mode| (0o1000..=0o7777).contains(mode))?;
@@ -93,7 +93,7 @@ pub(super) fn check_special_modes(config: &Ignition, at: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// A message, and what may have been meant.
+/// Returns a message with a suggestion.
 fn with_hint(message: &str, hint: Option<String>) -> String {
     match hint {
         Some(hint) => format!("{message}: {hint}"),
@@ -101,7 +101,7 @@ fn with_hint(message: &str, hint: Option<String>) -> String {
     }
 }
 
-/// Extensions that the operator of 2026-08 can install (docs/agreement.md: Packages).
+/// Extensions that the operator (as of 2026-08) can install (docs/agreement.md: Packages).
 const EXTENSIONS: [&str; 7] = [
     "ipsec",
     "kerberos",
@@ -112,7 +112,7 @@ const EXTENSIONS: [&str; 7] = [
     "usbguard",
 ];
 
-/// The operator's rule on `spec.extensions`; it holds only where the MachineConfig has an Ignition part.
+/// Checks the operator's rule about `spec.extensions`; it only applies if the MachineConfig has an Ignition part.
 pub(super) fn check_extensions(names: &[String], at: &str) -> Option<Finding> {
     let names = names.iter().map(String::as_str);
     let unknown: Vec<&str> = names.filter(|name| !EXTENSIONS.contains(name)).collect();
@@ -124,7 +124,7 @@ pub(super) fn check_extensions(names: &[String], at: &str) -> Option<Finding> {
     (!unknown.is_empty()).then(|| Finding::error(at, message))
 }
 
-/// Collects findings. Places are [`Arguments`], which are written down for a finding only: there are some for each value.
+/// Collects findings. Paths are [`Arguments`], which are only formatted for a finding: there are several for each value.
 struct Checker<'a> {
     at: &'a str,
     minor: u64,

@@ -1,4 +1,4 @@
-//! Files, directories and links: V1 to V5 on each, V23 to V27 between them.
+//! Files, directories and links: V1 to V5 for each, V23 to V27 between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
@@ -48,7 +48,7 @@ impl Checker<'_> {
             let at = format_args!("storage.links[{i}]");
             self.check_path(at, &link.path);
             self.check_owners(at, &link.user, &link.group);
-            // Before 3.3 Ignition finds this after merging only, and refuses it all the same.
+            // Before 3.3, Ignition finds this only after merging, but also refuses it.
             if link_target(link).is_empty() {
                 self.error(
                     format_args!("{at}.target"),
@@ -89,7 +89,7 @@ impl Checker<'_> {
             if owner.id.is_some() && has_name(owner) {
                 self.error(format_args!("{at}.{key}"), "has both id and name; keep one");
             }
-            // The last number means "leave it as it is" to the kernel.
+            // The kernel takes the highest id for "leave unchanged".
             let is_id = |id: i64| u32::try_from(id).is_ok_and(|id| id != u32::MAX);
             if owner.id.is_some_and(|id| !is_id(id)) {
                 self.error(
@@ -100,7 +100,7 @@ impl Checker<'_> {
         }
     }
 
-    /// V23 and V27: entries that would write over or through each other.
+    /// V23 and V27: entries that would be written over or through each other.
     pub(super) fn check_conflicts(&mut self, config: &Ignition) {
         let links = config.storage.links.iter();
         let links: Vec<&str> = links.map(|link| link.path.as_str()).collect();
@@ -162,8 +162,8 @@ fn link_target(link: &Link) -> &str {
     link.target.as_deref().unwrap_or_default()
 }
 
-/// Returns the path that a hard link leads to by Ignition's rule: it joins a relative target to the link's own path, not
-/// to its parent (when the link is made, the target is taken from the root).
+/// Returns the target of a hard link by Ignition's rule, which joins a relative target to the link's own path instead of its
+/// parent. (When the link is created, the target is relative to the root.)
 fn checked_target(link: &Link) -> String {
     match link_target(link) {
         absolute if absolute.starts_with('/') => clean_path(absolute),
@@ -171,7 +171,7 @@ fn checked_target(link: &Link) -> String {
     }
 }
 
-/// An absolute path without `.`, `..`, doubled and trailing slashes.
+/// Returns an absolute path without `.`, `..`, double and trailing slashes.
 fn clean_path(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -191,7 +191,7 @@ struct NodePlace<'c> {
     path: &'c str,
 }
 
-/// Returns every file, directory and link; they share one key space.
+/// Returns every file, directory and link; their paths share one namespace.
 fn node_paths(storage: &Storage) -> Vec<NodePlace<'_>> {
     let files = storage.files.iter().map(|n| n.path.as_str()).enumerate();
     let directories = storage.directories.iter();
@@ -209,7 +209,7 @@ fn node_paths(storage: &Storage) -> Vec<NodePlace<'_>> {
 /// The directory of units and drop-ins.
 const UNITS: &str = "/etc/systemd/system/";
 
-/// The paths that units and drop-ins with contents are written to.
+/// Returns the paths of units and drop-ins with contents.
 fn unit_paths(units: &[Unit]) -> BTreeMap<String, String> {
     let mut paths = BTreeMap::new();
     for unit in units {

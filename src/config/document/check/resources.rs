@@ -7,7 +7,7 @@ use crate::config::document::contents::{Contents, ContentsError, has_hash};
 use crate::config::document::ignition::{Ignition, Resource};
 use crate::config::document::url::Url;
 
-/// The place of a resource; it decides if a source is needed.
+/// The place of a resource, which determines whether a source is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResourcePlace {
     /// `files[].contents`
@@ -22,7 +22,7 @@ pub(super) enum ResourcePlace {
     Authority,
 }
 
-/// URL schemes with the minor version that brought them.
+/// URL schemes with the minor version that introduced them.
 const SCHEMES: [(&str, u64); 7] = [
     ("http", 0),
     ("https", 0),
@@ -88,7 +88,7 @@ impl Checker<'_> {
         }
     }
 
-    /// V14, and Ignition's crash over a fragment without a source (docs/ignition.md: Nodes).
+    /// Checks V14, and the case in which a fragment without a source crashes Ignition (docs/ignition.md: Nodes).
     fn check_needed_source(
         &mut self,
         at: Arguments<'_>,
@@ -101,7 +101,7 @@ impl Checker<'_> {
                 at,
                 "missing; a fragment to be appended needs a source (\"\" appends nothing)",
             ),
-            // In 3.0 it passes, and fails when it is fetched.
+            // In 3.0 this is accepted, but fails when it is fetched.
             (ResourcePlace::Merge, None | Some("")) if self.minor >= 1 => self.error(
                 at,
                 "missing; a config to be merged needs a source: give one or remove the entry",
@@ -131,7 +131,8 @@ impl Checker<'_> {
         }
     }
 
-    /// V9 and V11; the URL, if it can be read. The message repeats at most its scheme: the rest may be a secret.
+    /// Checks V9 and V11; returns the URL if it is valid. Messages contain at most its scheme, because the rest may be a
+    /// secret.
     fn check_source<'r>(&mut self, at: Arguments<'_>, resource: &'r Resource) -> Option<Url<'r>> {
         let source = resource.source.as_deref().filter(|text| !text.is_empty())?;
         let at = format_args!("{at}.source");
@@ -182,11 +183,11 @@ impl Checker<'_> {
         }
     }
 
-    /// V10, and that packed contents unpack to what was hashed.
+    /// Checks V10, and that compressed contents decompress to what was hashed.
     fn check_data(&mut self, at: Arguments<'_>, resource: &Resource) {
         match resource.measured() {
             Ok(_) => self.check_hash(at, resource),
-            // That is reported already; the URL may be wrong as well.
+            // This is already reported, but the URL may be invalid too.
             Err(ContentsError::Compression(_)) => {
                 let plain = Contents::new(resource.source.clone(), None);
                 let measured = plain.and_then(|contents| contents.measure());
@@ -205,7 +206,7 @@ impl Checker<'_> {
         self.error(format_args!("{at}.source"), error.to_string());
     }
 
-    /// The daemon never compares the hash, so a wrong one is no reason to refuse what it would take.
+    /// Warns about a wrong hash. The daemon never compares it, so it is not a reason to refuse the config.
     fn check_hash(&mut self, at: Arguments<'_>, resource: &Resource) {
         let Some(hash) = &resource.verification.hash else {
             return;
@@ -218,7 +219,7 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the defect of a hash. Digits are not required to be hexadecimal: such a hash never matches the contents.
+/// Returns what is wrong with a hash. Digits need not be hexadecimal: such a hash never matches.
 fn malformed_hash(hash: &str, minor: u64) -> Option<&'static str> {
     let Some((function, sum)) = hash.split_once('-') else {
         return Some("is not of the form `sha512-HEX`; write the function, a dash and the digits");
@@ -253,7 +254,7 @@ fn foreign_scheme(scheme: &str, minor: u64) -> Option<String> {
     }
 }
 
-/// V11: objects of S3, by URL or by Amazon resource name.
+/// Checks V11 for S3 objects, by URL or by Amazon resource name.
 fn bad_object(url: &Url<'_>) -> Option<&'static str> {
     if url.scheme == "arn" && !is_s3_name(url.opaque) {
         return Some("is not an ARN of an S3 object, such as arn:aws:s3:::BUCKET/KEY");
@@ -263,7 +264,7 @@ fn bad_object(url: &Url<'_>) -> Option<&'static str> {
     (of_s3 && unversioned).then_some("versionId is empty; give one or leave it out")
 }
 
-/// `aws:s3:REGION:ACCOUNT:RESOURCE` with a key; an access point has its own name before it.
+/// Returns true for `aws:s3:REGION:ACCOUNT:RESOURCE` with a key; an access point precedes it with its own name.
 fn is_s3_name(name: &str) -> bool {
     let parts: Vec<&str> = name.splitn(5, ':').collect();
     let [_, "s3", _, _, resource] = parts.as_slice() else {

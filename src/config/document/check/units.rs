@@ -15,7 +15,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks one entry of the list by itself.
+    /// Checks one entry of the list on its own.
     pub(super) fn check_unit_entry(&mut self, index: usize, unit: &Unit) {
         let at = format_args!("systemd.units[{index}]");
         self.check_unit(at, unit);
@@ -55,7 +55,7 @@ impl Checker<'_> {
         self.read_unit_text(format_args!("{at}.contents"), dropin.contents.as_deref());
     }
 
-    /// V22: an instance is enabled through the [Install] section of its template.
+    /// Checks V22: an instance is enabled through the [Install] section of its template.
     fn check_instance(&mut self, at: Arguments<'_>, unit: &Unit, units: &[Unit]) {
         let template = template_of(&unit.name)
             .filter(|_| unit.enabled == Some(true) && unit.name.ends_with(".service"));
@@ -73,14 +73,14 @@ impl Checker<'_> {
         }
     }
 
-    /// Ignition joins such names as paths; a name that leaves its directory is never meant.
+    /// Refuses slashes: Ignition joins such names as paths, and a name that leaves its directory is never intended.
     fn check_file_name(&mut self, at: Arguments<'_>, name: &str) {
         if name.contains('/') || name.contains('\0') {
             self.error(at, format!("{name:?} must be a file name without slashes"));
         }
     }
 
-    /// Returns the options of a unit file or drop-in; none where it is missing or malformed, which is reported.
+    /// Returns the options in a unit file or drop-in; empty if it is missing, or malformed, which is reported.
     fn read_unit_text(&mut self, at: Arguments<'_>, contents: Option<&str>) -> Vec<UnitOption> {
         let read = contents.map_or(Ok(Vec::new()), unit_file::parse_options);
         read.unwrap_or_else(|error| {
