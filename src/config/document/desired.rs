@@ -41,19 +41,19 @@ pub struct DesiredFile {
     pub sha256: HexDigest,
     /// The index in the document's list of files; `None` for a file that the first boot adds.
     pub index: Option<usize>,
-    /// Properties that only a bare Ignition config can leave open; the daemon always writes the whole file. Boxed, as there
-    /// may be many files, and a MachineConfig has none of these.
+    /// Properties that only a bare Ignition config can leave open; the daemon always writes the whole file. Boxed, because
+    /// there may be many files, and those of a MachineConfig have none of these.
     pub bare: Option<Box<BareFile>>,
 }
 
 impl DesiredFile {
-    /// Returns the place of the file in the document of `config`, as written.
+    /// Returns the path of the file in the document of `config` as written.
     pub fn place(&self, config: &MachineConfig) -> String {
         file_place(config, self.index, &self.path)
     }
 }
 
-/// Returns the place of a file in the document as written, or its path where the document does not have it.
+/// Returns the path of a file's entry in the document as written, or else the file's own path.
 fn file_place(config: &MachineConfig, index: Option<usize>, path: impl ToString) -> String {
     let prefix = if config.bare { "" } else { "spec.config." };
     index.map_or_else(
@@ -65,9 +65,9 @@ fn file_place(config: &MachineConfig, index: Option<usize>, path: impl ToString)
 /// Properties of a file of a bare Ignition config beyond its contents (docs/ignition.md: Nodes).
 #[derive(Debug, Clone)]
 pub struct BareFile {
-    /// Another object may be replaced.
+    /// An existing object may be replaced.
     pub overwrite: bool,
-    /// No contents are given: the existing ones stay.
+    /// The document has no contents, so the existing ones are kept.
     pub keep: bool,
     /// Mode, where one is given.
     pub mode: Option<u32>,
@@ -92,18 +92,18 @@ impl BareFile {
 /// A file of a MachineConfig that the daemon can neither write nor compare, whatever is on disk (docs/agreement.md: Files, Validation).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecodable {
-    /// Number of files in [`Desired::files`] that the daemon checks before it.
+    /// Number of files in [`Desired::files`] that the daemon checks before this one.
     pub before: usize,
-    /// As the document writes it.
+    /// Its path as written in the document.
     pub path: String,
     /// The place in the document.
     pub origin: String,
-    /// It has fragments to be appended; else its source is no data URL.
+    /// It has fragments to append; otherwise its source is not a data URL.
     pub appends: bool,
 }
 
 impl Undecodable {
-    /// Returns the daemon's message when it compares the file.
+    /// Returns the daemon's message for comparing the file.
     pub fn when_compared(&self) -> String {
         if self.appends {
             return "found an append section when checking files. Append is not supported"
@@ -115,7 +115,7 @@ impl Undecodable {
         )
     }
 
-    /// Returns the daemon's message when it writes the file.
+    /// Returns the daemon's message for writing the file.
     pub fn when_written(&self) -> String {
         if self.appends {
             return "found an append section when writing files. Append is not supported"
@@ -128,12 +128,12 @@ impl Undecodable {
     }
 }
 
-/// A path as a config of spec 2 writes it; the daemon looks for the file by it.
+/// A path as written in a config of spec 2; the daemon opens the file by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenPath {
     /// The path.
     pub text: String,
-    /// The directories that a `..` in it leaves; they have to be there.
+    /// The directories that a `..` in it leaves, which have to exist.
     pub through: Vec<RootPath>,
 }
 
@@ -161,9 +161,9 @@ fn written_paths(written: &Written) -> BTreeMap<RootPath, WrittenPath> {
 pub struct DesiredDirectory {
     /// Absolute path below the root.
     pub path: RootPath,
-    /// Permission bits; 0755 for a new one, unchanged for an existing one when the document gives none.
+    /// Permission bits if the document has them; otherwise 0755 for a new directory, unchanged for an existing one.
     pub mode: Option<u32>,
-    /// Owner; root for a new one, unchanged for an existing one when the document gives none.
+    /// Owner if the document has one; otherwise root for a new directory, unchanged for an existing one.
     pub user: Option<Owner>,
     /// Group, likewise.
     pub group: Option<Owner>,
@@ -178,57 +178,57 @@ pub struct DesiredDirectory {
 pub struct DesiredLink {
     /// Absolute path below the root.
     pub path: RootPath,
-    /// The text of a soft link, or the path that a hard link shares.
+    /// The target of a soft link, or the path that a hard link shares.
     pub target: String,
     /// True for a hard link.
     pub hard: bool,
-    /// Owner of a soft link; root when the document gives none.
+    /// Owner of a soft link; root if the document has none.
     pub user: Option<Owner>,
     /// Group of a soft link.
     pub group: Option<Owner>,
-    /// Another object may be replaced.
+    /// An existing object may be replaced.
     pub overwrite: bool,
     /// The place in the document.
     pub origin: String,
 }
 
-/// The wanted state of the disk.
+/// The desired state of the disk.
 #[derive(Debug, Clone, Default)]
 pub struct Desired {
-    /// From a config of spec 2: the daemon validates it by other rules.
+    /// It comes from a config of spec 2, which the daemon validates by different rules.
     pub spec2: bool,
-    /// From a bare Ignition config: Ignition's rules instead of the daemon's.
+    /// It comes from a bare Ignition config, for which Ignition's rules apply instead of the daemon's.
     pub bare: bool,
     /// Files, in document order.
     pub files: Vec<DesiredFile>,
-    /// Files that the daemon cannot decode; the one with an empty source is among the files too, as an empty one.
+    /// Files that the daemon cannot decode. The one with an empty source is also among the files, as an empty one.
     pub undecodable: Vec<Undecodable>,
     /// Directories, the shallowest first.
     pub directories: Vec<DesiredDirectory>,
-    /// Links: soft ones, then hard ones.
+    /// Links: soft ones first, then hard ones.
     pub links: Vec<DesiredLink>,
-    /// Files that the Machine Config Server added for the first boot.
+    /// Files that the Machine Config Server adds for the first boot.
     pub additions: Vec<DesiredFile>,
     /// Units, in document order.
     pub units: Vec<Unit>,
-    /// Units as the daemon compares them, where that is not how it writes them: every entry of a config of spec 2.
+    /// Units as the daemon compares them, if that differs from how it writes them: every entry of a config of spec 2.
     pub compared_units: Option<Vec<Unit>>,
-    /// Files of a config of spec 2 that is not written with a clean path, by their clean path.
+    /// Files of a config of spec 2 whose path is not clean, by their clean path.
     pub written_paths: BTreeMap<RootPath, WrittenPath>,
     /// All public keys of all users, in document order.
     pub keys: Vec<String>,
     /// The document has users.
     pub has_users: bool,
-    /// The hash the document gives; a user with keys only gives none.
+    /// The hash in the document; a user with only keys has none.
     pub password_hash: Option<String>,
     /// Parts that are refused by name.
     pub unsupported: Vec<Unsupported>,
-    /// Indices of the files, by their paths.
+    /// Indexes of the files, sorted by path.
     by_path: Vec<usize>,
 }
 
 impl Desired {
-    /// Derives the wanted state from a checked config.
+    /// Derives the desired state from a checked config.
     pub fn from_config(config: &MachineConfig) -> Self {
         let prefix = if config.bare { "" } else { "spec.config." };
         let mut desired = Self {
@@ -283,7 +283,7 @@ impl Desired {
         desired
     }
 
-    /// Adds directories and links. Ignition leaves the order of equal depth open; here it is the document's.
+    /// Adds directories and links. Ignition does not define an order for equal depth; here it is the document's.
     fn add_nodes(&mut self, config: &MachineConfig, prefix: &str) {
         let storage = &config.ignition.storage;
         for (index, directory) in storage.directories.iter().enumerate() {
@@ -401,8 +401,8 @@ pub fn undecodable_message(config: &MachineConfig) -> Option<String> {
     Some(file.when_written())
 }
 
-/// Returns the part of a file that the daemon cannot decode: true for fragments to be appended, false for the source.
-/// `None` if it decodes the file.
+/// Returns which part of a file the daemon cannot decode: true for fragments to append, false for the source. `None` if it
+/// decodes the file.
 fn undecodable_part(file: &File, config: &MachineConfig) -> Option<bool> {
     let relative = file.path.trim_start_matches('/');
     let is_exempt = config.spec2.is_none() && paths::EXEMPT.contains(&relative);
@@ -438,7 +438,7 @@ fn bare_file(
     })
 }
 
-/// Before spec 3.6 the special bits are masked off (docs/ignition.md: Validation).
+/// Returns the special bits of a mode, which are masked off before spec 3.6 (docs/ignition.md: Validation).
 fn special_bits(mode: u32, config: &MachineConfig) -> u32 {
     if config.ignition.minor_version() < 6 {
         mode & 0o777

@@ -1,10 +1,10 @@
-//! Documents that are no text: compressed, or in the encoding of another system.
+//! Documents that are not UTF-8 text: compressed, or in another encoding.
 
 use std::str::Utf8Error;
 
 use super::finding::CUT_SHORT;
 
-/// First bytes of files that are often mistaken for a document, each with the command that makes it one.
+/// First bytes of files that are often mistaken for a document, each with the command that converts it.
 const KINDS: [(&[u8], &str); 7] = [
     (b"\xff\xfe", UTF_16),
     (b"\xfe\xff", UTF_16),
@@ -29,7 +29,7 @@ const KINDS: [(&[u8], &str); 7] = [
 /// The output of `>` in a Windows shell.
 const UTF_16: &str = "UTF-16, not UTF-8 text, as PowerShell writes with `>`; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW";
 
-/// Returns the reason why a document is not UTF-8 text.
+/// Explains why a document is not UTF-8 text.
 pub fn not_text(bytes: &[u8], error: Utf8Error) -> String {
     let known = KINDS.iter().find(|(start, _)| bytes.starts_with(start));
     if let Some((_, words)) = known {

@@ -1,5 +1,5 @@
-//! Checks of a config as written against the table in `schema`: fields that are newer than its version
-//! (docs/ignition.md: Parsing), and duplicate keys (V28).
+//! Checks a config as written against the table in `schema`: fields that are newer than its version (docs/ignition.md:
+//! Parsing), and duplicate keys (V28).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ fn find_newer_in(
         let Some(value) = value.get(field.name) else {
             continue;
         };
-        // A large config has many objects: a place is written down only for what is found.
+        // A large config has many objects, so a path is only formatted for a finding.
         let path = Below(at, field.name);
         if is_newer {
             if *value != Outline::Null {
@@ -61,7 +61,7 @@ fn find_newer_in(
     }
 }
 
-/// The place of a key below another place, which may be empty.
+/// The path of a key below another path, which may be empty.
 struct Below<'p>(&'p dyn Display, &'static str);
 
 impl Display for Below<'_> {
@@ -99,7 +99,7 @@ fn drop_newer_in(value: &mut Value, fields: &[Field], minor: u64) {
     }
 }
 
-/// V28: returns every entry whose key an earlier one has. Fields that are newer than the declared version are ignored.
+/// V28: returns every entry with the same key as an earlier one. Fields that are newer than the declared version are ignored.
 /// Merged configs are exempt, as in Ignition.
 pub(super) fn find_duplicates(config: &Outline<'_>, minor: u64, at: &str) -> Vec<Finding> {
     let mut search = Duplicates {
@@ -111,13 +111,13 @@ pub(super) fn find_duplicates(config: &Outline<'_>, minor: u64, at: &str) -> Vec
     search.found
 }
 
-/// Keys that were seen, each with its list and its index there.
+/// Keys seen so far, each with its list and its index there.
 type SeenKeys<'v> = BTreeMap<Cow<'v, str>, (&'static str, usize)>;
 
-/// The search for keys that stand twice.
+/// The search for duplicate keys.
 struct Duplicates<'a> {
     minor: u64,
-    /// The place of the config in its document.
+    /// The path of the config in its document.
     at: &'a str,
     found: Vec<Finding>,
 }
@@ -155,7 +155,7 @@ impl Duplicates<'_> {
         }
     }
 
-    /// Looks at the keys in the list `name` of the object at `here`.
+    /// Examines the keys in the list `name` of the object at `here`.
     fn find_in_list<'v>(
         &mut self,
         list: &'v Outline<'_>,

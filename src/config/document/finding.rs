@@ -1,13 +1,13 @@
-//! Findings about a document: place, severity, and advice.
+//! Findings about a document: path, severity, and advice.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The end of a message on a document that ends too early.
+/// The end of a message about a truncated document.
 pub const CUT_SHORT: &str = "the document is cut short, copy it again";
 
-/// The same where it may have another cause.
+/// The same for an error that may have another cause.
 pub(super) const IF_CUT_SHORT: &str = "if the document is cut short, copy it again";
 
 /// Severity of a finding.
@@ -16,7 +16,7 @@ pub(super) const IF_CUT_SHORT: &str = "if the document is cut short, copy it aga
 pub enum Severity {
     /// The document is refused.
     Error,
-    /// The document is used; the user should know.
+    /// The document is usable, but the user should know about this.
     Warning,
 }
 
@@ -25,14 +25,14 @@ pub enum Severity {
 pub struct Finding {
     /// Error or warning.
     pub severity: Severity,
-    /// The JSON path, as in `spec.config.storage.files[3].mode`; empty for the document as a whole.
+    /// The JSON path, such as `spec.config.storage.files[3].mode`; empty for the document as a whole.
     pub path: String,
     /// The defect and the advice.
     pub message: String,
 }
 
 impl Finding {
-    /// A finding that makes the document unusable.
+    /// Creates a finding that makes the document unusable.
     pub fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -41,7 +41,7 @@ impl Finding {
         }
     }
 
-    /// A finding that the user should know.
+    /// Creates a finding that the user should know about.
     pub fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
@@ -60,7 +60,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns a path below the place `at` of the config; a bare config is at the top, with an empty place.
+/// Returns a path below the path `at` of the config, which is empty for a bare config.
 pub(super) fn path_below(at: &str, path: &str) -> String {
     if at.is_empty() {
         path.to_owned()
@@ -69,12 +69,12 @@ pub(super) fn path_below(at: &str, path: &str) -> String {
     }
 }
 
-/// A document that cannot be used, with every error found in it.
+/// The errors that make a document unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
     /// The source of the document.
     pub origin: String,
-    /// At least one error; warnings may stand between them.
+    /// The findings: at least one error, possibly mixed with warnings.
     pub findings: Vec<Finding>,
 }
 

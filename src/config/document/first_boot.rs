@@ -1,4 +1,4 @@
-//! The files of a first boot, as the Machine Config Server adds them to a rendered config (docs/agreement.md: Server).
+//! The files that the Machine Config Server adds to a rendered config for the first boot (docs/agreement.md: Server).
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use super::machine_config::MachineConfig;
 use super::served;
 use crate::base::paths;
 
-/// Characters that the server leaves unescaped in sources, besides letters and digits.
+/// Characters that the server leaves unescaped in sources, apart from letters and digits.
 const RAW: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -24,11 +24,11 @@ const RAW: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'(')
     .remove(b')');
 
-/// Returns the Ignition config that the server would serve for a MachineConfig, but without the bootstrap kubeconfig
-/// and the certificates, which only the cluster has (docs/agreement.md: Server).
+/// Returns the Ignition config that the server would serve for a MachineConfig, without the bootstrap kubeconfig and the
+/// certificates, which only the cluster has (docs/agreement.md: Server).
 ///
 /// # Errors
-/// A finding where the Ignition part is not of spec 3, which the first-boot files would have to be written in too.
+/// The Ignition part is not of spec 3, in which the first-boot files are written.
 pub fn serve_config(config: &MachineConfig) -> Result<String, Finding> {
     let unreadable = |e: serde_json::Error| Finding::error("spec.config", e.to_string());
     let mut object: Value = serde_json::from_str(&config.record).map_err(unreadable)?;
@@ -59,10 +59,10 @@ pub fn serve_config(config: &MachineConfig) -> Result<String, Finding> {
     serde_json::to_string(&served).map_err(unreadable)
 }
 
-/// Adds the files of a first boot to the additions of a config, if the server did not add any.
+/// Adds the first-boot files to the additions of a config, unless the server has added some.
 ///
 /// # Errors
-/// As [`serve_config`].
+/// As for [`serve_config`].
 pub fn with_first_boot_files(mut config: MachineConfig) -> Result<MachineConfig, Vec<Finding>> {
     if config.bare || !config.additions.is_empty() {
         return Ok(config);

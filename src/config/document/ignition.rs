@@ -1,6 +1,6 @@
-//! The Ignition config: one model for spec 3.0 to 3.6, as the documents write it.
+//! The Ignition config: one model for spec 3.0 to 3.6, as written in documents.
 //!
-//! Values only: `decode` makes them of a text, `check` has the rules on them.
+//! Values only: `decode` parses them from a text, `check` has their rules.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::list::List;
 use super::nullable::nullable;
 use super::text::Text;
 
-/// Minor versions of spec 3 that are understood.
+/// Newest supported minor version of spec 3.
 pub const NEWEST_MINOR: u64 = 6;
-/// The newest minor version that the daemon of 2026-08 takes (docs/agreement.md: Documents).
+/// The newest minor version that the daemon (as of 2026-08) accepts (docs/agreement.md: Documents).
 pub const DAEMON_MINOR: u64 = 5;
 
 nullable! {
@@ -26,7 +26,7 @@ nullable! {
         pub kernel_arguments: KernelArguments,
         /// Users and groups.
         pub passwd: Passwd,
-        /// Files and what is below them.
+        /// Files, directories, links, disks and file systems.
         pub storage: Storage,
         /// Units.
         pub systemd: Systemd,
@@ -50,23 +50,23 @@ nullable! {
     /// `ignition.security`.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Security {
-        /// TLS alone is known.
+        /// Security settings; spec 3 only defines TLS.
         pub tls: TlsSection,
     }
 
     /// `ignition.security.tls`.
     #[derive(Debug, Clone, PartialEq)]
     pub struct TlsSection {
-        /// PEM bundles that are trusted besides those of the system.
+        /// PEM bundles that are trusted in addition to the system's.
         pub certificate_authorities: List<Resource>,
     }
 
     /// `ignition.timeouts`, in seconds.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Timeouts {
-        /// Until the headers of one answer are there; 10 by default.
+        /// Time limit for the headers of one response, in seconds; 10 by default.
         pub http_response_headers: Option<i64>,
-        /// For all attempts and the body together; 0, the default, sets no limit.
+        /// Time limit for all attempts including the body, in seconds; 0, the default, means no limit.
         pub http_total: Option<i64>,
     }
 
@@ -104,7 +104,7 @@ nullable! {
     pub struct Passwd {
         /// Users; a MachineConfig may only have `core`.
         pub users: List<User>,
-        /// Groups; a MachineConfig may have none.
+        /// Groups; a MachineConfig must have none.
         pub groups: List<Group>,
     }
 
@@ -125,7 +125,7 @@ nullable! {
 }
 
 impl std::fmt::Debug for Group {
-    // The hash may reach no log.
+    // The hash must not appear in logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Group({})", self.name)
     }
@@ -147,15 +147,15 @@ nullable! {
         pub gecos: Option<String>,
         /// Home directory.
         pub home_dir: Option<String>,
-        /// True creates no home directory.
+        /// True to create no home directory.
         pub no_create_home: Option<bool>,
         /// Name of the primary group.
         pub primary_group: Option<String>,
         /// Supplementary groups.
         pub groups: List<String>,
-        /// True creates no group for the user.
+        /// True to create no group for the user.
         pub no_user_group: Option<bool>,
-        /// True leaves lastlog and faillog unchanged.
+        /// True to leave lastlog and faillog unchanged.
         pub no_log_init: Option<bool>,
         /// Login shell.
         pub shell: Option<String>,
@@ -167,7 +167,7 @@ nullable! {
 }
 
 impl Ignition {
-    /// Returns the minor version of spec 3 that the config declares; the newest for an empty one.
+    /// Returns the minor version of spec 3 that the config declares; the newest for an empty config.
     pub fn minor_version(&self) -> u64 {
         let minor = self.ignition.version.split('.').nth(1);
         minor
@@ -190,7 +190,7 @@ impl User {
 }
 
 impl std::fmt::Debug for User {
-    // Neither hash nor keys may reach a log.
+    // Neither hash nor keys may appear in logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -224,7 +224,7 @@ nullable! {
     /// A user or group reference.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct NodeOwner {
-        /// Numeric id; wins over the name.
+        /// Numeric id; takes precedence over the name.
         pub id: Option<i64>,
         /// Name, looked up in the root's own account files.
         pub name: Option<String>,
@@ -281,7 +281,7 @@ nullable! {
         pub hard: Option<bool>,
     }
 
-    /// Contents with a source: of a file, a fragment, a config or a bundle of certificates.
+    /// Contents with a source: of a file, a fragment, a config or a certificate bundle.
     #[derive(Clone, PartialEq)]
     pub struct Resource {
         /// URL; empty means empty content.
@@ -292,7 +292,7 @@ nullable! {
         pub http_headers: List<HttpHeader>,
         /// Hash of the decompressed bytes.
         pub verification: Verification,
-        /// Bytes that were fetched from the source, unpacked and verified.
+        /// Bytes that were fetched from the source, decompressed and verified.
         #[serde(skip)]
         pub fetched: Option<Arc<[u8]>>,
         /// Size and digest of its contents, once measured.
@@ -302,13 +302,13 @@ nullable! {
 }
 
 impl Resource {
-    /// Stores the bytes that were fetched from the source, unpacked and verified.
+    /// Stores bytes that were fetched from the source, decompressed and verified.
     pub fn set_fetched(&mut self, bytes: Arc<[u8]>) {
         self.fetched = Some(bytes);
         self.memo = Memo::default();
     }
 
-    /// Returns the fetched contents, else those of its source.
+    /// Returns the fetched contents, or else those of its source.
     pub fn contents(&self) -> Result<Contents, ContentsError> {
         match &self.fetched {
             Some(bytes) => Ok(Contents::from_fetched(bytes)),
@@ -316,7 +316,7 @@ impl Resource {
         }
     }
 
-    /// Returns size and digest of the contents; measures them at the first call.
+    /// Returns size and digest of the contents, which are computed at the first call.
     pub fn measured(&self) -> Result<Measured, ContentsError> {
         self.memo.get_or_measure(|| self.contents())
     }
@@ -328,7 +328,7 @@ nullable! {
     pub struct HttpHeader {
         /// Name.
         pub name: String,
-        /// Value; absent, it removes the header of a parent config.
+        /// Value; without it, the header is removed from the parent config.
         pub value: Option<String>,
     }
 }
@@ -371,11 +371,11 @@ nullable! {
     pub struct Unit {
         /// Name with suffix.
         pub name: String,
-        /// True enables, false disables; absent leaves it to the presets.
+        /// True enables, false disables; if missing, the presets decide.
         pub enabled: Option<bool>,
-        /// True masks, false unmasks; absent changes nothing.
+        /// True masks, false unmasks; if missing, nothing changes.
         pub mask: Option<bool>,
-        /// The unit file; empty means "not ours".
+        /// The unit file; empty means that the config does not own it.
         pub contents: Option<String>,
         /// Drop-ins.
         pub dropins: List<Dropin>,
@@ -386,25 +386,25 @@ nullable! {
     pub struct Dropin {
         /// File name ending in `.conf`.
         pub name: String,
-        /// Content; empty means "no such file".
+        /// Content; empty means that the file does not exist.
         pub contents: Option<String>,
     }
 }
 
-/// Returns the text of a unit file or drop-in that is to exist: empty contents mean "not ours".
+/// Returns the text of a unit file or drop-in that should exist: empty contents mean that the config does not own it.
 fn non_empty(contents: Option<&String>) -> Option<&str> {
     contents.map(String::as_str).filter(|text| !text.is_empty())
 }
 
 impl Unit {
-    /// The unit file's text, if the config brings one.
+    /// Returns the unit file's text, if the config has one.
     pub fn text(&self) -> Option<&str> {
         non_empty(self.contents.as_ref())
     }
 }
 
 impl Dropin {
-    /// The drop-in's text, if the config brings one.
+    /// Returns the drop-in's text, if the config has one.
     pub fn text(&self) -> Option<&str> {
         non_empty(self.contents.as_ref())
     }

@@ -1,4 +1,4 @@
-//! Reading JSON with positions: the path of every bad value, unknown keys as findings.
+//! JSON parsing with positions: the path of every bad value, and unknown keys as findings.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::finding::{CUT_SHORT, Finding};
 use super::schema::Item;
 
-/// Every key that the model knows; distinguishes a key of wrong letter case from a foreign one.
+/// Every key of the model; distinguishes a key in the wrong letter case from an unknown one.
 const KNOWN_KEYS: [&str; 67] = [
     "append",
     "baseOSExtensionsContainerImage",
@@ -82,7 +82,7 @@ const KNOWN_KEYS: [&str; 67] = [
     "verification",
 ];
 
-/// Keys that hold an object, whatever the document.
+/// Keys whose value is always an object.
 const OBJECT_KEYS: [&str; 19] = [
     "config",
     "contents",
@@ -105,7 +105,7 @@ const OBJECT_KEYS: [&str; 19] = [
     "verification",
 ];
 
-/// Keys that hold a list of objects (or, in other places, of strings).
+/// Keys whose value is a list of objects (or, in other places, of strings).
 const ENTRY_KEYS: [&str; 13] = [
     "append",
     "certificateAuthorities",
@@ -122,7 +122,8 @@ const ENTRY_KEYS: [&str; 13] = [
     "users",
 ];
 
-/// Returns the place below `value` of a list where an object must be: serde would fill the fields one by one from it.
+/// Returns the path below `value` of a list in place of an object. serde would otherwise fill the fields in order from the
+/// list.
 fn list_for_object(value: &Outline<'_>, is_object: bool) -> Option<String> {
     match value {
         Outline::List(_) if is_object => Some(String::new()),
@@ -134,7 +135,7 @@ fn list_for_object(value: &Outline<'_>, is_object: bool) -> Option<String> {
                     Some(join_path(key, &join_path(&format!("[{i}]"), &place)))
                 });
             }
-            // In a MachineConfig it is a list, in an Ignition config an object.
+            // It is a list in a MachineConfig, but an object in an Ignition config.
             let arguments = key == "kernelArguments" && value.get("ignition").is_some();
             let is_object = arguments || OBJECT_KEYS.contains(&&**key);
             list_for_object(inner, is_object).map(|place| join_path(key, &place))
@@ -143,15 +144,14 @@ fn list_for_object(value: &Outline<'_>, is_object: bool) -> Option<String> {
     }
 }
 
-/// A value without the contents of its files and units, which are nearly all of a document: they are empty here.
-/// Borrows its text.
+/// A value without the contents of its files and units, which are most of a document and are left empty here. Borrows its text.
 #[derive(PartialEq)]
 pub(super) enum Outline<'t> {
     /// `null`.
     Null,
     /// `true` or `false`.
     Bool,
-    /// A number, if it is an integer of 64 bits.
+    /// A number, if it is a 64-bit integer.
     Number(Option<i64>),
     /// A string.
     Text(Cow<'t, str>),
@@ -173,7 +173,7 @@ impl<'t> Outline<'t> {
         ended.map_err(|e| syntax_finding(at, &e))
     }
 
-    /// Returns the value of a key; the last one, if the key is given twice.
+    /// Returns the value of a key; the last one, if the key occurs twice.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(entries) = self else {
             return None;
@@ -182,7 +182,7 @@ impl<'t> Outline<'t> {
         found.map(|(_, value)| value)
     }
 
-    /// Returns the text, of a string.
+    /// Returns the text of a string.
     pub(super) fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -218,9 +218,9 @@ impl Item for Outline<'_> {
 /// Reads an [`Outline`].
 #[derive(Clone, Copy, Default)]
 struct OutlineOf {
-    /// The value of `contents`: text, or an object with its source.
+    /// The value belongs to `contents`: text, or an object with its source.
     contents: bool,
-    /// A string here is left empty.
+    /// Strings are left empty.
     empty: bool,
 }
 
@@ -284,13 +284,13 @@ impl<'de> Visitor<'de> for OutlineOf {
             let value = map.next_value_seed(Self { contents, empty })?;
             entries.push((key, value));
         }
-        // There is one for each file, and a list that grows has room for twice as much.
+        // There is one for each file, and a growing list has up to twice the needed capacity.
         entries.shrink_to_fit();
         Ok(Outline::Object(entries))
     }
 }
 
-/// A key of an object, borrowed where the text has it without escapes.
+/// A key of an object, borrowed if the text has it without escapes.
 struct Name<'t>(Cow<'t, str>);
 
 impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
@@ -315,16 +315,16 @@ impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
     }
 }
 
-/// A value of a document; the values of an object are not looked into.
+/// A value of a document; the values in an object are not parsed.
 pub(super) enum Section<'t> {
     /// The keys of an object with the text of their values, in the order of the document.
     Object(Vec<(String, &'t RawValue)>),
-    /// Another value; of a list nothing but that it is one.
+    /// Any other value; for a list, only the fact that it is one.
     Other(Value),
 }
 
 impl<'t> Section<'t> {
-    /// Returns the text of the value of a key; `None` if it is missing or `null`.
+    /// Returns the text of a key's value; `None` if it is missing or `null`.
     pub(super) fn text_of(&self, key: &str) -> Option<&'t str> {
         let Self::Object(entries) = self else {
             return None;
@@ -334,7 +334,7 @@ impl<'t> Section<'t> {
         text.filter(|text| *text != "null")
     }
 
-    /// Returns the JSON text of this value, with an empty value of the same kind for the key `but`.
+    /// Returns the JSON text of this value, with the value of the key `but` replaced by an empty one of the same kind.
     pub(super) fn without(&self, but: &str) -> String {
         let entries = match self {
             Self::Other(value) => return value.to_string(),
@@ -411,10 +411,10 @@ fn empty_like(raw: &RawValue) -> &'static str {
     }
 }
 
-/// Deserialises `text`, whose place in the document is `at`.
+/// Deserialises `text`, whose path in the document is `at`.
 ///
-/// Unknown keys are pushed to `findings`: a warning, or an error where only the
-/// letter case differs from a known key (Go would take it, so dropping it is wrong).
+/// Unknown keys are added to `findings`: as a warning, or as an error if only the letter case differs from a known key, because
+/// Go would accept the key.
 pub(super) fn from_str<'t, T: Deserialize<'t>>(
     text: &'t str,
     at: &str,
@@ -424,10 +424,10 @@ pub(super) fn from_str<'t, T: Deserialize<'t>>(
     from_checked(text, at, findings)
 }
 
-/// Checks that no list is where an object must be.
+/// Checks that no list is in place of an object.
 ///
 /// # Errors
-/// Returns the finding for the first one.
+/// The finding for the first one.
 pub(super) fn check_objects(outline: &Outline<'_>, at: &str) -> Result<(), Finding> {
     match list_for_object(outline, true) {
         Some(place) => Err(Finding::error(
@@ -470,7 +470,7 @@ pub(super) fn syntax_finding(at: &str, error: &serde_json::Error) -> Finding {
     Finding::error(at, message)
 }
 
-/// A parser quotes the text it did not expect, and that may be a secret: its type is enough.
+/// Removes values from a parser's message: it quotes the unexpected text, which may be a secret, but its type is sufficient.
 fn without_value(message: &str) -> String {
     let quoted = (message.find("string \""), message.rfind("\", expected"));
     let message = match quoted {
@@ -487,7 +487,7 @@ fn without_value(message: &str) -> String {
     in_plain_words(message)
 }
 
-/// Types of the document instead of types of the program.
+/// Replaces types of the program with types of the document.
 fn in_plain_words(mut message: String) -> String {
     if let Some(at) = message.find("expected struct ") {
         let end = message.get(at..).and_then(|rest| rest.find(" at line"));
@@ -509,7 +509,7 @@ fn in_plain_words(mut message: String) -> String {
 
 fn bad_value(at: &str, path: &str, error: &serde_json::Error) -> Finding {
     let text = error.to_string();
-    // The position is relative to an inner text; the path says where it is.
+    // The position is relative to an inner text; the path shows the place.
     let message = text
         .rsplit_once(" at line ")
         .map_or(text.as_str(), |(message, _)| message);

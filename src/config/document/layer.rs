@@ -1,4 +1,4 @@
-//! A config that refers to others, and the merge of one over the other (docs/ignition.md: Validation, Merging).
+//! A config that refers to others, and how one is merged over another (docs/ignition.md: Validation, Merging).
 //!
 //! Values only: `source` decides what is fetched, in which order, and within which limits.
 
@@ -10,16 +10,16 @@ use super::finding::Finding;
 use super::ignition::{Meta, Resource};
 use super::merge::{self, ConfigSection};
 
-/// A checked Ignition config of any version, in the newest form.
+/// A checked Ignition config of any version, converted to the newest form.
 #[derive(Clone)]
 pub struct ConfigLayer {
     section: ConfigSection,
     minor: u64,
-    /// Warnings for the user; the paths are those of its own document.
+    /// Warnings for the user; their paths refer to the config's own document.
     pub warnings: Vec<Finding>,
 }
 
-/// The references of a config to others.
+/// The references from a config to others.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigReferences {
     /// The config that replaces this one.
@@ -36,10 +36,10 @@ impl fmt::Debug for ConfigLayer {
 }
 
 impl ConfigLayer {
-    /// Makes a layer of a checked config of spec 3.`minor` that stands at `at` in its document.
+    /// Creates a layer from a checked config of spec 3.`minor` at the path `at` of its document.
     ///
     /// # Errors
-    /// A value of the wrong shape.
+    /// A value has the wrong type.
     pub fn new(
         config: &Value,
         minor: u64,
@@ -57,7 +57,7 @@ impl ConfigLayer {
         })
     }
 
-    /// Returns the references. A `replace` without source is none; an empty source is one that fails.
+    /// Returns the references. A `replace` without a source is ignored; one with an empty source fails later.
     pub fn references(&self) -> ConfigReferences {
         let config = self.ignition_section().config;
         let replace = Some(config.replace).filter(|resource| resource.source.is_some());
@@ -67,7 +67,7 @@ impl ConfigLayer {
         }
     }
 
-    /// The `ignition` section: time limits, authorities and proxies for what is fetched.
+    /// Returns the `ignition` section: time limits, authorities and proxies for fetching.
     pub fn ignition_section(&self) -> Meta {
         let meta = self.section.get("ignition").cloned();
         meta.and_then(|meta| serde_json::from_value(meta).ok())
@@ -84,7 +84,7 @@ impl ConfigLayer {
         }
     }
 
-    /// Returns the config as a document of its own, without references.
+    /// Returns the config as a separate document, without references.
     pub fn to_document(&self) -> String {
         let mut section = self.section.clone();
         let version = format!("3.{}.0", self.minor);
@@ -96,8 +96,8 @@ impl ConfigLayer {
     }
 }
 
-/// Before spec 3.6 the special bits of a mode do not count (docs/ignition.md: Validation); a newer config over an
-/// older one must not revive them.
+/// Removes the special bits of modes. They have no effect before spec 3.6 (docs/ignition.md: Validation), and merging a newer
+/// config over an older one must not revive them.
 fn without_special_bits(section: &mut ConfigSection) {
     let storage = section.get_mut("storage").and_then(Value::as_object_mut);
     let Some(storage) = storage else { return };

@@ -1,13 +1,13 @@
-//! Values that become part of one line of a file: a value that would break the line is refused with its place.
+//! Values that become part of a line in a file: a value that would break the line is refused, with its path.
 //!
-//! Public keys are not among them: the daemon writes an entry with a line break as several lines, and so does a plan.
+//! Public keys are exempt: the daemon writes an entry with a line break as several lines, and so does a plan.
 
 use super::ignition::{Group, Unit, User};
 use super::machine_config::MachineConfig;
 use super::unsupported::Unsupported;
 use crate::base::kargs::Kargs;
 
-/// Returns every value of a config that would break a line; `prefix` leads the places of its Ignition part.
+/// Returns every value of a config that would break a line; `prefix` precedes the paths of its Ignition part.
 pub(super) fn refused_values(config: &MachineConfig, prefix: &str) -> Vec<Unsupported> {
     let mut found = LineChecker {
         config,
@@ -61,7 +61,7 @@ impl LineChecker<'_> {
         }
     }
 
-    /// The value itself is a secret, and is never repeated.
+    /// Checks a hash. It is a secret and is never repeated in a message.
     fn check_hash(&mut self, at: &str, hash: Option<&str>) {
         let message = "is no password hash: a colon, a line break or another control character is in it. Make one with \
                        `mkpasswd`, and write it on the line of its key: in YAML, `|` and `>` add a line break";
@@ -80,7 +80,8 @@ impl LineChecker<'_> {
         }
     }
 
-    /// Names of units come to lines of presets, which are cut at blanks; no unit with one can be loaded.
+    /// Checks a unit name. Names are written to preset lines, which are split at blanks, and systemd loads no unit with a blank
+    /// in its name.
     fn check_unit(&mut self, at: &str, unit: &Unit) {
         if unit
             .name
@@ -103,12 +104,13 @@ impl LineChecker<'_> {
         }
     }
 
-    /// A kernel argument comes to a line of a boot loader entry, a reference to the origin of a deployment.
+    /// Checks kernel arguments and the image: they are written to a line in a boot loader entry and to the origin of a
+    /// deployment.
     fn check_os_requests(&mut self) {
         let config = self.config;
         for (index, entry) in config.kernel_arguments.iter().enumerate() {
             let arguments = Kargs::parse(entry);
-            // Between quotes the kernel takes a tab.
+            // Within quotes, the kernel accepts a tab.
             let breaks = |c: char| c.is_control() && c != '\t';
             let broken = arguments.tokens().iter().find(|one| one.contains(breaks));
             if let Some(broken) = broken {
@@ -137,7 +139,7 @@ impl LineChecker<'_> {
         }
     }
 
-    /// Refuses a place of the Ignition part.
+    /// Refuses a value of the Ignition part.
     fn refuse_ignition(&mut self, at: &str, message: &str) {
         let place = self.config.original_place(format!("{}{at}", self.prefix));
         self.add_refusal(place, message);
@@ -152,12 +154,12 @@ impl LineChecker<'_> {
     }
 }
 
-/// Returns true if a value fits between two colons of a line.
+/// Returns true if a value can be a field between colons.
 fn is_field(value: &str) -> bool {
     !value.contains(|c: char| c.is_control() || c == ':')
 }
 
-/// The same for a name, which also stands in lists.
+/// Returns true if a value can be a name, which may also be in comma-separated lists.
 fn is_name(value: &str) -> bool {
     is_field(value) && !value.contains(',')
 }

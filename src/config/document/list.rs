@@ -5,8 +5,8 @@ use std::slice;
 
 use serde::{Deserialize, Deserializer};
 
-/// A list of a document. Written empty it is another value than left out: the daemon compares configs in Go, where an
-/// empty list is not equal to an absent one.
+/// A list in a document. An empty list differs from a missing one, because the daemon compares configs in Go, where the two are
+/// not equal.
 #[derive(Debug, Clone)]
 pub struct List<T> {
     entries: Vec<T>,

@@ -1,7 +1,7 @@
 //! A MachineConfig as a value: the result of parsing a document.
 //!
-//! The text of the object is kept as it was received: it becomes the daemon's
-//! record, and re-serialising it would make every file look changed.
+//! The text of the object is kept as received: it becomes the daemon's record, and re-serialising it would make every file look
+//! changed.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::text::Text;
 use super::written::Written;
 use crate::base::paths;
 
-/// `kernelType`, canonicalised as the daemon does: anything unknown was refused before.
+/// `kernelType` in the daemon's canonical form; unknown values are refused earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KernelType {
     /// The kernel of the image.
@@ -35,7 +35,7 @@ impl KernelType {
         }
     }
 
-    /// As documents write it.
+    /// Returns the value as written in documents.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -45,14 +45,14 @@ impl KernelType {
     }
 }
 
-/// The origin of a MachineConfig, by its own metadata.
+/// The origin of a MachineConfig according to its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// The label that makes it a part of the rendered config of a pool.
+    /// The label that makes it part of a pool's rendered config.
     pub role: Option<String>,
     /// The kinds of its owners; an owner may leave its kind out.
     pub owners: Vec<Option<String>>,
-    /// It bears the annotation of the controller that makes rendered configs, and some of their parts.
+    /// It has the annotation of the controller that creates rendered configs and some of their parts.
     pub generated: bool,
     /// The release of the controller that rendered it, such as `4.21.3`.
     pub release: Option<String>,
@@ -65,7 +65,7 @@ pub struct MachineConfig {
     pub name: String,
     /// The pool, from the controlling owner reference.
     pub pool: Option<String>,
-    /// Its origin, by its own metadata.
+    /// Its origin, according to its metadata.
     pub provenance: Provenance,
     /// `spec.osImageURL`.
     pub os_image_url: String,
@@ -79,30 +79,30 @@ pub struct MachineConfig {
     pub fips: bool,
     /// `spec.kernelType`.
     pub kernel_type: KernelType,
-    /// `spec.config`; empty when it is `null` or absent.
+    /// `spec.config`; empty if it is `null` or missing.
     pub ignition: Arc<Ignition>,
-    /// The object as JSON, as received: what becomes `currentconfig`.
+    /// The object as JSON, as received; becomes `currentconfig`.
     pub record: Text,
     /// Lower-case hex SHA-256 of `record`.
     pub digest: String,
-    /// The source of the document, as messages name it.
+    /// The source of the document, for messages.
     pub origin: String,
     /// Warnings for the user.
     pub warnings: Vec<Finding>,
-    /// The Ignition part was of spec 2, which the daemon validates by other rules, and as it is written.
+    /// Set if the Ignition part was of spec 2, which the daemon validates by different rules and in its written form.
     pub spec2: Option<Written>,
-    /// A bare Ignition config: it has no name, no record, and the daemon knows nothing of it.
+    /// A bare Ignition config: it has no name and no record, and the daemon does not know about it.
     pub bare: bool,
-    /// The Ignition part is only a version, as in the encapsulated object of a first boot.
+    /// The Ignition part has nothing but a version, as in the encapsulated object of a first boot.
     pub emptied: bool,
-    /// Files that the Machine Config Server added for the first boot; never part of the config itself.
+    /// Files that the Machine Config Server adds for the first boot; never part of the config itself.
     pub additions: Vec<File>,
-    /// A bare Ignition config that refers to others: those are to be fetched and laid over it first.
+    /// Set for a bare Ignition config with references, which have to be fetched and merged first.
     pub layer: Option<ConfigLayer>,
 }
 
 impl MachineConfig {
-    /// Returns true for a file, unit file or drop-in that this config brings.
+    /// Returns true if this config contains a file, unit file or drop-in with this path.
     pub fn brings(&self, path: &str) -> bool {
         let mut files = self.ignition.storage.files.iter();
         let unit_at = path
@@ -120,18 +120,18 @@ impl MachineConfig {
         files.any(|file| file.path == path) || unit_at.is_some_and(is_unit)
     }
 
-    /// Returns true if this config brings a file below a directory.
+    /// Returns true if this config contains a file below a directory.
     pub fn brings_below(&self, directory: &str) -> bool {
         let files = self.ignition.storage.files.iter();
         let mut below = files.filter_map(|file| file.path.strip_prefix(directory));
         below.any(|rest| rest.starts_with('/'))
     }
 
-    /// Returns true if a document is the text of this config to the byte, but for blanks at its end: then it need not
-    /// be read into memory.
+    /// Returns true if a document is byte for byte the text of this config, apart from trailing blanks; it then need not be
+    /// read into memory.
     ///
     /// # Errors
-    /// Of the reader.
+    /// The reader's error.
     pub fn is_text_of(&self, mut document: impl Read) -> io::Result<bool> {
         let mut left = self.record.as_bytes();
         let mut piece = vec![0; 64 << 10];
@@ -157,7 +157,7 @@ impl MachineConfig {
         }
     }
 
-    /// Returns the path of a place in the document as written; a conversion may have moved it.
+    /// Returns the path in the document as written; a conversion may have moved it.
     pub fn original_place(&self, path: String) -> String {
         match &self.spec2 {
             Some(written) => written.original_path(&path),

@@ -1,7 +1,6 @@
 //! Ignition's merge of one config into another, on JSON values of spec 3.5.
 //!
-//! Reading a config and merging two both follow the table of `schema` (docs/ignition.md: Merging). Nothing here knows
-//! MachineConfigs.
+//! Reading and merging both follow the table in `schema` (docs/ignition.md: Merging). Nothing here knows about MachineConfigs.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +13,8 @@ use super::schema::{CONFIG, Field, FieldKind, HEADERS, Item, Key};
 /// An object of a config.
 pub type ConfigSection = Map<String, Value>;
 
-/// Reads a config of spec 3.`minor` as Ignition does: foreign and newer keys are left out, `null` is
-/// absent, and so are empty lists and objects. `at` is its place in the document.
+/// Reads a config of spec 3.`minor` like Ignition: unknown and newer keys are dropped, and `null`, empty lists and empty
+/// objects count as missing. `at` is its path in the document.
 pub fn read_section(config: &Value, minor: u64, at: &str) -> Result<ConfigSection, Finding> {
     read_object(config, CONFIG, minor, at)
 }
@@ -64,7 +63,7 @@ fn read_value(value: &Value, kind: &FieldKind, minor: u64, at: &str) -> Result<V
     }
 }
 
-/// An item stays even if it is empty.
+/// Reads a list item, which is kept even if it is empty.
 fn read_item(item: &Value, fields: &[Field], minor: u64, at: &str) -> Result<Value, Finding> {
     if !fields.is_empty() {
         return read_object(item, fields, minor, at).map(Value::Object);
@@ -137,7 +136,7 @@ fn list_items(list: Option<&Value>) -> &[Value] {
     list.map_or(&[], Value::items)
 }
 
-/// Returns the keys of the child in the other lists that share this one's names.
+/// Returns the child's keys in other lists that share a namespace with this one.
 fn keys_elsewhere<'c>(
     child: &'c ConfigSection,
     this: &Field,
@@ -167,7 +166,7 @@ fn merge_lists(
     let mut merged = Vec::new();
     for item in ours {
         match over.remove(&key.key_of(item)) {
-            // A header without a value takes the header away.
+            // A header without a value removes the header.
             Some(other) if field.name == HEADERS.name && other.get("value").is_none() => {}
             Some(other) if !inner.is_empty() => {
                 merged.push(merge_values(Some(item), Some(other), inner));

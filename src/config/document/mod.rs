@@ -1,16 +1,15 @@
-//! Documents: bytes in, values out. No I/O, and no default that depends on a node.
+//! Documents: bytes in, values out. No I/O, and no defaults that depend on a node.
 //!
-//! The files form a pipeline. Each uses only those above it in this list; a directory counts as one file:
+//! The modules form a pipeline. Each uses only those above it in this list; a directory counts as one module:
 //!
-//! - values: `finding`, `modes`, `list`, `text`, `url`, `nullable`, `contents` (data URLs, gzip), [`ignition`] (the model of spec 3),
-//!   `schema` (its fields), [`merge`], `layer`, `written` (of spec 2), `machine_config`
-//! - decoding, from text to values: `encoding`, `json`, [`yaml`], `fields` (keys of other versions), [`spec2`]
-//!   (translated to spec 3), `decode` (an Ignition config of any version), `served` (the MachineConfig inside of one)
+//! - values: `finding`, `modes`, `list`, `text`, `url`, `nullable`, `contents` (data URLs, gzip), [`ignition`] (the model of
+//!   spec 3), `schema` (its fields), [`merge`], `layer`, `written` (of spec 2), `machine_config`
+//! - decoding, from text to values: `encoding`, `json`, [`yaml`], `fields` (keys of other versions), [`spec2`] (translated to
+//!   spec 3), `decode` (an Ignition config of any version), `served` (the MachineConfig inside of one)
 //! - rules: `check`
-//! - `record`: the daemon's record, as its reader takes it
+//! - `record`: the daemon's record, parsed like the daemon does
 //! - `parse`: a whole document, decoded and checked
-//! - what others ask of a parsed config: `first_boot`, `provenance`, `reconcile`, `unsupported`, `lines`, `desired`,
-//!   `pointer`
+//! - queries on a parsed config: `first_boot`, `provenance`, `reconcile`, `unsupported`, `lines`, `desired`, `pointer`
 
 mod check;
 mod contents;
@@ -74,7 +73,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    /// The files of the list in the documentation above, in its order.
+    /// Returns the modules in the list of the documentation above, in its order.
     fn order() -> BTreeMap<&'static str, usize> {
         let documentation = include_str!("mod.rs").lines();
         let documentation = documentation.take_while(|line| line.starts_with("//!"));

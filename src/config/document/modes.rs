@@ -1,18 +1,18 @@
-//! Modes that were written in decimal, and meant in octal.
+//! Modes that were written in decimal but intended as octal.
 
-/// Modes that people write for files and directories, in octal.
+/// Common modes of files and directories, in octal.
 const COMMON: [i64; 16] = [
     400, 440, 444, 500, 550, 555, 600, 640, 644, 660, 664, 700, 711, 750, 755, 775,
 ];
-/// The bits that a config of the operator has: older releases leave the others out.
+/// The bits that the operator's configs can have: older releases drop the others.
 const PERMISSIONS: i64 = 0o777;
 
-/// Returns true if a mode is odd, and would be usual if its digits were octal ones.
+/// Returns true if a mode is unusual, but would be usual if its digits were octal.
 pub fn looks_decimal(mode: i64, is_directory: bool) -> bool {
     meant(mode, is_directory).is_some()
 }
 
-/// The mode that the digits of an odd one give in octal; `None` if the mode is usual, or would not be usual then.
+/// Returns the mode that the digits of an unusual mode mean in octal; `None` if the mode is usual, or would still be unusual.
 fn meant(mode: i64, is_directory: bool) -> Option<i64> {
     if !(0..=7777).contains(&mode) || is_usual(mode, is_directory) {
         return None;
@@ -21,15 +21,15 @@ fn meant(mode: i64, is_directory: bool) -> Option<i64> {
     is_usual(octal, is_directory).then_some(octal)
 }
 
-/// Returns what a mode was meant to be, in words: the number as it is written, and both right ways to write it. `None` if
-/// nothing says that its digits were meant in octal.
+/// Explains which mode was probably intended: the number as written, and both correct ways to write it. `None` if nothing
+/// suggests that its digits are octal.
 pub fn octal_hint(mode: i64, is_directory: bool) -> Option<String> {
     if let Some(octal) = meant(mode, is_directory) {
         return Some(format!(
             "{mode} is a decimal number; if the mode {octal:04o} is meant, write 0{mode} in YAML, or {octal} in JSON"
         ));
     }
-    // What is left of such a number where the special bits were taken off.
+    // The remainder of such a number after its special bits were removed.
     let is_rest = |digits: &&i64| **digits > PERMISSIONS && **digits & PERMISSIONS == mode;
     let digits = COMMON.iter().find(is_rest)?;
     if is_usual(mode, is_directory) {
@@ -42,13 +42,13 @@ pub fn octal_hint(mode: i64, is_directory: bool) -> Option<String> {
     ))
 }
 
-/// Returns true if a mode is one that users write.
+/// Returns true if a mode is one that people use.
 fn is_usual(mode: i64, is_directory: bool) -> bool {
     if mode == 0 {
         return true;
     }
     let (mut reads, mut writes, mut runs) = (false, false, false);
-    // Others, group, owner: each may what the one before it may.
+    // Others, group, owner: each must have at least the permissions of the one before.
     for bits in [mode & 7, mode >> 3 & 7, mode >> 6 & 7] {
         let (r, w, x) = (bits & 4 != 0, bits & 2 != 0, bits & 1 != 0);
         let lacks = !r && reads || !w && writes || !x && runs;

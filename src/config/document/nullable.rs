@@ -1,9 +1,9 @@
-//! Structs of a config in which `null` is the same as absent.
+//! Config structs in which `null` means the same as missing.
 
 use serde::{Deserialize, Deserializer};
 
-/// Defines structs that are read from the camel-case keys of an object. Ignition takes `null` for every field and means
-/// "absent", so each field has its default then.
+/// Defines structs that are read from the camel-case keys of an object. Ignition accepts `null` for every field and treats it
+/// as missing, so the field then gets its default.
 macro_rules! nullable {
     ($(
         $(#[$of_struct:meta])*

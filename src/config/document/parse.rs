@@ -1,5 +1,5 @@
-//! Parsing of a document: a MachineConfig object, from JSON or YAML as `oc get mc NAME -o json|yaml` prints it, a config
-//! as the Machine Config Server serves it, or an Ignition config by itself.
+//! Parses a document: a MachineConfig as JSON or YAML (the output of `oc get mc NAME -o json|yaml`), a config as served by the
+//! Machine Config Server, or a bare Ignition config.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ struct MachineConfigSpec {
     os_image_url: Option<String>,
     #[serde(rename = "baseOSExtensionsContainerImage")]
     extensions_image: Option<String>,
-    /// Empty here: it is read by itself.
+    /// Empty here: it is parsed separately.
     #[serde(rename = "config")]
     _config: Option<Value>,
     kernel_arguments: Option<Vec<String>>,
@@ -88,22 +88,22 @@ struct MachineConfigSpec {
     kernel_type: Option<String>,
 }
 
-/// The group of the operator's objects, and of its labels and annotations.
+/// The API group of the operator's objects, labels and annotations.
 const GROUP: &str = "machineconfiguration.openshift.io/";
 
-/// The largest JSON document that is read (1.5 GiB): one with a file of 1 GiB, in base64.
+/// Maximum size of a JSON document (1.5 GiB): one with a file of 1 GiB in base64.
 pub const MAX_JSON: u64 = crate::host::root::MAX_DIGEST;
 
 /// Parses a document. `origin` is its name in messages.
 ///
-/// A rendered config may be larger than the rest of the program together, so it takes the bytes: the result shares
+/// Takes the bytes by value, because a rendered config may be larger than the rest of the program's memory: the result shares
 /// parts of them.
 pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
     read_text(bytes.into(), origin).and_then(|text| parse_text(&text, origin))
 }
 
-/// Parses a document. `share` gets its text first, for work on another processor; it is not called for bytes that are
-/// no text.
+/// Parses a document. `share` gets its text first, so that another thread can work on it; it is not called for bytes that are
+/// not UTF-8.
 pub fn parse_and_share(
     bytes: impl Into<Vec<u8>>,
     origin: &str,
@@ -128,7 +128,7 @@ fn parse_text(text: &Text, origin: &str) -> Result<MachineConfig, DocumentError>
             "",
             "the document is empty; copy it again",
         )]),
-        // A file that was not written to the disk before the power failed.
+        // A file whose data was not written to disk before a power cut.
         Some('\0') => Err(vec![Finding::error(
             "",
             "the document has bytes of zero in place of text; copy it again",
@@ -146,7 +146,7 @@ fn document_error(origin: &str, findings: Vec<Finding>) -> DocumentError {
     }
 }
 
-/// Parses YAML by way of JSON, and adds the line of the value to each error.
+/// Parses YAML via JSON, and adds the line of the value to each error.
 fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let value =
         yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
@@ -171,7 +171,7 @@ fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     Ok(config)
 }
 
-/// Adds the advice that the end may be missing: YAML without its last lines is still YAML.
+/// Adds the advice that the end may be missing, because YAML without its last lines is still valid.
 fn with_missing_end(text: &str, value: &Value, mut findings: Vec<Finding>) -> Vec<Finding> {
     let line = text.lines().count();
     if lacks_its_end(value) {
@@ -191,7 +191,7 @@ fn with_missing_end(text: &str, value: &Value, mut findings: Vec<Finding>) -> Ve
     findings
 }
 
-/// The API gives every MachineConfig an `osImageURL`, and `oc` prints it last.
+/// Returns true if the end is missing. The API sets `osImageURL` in every MachineConfig, and `oc` prints it last.
 fn lacks_its_end(value: &Value) -> bool {
     let by_controller = format!("{GROUP}generated-by-controller-version");
     let annotations = value.pointer("/metadata/annotations");
@@ -219,7 +219,7 @@ fn read_envelope<'t>(text: &'t str, prefix: &str) -> Result<Envelope<'t>, Vec<Fi
     serde_json::from_str(text).map_err(|e| vec![json::syntax_finding(at, &e)])
 }
 
-/// Parses one MachineConfig object; `prefix` leads every JSON path.
+/// Parses one MachineConfig object; `prefix` precedes every JSON path.
 fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     if !text.starts_with('{') {
         let at = prefix.trim_end_matches('.');
@@ -240,7 +240,7 @@ fn parse_enveloped(
     if text.len() < LARGE {
         return parse_alone(text, envelope, prefix, origin, || sha256(text.as_bytes()));
     }
-    // The digest is over the whole text, and does not depend on parsing. A bare config makes its own.
+    // The digest covers the whole text and does not depend on parsing. A bare config computes its own.
     let (digest, parsed) = parallel::both(
         || sha256(text.as_bytes()),
         || parse_alone(text, envelope, prefix, origin, String::new),
@@ -252,7 +252,7 @@ fn parse_enveloped(
     Ok(config)
 }
 
-/// A document of this size (1 MiB) is worth a thread of its own.
+/// Minimum size of a document (1 MiB) that is worth a thread.
 const LARGE: usize = 1 << 20;
 
 fn parse_alone(
@@ -328,7 +328,7 @@ fn parse_alone(
     })
 }
 
-/// Parses an Ignition config as the Machine Config Server serves it; one of its files is the whole MachineConfig.
+/// Parses an Ignition config as served by the Machine Config Server; one of its files contains the whole MachineConfig.
 fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let outline = Outline::read(text, prefix).map_err(|finding| vec![finding])?;
     if !served::has_machine_config(&outline) {
@@ -359,7 +359,7 @@ fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
     Ok(config)
 }
 
-/// Parses an Ignition config by itself. Its name is made of its digest, for messages and the journal.
+/// Parses a bare Ignition config. Its name, for messages and the journal, is derived from its digest.
 fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let at = prefix.trim_end_matches('.');
     let parsed = decode_ignition(text, at)?;
@@ -402,11 +402,11 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
     })
 }
 
-/// Message for a document of unknown kind.
+/// Message about a document of unknown kind.
 const NEITHER: &str = "this is neither a MachineConfig (it has no kind and no spec) nor an Ignition config (it has no \
     ignition.version); give what `oc get mc NAME -o yaml` prints";
 
-/// Refuses another object by its kind. The daemon's own record has no kind.
+/// Refuses any other kind of object. The daemon's own record has no kind.
 fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
     match envelope.kind.as_deref() {
         None | Some("MachineConfig") => {}
@@ -431,7 +431,7 @@ fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
     }
 }
 
-/// The name ends up in file names and messages, so it must be what Kubernetes allows.
+/// Returns the name, which is used in file names and messages, so it has to be valid in Kubernetes.
 fn checked_name(name: Option<String>, prefix: &str, findings: &mut Vec<Finding>) -> String {
     let name = name.unwrap_or_default();
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -478,11 +478,10 @@ fn ignition_part(config: Option<&str>, at: &str, findings: &mut Vec<Finding>) ->
     Some(parsed)
 }
 
-/// Reads and checks a config of spec 2 or 3 that is to be laid over another, or under it. `at` is its path in the
-/// document.
+/// Parses and checks a config of spec 2 or 3 that will be merged with another. `at` is its path in the document.
 ///
 /// # Errors
-/// Every error found in it.
+/// Every error in it.
 pub fn parse_layer(text: &str, at: &str) -> Result<ConfigLayer, Vec<Finding>> {
     let decoded = decode_ignition(text, at)?;
     let findings = check::all_findings(&decoded, at);

@@ -1,5 +1,5 @@
-//! The pointer config of a node: it leads Ignition to its Machine Config Server. If the server is unavailable, the
-//! config that it would serve is put in its place.
+//! The pointer config of a node, which directs Ignition to its Machine Config Server. If the server is unavailable, the config
+//! that it would serve can replace the reference.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +35,7 @@ pub fn requested_pool(source: &str) -> Option<&str> {
     (!pool.is_empty() && !pool.contains('/')).then_some(pool)
 }
 
-/// Returns the authorities that a pointer config trusts, as it writes them: sources of bundles.
+/// Returns the authorities that a pointer config trusts, as written: sources of bundles.
 pub fn trusted_authorities(pointer: &str) -> Vec<String> {
     let value: Value = serde_json::from_str(pointer).unwrap_or_default();
     let all = value.pointer("/ignition/security/tls/certificateAuthorities");
@@ -44,11 +44,11 @@ pub fn trusted_authorities(pointer: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the pointer config with the served config in the place of the server's address; without a pointer, a
-/// config that holds only the served one.
+/// Returns the pointer config with the server's address replaced by the served config; without a pointer, a config that
+/// contains only the served one.
 ///
 /// # Errors
-/// A finding where the pointer cannot be read, needs more than its Machine Config Server, or wants other bytes.
+/// The pointer cannot be parsed, needs more than its Machine Config Server, or requires other bytes.
 pub fn with_served(pointer: Option<&str>, served: &str) -> Result<String, Finding> {
     let source = format!("data:;base64,{}", STANDARD.encode(served));
     let Some(pointer) = pointer else {
@@ -90,8 +90,7 @@ fn merge_references(value: &Value) -> impl Iterator<Item = &Value> {
         .flatten()
 }
 
-/// Replaces a server's address by the config; a reference that needs no network stays. Returns the number of
-/// replacements.
+/// Replaces a server's address with the config; a reference that needs no network is kept. Returns the number of replacements.
 fn replace_reference(
     reference: &mut Value,
     at: &str,

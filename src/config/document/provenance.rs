@@ -1,21 +1,21 @@
-//! The marks in a MachineConfig that distinguish a rendered one from those that are merged into it (docs/agreement.md: Rendering).
+//! The marks in a MachineConfig that distinguish a rendered config from its parts (docs/agreement.md: Rendering).
 
 use super::ignition::Ignition;
 use super::machine_config::MachineConfig;
 
-/// The unit without which no node joins a cluster; every rendered config brings it whole.
+/// The unit that a node needs to join a cluster; every rendered config contains it completely.
 const KUBELET: &str = "kubelet.service";
-/// The beginning of the name of every rendered config.
+/// The prefix of the name of every rendered config.
 const RENDERED: &str = "rendered-";
 
 impl MachineConfig {
-    /// Returns true where its name is of the form that only rendered configs have.
+    /// Returns true if its name has the form that only rendered configs have.
     pub fn has_rendered_name(&self) -> bool {
         self.name.starts_with(RENDERED)
     }
 
-    /// Returns the reason why this is not a rendered config, or `None` if it is one. `proven`: the hash in its name is
-    /// right.
+    /// Returns the reason why this is not a rendered config, or `None` if it is one. `proven` is true if the hash in its name
+    /// is right.
     pub fn why_not_rendered(&self, proven: bool) -> Option<String> {
         const POOL: &str = "MachineConfigPool";
         let provenance = &self.provenance;
@@ -46,7 +46,7 @@ pub fn pool_in(name: &str) -> Option<&str> {
     Some(pool)
 }
 
-/// Returns true where a config brings the unit of the kubelet.
+/// Returns true if a config contains the unit of the kubelet.
 pub fn brings_kubelet(ignition: &Ignition) -> bool {
     let mut units = ignition.systemd.units.iter();
     units.any(|unit| unit.name == KUBELET && unit.text().is_some() && unit.mask != Some(true))

@@ -1,4 +1,4 @@
-//! Transitions that the daemon refuses, in its words (docs/agreement.md: Transitions).
+//! Transitions that the daemon refuses, with the daemon's messages (docs/agreement.md: Transitions).
 
 use super::ignition::Ignition;
 use super::machine_config::MachineConfig;
@@ -10,12 +10,12 @@ pub struct TransitionRefusal {
     pub path: String,
     /// The daemon's reason.
     pub reason: String,
-    /// The daemon's whole sentence.
+    /// The daemon's complete message.
     pub sentence: String,
-    /// The rest can be applied without harm: the refused part is one that is never applied.
+    /// The rest can be applied safely, because the refused part is never applied.
     pub harmless: bool,
-    /// The value of `spec.irreconcilableValidationOverrides.storage` in the cluster's MachineConfiguration with which
-    /// the daemon lets the change pass.
+    /// The value of `spec.irreconcilableValidationOverrides.storage` in the cluster's MachineConfiguration with which the
+    /// daemon accepts the change.
     pub lifted_by: Option<&'static str>,
 }
 
@@ -26,12 +26,12 @@ struct TransitionRule {
 }
 
 const USERS: &str = "spec.config.passwd.users";
-/// Makes the daemon take a config without validation, by a reboot.
+/// Makes the daemon apply a config without validation, with a reboot.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
-/// Returns every reason why the daemon would not go from `old` to `new`.
+/// Returns every reason why the daemon would refuse the transition from `old` to `new`.
 ///
-/// The daemon stops at the first; here they come in its order. Its sentence really has the two names swapped.
+/// The daemon stops at the first; here all are in its order. The two names in its message really are swapped.
 pub fn find_refusals(old: &MachineConfig, new: &MachineConfig) -> Vec<TransitionRefusal> {
     let mut rules = passwd_rules(&old.ignition, &new.ignition);
     rules.extend(section_rules(&old.ignition, &new.ignition));
@@ -46,7 +46,7 @@ pub fn find_refusals(old: &MachineConfig, new: &MachineConfig) -> Vec<Transition
     to_refusals(rules, &old.name, &new.name)
 }
 
-/// Returns every reason that does not depend on the old config; the daemon calls that one `mco-empty-mc`.
+/// Returns every reason that does not depend on the old config, which the daemon calls `mco-empty-mc`.
 pub fn unconditional_refusals(new: &MachineConfig) -> Vec<TransitionRefusal> {
     let mut rules = passwd_rules(&Ignition::default(), &new.ignition);
     rules.retain(|rule| rule.path == USERS);
@@ -106,15 +106,14 @@ fn passwd_rules(old: &Ignition, new: &Ignition) -> Vec<TransitionRule> {
     rules
 }
 
-/// Sections whose changes a cluster may let pass, with the value of `spec.irreconcilableValidationOverrides.storage` that
-/// does it.
+/// Sections whose changes a cluster can accept, each with the value of `spec.irreconcilableValidationOverrides.storage` for it.
 const OVERRIDES: [(&str, &str); 3] = [
     ("spec.config.storage.disks", "Disks"),
     ("spec.config.storage.filesystems", "FileSystems"),
     ("spec.config.storage.raid", "Raid"),
 ];
 
-/// Returns the override that lets changes of a section pass, if there is one.
+/// Returns the override with which changes of a section are accepted, if there is one.
 pub fn override_of(path: &str) -> Option<&'static str> {
     let found = OVERRIDES.iter().find(|(section, _)| *section == path);
     found.map(|(_, name)| *name)

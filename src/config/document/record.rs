@@ -1,5 +1,5 @@
-//! The daemon's record as its reader takes it. Go's `json.Decoder` reads the first value of a file and nothing behind it,
-//! takes a key in any letter case, and lays a repeated key over the earlier one (docs/agreement.md: Files on a node).
+//! The daemon's record, parsed like the daemon does. Go's `json.Decoder` reads the first value of a file and nothing after it,
+//! accepts keys in any letter case, and merges a repeated key over the earlier one (docs/agreement.md: Files on a node).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde_json::{Deserializer, Value, json};
 use super::json::Section;
 use crate::base::go_quote;
 
-/// The outcome of the daemon's reader.
+/// The result of the daemon's parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordReading {
     /// An object; its name is empty if it has none.
@@ -28,7 +28,7 @@ pub enum RecordReading {
     Fails(String),
 }
 
-/// Reads a record as the daemon does.
+/// Parses a record like the daemon.
 pub fn read_record(bytes: &[u8]) -> RecordReading {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     let Some(start) = bytes.iter().position(|byte| !blank(byte)) else {
@@ -37,7 +37,7 @@ pub fn read_record(bytes: &[u8]) -> RecordReading {
     let rest = bytes.get(start..).unwrap_or_default();
     let kind = match rest.first().copied().unwrap_or_default() {
         b'{' => None,
-        // Into a struct it is nothing at all.
+        // In a struct, null sets nothing.
         b'n' if rest.starts_with(b"null") => return read_object("{}"),
         b'[' => Some("array"),
         b'"' => Some("string"),
@@ -143,7 +143,7 @@ fn try_object(text: &str) -> Result<(String, String), String> {
     Ok((name.unwrap_or_default(), text))
 }
 
-/// A struct that is read, maybe in several parts.
+/// A struct, possibly given in several parts.
 struct Struct {
     key: &'static str,
     fields: Fields,
@@ -160,7 +160,7 @@ impl Struct {
         }
     }
 
-    /// Lays an object over what is there; `null` changes nothing.
+    /// Merges an object over the existing one; `null` changes nothing.
     fn lay_over(&mut self, part: &RawValue) -> Result<(), String> {
         if part.get() == "null" {
             return Ok(());
@@ -176,7 +176,7 @@ impl Struct {
     fn set(&mut self, name: &'static str, shape: Shape, value: &RawValue) -> Result<(), String> {
         let at = format!("{}.{name}", self.key);
         let Some(value) = shaped(shape, value, &at)? else {
-            // A list or a map is emptied; another value stays.
+            // A list or map is emptied; any other value is kept.
             if matches!(shape, Shape::Texts | Shape::TextMap | Shape::Objects) {
                 self.values.remove(name);
             }
@@ -200,7 +200,7 @@ impl Struct {
     }
 }
 
-/// Returns two maps in one; the entries of the second one win.
+/// Returns the union of two maps; the second takes precedence.
 fn merged(before: &RawValue, after: &RawValue) -> Option<Box<RawValue>> {
     let mut all: BTreeMap<String, String> = serde_json::from_str(before.get()).ok()?;
     let later: BTreeMap<String, String> = serde_json::from_str(after.get()).ok()?;
@@ -208,7 +208,7 @@ fn merged(before: &RawValue, after: &RawValue) -> Option<Box<RawValue>> {
     serde_json::value::to_raw_value(&all).ok()
 }
 
-/// Returns a value as its field takes it, with nothing in place of each `null` inside; None if all of it is `null`.
+/// Returns a value in the form of its field, with each inner `null` removed; `None` if the whole value is `null`.
 fn shaped(shape: Shape, value: &RawValue, at: &str) -> Result<Option<Box<RawValue>>, String> {
     if value.get() == "null" {
         return Ok(None);
@@ -246,12 +246,12 @@ fn shaped(shape: Shape, value: &RawValue, at: &str) -> Result<Option<Box<RawValu
         .ok_or_else(|| format!("{at} is not {wanted}"))
 }
 
-/// Reads a value of a type. A value of another type is the caller's error.
+/// Deserialises a value; `None` if it has another type, which the caller reports.
 fn read<'t, T: Deserialize<'t>>(value: &'t RawValue) -> Option<T> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// Returns the entries of an object, in its order and with repeated keys.
+/// Returns the entries of an object in their order, including repeated keys.
 fn entries<'t>(text: &'t str, at: &str) -> Result<Vec<(String, &'t RawValue)>, String> {
     match serde_json::from_str(text) {
         Ok(Section::Object(entries)) => Ok(entries),
@@ -259,7 +259,8 @@ fn entries<'t>(text: &'t str, at: &str) -> Result<Vec<(String, &'t RawValue)>, S
     }
 }
 
-/// Returns the field that Go takes a key for: the letter case does not matter, nor do a long s and the sign of the kelvin.
+/// Returns the field that Go matches with a key: the letter case is ignored, and the long s and the kelvin sign match `s` and
+/// `k`.
 fn known_field(key: &str, fields: Fields) -> Option<(&'static str, Shape)> {
     let folded = |c: char| match c {
         '\u{17f}' => 's',
@@ -271,7 +272,7 @@ fn known_field(key: &str, fields: Fields) -> Option<(&'static str, Shape)> {
     fields.iter().find(same).copied()
 }
 
-/// Replaces each escape of half a surrogate pair with that of U+FFFD, which is what Go reads.
+/// Replaces each escape of an unpaired surrogate with that of U+FFFD, as Go does.
 fn with_whole_surrogates(text: &str) -> Cow<'_, str> {
     let unit = |at: &str| {
         let digits = at.strip_prefix("\\u").and_then(|digits| digits.get(..4));
@@ -309,14 +310,14 @@ mod tests {
 
     const CONFIG: &str = r#"{"ignition":{"version":"3.5.0"}}"#;
 
-    /// The record of a node, with the fields that the daemon writes.
+    /// Returns the record of a node with the fields that the daemon writes.
     fn record() -> String {
         format!(
             r#"{{"metadata":{{"name":"rendered-worker-a","labels":{{"x":"1"}}}},"spec":{{"osImageURL":"i","config":{CONFIG},"kernelArguments":["a"],"extensions":[],"fips":false,"kernelType":"default"}}}}"#
         )
     }
 
-    /// Go 1.19's `json.NewDecoder(...).Decode` into the types of the API gave these answers.
+    /// The expected results come from Go 1.19's `json.NewDecoder(...).Decode` into the API's types.
     #[test]
     fn a_record_is_read_as_go_reads_it() {
         let whole = record();

@@ -1,4 +1,4 @@
-//! The fields of Ignition spec 3: how each merges, and the version that brought it (docs/ignition.md: Merging, Parsing).
+//! The fields of Ignition spec 3: how each one merges, and the version that introduced it (docs/ignition.md: Merging, Parsing).
 
 use std::borrow::Cow;
 
@@ -7,33 +7,33 @@ use serde_json::Value;
 /// One key of an object.
 pub(super) struct Field {
     pub(super) name: &'static str,
-    /// The minor version of spec 3 that brought it.
+    /// The minor version of spec 3 that introduced it.
     pub(super) since: u64,
     pub(super) kind: FieldKind,
 }
 
-/// The kind of a field, which decides how it merges.
+/// The kind of a field, which determines how it merges.
 pub(super) enum FieldKind {
     /// The child's value, if it has one.
     Scalar,
     /// Key by key.
     Object(&'static [Field]),
-    /// Items with the same key merge in place, the child's new ones follow.
+    /// Items with the same key are merged in place; new items of the child follow.
     List(Key, &'static [Field]),
-    /// The same, and the key may stand in one list of the object only.
+    /// The same, but a key may only occur in one list of the object.
     Shared(Key, &'static [Field]),
-    /// The child's items follow the parent's, equal or not.
+    /// The child's items follow the parent's, including duplicates.
     Appended(&'static [Field]),
 }
 
-/// The key by which two items are the same.
+/// The key that identifies an item.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Key {
     /// The item, a string.
     Itself,
     /// The text of one field.
     Field(&'static str),
-    /// The number of a partition, or its label where it has none.
+    /// The number of a partition, or its label if it has no number.
     NumberOrLabel,
 }
 
@@ -51,15 +51,15 @@ impl Key {
     }
 }
 
-/// A JSON value, in any form in which one is read.
+/// A JSON value in any parsed form.
 pub(super) trait Item: Sized {
-    /// Returns the value of a key, of an object.
+    /// Returns the value of a key if this is an object.
     fn field(&self, key: &str) -> Option<&Self>;
-    /// Returns the text, of a string.
+    /// Returns the text if this is a string.
     fn text(&self) -> Option<&str>;
-    /// Returns the number, of an integer.
+    /// Returns the number if this is an integer.
     fn number(&self) -> Option<i64>;
-    /// Returns the items, of a list; of another value none.
+    /// Returns the items if this is a list; otherwise empty.
     fn items(&self) -> &[Self];
 }
 
@@ -126,7 +126,7 @@ fn text_at<'v>(item: &'v impl Item, key: &str) -> &'v str {
     item.field(key).and_then(Item::text).unwrap_or_default()
 }
 
-/// Every field of a config of spec 3.
+/// All fields of a config of spec 3.
 pub(super) static CONFIG: &[Field] = &[
     object("ignition", IGNITION),
     since(3, object("kernelArguments", KERNEL_ARGUMENTS)),
@@ -174,7 +174,7 @@ pub(super) const HEADERS: Field = since(
     list("httpHeaders", BY_NAME, &[scalar("name"), scalar("value")]),
 );
 
-/// A source of a file, with compression from the beginning.
+/// A source of a file; has had compression since 3.0.
 const RESOURCE: &[Field] = &[
     scalar("compression"),
     HEADERS,

@@ -1,7 +1,7 @@
-//! The parts of an Ignition config as the Machine Config Server serves it: the MachineConfig, and first-boot additions.
+//! The parts of an Ignition config as served by the Machine Config Server: the MachineConfig, and first-boot additions.
 //!
-//! The server appends generated files (annotations, bootstrap kubeconfig, certificates) and puts the whole
-//! MachineConfig into one of them; that is the only place that holds its name (docs/agreement.md: Server).
+//! The server appends generated files (annotations, bootstrap kubeconfig, certificates), one of which contains the whole
+//! MachineConfig. That file is the only place with its name (docs/agreement.md: Server).
 
 use serde_json::Value;
 
@@ -13,10 +13,10 @@ use super::schema::Item;
 use super::text::Text;
 use crate::base::paths;
 
-/// The text of the MachineConfig inside a served config; `None` when it carries none.
+/// Returns the text of the MachineConfig in a served config; `None` if it has none.
 ///
 /// # Errors
-/// A finding where the file is there but cannot be decoded.
+/// The file exists but cannot be decoded.
 pub(super) fn machine_config(config: &Value) -> Result<Option<String>, Finding> {
     let Some((index, file)) = find_carrier(config) else {
         return Ok(None);
@@ -37,7 +37,7 @@ pub(super) fn machine_config(config: &Value) -> Result<Option<String>, Finding> 
         .map_err(|_| Finding::error(&at, "the MachineConfig inside is not UTF-8 text"))
 }
 
-/// Returns true if a config, or the outline of one, carries a MachineConfig.
+/// Returns true if a config, or the outline of one, contains a MachineConfig.
 pub(super) fn has_machine_config(config: &impl Item) -> bool {
     find_carrier(config).is_some()
 }
@@ -50,7 +50,7 @@ fn find_carrier<V: Item>(config: &V) -> Option<(usize, &V)> {
     files.find(|(_, file)| is_carrier(file))
 }
 
-/// Files of the served config that are not the MachineConfig's own: the server's additions.
+/// Returns the files of the served config that are not in the MachineConfig: the server's additions.
 pub(super) fn first_boot_additions(served: &Ignition, config: &MachineConfig) -> Vec<File> {
     let own = |file: &&File| {
         config

@@ -1,42 +1,40 @@
 //! Ignition spec 2.0 to 2.4, read by conversion to spec 3. JSON in, JSON out; no I/O.
 //!
-//! The order is the operator's (docs/agreement.md: Documents): read with the schema of the declared version, raise to 2.2
-//! (where 2.0 and 2.1 leave a mode or an owner out, it is an explicit zero), check the rules of spec 2, drop
-//! duplicates, translate. Up to 2.2 duplicates are legal: of files and units the last one wins, drop-ins and
-//! keys of shadowed entries are kept, and the lists come out reversed. From 2.3 on duplicates are an error.
+//! The steps are the operator's (docs/agreement.md: Documents): parse with the schema of the declared version, raise to 2.2 (a
+//! mode or an owner that 2.0 and 2.1 omit becomes an explicit zero), check the rules of spec 2, drop duplicates, translate. Up
+//! to 2.2 duplicates are legal: the last file or unit takes precedence, drop-ins and keys of shadowed entries are kept, and the
+//! resulting lists are reversed. From 2.3 on duplicates are an error.
 //!
-//! The result declares 3.5.0: the daemon's own conversion always ends there, and 3.6 would give the special
-//! mode bits another meaning. Nothing in it is newer than 3.1.
+//! The result declares 3.5.0: the daemon's own conversion always ends there, and 3.6 would give the special mode bits another
+//! meaning. Nothing in it is newer than 3.1.
 //!
-//! Because of the reversed lists a path in the result is not a path in the document;
-//! [`Converted::original_path`] leads back.
+//! Because of the reversed lists a path in the result is not a path in the document; [`Converted::original_path`] maps it back.
 //!
-//! # Where this is not the daemon's conversion
+//! # Differences from the daemon's conversion
 //!
 //! * 2.3 and 2.4 are read, with a warning: the daemon stops at 2.2.
-//! * `users[].create` becomes the user-level fields of the same names. The daemon's converter drops it without
-//!   a message; here it is a warning.
-//! * Hashes and URLs are checked where they are written.
-//! * A list of disks or RAID arrays is handed on as it is; what follows refuses it by name.
+//! * `users[].create` becomes the user-level fields of the same names. The daemon's converter drops it silently; here it is a
+//!   warning.
+//! * Hashes and URLs are checked before the conversion.
+//! * A list of disks or RAID arrays is passed on unchanged and refused by name later.
 //!
 //! # How the daemon verifies a config of spec 2
 //!
-//! It *applies* the converted config but *verifies* the one that was written (docs/agreement.md: Validation,
-//! Documents). What differs from spec 3:
+//! It *applies* the converted config but *verifies* the one that was written (docs/agreement.md: Validation, Documents). What
+//! differs from spec 3:
 //!
-//! * Files are walked from last to first and only the last entry of a path counts: exactly the order and the
-//!   entries of the converted list.
+//! * Files are checked from last to first, and only the last entry of a path is used: exactly the order and the entries of the
+//!   converted list.
 //! * No file is exempt, neither certificates nor the pull secret of the internal registry.
-//! * Units are walked in the order of the document and *every* entry counts, shadowed ones too: with other
-//!   contents in a shadowed entry the daemon can only report a mismatch. The warning about such an entry states it.
-//! * A drop-in without contents, kept in the result as an entry without `contents`, must exist as an empty file
-//!   of mode 0644, although applying the converted config never writes one.
-//! * Whether a unit is enabled is not looked at.
-//! * A file is looked for by its path as written: `/etc/a/../b` needs a directory `/etc/a`, although the converted
-//!   config never makes one.
+//! * Units are checked in the order of the document, and *every* entry is used, even a shadowed one: if a shadowed entry has
+//!   other contents, the daemon can only report a mismatch. The warning about such an entry states it.
+//! * A drop-in without contents, kept in the result as an entry without `contents`, must exist as an empty file of mode 0644,
+//!   although applying the converted config never writes one.
+//! * Whether a unit is enabled is not checked.
+//! * A file is opened by its path as written: `/etc/a/../b` needs a directory `/etc/a`, although the converted config never
+//!   creates one.
 //!
-//! The mode that is expected without a `mode` (0644), the refusal of `append`, gzip, the treatment of a unit
-//! without contents and that of `mask` are as in spec 3.
+//! The default mode (0644), the refusal of `append`, gzip, units without contents, and `mask` are handled as in spec 3.
 
 mod fields;
 mod model;
@@ -54,20 +52,20 @@ use super::json;
 use super::schema::Item;
 use super::written::Written;
 
-/// A config of spec 2 as spec 3.
+/// A config of spec 2, converted to spec 3.
 #[derive(Clone)]
 pub struct Converted {
     /// The config, of version [`RESULT_VERSION`].
     pub config: Value,
-    /// The minor version of spec 2 as written.
+    /// The minor version of spec 2 in the document.
     pub minor: u64,
-    /// Warnings for the user; the paths are those of the document.
+    /// Warnings for the user; their paths refer to the document.
     pub warnings: Vec<Finding>,
     written: Written,
 }
 
 impl Converted {
-    /// Returns the path in the document as written for a path in the result.
+    /// Returns the path in the document as written, given a path in the result.
     pub fn original_path(&self, path: &str) -> String {
         self.written.original_path(path)
     }
@@ -84,7 +82,7 @@ impl Converted {
 }
 
 impl fmt::Debug for Converted {
-    // The config may hold secrets.
+    // The config may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -100,7 +98,7 @@ pub fn is_spec2(version: &str) -> bool {
     version.split('.').next() == Some("2")
 }
 
-/// Returns true for a config of spec 1, which has its version at the top. [`convert`] refuses it by name.
+/// Returns true for a config of spec 1, which has its version at the top level. [`convert`] refuses it by name.
 pub(super) fn is_spec1(config: &impl Item) -> bool {
     let version = config
         .field("ignition")
@@ -108,18 +106,18 @@ pub(super) fn is_spec1(config: &impl Item) -> bool {
     config.field("ignitionVersion").is_some() && version.is_none()
 }
 
-/// Converts a config whose place in its document is `at`.
+/// Converts a config, which is at the path `at` of its document.
 ///
 /// # Errors
-/// Every error of the first stage that has one.
+/// All errors of the first failing stage.
 pub fn convert(config: &Value, at: &str) -> Result<Converted, Vec<Finding>> {
     convert_text(&config.to_string(), at)
 }
 
-/// Like [`convert`], from text; here a key that is given twice is an error, as in spec 3.
+/// Like [`convert`], but from text; a duplicate key is an error, as in spec 3.
 ///
 /// # Errors
-/// Every error of the first stage that has one.
+/// All errors of the first failing stage.
 pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
     let value: Value =
         serde_json::from_str(json).map_err(|e| vec![json::syntax_finding(at, &e)])?;
@@ -141,7 +139,7 @@ pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
     })
 }
 
-/// Goes on with the warnings, or ends with the errors.
+/// Collects the warnings, or returns the errors.
 fn keep_warnings(findings: Vec<Finding>, warnings: &mut Vec<Finding>) -> Result<(), Vec<Finding>> {
     let (errors, rest): (Vec<_>, Vec<_>) = findings
         .into_iter()
@@ -198,7 +196,7 @@ fn newer_than_the_daemon(minor: u64, at: &str) -> Vec<Finding> {
     )]
 }
 
-/// Reads the config without the fields that its version does not have.
+/// Parses the config, without fields that its version does not have.
 fn read_model(
     json: &str,
     mut value: Value,
@@ -207,7 +205,7 @@ fn read_model(
     warnings: &mut Vec<Finding>,
 ) -> Result<model::Spec2Config, Vec<Finding>> {
     let mut unknown = Vec::new();
-    // From the text, so that a key that is given twice is seen.
+    // Parsed from the text, so that duplicate keys are detected.
     let _: model::Spec2Config =
         json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
     fields::refuse_wrong_case(&mut unknown);

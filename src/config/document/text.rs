@@ -1,7 +1,7 @@
-//! Text that is a part of a document: it shares the document's memory.
+//! Text that is part of a document and shares the document's memory.
 //!
-//! Nearly all of a rendered config is the contents of its files. They stay where they were read: neither the model
-//! nor the record nor the plan has a copy of its own.
+//! Nearly all of a rendered config is the contents of its files. They stay where they were read: neither the model nor the
+//! record nor the plan has a copy.
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
@@ -13,11 +13,11 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
 thread_local! {
-    /// The document that is being read, for values that are made where nothing can be handed down.
+    /// The document that is being parsed, for values that are created where nothing can be passed down.
     static WHOLE: RefCell<Option<Arc<String>>> = const { RefCell::new(None) };
 }
 
-/// A string, or a part of a document that is kept whole as long as one of its parts is.
+/// A string, or a part of a document. The whole document is kept as long as one of its parts exists.
 #[derive(Clone, Default)]
 pub struct Text {
     whole: Arc<String>,
@@ -25,7 +25,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// Shares `part` of the document that is being read, without a copy; copies anything else.
+    /// Shares `part` without a copy if it belongs to the document that is being parsed; otherwise copies it.
     pub fn from_part(part: &str) -> Self {
         let shared = WHOLE.with_borrow(|whole| {
             let whole = whole.as_ref()?;
@@ -40,12 +40,12 @@ impl Text {
         shared.unwrap_or_else(|| part.to_owned().into())
     }
 
-    /// Returns true if this is all of `document`, but for blanks around it, and shares its memory.
+    /// Returns true if this is all of `document`, apart from surrounding blanks, and shares its memory.
     pub fn is_all_of(&self, document: &Self) -> bool {
         Arc::ptr_eq(&self.whole, &document.whole) && self.trim().len() == document.trim().len()
     }
 
-    /// Reads a document: while `read` is at it, each [`Text`] that is made of a part of `self` shares its memory.
+    /// Parses a document: while `read` runs, each [`Text`] created from a part of `self` shares its memory.
     pub fn read_shared<T>(&self, read: impl FnOnce(&str) -> T) -> T {
         let before = WHOLE.replace(Some(Arc::clone(&self.whole)));
         let _again = Again(before);
@@ -53,7 +53,7 @@ impl Text {
     }
 }
 
-/// Restores the document that was being read before, also when a reader panics.
+/// Restores the document that was being parsed before, even if a parser panics.
 struct Again(Option<Arc<String>>);
 
 impl Drop for Again {
@@ -94,7 +94,7 @@ impl PartialEq for Text {
 
 impl Eq for Text {}
 
-/// Shows the length only: the text may be a secret.
+/// Shows only the length, because the text may be a secret.
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Text({} bytes)", self.len())

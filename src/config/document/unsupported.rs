@@ -1,19 +1,19 @@
-//! Parts of a config that are not applied, each refused by name.
+//! Parts of a config that cannot be applied; each is refused by name.
 
 use super::machine_config::MachineConfig;
 
-/// A part of the document that is not applied.
+/// A part of the document that cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
     /// JSON path of the part.
     pub path: String,
     /// The part and the reason for the refusal.
     pub message: String,
-    /// The rest may be applied without it if the user allows that.
+    /// The rest may be applied without it, if the user allows that.
     pub skippable: bool,
 }
 
-/// Returns the sections of a config that are not applied; `prefix` leads the places of its Ignition part.
+/// Returns the sections of a config that cannot be applied; `prefix` precedes the paths of its Ignition part.
 pub(super) fn unsupported_sections(config: &MachineConfig, prefix: &str) -> Vec<Unsupported> {
     let ignition = &config.ignition;
     let storage = &ignition.storage;

@@ -1,11 +1,11 @@
-//! URLs as Go's `net/url` reads them, as far as Ignition's rules depend on it (V9, V11, V12, V15).
+//! URLs as parsed by Go's `net/url`, to the extent that Ignition's rules require (V9, V11, V12, V15).
 
 use percent_encoding::percent_decode_str;
 
 /// The parts of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Url<'t> {
-    /// In lower case; empty where there is none.
+    /// The scheme in lower case; empty if there is none.
     pub scheme: String,
     /// The text between the scheme and the query, if it does not begin with a slash.
     pub opaque: &'t str,
@@ -13,28 +13,28 @@ pub(super) struct Url<'t> {
     pub query: &'t str,
 }
 
-/// Go's reason to refuse a text as a URL. It repeats nothing of the URL, which may hold a password.
+/// The reason why Go refuses a text as a URL. It quotes nothing of the URL, which may contain a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UrlError {
-    /// A newline, a tab, a NUL and the like.
+    /// It contains a control character, such as a newline, tab or NUL.
     #[error("it holds a control character; percent-encode it")]
     Control,
-    /// A colon at the very beginning.
+    /// It begins with a colon.
     #[error("the scheme before the colon is missing")]
     NoScheme,
-    /// A colon in the first segment of a path, most often after a leading space.
+    /// The first segment of its path contains a colon, usually because of a leading space.
     #[error("the text before the first colon is not a scheme; remove blanks before the URL")]
     Colon,
-    /// `%` without two hex digits, or of a character that a host name may not have.
+    /// `%` without two hex digits, or an encoded character that is invalid in a host name.
     #[error("`%` is not followed by two hex digits of a character that may stand there")]
     Percent,
-    /// Not a letter, digit or one of the few signs of a host name.
+    /// A character that is invalid in a host name.
     #[error("the host name holds a character that may not stand there")]
     Host,
     /// Something other than digits after the colon of the host.
     #[error("the port is not a number")]
     Port,
-    /// A character in the user name or password that must be encoded.
+    /// A character in the user name or password that has to be encoded.
     #[error("the user name or password holds a character that must be percent-encoded")]
     User,
 }
@@ -43,7 +43,7 @@ impl<'t> Url<'t> {
     /// Splits a text into the parts of a URL.
     ///
     /// # Errors
-    /// A text that Go refuses. A text without a scheme is a URL to Go.
+    /// Go refuses the text. Without a scheme, it is still a URL to Go.
     pub(super) fn parse(text: &'t str) -> Result<Self, UrlError> {
         if has_control(text.as_bytes()) {
             return Err(UrlError::Control);
@@ -67,7 +67,7 @@ impl<'t> Url<'t> {
         })
     }
 
-    /// The first value of a parameter of the query.
+    /// Returns the first value of a query parameter.
     pub(super) fn query_parameter(&self, name: &str) -> Option<&'t str> {
         let pairs = self.query.split('&').filter(|pair| !pair.contains(';'));
         let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -76,8 +76,7 @@ impl<'t> Url<'t> {
     }
 }
 
-/// Returns true if one of the bytes is a control character. A large document is one URL, so eight bytes are looked at at
-/// once.
+/// Returns true if any byte is a control character. A large document is one URL, so eight bytes are examined at a time.
 fn has_control(bytes: &[u8]) -> bool {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH: u64 = ONES * 0x80;
@@ -85,7 +84,7 @@ fn has_control(bytes: &[u8]) -> bool {
     let in_word = |word: &[u8; 8]| {
         let word = u64::from_ne_bytes(*word);
         let delete = word ^ (ONES * 0x7f);
-        // The high bit of a byte below the subtracted one; exact for the lowest such byte, and that is enough.
+        // The high bit marks a byte below the subtracted one. It is exact only for the lowest such byte, which is enough.
         let below_blank = word.wrapping_sub(ONES * 0x20) & !word;
         let is_delete = delete.wrapping_sub(ONES) & !delete;
         (below_blank | is_delete) & HIGH != 0
@@ -93,7 +92,7 @@ fn has_control(bytes: &[u8]) -> bool {
     words.iter().any(in_word) || rest.iter().any(|b| *b < b' ' || *b == 0x7f)
 }
 
-/// Splits at the first colon, if what is before it can be a scheme.
+/// Splits at the first colon, if the text before it is a valid scheme.
 fn split_scheme(text: &str) -> Result<(&str, &str), UrlError> {
     let Some((before, after)) = text.split_once(':') else {
         return Ok(("", text));
@@ -170,7 +169,7 @@ fn host_and_port(text: &str) -> Result<(), UrlError> {
 
 const HOST_SIGNS: &[u8] = b"-_.~!$&'()*+,;=:[]<>\"%";
 
-/// In a host name only characters beyond ASCII are encoded.
+/// Checks percent-encoding in a host name, where only non-ASCII characters may be encoded.
 fn host_percents(host: &str) -> Result<(), UrlError> {
     check_percents(host)?;
     let mut codes = host.split('%').skip(1);

@@ -1,10 +1,10 @@
-//! A config of spec 2 as its document writes it: the places of its parts, and its units.
+//! A config of spec 2 as written in its document: the paths of its parts, and its units.
 
 use std::collections::BTreeMap;
 
 use super::ignition::Unit;
 
-/// Pairs of a path in the result and the path in the document that it came from.
+/// Pairs of a path in the result and the corresponding path in the document.
 #[derive(Debug, Clone, Default)]
 pub struct OriginalPlaces(Vec<(String, String)>);
 
@@ -16,7 +16,7 @@ impl OriginalPlaces {
         }
     }
 
-    /// Returns the path in the document; the pair that covers most of the path counts.
+    /// Returns the path in the document, using the longest matching pair.
     pub fn original_path(&self, path: &str) -> String {
         let below = |(result, original): &(String, String)| {
             let rest = path.strip_prefix(result.as_str())?;
@@ -32,20 +32,20 @@ impl OriginalPlaces {
     }
 }
 
-/// A config of spec 2 as it is written: places and units.
+/// A config of spec 2 as written: paths and units.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
-    /// The version of spec 2 that it was written in: 2 of 2.2.
+    /// The minor version of spec 2 in which it was written: 2 for 2.2.
     pub minor: u64,
     places: OriginalPlaces,
-    /// Every entry of the list of units in its order, shadowed ones too: the daemon verifies each.
+    /// Every entry in the list of units in its order, even shadowed ones: the daemon verifies each.
     pub units: Vec<Unit>,
-    /// Paths of files that the conversion has cleaned, each with the path as written, by which the daemon looks for it.
+    /// Paths of files that the conversion cleaned, each with the path as written, by which the daemon opens the file.
     pub cleaned: BTreeMap<String, String>,
 }
 
 impl Written {
-    /// Keeps the version, the places of a conversion, and the units and paths as written.
+    /// Keeps the version and the original paths of a conversion, and the units and file paths as written.
     pub fn new(
         minor: u64,
         places: OriginalPlaces,
@@ -60,7 +60,7 @@ impl Written {
         }
     }
 
-    /// Returns the path in the document as written for a path in the result.
+    /// Returns the path in the document as written, given a path in the result.
     pub fn original_path(&self, path: &str) -> String {
         self.places.original_path(path)
     }

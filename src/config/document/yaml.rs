@@ -1,8 +1,7 @@
-//! YAML as `oc` writes and reads it, turned into JSON values.
+//! YAML as `oc` reads and writes it, converted to JSON values.
 //!
-//! Kubernetes tools read YAML with Go's YAML 1.1 rules: `0644` is octal, `yes` is
-//! a boolean. A YAML 1.2 reader would make 644 (decimal) of a mode, so plain
-//! scalars are resolved here, from the events of a YAML parser.
+//! Kubernetes tools parse YAML by Go's YAML 1.1 rules: `0644` is octal, `yes` is a boolean. A YAML 1.2 parser would read the
+//! mode 0644 as decimal 644, so plain scalars are resolved here, from the events of a YAML parser.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use serde_json::{Map, Number, Value};
 
 use super::finding::{Finding, IF_CUT_SHORT};
 
-/// The reason why YAML text could not be read.
+/// The reason why a YAML text could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct YamlError {
@@ -21,26 +20,26 @@ pub struct YamlError {
     pub message: String,
 }
 
-/// Deeper nesting than this is not a MachineConfig.
+/// Maximum nesting depth of a MachineConfig.
 const MAX_DEPTH: usize = 64;
 
-/// Ends of lines in YAML 1.1, by which Go reads and writes; ordinary characters in YAML 1.2.
+/// Line breaks in YAML 1.1, which Go uses for reading and writing, but ordinary characters in YAML 1.2.
 const DISPUTED: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Reads one YAML document.
+/// Parses one YAML document.
 ///
 /// # Errors
-/// Text that is not YAML, has a value unknown to JSON, or is read differently by two readers.
+/// The text is not YAML, has a value that JSON does not have, or is ambiguous between YAML versions.
 pub fn parse(text: &str) -> Result<Value, YamlError> {
     refuse_disputed(text)?;
     Reader::new(text).read_document()
 }
 
-/// Reads every YAML document of a text, each with the line of its first value, from 1. Documents without a value are
+/// Parses every YAML document in a text; each has the line of its first value, counted from 1. Documents without a value are
 /// left out.
 ///
 /// # Errors
-/// As [`parse`], of the first document that cannot be read.
+/// As for [`parse`], for the first invalid document.
 pub fn parse_all(text: &str) -> Result<Vec<(usize, Value)>, YamlError> {
     refuse_disputed(text)?;
     let mut reader = Reader::new(text);
@@ -69,9 +68,9 @@ struct Reader<'a> {
     line: usize,
     /// The number of the last line.
     last: usize,
-    /// Keys and indices down to the value being read.
+    /// Keys and indexes of the value that is being read.
     trail: Vec<String>,
-    /// The trails whose lines are wanted, with the lines found.
+    /// The paths whose lines are wanted, with the lines found so far.
     wanted: BTreeMap<Vec<String>, Option<usize>>,
 }
 
@@ -94,7 +93,7 @@ impl<'a> Reader<'a> {
         while let Some(first) = self.read_start()? {
             let line = self.line;
             let next = self.read_value(first)?;
-            // One without a value, such as after a last `---`, is none.
+            // A document without a value, such as after a trailing `---`, does not count.
             if value.is_null() {
                 value = next;
             } else if !next.is_null() {
@@ -114,7 +113,7 @@ impl<'a> Reader<'a> {
         Ok(Some((line, self.read_value(first)?)))
     }
 
-    /// Goes on to the first event of the next document's value.
+    /// Advances to the first event of the next document's value.
     fn read_start(&mut self) -> Result<Option<Event<'a>>, YamlError> {
         loop {
             match self.next_event()? {
@@ -211,7 +210,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the error of the parser; at the end of a longer text most often the rest is missing.
+    /// Returns the error of the parser; at the end of a longer text, the rest is probably missing.
     fn syntax_error(&self, line: usize, reason: &str) -> YamlError {
         let beyond = line > self.last || self.last > 1 && line == self.last;
         let at_the_end = beyond || reason.contains("end of stream");
@@ -236,7 +235,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the value of a plain scalar by Go's YAML 1.1 reader. Timestamps stay text there, as they do here.
+/// Returns the value of a plain scalar by the rules of Go's YAML 1.1 parser. Timestamps remain text, in Go too.
 fn resolve_scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -293,13 +292,13 @@ fn parse_float(text: &str) -> Option<Number> {
     Number::from_f64(text.parse().ok()?)
 }
 
-/// Adds to the path of each finding, such as `spec.config.storage.files[3].mode`, the line of its value,
-/// if the text has one there. All are looked for at once: a document may have thousands of errors.
+/// Adds the line of its value to the path of each finding, such as `spec.config.storage.files[3].mode`, if the text has that
+/// value. All are found in one pass, because a document may have thousands of errors.
 pub fn add_lines(text: &str, findings: &mut [Finding]) {
     add_lines_of(text, 0, findings);
 }
 
-/// As [`add_lines`], for a text of several documents: of the document with this index, without those without a value.
+/// Like [`add_lines`], for the document with this index in a text of several; documents without a value are not counted.
 pub fn add_lines_of(text: &str, index: usize, findings: &mut [Finding]) {
     let mut reader = Reader::new(text);
     for _ in 0..index {
@@ -309,7 +308,7 @@ pub fn add_lines_of(text: &str, index: usize, findings: &mut [Finding]) {
         .iter()
         .map(|finding| (split_path(&finding.path), None));
     reader.wanted = trails.collect();
-    // A later error does not matter: the lines may have been met before it.
+    // A later syntax error does not matter: the lines may have been found before it.
     while let Ok(Some((_, Value::Null))) = reader.read_next_document() {}
     for finding in findings.iter_mut().filter(|f| !f.path.is_empty()) {
         if let Some(Some(line)) = reader.wanted.get(&split_path(&finding.path)) {
@@ -318,7 +317,7 @@ pub fn add_lines_of(text: &str, index: usize, findings: &mut [Finding]) {
     }
 }
 
-/// Splits a JSON path into keys and indices.
+/// Splits a JSON path into keys and indexes.
 fn split_path(path: &str) -> Vec<String> {
     let parts = path.split(['.', '[', ']']);
     parts
@@ -407,7 +406,7 @@ mod tests {
         for separator in DISPUTED {
             let text = format!("a: 1\nb: 'x{separator}  y'\n");
             assert_eq!(parse(&text).unwrap_err().line, 2);
-            // Escaped there is no doubt.
+            // In escaped form it is unambiguous.
             let escaped = format!("b: \"x\\u{:04x}y\"\n", u32::from(separator));
             assert_eq!(parse(&escaped).unwrap()["b"], format!("x{separator}y"));
         }

@@ -1,6 +1,6 @@
 //! The name of a rendered MachineConfig: its pool and a digest of its spec.
 //!
-//! The digest names, it secures nothing: MD5 with a salt, unchanged since 2018.
+//! The digest identifies; it does not protect. It has been salted MD5 since 2018.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ const KEYS: [&str; 7] = [
     "kernelType",
 ];
 
-/// The hash in the name of a rendered config with this `spec`: 32 lower-case hex digits.
+/// Returns the hash in the name of a rendered config with this `spec`: 32 lower-case hex digits.
 pub fn name_hash(spec: &Value) -> Result<String, Finding> {
     salted_digest(&YamlNode::from(spec), &KEYS)
 }
@@ -43,7 +43,7 @@ fn salted_digest(spec: &YamlNode<'_>, keys: &[&'static str]) -> Result<String, F
     Ok(hex(&digest.finalize()))
 }
 
-/// The YAML that is hashed: the spec as the operator's types hold it.
+/// Returns the YAML that is hashed: the spec in the operator's types.
 pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
     let mut text = String::new();
     let spec = YamlNode::from(spec);
@@ -53,7 +53,7 @@ pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
     Ok(text)
 }
 
-/// A key that is hashed, and its value.
+/// A hashed key with its value.
 type HashedField<'s, 't> = (&'static str, Cow<'s, YamlNode<'t>>);
 
 fn hashed_fields<'s, 't>(
@@ -79,7 +79,7 @@ fn hashed_fields<'s, 't>(
     Ok(all)
 }
 
-/// The value in the operator's types for a key that is absent or `null`.
+/// Returns the value that the operator's types have for a key that is missing or `null`.
 fn absent_value(key: &str) -> YamlNode<'static> {
     match key {
         "config" | "kernelArguments" | "extensions" => YamlNode::Null,
@@ -100,21 +100,21 @@ fn has_right_type(key: &str, value: &YamlNode<'_>) -> bool {
     }
 }
 
-/// The comparison of the hash in the name of a rendered config with its contents.
+/// The result of comparing the hash in the name of a rendered config with its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameHash {
-    /// It is that of the contents.
+    /// The hash matches the contents.
     Right,
     /// It is not.
     Wrong,
-    /// The name has none.
+    /// The name has no hash.
     Missing,
-    /// It cannot be computed here, and why.
+    /// The hash cannot be computed here; the reason.
     Unknown(String),
 }
 
 impl NameHash {
-    /// A short name for programs.
+    /// Returns a short name for scripts.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Right => "right",
@@ -127,8 +127,8 @@ impl NameHash {
 
 /// Compares the name of a rendered config, given as the text of its object, with the hash of its spec.
 ///
-/// The encapsulated config of a first boot does not match (its Ignition part was emptied), nor does a copy whose image
-/// was replaced. An operator of before 4.12 hashed fewer keys, a newer one may hash more.
+/// The encapsulated config of a first boot does not match, because its Ignition part was emptied; nor does a copy with a
+/// different image. Operators before 4.12 hashed fewer keys, and newer ones may hash more.
 pub fn name_hash_of(record_json: &str) -> NameHash {
     let Ok(record) = serde_json::from_str::<YamlNode<'_>>(record_json) else {
         return NameHash::Missing;
@@ -158,7 +158,7 @@ pub fn name_hash_of(record_json: &str) -> NameHash {
     }
 }
 
-/// The hash in a rendered name.
+/// Returns the hash in a rendered name.
 fn hash_in(name: &str) -> Option<&str> {
     let (_, hash) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
     let is_hash = hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit());
@@ -173,7 +173,7 @@ fn newer_key(spec: &YamlNode<'_>) -> Option<String> {
     names.find(|name| !KEYS.contains(&name.as_str()))
 }
 
-/// Returns true if the name of a rendered config has the hash of its spec; `None` if that cannot be computed.
+/// Returns whether the name of a rendered config has the hash of its spec; `None` if that cannot be computed.
 pub fn name_matches(record_json: &str) -> Option<bool> {
     match name_hash_of(record_json) {
         NameHash::Right => Some(true),

@@ -1,5 +1,5 @@
-//! Renders the MachineConfigs of a pool as the operator's controller does: one rendered
-//! config, whose name is a digest of it (docs/agreement.md: Rendering).
+//! Renders the MachineConfigs of a pool like the operator's controller: one rendered config, whose name contains a digest of it
+//! (docs/agreement.md: Rendering).
 //!
 //! Documents in, a document out; no I/O. Ignition's part of the merge is in `document::merge`.
 
@@ -23,12 +23,12 @@ const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-contr
 const OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
 /// The spec version of every rendered config.
 const VERSION: &str = "3.5.0";
-/// Its minor version, the newest that the operator of 2026-08 reads.
+/// Its minor version, the newest that the operator (as of 2026-08) accepts.
 const MINOR: u64 = 5;
-/// A larger rendered config (as JSON) is refused by the operator.
+/// Maximum size of a rendered config as JSON; the operator refuses a larger one.
 const MAX_RENDERED: usize = 1_572_864;
 
-/// Facts that the controller has besides the MachineConfigs.
+/// What the controller knows besides the MachineConfigs.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     /// Name of the pool.
@@ -41,20 +41,20 @@ pub struct Pool {
     pub controller_version: Option<String>,
 }
 
-/// One MachineConfig to be rendered, checked.
+/// One checked MachineConfig to be rendered.
 #[derive(Debug)]
 pub struct Input {
     /// The object.
     pub config: MachineConfig,
-    /// The role that its label names.
+    /// The role in its label.
     pub role: String,
-    /// Version of the controller that made it; its images do not count then.
+    /// Version of the controller that generated it. Its images are then ignored.
     generated_by: Option<String>,
     /// Its Ignition config in spec 3.5.
     ignition: Option<ConfigSection>,
 }
 
-/// Reads a file with one MachineConfig or a list of them. `origin` is its name in messages.
+/// Parses a file with one MachineConfig or a list of them. `origin` is its name in messages.
 pub fn read_inputs(bytes: &[u8], origin: &str) -> Result<Vec<Input>, DocumentError> {
     let refused = |finding| document_error(origin, finding);
     let text =
@@ -82,7 +82,7 @@ fn document_error(origin: &str, finding: Finding) -> DocumentError {
     }
 }
 
-/// The objects of a document, each with its place in it.
+/// Returns the objects in a document, each with its path.
 fn split_objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
     #[derive(Deserialize)]
     struct ConfigList {
@@ -109,7 +109,7 @@ fn split_objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
         .collect())
 }
 
-/// The end of a message on text that may have ended too early.
+/// Returns the end of a message about text that may be truncated.
 fn cut_short_hint(error: &serde_json::Error) -> String {
     match error.is_eof() {
         true => format!("; {CUT_SHORT}"),
@@ -117,7 +117,7 @@ fn cut_short_hint(error: &serde_json::Error) -> String {
     }
 }
 
-/// The error with places in the whole document, and their lines if it is YAML.
+/// Returns the error with paths in the whole document, and lines if it is YAML.
 fn with_place(mut error: DocumentError, at: &str, text: Option<&str>) -> DocumentError {
     for finding in &mut error.findings {
         finding.path = format!("{at}{}", finding.path);
@@ -144,7 +144,7 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
     let generated_by = generated_by.map(|version| version.as_str().unwrap_or_default().to_owned());
     let (config, ignition) = match at("/spec/config").cloned() {
         None => (document::parse(text.as_bytes(), origin)?, None),
-        // The rules of older specs are their own; what comes of them has to follow ours.
+        // Older specs have their own rules; the converted result has to follow ours.
         Some(mut old) if is_spec_2(&old) => {
             let dropped = drop_create(&mut old);
             let new = to_v3_5(&old).map_err(refused)?;
@@ -168,7 +168,7 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
     })
 }
 
-/// Returns the role of a MachineConfig by its label; a pool selects its MachineConfigs by it.
+/// Returns the role in a MachineConfig's label, by which a pool selects it.
 fn role_label(labels: Option<&Value>) -> Result<String, Finding> {
     let Some(labels) = labels
         .and_then(Value::as_object)
@@ -183,8 +183,8 @@ fn role_label(labels: Option<&Value>) -> Result<String, Finding> {
     role.map(str::to_owned).ok_or_else(missing)
 }
 
-/// Removes `create` of the users of a spec 2 config, as the operator's conversion does. What is no such list stays, and
-/// is refused by the conversion.
+/// Removes `create` from the users of a spec 2 config, like the operator's conversion. Values of other types are kept, and the
+/// conversion refuses them.
 fn drop_create(config: &mut Value) -> Vec<Finding> {
     let users = config.pointer_mut("/passwd/users");
     let users = users.and_then(Value::as_array_mut).into_iter().flatten();
@@ -213,9 +213,9 @@ fn is_spec_2(config: &Value) -> bool {
     spec_version(config).starts_with("2.")
 }
 
-/// An Ignition config of any version that the operator takes, as one of spec 3.5.
+/// Converts an Ignition config of any version that the operator accepts to spec 3.5.
 ///
-/// This is the one place where versions differ; translations of spec 2 belong here.
+/// This is the only place where versions differ; translations of spec 2 belong here.
 fn to_v3_5(config: &Value) -> Result<ConfigSection, Finding> {
     let at = "spec.config.ignition.version";
     require_object(config, "spec.config")?;
@@ -256,32 +256,32 @@ fn set_version(config: &mut ConfigSection) {
     }
 }
 
-/// Renders the MachineConfigs of a pool, in whatever order they are given.
+/// Renders the MachineConfigs of a pool; their order does not matter.
 pub fn render_pool(mut inputs: Vec<Input>, pool: &Pool) -> Result<Value, DocumentError> {
     in_merge_order(&mut inputs)?;
     render_inputs(&inputs, pool)
 }
 
-/// A change of a rendered config whose parts are unknown.
+/// Changes to a rendered config whose parts are unknown.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// MachineConfigs that are merged over the rendered config, in this order.
     pub parts: Vec<Input>,
-    /// Paths of files that the rendered config loses before the merge.
+    /// Paths of files that are removed from the rendered config before the merge.
     pub removed_files: Vec<String>,
-    /// Entries of `storage.files` that take the place of those with the same path before the merge.
+    /// Entries of `storage.files` that replace those with the same path before the merge.
     pub replaced_files: Vec<Value>,
-    /// Kernel arguments that the rendered config loses before the merge.
+    /// Kernel arguments that are removed from the rendered config before the merge.
     pub removed_arguments: Vec<String>,
 }
 
 /// Renders a config on top of a rendered one.
 ///
-/// The result has the name that the cluster would give it if its merge puts new files at the same places, which is so
-/// unless a later MachineConfig adds files, too.
+/// The result has the name that the cluster would give it, provided that the cluster's merge puts new files in the same places.
+/// That is the case unless a later MachineConfig also adds files.
 ///
 /// # Errors
-/// A `base` that is no rendered config, and as [`render_pool`].
+/// `base` is not a rendered config; otherwise as for [`render_pool`].
 pub fn render_on_top(
     base: &Value,
     changes: Changes,
@@ -321,7 +321,7 @@ pub fn render_on_top(
     }
     let overridden = generated.is_some_and(|all| all.get(OVERRIDDEN).is_some());
     if !overridden {
-        // The images of the base are the release's, and those of the pool take their place.
+        // The images of the base are the release's, and those of the pool replace them.
         let old = &mut config.os_image_url;
         old.clone_from(pool.os_image.get_or_insert(old.clone()));
         if let Some(image) = &pool.extensions_image {
@@ -361,12 +361,12 @@ fn render_inputs(inputs: &[Input], pool: &Pool) -> Result<Value, DocumentError> 
         );
         return Err(document_error(&origin, Finding::error("", message)));
     }
-    // A merge can make an invalid config of valid ones.
+    // Merging valid configs can produce an invalid one.
     document::parse(text.as_bytes(), &origin)?;
     Ok(object)
 }
 
-/// Finds a character over which the operator fails: it reads the JSON of the object, which escapes fewer, as YAML.
+/// Finds a character on which the operator fails: it parses the object's JSON, in which fewer characters are escaped, as YAML.
 fn find_control_character(value: &Value, at: &str) -> Option<Finding> {
     let in_text = |text: &str| {
         let refused = |c: char| matches!(c, '\u{7f}'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}');
@@ -391,7 +391,7 @@ fn find_control_character(value: &Value, at: &str) -> Option<Finding> {
     }
 }
 
-/// Role worker first, then all others; each part by name. A name stands for one object.
+/// Sorts the role worker first, then all others, each by name. Names have to be unique.
 fn in_merge_order(inputs: &mut [Input]) -> Result<(), DocumentError> {
     let key = |input: &Input| (input.role != "worker", input.config.name.clone());
     inputs.sort_by_key(key);
@@ -411,8 +411,8 @@ fn in_merge_order(inputs: &mut [Input]) -> Result<(), DocumentError> {
     Ok(())
 }
 
-/// The version of the controller that renders: the `given` one, else that of the configs which a controller made. The
-/// operator refuses a pool while one of these is of another version.
+/// Returns the version of the rendering controller: the `given` one, or else that of the controller-generated configs. The
+/// operator refuses a pool if one of these has another version.
 fn controller_version<'a>(
     inputs: &'a [Input],
     given: Option<&'a str>,
@@ -439,7 +439,7 @@ fn controller_version<'a>(
     Ok(own)
 }
 
-/// Finds the release that a part was rendered by, such as the config that a change is laid over.
+/// Returns the release that rendered a part, such as the config on which a change is based.
 fn find_release(inputs: &[Input]) -> Option<&str> {
     let mut releases = inputs.iter();
     let release = releases.find_map(|input| input.config.provenance.release.as_deref());
@@ -507,14 +507,14 @@ fn rendered_spec(inputs: &[Input], pool: &Pool) -> Result<Value, Finding> {
     }))
 }
 
-/// The last one that is not the default.
+/// Returns the last kernel type that is not the default.
 fn kernel_type(inputs: &[Input]) -> KernelType {
     let mut types = inputs.iter().rev().map(|input| input.config.kernel_type);
     let special = types.find(|kernel_type| *kernel_type != KernelType::Default);
     special.unwrap_or_default()
 }
 
-/// Returns the last image of a config that a user wrote, else the release's.
+/// Returns the last image set by a user's config, or else the release's.
 fn chosen_image<'a>(
     inputs: &'a [Input],
     default: Option<&'a str>,
@@ -529,13 +529,13 @@ fn chosen_image<'a>(
     image.or(default).unwrap_or_default()
 }
 
-/// The Ignition configs merged, and what the operator adds to Ignition's merge.
+/// Merges the Ignition configs, with the operator's additions to Ignition's merge.
 fn merged_ignition(inputs: &[Input]) -> Result<ConfigSection, Finding> {
     let mut configs = inputs.iter().map(|input| input.ignition.clone());
     let mut merged = configs.next().flatten().unwrap_or_default();
     set_version(&mut merged);
     for mut child in configs.flatten() {
-        // Ignition would let a plain file inherit the compression of the one below it.
+        // Otherwise, in Ignition's merge, an uncompressed file would inherit the compression of the one below it.
         each_file(&mut child, |file| {
             set_default(file_contents(file), "compression", "".into())
         });

@@ -1,10 +1,10 @@
-//! Keys that each version of spec 2 knows.
+//! The keys that each version of spec 2 knows.
 
 use serde_json::Value;
 
 use crate::config::document::finding::{Finding, path_below};
 
-/// Keys of spec 2 that spec 3 does not have, or that only spec 2 looks into.
+/// Keys of spec 2 that spec 3 does not have, or that are only examined for spec 2.
 const OWN_KEYS: [&str; 13] = [
     "certificateAuthorities",
     "create",
@@ -21,7 +21,7 @@ const OWN_KEYS: [&str; 13] = [
     "value",
 ];
 
-/// Fields with the minor version they came with. What is inside refused sections is not listed.
+/// Fields with the minor version that introduced them. Fields in refused sections are not listed.
 const NEWER: [(u64, &str); 26] = [
     (1, "ignition.timeouts"),
     (1, "passwd.users[].gecos"),
@@ -54,8 +54,8 @@ const NEWER: [(u64, &str); 26] = [
     (4, "storage.files[].contents.httpHeaders"),
 ];
 
-/// Turns the warning of an unknown key into an error where only the letter case differs from a key of spec 2:
-/// Go would take it, so dropping it is wrong.
+/// Turns the warning about an unknown key into an error if only the letter case differs from a key of spec 2: Go would accept
+/// it, so it must not be dropped.
 pub(super) fn refuse_wrong_case(unknown: &mut [Finding]) {
     for finding in unknown {
         let key = finding.path.rsplit('.').next().unwrap_or_default();
@@ -87,7 +87,7 @@ pub(super) fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Findin
     warnings
 }
 
-/// Removes what `steps` lead to; a step ending in `[]` goes through a list.
+/// Removes the field that `steps` lead to; a step ending in `[]` goes through a list.
 fn remove_field(value: &mut Value, steps: &[&str], at: String, gone: &mut Vec<String>) {
     let (Some((step, rest)), Some(map)) = (steps.split_first(), value.as_object_mut()) else {
         return;

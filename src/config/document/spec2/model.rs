@@ -1,13 +1,13 @@
-//! The model of spec 2.4, of which 2.0 to 2.3 are subsets. No `Debug`: it holds hashes, keys and contents.
+//! The model of spec 2.4, of which 2.0 to 2.3 are subsets. No `Debug`, because it contains hashes, keys and contents.
 
 use serde_json::Value;
 
 use crate::config::document::ignition::{NodeOwner, Verification};
 use crate::config::document::nullable::nullable;
 
-/// The newest minor version of spec 2 that is understood.
+/// The newest supported minor version of spec 2.
 pub const NEWEST_MINOR: u64 = 4;
-/// The newest minor version of spec 2 that the daemon takes (docs/agreement.md: Documents).
+/// The newest minor version of spec 2 that the daemon accepts (docs/agreement.md: Documents).
 pub const DAEMON_MINOR: u64 = 2;
 /// The version that the result declares.
 pub const RESULT_VERSION: &str = "3.5.0";
@@ -22,7 +22,7 @@ nullable! {
         pub systemd: Spec2Systemd,
     }
 
-    /// The `ignition` section. The version is read before the model.
+    /// The `ignition` section. The version is parsed before the model.
     pub(super) struct Spec2Meta {
         #[serde(rename = "version")]
         pub _version: Option<String>,
@@ -93,7 +93,7 @@ nullable! {
         pub groups: Vec<Spec2Group>,
     }
 
-    /// A user. The fields of [`Create`] are here since 2.1.
+    /// A user. The fields of [`Create`] are directly here since 2.1.
     pub(super) struct Spec2User {
         pub name: String,
         pub password_hash: Option<String>,
@@ -111,7 +111,7 @@ nullable! {
         pub system: bool,
     }
 
-    /// The `create` section of a user: 2.0 has the fields here that 2.1 moved to the user.
+    /// The `create` section of a user, with the fields that 2.1 moved to the user.
     #[derive(PartialEq)]
     pub(super) struct Create {
         pub uid: Option<i64>,
@@ -144,7 +144,7 @@ nullable! {
         pub links: Vec<Spec2Link>,
     }
 
-    /// A named file system; only the built-in `root` has a place in spec 3.
+    /// A named file system; only the built-in `root` has an equivalent in spec 3.
     pub(super) struct Filesystem {
         pub name: String,
         pub mount: Option<Value>,
@@ -190,7 +190,7 @@ nullable! {
         pub units: Vec<Spec2Unit>,
     }
 
-    /// A unit. `enable` is the switch of 2.0, `enabled` that of 2.1.
+    /// A unit. 2.0 has `enable`, 2.1 and later `enabled`.
     pub(super) struct Spec2Unit {
         pub name: String,
         pub enable: bool,

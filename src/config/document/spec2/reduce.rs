@@ -1,4 +1,4 @@
-//! One entry per path, unit and user: the operator's rule up to 2.2, an error from 2.3 on.
+//! Reduces paths, units and users to one entry each: the operator's rule up to 2.2, an error from 2.3 on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::model::{
 use crate::config::document::contents::data_url;
 use crate::config::document::finding::{Finding, path_below};
 
-/// An entry of a list and its place in the document.
+/// An entry of a list with its path in the document.
 pub(super) struct Placed<T> {
     /// The JSON path as written.
     pub at: String,
@@ -19,31 +19,31 @@ pub(super) struct Placed<T> {
 
 /// A unit whose drop-ins may come from several entries.
 pub(super) struct PlacedUnit {
-    /// The JSON path of the entry that counts.
+    /// The JSON path of the effective entry.
     pub at: String,
     /// The entry, without its drop-ins.
     pub unit: Spec2Unit,
-    /// The drop-ins, those of the entry itself first.
+    /// The drop-ins, starting with those of the effective entry.
     pub dropins: Vec<Placed<Spec2Dropin>>,
 }
 
 /// A user whose keys may come from several entries.
 pub(super) struct PlacedUser {
-    /// The JSON path of the entry that counts.
+    /// The JSON path of the effective entry.
     pub at: String,
     /// The entry, without its keys.
     pub user: Spec2User,
-    /// The keys, those of the entry itself first.
+    /// The keys, starting with those of the effective entry.
     pub keys: Vec<Placed<String>>,
 }
 
-/// A config in which everything has one entry. The lists that are not here are empty.
+/// A config with one entry for each path, unit and user. Other lists are empty.
 pub(super) struct Reduced {
     /// The `ignition` section.
     pub ignition: Spec2Meta,
     /// Groups only.
     pub passwd: Spec2Passwd,
-    /// All but files. Paths are clean.
+    /// Everything except files. Paths are clean.
     pub storage: Spec2Storage,
     /// Files. Paths are clean.
     pub files: Vec<Placed<Spec2File>>,
@@ -55,7 +55,7 @@ pub(super) struct Reduced {
 
 /// The result of reducing a config.
 pub(super) struct Reduction {
-    /// The config; usable only if no finding is an error.
+    /// The config; only usable if no finding is an error.
     pub config: Reduced,
     /// Clean paths of files, each with the path as written; only those that differ.
     pub cleaned: BTreeMap<String, String>,
@@ -126,7 +126,7 @@ fn with_keys(mut placed_user: Placed<Spec2User>) -> PlacedUser {
     }
 }
 
-/// The last file of each path, from last to first. The operator compares paths as they are written.
+/// Returns the last file of each path, from last to first. The operator compares paths as written.
 fn last_files(
     files: Vec<Placed<Spec2File>>,
     findings: &mut Vec<Finding>,
@@ -147,7 +147,7 @@ fn last_files(
     kept
 }
 
-/// The operator checks the config before it drops an entry of it.
+/// Returns the errors in a shadowed file: the operator checks the config before it drops entries.
 fn shadowed_problems(file: &Placed<Spec2File>) -> Vec<Finding> {
     let Placed { at, entry } = file;
     let most = match at.contains("spec.config.") {
@@ -171,7 +171,7 @@ fn shadowed_problems(file: &Placed<Spec2File>) -> Vec<Finding> {
     mode.into_iter().chain(source).collect()
 }
 
-/// The last unit of each name, from last to first, with the drop-ins of earlier ones that it does not have.
+/// Returns the last unit of each name, from last to first, including drop-ins of earlier entries that it does not have itself.
 fn last_units(units: Vec<PlacedUnit>, findings: &mut Vec<Finding>) -> Vec<PlacedUnit> {
     let mut kept: Vec<PlacedUnit> = Vec::new();
     for unit in units.into_iter().rev() {
@@ -198,7 +198,7 @@ fn last_units(units: Vec<PlacedUnit>, findings: &mut Vec<Finding>) -> Vec<Placed
     kept
 }
 
-/// The operator takes no other user than `core`; only a MachineConfig has its config at this place.
+/// Refuses users other than `core`, like the operator. Applies only to a MachineConfig, recognised by the path of its config.
 fn only_core(users: &[PlacedUser], at: &str, findings: &mut Vec<Finding>) {
     let foreign = users.iter().filter(|user| user.user.name != "core");
     for user in foreign.filter(|_| at.ends_with("spec.config")) {
@@ -210,8 +210,7 @@ fn only_core(users: &[PlacedUser], at: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The last entry of every user, with the keys of all its entries, each once. Like all lists it comes out
-/// reversed.
+/// Returns the last entry of every user, with the keys of all its entries, each once. Like all lists, the result is reversed.
 fn last_users(users: Vec<PlacedUser>, findings: &mut Vec<Finding>) -> Vec<PlacedUser> {
     let mut kept: Vec<PlacedUser> = Vec::new();
     for earlier in users.into_iter().rev() {
@@ -235,7 +234,7 @@ fn last_users(users: Vec<PlacedUser>, findings: &mut Vec<Finding>) -> Vec<Placed
 }
 
 impl Reduced {
-    /// Spec 2 does not ask for clean paths; the conversion makes them so. Returns those of files that were not.
+    /// Makes paths clean: spec 2 does not require that, but the conversion does it. Returns the files whose paths were changed.
     fn clean_paths(&mut self) -> BTreeMap<String, String> {
         let directories = self.storage.directories.iter_mut().map(|d| &mut d.path);
         let links = self.storage.links.iter_mut().map(|link| &mut link.path);
@@ -253,7 +252,7 @@ impl Reduced {
         cleaned
     }
 
-    /// Every node: its place and its path.
+    /// Returns every node with its place and path.
     fn placed_nodes(&self, at: &str) -> Vec<(String, &str)> {
         let files = self.files.iter();
         let files = files.map(|file| (file.at.clone(), file.entry.path.as_str()));
@@ -271,12 +270,12 @@ impl Reduced {
         files.chain(directories).chain(links).collect()
     }
 
-    /// Two nodes of one path, and nodes that the converter takes to be below a link of the config.
+    /// Reports two nodes with one path, and nodes that the converter takes to be below a link of the config.
     fn node_conflicts(&self, at: &str, findings: &mut Vec<Finding>) {
         let mut seen: BTreeMap<&str, String> = BTreeMap::new();
         for (node, path) in self.placed_nodes(at) {
             let links = self.storage.links.iter().map(|link| link.path.as_str());
-            // No slash is asked for: a link /foo keeps a file /foobar out, as in the operator's converter.
+            // The prefix needs no slash: a link /foo excludes a file /foobar, as in the operator's converter.
             let mut above = links.filter(|link| path.starts_with(link) && *link != path);
             if let Some(link) = above.next() {
                 let message = format!(
@@ -324,7 +323,7 @@ fn find_duplicates<'a>(
     }
 }
 
-/// An absolute path without `.`, `..`, doubled and trailing slashes; it never climbs above the root.
+/// Returns an absolute path without `.`, `..`, double and trailing slashes; it never leaves the root.
 fn clean_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

@@ -1,16 +1,16 @@
-//! The rules of spec 2 that its conversion relies on, on the config as it was written.
+//! The rules of spec 2 that the conversion relies on, applied to the config as written.
 //!
-//! What spec 3 checks in the same way (modes, owners, unit names, unit files, data URLs) is left to it.
+//! Anything that spec 3 checks in the same way (modes, owners, unit names, unit files, data URLs) is left to spec 3's checks.
 
 use super::model::{
     Create, Filesystem, Spec2Config, Spec2Directory, Spec2File, Spec2Link, Spec2User,
 };
 use crate::config::document::finding::{Finding, path_below};
 
-/// URL schemes of spec 2 that spec 3 has too.
+/// URL schemes of spec 2 that spec 3 also has.
 const SCHEMES: [&str; 5] = ["http", "https", "tftp", "s3", "data"];
 
-/// Raises 2.0 and 2.1 to 2.2: what they could not leave out becomes explicit.
+/// Raises 2.0 and 2.1 to 2.2: implied values become explicit.
 pub(super) fn raise_to_2_2(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Finding> {
     let mut warnings = Vec::new();
     if minor == 0 {
@@ -93,7 +93,7 @@ impl Spec2Checker<'_> {
         }
     }
 
-    /// The schemes and the one hash function of spec 2. An empty source is an empty file.
+    /// Checks the schemes and the only hash function of spec 2. An empty source means an empty file.
     fn check_source(&mut self, path: &str, source: &str, hash: Option<&str>) {
         let scheme = source.split_once(':').map_or("", |(scheme, _)| scheme);
         if scheme == "oem" {
@@ -117,7 +117,7 @@ impl Spec2Checker<'_> {
         }
     }
 
-    /// File systems with a name of their own, and what is deprecated in partitions.
+    /// Checks named file systems, and deprecated keys of partitions.
     fn check_sections(&mut self, config: &Spec2Config) {
         for (index, filesystem) in config.storage.filesystems.iter().enumerate() {
             self.check_filesystem(&format!("storage.filesystems[{index}]"), filesystem);

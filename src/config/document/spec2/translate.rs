@@ -1,4 +1,4 @@
-//! A reduced config of spec 2 in the form of spec 3.
+//! Translates a reduced config of spec 2 to spec 3.
 
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ pub(super) fn translate_config(config: Reduced, at: &str) -> (Value, OriginalPla
     (config, places)
 }
 
-/// An object of the members that are not null.
+/// Returns an object of the members that are not null.
 fn json_object<const N: usize>(members: [(&str, Value); N]) -> Value {
     members
         .into_iter()
@@ -72,7 +72,7 @@ fn json_object<const N: usize>(members: [(&str, Value); N]) -> Value {
         .collect()
 }
 
-/// An object that is absent when it has no member.
+/// Returns an object, or null if it has no members.
 fn json_section<const N: usize>(members: [(&str, Value); N]) -> Value {
     let section = json_object(members);
     if section.as_object().is_some_and(serde_json::Map::is_empty) {
@@ -81,7 +81,7 @@ fn json_section<const N: usize>(members: [(&str, Value); N]) -> Value {
     section
 }
 
-/// A list that is absent when it has no entry.
+/// Returns a list, or null if it has no entries.
 fn json_list<T: Into<Value>>(entries: Vec<T>) -> Value {
     if entries.is_empty() {
         return Value::Null;
@@ -94,7 +94,7 @@ fn json_entries<T>(from: Vec<T>, mut to: impl FnMut(usize, T) -> Value) -> Value
     json_list(entries.map(|(index, entry)| to(index, entry)).collect())
 }
 
-/// Spec 2 does not distinguish an empty text from none; spec 3 does, so it becomes none.
+/// Returns a text, or null if it is empty: spec 2, unlike spec 3, does not distinguish empty from missing.
 fn json_text(text: String) -> Value {
     if text.is_empty() {
         return Value::Null;
@@ -102,7 +102,7 @@ fn json_text(text: String) -> Value {
     text.into()
 }
 
-/// The same for what is off.
+/// Returns true, or null for false.
 fn json_flag(flag: bool) -> Value {
     if flag { Value::Bool(true) } else { Value::Null }
 }
@@ -164,7 +164,7 @@ fn translate_reference(reference: Reference) -> Value {
     ])
 }
 
-/// The source stays even when it is empty: it then means an empty file, not "no contents".
+/// Translates contents. The source is kept even if it is empty: that means an empty file, not missing contents.
 fn translate_contents(contents: Spec2Contents) -> Value {
     json_object([
         ("source", contents.source.into()),
@@ -197,7 +197,7 @@ fn translate_owner(owner: NodeOwner) -> Value {
     ])
 }
 
-/// Files of spec 2 replace an existing one unless `overwrite` is false; those that append never do.
+/// Translates a file. Files of spec 2 replace an existing one unless `overwrite` is false; those that append never do.
 fn translate_file(file: Placed<Spec2File>, result: &str, places: &mut OriginalPlaces) -> Value {
     places.add_place(result.to_owned(), file.at.clone());
     let append = file.entry.append;
@@ -263,7 +263,7 @@ fn translate_unit(placed_unit: PlacedUnit, result: &str, places: &mut OriginalPl
     ])
 }
 
-/// A unit as the daemon verifies it: by its mask and its texts.
+/// Returns a unit as the daemon verifies it: its mask and its texts.
 pub(super) fn as_written(unit: &Spec2Unit) -> ignition::Unit {
     let dropin = |dropin: &Spec2Dropin| ignition::Dropin {
         name: dropin.name.clone(),
@@ -279,7 +279,7 @@ pub(super) fn as_written(unit: &Spec2Unit) -> ignition::Unit {
     }
 }
 
-/// `enabled` can be true or false; the older `enable` only counts if it is true.
+/// Returns whether a unit is enabled: `enabled` can be true or false; the older `enable` only has an effect if it is true.
 fn enabled_value(unit: &Spec2Unit) -> Value {
     match (unit.enabled, unit.enable) {
         (Some(false), _) => Value::Bool(false),
@@ -318,7 +318,7 @@ fn translate_user(placed_user: PlacedUser, result: &str, places: &mut OriginalPl
     ])
 }
 
-/// The fields of `create`, which are those of a user since 2.1.
+/// The fields of `create`, which belong to the user since 2.1.
 const CREATE_KEYS: [&str; 10] = [
     "gecos",
     "groups",
@@ -332,7 +332,7 @@ const CREATE_KEYS: [&str; 10] = [
     "uid",
 ];
 
-/// A user with `create` has none of these fields itself: that was refused before.
+/// Copies the fields of `create` to the user. A user with both was refused earlier.
 fn take_over(user: &mut Spec2User, create: Create) {
     user.uid = create.uid;
     user.gecos = create.gecos;
