@@ -57,7 +57,7 @@ test: ## formatting, lints, docs, shell scripts, then every test
 	@if [[ -z '$(strict)' ]]; then echo 'make test: lints only warn, as this is not Rust $(oldest)'; fi
 	@$(MAKE) -j 2 static checks
 	@$(MAKE) prove-cargo-install
-	VM_BINARY='$(abspath $(binary))' cargo test --locked
+	@VM_BINARY='$(abspath $(binary))' tests/run.sh
 
 # All of `make test` that waits for no release binary. That is linked by one processor, which leaves the other for this.
 .PHONY: checks
@@ -82,7 +82,7 @@ vm-test: ## every virtual machine: first boots, power cuts, rescues (as root; KV
 	@$(MAKE) static
 	@table=$$(mktemp); begun=$$(date +%s); status=0; \
 	VM_TABLE=$$table VM_CUTS=20 MCO_RESCUE_FAULTS=all VM_BINARY='$(abspath $(binary))' \
-	    cargo test --locked --test vm -- --include-ignored --test-threads 2 || status=$$?; \
+	    tests/run.sh --test vm -- --include-ignored --test-threads 2 || status=$$?; \
 	printf '\n%-44s %-7s %9s  %s\n' case result time accelerator; \
 	sort -n "$$table" | awk -F '\t' '{ printf "%-44s %-7s %9s  %s\n", $$1, $$2, $$3, $$4 }'; rm "$$table"; \
 	echo "make vm-test: $$(($$(date +%s) - begun)) s, images included"; exit $$status

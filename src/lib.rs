@@ -5,6 +5,11 @@
 //! upwards. Read downwards, the list is also the way of the data: a document becomes a plan, the plan a transaction, and the
 //! command line prints the result.
 
+#[cfg(test)]
+#[allow(dead_code, reason = "in part for the tests of the program")]
+#[path = "../tests/support/skip.rs"]
+mod skip;
+
 pub mod base;
 
 pub mod host;

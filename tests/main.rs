@@ -29,4 +29,5 @@ mod pages;
 mod recorder;
 mod rollback;
 mod screens;
+mod skips;
 mod trial;

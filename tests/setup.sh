@@ -42,10 +42,16 @@ ostree             -                                             ostree
 grub-editenv       -                                             grub-common
 unshare            -                                             util-linux
 useradd            -                                             passwd
+tmux               -                                             tmux
 modprobe           -                                             kmod
 '
 
-# What vm-tests/ calls besides, for its boxes too. Where these cannot be had its cases are skipped, aloud.
+# What shows the pages. The largest download here, some 100 MB.
+for_pages='
+chromium           -                                             chromium
+'
+
+# What vm-tests/ calls besides, for its boxes too. Where these cannot be had its cases are skipped.
 for_machines='
 qemu-system-x86_64 -                                             qemu-system-x86
 mmdebstrap         -                                             mmdebstrap
@@ -67,6 +73,7 @@ boot.img           /usr/lib/grub/i386-pc                         grub-pc-bin
 kernel.img         /usr/lib/grub/x86_64-efi                      grub-efi-amd64-bin
 OVMF_CODE_4M.fd    /usr/share/OVMF                               ovmf
 sfdisk             -                                             fdisk
+shimx64.efi        /usr/lib/shim                                 shim-unsigned
 '
 
 # What tests/install makes packages with, and lets read what is installed; likewise.
@@ -79,6 +86,8 @@ dracut             -                                             dracut-core
 rpmbuild           -                                             rpm
 rpmlint            -                                             rpmlint
 mksquashfs         -                                             squashfs-tools
+sos                -                                             sosreport
+kubectl            -                                             kubernetes-client
 '
 
 # What benches/ calls. The tests do not, so `tests/setup.sh bench` alone looks for these, and for nothing else.
@@ -132,6 +141,15 @@ find_missing() {
     done <<<"$1"
 }
 
+# Says what is not tested here. Under MCO_RESCUE_STRICT=1 that is an error for root, who can install what is missing.
+skip() {
+    echo "SKIP: $1"
+    if [[ ${MCO_RESCUE_STRICT-} == 1 ]] && ((EUID == 0)); then
+        echo 'tests/setup.sh: MCO_RESCUE_STRICT=1 allows no such gap' >&2
+        exit 1
+    fi
+}
+
 is_debian() {
     command -v apt-get >/dev/null && grep -qxE 'ID="?debian"?' /etc/os-release 2>/dev/null
 }
@@ -152,7 +170,7 @@ quietly() {
 # A real SELinux policy for tests/apply/labels.rs, which passes over it where there is none.
 make_policy() {
     if ! is_debian; then
-        echo "SKIP: no SELinux policy for the tests: it is made of Debian packages"
+        skip "no SELinux policy for the tests: it is made of Debian packages"
     else
         quietly "${BASH_SOURCE%/*}/selinux-policy.sh" "${CARGO_TARGET_DIR:-target}/selinux"
     fi
@@ -162,7 +180,7 @@ make_policy() {
 make_openssh() {
     local dir=${CARGO_TARGET_DIR:-target}/openssh log
     if ! is_debian; then
-        echo 'SKIP: no sshd for the tests: it is unpacked from a Debian package'
+        skip 'no sshd for the tests: it is unpacked from a Debian package'
         return 0
     fi
     # A library and a program that open no port; sshd itself is not installed.
@@ -172,7 +190,7 @@ make_openssh() {
     log=$(mktemp)
     if ! "${BASH_SOURCE%/*}/openssh.sh" "$dir" >"$log" 2>&1; then
         rm -rf -- "$dir"
-        echo "SKIP: no sshd for the tests: $(tail -n 1 "$log")"
+        skip "no sshd for the tests: $(tail -n 1 "$log")"
     fi
     rm -f "$log"
 }
@@ -181,7 +199,7 @@ make_openssh() {
 make_services() {
     local dir=${CARGO_TARGET_DIR:-target}/services log
     if ! is_debian || ((EUID != 0)); then
-        echo 'SKIP: no NetworkManager and nft for the tests: they are unpacked from Debian packages, as root'
+        skip 'no NetworkManager and nft for the tests: they are unpacked from Debian packages, as root'
         return 0
     fi
     # A bus, which the tests start themselves.
@@ -191,7 +209,7 @@ make_services() {
     log=$(mktemp)
     if ! "${BASH_SOURCE%/*}/services.sh" "$dir" >"$log" 2>&1; then
         rm -rf -- "$dir"
-        echo "SKIP: no NetworkManager and nft for the tests: $(tail -n 1 "$log")"
+        skip "no NetworkManager and nft for the tests: $(tail -n 1 "$log")"
     fi
     rm -f "$log"
 }
@@ -205,7 +223,7 @@ make_ansible() {
     log=$(mktemp)
     if ! "${BASH_SOURCE%/*}/ansible.sh" "$dir" >"$log" 2>&1; then
         rm -rf -- "$dir"
-        echo "SKIP: no ansible-playbook for the tests: $(tail -n 1 "$log")"
+        skip "no ansible-playbook for the tests: $(tail -n 1 "$log")"
     fi
     rm -f "$log"
 }
@@ -222,43 +240,30 @@ make_validator() {
         apt-get -qq install --yes --no-install-recommends python3-jsonschema >/dev/null 2>&1; then
         echo "tests/setup.sh: installed python3-jsonschema"
     else
-        echo "SKIP: no validator for the JSON documents (on Debian: python3-jsonschema)"
+        skip "no validator for the JSON documents (on Debian: python3-jsonschema)"
     fi
 }
 
-# Readers of packages are no reason to fail either.
-prepare_packages() {
-    find_missing "$for_packages"
-    if ((${#programs[@]} == 0)); then
-        return 0
-    fi
-    if ((EUID == 0)) && is_debian && apt-get -qq update &&
-        apt-get -qq install --yes --no-install-recommends "${packages[@]}" >/dev/null 2>&1; then
-        echo "tests/setup.sh: installed ${packages[*]}"
-    else
-        echo "SKIP: nobody reads what is installed: no ${programs[*]} (on Debian: ${packages[*]})"
-    fi
-}
-
-# The virtual machines are no reason to fail: where their programs cannot be had, that is all.
-prepare_machines() {
-    find_missing "$for_machines"
+# Brings what is missing of a table; without it, the tests that need it are skipped.
+prepare() {
+    local table=$1 without=$2
+    find_missing "$table"
     if ((${#programs[@]} == 0)); then
         return 0
     fi
     if ((EUID != 0)) || ! is_debian; then
-        echo "SKIP: no virtual machines without ${programs[*]} (on Debian: ${packages[*]})"
+        skip "$without: no ${programs[*]} (on Debian: ${packages[*]})"
         return 0
     fi
     # One from backports would be removed without a word, as this QEMU does not go with it.
-    if dpkg-query -W -f '${Status}' qemu-utils 2>/dev/null | grep -q ' installed$'; then
+    if [[ " ${packages[*]} " == *' qemu-system-x86 '* ]] && dpkg-query -W -f '${Status}' qemu-utils 2>/dev/null | grep -q ' installed$'; then
         packages+=("qemu-utils/$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)")
     fi
-    apt-get -qq update
+    apt-get -qq update || true
     if apt-get -qq install --yes --no-install-recommends --allow-downgrades "${packages[@]}" >/dev/null 2>&1; then
         echo "tests/setup.sh: installed ${packages[*]}"
     else
-        echo "SKIP: no virtual machines: these cannot be installed: ${packages[*]}"
+        skip "$without: these cannot be installed: ${packages[*]}"
     fi
 }
 
@@ -342,8 +347,9 @@ case ${1-} in
         make_services
         make_ansible
         make_validator
-        prepare_packages
-        prepare_machines
+        prepare "$for_packages" 'nothing reads what is installed'
+        prepare "$for_pages" 'no browser looks at the pages'
+        prepare "$for_machines" 'no virtual machines'
         ;;
     *)
         echo 'usage: tests/setup.sh [bench|cross|release]' >&2

@@ -753,7 +753,7 @@ for text in json.load(sys.stdin):
             .stderr(std::process::Stdio::piped())
             .spawn();
         let Ok(mut child) = spawned else {
-            println!("SKIP: no python3");
+            crate::skip::skip(crate::skip::Lacks::Setup, "no python3");
             return;
         };
         let json = serde_json::to_vec(&texts).unwrap();
@@ -761,7 +761,7 @@ for text in json.load(sys.stdin):
         let output = child.wait_with_output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         if error.trim() == "no GLib" {
-            println!("SKIP: no GLib");
+            crate::skip::skip(crate::skip::Lacks::Setup, "no GLib");
             return;
         }
         assert!(output.status.success(), "{error}");

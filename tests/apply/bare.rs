@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 
-use crate::support::{TestRoot, file, flat, is_root, machine_config, say};
+use crate::support::{Lacks, TestRoot, file, flat, is_root, machine_config, skip};
 use serde_json::{Value, json};
 
 fn ignition(mut config: Value) -> Value {
@@ -170,7 +170,7 @@ fn what_a_bare_config_cannot_do_here_is_refused_by_name() {
 #[test]
 fn objects_below_a_directory_with_the_setgid_bit_get_its_group_as_ignition_leaves_it() {
     if !is_root() {
-        return say("SKIP: other groups need root");
+        return skip(Lacks::Root, "other groups need root");
     }
     let root = TestRoot::new();
     root.write("srv/shared/old", "before\n");

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::{TestRoot, file, machine_config, say};
+use crate::support::{Lacks, TestRoot, file, machine_config, skip};
 
 /// Mounts what a power cut now would leave, without a replay of the journal.
 fn without_its_journal(disk: &std::path::Path, read: impl FnOnce(&std::path::Path)) {
@@ -33,7 +33,7 @@ fn what_a_run_writes_to_an_xfs_boot_is_seen_without_its_journal() {
         disk.as_file().set_len(400 << 20).unwrap();
         let made = Command::new("mkfs.xfs").arg("-q").arg(disk.path()).output();
         if !made.is_ok_and(|made| made.status.success()) {
-            return say("SKIP: mkfs.xfs is not to be had");
+            return skip(Lacks::Setup, "mkfs.xfs is not to be had");
         }
         let root = TestRoot::new();
         let boot = root.path("boot");

@@ -5,7 +5,9 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::mounts::{Disk, mount, with_mounts};
-use crate::support::{PROGRAM, Snapshot, TestRoot, file, flat_run, machine_config, say};
+use crate::support::{
+    Lacks, PROGRAM, Snapshot, TestRoot, file, flat_run, machine_config, say, skip,
+};
 use serde_json::{Value, json};
 
 /// Puts a tmpfs over a directory, with what was in it.
@@ -360,12 +362,12 @@ fn faulty(
         .args(["apply", "--yes", config])
         .stdin(Stdio::null());
     let Ok(output) = command.output() else {
-        say("SKIP: strace is not installed");
+        skip(Lacks::Setup, "strace is not installed");
         return None;
     };
     let log = fs::read_to_string(log.path()).unwrap();
     if log.is_empty() {
-        say("SKIP: strace may not trace here");
+        skip(Lacks::Machine, "strace may not trace here");
         return None;
     }
     Some((Ended(output), log))

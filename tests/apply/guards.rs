@@ -13,8 +13,8 @@ use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::Turn;
 use crate::support::trace::can_trace;
 use crate::support::{
-    PROGRAM, Run, STATE, TestRoot, copy_program, file, flat_run, install, is_root, machine_config,
-    null_device, say, unsealed,
+    Lacks, PROGRAM, Run, STATE, TestRoot, copy_program, file, flat_run, install, is_root,
+    machine_config, null_device, say, skip, unsealed,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +49,10 @@ impl Flagged {
             command.status().is_ok_and(|status| status.success())
         };
         if !set("+i") || !set("-i") {
-            say("SKIP: chattr is missing, or sets no flags here");
+            skip(
+                Lacks::root_or_program("chattr"),
+                "flags of files cannot be set here",
+            );
             return None;
         }
         fs::remove_file(probe).unwrap();
@@ -430,7 +433,10 @@ fn can_drop() -> bool {
     command.args(["--bounding-set=-all", "--inh-caps=-all", "true"]);
     let works = is_root() && command.status().is_ok_and(|status| status.success());
     if !works {
-        say("SKIP: capabilities can only be taken away by root with setpriv");
+        skip(
+            Lacks::root_or_program("setpriv"),
+            "capabilities can only be taken away by root with setpriv",
+        );
     }
     works
 }
@@ -561,8 +567,10 @@ fn sets_at_rename(root: &TestRoot, nth: usize, args: &[&str]) -> Option<Vec<(Str
 
 #[test]
 fn while_names_change_only_needed_capabilities_are_left() {
-    if !is_root() || !can_trace() {
-        say("SKIP: only root has capabilities to give up");
+    if !is_root() {
+        return skip(Lacks::Root, "only root has capabilities to give up");
+    }
+    if !can_trace() {
         return;
     }
     // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID; and LINUX_IMMUTABLE.
@@ -806,7 +814,10 @@ impl Container {
         let mounted = command.status().is_ok_and(|status| status.success());
         let inner = dir.join(below).join("inner");
         if !mounted || fs::create_dir_all(&inner).is_err() || !dir.join("cgroup.kill").exists() {
-            say("SKIP: no cgroup (version 2, with freeze and kill) can be made here");
+            skip(
+                Lacks::Machine,
+                "no cgroup (version 2, with freeze and kill) can be made here",
+            );
             return None;
         }
         let (daemon, child) = (Daemon::with(None), Daemon::named("sh"));
@@ -861,8 +872,10 @@ const COMMITTED: usize = 4;
 /// One test, as every run sees the daemons of all others.
 #[test]
 fn the_container_of_the_daemon_stands_still_until_it_is_ended_or_let_go() {
-    if !is_root() || !can_trace() {
-        say("SKIP: cgroups need root");
+    if !is_root() {
+        return skip(Lacks::Root, "cgroups need root");
+    }
+    if !can_trace() {
         return;
     }
     with_mounts(|| {

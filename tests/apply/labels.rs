@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
+use crate::support::{Lacks, PROGRAM, Run, TestRoot, file, is_root, machine_config, say, skip};
 use mco_rescue::base::object::Kind;
 use mco_rescue::formats::labels::{FileContexts, Sources};
 use proptest::strategy::{Strategy, ValueTree};
@@ -29,7 +29,10 @@ impl Policy {
         if dir.join("done").exists() {
             return Some(Self(fs::canonicalize(dir).unwrap()));
         }
-        say("SKIP: no SELinux policy here (tests/setup.sh makes one)");
+        skip(
+            Lacks::Setup,
+            "no SELinux policy here (tests/setup.sh makes one)",
+        );
         None
     }
 
@@ -56,7 +59,7 @@ impl Policy {
     /// A node with this policy, itself labelled by the real `setfiles`.
     fn root(&self) -> Option<Labelled<'_>> {
         if !is_root() {
-            say("SKIP: setting labels needs root");
+            skip(Lacks::Root, "setting labels needs root");
             return None;
         }
         let root = TestRoot::new();
@@ -76,7 +79,10 @@ impl Policy {
         node.furnish();
         node.setfiles(&["-F"], "");
         if node.label("etc/shadow").is_none() {
-            say("SKIP: labels cannot be set on the scratch file system");
+            skip(
+                Lacks::Machine,
+                "labels cannot be set on the scratch file system",
+            );
             return None;
         }
         Some(node)
@@ -301,7 +307,7 @@ fn accounts_homes_and_keys_of_a_bare_config_are_labelled_too() {
     let Some(policy) = Policy::here() else { return };
     let Some(node) = policy.root() else { return };
     if Command::new("useradd").arg("--help").output().is_err() {
-        return say("SKIP: useradd is not installed");
+        return skip(Lacks::Setup, "useradd is not installed");
     }
     node.root.write("etc/skel/.bashrc", "alias ll='ls -l'\n");
     node.setfiles(&["-F"], "");
@@ -468,7 +474,7 @@ fn with_fault(root: &TestRoot, fault: &str) -> Option<(Option<i32>, String)> {
             Some((output.status.code(), said))
         }
         Err(_) => {
-            say("SKIP: strace is not installed");
+            skip(Lacks::Setup, "strace is not installed");
             None
         }
     }

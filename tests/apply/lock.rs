@@ -9,7 +9,9 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::{PROGRAM, STATE, TestRoot, file, install, is_root, machine_config, say};
+use crate::support::{
+    Lacks, PROGRAM, STATE, TestRoot, file, install, is_root, machine_config, skip,
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -39,7 +41,7 @@ impl Holder {
         command.args(&line[1..]).arg(directory).arg(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else {
-            say("SKIP: flock is not installed");
+            skip(Lacks::Setup, "flock is not installed");
             return None;
         };
         // The program itself answers, so that it runs, under its own name, when this returns.
@@ -228,7 +230,7 @@ impl Stopped {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let spawned = command.stderr(Stdio::piped()).spawn();
         let Ok(mut tracer) = spawned else {
-            say("SKIP: strace is not installed");
+            skip(Lacks::Setup, "strace is not installed");
             return None;
         };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -242,7 +244,7 @@ impl Stopped {
                 let output = tracer.wait_with_output().unwrap();
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
                 assert!(said.contains("ptrace"), "never stopped: {said}{text}");
-                say("SKIP: strace may not trace here");
+                skip(Lacks::Machine, "strace may not trace here");
                 return None;
             }
             assert!(Instant::now() < deadline, "never stopped: {text}");
@@ -379,11 +381,11 @@ fn status_takes_no_lock_to_see_whether_a_run_is_at_work() {
     command.arg(log.path()).arg(PROGRAM);
     command.arg("--root").arg(root.dir()).arg("status");
     let Ok(output) = command.stdin(Stdio::null()).output() else {
-        return say("SKIP: strace is not installed");
+        return skip(Lacks::Setup, "strace is not installed");
     };
     let said = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        return say("SKIP: strace may not trace here");
+        return skip(Lacks::Machine, "strace may not trace here");
     }
     assert!(said.contains("Awaited"), "{said}");
     let calls = fs::read_to_string(log.path()).unwrap();

@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::support::live::run_live;
 use crate::support::{
-    PROGRAM, RECORD, Run, Snapshot, TestRoot, copy_program, file, flat, install, is_root,
-    machine_config, null_device, say,
+    Lacks, PROGRAM, RECORD, Run, Snapshot, TestRoot, copy_program, file, flat, install, is_root,
+    machine_config, null_device, skip,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn debian() -> TestRoot {
 /// The same, which can be entered; `/config` is on it.
 fn live() -> Option<TestRoot> {
     if !is_root() {
-        say("SKIP: entering a root needs root");
+        skip(Lacks::Root, "entering a root needs root");
         return None;
     }
     let root = debian();

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 
 use crate::support::faults::left_over;
 use crate::support::trace::{CHANGING, Call, Traced, can_trace, stopped, traced};
-use crate::support::{self, Config, Snapshot, TestRoot, file, is_root, machine_config, say};
+use crate::support::{
+    self, Config, Lacks, Snapshot, TestRoot, file, is_root, machine_config, say, skip,
+};
 use serde_json::{Value, json};
 
 const KUBECONFIG: &str = "etc/kubernetes/kubeconfig";
@@ -372,7 +374,7 @@ fn a_program_that_runs_is_replaced_and_runs_on() {
     fs::copy("/bin/sleep", &tool).unwrap();
     fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
     let Ok(mut child) = Command::new(&tool).arg("600").spawn() else {
-        say("SKIP: the scratch directory is mounted noexec");
+        skip(Lacks::Machine, "the scratch directory is mounted noexec");
         return;
     };
     // A writer in place would fail here, as others do.
@@ -395,7 +397,7 @@ fn a_program_that_runs_is_replaced_and_runs_on() {
 #[test]
 fn a_link_put_in_place_of_a_file_between_two_looks_is_not_read_through() {
     if !is_root() {
-        say("SKIP: giving files to users needs root");
+        skip(Lacks::Root, "giving files to users needs root");
         return;
     }
     if !can_trace() {

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::support::live::{answers, run_live};
 use crate::support::{
-    self, TestRoot, copy_program, file, install, is_root, machine_config, null_device, say,
+    self, Lacks, TestRoot, copy_program, file, install, is_root, machine_config, null_device, skip,
 };
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ fn as_shipped(path: &str) -> (Option<String>, bool) {
 fn real_rpm(root: &TestRoot) -> bool {
     let needed = ["/usr/bin/rpm", "/usr/bin/rpmbuild", "/usr/lib/rpm"];
     if !needed.iter().all(|path| Path::new(path).exists()) {
-        say("SKIP: rpm and rpmbuild are not installed");
+        skip(Lacks::Setup, "rpm and rpmbuild are not installed");
         return false;
     }
     let work = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn real_rpm(root: &TestRoot) -> bool {
 #[test]
 fn a_home_that_only_its_user_may_enter_hides_no_original_from_the_real_rpm() {
     if !is_root() {
-        return say("SKIP: chroot needs root");
+        return skip(Lacks::Root, "chroot needs root");
     }
     let root = enterable();
     if !real_rpm(&root) {
@@ -177,7 +177,7 @@ exit $ended"#;
 #[test]
 fn a_path_that_rpm_fails_over_is_left_in_doubt_alone() {
     if !is_root() {
-        return say("SKIP: chroot needs root");
+        return skip(Lacks::Root, "chroot needs root");
     }
     for (packages, kept_at_home) in [("a", true), ("a", false), ("a b", true), ("a b", false)] {
         let root = enterable();
@@ -308,7 +308,7 @@ fn files_that_the_cluster_writes_too_follow_the_config_only_where_it_changes() {
 #[test]
 fn directories_below_one_with_the_setgid_bit_get_its_group_and_the_bit() {
     if !is_root() {
-        return say("SKIP: other groups need root");
+        return skip(Lacks::Root, "other groups need root");
     }
     let root = TestRoot::new();
     fs::create_dir_all(root.path("etc/shared")).unwrap();
@@ -384,7 +384,7 @@ fn the_last_link_takes_its_directory_along_and_rollback_brings_both_back() {
 #[test]
 fn the_plan_counts_with_what_the_daemon_makes_of_its_own_record() {
     if !is_root() {
-        return say("SKIP: chroot needs root");
+        return skip(Lacks::Root, "chroot needs root");
     }
     let keys = |name: &str, key: &str| {
         let users = json!([{"name": "core", "sshAuthorizedKeys": [key]}]);

@@ -8,7 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::support::ignition::{can_compare, try_ignite};
-use crate::support::{self, PROGRAM, Snapshot, TestRoot, file, flat_run, is_root, say};
+use crate::support::{
+    self, Lacks, PROGRAM, Snapshot, TestRoot, file, flat_run, is_root, say, skip,
+};
 use mco_rescue::host::root::Root;
 use mco_rescue::node::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use serde_json::{Value, json};
@@ -33,7 +35,10 @@ fn groups(groups: Value) -> Value {
 fn can_run() -> bool {
     let tools = std::path::Path::new("/usr/sbin/useradd").exists();
     if !is_root() || !tools {
-        say("SKIP: making accounts needs root and shadow-utils");
+        skip(
+            Lacks::root_or_program("useradd"),
+            "making accounts needs root and shadow-utils",
+        );
     }
     is_root() && tools
 }
@@ -1172,7 +1177,10 @@ fn no_hash_is_shown_or_passed_to_a_program() {
         .args(["-o", "/dev/null", "true"])
         .status();
     if !traced.is_ok_and(|status| status.success()) {
-        return say("SKIP: strace is not installed or may not trace here");
+        return skip(
+            Lacks::program("strace"),
+            "strace is not installed or may not trace here",
+        );
     }
     let (user, group) = ("$6$usersecret$hash", "$6$groupsecret$hash");
     let config = config(json!({"passwd": {
@@ -1226,7 +1234,10 @@ fn no_hash_is_shown_or_passed_to_a_program() {
 fn run_in(script: &str, root: &TestRoot, args: &[&str]) -> Option<Output> {
     let works = Command::new("unshare").args(["--mount", "true"]).status();
     if !works.is_ok_and(|status| status.success()) {
-        say("SKIP: mount namespaces cannot be made here");
+        skip(
+            Lacks::root_or_program("unshare"),
+            "mount namespaces cannot be made here",
+        );
         return None;
     }
     let script = format!("{script} && exec \"$0\" \"$@\"");
@@ -1484,7 +1495,10 @@ fn a_run_killed_at_any_rename_is_finished_or_undone() {
         .args(["-o", "/dev/null", "true"])
         .status();
     if !works.is_ok_and(|status| status.success()) {
-        return say("SKIP: strace is not installed or may not trace here");
+        return skip(
+            Lacks::program("strace"),
+            "strace is not installed or may not trace here",
+        );
     }
     // The day of the last change is in the tree; over midnight everything is done again.
     loop {

@@ -10,7 +10,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::support::{Run, TestRoot, file, machine_config, name_anew, say};
+use crate::support::{Lacks, Run, TestRoot, file, machine_config, name_anew, skip};
 
 const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const LINK: &str = "etc/systemd/system/multi-user.target.wants/unit-07.service";
@@ -71,7 +71,7 @@ fn damage(root: &TestRoot) {
 #[test]
 fn one_processor_and_several_find_the_same() {
     if has_one_processor() {
-        say("SKIP: several processors: this machine has one");
+        skip(Lacks::Machine, "several processors: this machine has one");
         return;
     }
     let config = large_config();

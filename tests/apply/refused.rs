@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{TestRoot, flat_run, machine_config, say, shared_data};
+use crate::support::{Lacks, TestRoot, flat_run, machine_config, say, shared_data, skip};
 
 /// The version of systemd whose rules these are.
 const VERSION: &str = "systemd 252 ";
@@ -27,7 +27,10 @@ impl Systemd {
     fn find() -> Option<Self> {
         let version = Command::new("systemd-analyze").arg("--version").output();
         if !version.is_ok_and(|output| output.stdout.starts_with(VERSION.as_bytes())) {
-            say("SKIP: systemd-analyze of systemd 252 not found, NOTHING IS COMPARED WITH IT");
+            skip(
+                Lacks::other_version("systemd-analyze"),
+                "no systemd-analyze of systemd 252, so nothing is compared with it",
+            );
             return None;
         }
         let systemd = Self(tempfile::tempdir().unwrap());

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use crate::support::{self, TestRoot, file, flat_run, is_root, machine_config, say};
+use crate::support::{self, Lacks, TestRoot, file, flat_run, is_root, machine_config, skip};
 use serde_json::{Value, json};
 
 const A: &str = "rendered-worker-a";
@@ -582,7 +582,7 @@ fn the_last_way_in_is_not_taken_away_unasked() {
 #[test]
 fn settings_of_sshd_that_would_keep_core_out_are_refused() {
     if !is_root() {
-        return say("SKIP: sshd's program has to belong to root");
+        return skip(Lacks::Root, "sshd's program has to belong to root");
     }
     let key = json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]);
     let with = |name: &str, path: &str, text: &str| {
@@ -769,7 +769,7 @@ fn whatever_shadow_is_like_no_run_takes_the_last_way_in() {
 #[test]
 fn ssh_directory_in_foreign_hands_is_given_back_with_what_is_in_it() {
     if !is_root() {
-        return say("SKIP: giving directories away needs root");
+        return skip(Lacks::Root, "giving directories away needs root");
     }
     let root = TestRoot::new();
     root.write(
@@ -932,7 +932,7 @@ fn a_hand_made_drift_is_repaired_and_nothing_else_is_touched() {
 #[test]
 fn on_a_live_root_rpm_is_asked_which_files_the_os_owns() {
     if !is_root() {
-        return say("SKIP: chroot needs root");
+        return skip(Lacks::Root, "chroot needs root");
     }
     // A stub: it says of one path that a package owns it. The real rpm is asked in command/rpm.rs.
     let stub = "#include <stdio.h>\n#include <string.h>\nint main(int c, char **v) {\n\

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::support::faults;
 use crate::support::faults::{Scene, can_trace, demand, every, on_threads};
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::{self, Run, TestRoot, file, is_root, machine_config, say};
+use crate::support::{self, Lacks, Run, TestRoot, file, is_root, machine_config, say, skip};
 use mco_rescue::base::kargs::Kargs;
 use serde_json::{Value, json};
 
@@ -271,7 +271,10 @@ fn node() -> TestRoot {
 fn a_value_is_refused_by_its_place_or_its_line_is_right() {
     let with_tools = is_root() && Path::new("/usr/sbin/useradd").exists();
     if !with_tools {
-        say("SKIP: making accounts needs root and shadow-utils");
+        skip(
+            Lacks::root_or_program("useradd"),
+            "making accounts needs root and shadow-utils",
+        );
     }
     let (mut refused, mut taken, mut wrong) = (0, 0, Vec::new());
     for place in PLACES {
@@ -564,7 +567,7 @@ fn what_follows_from_users_is_not_brought_as_a_file_too() {
 #[test]
 fn an_account_file_as_a_whole_needs_a_word_and_owners_are_looked_up_in_it() {
     if !is_root() {
-        return say("SKIP: owners need root");
+        return skip(Lacks::Root, "owners need root");
     }
     let root = TestRoot::new();
     let accounts = root.read("etc/passwd") + "svc:x:1500:1500::/:/sbin/nologin\n";
@@ -965,7 +968,10 @@ fn linked_files() -> Vec<(&'static str, TestRoot, Value)> {
             bare(json!({"passwd": {"users": [user]}})),
         ));
     } else {
-        say("SKIP: other ids need root and shadow-utils");
+        skip(
+            Lacks::root_or_program("useradd"),
+            "other ids need root and shadow-utils",
+        );
     }
     all
 }

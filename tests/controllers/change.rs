@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::scene::MIRROR;
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{
-    Run, TestRoot, file, flat, is_root, kubelet_unit, machine_config, name_anew, say,
+    Lacks, Run, TestRoot, file, flat, is_root, kubelet_unit, machine_config, name_anew, skip,
 };
 
 const REGISTRIES_CONF: &str = "etc/containers/registries.conf";
@@ -310,7 +310,7 @@ fn without_its_config_in_the_cache_no_change_is_noted() {
 #[test]
 fn a_full_disk_keeps_neither_config_nor_objects() {
     if !is_root() {
-        return say("SKIP: mounts need root");
+        return skip(Lacks::Root, "mounts need root");
     }
     with_mounts(|| {
         let root = node();

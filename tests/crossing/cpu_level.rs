@@ -5,6 +5,7 @@ use std::process::Command;
 
 use super::Lab;
 use super::hardware::FLAGS_V3;
+use crate::support::{Lacks, skip};
 
 const FOUND: &str = "cpu-level inhibitor processor";
 
@@ -38,7 +39,10 @@ fn add_library(lab: &Lab, level: &str) -> bool {
     let status = compiler.arg(&library).arg(&source).status();
     let linked = cfg!(target_arch = "x86_64") && status.is_ok_and(|status| status.success());
     if !linked {
-        println!("SKIP: no C compiler for x86-64 with -z x86-64-{level}");
+        skip(
+            Lacks::program("cc"),
+            &format!("no C compiler for x86-64 with -z x86-64-{level}"),
+        );
     }
     linked
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use super::{Device, ESP_TYPE, Lab};
-use crate::support::say;
+use crate::support::{Lacks, skip};
 
 const LEVEL: &str = "sys/firmware/efi/efivars/SbatLevelRT-605dab50-e046-4300-abb6-3dd810dd8b23";
 const SHIM: &str = "efi/EFI/redhat/shimx64.efi";
@@ -272,7 +272,10 @@ pub fn write_fat(lab: &Lab, device: &str, files: &[(&str, &[u8])]) -> bool {
         works = works && run("mcopy", &["-i", image, from, &format!("::{path}")]);
     }
     if !works {
-        say("SKIP: a FAT cannot be made here (dosfstools, mtools)");
+        skip(
+            Lacks::program("mcopy"),
+            "a FAT cannot be made here (dosfstools, mtools)",
+        );
     }
     works
 }
@@ -444,7 +447,7 @@ fn real_shim() -> Option<Vec<u8>> {
     let path = path.unwrap_or_else(|_| "/usr/lib/shim/shimx64.efi".to_owned());
     let shim = fs::read(path).ok();
     if shim.is_none() {
-        say("SKIP: no real shim here (on Debian: shim-unsigned)");
+        skip(Lacks::Setup, "no real shim (on Debian: shim-unsigned)");
     }
     shim
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, chown};
 
 use super::Lab;
-use crate::support::{is_root, say};
+use crate::support::{Lacks, is_root, skip};
 
 const MAIN: &str =
     "Include /etc/ssh/sshd_config.d/*.conf\nAuthorizedKeysFile .ssh/authorized_keys\n";
@@ -50,7 +50,7 @@ fn lab() -> Lab {
 #[test]
 fn settings_of_the_node_that_stay_over_an_image_are_judged_with_those_of_the_image() {
     if !is_root() {
-        return say("SKIP: sshd's program has to belong to root");
+        return skip(Lacks::Root, "sshd's program has to belong to root");
     }
     let nothing = Vec::<String>::new();
     let lab = lab();
@@ -75,7 +75,7 @@ fn settings_of_the_node_that_stay_over_an_image_are_judged_with_those_of_the_ima
 #[test]
 fn a_main_file_of_a_config_without_include_keeps_the_settings_of_the_image_out() {
     if !is_root() {
-        return say("SKIP: sshd's program has to belong to root");
+        return skip(Lacks::Root, "sshd's program has to belong to root");
     }
     // As on a node of EL 8: sshd reads the usual file, and its own sshd_config has no drop-ins.
     let lab = lab();
@@ -107,7 +107,7 @@ fn a_main_file_of_a_config_without_include_keeps_the_settings_of_the_image_out()
 #[test]
 fn keys_of_the_host_that_a_group_reads_are_of_no_use_for_a_newer_sshd() {
     if !is_root() {
-        return say("SKIP: sshd's program has to belong to root");
+        return skip(Lacks::Root, "sshd's program has to belong to root");
     }
     let lab = lab();
     lab.node.write(

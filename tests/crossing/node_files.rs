@@ -6,7 +6,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::Lab;
-use crate::support::{TestRoot, file, flat_run, is_root, kubelet_unit, machine_config, say};
+use crate::support::{
+    Lacks, TestRoot, file, flat_run, is_root, kubelet_unit, machine_config, skip,
+};
 
 const KEYFILES: &str = "etc/NetworkManager/system-connections";
 const SETTINGS: &str = "etc/NetworkManager/conf.d";
@@ -639,7 +641,7 @@ fn accounts_of_the_image_that_cannot_be_read_are_not_known() {
 #[test]
 fn of_a_disk_the_boot_entries_and_the_origin_are_judged() {
     if !is_root() {
-        return say("SKIP: the disk is shown in a mount namespace");
+        return skip(Lacks::Root, "the disk is shown in a mount namespace");
     }
     let lab = Lab::healthy();
     let disk = TestRoot::empty();

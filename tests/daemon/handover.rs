@@ -7,7 +7,8 @@ use std::process::Command;
 
 use crate::support::live::{answers, furnish, run_live};
 use crate::support::{
-    self, PROGRAM, RECORD, Run, TestRoot, by_operator, file, flat_run, is_root, machine_config, say,
+    self, Lacks, PROGRAM, RECORD, Run, TestRoot, by_operator, file, flat_run, is_root,
+    machine_config, skip,
 };
 use serde_json::{Value, json};
 
@@ -50,7 +51,7 @@ fn says(run: &Run, words: &[&str]) {
 /// A running CoreOS node in a config; nothing, said aloud, where that cannot be had.
 fn live(config: &Value) -> Option<TestRoot> {
     if !is_root() {
-        say("SKIP: a live node needs root");
+        skip(Lacks::Root, "a live node needs root");
         return None;
     }
     let root = TestRoot::new();
@@ -781,7 +782,7 @@ if "{.metadata.uid}" in args[-1]:
 #[test]
 fn the_way_back_is_a_script_that_says_exactly_what_the_cluster_needs() {
     if !std::path::Path::new("/usr/bin/python3").exists() {
-        return say("SKIP: python3 stands in for oc");
+        return skip(Lacks::Setup, "no python3 to stand in for oc");
     }
     let (old, new) = two();
     let root = TestRoot::new();
@@ -909,7 +910,10 @@ fn an_object_with_secrets_goes_to_no_terminal() {
                 "{screen}"
             );
         }
-        Err(error) => say(&format!("SKIP: no terminal can be had: {error}")),
+        Err(error) => skip(
+            Lacks::program("script"),
+            &format!("no terminal can be had: {error}"),
+        ),
     }
     says(
         &root

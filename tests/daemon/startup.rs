@@ -4,7 +4,9 @@
 use std::fs;
 
 use crate::support::live::{furnish, run_live};
-use crate::support::{RECORD, TestRoot, file, is_root, machine_config, say, shared_data};
+use crate::support::{
+    Lacks, RECORD, TestRoot, file, is_root, machine_config, say, shared_data, skip,
+};
 use serde_json::{Value, json};
 
 const PREFIX: &str = "machineconfiguration.openshift.io/";
@@ -80,7 +82,10 @@ fn predicted(case: &Value, root: &TestRoot) -> Option<Value> {
         furnish(root, coreos);
         run_live(root, &args).ok().json()
     } else {
-        say(&format!("SKIP: {}: a live CoreOS needs root", case["name"]));
+        skip(
+            Lacks::Root,
+            &format!("{}: a live CoreOS needs root", case["name"]),
+        );
         return None;
     };
     Some(said["daemon"]["branches"][0].clone())

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{doctor, of};
 use crate::support::mounts::with_network;
-use crate::support::{TestRoot, say};
+use crate::support::{Lacks, TestRoot, say, skip};
 
 /// A fixed order of numbers for a seed.
 pub(super) struct Dice(u64);
@@ -180,7 +180,7 @@ pub(super) fn bases() -> &'static Bases {
 pub(crate) fn with_etcd(test: impl FnOnce() + Send) {
     match Command::new("etcd").arg("--version").output() {
         Ok(_) => with_network(test),
-        Err(_) => say("SKIP: etcd is not installed"),
+        Err(_) => skip(Lacks::Setup, "etcd is not installed"),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::support::faults::{self, duplicate, every, try_each};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::scenes::{can_disturb, everything_is_asked_for};
 use crate::support::trace::{can_trace, stopped};
-use crate::support::{PROGRAM, STATE, Snapshot, TestRoot, flat, flat_run, is_root, say};
+use crate::support::{Lacks, PROGRAM, STATE, Snapshot, TestRoot, flat, flat_run, is_root, skip};
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
 
@@ -420,7 +420,7 @@ fn each_cure_makes_its_check_healthy_and_rollback_brings_the_former_tree() {
     let templates = [small::node(), worker::healthy(), master::with(&plane)];
     for cure in &CURES {
         if cure.what.contains("does not belong") && !is_root() {
-            say("SKIP: giving files away needs root");
+            skip(Lacks::Root, "giving files away needs root");
             continue;
         }
         // The kubelet and its certificates are on the second one, and the static pods on the third.
@@ -692,7 +692,7 @@ fn a_machine_that_is_no_node_needs_to_be_meant() {
 #[test]
 fn a_full_disk_and_a_read_only_one_are_said_before_anything_is_changed() {
     if !is_root() {
-        return say("SKIP: mounting needs root");
+        return skip(Lacks::Root, "mounting needs root");
     }
     with_mounts(|| {
         let root = small::node();
@@ -719,7 +719,10 @@ fn a_flagged_file_is_moved_only_when_that_is_asked_for() {
     let path = root.path(&format!("{KEYFILES}/a.nmconnection"));
     let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(&path).status();
     if !is_root() || !chattr("+i").is_ok_and(|status| status.success()) {
-        return say("SKIP: this file system has no flags, or this is not root");
+        return skip(
+            Lacks::root_or_program("chattr"),
+            "flags of files cannot be set here",
+        );
     }
     let run = root.run(&["doctor", "--fix", "FP-12", "--yes"]);
     let refused = flat_run(&run);
@@ -746,7 +749,7 @@ fn a_flagged_file_is_moved_only_when_that_is_asked_for() {
 #[test]
 fn an_ordinary_user_is_sent_to_sudo() {
     if !is_root() {
-        return say("SKIP: giving something away needs root");
+        return skip(Lacks::Root, "giving something away needs root");
     }
     let root = small::node();
     keyfile(&root, "a", "");
@@ -755,7 +758,10 @@ fn an_ordinary_user_is_sent_to_sudo() {
     let before = root.everything();
     let mut command = root.command(&["doctor", "--yes", "--fix", "FP-12"]);
     let Ok(output) = command.uid(65534).stdin(Stdio::null()).output() else {
-        return say(&format!("SKIP: {PROGRAM} is where nobody may run it"));
+        return skip(
+            Lacks::Machine,
+            &format!("{PROGRAM} is where nobody may run it"),
+        );
     };
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");

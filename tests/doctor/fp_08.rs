@@ -8,7 +8,10 @@ use super::worker::{self, Branch, Row, all_met, on_a_node, sick, well};
 use super::{doctor, doctor_on, finding, found, of, says};
 use crate::crossing::Lab;
 use crate::support::ostree_node::OstreeNode;
-use crate::support::{TestRoot, copy_program, file, kubelet_unit, machine_config, shared_data};
+use crate::support::services::find_services;
+use crate::support::{
+    Lacks, TestRoot, copy_unpacked, file, kubelet_unit, machine_config, say, shared_data, skip,
+};
 
 const ID: &str = "FP-08";
 const KUBELET: &str = "etc/kubernetes/kubelet.conf";
@@ -263,30 +266,40 @@ fn on_the_node_the_programs_judge_their_own_files() {
 
 #[test]
 fn the_real_visudo_and_sshd_are_understood() {
+    let Some(services) = find_services() else {
+        return;
+    };
+    let services = services.to_str().unwrap();
     on_a_node(|node| {
         let mut asked = 0;
-        for (program, file, text) in [
-            ("visudo", "etc/sudoers", "core ALL=(ALL NOPASSWD: ALL\n"),
-            ("sshd", "etc/ssh/sshd_config", "Port 22\nBogus yes\n"),
+        for (dir, program, file, text) in [
+            ("", "visudo", "etc/sudoers", "core ALL=(ALL NOPASSWD: ALL\n"),
             (
+                services,
+                "sshd",
+                "etc/ssh/sshd_config",
+                "Port 22\nBogus yes\n",
+            ),
+            (
+                services,
                 "chronyd",
                 "etc/chrony.conf",
                 "pool a.example iburst\nbogus 3\n",
             ),
         ] {
             let path = format!("/usr/sbin/{program}");
-            if !std::path::Path::new(&path).exists() {
-                println!("SKIP: {program} is not installed");
+            if !std::path::Path::new(&format!("{dir}{path}")).exists() {
+                skip(Lacks::Setup, &format!("{program} is not installed"));
                 continue;
             }
-            copy_program(&node.root, &path);
+            copy_unpacked(&node.root, dir, &path);
             node.root.write(file, text);
             node.root.chmod(file, 0o440);
             found(&doctor_on(node), ID, "warning");
             node.root.remove(&path[1..]);
             asked += 1;
         }
-        println!("{asked} of 3 programs were asked");
+        say(&format!("{asked} of 3 programs were asked"));
     });
 }
 
@@ -445,6 +458,6 @@ fn no_real_config_is_called_sick() {
         }
         judged += 1;
     }
-    println!("{judged} real configs were judged");
+    say(&format!("{judged} real configs were judged"));
     assert!(judged >= 9, "{judged}");
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use super::small::live;
 use super::worker::{Branch, CLIENT, ETCD, Row, SERVING, all_met, healthy, sick, well};
 use super::{CRITICAL, Sick, WARNING, by_years, certificate, doctor, doctor_on, of};
-use crate::support::{Run, is_root, say};
+use crate::support::{Lacks, Run, is_root, skip};
 use serde_json::Value;
 
 pub(super) const SICK: &[Sick] = &[
@@ -154,7 +154,7 @@ fn every_certificate_of_a_node_is_told_before_and_after_its_end() {
 #[test]
 fn a_file_that_only_root_may_read_is_said_without_root() {
     if !is_root() {
-        return say("SKIP: giving a file to root needs root");
+        return skip(Lacks::Root, "giving a file to root needs root");
     }
     let root = healthy();
     fs::set_permissions(
@@ -166,7 +166,7 @@ fn a_file_that_only_root_may_read_is_said_without_root() {
     let command = std::os::unix::process::CommandExt::uid(&mut command, 65534);
     let output = command.stdin(Stdio::null()).output();
     let Ok(output) = output else {
-        return say("SKIP: the program is where nobody may run it");
+        return skip(Lacks::Machine, "the program is where nobody may run it");
     };
     let report = Run::of(output).json();
     let check = |id: &str| {

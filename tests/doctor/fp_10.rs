@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use super::worker;
 use super::worker::{Branch, Row, all_met, copy, healthy, is_well, on_a_node, prepared_for, sick};
 use super::{CRITICAL, RECORD, Sick, WARNING, doctor, doctor_on, doctor_with, of};
-use crate::support::{Config, PROGRAM, TestRoot, say};
+use crate::support::{Config, Lacks, PROGRAM, TestRoot, skip};
 
 pub(super) const SICK: &[Sick] = &[
     Sick {
@@ -112,7 +112,7 @@ fn an_interrupted_run_comes_first() {
         .stdout(Stdio::null())
         .status();
     if killed.is_err() {
-        return say("SKIP: strace is not installed");
+        return skip(Lacks::Setup, "strace is not installed");
     }
     let report = doctor_with(&root, &["--output", "json"])
         .exits(CRITICAL)
@@ -175,7 +175,7 @@ fn a_run_is_told_by_how_far_it_came() {
     ] {
         let root = copy(&template);
         if !cut_off(&root, call.0, call.1) {
-            return say("SKIP: strace is not installed");
+            return skip(Lacks::Setup, "strace is not installed");
         }
         branch.met_by(&doctor(&root), root.dir().to_str().unwrap());
         root.run(&["recover"]).ok();

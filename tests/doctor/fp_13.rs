@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use super::worker::{Branch, healthy, is_well, on_a_node};
 use super::{WARNING, doctor_on, doctor_with, finding, unseen};
 use crate::support::ostree_node::BOOTED;
-use crate::support::{TestRoot, say};
+use crate::support::{Lacks, TestRoot, skip};
 
 /// A root whose attributes are taken away before it is removed.
 struct Flagged(TestRoot);
@@ -35,7 +35,10 @@ fn a_file_that_may_not_be_changed_is_found_in_the_config_and_in_an_old_deploymen
         command.status().is_ok_and(|status| status.success())
     };
     if !set("etc/pool.conf") {
-        return say("SKIP: chattr is missing, or sets no flags here");
+        return skip(
+            Lacks::root_or_program("chattr"),
+            "flags of files cannot be set here",
+        );
     }
     let report = doctor_with(&root.0, &["--output", "json"])
         .exits(WARNING)
@@ -69,7 +72,10 @@ fn protected(root: &TestRoot, path: &str, attribute: &str) -> Option<Protected> 
         command.status().is_ok_and(|status| status.success())
     };
     if !set(&format!("+{attribute}")) {
-        say("SKIP: chattr is missing, or sets no flags here");
+        skip(
+            Lacks::root_or_program("chattr"),
+            "flags of files cannot be set here",
+        );
         return None;
     }
     Some(Protected(path, attribute.to_owned()))

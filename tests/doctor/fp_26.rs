@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::small;
 use super::small::live;
 use super::{doctor, doctor_on, found, of, says, unseen};
-use crate::support::{TestRoot, is_root, say};
+use crate::support::{Lacks, TestRoot, is_root, skip};
 use serde_json::{Value, json};
 
 /// Sets a label by hand, as `chcon` does; false where the file system takes none.
@@ -40,7 +40,7 @@ fn labels_that_the_policy_does_not_give_are_told_with_the_command() {
     root.apply(&small::config());
     small::furnish(&root);
     if !is_root() || !label(&root, "etc/of-config.conf", "etc_t") {
-        return say("SKIP: labels cannot be set here");
+        return skip(Lacks::root_or_machine(), "labels cannot be set here");
     }
     assert_eq!(of(&doctor(&root), "FP-26"), Vec::<Value>::new());
     label(&root, "etc/of-config.conf", "tmp_t");
@@ -75,7 +75,7 @@ fn a_running_node_is_told_to_put_its_labels_right_at_once() {
         with_policy(root);
         root.apply(&small::config());
         if !label(root, "etc/of-config.conf", "tmp_t") {
-            return say("SKIP: labels cannot be set here");
+            return skip(Lacks::root_or_machine(), "labels cannot be set here");
         }
         let seen = doctor_on(node);
         found(&seen, "FP-26", "warning");
@@ -93,11 +93,11 @@ fn the_command_for_a_mounted_disk_sets_the_labels_by_the_policy_there() {
     with_policy(&root);
     root.apply(&small::config());
     small::furnish(&root);
-    if !is_root()
-        || !label(&root, "etc/of-config.conf", "tmp_t")
-        || !tools.join("setfiles").exists()
-    {
-        return say("SKIP: labels cannot be set here, or no setfiles");
+    if !is_root() || !label(&root, "etc/of-config.conf", "tmp_t") {
+        return skip(Lacks::root_or_machine(), "labels cannot be set here");
+    }
+    if !tools.join("setfiles").exists() {
+        return skip(Lacks::Setup, "no setfiles");
     }
     let seen = doctor(&root);
     let text = found(&seen, "FP-26", "warning");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use super::small;
 use super::small::{directory, recorded};
 use super::{Dark, answer, carry_out, doctor, found, of, says, unseen};
-use crate::support::{PROGRAM, Run, TestRoot, is_root, say};
+use crate::support::{Lacks, PROGRAM, Run, TestRoot, is_root, skip};
 use serde_json::{Value, json};
 
 pub(super) const DARK: &[Dark] = &[("FP-33", "keys and passwords", |root| {
@@ -39,7 +39,7 @@ fn a_node_that_nobody_can_log_in_to_is_critical() {
 #[test]
 fn keys_of_somebody_else_are_refused_and_given_back_by_the_command() {
     if !is_root() {
-        return say("SKIP: giving files to others needs root");
+        return skip(Lacks::Root, "giving files to others needs root");
     }
     let root = small::node();
     let keys = "home/core/.ssh/authorized_keys.d/ignition";
@@ -160,7 +160,7 @@ fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
 #[test]
 fn passwords_that_only_root_may_see_are_not_taken_for_none() {
     if !is_root() {
-        return say("SKIP: keeping something from oneself needs root");
+        return skip(Lacks::Root, "keeping something from oneself needs root");
     }
     let root = small::node();
     root.remove("home/core/.ssh/authorized_keys.d/ignition");
@@ -169,7 +169,10 @@ fn passwords_that_only_root_may_see_are_not_taken_for_none() {
     }
     let mut command = root.command(&["doctor", "--output", "json"]);
     let Ok(output) = command.uid(65534).stdin(Stdio::null()).output() else {
-        return say(&format!("SKIP: {PROGRAM} is where nobody may run it"));
+        return skip(
+            Lacks::Machine,
+            &format!("{PROGRAM} is where nobody may run it"),
+        );
     };
     let seen = answer(&Run::of(output));
     says(
@@ -218,7 +221,7 @@ const OWN: &str = "etc/ssh/sshd_config.d/10-own.conf";
 #[test]
 fn settings_that_keep_core_out_are_named_with_their_line() {
     if !is_root() {
-        return say("SKIP: sshd's program has to belong to root");
+        return skip(Lacks::Root, "sshd's program has to belong to root");
     }
     for (path, text, words) in [
         (
@@ -275,7 +278,7 @@ fn settings_that_keep_core_out_are_named_with_their_line() {
 #[test]
 fn settings_that_depend_on_the_connection_are_not_judged() {
     if !is_root() {
-        return say("SKIP: sshd's program has to belong to root");
+        return skip(Lacks::Root, "sshd's program has to belong to root");
     }
     for text in [
         "Match Address 192.0.2.0/24\nDenyUsers core\n",
@@ -297,7 +300,7 @@ fn settings_that_depend_on_the_connection_are_not_judged() {
 #[test]
 fn keys_of_any_other_file_that_sshd_reads_are_keys() {
     if !is_root() {
-        return say("SKIP: sshd's program has to belong to root");
+        return skip(Lacks::Root, "sshd's program has to belong to root");
     }
     let root = small::node();
     settings_of_the_os(&root);
@@ -336,7 +339,7 @@ fn keys_of_any_other_file_that_sshd_reads_are_keys() {
 #[test]
 fn keys_that_core_cannot_read_are_no_keys() {
     if !is_root() {
-        return say("SKIP: giving files to others needs root");
+        return skip(Lacks::Root, "giving files to others needs root");
     }
     let root = small::node();
     for path in [

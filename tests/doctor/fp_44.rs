@@ -7,7 +7,7 @@ use super::worker::{Branch, Row, all_met, booted, is_well, sick, well};
 use super::{CRITICAL, Dark, doctor, doctor_exits, doctor_on, of, unseen};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::OstreeNode;
-use crate::support::{TestRoot, copy_program, say};
+use crate::support::{Lacks, TestRoot, copy_program, skip};
 
 const IMAGE: &str =
     "quay.example/cfg@sha256:3333333333333333333333333333333333333333333333333333333333333333";
@@ -375,7 +375,7 @@ fn jobs_of_the_real_systemd_are_understood() {
             std::path::Path::new(top).join(name)
         });
         let Some(group) = group.filter(|group| fs::create_dir(group).is_ok()) else {
-            return say("SKIP: no cgroup2 that can be written");
+            return skip(Lacks::Machine, "no cgroup2 that can be written");
         };
         let there = tempfile::tempdir().unwrap();
         // The group is left with the end of its processes, and removed from the inside out.
@@ -394,10 +394,13 @@ fn jobs_of_the_real_systemd_are_understood() {
         let read = |file: &str| fs::read_to_string(there.path().join(file)).unwrap_or_default();
         let (jobs, times) = (read("jobs"), read("times"));
         if times.is_empty() {
-            return say(&format!(
-                "SKIP: systemd does not run here: {}",
-                String::from_utf8_lossy(&output.stderr)
-            ));
+            return skip(
+                Lacks::Machine,
+                &format!(
+                    "systemd does not run here: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                ),
+            );
         }
         assert!(jobs.contains("kubelet.service"), "{jobs}");
         node.root.write("stub/jobs", &jobs);

@@ -10,7 +10,7 @@ use super::{Dark, doctor, doctor_on, of, unseen};
 use crate::support::control_plane::ControlPlane;
 use crate::support::mounts::with_network;
 use crate::support::ostree_node::OstreeNode;
-use crate::support::{TestRoot, copy_program, say};
+use crate::support::{Lacks, TestRoot, copy_program, skip};
 use rcgen::{CertificateParams, KeyPair};
 
 const KUBELET: &str = "etc/systemd/system/kubelet.service.d/20-nodenet.conf";
@@ -276,7 +276,7 @@ fn on_a_network(test: impl FnOnce(&OstreeNode) + Send) {
             .find(|at| std::path::Path::new(at).exists())
         {
             Some(program) => copy_program(&node.root, program),
-            None => return say("SKIP: ip is not installed"),
+            None => return skip(Lacks::Setup, "ip is not installed"),
         }
         test(&node);
     });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{CRITICAL, FINE, WARNING, doctor, found, of, says, unseen};
-use crate::support::{TestRoot, say};
+use crate::support::{Lacks, TestRoot, say, skip};
 
 const CONF: &str = "etc/openvswitch/conf.db";
 const NORTH: &str = "var/lib/ovn-ic/etc/ovnnb_db.db";
@@ -28,7 +28,10 @@ fn insert(number: u32) -> String {
 fn has_ovsdb() -> bool {
     let there = Command::new("ovsdb-tool").arg("--version").output().is_ok();
     if !there {
-        say("SKIP: ovsdb-tool is not installed (on Debian: openvswitch-common)");
+        skip(
+            Lacks::Setup,
+            "ovsdb-tool is not installed (on Debian: openvswitch-common)",
+        );
     }
     there
 }

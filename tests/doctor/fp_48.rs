@@ -6,7 +6,7 @@ use std::process::Command;
 use super::small::{endless, live, record_on};
 use super::worker::{Branch, Row, all_met, healthy, sick, well};
 use super::{Dark, doctor, doctor_on, found, of, says};
-use crate::support::{TestRoot, say};
+use crate::support::{Lacks, TestRoot, skip};
 use mco_rescue::node::images::Digest;
 use serde_json::{Value, json};
 
@@ -221,10 +221,13 @@ fn a_store_that_skopeo_fills_is_sound_until_a_file_of_it_is_emptied() {
         .arg(format!("containers-storage:{place}quay.example/a:1"))
         .output();
     match copied {
-        Err(_) => return say("SKIP: skopeo is not installed"),
+        Err(_) => return skip(Lacks::Setup, "skopeo is not installed"),
         Ok(output) if !output.status.success() => {
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
-            return say(&format!("SKIP: skopeo has no overlay here: {why}"));
+            return skip(
+                Lacks::Machine,
+                &format!("skopeo has no overlay here: {why}"),
+            );
         }
         Ok(_) => {}
     }

@@ -9,7 +9,7 @@ use super::small::endless;
 use super::worker::{self, Branch, copy};
 use super::{Dark, doctor, finding, ids, of, says, unseen};
 use crate::support::control_plane::{ControlPlane, MANIFESTS};
-use crate::support::{Run, TestRoot, is_root, say};
+use crate::support::{Lacks, Run, TestRoot, is_root, skip};
 use serde_json::json;
 
 const APISERVER: &str = "etc/kubernetes/manifests/kube-apiserver-pod.yaml";
@@ -564,7 +564,7 @@ fn machines_without_revisions_are_silent() {
 #[test]
 fn what_only_root_may_read_is_not_judged() {
     if !is_root() {
-        return say("SKIP: giving files to root needs root");
+        return skip(Lacks::Root, "giving files to root needs root");
     }
     let root = with(&ControlPlane::new());
     root.chmod("", 0o755);
@@ -573,7 +573,7 @@ fn what_only_root_may_read_is_not_judged() {
         .stdin(Stdio::null())
         .output();
     let Ok(output) = output else {
-        return say("SKIP: the program is where nobody may run it");
+        return skip(Lacks::Machine, "the program is where nobody may run it");
     };
     let report = Run::of(output).json();
     assert_eq!(
@@ -591,7 +591,7 @@ fn what_only_root_may_read_is_not_judged() {
 #[test]
 fn keys_of_every_kind_are_judged_as_openssl_judges_them() {
     let Ok(version) = Command::new("openssl").arg("version").output() else {
-        return say("SKIP: there is no openssl");
+        return skip(Lacks::Setup, "there is no openssl");
     };
     assert!(version.status.success());
     let root = with(&ControlPlane::new());

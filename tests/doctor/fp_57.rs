@@ -9,7 +9,7 @@ use super::{doctor, found, of, says, unseen};
 use crate::crossing::disks::{encrypted, tang, tpm};
 use crate::crossing::{BOOT_UUID, Lab};
 use crate::support::luks::{COPY, luks2, protected, tokens};
-use crate::support::say;
+use crate::support::{Lacks, say, skip};
 
 const ID: &str = "FP-57";
 const HEADER: &str = "dev/sda4";
@@ -232,7 +232,10 @@ fn real_device(lab: &Lab, metadata: &str) -> bool {
             &device,
         ]);
     if !works {
-        say("SKIP: cryptsetup makes no LUKS 2 here");
+        skip(
+            Lacks::program("cryptsetup"),
+            "cryptsetup makes no LUKS 2 here",
+        );
     }
     works
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::worker::{self, Branch, Row, SECRET, all_met, healthy, sick, well};
 use super::{doctor, found, of, says};
-use crate::support::{TestRoot, file, flat};
+use crate::support::{Lacks, TestRoot, file, flat, skip};
 
 const ID: &str = "FP-63";
 const MIRRORS: &str = "etc/containers/registries.conf.d";
@@ -385,7 +385,7 @@ fn skopeo_itself_stops_at_the_same_files() {
         fs::create_dir_all(root.path("etc/containers/certs.d/127.0.0.1:1")).unwrap();
         root.write(place, text);
         let Some(said) = skopeo(&root) else {
-            crate::support::say("SKIP: skopeo is not installed here");
+            skip(Lacks::Setup, "skopeo is not installed here");
             return;
         };
         // The connection itself is refused.

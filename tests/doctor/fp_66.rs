@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::small::{self, directory};
 use super::{Dark, carry_out, doctor, found, of, says};
-use crate::support::{TestRoot, is_root, say};
+use crate::support::{Lacks, TestRoot, is_root, skip};
 use serde_json::Value;
 
 pub(super) const DARK: &[Dark] = &[("FP-66", "users of the OS", |root| {
@@ -168,7 +168,10 @@ fn what_stops_systemd_sysusers_is_named_and_taken_away() {
             .output()
             .is_err()
     {
-        return say("SKIP: no systemd-sysusers, or no root");
+        return skip(
+            Lacks::root_or_program("systemd-sysusers"),
+            "there is no systemd-sysusers, or no root",
+        );
     }
     let without = || {
         let root = node();
@@ -233,7 +236,7 @@ fn what_stops_systemd_sysusers_is_named_and_taken_away() {
 #[test]
 fn state_that_belongs_to_the_number_of_the_os_is_given_back() {
     if !is_root() {
-        return say("SKIP: giving files away needs root");
+        return skip(Lacks::Root, "giving files away needs root");
     }
     let own = |root: &TestRoot, path: &str, uid: u32, gid: u32| {
         chown(root.path(path), Some(uid), Some(gid)).unwrap();

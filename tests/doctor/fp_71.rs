@@ -2,7 +2,7 @@
 
 use super::worker::{Branch, KEYFILES, all_met, config, healthy, sick, well};
 use super::{doctor, of, unseen};
-use crate::support::{TestRoot, file, say};
+use crate::support::{Lacks, TestRoot, file, skip};
 use mco_rescue::node::kernel_modules::parse_settings;
 
 const SITE: &str = "etc/modprobe.d/site.conf";
@@ -124,7 +124,7 @@ fn modprobe_reads_the_same_settings() {
         .arg(directory.path())
         .output();
     let Ok(output) = output else {
-        say("SKIP: no modprobe");
+        skip(Lacks::Setup, "no modprobe");
         return;
     };
     let said = String::from_utf8(output.stdout).unwrap();

@@ -13,7 +13,7 @@ use mco_rescue::node::sshd_ports::{self, SshdListener};
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::sshd::find_sshd;
-use crate::support::{TestRoot, say};
+use crate::support::{Lacks, TestRoot, skip};
 
 const KEYS: &str = "home/core/.ssh/authorized_keys";
 const FOLDER: &str = "home/core/.ssh/authorized_keys.d";
@@ -216,7 +216,10 @@ impl Node {
 
 fn with_node(test: impl FnOnce(&Node) + Send) {
     let Some(sshd) = find_sshd() else {
-        return say("SKIP: no sshd; tests/setup.sh unpacks one on Debian");
+        return skip(
+            Lacks::Setup,
+            "no sshd; tests/setup.sh unpacks one on Debian",
+        );
     };
     with_mounts(|| test(&Node::new(sshd)));
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{TestRoot, flat, say};
+use crate::support::{Lacks, TestRoot, flat, skip};
 
 /// Keys of a person: the secret one in a file, the public one as a line.
 struct Pair {
@@ -40,7 +40,10 @@ impl Desk {
         command.args(["-q", "-N", "", "-C", "me@desk", "-t"]);
         let made = command.args(kind).arg("-f").arg(&secret).output();
         if !made.is_ok_and(|made| made.status.success()) {
-            say("SKIP: no keys of ssh-keygen (Debian: openssh-client)");
+            skip(
+                Lacks::Setup,
+                "no keys of ssh-keygen (Debian: openssh-client)",
+            );
             return None;
         }
         let public = fs::read_to_string(self.path(&format!("{name}.pub"))).unwrap();
@@ -54,7 +57,7 @@ impl Desk {
         let secret = self.path(name);
         let made = Command::new("age-keygen").arg("-o").arg(&secret).output();
         if !made.is_ok_and(|made| made.status.success()) {
-            say("SKIP: no keys of age-keygen (Debian: age)");
+            skip(Lacks::Setup, "no keys of age-keygen (Debian: age)");
             return None;
         }
         let text = fs::read_to_string(&secret).unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::master;
 use super::worker::copy;
 use crate::support::control_plane::ControlPlane;
-use crate::support::{TestRoot, flat, say};
+use crate::support::{Lacks, TestRoot, flat, say, skip};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doctor/sabotage.sh");
 /// Lines of the answer in which the cause has to be.
@@ -49,7 +49,7 @@ fn the_first_lines_name_the_cause_of_each_accident() {
         let (way, cause) = line.split_once('\t').unwrap();
         let of_data = ["etcd-database", "etcd-log", "etcd-metas"];
         if !has_etcd && of_data.iter().any(|part| way.starts_with(part)) {
-            say(&format!("SKIP: {way}: no etcd to write the data"));
+            skip(Lacks::Setup, &format!("{way}: no etcd to write the data"));
             continue;
         }
         let root = copy(&template);

@@ -8,7 +8,7 @@ use super::master::with;
 use super::worker::{self, CLIENT, SERVING};
 use super::{CRITICAL, DAY, FINE, WARNING, certificate, says};
 use crate::support::control_plane::ControlPlane;
-use crate::support::{Run, TestRoot, flat, is_root, say};
+use crate::support::{Lacks, Run, TestRoot, flat, is_root, skip};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use mco_rescue::base::time::{now, utc};
 use serde_json::Value;
@@ -295,7 +295,7 @@ fn a_date_that_cannot_be_answered_is_an_error() {
 #[test]
 fn what_only_root_may_read_gives_no_promise() {
     if !is_root() {
-        return say("SKIP: giving files to root needs root");
+        return skip(Lacks::Root, "giving files to root needs root");
     }
     let root = with(&ControlPlane::new());
     root.chmod("", 0o755);
@@ -304,7 +304,7 @@ fn what_only_root_may_read_gives_no_promise() {
         .stdin(Stdio::null())
         .output();
     let Ok(output) = output else {
-        return say("SKIP: the program is where nobody may run it");
+        return skip(Lacks::Machine, "the program is where nobody may run it");
     };
     let run = Run::of(output).exits(1);
     says(
@@ -318,7 +318,7 @@ fn what_only_root_may_read_gives_no_promise() {
 #[test]
 fn the_days_are_those_of_openssl() {
     if Command::new("openssl").arg("version").output().is_err() {
-        return say("SKIP: there is no openssl");
+        return skip(Lacks::Setup, "there is no openssl");
     }
     let root = with(&ControlPlane::new().ends("etcd-signer", 50.0));
     let outlook = until(&root, 60, CRITICAL);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::http::{Authority, Identity, Response, Routes, Server, VALID, Years};
 use crate::support::mcs::{ca, fetch_within, rendered, server};
-use crate::support::{self, PROGRAM, Run, TestRoot, flat_run, is_root, say};
+use crate::support::{self, Lacks, PROGRAM, Run, TestRoot, flat_run, is_root, say, skip};
 
 /// A cause, how it is told, and the next step.
 struct Row {
@@ -126,7 +126,7 @@ fn network(node: &Node, table: &mut Vec<Row>) {
             next: "give this node an address and a route to it (`ip route`)",
         });
     } else {
-        say("SKIP: a network namespace needs root");
+        skip(Lacks::Root, "a network namespace needs root");
     }
     let silent = node.answering(|| Response::raw("").hold());
     let words = "is over, and the server was connected, but sent no answer within";
@@ -246,7 +246,10 @@ fn protocol(node: &Node, table: &mut Vec<Row>) {
             "TLS:",
             "look at the log of the server and at its TLS settings",
         )),
-        None => say("SKIP: no openssl that serves TLS 1.1"),
+        None => skip(
+            Lacks::other_version("openssl"),
+            "no openssl that serves TLS 1.1",
+        ),
     }
 }
 

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use crate::support::http::{Authority, Response, Routes, Server, VALID};
 use crate::support::mcs::{ca, fetch, fetch_within, rendered, server};
 use crate::support::trace;
-use crate::support::{self, PROGRAM, Run, TestRoot, by_operator, flat_run, is_root, say};
+use crate::support::{
+    self, Lacks, PROGRAM, Run, TestRoot, by_operator, flat_run, is_root, say, skip,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -75,7 +77,7 @@ fn a_config_is_fetched_kept_and_applied_when_the_server_is_gone() {
         apply = Command::new("unshare");
         apply.args(["--net", PROGRAM]);
     } else {
-        say("SKIP: a namespace without network needs root");
+        skip(Lacks::Root, "a namespace without network needs root");
     }
     let run = apply
         .arg("--root")
@@ -392,7 +394,7 @@ fn fetching_neither_finishes_nor_disturbs_an_interrupted_run() {
         .stdout(Stdio::null())
         .status();
     if killed.is_err() {
-        return say("SKIP: strace is not installed");
+        return skip(Lacks::Setup, "strace is not installed");
     }
     let pending =
         |root: &TestRoot| root.run(&["status", "--output", "json"]).ok().json()["pending"].clone();
@@ -434,7 +436,7 @@ fn a_fetch_that_is_killed_leaves_the_old_cache_or_the_new_one() {
                 .stdout(Stdio::null())
                 .status();
             let Ok(status) = status else {
-                return say("SKIP: strace is not installed");
+                return skip(Lacks::Setup, "strace is not installed");
             };
             if status.success() {
                 break;
@@ -551,7 +553,7 @@ fn a_labelled_medium_is_read_and_let_go() {
     let root = TestRoot::new();
     let said = flat_run(&fetch(&root, &["--from-media"]).exits(1));
     if !is_root() {
-        return say("SKIP: mounting a medium needs root");
+        return skip(Lacks::Root, "mounting a medium needs root");
     }
     assert!(said.contains("no medium is labelled MCO-RESCUE"), "{said}");
     let work = tempfile::tempdir().unwrap();
@@ -569,10 +571,13 @@ fn a_labelled_medium_is_read_and_let_go() {
     let made =
         shell("truncate -s 8M $I; mke2fs -q -t ext4 -L MCO-RESCUE -d $C $I; losetup -f --show $I");
     if !made.status.success() {
-        return say(&format!(
-            "SKIP: no loop device can be had: {}",
-            String::from_utf8_lossy(&made.stderr)
-        ));
+        return skip(
+            Lacks::program("losetup"),
+            &format!(
+                "no loop device can be had: {}",
+                String::from_utf8_lossy(&made.stderr)
+            ),
+        );
     }
     let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
     let run = fetch(&root, &["--from-media", "--output", "json"]);
@@ -679,7 +684,7 @@ fn the_units_are_what_systemd_takes_and_lock_the_service_in() {
         path("mco-rescue-fetch.timer").to_str().unwrap().to_owned(),
     ];
     let Ok(verified) = analyze(&["verify", "--man=no", &units[0], &units[1]]) else {
-        return say("SKIP: systemd-analyze is not installed");
+        return skip(Lacks::Setup, "systemd-analyze is not installed");
     };
     let said = String::from_utf8_lossy(&verified.stderr).into_owned();
     assert!(
@@ -764,7 +769,7 @@ fn allowed_calls() -> Option<BTreeSet<String>> {
 #[test]
 fn the_service_may_make_every_call_that_it_makes() {
     let Some(allowed) = allowed_calls() else {
-        return say("SKIP: systemd-analyze is not installed");
+        return skip(Lacks::Setup, "systemd-analyze is not installed");
     };
     if !trace::can_trace() {
         return;
@@ -813,7 +818,7 @@ fn the_service_may_make_every_call_that_it_makes() {
 #[test]
 fn without_any_capability_and_with_a_root_that_is_read_only_the_service_does_its_work() {
     if !is_root() {
-        return say("SKIP: only root can give everything up");
+        return skip(Lacks::Root, "only root can give everything up");
     }
     let config = intact("x\n");
     let cluster = Cluster::with_policies(&config, name_of(&config), |_| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::support::http::{
     Authority, Identity, Response, Routes, Server, VALID, Years, loopback, marked_as_authority,
 };
-use crate::support::{is_root, say, unused_port};
+use crate::support::{Lacks, is_root, say, skip, unused_port};
 use mco_rescue::host::net::{
     self, ACCEPT, BundleError, FetchAnswer, FetchCause, FetchError, FetchProgress, FetchRequest,
     FetchSettings, MAX_REDIRECTS, ProxySettings, TlsProblem,
@@ -1146,7 +1146,7 @@ fn proxies_of_the_environment_are_ignored() {
 #[test]
 fn without_a_route_the_kernel_says_so() {
     if !is_root() {
-        return say("SKIP: a network namespace needs root");
+        return skip(Lacks::Root, "a network namespace needs root");
     }
     let url = ("MCO_RESCUE_TEST_URL", "http://203.0.113.1/");
     let run = child_by(Command::new("unshare").arg("-n"), "fetch", &[url]);

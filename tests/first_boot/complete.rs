@@ -10,7 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{
-    POLICY, PROGRAM, RECORD, Run, TestRoot, copy_program, file, install, machine_config, oci, say,
+    Lacks, POLICY, PROGRAM, RECORD, Run, TestRoot, copy_program, file, install, machine_config,
+    oci, skip,
 };
 use serde_json::{Value, json};
 
@@ -245,7 +246,10 @@ fn a_pull_that_never_ends_stands_against_nothing_and_holds_the_boot_until_the_re
 #[test]
 fn the_real_skopeo_brings_an_image_of_a_medium_into_the_storage() {
     if !Path::new("/usr/bin/skopeo").exists() {
-        return say("SKIP: skopeo is not installed; no image is brought from a medium");
+        return skip(
+            Lacks::Setup,
+            "skopeo is not installed; no image is brought from a medium",
+        );
     }
     with_mounts(|| {
         let live = Live::new(NEW, &["nosmt"]);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::mounts::{Disk, mount, unmount, with_mounts};
-use crate::support::{PROGRAM, RECORD, Run, TestRoot, file, machine_config, say};
+use crate::support::{Lacks, PROGRAM, RECORD, Run, TestRoot, file, machine_config, skip};
 use serde_json::{Value, json};
 
 const ANNOTATIONS: &str = "etc/machine-config-daemon/node-annotations.json";
@@ -240,7 +240,7 @@ fn no_config_is_applied_while_a_trial_is_not_confirmed() {
 #[test]
 fn an_interrupted_run_is_finished_before_the_root_is_entered() {
     if Command::new("strace").arg("-V").output().is_err() {
-        return say("SKIP: strace is not installed");
+        return skip(Lacks::Setup, "strace is not installed");
     }
     let root = TestRoot::new();
     root.apply(&config("rendered-worker-1"));
@@ -359,7 +359,7 @@ fn the_first_boot_service_is_not_called_where_it_has_nothing_to_do() {
 fn a_config_of_fips_mode_is_refused_before_the_root_is_entered_by_a_kernel_without_it() {
     let enabled = fs::read_to_string("/proc/sys/crypto/fips_enabled").unwrap_or_default();
     if enabled.trim() == "1" {
-        return say("SKIP: this kernel is in FIPS mode");
+        return skip(Lacks::Machine, "this kernel is in FIPS mode");
     }
     let root = ostree("registry.example/os@sha256:0");
     let mut config = config("rendered-worker-1");

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::trace;
-use crate::support::{self, PROGRAM, TestRoot, file, is_root, machine_config, say};
+use crate::support::{self, Lacks, PROGRAM, TestRoot, file, is_root, machine_config, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -362,7 +362,7 @@ fn magic_links_of_a_mounted_proc_are_not_followed() {
             .ok()
             .filter(|o| !matches!(o.status.code(), Some(77 | 1) if !is_root()))
         else {
-            say("SKIP: mounting proc needs root");
+            skip(Lacks::Root, "mounting proc needs root");
             return;
         };
         assert_ne!(output.status.code(), Some(77), "{output:?}");
@@ -392,7 +392,7 @@ fn below_the_home_of_core_no_link_is_followed() {
     ] {
         for by_core in [false, true] {
             if by_core && !is_root() {
-                say("SKIP: giving a link to core needs root");
+                skip(Lacks::Root, "giving a link to core needs root");
                 continue;
             }
             let scene = Scene::new();
@@ -423,7 +423,7 @@ fn the_home_directory_itself_may_be_behind_a_link_as_on_ostree() {
 #[test]
 fn a_link_of_an_ordinary_user_leads_only_to_what_is_his() {
     if !is_root() {
-        say("SKIP: giving a link to somebody else needs root");
+        skip(Lacks::Root, "giving a link to somebody else needs root");
         return;
     }
     for (target, owner, through) in [
@@ -449,7 +449,7 @@ fn a_link_of_an_ordinary_user_leads_only_to_what_is_his() {
 #[test]
 fn a_link_of_an_ordinary_user_is_not_laundered_by_one_of_root() {
     if !is_root() {
-        say("SKIP: giving a link to somebody else needs root");
+        skip(Lacks::Root, "giving a link to somebody else needs root");
         return;
     }
     let scene = Scene::new();
@@ -512,7 +512,7 @@ fn special_kinds() -> Vec<&'static str> {
     if is_root() {
         return vec!["fifo", "socket", "device"];
     }
-    say("SKIP: making a device needs root");
+    skip(Lacks::Root, "making a device needs root");
     vec!["fifo", "socket"]
 }
 

@@ -13,7 +13,7 @@ use crate::support::notify::{Watcher, uses};
 use crate::support::trace;
 use crate::support::trace::can_trace;
 use crate::support::{
-    self, PROGRAM, Run, STATE, TestRoot, file, is_root, machine_config, say, unsealed,
+    self, Lacks, PROGRAM, Run, STATE, TestRoot, file, is_root, machine_config, say, skip, unsealed,
 };
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde_json::{Value, json};
@@ -477,7 +477,7 @@ fn in_mounts(
 #[test]
 fn a_mount_below_a_directory_that_gives_way_keeps_what_is_in_it() {
     if !is_root() {
-        say("SKIP: mounting needs root");
+        skip(Lacks::Root, "mounting needs root");
         return;
     }
     let outside = Outside::new();
@@ -505,7 +505,7 @@ fn a_mount_below_a_directory_that_gives_way_keeps_what_is_in_it() {
 #[test]
 fn processes_of_a_mounted_proc_lead_nobody_out_of_the_root() {
     if !is_root() {
-        say("SKIP: mounting needs root");
+        skip(Lacks::Root, "mounting needs root");
         return;
     }
     let outside = Outside::new();
@@ -573,7 +573,7 @@ fn processes_of_a_mounted_proc_lead_nobody_out_of_the_root() {
 #[test]
 fn a_user_wins_nothing_by_swapping_what_he_owns_for_links_into_the_root() {
     if !is_root() {
-        say("SKIP: giving things to users needs root");
+        skip(Lacks::Root, "giving things to users needs root");
         return;
     }
     // Places that are root's in the scratch root, and not there at all on the system that runs the test.

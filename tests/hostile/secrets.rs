@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::trace;
 use crate::support::trace::{can_trace, traced};
-use crate::support::{self, PROGRAM, TestRoot, file, is_root, machine_config, say};
+use crate::support::{self, Lacks, PROGRAM, TestRoot, file, is_root, machine_config, say, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -341,7 +341,11 @@ fn can_spy() -> bool {
             .any(|dir| Path::new(dir).join(tool).exists())
     });
     if !is_root() || !there {
-        say("SKIP: an ordinary user who looks on needs root, setpriv, unshare and python3");
+        let lacks = if is_root() { Lacks::Setup } else { Lacks::Root };
+        skip(
+            lacks,
+            "an ordinary user who looks on needs root, setpriv, unshare and python3",
+        );
     }
     is_root() && there
 }
@@ -429,8 +433,10 @@ fn mode_of(line: &str) -> Option<u32> {
 
 #[test]
 fn whatever_is_made_belongs_to_us_alone_until_it_is_whole() {
-    if !can_trace() || !is_root() {
-        say("SKIP: the account tools need root");
+    if !is_root() {
+        return skip(Lacks::Root, "the account tools need root");
+    }
+    if !can_trace() {
         return;
     }
     let mut made = 0;
@@ -505,7 +511,10 @@ fn dumps_core(program: &str, args: &[&str]) -> bool {
 #[test]
 fn a_crash_leaves_no_image_of_the_memory() {
     if !is_root() || !dumps_core("cat", &[]) {
-        say("SKIP: this kernel dumps no core here, or nobody may see that it waits");
+        skip(
+            Lacks::root_or_machine(),
+            "this kernel dumps no core here, or does not show that a process waits",
+        );
         return;
     }
     assert!(!dumps_core(PROGRAM, &["show", "-"]), "it dumped its core");

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{PROGRAM, TestRoot, file, is_root, kubelet_unit, machine_config, say};
+use crate::support::{Lacks, PROGRAM, TestRoot, file, is_root, kubelet_unit, machine_config, skip};
 use serde_json::json;
 
 fn config() -> serde_json::Value {
@@ -114,7 +114,7 @@ fn is_of_the_c_library(line: &str) -> bool {
 #[test]
 fn foreign_name_service_modules_are_left_alone() {
     if !is_root() {
-        return say("SKIP: a mount namespace needs root");
+        return skip(Lacks::Root, "a mount namespace needs root");
     }
     let work = tempfile::tempdir().unwrap();
     let at = |name: &str| work.path().join(name);

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{PROGRAM, TestRoot, file, install, is_root, machine_config, say};
+use crate::support::{Lacks, PROGRAM, TestRoot, file, install, is_root, machine_config, say, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -186,7 +186,10 @@ fn an_interrupted_run_is_recovered_without_privileges_too() {
         .args(["-o", "/dev/null", "true"])
         .output();
     if !traces.is_ok_and(|output| output.status.success()) {
-        say("SKIP: strace is not installed or may not trace here");
+        skip(
+            Lacks::program("strace"),
+            "strace is not installed or may not trace here",
+        );
         return;
     }
     for (way, text) in [
@@ -241,7 +244,10 @@ fn is_refused(user: &User, named: &[&str]) {
 #[test]
 fn the_root_of_somebody_else_is_refused_and_left_alone() {
     if !is_root() {
-        say("SKIP: a root of somebody else can only be made by root");
+        skip(
+            Lacks::Root,
+            "a root of somebody else can only be made by root",
+        );
         return;
     }
     is_refused(&User::stranger(), &["denied"]);
@@ -250,7 +256,10 @@ fn the_root_of_somebody_else_is_refused_and_left_alone() {
 #[test]
 fn a_root_that_cannot_be_looked_into_is_refused_and_left_alone() {
     if !is_root() {
-        say("SKIP: a root of somebody else can only be made by root");
+        skip(
+            Lacks::Root,
+            "a root of somebody else can only be made by root",
+        );
         return;
     }
     let user = User::stranger();
@@ -264,7 +273,10 @@ fn a_root_that_cannot_be_looked_into_is_refused_and_left_alone() {
 #[test]
 fn a_user_who_owns_var_but_not_etc_changes_nothing_in_etc() {
     if !is_root() {
-        say("SKIP: a root of somebody else can only be made by root");
+        skip(
+            Lacks::Root,
+            "a root of somebody else can only be made by root",
+        );
         return;
     }
     let user = User::stranger();
@@ -287,7 +299,7 @@ fn a_user_who_owns_var_but_not_etc_changes_nothing_in_etc() {
 #[test]
 fn what_an_ordinary_user_applied_root_makes_right() {
     if !is_root() {
-        say("SKIP: only root can give files away");
+        skip(Lacks::Root, "only root can give files away");
         return;
     }
     let user = User::at_home();
@@ -356,7 +368,10 @@ fn every_command(config: &str) -> Vec<Vec<&str>> {
 #[test]
 fn on_a_node_of_root_every_command_says_to_use_sudo() {
     if !is_root() {
-        say("SKIP: a root of another user can only be made by root");
+        skip(
+            Lacks::Root,
+            "a root of another user can only be made by root",
+        );
         return;
     }
     let (untouched, used, cut, open) = (
@@ -398,7 +413,10 @@ fn on_a_node_of_root_every_command_says_to_use_sudo() {
 #[test]
 fn doctor_says_that_it_could_not_read_instead_of_what_is_wrong_with_it() {
     if !is_root() {
-        say("SKIP: a root of another user can only be made by root");
+        skip(
+            Lacks::Root,
+            "a root of another user can only be made by root",
+        );
         return;
     }
     for state in [true, false] {
@@ -425,7 +443,7 @@ fn doctor_says_that_it_could_not_read_instead_of_what_is_wrong_with_it() {
 #[test]
 fn plan_refuses_what_apply_cannot_do() {
     if !is_root() {
-        say("SKIP: only root can give files away");
+        skip(Lacks::Root, "only root can give files away");
         return;
     }
     let user = User::at_home();

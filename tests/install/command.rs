@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::trace::can_trace;
-use crate::support::{self, Run, Snapshot, TestRoot, file, is_root, machine_config, say};
+use crate::support::{
+    self, Lacks, Run, Snapshot, TestRoot, file, is_root, machine_config, say, skip,
+};
 use mco_rescue::change::install::cpio::{self, CpioContent, CpioEntry};
 use serde_json::{Value, json};
 
@@ -156,7 +158,7 @@ fn the_real_systemctl_takes_the_units_for_enabled() {
         let mut systemctl = Command::new("systemctl");
         systemctl.arg("--root").arg(root.dir());
         let Ok(output) = systemctl.args(["is-enabled", unit]).output() else {
-            return say("SKIP: systemctl is not installed");
+            return skip(Lacks::Setup, "systemctl is not installed");
         };
         let said = String::from_utf8(output.stdout).unwrap();
         assert_eq!(said.trim(), state, "{unit}");
@@ -175,7 +177,7 @@ fn a_first_boot_leaves_the_units_enabled() {
     let mut systemctl = Command::new("systemctl");
     systemctl.arg("--root").arg(root.dir()).arg("preset-all");
     let Ok(output) = systemctl.output() else {
-        return say("SKIP: systemctl is not installed");
+        return skip(Lacks::Setup, "systemctl is not installed");
     };
     assert!(output.status.success(), "{output:?}");
     let complete = "etc/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
@@ -434,7 +436,7 @@ fn links_on_the_way_lead_nowhere_but_into_the_root() {
 #[test]
 fn a_directory_in_which_another_user_can_replace_files_is_refused() {
     if !is_root() {
-        return say("SKIP: files of other users need root");
+        return skip(Lacks::Root, "files of other users need root");
     }
     let cases: [(&str, Option<u32>, u32, &str); 5] = [
         ("usr/local/bin", Some(1000), 0o755, "chown root:root"),
@@ -514,7 +516,7 @@ fn on_an_ostree_root_the_program_lands_below_var_and_waits_for_the_real_one() {
 #[test]
 fn a_link_of_a_user_leads_nobody_anywhere() {
     if !is_root() {
-        return say("SKIP: giving a link away needs root");
+        return skip(Lacks::Root, "giving a link away needs root");
     }
     for there in [true, false] {
         let root = TestRoot::new();
@@ -752,7 +754,7 @@ fn the_units_are_what_systemd_takes() {
             .output()
     };
     let Ok(verified) = analyze(&["verify", "--man=no"]) else {
-        return say("SKIP: systemd-analyze is not installed");
+        return skip(Lacks::Setup, "systemd-analyze is not installed");
     };
     let said = String::from_utf8_lossy(&verified.stderr).into_owned();
     assert!(
@@ -1007,7 +1009,7 @@ fn unpacked(archive: &[u8]) -> Option<TestRoot> {
     cpio.args(["--extract", "--quiet", "--preserve-modification-time"]);
     cpio.arg("--no-absolute-filenames").current_dir(root.dir());
     let Ok(output) = cpio.stdin(fs::File::open(&file).unwrap()).output() else {
-        say("SKIP: cpio is not installed");
+        skip(Lacks::Setup, "cpio is not installed");
         return None;
     };
     assert!(

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use super::packages::{VERSION, has, make, packed, version_below};
 use super::release::succeed;
-use crate::support::{TestRoot, is_root, say};
+use crate::support::{Lacks, TestRoot, is_root, skip};
 use serde_json::Value;
 
 const EXAMPLE: &str = "examples/machine-os-config.yaml";
@@ -199,7 +199,7 @@ fn on(node: &Path, args: &[&str]) -> String {
 #[test]
 fn the_containerfile_of_the_pool_gives_a_node_with_the_program_and_without_it_as_before() {
     if !is_root() {
-        return say("SKIP: podman builds in a chroot as root only");
+        return skip(Lacks::Root, "podman builds in a chroot as root only");
     }
     if !["podman", "busybox", "systemctl"]
         .iter()

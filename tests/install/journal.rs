@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::Turn;
 use crate::support::services::wait_until;
-use crate::support::{self, Run, TestRoot, file, is_root, machine_config, null_device, say};
+use crate::support::{
+    self, Lacks, Run, TestRoot, file, is_root, machine_config, null_device, skip,
+};
 
 const JOURNALD: &str = "/usr/lib/systemd/systemd-journald";
 const OLD: &str = "rendered-worker-old";
@@ -117,7 +119,10 @@ fn journalctl(args: &[&str]) -> String {
 fn can_run() -> bool {
     let can = is_root() && fs::metadata(JOURNALD).is_ok();
     if !can {
-        say("SKIP: needs root and systemd-journald");
+        skip(
+            Lacks::root_or_program("journalctl"),
+            "needs root and systemd-journald",
+        );
     }
     can
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{PROGRAM, Run, TestRoot, by_operator, file, machine_config, say};
+use crate::support::{Lacks, PROGRAM, Run, TestRoot, by_operator, file, machine_config, skip};
 
 const NAME: &str = "rendered-worker-0123456789abcdef0123456789abcdex";
 
@@ -246,6 +246,9 @@ print('\n'.join(calls))
     let real = "import sos.report.plugins, os; print(os.path.dirname(sos.report.plugins.__file__))";
     let output = Command::new("python3").args(["-c", real]).output().unwrap();
     if !output.status.success() {
-        say("SKIP: sos is not installed; the plugin was loaded with a stand-in of its class");
+        skip(
+            Lacks::Setup,
+            "sos is not installed; the plugin was loaded with a stand-in of its class",
+        );
     }
 }

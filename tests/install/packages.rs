@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use super::command::program;
 use super::packaging::files;
 use super::release::{pack, succeed};
-use crate::support::{TestRoot, is_root, say};
+use crate::support::{Lacks, TestRoot, is_root, skip};
 use serde_json::Value;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -20,7 +20,7 @@ pub(super) fn has(program: &str) -> bool {
         .output()
         .unwrap();
     if !found.status.success() {
-        say(&format!("SKIP: there is no {program}"));
+        skip(Lacks::Setup, &format!("there is no {program}"));
     }
     found.status.success()
 }
@@ -97,7 +97,7 @@ fn the_rpm_is_installed_enabled_run_and_removed_without_a_trace() {
     assert_eq!(packages.len(), 2, "{packages:?}");
     lint(&packages);
     if !is_root() {
-        return say("SKIP: rpm enters another root as root only");
+        return skip(Lacks::Root, "rpm enters another root as root only");
     }
     let node = root_for_scriptlets(&root);
     rpm(&node, &["--initdb"], &[]);
@@ -163,7 +163,7 @@ fn lint(packages: &[PathBuf]) {
 #[test]
 fn the_system_extension_is_merged_run_and_unmerged() {
     if !is_root() {
-        return say("SKIP: systemd-sysext mounts as root only");
+        return skip(Lacks::Root, "systemd-sysext mounts as root only");
     }
     if !has("mksquashfs") || !has("systemd-sysext") {
         return;
@@ -185,9 +185,10 @@ fn the_system_extension_is_merged_run_and_unmerged() {
     let output = succeed(unshare.arg(&node));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if text.contains("UNAVAILABLE") {
-        return say(&format!(
-            "SKIP: systemd-sysext cannot merge here: {output:?}"
-        ));
+        return skip(
+            Lacks::Machine,
+            &format!("systemd-sysext cannot merge here: {output:?}"),
+        );
     }
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.first(), Some(&&*format!("mco-rescue {VERSION}")));
@@ -266,7 +267,10 @@ fn the_image_is_read_by_skopeo_and_its_program_runs_alone() {
     skopeo.arg(format!("oci:{}", layouts[0].display()));
     succeed(skopeo.arg(format!("dir:{}", plain.display())));
     if !is_root() {
-        return say("SKIP: the program of the image is started as root only");
+        return skip(
+            Lacks::Root,
+            "the program of the image is started as root only",
+        );
     }
     let manifest = fs::read(plain.join("manifest.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();

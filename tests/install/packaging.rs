@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::{self, PROGRAM, TestRoot, is_root, say};
+use crate::support::{self, Lacks, PROGRAM, TestRoot, is_root, skip};
 
 const MODULE: &str = "usr/lib/dracut/modules.d/50mco-rescue";
 /// The commands that the help lists, and those below them, as in the names of their pages.
@@ -232,7 +232,7 @@ fn said_by(command: &mut Command) -> Option<Output> {
         Ok(output) => Some(output),
         Err(error) => {
             let program = command.get_program().display();
-            say(&format!("SKIP: {program}: {error}"));
+            skip(Lacks::Setup, &format!("{program}: {error}"));
             None
         }
     }
@@ -451,7 +451,7 @@ fn a_tab_in_a_real_bash_completes_a_name_with_a_colon() {
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped());
     let Ok(mut bash) = bash.spawn() else {
-        return say("SKIP: script(1) is not installed");
+        return skip(Lacks::Setup, "script(1) is not installed");
     };
     let typed = format!(
         "source {}\nset -x\nmco-rescue --root {} show cached:rendered-w\t --output json\nexit\n",
@@ -561,7 +561,7 @@ fn fish_completes_commands_and_options() {
 fn with_dracut() -> Option<TestRoot> {
     let real = Path::new("/usr/lib/dracut");
     if !real.join("dracut-functions.sh").exists() {
-        say("SKIP: dracut is not installed");
+        skip(Lacks::Setup, "dracut is not installed");
         return None;
     }
     let root = TestRoot::empty();
@@ -601,7 +601,7 @@ fn modules(base: &Path) -> Vec<String> {
 #[test]
 fn the_installed_configuration_puts_program_and_units_into_an_initramfs_unless_it_is_masked() {
     if !is_root() {
-        return say("SKIP: dracut makes an initramfs as root only");
+        return skip(Lacks::Root, "dracut makes an initramfs as root only");
     }
     let Some(root) = with_dracut() else { return };
     make("install", &root, &["PREFIX=/usr"]);

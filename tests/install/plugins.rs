@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{PROGRAM, Run, TestRoot, file, machine_config, say};
+use crate::support::{Lacks, PROGRAM, Run, TestRoot, file, machine_config, skip};
 
 const NAME: &str = "rendered-worker-0123456789abcdef0123456789abcdex";
 
@@ -91,7 +91,7 @@ fn kubectl_finds_the_plugin_and_shows_its_help() {
         .output()
         .is_err()
     {
-        say("SKIP: kubectl is not installed");
+        skip(Lacks::Setup, "kubectl is not installed");
         return;
     }
     let list = cluster.command("kubectl", &["plugin", "list"]).ok().out();

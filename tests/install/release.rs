@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{PROGRAM, TestRoot, say};
+use crate::support::{Lacks, PROGRAM, TestRoot, skip};
 use mco_rescue::node::images::Digest;
 use serde_json::Value;
 
@@ -132,7 +132,7 @@ fn sealed() -> Option<TestRoot> {
         let mut keygen = Command::new("ssh-keygen");
         keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]);
         let Ok(output) = keygen.arg(root.path(name)).output() else {
-            say("SKIP: there is no ssh-keygen");
+            skip(Lacks::Setup, "there is no ssh-keygen");
             return None;
         };
         assert!(output.status.success(), "{output:?}");

@@ -19,7 +19,7 @@ use crate::support::faults::{Traced, copy_tree, duplicate, on_threads, traced};
 use crate::support::mounts::{Disk, mount, unmount, with_mounts};
 use crate::support::scenes::{WATCHED, can_disturb, everything_is_asked_for};
 use crate::support::sysroot::Sysroot;
-use crate::support::{Run, Snapshot, TestRoot, say};
+use crate::support::{Lacks, Run, Snapshot, TestRoot, say, skip};
 
 const LOAD: &str = "set pager=1\nif [ -f ${config_directory}/grubenv ]; then\n  load_env -f ${config_directory}/grubenv\n\
                     elif [ -s $prefix/grubenv ]; then\n  load_env\nfi\nset timeout=1\nblscfg\n";
@@ -112,7 +112,10 @@ fn has_grub() -> bool {
         .output()
         .is_ok();
     if !is_there {
-        say("SKIP: grub-editenv is not installed (on Debian: grub-common)");
+        skip(
+            Lacks::Setup,
+            "grub-editenv is not installed (on Debian: grub-common)",
+        );
     }
     is_there
 }

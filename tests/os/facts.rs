@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::support::sysroot::Sysroot;
-use crate::support::{TestRoot, say, shared_data};
+use crate::support::{Lacks, TestRoot, say, shared_data, skip};
 use mco_rescue::base::kargs::{Kargs, KargsChange};
 use mco_rescue::host::root::{Root, RootPath};
 use mco_rescue::node::bootloader::{self, BootEntry, in_order};
@@ -807,7 +807,10 @@ fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
         chattr("-i", root.path(path));
     }
     if flagged.contains(&false) {
-        say("SKIP: chattr is missing, or sets no flags here");
+        skip(
+            Lacks::root_or_program("chattr"),
+            "flags of files cannot be set here",
+        );
         return;
     }
     assert_eq!(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::{TestRoot, say};
+use crate::support::{Lacks, TestRoot, skip};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use mco_rescue::host::root::Root;
@@ -140,7 +140,10 @@ impl Image {
             .args([from, format!("{transport}:{}", to.display())])
             .output();
         let Ok(output) = output else {
-            say("SKIP: skopeo is not installed; media that it makes are not compared");
+            skip(
+                Lacks::Setup,
+                "skopeo is not installed; media that it makes are not compared",
+            );
             return None;
         };
         assert!(
@@ -699,7 +702,10 @@ fn skopeo_asks(home: &TestRoot, image: &str) -> Option<(Vec<String>, Vec<String>
         .env_remove("XDG_RUNTIME_DIR")
         .output();
     let Ok(output) = output else {
-        say("SKIP: skopeo is not installed; its way through registries.conf is not compared");
+        skip(
+            Lacks::Setup,
+            "skopeo is not installed; its way through registries.conf is not compared",
+        );
         return None;
     };
     let log = String::from_utf8_lossy(&output.stderr).replace("\\\"", "\"");
@@ -790,7 +796,10 @@ fn a_policy_decides_as_it_does_for_skopeo() {
                 .arg(format!("dir:{}", image.path("copy").display()))
                 .output();
             let Ok(output) = output else {
-                say("SKIP: skopeo is not installed; its reading of policies is not compared");
+                skip(
+                    Lacks::Setup,
+                    "skopeo is not installed; its reading of policies is not compared",
+                );
                 return;
             };
             let ruling = SignaturePolicy::parse(&text).unwrap().of_path("oci", here);
@@ -828,7 +837,7 @@ fn done(line: &CommandLine) -> Result<String, String> {
 fn with_storage(test: impl FnOnce() + Send) {
     let there = Command::new("podman").arg("--version").output().is_ok();
     if !there {
-        return say("SKIP: podman is not installed");
+        return skip(Lacks::Setup, "podman is not installed");
     }
     with_mounts(|| {
         for dir in ["/var/lib/containers", "/run/containers", "/run/libpod"] {

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{AWAITED, IMAGE, OstreeNode};
-use crate::support::{file, flat, machine_config, say};
+use crate::support::{Lacks, file, flat, machine_config, say, skip};
 use mco_rescue::base::kargs::{Kargs, KargsChange, daemon_sequence};
 use mco_rescue::node::bootloader::BootEntry;
 use proptest::prelude::*;
@@ -63,7 +63,10 @@ impl Libostree {
         });
         let real = real.filter(|real| real.answer() == "\n");
         if real.is_none() {
-            say("SKIP: the real libostree needs python3 and libostree-1.so.1");
+            skip(
+                Lacks::Setup,
+                "the real libostree needs python3 and libostree-1.so.1",
+            );
         }
         real
     }

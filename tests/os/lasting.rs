@@ -5,7 +5,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::ostree_node::{IMAGE, OstreeNode, service_config};
-use crate::support::{PROGRAM, Run, TestRoot, file, flat_run, is_root, machine_config, say};
+use crate::support::{
+    Lacks, PROGRAM, Run, TestRoot, file, flat_run, is_root, machine_config, skip,
+};
 
 fn files(paths: &[&str]) -> Value {
     let files: Vec<Value> = paths
@@ -75,7 +77,7 @@ fn an_etc_that_every_boot_makes_anew_is_refused_unless_it_is_meant() {
 #[test]
 fn a_running_system_says_itself_that_its_etc_is_transient() {
     if !is_root() {
-        return say("SKIP: namespaces need root");
+        return skip(Lacks::Root, "namespaces need root");
     }
     let node = OstreeNode::new();
     let config = service_config("rendered-worker-one", IMAGE, "one\n");

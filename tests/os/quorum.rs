@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::ansible::Fleet;
 use crate::support::mounts::with_network;
 use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
-use crate::support::{TestRoot, file, flat, machine_config, say};
+use crate::support::{Lacks, TestRoot, file, flat, machine_config, skip};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
@@ -102,7 +102,7 @@ fn certificates(root: &TestRoot) {
 /// A control-plane node whose config needs a reboot, in a network of its own.
 fn with_node(test: impl FnOnce(&OstreeNode) + Send) {
     if Command::new("etcd").arg("--version").output().is_err() {
-        return say("SKIP: etcd is not installed");
+        return skip(Lacks::Setup, "etcd is not installed");
     }
     with_network(|| {
         let node = OstreeNode::new();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{is_root, say};
+use crate::support::{Lacks, is_root, skip};
 
 /// Window of a phone.
 pub(super) const PHONE: u32 = 390;
@@ -87,7 +87,10 @@ fn browse(home: &Path, file: &Path, width: u32) -> Option<std::process::Output> 
             command.output().is_ok_and(|output| output.status.success())
         });
     let Some(program) = program else {
-        say("SKIP: no browser looks at the pages (Debian: chromium)");
+        skip(
+            Lacks::Setup,
+            "no browser looks at the pages (Debian: chromium)",
+        );
         return None;
     };
     // Without any network, where that can be had; else without names.

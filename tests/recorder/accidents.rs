@@ -8,7 +8,7 @@ use super::{
 use crate::support::faults::duplicate;
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::trace::{can_trace, traced};
-use crate::support::{TestRoot, is_root, say};
+use crate::support::{Lacks, TestRoot, is_root, skip};
 use serde_json::{Value, json};
 
 /// Two boots, and a change for the next.
@@ -31,7 +31,7 @@ fn numbers(history: &Value) -> Vec<Option<u64>> {
 #[test]
 fn an_interrupted_snapshot_leaves_those_before_and_the_next_one_tidies_up() {
     if !can_trace() {
-        return say("SKIP: strace cannot trace here");
+        return skip(Lacks::program("strace"), "strace cannot trace here");
     }
     let template = two_boots();
     let args = ["record", "--at-boot"];
@@ -87,7 +87,7 @@ fn an_interrupted_snapshot_leaves_those_before_and_the_next_one_tidies_up() {
 #[test]
 fn every_failed_call_is_told_and_harmless() {
     if !can_trace() {
-        return say("SKIP: strace cannot trace here");
+        return skip(Lacks::program("strace"), "strace cannot trace here");
     }
     let template = two_boots();
     let args = ["record", "--at-boot"];
@@ -386,7 +386,7 @@ fn a_root_that_does_not_run_has_no_end_of_boot() {
 #[test]
 fn an_ordinary_user_is_told() {
     if !is_root() {
-        return say("SKIP: only root can leave its privileges");
+        return skip(Lacks::Root, "only root can leave its privileges");
     }
     let root = node();
     end_of_boot(&root);

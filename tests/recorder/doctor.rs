@@ -2,7 +2,7 @@
 
 use super::{answer, boots, end_of_boot, history, node};
 use crate::support::live::{answers, furnish, run_live};
-use crate::support::{TestRoot, file, is_root, machine_config, say};
+use crate::support::{Lacks, TestRoot, file, is_root, machine_config, skip};
 use serde_json::{Value, json};
 
 fn doctor(root: &TestRoot) -> Value {
@@ -93,7 +93,7 @@ const STOPPED: &str = "case \"$*\" in *list-units*) printf '%s\\n' \
 #[test]
 fn a_boot_is_good_if_the_kubelet_runs_at_its_end() {
     if !is_root() {
-        return say("SKIP: changing the root needs root");
+        return skip(Lacks::Root, "changing the root needs root");
     }
     let root = TestRoot::new();
     furnish(

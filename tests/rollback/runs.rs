@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::support::mounts;
-use crate::support::{self, Snapshot, TestRoot, file, machine_config};
+use crate::support::{Lacks, Snapshot, TestRoot, file, machine_config, skip};
 use serde_json::{Value, json};
 
 fn unit(text: &str) -> String {
@@ -302,7 +302,10 @@ fn access_comes_back(root: &TestRoot) {
     let paths = ["etc/kept.conf", "etc/gone.conf"].map(|path| root.path(path));
     for path in &paths {
         if !set(path, ACCESS_LIST, &access_list()) || !set(path, OF_A_USER, b"mine") {
-            support::say("SKIP: no access lists or no attributes of users on this file system");
+            skip(
+                Lacks::Machine,
+                "no access lists or no attributes of users on this file system",
+            );
             return;
         }
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{self, STATE, TestRoot, file, flat_run, is_root, say, unsealed};
+use crate::support::{self, Lacks, STATE, TestRoot, file, flat_run, is_root, skip, unsealed};
 
 const OLD: &str = "tests/fixtures/states/0.1.0";
 const ONE: &str = "rendered-worker-dc81c5455e52d31cfc85c8d9b12a1577";
@@ -15,7 +15,10 @@ const TWO: &str = "rendered-worker-bf79a56224f536a7c7e7f77650e06180";
 /// A node with the state that version 0.1.0 left. `None`, said aloud, without the right to give files away.
 fn node(state: &str) -> Option<TestRoot> {
     if !is_root() {
-        say("state files of 0.1.0: SKIPPED, as root only: the nodes have files of several owners");
+        skip(
+            Lacks::Root,
+            "the nodes with the state of 0.1.0 have files of several owners, which need root",
+        );
         return None;
     }
     let root = TestRoot::empty();

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::support::{self, PROGRAM, Run, TestRoot, file, machine_config};
+use crate::support::{Lacks, PROGRAM, Run, TestRoot, file, machine_config, skip};
 use serde_json::{Value, json};
 
 /// As long as a real one, and without a digest that could be wrong.
@@ -357,7 +357,10 @@ fn on_a_terminal_the_answer_decides() {
         let config = root.config(&small());
         let before = root.everything();
         let Some((code, screen)) = on_a_terminal(&root, config.path(), typed) else {
-            support::say("SKIP: script(1) is not here, so nobody can be asked");
+            skip(
+                Lacks::Setup,
+                "script(1) is not here, so nobody can be asked",
+            );
             return;
         };
         assert_eq!(code, wanted, "{typed:?}: {screen}");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::documents::{Table, file_name};
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
-use crate::support::{POLICY, Run, TestRoot, file, machine_config, say};
+use crate::support::{Lacks, POLICY, Run, TestRoot, file, machine_config, skip};
 
 /// With this variable the schemas are written, and not compared.
 const WRITE: &str = "MCO_RESCUE_WRITE_DOCS";
@@ -321,7 +321,10 @@ fn a_validator_accepts_what_the_program_prints() {
     // The table has one more, which only an initramfs writes.
     assert!(table.documents.len() <= kinds.len() + 4);
     let Some(python) = python() else {
-        return say("SKIP: no validator: python3-jsonschema is not installed");
+        return skip(
+            Lacks::Setup,
+            "no validator: python3-jsonschema is not installed",
+        );
     };
     let mut lines = String::new();
     for document in &all.0 {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{self, PROGRAM, Run, TestRoot, file, flat, machine_config};
+use crate::support::{self, Lacks, PROGRAM, Run, TestRoot, file, flat, machine_config, skip};
 use serde_json::{Value, json};
 
 const NAME: &str = "rendered-worker-5f0c2d7e8a914b3c6d1e0f9a8b7c6d5x";
@@ -88,7 +88,10 @@ fn the_prompt_says_what_is_decided() {
     let Some((code, screen)) =
         on_a_terminal(&root, "xterm", &format!("apply {}", next.path()), b"n\n")
     else {
-        support::say("SKIP: script(1) is not here, so there is no terminal to ask on");
+        skip(
+            Lacks::Setup,
+            "script(1) is not here, so there is no terminal to ask on",
+        );
         return;
     };
     assert_eq!(code, 1, "{screen}");
@@ -112,7 +115,10 @@ fn the_prompt_of_rollback_says_what_goes_back() {
     root.apply(&config("rendered-worker-1", "old\n"));
     root.apply(&config("rendered-worker-2", "new\n"));
     let Some((code, screen)) = on_a_terminal(&root, "xterm", "rollback", b"n\n") else {
-        support::say("SKIP: script(1) is not here, so there is no terminal to ask on");
+        skip(
+            Lacks::Setup,
+            "script(1) is not here, so there is no terminal to ask on",
+        );
         return;
     };
     assert_eq!(code, 1, "{screen}");
@@ -449,7 +455,10 @@ fn on_a_terminal_one_line_is_drawn_anew_and_cleared_before_the_error() {
         let url = stalling(&"long/".repeat(30));
         let args = fetch(&url, "--timeout 4");
         let Some(script) = terminal(&root, size, term, &args) else {
-            support::say("SKIP: script(1) is not here, so there is no terminal");
+            skip(
+                Lacks::Setup,
+                "script(1) is not here, so there is no terminal",
+            );
             return;
         };
         let output = script.wait_with_output().unwrap();
@@ -479,7 +488,10 @@ fn a_terminal_that_can_only_print_gets_no_control_characters() {
     let root = node();
     let args = fetch(&stalling("x"), "--timeout 3");
     let Some((_, screen)) = on_a_terminal(&root, "dumb", &args, b"") else {
-        support::say("SKIP: script(1) is not here, so there is no terminal");
+        skip(
+            Lacks::Setup,
+            "script(1) is not here, so there is no terminal",
+        );
         return;
     };
     assert!(
@@ -514,7 +526,10 @@ fn quiet_shows_no_progress() {
     let root = node();
     let args = fetch(&stalling("x"), "--timeout 4 --quiet");
     let Some((code, screen)) = on_a_terminal(&root, "xterm", &args, b"") else {
-        support::say("SKIP: script(1) is not here, so there is no terminal");
+        skip(
+            Lacks::Setup,
+            "script(1) is not here, so there is no terminal",
+        );
         return;
     };
     assert_eq!(code, 1);
@@ -546,7 +561,10 @@ fn control_c_is_answered_with_a_line() {
     let before = root.everything();
     let args = fetch(&stalling("x"), "--timeout 60");
     let Some(mut script) = terminal(&root, "rows 24 cols 80", "xterm", &args) else {
-        support::say("SKIP: script(1) is not here, so there is no terminal");
+        skip(
+            Lacks::Setup,
+            "script(1) is not here, so there is no terminal",
+        );
         return;
     };
     let begun = Instant::now();
@@ -571,7 +589,10 @@ fn control_c_at_the_question_is_answered_too() {
     let before = root.everything();
     let args = format!("apply {}", config.path());
     let Some(mut script) = terminal(&root, "rows 24 cols 80", "xterm", &args) else {
-        support::say("SKIP: script(1) is not here, so there is no terminal");
+        skip(
+            Lacks::Setup,
+            "script(1) is not here, so there is no terminal",
+        );
         return;
     };
     let mut screen = script.stdout.take().unwrap();
@@ -614,7 +635,7 @@ fn a_run_that_holds_a_signal_back_says_so_at_once() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let Ok(mut tracer) = command.spawn() else {
-        support::say("SKIP: strace is not installed");
+        skip(Lacks::Setup, "strace is not installed");
         return;
     };
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -627,7 +648,7 @@ fn a_run_that_holds_a_signal_back_says_so_at_once() {
     };
     while !is_staged() {
         if tracer.try_wait().unwrap().is_some() {
-            support::say("SKIP: strace may not trace here");
+            skip(Lacks::Machine, "strace may not trace here");
             return;
         }
         assert!(Instant::now() < deadline, "nothing was staged");

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    self, PROGRAM, Run, TestRoot, by_operator, file, kubelet_unit, machine_config,
+    self, Lacks, PROGRAM, Run, TestRoot, by_operator, file, kubelet_unit, machine_config, skip,
 };
 use serde_json::{Value, json};
 
@@ -382,11 +382,14 @@ fn pair(kind: &[&str], comment: &str) -> Option<Pair> {
         .args(["-q", "-N", "", "-C", comment, "-t"])
         .args(kind);
     let Ok(made) = command.arg("-f").arg(&private).output() else {
-        support::say("SKIP: ssh-keygen is not installed");
+        skip(Lacks::Setup, "ssh-keygen is not installed");
         return None;
     };
     if !made.status.success() {
-        support::say(&format!("SKIP: ssh-keygen makes no key of type {kind:?}"));
+        skip(
+            Lacks::Machine,
+            &format!("ssh-keygen makes no key of type {kind:?}"),
+        );
         return None;
     }
     let public = dir.path().join("key.pub");

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{PROGRAM, Run, say};
+use crate::support::{Lacks, PROGRAM, Run, skip};
 
 /// The environment that tests/ansible.sh makes.
 fn made() -> PathBuf {
@@ -20,7 +20,10 @@ fn made() -> PathBuf {
 pub fn lint() -> Option<Command> {
     let program = made().join("bin/ansible-lint");
     if !program.exists() {
-        say("SKIP: no ansible-lint here (tests/setup.sh makes one)");
+        skip(
+            Lacks::Setup,
+            "no ansible-lint here (tests/setup.sh makes one)",
+        );
         return None;
     }
     let path = std::env::var("PATH").unwrap_or_default();
@@ -39,7 +42,10 @@ fn program() -> Option<PathBuf> {
     if output.is_ok_and(|output| output.status.success()) {
         return Some("ansible-playbook".into());
     }
-    say("SKIP: no ansible-playbook here (tests/setup.sh makes one)");
+    skip(
+        Lacks::Setup,
+        "no ansible-playbook here (tests/setup.sh makes one)",
+    );
     None
 }
 

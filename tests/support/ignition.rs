@@ -9,18 +9,18 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::{TestRoot, is_root, say};
+use super::{Lacks, TestRoot, is_root, skip};
 
 const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 
 /// Whether the comparison can be made here.
 pub fn can_compare() -> bool {
     if !is_root() {
-        say("SKIP: comparing with Ignition needs root");
+        skip(Lacks::Root, "comparing with Ignition needs root");
         return false;
     }
     if !Path::new(IGNITION).exists() {
-        say("SKIP: Debian's package ignition is not installed");
+        skip(Lacks::Setup, "Debian's package ignition is not installed");
         return false;
     }
     true

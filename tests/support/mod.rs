@@ -23,6 +23,7 @@ pub mod patch;
 pub mod scenes;
 pub mod secret_forms;
 pub mod services;
+pub mod skip;
 pub mod sshd;
 pub mod steps;
 pub mod sysroot;
@@ -34,6 +35,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+pub(crate) use skip::{Lacks, skip};
 use tempfile::TempDir;
 
 /// The program under test, as it is shipped: static.
@@ -485,7 +487,10 @@ pub fn shared_data(relative: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    say(&format!("SKIP: ../shared/data/{relative} is not there"));
+    skip(
+        Lacks::Shared,
+        &format!("../shared/data/{relative} is not there"),
+    );
     None
 }
 
@@ -497,12 +502,23 @@ pub fn install(from: &Path, to: &Path) {
 
 /// A program of this system with the libraries that it is linked with, at the same places.
 pub fn copy_program(root: &TestRoot, program: &str) {
-    let output = Command::new("ldd").arg(program).output().unwrap();
+    copy_unpacked(root, "", program);
+}
+
+/// The same for a program whose package is unpacked in a directory: its libraries come from there too, if they are there.
+pub fn copy_unpacked(root: &TestRoot, dir: &str, program: &str) {
+    let program = format!("{dir}{program}");
+    let mut ldd = Command::new("ldd");
+    if !dir.is_empty() {
+        ldd.env("LD_LIBRARY_PATH", format!("{dir}/usr/lib/x86_64-linux-gnu"));
+    }
+    let output = ldd.arg(&program).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let files = text.split_whitespace().filter(|word| word.starts_with('/'));
-    for file in files.chain([program]) {
-        fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
-        install(file.as_ref(), &root.path(file));
+    for file in files.chain([program.as_str()]) {
+        let place = root.path(file.strip_prefix(dir).unwrap_or(file));
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        install(file.as_ref(), &place);
     }
 }
 

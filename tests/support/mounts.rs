@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
 
-use crate::support::{is_root, say};
+use crate::support::{Lacks, is_root, skip};
 
 /// Runs the test in a mount namespace of its own; its mounts vanish with the thread.
 pub fn with_mounts(test: impl FnOnce() + Send) {
     if !is_root() {
-        say("SKIP: mounting needs root");
+        skip(Lacks::Root, "mounting needs root");
         return;
     }
     let ended = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             // SAFETY: no memory is involved; only this thread gets another view of the mounts.
             if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-                say("SKIP: no mount namespace can be made here");
+                skip(Lacks::Machine, "no mount namespace can be made here");
                 return;
             }
             mount(&["--make-rprivate", "/"]);
@@ -68,9 +68,10 @@ impl Disk {
         let works =
             made.is_ok_and(|output| output.status.success()) && disk.try_mount(there.path(), "");
         if !works {
-            say(&format!(
-                "SKIP: {program} or loop devices are not to be had"
-            ));
+            skip(
+                Lacks::program(program),
+                &format!("{program} or loop devices are not to be had"),
+            );
             return None;
         }
         unmount(there.path());

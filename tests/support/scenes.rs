@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::faults::{Scene, can_trace};
-use crate::support::{self, Snapshot, TestRoot, file, machine_config, say};
+use crate::support::{self, Lacks, Snapshot, TestRoot, file, machine_config, skip};
 
 /// Everything that makes, changes, removes or flushes; a name that strace does not know is passed over.
 pub const WATCHED: [&str; 24] = [
@@ -39,7 +39,7 @@ pub const WATCHED: [&str; 24] = [
 /// `None`, said aloud, where it cannot be done.
 pub fn can_disturb() -> bool {
     if !support::is_root() {
-        say("SKIP: owners and labels need root");
+        skip(Lacks::Root, "owners and labels need root");
         return false;
     }
     can_trace()

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::mounts::{mount, with_network};
-use super::say;
+use super::{Lacks, is_root, skip};
 
 /// The programs that tests/services.sh unpacks.
-fn find_services() -> Option<PathBuf> {
+pub fn find_services() -> Option<PathBuf> {
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(target)
@@ -20,7 +20,11 @@ fn find_services() -> Option<PathBuf> {
     if dir.join("done").exists() {
         return Some(fs::canonicalize(dir).unwrap());
     }
-    say("SKIP: no NetworkManager, nft and sshd here; tests/setup.sh unpacks them on Debian");
+    let lacks = if is_root() { Lacks::Setup } else { Lacks::Root };
+    skip(
+        lacks,
+        "no NetworkManager, nft, sshd and chronyd, which are unpacked from Debian packages",
+    );
     None
 }
 

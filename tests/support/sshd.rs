@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::machine::{Machine, ip};
 use super::mounts::{mount, with_network};
-use super::{PROGRAM, install, say};
+use super::{Lacks, PROGRAM, install, skip};
 
 /// Address of the node.
 pub const NODE: &str = "192.0.2.10";
@@ -54,7 +54,10 @@ impl Drop for Sshd {
 /// Runs the test beside a real sshd, in a network of its own.
 pub fn with_sshd(test: impl FnOnce(&mut Sshd) + Send) {
     let Some(program) = find_sshd() else {
-        say("SKIP: no sshd; tests/setup.sh unpacks one on Debian");
+        skip(
+            Lacks::Setup,
+            "no sshd; tests/setup.sh unpacks one on Debian",
+        );
         return;
     };
     with_network(|| {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::{TestRoot, is_root, say};
+use crate::support::{Lacks, TestRoot, is_root, say, skip};
 
 /// A sysroot that the real ostree deploys into.
 pub struct Sysroot(pub TestRoot);
@@ -50,7 +50,10 @@ impl Sysroot {
         ];
         let works = is_root() && steps.iter().all(|args| Self::ostree(args));
         if !works {
-            say("SKIP: deployments by the real ostree: it is not installed, or cannot work here");
+            skip(
+                Lacks::root_or_program("ostree"),
+                "deployments by the real ostree: it is not installed, or cannot work here",
+            );
         }
         works.then_some(root)
     }

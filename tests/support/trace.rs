@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{PROGRAM, TestRoot, say};
+use crate::support::{Lacks, PROGRAM, TestRoot, skip};
 
 /// Calls that change names, attributes or durability.
 pub const CHANGING: [&str; 10] = [
@@ -56,7 +56,10 @@ pub fn can_trace() -> bool {
         .status()
         .is_ok_and(|status| status.success());
     if !works {
-        say("SKIP: strace is not installed or may not trace here");
+        skip(
+            Lacks::program("strace"),
+            "strace is not installed or may not trace here",
+        );
     }
     works
 }

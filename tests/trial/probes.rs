@@ -19,7 +19,7 @@ use crate::support::http::{Authority, Response, Routes, Server, VALID, Years};
 use crate::support::machine::{Machine, ip};
 use crate::support::mounts::{mount, with_network};
 use crate::support::sshd::with_sshd;
-use crate::support::{TestRoot, is_root, say};
+use crate::support::{Lacks, TestRoot, is_root, skip};
 
 /// How a probe is run.
 struct Asked<'a> {
@@ -332,7 +332,7 @@ fn write_script(root: &TestRoot, name: &str, text: &str, mode: u32) {
 #[test]
 fn files_of_the_directory_are_probes_in_the_order_of_their_names() {
     if !is_root() {
-        say("SKIP: files of root need root");
+        skip(Lacks::Root, "files of root need root");
         return;
     }
     let root = TestRoot::new();

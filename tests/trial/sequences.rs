@@ -11,7 +11,7 @@ use serde_json::json;
 use super::matrix::{BEGIN, Stage, TrialNode, differences};
 use crate::support::mounts::{mount, unmount, with_mounts};
 use crate::support::scenes::everything_is_asked_for;
-use crate::support::{Run, STATE, flat_run, is_root, say, unsealed};
+use crate::support::{Lacks, Run, STATE, flat_run, is_root, say, skip, unsealed};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
@@ -254,7 +254,7 @@ fn looks(node: &TrialNode, model: &Model) -> Vec<String> {
 #[test]
 fn all_sequences_of_three_end_as_the_model_says() {
     if !is_root() {
-        say("SKIP: namespaces need root");
+        skip(Lacks::Root, "namespaces need root");
         return;
     }
     with_mounts(|| {
@@ -329,9 +329,6 @@ const TRIAL: &str = "var/lib/mco-rescue/trial.json";
 
 #[test]
 fn a_damaged_trial_is_named_with_the_commands_that_lead_out() {
-    if !is_root() {
-        return;
-    }
     with_mounts(|| {
         let stage = Stage::new();
         let node = &stage.node;
@@ -406,9 +403,6 @@ fn a_damaged_trial_is_named_with_the_commands_that_lead_out() {
 
 #[test]
 fn without_a_place_for_its_state_a_trial_changes_nothing() {
-    if !is_root() {
-        return;
-    }
     with_mounts(|| {
         let stage = Stage::new();
         let node = &stage.node;
@@ -440,9 +434,6 @@ fn without_a_place_for_its_state_a_trial_changes_nothing() {
 
 #[test]
 fn the_disk_of_a_node_that_died_in_a_trial_names_it_and_goes_back() {
-    if !is_root() {
-        return;
-    }
     with_mounts(|| {
         let stage = Stage::new();
         stage.remember_cut();

@@ -14,6 +14,7 @@ use mco_rescue::node::command::job::{self, Done, Job};
 use mco_rescue::node::services_at_work::ServicesAtWork;
 
 use crate::support::services::{ServiceNode, command, wait_until, with_services};
+use crate::support::{Lacks, skip};
 
 const PORT: u16 = 2222;
 const OTHER: u16 = 2223;
@@ -204,7 +205,7 @@ fn rules_of_the_firewall_are_read_there_and_back() {
 #[test]
 fn a_setting_of_the_kernel_goes_back_though_its_file_is_gone() {
     if !Path::new("/usr/lib/systemd/systemd-sysctl").exists() {
-        crate::support::say("SKIP: no systemd-sysctl");
+        skip(Lacks::Setup, "no systemd-sysctl");
         return;
     }
     with_services(|node| {

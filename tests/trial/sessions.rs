@@ -9,7 +9,7 @@ use mco_rescue::node::login_session::{
 };
 
 use crate::support::sshd::{CLIENT, NODE, NODE_TOO, Sshd, with_sshd};
-use crate::support::{install, say};
+use crate::support::{Lacks, install, skip};
 
 /// The command that shows the login; as root, who alone confirms: others cannot read which program serves a connection.
 fn show_session(sshd: &Sshd, user: &str) -> String {
@@ -22,7 +22,7 @@ fn users() -> &'static [&'static str] {
     match std::path::Path::new("/usr/bin/sudo").exists() {
         true => &["root", "core"],
         false => {
-            say("SKIP: no sudo between login and program");
+            skip(Lacks::Setup, "no sudo between login and program");
             &["root"]
         }
     }
@@ -190,7 +190,7 @@ fn a_program_that_left_its_login_confirms_nothing() {
         let words = refusal.to_string();
         assert!(words.contains("confirm --from-console"), "{words}");
         if !std::path::Path::new("/usr/bin/tmux").exists() {
-            say("SKIP: no tmux");
+            skip(Lacks::Setup, "no tmux");
             return;
         }
         let out = sshd.path("tmux").display().to_string();

@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 
 use super::matrix::{BEGIN, Stage};
 use crate::support::mounts::with_mounts;
-use crate::support::{Run, is_root, say};
+use crate::support::{Lacks, Run, is_root, skip};
 
 #[test]
 fn no_other_user_can_replace_the_program_that_guards_a_trial() {
     if !is_root() {
-        return say("SKIP: namespaces need root");
+        return skip(Lacks::Root, "namespaces need root");
     }
     with_mounts(|| {
         let stage = Stage::new();

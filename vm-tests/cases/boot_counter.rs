@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use crate::lab::{Case, accel, run};
 use crate::support::mounts::{Disk, unmount, with_mounts};
-use crate::support::{TestRoot, say};
+use crate::support::{Lacks, TestRoot, skip};
 
 const NEW: &str = "ostree-2-os";
 const OLD: &str = "ostree-1-os";
@@ -47,7 +47,10 @@ fn entry(id: &str) -> String {
 fn loader(case: &Case) -> Option<PathBuf> {
     let boot = Path::new("/usr/lib/grub/i386-pc/boot.img");
     if !boot.is_file() {
-        say("SKIP: the boot sector of GRUB is not here (on Debian: grub-pc-bin)");
+        skip(
+            Lacks::Setup,
+            "the boot sector of GRUB is not here (on Debian: grub-pc-bin)",
+        );
         return None;
     }
     let (early, core, disk) = (

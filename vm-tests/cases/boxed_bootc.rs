@@ -18,6 +18,7 @@ use super::os::{
 };
 use crate::lab::boxes::{Engine, golden};
 use crate::lab::{Case, Shell};
+use crate::support::{Lacks, skip};
 
 /// The case, where the node has bootc alone.
 fn begin(title: &str) -> Option<Case> {
@@ -25,7 +26,10 @@ fn begin(title: &str) -> Option<Case> {
     if matches!(golden().engine, Engine::Bootc { both: false, .. }) {
         return Some(case);
     }
-    case.tell("SKIP: a node with a real bootc alone needs BOX_BOOTC");
+    skip(
+        Lacks::Counterpart,
+        "a node with a real bootc alone needs BOX_BOOTC",
+    );
     None
 }
 

@@ -18,6 +18,7 @@ use super::node::PROGRAM;
 use super::os::{config_a, config_b, is_all_of_a, is_all_of_b, runs, unwrapped};
 use crate::lab::boxes::golden;
 use crate::lab::{Case, Shell};
+use crate::support::{Lacks, skip};
 
 impl Story<'_> {
     /// Words of `status` that have to be there, and such that may not.
@@ -220,7 +221,7 @@ fn a_box_takes_an_image_of_its_repository_and_blames_no_rebase_that_failed() {
         return;
     };
     if !golden().engine.is_real_rpm_ostree() {
-        return case.tell("SKIP: only rpm-ostree has these commands");
+        return skip(Lacks::Counterpart, "only rpm-ostree has these commands");
     }
     let mut story = Story::in_a(&case);
     let nothing = format!("quay.example/okd/os@sha256:{}", "0".repeat(64));

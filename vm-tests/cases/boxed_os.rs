@@ -41,6 +41,7 @@ use super::os::{
 use crate::lab::boxes::{BoxNode, Registry, golden, groups_left, registry_of};
 use crate::lab::{Case, Shell};
 use crate::support::oci;
+use crate::support::{Lacks, skip};
 
 /// Of a person who is far away.
 pub(super) const KEY: &str =
@@ -282,7 +283,10 @@ fn a_box_tells_a_damaged_blob_from_a_fetcher_without_credentials() {
         return;
     };
     if !golden().engine.is_real_rpm_ostree() {
-        return case.tell("SKIP: only rpm-ostree has a fetcher of another user");
+        return skip(
+            Lacks::Counterpart,
+            "only rpm-ostree has a fetcher of another user",
+        );
     }
     let story = Story::in_a(&case);
     // Blobs from this size on are damaged.
@@ -316,7 +320,7 @@ fn a_box_names_what_an_admin_staged_and_leads_out_of_what_that_makes() {
         return;
     };
     if !golden().engine.is_real_rpm_ostree() {
-        return case.tell("SKIP: only rpm-ostree has these commands");
+        return skip(Lacks::Counterpart, "only rpm-ostree has these commands");
     }
     let mut story = Story::in_a(&case);
     let registry = story.registry();

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::lab::qemu::{Guest, Machine};
 use crate::lab::{Case, checkout, disk, images, run};
-use crate::support::say;
+use crate::support::{Lacks, skip};
 
 /// The findings of one check, by target: severity and the sentence.
 type Verdicts = BTreeMap<String, Vec<(String, String)>>;
@@ -153,7 +153,10 @@ fn runs_what_passes(case: &Case, processors: &[(&str, &[&str], &str)]) {
     write_node(&tree);
     for (name, bits) in LEVELS {
         let Some(library) = library_of(bits, &original) else {
-            return say("SKIP: processors of a crossing: the C library has no note of its level");
+            return skip(
+                Lacks::Machine,
+                "processors of a crossing: the C library has no note of its level",
+            );
         };
         write_library(&tree.join("targets").join(name), &library);
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use super::images::{self, kept_in, name_of, script, text_of};
 use super::lan::{Lan, within};
 use super::{Case, Shell, checkout, disk, run};
+use crate::support::Lacks;
 use crate::support::http::{Response, Routes, Server};
 use crate::support::{self, Run, oci, say};
 
@@ -231,12 +232,12 @@ fn build(engine: &Engine, root: &Path, out: &Path) {
 }
 
 /// The first thing that a box needs and that is not here.
-pub fn missing() -> Option<String> {
-    static MISSING: OnceLock<Option<String>> = OnceLock::new();
-    MISSING.get_or_init(look_for_missing).clone()
+pub fn missing() -> Option<(Lacks, &'static str)> {
+    static MISSING: OnceLock<Option<(Lacks, &str)>> = OnceLock::new();
+    *MISSING.get_or_init(look_for_missing)
 }
 
-fn look_for_missing() -> Option<String> {
+fn look_for_missing() -> Option<(Lacks, &'static str)> {
     const PROGRAMS: [&str; 8] = [
         "mmdebstrap",
         "mke2fs",
@@ -248,12 +249,12 @@ fn look_for_missing() -> Option<String> {
         "xz",
     ];
     if !support::is_root() {
-        return Some("root".to_owned());
+        return Some((Lacks::Root, "root"));
     }
     let absent =
         |program: &&&str| !super::runs(program, "--version") && !super::runs(program, "-V");
     if let Some(program) = PROGRAMS.iter().find(absent) {
-        return Some(format!("{program}; tests/setup.sh installs it"));
+        return Some((Lacks::Setup, program));
     }
     let works = |script: &str| {
         let mut command = Command::new("unshare");
@@ -275,7 +276,10 @@ fn look_for_missing() -> Option<String> {
         ),
     ];
     let fails = |need: &&(&str, &str)| !works(need.1);
-    needs.iter().find(fails).map(|(what, _)| (*what).to_owned())
+    needs
+        .iter()
+        .find(fails)
+        .map(|(what, _)| (Lacks::Machine, *what))
 }
 
 /// A node in a box. It ends with this value.

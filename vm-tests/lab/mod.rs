@@ -22,7 +22,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-use crate::support::{Run, say};
+use crate::support::{Lacks, Run, say, skip};
 
 /// One run of a case: where its disks and consoles are, and since when.
 ///
@@ -39,9 +39,10 @@ impl Case {
     /// `None`, said aloud, where no guest can be run.
     pub fn begin(name: &str) -> Option<Self> {
         if let Some(missing) = missing() {
-            say(&format!(
-                "SKIP: {name}: no virtual machine without {missing}; tests/setup.sh installs it"
-            ));
+            skip(
+                Lacks::Setup,
+                &format!("{name}: no virtual machine without {missing}"),
+            );
             return None;
         }
         // The images and the probe are nobody's time.
@@ -51,9 +52,10 @@ impl Case {
     /// The same for a case that mounts disks on the host.
     pub fn begin_as_root(name: &str) -> Option<Self> {
         if !crate::support::is_root() {
-            say(&format!(
-                "SKIP: {name}: its images are built and its disks mounted as root"
-            ));
+            skip(
+                Lacks::Root,
+                &format!("{name}: its images are built and its disks mounted as root"),
+            );
             return None;
         }
         Self::begin(name)
@@ -62,8 +64,8 @@ impl Case {
     /// The same for a case in a box; `None`, said aloud, where none can be made.
     pub fn begin_in_box(name: &str) -> Option<Self> {
         match boxes::missing() {
-            Some(missing) => {
-                say(&format!("SKIP: {name}: no box without {missing}"));
+            Some((lacks, missing)) => {
+                skip(lacks, &format!("{name}: no box without {missing}"));
                 None
             }
             None => Some(Self::on(name, &boxes::golden().engine.to_string())),

@@ -53,7 +53,9 @@ mod tests {
     #[test]
     fn the_real_blkid_knows_no_device_of_an_odd_label() {
         match find_labelled(&crate::node::command::HostRunner, "no-such-label-anywhere") {
-            Err(CommandError::Missing(_)) => eprintln!("SKIP: blkid is not installed"),
+            Err(CommandError::Missing(_)) => {
+                crate::skip::skip(crate::skip::Lacks::Setup, "blkid is not installed")
+            }
             answer => assert_eq!(answer, Ok(Vec::new())),
         }
     }

@@ -259,7 +259,9 @@ mod tests {
     #[test]
     fn the_real_ip_knows_the_loopback() {
         match query_addresses(&crate::node::command::HostRunner) {
-            Err(CommandError::Missing(_)) => eprintln!("SKIP: ip is not installed"),
+            Err(CommandError::Missing(_)) => {
+                crate::skip::skip(crate::skip::Lacks::Setup, "ip is not installed")
+            }
             answer => {
                 let all = answer.unwrap();
                 assert!(all.iter().any(|one| one.name == "lo"), "{all:?}");

@@ -210,7 +210,9 @@ mod tests {
         for paths in [&paths[..1], &paths[..]] {
             let asked: Vec<&RootPath> = paths.iter().collect();
             match query_owned(&crate::node::command::HostRunner, &asked) {
-                Err(CommandError::Missing(_)) => eprintln!("SKIP: rpm is not installed"),
+                Err(CommandError::Missing(_)) => {
+                    crate::skip::skip(crate::skip::Lacks::Setup, "rpm is not installed")
+                }
                 // Debian's rpm has an empty database.
                 answer => {
                     let wanted = paths.iter().map(|path| (path.clone(), false)).collect();

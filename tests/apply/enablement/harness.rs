@@ -9,6 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::{Lacks, skip};
 use mco_rescue::formats::systemd::{
     CONFIG_DIR, InstallError, InstallOutcome, LinkChange, PRESET_PATH, PresetDir, Problem, Support,
     UnitDir, UnitEntry, UnitFileState, UnitTree, disable_units, enable_units, preset_units,
@@ -306,9 +307,10 @@ impl Systemctl {
         let version = found.as_ref().map(|path| version_of(path));
         if version.as_deref() != Some(VERSION) {
             let version = version.unwrap_or_else(|| "not found".to_owned());
-            crate::support::say(&format!(
-                "SKIP: systemctl {VERSION} not found on PATH ({version}), NOTHING IS COMPARED WITH IT"
-            ));
+            let why = format!(
+                "systemctl {VERSION} is not on PATH ({version}), so nothing is compared with it"
+            );
+            skip(Lacks::other_version("systemctl"), &why);
             return None;
         }
         found.map(|path| Systemctl { path })

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{TestRoot, say};
+use crate::support::{Lacks, TestRoot, skip};
 
 const CONFIG_DIR: &str = "etc/systemd/system";
 const DIRS: [&str; 3] = [CONFIG_DIR, "run/systemd/system", "usr/lib/systemd/system"];
@@ -29,7 +29,10 @@ impl Systemctl {
             output.is_ok_and(|output| output.stdout.starts_with(VERSION.as_bytes()))
         });
         if found.is_none() {
-            say("SKIP: systemctl of systemd 252 not found, NOTHING IS COMPARED WITH IT");
+            skip(
+                Lacks::other_version("systemctl"),
+                "no systemctl of systemd 252, so nothing is compared with it",
+            );
         }
         found.map(Self)
     }
