@@ -50,5 +50,5 @@ pub fn to_json(translation: &Translation) -> serde_json::Result<String> {
         version: translation.version,
         experimental: translation.experimental,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }

@@ -49,7 +49,7 @@ pub fn to_json(change: &DerivedChange) -> serde_json::Result<String> {
         schema: "mco-rescue/change/v1",
         change,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the change as text.

@@ -113,7 +113,7 @@ impl Completed {
 
 /// Returns the result as JSON.
 pub fn to_json(completed: &Completed) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(completed).map(|text| text + "\n")
+    super::pretty(completed)
 }
 
 /// Returns the result as text.

@@ -52,7 +52,7 @@ pub fn to_json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> 
         worst: diagnosis.worst(),
         diagnosis,
     };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    super::pretty(&document)
 }
 
 /// Returns one check as JSON, in the words of this engine.
@@ -67,7 +67,7 @@ pub fn json_of_check(check: &DoctorCheck, engine: Engine) -> serde_json::Result<
         looks_at: engine.spell(check.looks_at),
         explanation: engine.spell(check.explain),
     };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the diagnosis as text. The first three lines are the worst finding and its next step.

@@ -81,7 +81,7 @@ pub fn to_json(outcome: &FetchOutcome) -> serde_json::Result<String> {
         schema: "mco-rescue/fetch/v1",
         body: outcome,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the result as text.
@@ -275,7 +275,7 @@ pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<S
         schema: "mco-rescue/cache/v1",
         body: &listing,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the cache as text.

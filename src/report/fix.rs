@@ -91,7 +91,7 @@ pub fn to_json(result: FixResult<'_>) -> serde_json::Result<String> {
         findings: &result.diagnosis.findings,
         not_checked: result.not_checked(),
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the result as text.

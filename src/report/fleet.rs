@@ -51,7 +51,7 @@ pub fn to_json(fleet: &Fleet, page: &str, now: u64) -> serde_json::Result<String
         differences: &fleet.differences,
         skipped: &fleet.skipped,
     };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    super::pretty(&document)
 }
 
 fn line(node: &FleetNode) -> NodeLine<'_> {

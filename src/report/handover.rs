@@ -19,7 +19,7 @@ pub fn to_json(handover: &Handover) -> serde_json::Result<String> {
         schema: "mco-rescue/for-cluster/v1",
         handover,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the commands as text, to be run step by step. Each command stays on one line.

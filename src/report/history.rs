@@ -60,7 +60,7 @@ pub struct RecordDocument {
 /// # Errors
 /// The serializer's error.
 pub fn record_json(document: &RecordDocument) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(document)? + "\n")
+    super::pretty(document)
 }
 
 /// Returns the result of `record` as text.
@@ -108,7 +108,7 @@ pub struct HistoryDocument {
 /// # Errors
 /// The serializer's error.
 pub fn to_json(document: &HistoryDocument) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(document)? + "\n")
+    super::pretty(document)
 }
 
 /// Returns the history as text.
@@ -297,7 +297,7 @@ impl DiffDocument {
 /// # Errors
 /// The serializer's error.
 pub fn diff_json(document: &DiffDocument) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(document)? + "\n")
+    super::pretty(document)
 }
 
 /// Returns a moment for people.

@@ -98,7 +98,7 @@ pub fn to_json(installed: &Installed<'_>) -> serde_json::Result<String> {
     let unlabelled = installed.unlabelled.iter();
     let unlabelled: Vec<_> = unlabelled.map(|(path, _)| path).collect();
     let (check, said) = check_words(&installed.check);
-    pretty(&json!({
+    super::pretty(&json!({
         "schema": SCHEMA,
         "action": "install",
         "root": installed.root,
@@ -107,10 +107,6 @@ pub fn to_json(installed: &Installed<'_>) -> serde_json::Result<String> {
         "check": check,
         "check_said": said,
     }))
-}
-
-fn pretty(value: &serde_json::Value) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(value).map(|text| text + "\n")
 }
 
 /// Returns the result as text.
@@ -310,7 +306,7 @@ pub fn removed_json(removed: &Removed) -> serde_json::Result<String> {
     let left: Vec<_> = left
         .map(|(path, why)| json!({"path": path, "why": why}))
         .collect();
-    pretty(&json!({
+    super::pretty(&json!({
         "schema": SCHEMA,
         "action": "remove",
         "root": removed.root,
@@ -338,7 +334,7 @@ pub fn archive_json(archive: &ArchiveReport) -> serde_json::Result<String> {
         object.insert("schema".to_owned(), SCHEMA.into());
         object.insert("action".to_owned(), "initramfs".into());
     }
-    pretty(&value)
+    super::pretty(&value)
 }
 
 /// Returns a written archive as text.

@@ -74,7 +74,7 @@ pub fn to_json(report: &KeepReport<'_>) -> serde_json::Result<String> {
         not_kept: &report.kept.unkept,
         left: left.collect(),
     };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the result as text.

@@ -63,7 +63,7 @@ fn name<S: Serializer>(before: &Before, out: S) -> Result<S::Ok, S::Error> {
 
 /// Returns the runs as JSON.
 pub fn to_json(list: &RunsDocument) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(list).map(|text| text + "\n")
+    super::pretty(list)
 }
 
 /// Returns the runs as text.

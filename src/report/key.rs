@@ -31,7 +31,7 @@ pub fn to_json(key: &PublicKey, path: &str, steps: usize) -> serde_json::Result<
         path,
         steps,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the result as text.

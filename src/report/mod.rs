@@ -51,6 +51,11 @@ use crate::host::root::RootPath;
 /// Width of text output.
 pub const WIDTH: usize = 80;
 
+/// Returns a document of a schema as `--output json` prints it.
+fn pretty(document: &impl serde::Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(document).map(|text| text + "\n")
+}
+
 /// Writes a report to standard output, without secrets in words that it quotes, and with every invisible character
 /// spelled out. A reader that has closed the pipe (`| head`) is no error.
 ///

@@ -26,7 +26,7 @@ pub fn to_json(root: &str, outlook: &Outlook) -> serde_json::Result<String> {
         root,
         outlook,
     };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the outlook as text. The first lines are the answer.

@@ -137,7 +137,7 @@ pub fn to_json(
         daemon,
         after: plan.after.as_ref().map(after::to_json),
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 fn shown_step(step: &Step, is_secret: bool) -> serde_json::Result<Value> {
@@ -172,7 +172,7 @@ pub fn os_json(plan: &OsPlan) -> serde_json::Result<String> {
         schema: "mco-rescue/pivot/v1",
         plan,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// The level of detail of a plan's text.

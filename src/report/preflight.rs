@@ -69,7 +69,7 @@ pub fn to_json(
         },
         findings: findings.collect(),
     };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the text.

@@ -74,7 +74,7 @@ pub fn to_json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Re
         started_before: known.map(|(before, _)| before),
         not_started: known.map(|(_, too_late)| too_late),
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 fn stays(left: &Left) -> Stays<'_> {

@@ -52,7 +52,7 @@ pub fn to_json(end: &RollbackEnd<'_>) -> serde_json::Result<String> {
         left: end.left,
         reboot: end.reboot.as_ref(),
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns unpinned deployments as JSON.
@@ -67,7 +67,7 @@ pub fn forgotten_json(gone: &[Deployment]) -> serde_json::Result<String> {
         schema: "mco-rescue/forget/v1",
         unpinned: gone.iter().map(Deployment::name).collect(),
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns unpinned deployments as text, in the words of this engine.

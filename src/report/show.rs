@@ -129,7 +129,7 @@ pub fn to_json(
         users: users.collect(),
         warnings: config.warnings.iter().map(ToString::to_string).collect(),
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Returns the bytes of a file that is secret or has a secret in it: `Some(None)` if they cannot be decoded.

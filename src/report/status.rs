@@ -259,7 +259,7 @@ pub struct CacheCounts {
 
 /// Returns the state as JSON.
 pub fn to_json(report: &StatusReport) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(report).map(|text| text + "\n")
+    super::pretty(report)
 }
 
 /// Returns the word and the config for a pending run.

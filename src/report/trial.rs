@@ -217,5 +217,5 @@ pub fn result_json(result: &TrialResult) -> serde_json::Result<String> {
         began: result.began,
         ended: result.ended,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }

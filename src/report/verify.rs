@@ -129,7 +129,7 @@ fn document(
         daemon: findings.daemon,
         told: findings.told,
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    super::pretty(&document)
 }
 
 /// Says that nothing is compared, as a run to `config` is half-way.
