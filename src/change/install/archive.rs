@@ -1,5 +1,5 @@
-//! The content for an initramfs: the program, the units of the dracut module with the links that start them, and
-//! configs. Values in, values out.
+//! The content for an initramfs: the program, the units of the dracut module with the links that start them, and configs.
+//! Values in, values out.
 
 use super::cpio::{CpioContent, CpioEntry};
 use crate::base::paths;
@@ -9,7 +9,7 @@ const UNITS: &str = "usr/lib/systemd/system";
 /// The program in an initramfs.
 const PROGRAM: &str = "usr/bin/mco-rescue";
 
-/// The units of the dracut module, each with the target that starts it: the same that `module-setup.sh` installs.
+/// The units of the dracut module, each with the target that starts it; the same as in `module-setup.sh`.
 const STARTED: [(&str, &str, &str); 3] = [
     (
         "mco-rescue-firstboot.service",
@@ -33,16 +33,16 @@ const DROPIN: (&str, &str) = (
     include_str!("../../../dracut/50mco-rescue/ignition-fetch.conf"),
 );
 
-/// A config that is baked in.
+/// A config that is included in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Baked {
-    /// File name; its extension shows the format.
+    /// File name; its extension tells the format.
     pub file: String,
     /// The document as it came.
     pub document: Vec<u8>,
 }
 
-/// Returns the entries that are unpacked over the distribution's initramfs; a parent precedes its content.
+/// Returns the entries to unpack over the distribution's initramfs; a directory precedes its content.
 pub fn entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<CpioEntry> {
     let mut all = vec![file_entry(PROGRAM.to_owned(), 0o755, program)];
     for (unit, target, text) in STARTED {
@@ -70,7 +70,7 @@ fn file_entry(name: String, mode: u32, bytes: Vec<u8>) -> CpioEntry {
     }
 }
 
-/// Each directory once, before the first thing in it.
+/// Adds each parent directory once, before its first entry.
 fn with_parents(entries: Vec<CpioEntry>) -> Vec<CpioEntry> {
     let mut all: Vec<CpioEntry> = Vec::new();
     for entry in entries {
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_units_are_those_that_the_dracut_module_installs() {
         let module = include_str!("../../../dracut/50mco-rescue/module-setup.sh");
-        // Calls of one function with a unit and what starts it.
+        // Calls of a function with a unit and the target that starts it.
         let calls = module.lines().filter_map(|line| {
             let (_, arguments) = line.trim().split_once("_unit ")?;
             arguments.starts_with("mco-rescue-").then_some(arguments)

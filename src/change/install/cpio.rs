@@ -1,11 +1,11 @@
-//! Archives as the kernel unpacks them at boot: cpio in the `newc` form. Entries in, bytes out.
+//! Archives that the kernel can unpack at boot: cpio in `newc` format. Entries in, bytes out.
 //!
-//! Nothing in an archive depends on where or when it was made: times and inode numbers are zero or counted.
+//! An archive does not depend on where or when it was made: times are zero, and inode numbers are counted.
 
-/// The object at a name of the archive.
+/// The object with a name in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpioContent {
-    /// A directory. The kernel makes no parents, so every one has its own entry.
+    /// A directory. The kernel does not create parent directories, so each needs its own entry.
     Directory,
     /// A file with these bytes.
     File(Vec<u8>),
@@ -13,7 +13,7 @@ pub enum CpioContent {
     Link(String),
 }
 
-/// One name of the archive; it belongs to root.
+/// One entry of the archive, owned by root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpioEntry {
     /// Path without leading slash.
@@ -27,7 +27,7 @@ pub struct CpioEntry {
 /// An error while an archive is written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpioError {
-    /// The form has 32 bits for a size.
+    /// The format has 32 bits for a size.
     #[error(
         "{0} has {1} bytes, and an initramfs archive holds at most 4294967295 of one file. Leave it out"
     )]
@@ -41,10 +41,10 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// Returns the archive of some entries, in their order: a directory precedes its content.
+/// Returns the archive of these entries in their order: a directory has to precede its content.
 ///
 /// # Errors
-/// A file that is too large.
+/// A file is too large.
 pub fn archive(entries: &[CpioEntry]) -> Result<Vec<u8>, CpioError> {
     let mut out = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -87,7 +87,7 @@ fn append_entry(
     Ok(())
 }
 
-/// Adds zeros: headers and contents begin at multiples of four.
+/// Pads with zeros: headers and contents begin at multiples of four.
 fn pad_to_four(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }

@@ -1,6 +1,6 @@
 //! The files that `install` puts on a node: the program, its units, and the links that enable them.
 //!
-//! This room lists these files and compares them with the node's; it changes nothing.
+//! This module lists these files and compares them with the node's; it changes nothing.
 
 pub mod archive;
 pub mod cpio;
@@ -16,13 +16,13 @@ use crate::node::{Host, Labels};
 
 /// The unit that finishes an interrupted run at boot.
 pub const RECOVER: &str = "mco-rescue-recover.service";
-/// The unit that proves, after a reboot, that what was staged runs.
+/// The unit that verifies after a reboot that the staged deployment is running.
 pub const COMPLETE: &str = "mco-rescue-complete.service";
 /// The unit that guards a trial after a reboot.
 pub const TRIAL: &str = "mco-rescue-trial.service";
-/// The unit that records the facts of a boot at its end.
+/// The unit that records the facts of a boot when it is complete.
 pub const RECORD: &str = "mco-rescue-record.service";
-/// The unit that keeps the cache fresh, and what starts it.
+/// The unit that refreshes the cache, and the timer that starts it.
 pub const FETCH: [&str; 2] = ["mco-rescue-fetch.service", "mco-rescue-fetch.timer"];
 
 const RECOVER_TEXT: &str = include_str!("../../../systemd/mco-rescue-recover.service");
@@ -34,13 +34,13 @@ const TIMER_TEXT: &str = include_str!("../../../systemd/mco-rescue-fetch.timer")
 
 const CATALOGUE_TEXT: &str = include_str!("../../../systemd/mco-rescue.catalog");
 
-/// For a root whose first boot would disable units without a preset.
+/// Presets for a root whose first boot would otherwise disable these units.
 const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-trial.service\nenable mco-rescue-record.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
 
 /// The extent of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstallScope {
-    /// The part that repairs a node at boot: the program and the units that run it after a power cut and after a reboot.
+    /// Only what repairs a node at boot: the program, and the units that run it after a power cut or a reboot.
     Recovery,
     /// Everything.
     All,
@@ -51,20 +51,20 @@ pub enum InstallScope {
 pub enum Content {
     /// The running program.
     Program,
-    /// A text of ours.
+    /// A text of this program.
     Text(&'static str),
     /// A symbolic link with this target.
     Link(&'static str),
 }
 
-/// One file or link of ours.
+/// One file or link that `install` creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// Path in the root.
     pub path: RootPath,
     /// Content.
     pub content: Content,
-    /// The unit whose file or link it is; of a masked unit both are left as they are.
+    /// The unit that the file or link belongs to; if it is masked, both are left unchanged.
     pub unit: Option<&'static str>,
 }
 
@@ -77,7 +77,7 @@ impl Item {
         }
     }
 
-    /// Its bytes; a link has none.
+    /// Returns its bytes; empty for a link.
     pub fn bytes<'a>(&self, program: &'a [u8]) -> &'a [u8] {
         match self.content {
             Content::Program => program,
@@ -108,9 +108,9 @@ impl Item {
     }
 }
 
-/// The items in the order in which they are put: the program before the units that start it, links last.
+/// Returns the items in the order in which they are installed: the program before the units that start it, links last.
 ///
-/// `never_booted`: the root's first boot runs the presets over all units.
+/// `never_booted` is true if the root's first boot will preset all units.
 pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
     let [service, timer] = FETCH;
     let mut all = vec![
@@ -157,7 +157,7 @@ pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
     all
 }
 
-/// Returns the paths that a config manages: the daemon would find another object there, and go Degraded.
+/// Returns the paths that a config manages. If `install` put another object there, the daemon would go Degraded.
 pub fn managed_paths(config: &Desired) -> BTreeSet<RootPath> {
     let files = config.files.iter().map(|file| file.path.clone());
     let links = config.links.iter().map(|link| link.path.clone());
@@ -169,21 +169,21 @@ pub fn managed_paths(config: &Desired) -> BTreeSet<RootPath> {
 /// The state of an item on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemStanding {
-    /// As it should be.
+    /// It is as it should be.
     Right,
-    /// Nothing is there.
+    /// It does not exist.
     Missing,
-    /// Something else is there.
+    /// Something else exists at its path.
     Different,
-    /// Right but for its SELinux label.
+    /// Only its SELinux label is wrong.
     Mislabelled,
-    /// An admin has masked the unit; that is respected.
+    /// An admin has masked the unit, which is respected.
     Masked,
     /// A config manages the path.
     Managed,
 }
 
-/// An item, its state, and the object that is wanted at its path.
+/// An item, its state, and the desired object at its path.
 #[derive(Debug, Clone)]
 pub struct FoundItem {
     /// The item.
@@ -192,12 +192,12 @@ pub struct FoundItem {
     pub standing: ItemStanding,
     /// Wanted type, mode and owner.
     pub object: Object,
-    /// Its label, where the root's policy gives one.
+    /// Its label, if the root's policy assigns one.
     pub label: Option<String>,
 }
 
 impl FoundItem {
-    /// Returns true if the item has to be put or labelled.
+    /// Returns true if the item has to be installed or relabelled.
     pub fn is_due(&self) -> bool {
         use ItemStanding::{Different, Mislabelled, Missing};
         matches!(self.standing, Missing | Different | Mislabelled)
@@ -214,8 +214,8 @@ pub struct InstallSurvey<'a> {
     pub root: &'a Root,
     /// Facts of the node.
     pub host: &'a Host,
-    /// Its labels. Where `/usr/local` is a link, the policy's word on the path that the unit names is taken:
-    /// that label is the one with which systemd may run the program.
+    /// Its labels. If `/usr/local` is a link, the policy's label for the path in the unit is used, because with that label
+    /// systemd may run the program.
     pub labels: &'a Labels,
     /// The bytes of the running program.
     pub program: &'a [u8],
@@ -227,7 +227,7 @@ impl InstallSurvey<'_> {
     /// Compares every item with the node.
     ///
     /// # Errors
-    /// A path that cannot be resolved or read.
+    /// A path cannot be resolved or read.
     pub fn of(&self, scope: InstallScope) -> Result<Vec<FoundItem>, RootError> {
         let items = items(scope, self.host.never_booted).into_iter();
         items.map(|item| self.compare_item(item)).collect()
@@ -270,7 +270,7 @@ impl InstallSurvey<'_> {
         })
     }
 
-    /// Returns true if the label is wrong. Labels that cannot be read cannot be set either, so they count as right.
+    /// Returns true if the label is wrong. A label that cannot be read cannot be set either, so it counts as right.
     fn is_mislabelled(&self, path: &RootPath, wanted: Option<&str>) -> bool {
         let Some(wanted) = wanted else { return false };
         let place = self.root.place(path).ok().flatten();
@@ -292,10 +292,10 @@ pub fn is_mask(root: &Root, path: &RootPath) -> Result<bool, RootError> {
     Ok(target.as_deref() == Some("/dev/null"))
 }
 
-/// The bytes of the running program.
+/// Returns the bytes of the running program.
 ///
 /// # Errors
-/// No `/proc`, or a program that cannot be read.
+/// `/proc` is missing, or the program cannot be read.
 pub fn program() -> std::io::Result<Vec<u8>> {
     running::read_bytes("/proc/self/exe")
 }
@@ -333,7 +333,7 @@ mod tests {
                 .lines()
                 .find_map(|line| line.strip_prefix("ExecStart="));
             let program = line.unwrap().split(' ').next().unwrap();
-            // `-`: its failure is no failure of the unit.
+            // `-` means that its failure does not fail the unit.
             let program = program.trim_start_matches('-');
             assert_eq!(program, format!("/{}", paths::PROGRAM));
         }

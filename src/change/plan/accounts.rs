@@ -1,8 +1,8 @@
-//! Users and groups of bare Ignition configs: what the tools made of the account files becomes steps, and homes,
-//! mailboxes and keys with them (docs/ignition.md: Users).
+//! Users and groups of bare Ignition configs: plans the changes that the tools made to the account files, together with homes,
+//! mailboxes and keys (docs/ignition.md: Users).
 //!
-//! Deliberate differences from Ignition: the home of a user that goes is left; a missing home of an existing user
-//! is no error; a home that holds something is not moved, but named with the command that moves it.
+//! Deliberate differences from Ignition: the home of a removed user is left; a missing home of an existing user is not an
+//! error; a home that is not empty is not moved, but reported with the command that moves it.
 
 use std::borrow::Cow;
 
@@ -71,7 +71,7 @@ impl Builder<'_> {
         };
         let (mode, owner) = found.map_or((mode, (0, 0)), |found| (found.mode, found.owner()));
         let wanted = text_object(text, mode, owner);
-        // Without a shadow file the hashes are here.
+        // Without a shadow file, the hashes are here.
         let hashes = match file {
             paths::PASSWD => prepared.after.bytes(paths::SHADOW).is_none(),
             paths::GROUP => prepared.after.bytes(paths::GSHADOW).is_none(),
@@ -110,7 +110,7 @@ impl Builder<'_> {
         self.user_keys(prepared, home, user, path, &origin);
     }
 
-    /// useradd fills a home only where it makes it.
+    /// Fills a new home, like useradd, which fills only a home that it creates.
     fn new_home(&mut self, prepared: &Prepared, home: &Home, path: &RootPath) {
         let mode = prepared.defaults.home_mode;
         self.own_new_directory(path, mode, home.owner, "home of a new user");
@@ -145,7 +145,7 @@ impl Builder<'_> {
                 let message = "is a device, pipe or socket, and is not copied into new homes";
                 return self.notice(source.to_string(), message);
             }
-            // useradd makes links to the skeleton lead to the home.
+            // Like useradd, redirects links to the skeleton to the home.
             Kind::Symlink { target } => Kind::Symlink {
                 target: match target.strip_prefix(&skeleton.to_string()) {
                     Some(below) => format!("{home}{below}"),
@@ -169,7 +169,7 @@ impl Builder<'_> {
         self.put(target, new, payload, Section::Accounts, why);
     }
 
-    /// Whether the config itself has a file or link at a path.
+    /// Returns true if the config itself has a file or link at a path.
     fn gives(&self, path: &RootPath) -> bool {
         let desired = self.inputs.desired;
         let whole = |file: &crate::config::document::DesiredFile| {
@@ -200,7 +200,7 @@ impl Builder<'_> {
         self.push(step, Payload::None, Section::Accounts, why);
     }
 
-    /// Only an empty home moves: another one is made, and the old one stays.
+    /// Plans a moved home. Only an empty home is moved: otherwise a new one is created, and the old one is left.
     fn plan_moved_home(
         &mut self,
         from: &RootPath,
@@ -266,7 +266,7 @@ impl Builder<'_> {
         );
     }
 
-    /// What belonged to the old ids gets the new ones.
+    /// Changes the owner of everything that belonged to the old ids.
     fn hand_over(&mut self, home: &Home, user: &User, path: &RootPath, origin: &str) {
         let by_hand = chown(home, path);
         if home.owned.too_many {
@@ -354,7 +354,7 @@ impl Builder<'_> {
         self.put(&file, wanted, payload, Section::Users, why);
     }
 
-    /// A directory of the user; links are not followed here, as they may lead anywhere.
+    /// Plans a directory of the user. Links are not followed, because they may lead anywhere.
     fn keys_directory(&mut self, path: &RootPath, owner: (u32, u32)) {
         if self.is_touched(path) || self.is_made(path) {
             return;
@@ -373,7 +373,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Files that a removed user leaves behind are reported and never deleted.
+    /// Reports files that a removed user leaves behind; they are never deleted.
     fn left(&mut self, prepared: &Prepared) {
         for (index, path) in &prepared.left {
             let message = format!(
@@ -390,7 +390,7 @@ impl Builder<'_> {
         config.original_place(format!("passwd.users[{index}]"))
     }
 
-    /// No config may take the last key and the last password of `core` away.
+    /// Refuses a config that removes both the last key and the last password of `core`.
     fn last_access(&mut self, prepared: &Prepared) {
         if prepared.before.user("core").is_none() {
             return;
@@ -430,7 +430,7 @@ impl Builder<'_> {
         }
     }
 
-    /// One path cannot be made for a user and by `storage` as well; a directory's mode and owner may be given there.
+    /// Refuses a path that both a user and `storage` create; a directory's mode and owner may be set in `storage`.
     fn twice(&mut self) {
         let desired = self.inputs.desired;
         let files = desired.files.iter();
@@ -454,7 +454,7 @@ impl Builder<'_> {
     }
 }
 
-/// An owner with the old ids replaced by the new ones.
+/// Returns an owner with old ids replaced by the new ones.
 fn handed((uid, gid): (u32, u32), home: &Home) -> (u32, u32) {
     let new = |now, was, then| if now == was { then } else { now };
     (
@@ -463,7 +463,7 @@ fn handed((uid, gid): (u32, u32), home: &Home) -> (u32, u32) {
     )
 }
 
-/// The command that does by hand what [`Builder::hand_over`] does.
+/// Returns the commands that do by hand what [`Builder::hand_over`] does.
 fn chown(home: &Home, path: &RootPath) -> String {
     let (was, now) = (home.was, home.owner);
     let path = quoted(path);
@@ -476,7 +476,7 @@ fn chown(home: &Home, path: &RootPath) -> String {
     }
 }
 
-/// The kernel takes setuid, and setgid of programs, from a file that changes owner.
+/// Returns the mode without the bits that the kernel clears when a file changes owner: setuid, and setgid of programs.
 fn without_special_bits(object: &Object) -> u32 {
     match object.kind {
         Kind::File { .. } if object.mode & 0o010 != 0 => object.mode & !0o6000,
@@ -485,7 +485,7 @@ fn without_special_bits(object: &Object) -> u32 {
     }
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for the shell.
 fn quoted(path: &RootPath) -> String {
     let text = path.to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);

@@ -1,5 +1,5 @@
-//! What comes after the files on a running node: the daemon's queue for the step from the recorded config, and what
-//! the same policies say of what had only drifted (docs/transaction.md, docs/agreement.md: Actions).
+//! What follows the files on a running node: the daemon's actions for the step from the recorded config, and what the same
+//! policies require for files that had only drifted (docs/transaction.md, docs/agreement.md: Actions).
 
 use std::collections::BTreeSet;
 
@@ -20,40 +20,40 @@ use crate::node::RecordReader;
 use crate::node::command::job::Job;
 use crate::node::neighbours::is_fenced;
 
-/// What comes after the files.
+/// What follows the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct After {
-    /// What the daemon would do for the step from the recorded config; empty where none is known.
+    /// The daemon's actions for the step from the recorded config; empty if that is unknown.
     pub queue: Vec<Queued>,
-    /// The same for what differs on disk and not between the configs: it was changed by hand, or lost.
+    /// The actions for differences on disk that are not differences between the configs: they were changed by hand, or lost.
     pub repairs: Vec<Queued>,
-    /// A repaired file that has no action: a program that has read it goes on with the old content.
+    /// Repaired files without an action: a program that has already read one continues with the old content.
     pub unserved: Vec<String>,
-    /// Why the daemon would have drained the node first, if it would.
+    /// The reason why the daemon would drain the node first, if it would.
     pub drain: Option<String>,
-    /// Unit files change, and no action lets the manager read them.
+    /// Unit files change, but no action makes systemd read them.
     pub unread_units: bool,
-    /// Whose policies these are.
+    /// The origin of these policies.
     pub policies: String,
-    /// Pacemaker manages kubelet and etcd: no job of theirs is done or printed.
+    /// Pacemaker manages kubelet and etcd, so no job of theirs is run or printed.
     pub fencing: bool,
 }
 
-/// What it is decided by.
+/// The rules for the decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
     /// The policies.
     pub policies: &'a ClusterPolicies,
-    /// Whose they are, for people.
+    /// The origin of the policies, for display.
     pub whose: &'a str,
-    /// The daemon's force file is there.
+    /// The daemon's force file exists.
     pub forced: bool,
-    /// What only a reboot brings is left out.
+    /// Changes that need a reboot are left out.
     pub files_only: bool,
 }
 
 impl After {
-    /// What the running system is told, in order. A reboot makes everything moot.
+    /// Returns the jobs for the running system, in order. A reboot makes all of them unnecessary.
     pub fn jobs(&self) -> Vec<Job> {
         if self.reboots() {
             return Vec::new();
@@ -63,7 +63,7 @@ impl After {
         jobs.filter(|job| !self.is_spared(job)).collect()
     }
 
-    /// Returns the units that Pacemaker has to start anew.
+    /// Returns the units that Pacemaker has to restart.
     pub fn spared(&self) -> Vec<String> {
         let all = self.queue.iter().chain(&self.repairs);
         let jobs = all.filter_map(|queued| queued.action.job());
@@ -92,7 +92,7 @@ impl After {
         self.fencing && job.unit().is_some_and(is_fenced)
     }
 
-    /// Whether only a reboot makes the step complete.
+    /// Returns true if only a reboot completes the step.
     pub fn reboots(&self) -> bool {
         self.queue
             .iter()
@@ -100,7 +100,7 @@ impl After {
     }
 }
 
-/// Decides what comes after the files, on a running node.
+/// Adds what follows the files on a running node.
 ///
 /// # Errors
 /// The cluster's policies cannot be read.
@@ -110,7 +110,7 @@ pub(super) fn add(
     options: Options,
     evidence: &dyn LiveEvidence,
 ) -> Result<()> {
-    // A file that was named is read in any case: a mistake in it is reported before anything else.
+    // A file that was given is read in any case, so that a mistake in it is reported before anything else.
     let cluster = evidence.cluster()?;
     plan.notices.extend(crypto_policies(plan));
     if !inputs.node.host.live || plan.is_empty() {
@@ -127,7 +127,7 @@ pub(super) fn add(
         files_only: options.files_only,
     };
     let (old, new) = (stepped_from(inputs), inputs.config);
-    // The deployment that was staged for the config before never ran: only its files are changed.
+    // The deployment that was staged for the previous config never ran: only its files changed.
     let same_os = |old: &MachineConfig| MachineConfig {
         os_image_url: new.os_image_url.clone(),
         kernel_arguments: new.kernel_arguments.clone(),
@@ -151,8 +151,8 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Returns the config that the daemon takes the node to be in. A record with an empty Ignition part has no files for it,
-/// so that all files of another config are new.
+/// Returns the config that the daemon takes for the node's. A record with an empty Ignition part has no files, so that all
+/// files of a different config are new to the daemon.
 fn stepped_from<'a>(inputs: &Inputs<'a>) -> Option<&'a MachineConfig> {
     if inputs.desired.bare {
         return None;
@@ -162,7 +162,7 @@ fn stepped_from<'a>(inputs: &Inputs<'a>) -> Option<&'a MachineConfig> {
     emptied.or_else(|| inputs.baseline.config())
 }
 
-/// Returns a notice if the plan changes the system-wide policy of cryptography, whose files have no effect by themselves.
+/// Returns a notice if the plan changes the system-wide crypto policy, whose files have no effect on their own.
 fn crypto_policies(plan: &Plan) -> Option<Notice> {
     let changed = |path: &&RootPath| {
         path.relative() == paths::CRYPTO_POLICY || path.is_in(paths::CRYPTO_POLICIES)
@@ -177,7 +177,7 @@ fn crypto_policies(plan: &Plan) -> Option<Notice> {
     })
 }
 
-/// Returns a notice if the record is refused here, and the daemon may well read it.
+/// Returns a notice if this program refuses the record but the daemon may accept it.
 fn refused_record(inputs: &Inputs<'_>) -> Option<Notice> {
     let read = matches!(inputs.records.reader, RecordReader::Reads(_)) && !inputs.desired.bare;
     read.then(|| Notice {
@@ -197,7 +197,7 @@ fn not_drained() -> Notice {
     }
 }
 
-/// What comes after the steps of a plan. `old` is the recorded config, where one is known.
+/// Returns what follows the steps of a plan. `old` is the recorded config, if known.
 fn after(plan: &Plan, old: Option<&MachineConfig>, new: &MachineConfig, rules: Rules<'_>) -> After {
     let update =
         old.map(|old| decide_taken(old, new, rules.policies, rules.forced, rules.files_only));
@@ -234,7 +234,7 @@ fn drain_reason(update: &Update) -> Option<String> {
     })
 }
 
-/// What changes on disk, as policies name it.
+/// The changes on disk, in the terms of policies.
 #[derive(Debug, Default)]
 struct OnDisk {
     files: BTreeSet<String>,
@@ -274,7 +274,7 @@ impl OnDisk {
     }
 }
 
-/// Every change that the step between the configs does not account for, by its own policy alone.
+/// Returns the actions for every change that the step between the configs does not explain, each by its own policy.
 fn repair_actions(
     disk: &OnDisk,
     update: Option<&Update>,
@@ -317,7 +317,7 @@ fn repair_actions(
     (done.split_off(step), unserved)
 }
 
-/// Whether a queue has the same actions already, in this order.
+/// Returns true if a queue already has the same actions in this order.
 fn holds(queue: &[Queued], wanted: &[Queued]) -> bool {
     let mut queue = queue.iter();
     wanted
@@ -414,7 +414,7 @@ mod tests {
         let after = judged(&files, Some(&old), &new);
         assert_eq!(after.jobs(), [reload()]);
         assert!(after.repairs.is_empty() && after.drain.is_none());
-        // Also where the disk was right already: who reads it may not have read it.
+        // Even if the disk was already right: the program that reads it may not have read it.
         assert_eq!(judged(&[], Some(&old), &new).jobs(), [reload()]);
     }
 
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(after.jobs(), [reload()]);
         assert_eq!(after.unserved, ["/etc/chrony.conf", "site.service"]);
         assert!(after.unread_units);
-        // Without a record everything is a repair.
+        // Without a record, everything is a repair.
         let unknown = judged(&steps, None, &same);
         assert_eq!(
             (unknown.jobs(), unknown.unserved),
@@ -464,7 +464,7 @@ mod tests {
         let jobs = judged(&steps, Some(&same), &same).jobs();
         let said: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let trust = "restart coreos-update-ca-trust.service";
-        // The bundle is made once more, so that CRI-O surely starts after it.
+        // The bundle is rebuilt once more, so that CRI-O is sure to start after it.
         assert_eq!(said, [trust, trust, "restart crio.service"]);
     }
 
@@ -477,7 +477,7 @@ mod tests {
         let kubelet = Job::Restart("kubelet.service".into());
         assert_eq!(after.jobs(), [Job::DaemonReload, kubelet]);
         assert!(!after.unread_units && after.unserved.is_empty());
-        // One that is gone from the config is a unit's again.
+        // A file that the config no longer has belongs to a unit again.
         let after = judged(&[(Section::Stale, path)], Some(&same), &same);
         assert_eq!(after.unserved, ["kubelet.service"]);
     }

@@ -1,11 +1,10 @@
-//! The parts of a plan that `verify` and `status` report as differences.
+//! The parts of a plan that `verify` and `status` report as drift.
 
 use super::{PlannedStep, Section, Step};
 use crate::base::notice::Notice;
 use crate::judge::drift::{Drift, DriftKind, unchecked_drift};
 
-/// Returns the differences that the steps of a plan show and the daemon never looks at: directories and links, or all of
-/// a bare config.
+/// Returns drift in directories and links, which the daemon never checks, or for a bare config all drift.
 pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
     let unseen = steps
         .iter()
@@ -23,7 +22,7 @@ pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
         .collect()
 }
 
-/// Returns a difference for each path that blocks the plan and is in no step.
+/// Returns drift for each path that blocks the plan and is not in a step.
 pub fn blocked_drifts(blockers: &[Notice], known: &[Drift]) -> Vec<Drift> {
     let new = |blocker: &&Notice| {
         let path = &blocker.subject;
@@ -38,7 +37,7 @@ pub fn blocked_drifts(blockers: &[Notice], known: &[Drift]) -> Vec<Drift> {
     blockers.iter().filter(new).map(drift).collect()
 }
 
-/// Returns the difference of an account that cannot be made as the config wants it.
+/// Returns drift for an account that cannot be created as the config requires.
 pub fn account_drift(problem: &Notice) -> Drift {
     Drift {
         kind: DriftKind::Missing,

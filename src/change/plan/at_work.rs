@@ -1,7 +1,7 @@
-//! Whether an update of this node is under way: a judgement on what was seen (docs/agreement.md: First boot, Update, Operating system).
+//! Judges whether an update of this node is in progress (docs/agreement.md: First boot, Update, Operating system).
 //!
-//! That the daemon lives is no evidence, nor that it asks (`rpm-ostree status`, `podman images`), nor that the
-//! records differ: a node in need of rescue is in that state for days.
+//! It is no evidence that the daemon is running, that it runs queries (`rpm-ostree status`, `podman images`), or that the
+//! records differ: a node that needs rescue is in that state for days.
 
 use std::collections::BTreeMap;
 
@@ -14,53 +14,53 @@ use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 
 use super::staged::{SOFT_REBOOT, enter_command, is_locked, name_queued, name_staged, name_stager};
 
-/// Its subcommand that completes a first boot.
+/// The daemon's subcommand that completes a first boot.
 const FIRST_BOOT: &str = "firstboot-complete-machineconfig";
-/// Its subcommands that change the node by themselves.
+/// The daemon's subcommands that change the node on their own.
 const WORKING: [&str; 3] = [FIRST_BOOT, "pivot", "once-from"];
 
-/// A sign of an update at work.
+/// A sign of an update in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ActivityEvidence {
-    /// What it is about, and a sentence.
+    /// The subject, and a sentence.
     pub notice: Notice,
-    /// Of the first-boot service or its pull, which try forever where there is no registry.
+    /// It is about the first-boot service or its pull, which retry forever without a registry.
     pub first_boot: bool,
-    /// The ways out of a staged deployment, in words; `None` for everything else.
+    /// The possible commands for a staged deployment, in words; `None` for everything else.
     pub ways: Option<StagedWays>,
 }
 
-/// The ways out of a foreign staged deployment.
+/// The possible commands for a staged deployment of another program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StagedWays {
-    /// The command by which it comes into force.
+    /// The command that makes it take effect.
     pub enter: String,
     /// `--takeover` drops it.
     pub drops: bool,
-    /// Files alone can come before it.
+    /// Files can be applied without it (`--files-only`).
     pub files_only: bool,
 }
 
-/// What is known of the staged deployment beside the activity.
+/// What is known about the staged deployment besides the activity.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StagedScene<'a> {
     /// The operating system.
     pub facts: Option<&'a Facts>,
-    /// It is what is wanted, or a run of ours staged it and this one goes on from there.
+    /// It is the wanted one, or a run of this program staged it and the current run continues from there.
     pub wanted: bool,
-    /// A run of ours staged it.
+    /// A run of this program staged it.
     pub ours: bool,
-    /// Files alone can be asked for.
+    /// The command has an option for files alone.
     pub files_only: bool,
     /// The plan stages something.
     pub stages: bool,
     /// The plan drops it.
     pub drops: bool,
-    /// What is queued for the next boot gives way.
+    /// The deployment that is queued for the next boot is replaced.
     pub stays: bool,
 }
 
-/// Each piece of evidence. What is staged is none where it is what is wanted.
+/// Returns each piece of evidence. A staged deployment that is wanted is not included.
 pub(super) fn find_activity(activity: &Activity, scene: StagedScene<'_>) -> Vec<ActivityEvidence> {
     let mut all = Vec::new();
     let by_pid: BTreeMap<u32, &Process> = activity
@@ -89,7 +89,7 @@ pub(super) fn find_activity(activity: &Activity, scene: StagedScene<'_>) -> Vec<
     all
 }
 
-/// What is staged, and is not what is wanted; a prepared soft reboot alike.
+/// Returns evidence of a staged deployment that is not wanted, or of a prepared soft reboot.
 fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<ActivityEvidence> {
     let place = "/run/ostree/staged-deployment";
     let (subject, message, enter) = match &activity.staged {
@@ -122,14 +122,14 @@ fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<Activi
         first_boot: false,
         ways: Some(StagedWays {
             enter,
-            // Staging anything ends a prepared soft reboot.
+            // Staging anything cancels a prepared soft reboot.
             drops: scene.drops || activity.staged.is_none() && scene.stages,
             files_only: scene.files_only,
         }),
     })
 }
 
-/// A transaction, which has no process or unit that could be told.
+/// Returns a notice about a transaction, for which there is no process or unit.
 fn transaction(activity: &Activity) -> Option<Notice> {
     activity.transaction.as_ref().map(|method| {
         let words = format!("a transaction is running ({method}); see `rpm-ostree status`");
@@ -144,8 +144,8 @@ fn shutdown(activity: &Activity) -> Option<Notice> {
     })
 }
 
-/// The cgroups of the daemon's containers, each with all below it. Only what is a container for sure, what can be
-/// frozen, and not our own.
+/// Returns the cgroups of the daemon's containers; each includes everything below it. Only cgroups that are known to be
+/// containers, can be frozen, and are not our own.
 pub(super) fn daemon_containers(activity: &Activity) -> Vec<String> {
     let daemons = activity.processes.iter().filter(|p| p.program() == DAEMON);
     let cgroups = daemons.filter_map(|daemon| frozen_with(activity, daemon).ok());
@@ -155,8 +155,7 @@ pub(super) fn daemon_containers(activity: &Activity) -> Vec<String> {
     all
 }
 
-/// What the daemon that watches files does while names change, and afterwards: one notice for each that runs, and
-/// no two of the same words.
+/// Describes what the daemon does while it watches files: one notice for each running daemon, without duplicates.
 pub(super) fn watching(activity: &Activity) -> Vec<Notice> {
     let daemons = activity.processes.iter().filter(|one| {
         let argument = one.args.get(1).map_or("", String::as_str);
@@ -190,7 +189,7 @@ fn meanwhile(frozen: Result<(&str, Controls), String>) -> String {
     }
 }
 
-/// The container of a daemon and what can be done with it; else why it cannot be frozen.
+/// Returns a daemon's container and its controls, or why it cannot be frozen.
 fn frozen_with<'a>(
     activity: &Activity,
     daemon: &'a Process,
@@ -211,7 +210,7 @@ fn frozen_with<'a>(
     }
 }
 
-/// Evidence that stands against a run.
+/// Returns a blocker for a piece of evidence.
 pub(super) fn refused(evidence: ActivityEvidence) -> Notice {
     let next = if let Some(ways) = &evidence.ways {
         let over = match ways.drops {
@@ -243,7 +242,7 @@ pub(super) fn taken_over(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; passed over as asked (--takeover)"))
 }
 
-/// Notes a foreign staged deployment, where files alone are asked for.
+/// Returns a notice about another program's staged deployment, for a run that only changes files.
 pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
     let enter = evidence.ways.as_ref().map(|ways| ways.enter.clone());
     let enter = enter.unwrap_or_default();
@@ -251,13 +250,13 @@ pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
         .with(|message| format!("{message}. It is left alone, as asked (--files-only): {enter}"))
 }
 
-/// What is queued for the next boot: a plan that stages takes its place.
+/// Returns a notice about the queued deployment that a plan replaces by staging another.
 pub(super) fn queued(scene: StagedScene<'_>) -> Option<Notice> {
     let facts = scene.facts.filter(|_| scene.stages && scene.stays)?;
     Some(notice("the next boot", name_queued(facts, scene.ours)?))
 }
 
-/// Programs that stage by themselves, and can replace what a run stages.
+/// Returns notices about programs that stage on their own, and can replace what a run stages.
 pub(super) fn stagers(activity: &Activity, facts: Option<&Facts>) -> Vec<Notice> {
     let mut all = Vec::new();
     let timer = activity.units.iter().find(|unit| unit.name == BOOTC_TIMER);
@@ -279,7 +278,7 @@ pub(super) fn stagers(activity: &Activity, facts: Option<&Facts>) -> Vec<Notice>
     all
 }
 
-/// Notes a foreign staged deployment that has what this config wants.
+/// Returns a notice if another program has already staged what this config wants.
 pub(super) fn note_staged_by_others(activity: &Activity, facts: Option<&Facts>) -> Option<Notice> {
     let staged = activity.staged.as_ref()?;
     let who = name_stager(staged, facts);
@@ -289,7 +288,7 @@ pub(super) fn note_staged_by_others(activity: &Activity, facts: Option<&Facts>) 
     ))
 }
 
-/// Evidence of the service whose work this run does.
+/// Returns a notice about the service whose work this run does.
 pub(super) fn stood_in_for(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; its work is done here, in its place"))
 }
@@ -322,7 +321,7 @@ fn is_work(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
     below_the_daemon(process, all) && changes_the_node(process)
 }
 
-/// A child of the daemon, or of its child: it starts some through shells and `systemd-run`.
+/// Returns true for a descendant of the daemon, which starts some programs through shells and `systemd-run`.
 fn below_the_daemon(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
     above(process, all).any(|above| above.program() == DAEMON)
 }
@@ -334,13 +333,13 @@ fn completes_a_first_boot(process: &Process, all: &BTreeMap<u32, &Process>) -> b
     completes(process) || above(process, all).any(completes)
 }
 
-/// Its parent, the parent of that, and so on.
+/// Returns the ancestors of a process, nearest first.
 fn above<'a>(
     process: &'a Process,
     all: &BTreeMap<u32, &'a Process>,
 ) -> impl Iterator<Item = &'a Process> {
     let parent = |process: &&Process| all.get(&process.parent).copied();
-    // A table that was read while processes came and went may hold a circle.
+    // A table that was read while processes came and went may contain a loop.
     std::iter::successors(Some(process), parent)
         .skip(1)
         .take(64)
@@ -461,14 +460,14 @@ mod tests {
             process(10, 1, "bash"),
             process(11, 10, "rpm-ostree rebase x"),
             process(12, 10, "vi machine-config-daemon"),
-            // A circle, as a table may hold that was read while processes came and went.
+            // A loop, possible in a table that was read while processes came and went.
             process(13, 14, "podman pull x"),
             process(14, 13, "sh"),
         ]);
         assert_eq!(find_activity(&activity, StagedScene::default()), []);
     }
 
-    /// A daemon in a cgroup, seen by a program in another.
+    /// Returns a daemon in one cgroup, as seen by a program in another.
     fn daemon_in(cgroup: Option<&str>, own: &str, controls: Controls) -> Activity {
         let mut daemon = process(5, 1, "/usr/bin/machine-config-daemon start");
         daemon.cgroup = cgroup.map(str::to_owned);

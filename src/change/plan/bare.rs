@@ -1,8 +1,8 @@
 //! Bare Ignition configs: Ignition's rules for files instead of the daemon's (docs/ignition.md: Nodes).
 //!
-//! Deliberate differences from Ignition: a file that is already as it should be is no error, so that a second
-//! run does nothing; fragments that the file ends with already are not appended again; nothing is removed before
-//! the new content is there.
+//! Deliberate differences from Ignition: a file that is already right is not an error, so that a second run changes nothing;
+//! fragments that are already at the end of the file are not appended again; nothing is removed before the new content is in
+//! place.
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, files};
 use crate::base::object::{Kind, Object};
@@ -10,7 +10,7 @@ use crate::config::document::{BareFile, DesiredFile};
 use crate::judge::drift::{group_id, text_object, user_id, wanted_file};
 
 impl Builder<'_> {
-    /// What is said of every bare config.
+    /// Adds the notice for every bare config.
     pub(super) fn note_bare(&mut self) {
         self.notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and it knows nothing of this");
     }
@@ -34,7 +34,7 @@ impl Builder<'_> {
         match &found {
             Some(found) if found.is_like(&object) => {}
             Some(found) if found.kind == object.kind => {
-                // The contents are right already: only mode and owner change.
+                // The contents are already right: only mode and owner change.
                 let (old, new) = (Attributes::from(found), Attributes::from(&object));
                 let why = "mode or owner differs";
                 self.attributes(&file.path, old, new, Section::Files, why);
@@ -51,7 +51,7 @@ impl Builder<'_> {
         }
     }
 
-    /// An existing file whose contents stay; fragments come behind them, once.
+    /// Returns an existing file with its contents kept; fragments are appended once.
     fn kept(
         &self,
         file: &DesiredFile,
@@ -96,7 +96,7 @@ impl Builder<'_> {
         Ok((text_object(&bytes, mode, owner), Payload::Bytes(bytes)))
     }
 
-    /// A file with its contents and everything that is appended to them.
+    /// Returns a file with its contents and everything appended to them.
     fn written(&self, file: &DesiredFile, bare: &BareFile) -> Result<(Object, Payload), String> {
         let mut wanted = wanted_file(file, self.node())?;
         let group = self.handed_down(&file.path);

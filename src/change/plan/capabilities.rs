@@ -1,5 +1,5 @@
-//! Which capabilities a plan needs, and which of them root lacks here: containers and units
-//! (`CapabilityBoundingSet=`) take some away, and then a run would fail half-way.
+//! The capabilities that a plan needs, and those that root lacks here: containers and units (`CapabilityBoundingSet=`) remove
+//! some, and a run would then fail half-way.
 
 use super::{Plan, PlannedStep, Step};
 use crate::base::notice::Notice;
@@ -9,7 +9,7 @@ use crate::host::root::{ResolveError, RootPath};
 use crate::host::sys::privileges::Capability;
 use crate::node::NodeState;
 
-/// A capability, and what needs it.
+/// A capability and why it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapabilityNeed {
     /// The capability.
@@ -18,7 +18,7 @@ pub struct CapabilityNeed {
     pub why: String,
 }
 
-/// What the plan needs beyond what an ordinary user may do with his own files.
+/// Returns the capabilities that the plan needs beyond what ordinary users may do with their own files.
 pub fn needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
     let first = |capability, why: &dyn Fn(&PlannedStep) -> Option<String>| {
         let why = plan.steps.iter().find_map(why)?;
@@ -46,19 +46,19 @@ pub fn needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
     all.into_iter().flatten().collect()
 }
 
-/// Blocks what root lacks a capability for. An ordinary user is told elsewhere what stays undone.
+/// Adds blockers for capabilities that root lacks. For an ordinary user, another check reports what cannot be done.
 pub(super) fn judge_capabilities(plan: &mut Plan, node: &NodeState) {
     if node.host.user.0 == 0 {
         let lacking = needs(plan, node).into_iter();
         let lacking = lacking.filter(|need| !node.host.capabilities.contains(&need.capability));
-        // A label that cannot be set is told afterwards, with the command that sets it.
+        // A label that cannot be set is reported afterwards, with the command that sets it.
         let lacking = lacking.filter(|need| need.capability != Capability::CAP_SYS_ADMIN);
         let blockers: Vec<Notice> = lacking.map(missing).collect();
         plan.blockers.extend(blockers);
     }
 }
 
-/// Blocks where root could not even look.
+/// Adds a blocker if root was not even able to read the node.
 pub(super) fn closed(plan: &mut Plan, node: &NodeState) {
     let capability = Capability::CAP_DAC_OVERRIDE;
     let denied = ResolveError::System(nix::errno::Errno::EACCES);
@@ -85,7 +85,7 @@ fn missing(need: CapabilityNeed) -> Notice {
     }
 }
 
-/// Owners and mode of what a step makes or keeps.
+/// Returns the owners that a step sets or keeps.
 fn owners(step: &Step) -> Vec<(u32, u32)> {
     match step {
         Step::MakeDirectory { uid, gid, .. } | Step::RemoveDirectory { uid, gid, .. } => {
@@ -110,7 +110,7 @@ fn foreign(planned: &PlannedStep, node: &NodeState, what: &str) -> Option<String
     })
 }
 
-/// A directory that its mode bits close to root itself.
+/// Returns a directory that root cannot enter because of its mode.
 fn locked(path: &RootPath, node: &NodeState) -> Option<String> {
     let mut above = path.ancestors().skip(1);
     let closed = above.find(|above| {
@@ -120,7 +120,7 @@ fn locked(path: &RootPath, node: &NodeState) -> Option<String> {
     closed.map(|above| format!("changing names in {above}"))
 }
 
-/// A directory that moves has its entry `..` written, which takes the right to write to it.
+/// Returns a directory whose `..` entry has to be rewritten because it is moved, which requires write permission on it.
 fn closed_itself(planned: &PlannedStep, node: &NodeState) -> Option<String> {
     let directory = |object: &&Object| object.is_directory();
     let moved = match &planned.step {
@@ -138,7 +138,7 @@ fn closed_itself(planned: &PlannedStep, node: &NodeState) -> Option<String> {
     closed.then(|| format!("moving {} into place", planned.step.path()))
 }
 
-/// Whether the mode bits let a user write to a directory and go through it.
+/// Returns true if the mode lets a user write to a directory and enter it.
 fn opens(mode: u32, owner: (u32, u32), user: (u32, u32)) -> bool {
     let shift = match (owner.0 == user.0, owner.1 == user.1) {
         (true, _) => 6,
@@ -159,7 +159,7 @@ fn setgid(planned: &PlannedStep, node: &NodeState) -> Option<String> {
     needed.then(|| format!("the setgid bit of {}", planned.step.path()))
 }
 
-/// Without a running policy labels are plain `security.` attributes.
+/// Returns the label that a step sets. Without a loaded policy, labels are ordinary `security.` attributes.
 fn labelled(planned: &PlannedStep) -> Option<String> {
     let path = planned.step.path();
     planned

@@ -1,4 +1,4 @@
-//! A node as it will be once a plan was carried out: what is judged afterwards can be judged beforehand.
+//! A node as it will be after a plan was carried out, so that the result can be judged in advance.
 
 use super::{Plan, Step};
 use crate::base::object::{Kind, Object};
@@ -6,7 +6,7 @@ use crate::config::document::Desired;
 use crate::judge::drift::enablement;
 use crate::node::NodeState;
 
-/// Whether every step of a plan is done on a node: its files, links and directories are as they are to be.
+/// Returns true if every step of a plan is done on a node: its files, links and directories have the desired state.
 pub fn is_carried_out(node: &NodeState, plan: &Plan) -> bool {
     plan.steps.iter().all(|planned| {
         let found = node.object(planned.step.path());
@@ -21,7 +21,7 @@ pub fn is_carried_out(node: &NodeState, plan: &Plan) -> bool {
     })
 }
 
-/// The node with every step of the plan done. What the plan does not name stays as it was seen.
+/// Returns the node with every step of the plan done. Paths that are not in the plan are unchanged.
 pub fn carried_out(
     node: NodeState,
     plan: &Plan,
@@ -32,7 +32,7 @@ pub fn carried_out(
     after_steps(node, steps, desired, old)
 }
 
-/// The node with these steps done, which lead from `old` to `desired`.
+/// Returns the node after these steps, which lead from `old` to `desired`.
 pub fn after_steps<'s>(
     mut node: NodeState,
     steps: impl Iterator<Item = &'s Step>,

@@ -1,5 +1,5 @@
-//! Paths that a config may not bring: those with an owner ([`OWNED`]), those that two of its parts write, and those
-//! that no file system can have. A path is judged by where it leads: one directory may have two names.
+//! Paths that a config must not have: those with another owner ([`OWNED`]), those that two of its parts write, and those that
+//! no file system supports. A path is judged by its real location, because one directory may have two names.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use crate::host::root::RootPath;
 use crate::judge::accounts::Home;
 use crate::judge::drift::{dropin_path, unit_path};
 
-/// The longest name that a file system takes, in bytes.
+/// Maximum length of a name on a file system, in bytes.
 pub(super) const NAME_MAX: usize = 255;
 
 /// A path that a part of the config writes.
 struct Claim<'c> {
-    /// As the document has it.
+    /// As written in the document.
     path: RootPath,
-    /// Where that leads.
+    /// Its real location.
     real: RootPath,
     place: ClaimPlace<'c>,
-    /// A directory is made or kept, and holds what others put into it.
+    /// It is a directory, which other parts may use.
     is_directory: bool,
 }
 
-/// The place of a claim in the document. There may be many, and few are ever shown.
+/// The place of a claim in the document, formatted only on demand: there may be many, and few are shown.
 #[derive(Clone)]
 enum ClaimPlace<'c> {
     File(&'c DesiredFile),
@@ -43,7 +43,7 @@ impl ClaimPlace<'_> {
 }
 
 impl<'a> Builder<'a> {
-    /// Blocks every path of the config that it may not bring.
+    /// Adds a blocker for every path that the config must not have.
     pub(super) fn check_claims(&mut self) {
         let brought = self.brought();
         let owned: Vec<(RootPath, &OwnedPath)> = OWNED
@@ -70,7 +70,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Paths that entries of the config name, or that are made of their names.
+    /// Returns the paths in the config's entries, and those that are derived from their names.
     fn brought(&self) -> Vec<Claim<'a>> {
         let desired = self.inputs.desired;
         let at = |origin: &'a str| ClaimPlace::At(origin.into());
@@ -98,7 +98,7 @@ impl<'a> Builder<'a> {
         all
     }
 
-    /// Homes of a bare config, which are made and change hands.
+    /// Returns the homes in a bare config, which are created or change owner.
     fn homes(&self) -> Vec<Claim<'a>> {
         let config = self.inputs.config;
         let prepared = self.inputs.accounts.into_iter();
@@ -113,7 +113,7 @@ impl<'a> Builder<'a> {
         homes.filter_map(claim).collect()
     }
 
-    /// Files that come of the users of a MachineConfig; those of a bare config have a check of their own.
+    /// Returns files that the users of a MachineConfig imply; those of a bare config have a check of their own.
     fn follow_from_users(&self) -> Vec<Claim<'a>> {
         let (desired, old) = (self.inputs.desired, self.inputs.old);
         if desired.bare || !self.node().accounts.users.contains_key("core") {
@@ -133,7 +133,7 @@ impl<'a> Builder<'a> {
             .collect()
     }
 
-    /// One name can be written by one part only, whatever it is called there.
+    /// Refuses a file that two parts write, under the same name or different ones.
     fn claimed_twice(&mut self, claims: &[Claim<'_>]) {
         let mut known: BTreeMap<&RootPath, &Claim<'_>> = BTreeMap::new();
         for claim in claims {
@@ -198,29 +198,29 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Where a path leads, as far as directories above it are there.
+    /// Returns the real location of a path, as far as its parent directories exist.
     pub(super) fn real(&self, path: &RootPath) -> RootPath {
         self.node().real(path)
     }
 
-    /// Returns true where this plan makes a directory, by whatever name.
+    /// Returns true if this plan creates a directory, under any name.
     pub(super) fn is_made(&self, path: &RootPath) -> bool {
         self.made.contains(&self.real(path))
     }
 
-    /// Returns true where this plan changes a path, by whatever name.
+    /// Returns true if this plan changes a path, under any name.
     pub(super) fn is_touched(&self, path: &RootPath) -> bool {
         self.touched.contains(&self.real(path))
     }
 
-    /// Keeps in mind that this plan makes a directory.
+    /// Records that this plan creates a directory.
     pub(super) fn note_made(&mut self, path: &RootPath) {
         let real = self.real(path);
         self.made.insert(real);
     }
 }
 
-/// The length of the longest name in a path, in bytes.
+/// Returns the length of the longest name in a path, in bytes.
 pub(super) fn longest_name(path: &RootPath) -> usize {
     let names = path.relative().split('/').map(str::len);
     names.max().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The findings on another image, in the plan: what the run cures, what stands against it, and what has to be known.
+//! The findings about another image, in the plan: those that the run fixes, blockers, and notices.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::base::object::{Kind, Object};
 use crate::judge::crossing::checks::{self, ARCHITECTURE};
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity, Cure};
 
-/// Checks whose inhibitors the user passed over by name.
+/// Checks whose inhibitors the user accepted by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptedRisks(u64);
 
@@ -22,7 +22,7 @@ impl AcceptedRisks {
         Some(Self(self.0 | 1 << place))
     }
 
-    /// Returns true if the inhibitors of a check are passed over.
+    /// Returns true if the inhibitors of a check are accepted.
     pub fn has(self, check: &str) -> bool {
         let place = checks::ALL.iter().position(|one| one.id == check);
         place.is_some_and(|place| self.0 & (1 << place) != 0)
@@ -30,7 +30,7 @@ impl AcceptedRisks {
 }
 
 impl Builder<'_> {
-    /// Plans the files by which the run cures findings.
+    /// Plans the files that fix findings.
     pub(super) fn cure_files(&mut self) {
         let findings = self.inputs.crossing;
         for finding in findings {
@@ -56,7 +56,7 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the changes of kernel arguments by which the run cures findings.
+/// Returns the changes of kernel arguments that fix findings.
 pub(super) fn cure_arguments(findings: &[CrossingFinding]) -> Vec<KargsChange> {
     let mut changes = Vec::new();
     for cure in findings.iter().flat_map(|finding| &finding.cures) {
@@ -73,7 +73,7 @@ pub(super) fn cure_arguments(findings: &[CrossingFinding]) -> Vec<KargsChange> {
     changes
 }
 
-/// Adds the changes of kernel arguments by which the staging of an image alone cures findings.
+/// Adds the changes of kernel arguments that fix findings when an image is staged without a config.
 pub(super) fn add_arguments(plan: &mut OsPlan, findings: &[CrossingFinding], present: &Kargs) {
     plan.cures = cure_arguments(findings);
     let changes = present.changes_to(&plan.wanted_arguments(present));
@@ -83,18 +83,18 @@ pub(super) fn add_arguments(plan: &mut OsPlan, findings: &[CrossingFinding], pre
     }
 }
 
-/// Adds the findings to a plan. Without `writes_files` the run can put no file in place, so that a cure by a file stands
-/// against it.
+/// Adds the findings to a plan. Without `writes_files` the run cannot write files, so a finding that needs one becomes a
+/// blocker.
 pub(super) fn add_findings(
     plan: &mut Plan,
     findings: &[CrossingFinding],
     accepted: AcceptedRisks,
     writes_files: bool,
 ) {
-    // Where nothing is done, nothing can be refused: the image is staged already.
+    // Without any action there is nothing to refuse: the image is already staged.
     let acts = !plan.is_empty();
     for finding in findings {
-        // The doubt about the architecture has an option of its own.
+        // The doubt about the architecture has its own option.
         if finding.check == ARCHITECTURE {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Directories of links that a plan empties: systemctl takes them away together with the last link (`rmdir` up to its
+//! Directories of links that a plan empties: systemctl removes them together with the last link (`rmdir` up to its
 //! configuration directory, docs/agreement.md: Units).
 
 use std::collections::BTreeSet;
@@ -9,8 +9,8 @@ use crate::formats::systemd::UnitEntry;
 use crate::host::root::RootPath;
 
 impl Builder<'_> {
-    /// Plans the removal of every directory that loses its last link in this plan. One that something is put into
-    /// meanwhile stays.
+    /// Plans the removal of every directory that loses its last link in this plan. If something is added to it in the meantime,
+    /// it is kept.
     pub(super) fn emptied_directories(&mut self) {
         let links = self.plan.steps.iter().filter(|planned| {
             let by_systemctl = !paths::LEAKED_LINKS.contains(&planned.step.path().relative());

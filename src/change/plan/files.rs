@@ -1,4 +1,4 @@
-//! Files, their originals, and files that the config has no more (docs/agreement.md: Files, Units).
+//! Files, their originals, and files that the config no longer has (docs/agreement.md: Files, Units).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ use crate::judge::drift::{dropin_path, is_exempt, kind_noun, text_object, unit_p
 use crate::node::originals::{NOORIG_SUFFIX, OriginalPaths};
 use crate::node::{Packaged, Recorded};
 
-/// Whether what is at a path came with the OS.
+/// Whether the object at a path came with the OS.
 enum Origin {
-    /// Keep it; the copy is taken from here.
+    /// It did; the copy is taken from this path.
     Os(RootPath),
-    /// There was none.
+    /// There was no original.
     None,
-    /// No package database has it, and no twin tells.
+    /// It is unknown: it is in no package database and the OS has no twin of it.
     Unknown,
 }
 
@@ -29,7 +29,7 @@ impl Builder<'_> {
     /// Plans every file of the config.
     pub(super) fn plan_files(&mut self) {
         let desired = self.inputs.desired;
-        // Most files of a new node are missing, each with its stamp: a list that grows would leave room unused.
+        // On a new node, most files are missing, each with a stamp: a growing list would waste memory.
         let missing = desired
             .files
             .len()
@@ -53,10 +53,11 @@ impl Builder<'_> {
         }
     }
 
-    /// The daemon writes some files from what the cluster says, too, so a newer one than the config's stays; only where
-    /// the config itself changes one, its update writes it. The kubelet's authority is never among what it writes.
+    /// Returns true if the daemon maintains the file. The daemon also writes some files from cluster data, so a newer one than
+    /// the config's is kept; the daemon's update writes it only if the config changes it. The kubelet's CA is not among these
+    /// files.
     fn is_left_to_the_daemon(&self, file: &DesiredFile) -> bool {
-        // In spec 2 the daemon validates them all the same.
+        // In spec 2, the daemon validates them nevertheless.
         let exempt = is_exempt(&file.path) && !self.inputs.desired.spec2;
         if !exempt || self.node().object(&file.path).is_none() {
             return false;
@@ -65,8 +66,8 @@ impl Builder<'_> {
         file.path.relative() == paths::KUBELET_CA || !self.inputs.old.is_some_and(changes)
     }
 
-    /// A node that was never recorded gets the server's additions too, as its first boot would have; a
-    /// recorded one would be thrown back to its first boot by them.
+    /// Plans the server's additions on a node without a record, which gets them at its first boot; on a recorded node they
+    /// would trigger the first boot again.
     pub(super) fn plan_additions(&mut self) {
         let desired = self.inputs.desired;
         if desired.additions.is_empty()
@@ -87,7 +88,7 @@ impl Builder<'_> {
                 continue;
             };
             if file.path.relative() == paths::KUBECONFIG {
-                // Served with 0644; the daemon closes it at its first update.
+                // Served with mode 0644; the daemon restricts it at its first update.
                 wanted.mode = 0o600;
             }
             let payload = Payload::Contents(file.contents.clone());
@@ -101,8 +102,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The first-boot service would find nothing to change and remove its input (docs/agreement.md: First boot), but it
-    /// needs an image from the network to find that out, and holds up the kubelet until then.
+    /// Removes the trigger of the first-boot service. It would find nothing to change and remove its input (docs/agreement.md:
+    /// First boot), but to find that out it needs an image from the network, and it delays the kubelet until then.
     fn no_first_boot_service(&mut self, path: &RootPath) {
         self.notice(
             path.to_string(),
@@ -115,7 +116,7 @@ impl Builder<'_> {
         );
     }
 
-    /// Whether nothing of the OS differs from the config, as far as that is known for sure.
+    /// Returns true if nothing of the OS differs from the config, as far as that is certain.
     fn os_is_as_wanted(&self) -> bool {
         let (config, os) = (self.inputs.config, &self.node().os);
         let Some(booted) = &os.kernel_arguments else {
@@ -144,7 +145,7 @@ impl Builder<'_> {
         );
     }
 
-    /// The stamp of a file has a longer name than the file itself; the daemon fails over one that is too long.
+    /// Refuses a file whose stamp would have too long a name: the daemon fails on it.
     fn short_enough(&mut self, file: &DesiredFile) {
         let longest = longest_name(&file.path);
         let most = NAME_MAX - NOORIG_SUFFIX.len();
@@ -157,7 +158,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Keeps the original of a file that is about to be ours, or stamps that there was none.
+    /// Keeps the original of a file that the config is about to own, or stamps that there was none.
     fn plan_original(&mut self, path: &RootPath) {
         let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
         match self.origin(path, twin) {
@@ -171,7 +172,7 @@ impl Builder<'_> {
                     );
                 }
             }
-            // A copy says that there was one; only the package database itself can say that it is wrong.
+            // A copy means that there was an original; only the package database itself can prove it wrong.
             Origin::None if self.has_copy(&orig) && !self.is_foreign(path) => {}
             Origin::None => {
                 if self.node().object(&noorig).is_none() {
@@ -186,7 +187,7 @@ impl Builder<'_> {
                     );
                 }
             }
-            // A copy or a stamp settled it when the file became ours.
+            // A copy or a stamp has settled this already, when the config began to own the file.
             Origin::Unknown if self.has_copy(&orig) || self.node().object(&noorig).is_some() => {}
             Origin::Unknown => {
                 self.notice(
@@ -201,12 +202,13 @@ impl Builder<'_> {
         self.node().object(orig).is_some()
     }
 
-    /// Whether the package database was asked, and no package owns what is there.
+    /// Returns true if the package database was queried and no package owns the object at the path.
     fn is_foreign(&self, path: &RootPath) -> bool {
         self.node().packaged.get(path) == Some(&Packaged::Foreign)
     }
 
-    /// rpm is asked on a live root only; a stamp over an OS file would delete it one day, so doubt means no stamp.
+    /// Returns the origin of a file. rpm is only queried on a live root. A stamp for an OS file would delete it one day, so in
+    /// doubt there is no stamp.
     fn origin(&self, path: &RootPath, twin: Option<RootPath>) -> Origin {
         let node = self.node();
         if node.object(path).is_none() {
@@ -218,7 +220,7 @@ impl Builder<'_> {
             .is_some_and(|old| old.file_at(path).is_some());
         let twin = twin.filter(|twin| node.object(twin).is_some());
         match (node.packaged.get(path), twin) {
-            // What is on disk is the config's by now; the OS's own copy is the original.
+            // The config owns the file on disk by now; the OS's own copy is the original.
             (_, Some(twin)) if ours => Origin::Os(twin),
             (_, Some(_)) | (Some(Packaged::Owned), _) => Origin::Os(path.clone()),
             (Some(Packaged::Foreign), None) => Origin::None,
@@ -227,7 +229,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Plans a copy of what is at `source`.
+    /// Plans a copy of the object at `source`.
     pub(super) fn plan_copy(
         &mut self,
         source: &RootPath,
@@ -264,11 +266,11 @@ impl Builder<'_> {
         );
     }
 
-    /// Plans the removal of what the old config had and the new one has not.
+    /// Plans the removal of everything that the old config had and the new one does not have.
     pub(super) fn plan_stale(&mut self) {
         let Some(old) = self.inputs.old else { return };
         let desired = self.inputs.desired;
-        // By another name it may still be there.
+        // It may still be there under another name.
         let wanted = desired.files.iter();
         let wanted: BTreeSet<RootPath> = wanted.map(|file| self.real(&file.path)).collect();
         for file in &old.files {
@@ -289,21 +291,22 @@ impl Builder<'_> {
                     self.stale_unit_path(&path, &wanted);
                 }
             }
-            // An older config may have had the unit's contents, which went without the file.
+            // An older config may have had the unit's contents, and was removed without the file.
             if let Some(path) = unit_path(&unit.name).filter(|_| now.is_none()) {
                 self.stale_unit_path(&path, &wanted);
             }
         }
     }
 
-    /// Plans the removal of a unit's path, unless a file of the config, one of `wanted`, leads to the same place.
+    /// Plans the removal of a unit's path, unless a file of the config (`wanted`) is at the same location.
     fn stale_unit_path(&mut self, path: &RootPath, wanted: &BTreeSet<RootPath>) {
         if !wanted.contains(&self.real(path)) {
             self.stale_path(path, false);
         }
     }
 
-    /// The daemon removes it with the other stale files, and then its update fails over the missing file.
+    /// Refuses a config without the kubeconfig: the daemon removes it with other stale files, and then its update fails because
+    /// it is missing.
     fn dropped_kubeconfig(&mut self, path: &RootPath) {
         let fails = format!(
             "the config has it no more: the daemon would remove it, and then its update would end with: cannot stat \
@@ -318,8 +321,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Files with an empty source: the daemon's update fails over them, and it goes Degraded where they are in its record.
-    /// In an initramfs they are written, as Ignition does.
+    /// Refuses files with an empty source: the daemon's update fails on them, and it goes Degraded if its record has them. In
+    /// an initramfs they are written, as by Ignition.
     pub(super) fn empty_sources(&mut self) {
         let (desired, old) = (self.inputs.desired, self.inputs.old);
         for file in &desired.undecodable {
@@ -347,7 +350,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (docs/agreement.md: Units).
+    /// Plans a stale path. With a stamp: delete. With an original: restore it, unless it is known not to be one. Otherwise:
+    /// delete (docs/agreement.md: Units).
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
         let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
         let node = self.node();
@@ -373,7 +377,7 @@ impl Builder<'_> {
     }
 }
 
-/// Why a file has to be written.
+/// Returns the reason why a file has to be written.
 pub(super) fn why(found: Option<&Object>, wanted: &Object) -> &'static str {
     match found {
         None => "missing",
@@ -404,7 +408,7 @@ fn never_stale(path: &RootPath) -> bool {
     paths::NEVER_STALE.contains(&path.relative()) || path.is_in(paths::CERTS_D)
 }
 
-/// A file that has become a unit or drop-in of the new config stays.
+/// Returns true for a file that is a unit or drop-in in the new config, which is kept.
 fn is_unit_path(desired: &Desired, path: &RootPath) -> bool {
     let of_unit = |unit: &crate::config::document::ignition::Unit| {
         let dropin = |d: &crate::config::document::ignition::Dropin| {

@@ -1,5 +1,5 @@
-//! A config belongs on a node where it is a rendered one, of the node's pool and cluster, and as its name says.
-//! Evidence in, doubts out. Each doubt is a blocker with an override of its own.
+//! Judges whether a config is meant for a node: it has to be a rendered one, of the node's pool and cluster, and match its
+//! name. Evidence in, doubts out. Each doubt is a blocker with its own override.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,41 +10,41 @@ use crate::base::notice::Notice;
 use crate::change::source::identity::{Bundles, Claims, Membership, NodeIdentity, Witness};
 use crate::config::render::NameHash;
 
-/// Doubts that the person passed over by name.
+/// Doubts that the user accepted by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "one option each, independent of the others"
 )]
 pub struct Accepted {
-    /// The config is no rendered one.
+    /// The config is not a rendered one.
     pub not_rendered: bool,
-    /// It takes much away, or what keeps the node reachable.
+    /// It removes a lot, or something that keeps the node reachable.
     pub removals: bool,
-    /// It is of another pool.
+    /// It belongs to another pool.
     pub other_pool: bool,
-    /// It is of another cluster.
+    /// It belongs to another cluster.
     pub other_cluster: bool,
     /// Its image is for another architecture.
     pub other_architecture: bool,
-    /// Its contents are not those of its name.
+    /// Its contents do not match the hash in its name.
     pub edited_config: bool,
 }
 
 /// A reason why a config may not be meant for this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// It is no rendered config.
+    /// It is not a rendered config.
     NotRendered,
-    /// It takes much away, or what keeps the node reachable.
+    /// It removes a lot, or something that keeps the node reachable.
     Removals,
-    /// It is of another pool.
+    /// It belongs to another pool.
     OtherPool,
-    /// It is of another cluster.
+    /// It belongs to another cluster.
     OtherCluster,
     /// Its image is for another architecture.
     OtherArchitecture,
-    /// Its contents are not those of its name.
+    /// Its contents do not match the hash in its name.
     EditedConfig,
 }
 
@@ -59,7 +59,7 @@ impl Doubt {
         Self::EditedConfig,
     ];
 
-    /// The option that passes over it, without the dashes.
+    /// Returns the option that accepts it, without the dashes.
     pub fn option(self) -> &'static str {
         match self {
             Self::NotRendered => "not-rendered",
@@ -84,7 +84,7 @@ impl Doubt {
 }
 
 impl Accepted {
-    /// With the doubt that an option names; nothing where none has that name.
+    /// Adds the doubt with this option; `None` if there is no such option.
     pub fn with(mut self, option: &str) -> Option<Self> {
         let doubt = Doubt::ALL
             .into_iter()
@@ -101,19 +101,19 @@ impl Accepted {
     }
 }
 
-/// A doubt with its words.
+/// A doubt with its explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubtful {
-    /// Which.
+    /// The kind of doubt.
     pub doubt: Doubt,
     /// The part of the config or node that it is about.
     pub subject: String,
-    /// Why, and what else to do.
+    /// The explanation, and what to do instead.
     pub why: String,
 }
 
 impl Doubtful {
-    /// A doubt with its words.
+    /// Creates a doubt with its explanation.
     pub fn new(doubt: Doubt, subject: impl Into<String>, why: impl Into<String>) -> Self {
         Self {
             doubt,
@@ -122,7 +122,7 @@ impl Doubtful {
         }
     }
 
-    /// Adds it to a plan: a blocker, or a notice where the person passed over it.
+    /// Adds it to a plan: as a blocker, or as a notice if the user accepted it.
     pub(super) fn add_to(self, plan: &mut Plan, accepted: Accepted) {
         let option = self.doubt.option();
         if self.doubt.is_in(accepted) {
@@ -139,22 +139,22 @@ impl Doubtful {
     }
 }
 
-/// Everything that is known of a config and of the node it is for.
+/// Everything that is known about a config and the node that it is for.
 #[derive(Debug, Clone)]
 pub struct FitEvidence<'a> {
     /// Name of the config.
     pub name: &'a str,
-    /// Why it is no rendered config; nothing where it is one.
+    /// The reason why it is not a rendered config; `None` if it is one.
     pub not_rendered: Option<String>,
-    /// How the hash in its name stands to its contents.
+    /// Whether its contents match the hash in its name.
     pub hash: &'a NameHash,
-    /// Pool and cluster of the config, by its contents.
+    /// Pool and cluster of the config, according to its contents.
     pub claims: &'a Claims,
-    /// Pool and cluster of the node, by its files.
+    /// Pool and cluster of the node, according to its files.
     pub node: &'a NodeIdentity,
 }
 
-/// Every reason to doubt that the config is meant for the node, the gravest first.
+/// Returns every reason to doubt that the config is meant for the node, most serious first.
 pub fn find_doubts(evidence: &FitEvidence<'_>) -> Vec<Doubtful> {
     let all = [
         not_rendered(evidence),
@@ -210,7 +210,7 @@ fn other_cluster(claims: &Claims, node: &NodeIdentity) -> Option<Doubtful> {
     ))
 }
 
-/// True where a host is known on both sides; else the first that can be compared with none that is the same.
+/// Returns whether any host is on both sides, and otherwise the first comparable pair.
 fn compare_hosts<'a>(
     config: &'a [String],
     node: &'a [Witness],
@@ -228,7 +228,7 @@ fn compare_hosts<'a>(
     (false, other)
 }
 
-/// Nothing where one is an address and the other a name.
+/// Compares two hosts; `None` if one is an address and the other a name.
 fn same_host(one: &str, other: &str) -> Option<bool> {
     match (one.parse::<IpAddr>(), other.parse::<IpAddr>()) {
         (Ok(one), Ok(other)) => Some(one == other),
@@ -237,7 +237,7 @@ fn same_host(one: &str, other: &str) -> Option<bool> {
     }
 }
 
-/// `api.` and `api-int.` lead to the same cluster.
+/// Returns the domain of a host: `api.` and `api-int.` belong to the same cluster.
 fn domain(host: &str) -> String {
     let host = host.trim_end_matches('.').to_lowercase();
     let bare = host
@@ -246,8 +246,8 @@ fn domain(host: &str) -> String {
     bare.unwrap_or(&host).to_owned()
 }
 
-/// The first bundle that both have, where no bundle that both have shares a certificate. While an authority is
-/// replaced, the old and the new one are in the bundle together, and the other bundles stay.
+/// Returns the first bundle that both have, if no bundle in common shares a certificate. While an authority is being replaced,
+/// the bundle has the old and the new one, and other bundles do not change.
 fn strange_bundle(config: &Bundles, node: &Bundles) -> Option<&'static str> {
     let both = config
         .iter()
@@ -277,7 +277,7 @@ fn edited(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
 mod tests {
     use super::*;
 
-    /// How something of the config stands to the node.
+    /// How something in the config relates to the node.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Is {
         Same,
@@ -298,7 +298,7 @@ mod tests {
 
     fn bundles(is: Is, path: &'static str) -> Bundles {
         let all: &[&str] = match is {
-            // Old and new stand side by side while one takes the place of the other.
+            // While one is being replaced, old and new are both present.
             Same => &["old", "new"],
             Other => &["foreign"],
             Unknown => return Bundles::new(),

@@ -1,7 +1,7 @@
-//! Cures that are files only, as `doctor --fix` carries them out: changes of single files, turned into steps.
+//! Fixes that only change files, for `doctor --fix`: changes of single files, converted to steps.
 //!
-//! Nothing is deleted: what has to go gets another name beside it. A file that the recorded config brings is the task
-//! of `apply`.
+//! Nothing is deleted: an object in the way is renamed, next to its old name. Files that the recorded config owns are left to
+//! `apply`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +21,13 @@ use crate::node::Interest;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub enum FixChange {
-    /// A file or link gets another name: `NAME.mco-rescue-TIME`, with mode, owner, times and label. Where programs read
-    /// every name in its directory, it goes to a directory above.
+    /// Renames a file or link to `NAME.mco-rescue-TIME`, with mode, owner, times and label. If programs read every name in its
+    /// directory, it is moved to a parent directory.
     MoveAside {
         /// The file or link.
         path: String,
     },
-    /// Permission bits of a file or directory change.
+    /// Changes the permission bits of a file or directory.
     SetMode {
         /// The file or directory.
         path: String,
@@ -35,7 +35,7 @@ pub enum FixChange {
         #[serde(serialize_with = "octal")]
         mode: u32,
     },
-    /// Owner and group of a file or directory change.
+    /// Changes owner and group of a file or directory.
     SetOwner {
         /// The file or directory.
         path: String,
@@ -44,7 +44,7 @@ pub enum FixChange {
         /// The new group.
         gid: u32,
     },
-    /// A file is made where none is. Owner and group are root.
+    /// Creates a file at a free path. Owner and group are root.
     CreateFile {
         /// The new file.
         path: String,
@@ -55,7 +55,7 @@ pub enum FixChange {
         #[serde(skip)]
         content: Vec<u8>,
     },
-    /// A file with the content and owner of another one is put in place of the file at the path, if there is one.
+    /// Copies a file with content and owner, replacing the file at the path, if any.
     CopyFile {
         /// The source.
         from: String,
@@ -65,7 +65,7 @@ pub enum FixChange {
         #[serde(serialize_with = "octal")]
         mode: u32,
     },
-    /// A file gets other content; mode, owner and label stay.
+    /// Changes the content of a file; mode, owner and label are kept.
     ReplaceFile {
         /// The file.
         path: String,
@@ -73,11 +73,11 @@ pub enum FixChange {
         #[serde(skip)]
         content: Vec<u8>,
     },
-    /// A symbolic link is put in place of the file or link at the path, if there is one.
+    /// Creates a symbolic link, replacing the file or link at the path, if any.
     MakeLink {
         /// The link.
         path: String,
-        /// Its text.
+        /// Its target.
         target: String,
     },
 }
@@ -108,7 +108,7 @@ impl FixChange {
         !self.is_move() && !self.is_of_attributes()
     }
 
-    /// The path that the change only reads.
+    /// Returns the path that the change only reads.
     fn source(&self) -> Option<&str> {
         match self {
             Self::CopyFile { from, .. } => Some(from),
@@ -138,7 +138,7 @@ impl FixChange {
         }
     }
 
-    /// Returns the change that makes a file.
+    /// Returns the change that creates a file.
     pub fn create_file(path: impl Into<String>, mode: u32, content: impl Into<Vec<u8>>) -> Self {
         Self::CreateFile {
             path: path.into(),
@@ -156,7 +156,7 @@ impl FixChange {
         }
     }
 
-    /// Returns the change that makes a link.
+    /// Returns the change that creates a link.
     pub fn make_link(path: impl Into<String>, target: impl Into<String>) -> Self {
         Self::MakeLink {
             path: path.into(),
@@ -164,7 +164,7 @@ impl FixChange {
         }
     }
 
-    /// Returns the change that gives a file other content.
+    /// Returns the change that replaces a file's content.
     pub fn replace_file(path: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
         Self::ReplaceFile {
             path: path.into(),
@@ -177,7 +177,7 @@ fn octal<S: Serializer>(mode: &u32, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&format!("{mode:04o}"))
 }
 
-/// The changes of one run, with the time that names what is moved aside.
+/// The changes of one run, and the time for the names of renamed objects.
 #[derive(Debug, Clone, Copy)]
 pub struct FixInputs<'a> {
     /// The changes, in order.
@@ -203,8 +203,7 @@ impl FixInputs<'_> {
     }
 }
 
-/// Directories in which programs, or our own checks, read names of any form, with the nearest directory above where
-/// they do not.
+/// Directories in which programs, or our own checks, read every name, each with the nearest parent directory that is safe.
 const READ_WHOLE: [(&str, &str); 18] = [
     (
         "etc/NetworkManager/system-connections",
@@ -238,13 +237,13 @@ const READ_WHOLE: [(&str, &str); 18] = [
     ("etc/openvswitch/conf.d", "etc/openvswitch"),
 ];
 
-/// Returns the name that a file or link gets when it is moved aside.
+/// Returns the new name of a file or link that is moved aside.
 fn aside(path: &RootPath, time: u64) -> Option<RootPath> {
     let stamp: String = utc(time).chars().filter(|c| !"-:".contains(*c)).collect();
     let name = format!("{}.mco-rescue-{stamp}", path.name());
     let read_whole = READ_WHOLE.iter().find(|(whole, _)| path.is_in(whole));
     match read_whole {
-        // Files of several directories below it may share a name.
+        // Files in different subdirectories may have the same name.
         Some((whole, above)) => {
             let below = path.relative().strip_prefix(whole)?.trim_start_matches('/');
             let name = format!("{}.mco-rescue-{stamp}", below.replace('/', "."));
@@ -257,7 +256,7 @@ fn aside(path: &RootPath, time: u64) -> Option<RootPath> {
     }
 }
 
-/// Plans the changes. The config of `inputs` brings nothing; its old one is the recorded config.
+/// Plans the changes. The config in `inputs` is empty; its old one is the recorded config.
 pub(super) fn fix(inputs: Inputs<'_>, work: FixInputs<'_>) -> Plan {
     let mut builder = Builder::new(inputs, Options::default());
     let indexed = work.changes.iter().enumerate();
@@ -285,7 +284,7 @@ pub(super) fn fix(inputs: Inputs<'_>, work: FixInputs<'_>) -> Plan {
 /// Other changes of the same path.
 #[derive(Debug, Clone, Copy)]
 struct Beside {
-    /// An earlier one moves aside what is there.
+    /// An earlier one moves the existing object aside.
     is_moved: bool,
     /// A later one puts something in its place.
     is_put: bool,
@@ -325,7 +324,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Blocks a change whose file is not what the check saw.
+    /// Blocks a change whose file differs from what the check saw.
     fn is_not(&mut self, path: &RootPath, found: Option<&Object>, wanted: &str) {
         let what = found.map_or("missing".to_owned(), |found| kind_noun(&found.kind));
         let message = format!(
@@ -335,7 +334,7 @@ impl Builder<'_> {
         self.block(path.to_string(), message);
     }
 
-    /// Plans another name. What is put in its place, if anything is, is a change of its own.
+    /// Plans a rename. If something replaces the object, that is a separate change.
     fn move_aside(&mut self, path: &RootPath, is_put: bool, time: u64) {
         let node = self.node();
         let found = node.object(path);
@@ -358,7 +357,7 @@ impl Builder<'_> {
         {
             return;
         }
-        // A second name keeps all of the file.
+        // A hard link preserves everything about the file.
         let payload = Payload::NameOf(path.clone());
         let put = Step::Put {
             path: aside.clone(),
@@ -384,7 +383,7 @@ impl Builder<'_> {
         let Some(old) = found.filter(has_attributes).map(Attributes::from) else {
             return self.is_not(path, found, "a file or directory");
         };
-        // Mode and owner of one path are one step.
+        // Mode and owner of one path are changed in one step.
         for planned in &mut self.plan.steps {
             if let Step::Metadata { path: at, new, .. } = &mut planned.step
                 && at == path
@@ -475,7 +474,7 @@ fn is_file_or_link(object: &Object) -> bool {
     matches!(object.kind, Kind::File { .. } | Kind::Symlink { .. })
 }
 
-/// Returns true for a file, unit file or drop-in of a config.
+/// Returns true if a config has this file, unit file or drop-in.
 fn brings(config: &Desired, path: &RootPath) -> bool {
     let mut units = config.units.iter();
     config.file_at(path).is_some()

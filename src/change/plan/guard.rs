@@ -1,33 +1,33 @@
-//! Guards around a run: what stands against carrying a plan out on this node as it is now. No part of the
-//! comparison with a config; `verify` does not ask.
+//! Guards of a run: reasons not to carry out a plan on this node now. They are not part of the comparison with a config, and
+//! `verify` does not use them.
 
 use super::staged::SOFT_REBOOT;
 use super::{OsStep, Plan, at_work, capabilities, held};
 use crate::base::notice::Notice;
 use crate::node::{Activity, NodeState};
 
-/// What the person allowed on this node.
+/// What the user allowed on this node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allowed {
-    /// Flags in the way are cleared for the renames, and set again.
+    /// Immutable flags are cleared for the renames, and set again.
     pub clear_immutable: bool,
-    /// An update that is under way does not matter.
+    /// An update in progress is ignored.
     pub takeover: bool,
-    /// The first-boot service and its pull do not matter: the run does their work.
+    /// The first-boot service and its pull are ignored, because the run does their work.
     pub first_boot: bool,
-    /// What is staged does not matter: the run drops it.
+    /// A staged deployment is ignored, because the run drops it.
     pub staged: bool,
-    /// What the next boot drops is changed all the same.
+    /// Paths that do not survive the next boot are changed nevertheless.
     pub until_reboot: bool,
-    /// A run of ours staged what is staged.
+    /// A run of this program staged the deployment.
     pub ours: bool,
-    /// A foreign staged deployment is left alone: only files are asked for.
+    /// Another program's staged deployment is left alone: only files are requested.
     pub leaves_staged: bool,
     /// The command has an option for files alone.
     pub has_files_only: bool,
 }
 
-/// Adds to a plan what stands against it. A plan without steps changes nothing, so nothing does.
+/// Adds blockers to a plan. A plan without steps changes nothing, so it gets none.
 pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Allowed) {
     capabilities::closed(plan, node);
     if plan.is_empty() {
@@ -81,7 +81,7 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
     capabilities::judge_capabilities(plan, node);
 }
 
-/// The daemon watches files: it must not judge a half.
+/// Freezes the daemon, which watches files and must not see a half-applied state.
 fn freeze(plan: &mut Plan, activity: &Activity) {
     plan.freeze = at_work::daemon_containers(activity);
     plan.notices.extend(at_work::watching(activity));

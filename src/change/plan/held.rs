@@ -1,8 +1,7 @@
-//! What holds names in place although root asks: flags (`chattr +i`, `+a`) and mounts.
+//! Whatever prevents even root from changing names: flags (`chattr +i`, `+a`) and mounts.
 //!
-//! Flags are cleared only when asked (`--clear-immutable`), right before the first rename, and whatever is at
-//! the path afterwards carries them again. The flags of a root directory are never cleared: on OSTree
-//! systems it is immutable by design.
+//! Flags are only cleared on request (`--clear-immutable`), right before the first rename, and set again on the object that is
+//! at the path afterwards. The flags of a root directory are never cleared: on OSTree systems it is immutable by design.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +14,17 @@ use crate::base::paths;
 use crate::host::root::{Obstacle, RootPath};
 use crate::node::NodeState;
 
-/// A path whose flags are cleared for the renames; whatever is there afterwards gets them.
+/// A path whose flags are cleared for the renames and set again afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// A target, or the directory above one.
+    /// A target, or its directory.
     pub path: RootPath,
-    /// The flags that it has now.
+    /// Its current flags.
     #[serde(flatten)]
     pub flags: Flags,
 }
 
-/// Blocks what mounts keep in place, and what flags do, unless those may be cleared.
+/// Adds blockers for mount points, and for flags unless these may be cleared.
 pub(super) fn hold_flags(plan: &mut Plan, node: &NodeState, clear: bool) {
     if plan.steps.is_empty() {
         return;
@@ -122,7 +121,7 @@ impl FoundFlags {
         }
     }
 
-    /// The directory in which a name changes: the nearest that exists.
+    /// Adds the directory in which a name changes: the nearest existing one.
     fn directory(&mut self, step: &Step, node: &NodeState) {
         if !changes_names(step) {
             return;
@@ -144,7 +143,7 @@ impl FoundFlags {
         }
     }
 
-    /// Our own state is written before any flag is cleared.
+    /// Checks this program's own state, which is written before any flag is cleared.
     fn state(&mut self, node: &NodeState) {
         let above = nearest(&RootPath::fixed(paths::STATUS), node);
         let flags = above.and_then(|path| node.flags.get(&path).map(|flags| (path, *flags)));
@@ -159,7 +158,7 @@ impl FoundFlags {
         }
     }
 
-    /// New objects are staged on the mount of their target, while the flags still stand.
+    /// Checks the staging directory: new objects are staged on the mount of their target while the flags are still set.
     fn staging(&mut self, path: &RootPath, node: &NodeState) {
         let mount = node.mount_for(path);
         let free = |above: RootPath| {

@@ -1,24 +1,24 @@
-//! The source of the OS image and of the packages, as it was found on the node, in the plan.
+//! The source of the OS image and of the packages found on the node, in the plan.
 
 use super::fit::{Accepted, Doubtful};
 use super::{OsStep, Plan, PlannedStep, Repository};
 use crate::base::notice::Notice;
 use crate::node::images::extensions;
 
-/// The source of the image and of the packages of a plan, and what stands against getting them.
+/// The source of the image and of a plan's packages, and any blockers.
 #[derive(Debug, Clone, Default)]
 pub struct ImageEvidence {
     /// The repository of the packages, if the plan changes packages.
     pub repository: Option<Repository>,
-    /// The image is in containers-storage when it is staged.
+    /// The image is in containers-storage by the time it is staged.
     pub from_storage: bool,
     /// The step that copies the image from a medium into containers-storage.
     pub bring: Option<OsStep>,
-    /// Doubts that the user may pass over.
+    /// Doubts that the user may accept.
     pub doubts: Vec<Doubtful>,
-    /// Reasons why the image or the packages cannot be had.
+    /// Reasons why the image or the packages are unavailable.
     pub blockers: Vec<Notice>,
-    /// Facts that the user has to know.
+    /// Facts that the user should know.
     pub notices: Vec<Notice>,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn add(plan: &mut Plan, evidence: ImageEvidence, accepted: Accepted) 
         let first = plan.os.steps.iter().position(OsStep::is_staging);
         let at = first.unwrap_or(plan.os.steps.len());
         plan.os.steps.insert(at, OsStep::Repository(repository));
-        // A stale repository file gives way to the one of this run, which is removed before the files are in place.
+        // This run replaces a stale repository file, and removes its own before the files are in place.
         let is_stale = |step: &PlannedStep| step.step.path().to_string() == extensions::REPO_FILE;
         plan.steps.retain(|step| !is_stale(step));
     }

@@ -1,4 +1,4 @@
-//! What a plan needs to know of a node: the paths, units and packages to look at.
+//! What a plan needs to know about a node: the paths, units and packages to read.
 
 use crate::base::paths;
 use crate::config::document::Desired;
@@ -9,7 +9,7 @@ use crate::node::Interest;
 
 use crate::judge::drift::enablement;
 
-/// Everything that `plan` and `drifts` will ask for.
+/// Returns everything that `plan` and `drifts` need.
 pub fn paths_of_interest(
     desired: &Desired,
     old: Option<&Desired>,

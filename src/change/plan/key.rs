@@ -1,4 +1,4 @@
-//! One more SSH key for `core`, and nothing else.
+//! Adds one SSH key for `core`, and changes nothing else.
 
 use super::{Builder, Inputs, Options, Payload, Plan, Section};
 use crate::base::invocation::mco_rescue;
@@ -12,15 +12,15 @@ use crate::judge::drift::text_object;
 pub struct Addition<'a> {
     /// The file that it is added to.
     pub file: &'a RootPath,
-    /// What is in that file now; nothing where it is not there, or is larger than files of keys are read.
+    /// The current text of that file; `None` if it is missing or too large for a key file.
     pub text: Option<&'a str>,
     /// The line.
     pub line: &'a str,
-    /// The daemon writes this file, and a config says what is in it.
+    /// The daemon writes this file, and a config determines its content.
     pub of_config: bool,
 }
 
-/// Plans the addition. The config of `inputs` brings nothing.
+/// Plans the addition. The config in `inputs` is empty.
 pub(super) fn one_more_key(inputs: Inputs<'_>, key: Addition<'_>) -> Plan {
     let mut builder = Builder::new(inputs, Options::default());
     builder.add_key(key);
@@ -73,7 +73,7 @@ impl Builder<'_> {
     }
 }
 
-/// A text with a line at its end, unless it has it already.
+/// Returns a text with a line appended, unless it has that line already.
 fn with_line(text: &str, line: &str) -> String {
     if text.lines().any(|one| one.trim() == line) {
         return text.to_owned();

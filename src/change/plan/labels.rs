@@ -1,4 +1,4 @@
-//! SELinux labels of what a plan puts in place, and what cannot be right about them.
+//! SELinux labels of the objects that a plan writes, and any problems with them.
 
 use super::{Builder, Payload, PlannedStep, Section, Step};
 use crate::base::invocation::shell_word;
@@ -8,11 +8,11 @@ use crate::formats::labels::{LabelPolicy, type_of};
 use crate::host::root::RootPath;
 use crate::node::Mislabelled;
 
-/// How many paths a notice names.
+/// Maximum number of paths in a notice.
 const NAMED: usize = 5;
 
 impl Builder<'_> {
-    /// The label of a step's new object.
+    /// Returns the label of a step's new object.
     pub(super) fn plan_label(
         &self,
         step: &Step,
@@ -21,9 +21,9 @@ impl Builder<'_> {
     ) -> Option<String> {
         let labels = &self.node().labels;
         match (step, payload) {
-            // Another name of an object has no label of its own.
+            // A hard link has the label of its object.
             (_, Payload::LinkTo(_) | Payload::NameOf(_)) => None,
-            // The daemon copies originals with their labels (`cp -a`), and copies them back so.
+            // The daemon copies originals with their labels (`cp -a`), in both directions.
             (Step::Put { .. }, Payload::CopyOf(_)) if section == Section::Originals => None,
             (Step::Put { path, new, .. }, _) => labels.wanted(path, &new.kind),
             (Step::MakeDirectory { path, .. }, _) => labels.wanted(path, &Kind::Directory),
@@ -31,7 +31,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Says once what will not be labelled, and what is labelled otherwise than the policy wants.
+    /// Adds one notice each about objects that will not be labelled, and about labels that differ from the policy.
     pub(super) fn plan_labels(&mut self) {
         match &self.node().labels.policy {
             LabelPolicy::None => {}
@@ -61,7 +61,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A policy may be written in ways that only the real tools understand.
+    /// Adds a notice about patterns that only SELinux's own tools understand.
     fn puzzles(&mut self) {
         let labels = &self.node().labels;
         let puzzle = |planned: &PlannedStep| {
@@ -85,7 +85,7 @@ impl Builder<'_> {
         self.notice("SELinux", message);
     }
 
-    /// A label alone is no reason to write an object anew: the daemon does not look at labels.
+    /// Adds a notice about wrong labels. A label alone is no reason to rewrite an object, because the daemon ignores labels.
     fn wrong_labels(&mut self) {
         let mut wrong = self.node().labels.mislabelled(&self.node().objects);
         wrong.retain(|one| !self.is_touched(&one.path) && !one.path.is_in(paths::ORIG));
@@ -110,7 +110,7 @@ impl Builder<'_> {
     }
 }
 
-/// The command that sets the labels of some paths, as long as they are few enough to be named.
+/// Returns the command that sets the labels of these paths; only the first few are named.
 pub fn restorecon_command(paths: &[RootPath]) -> String {
     let named = paths.iter().take(NAMED);
     let named = named.map(|path| shell_word(&path.to_string()));

@@ -1,4 +1,4 @@
-//! What the next boot keeps of a plan: files of the image, and what every boot makes anew.
+//! What the next boot keeps of a plan: files of the image, and parts that are recreated at every boot.
 
 use super::{Builder, Plan};
 use crate::base::notice::Notice;
@@ -7,12 +7,12 @@ use crate::host::root::RootPath;
 use crate::node::NodeState;
 use crate::node::lasting::Transient;
 
-/// Directories whose content no boot makes anew, whatever becomes of the root.
+/// Directories that no boot recreates, even on a transient root.
 const KEPT: [&str; 5] = ["etc", "var", "boot", "sysroot", "run"];
 
 impl Builder<'_> {
-    /// Blocks changes of files that belong to the image: the next deployment has its own, and one file may be that of
-    /// several deployments.
+    /// Blocks changes of files that belong to the image: the next deployment has its own, and several deployments may share one
+    /// file.
     pub(super) fn check_image(&mut self) {
         let steps = self.plan.steps.iter().map(|planned| planned.step.path());
         let of_image: Vec<RootPath> = steps
@@ -26,13 +26,13 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns true for a path that the image has, or would have: links above it are followed.
+    /// Returns true for a path that belongs to the image, after following links in its parents.
     pub(super) fn is_of_image(&self, path: &RootPath) -> bool {
         self.node().host.deployment.is_some() && self.real(path).is_in("usr")
     }
 }
 
-/// Blocks a plan whose changes the next boot would drop, unless that is meant.
+/// Blocks a plan whose changes the next boot would drop, unless the user allows that.
 pub(super) fn check_transient(
     plan: &mut Plan,
     node: &NodeState,

@@ -1,4 +1,5 @@
-//! The promise that a login as `core` stays possible, by the rules of sshd: what the run leaves is judged like what is there.
+//! Ensures that a login as `core` stays possible by sshd's rules: judges the state that the run would leave in the same way as
+//! the current one.
 
 use super::{Payload, Plan, Step};
 use crate::base::notice::Notice;
@@ -11,9 +12,9 @@ use crate::node::view::{FileKind, FileStatus, Leftover};
 /// Logins before a run and after it.
 #[derive(Debug, Clone)]
 pub struct Logins {
-    /// As the node is.
+    /// As the node is now.
     pub before: Login,
-    /// As the run leaves it.
+    /// As the run would leave it.
     pub after: Login,
 }
 
@@ -59,8 +60,8 @@ fn status(kind: FileKind, mode: u32, uid: u32, gid: u32) -> FileStatus {
     }
 }
 
-/// Adds what stands against a plan after which sshd lets `core` in no more. `may_lock` is the word of the person, where the
-/// command has an option for it.
+/// Adds a blocker if sshd no longer lets `core` log in after a plan. `may_lock` is the user's choice, if the command has an
+/// option for it.
 pub(super) fn check_login(plan: &mut Plan, logins: &Logins, may_lock: Option<bool>) {
     let (before, after) = (&logins.before, &logins.after);
     if before.over_ssh() == Certainty::No || after.over_ssh() != Certainty::No {
@@ -68,7 +69,7 @@ pub(super) fn check_login(plan: &mut Plan, logins: &Logins, may_lock: Option<boo
     }
     let has_keys = after.files.iter().any(|file| file.keys > 0);
     if !has_keys && after.kept_out.is_empty() {
-        // The check of keys and passwords says it.
+        // The check of keys and passwords reports it.
         return;
     }
     let refused = || {

@@ -1,13 +1,13 @@
-//! The right machine: a plan is carried out only on a node of a cluster.
+//! The right machine: a plan is only carried out on a node of a cluster.
 //!
-//! A CoreOS, a system that OSTree booted, and a root with a record of the daemon are nodes; every other machine keeps its
-//! files. A directory without any system is no root at all: most often a disk is not mounted.
+//! A CoreOS, a system booted by OSTree, and a root with a record of the daemon are nodes; all other machines are left
+//! unchanged. A directory without a system is not a root: usually a disk is not mounted.
 
 use crate::base::invocation::mco_rescue;
 use crate::base::notice::Notice;
 use crate::node::Machine;
 
-/// Why a root must not be changed; nothing where it is a node, or is `meant` all the same.
+/// Returns the reason why a root must not be changed; `None` for a node, or if `meant` is set.
 pub fn wrong_machine(machine: &Machine, meant: bool) -> Option<Notice> {
     if let Some(traces) = &machine.composefs {
         return Some(of_composefs(traces));
@@ -39,12 +39,12 @@ pub fn wrong_machine(machine: &Machine, meant: bool) -> Option<Notice> {
     })
 }
 
-/// Why a root is none: it holds no system. Nothing overrides that.
+/// Returns the reason why a directory is not a root: it has no system. There is no override.
 pub fn no_system(machine: &Machine) -> Option<Notice> {
     if let (Some(traces), false) = (&machine.composefs, machine.has_system) {
         return Some(of_composefs(traces));
     }
-    // A record without a system is still a reason to look twice, but not to write.
+    // A record without a system is suspicious, but no reason to write.
     if machine.has_system {
         return None;
     }
@@ -60,7 +60,8 @@ pub fn no_system(machine: &Machine) -> Option<Notice> {
     })
 }
 
-/// Why a system of bootc's composefs backend is not changed: nothing that is known of a node holds there.
+/// Returns the reason why a system with bootc's composefs backend is not changed: nothing that is known about nodes applies to
+/// it.
 pub fn of_composefs(traces: &str) -> Notice {
     Notice {
         subject: "no OSTree node; bootc's composefs backend".to_owned(),

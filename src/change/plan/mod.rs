@@ -1,9 +1,8 @@
 //! Plans: drift turned into ordered steps. Values in, values out.
 //!
-//! [`changes`] decides the order of the steps: accounts and users, directories, files, links, units with their drop-ins
-//! and enablement, files that the config has no more, then the daemon's records. [`plan()`] adds everything that stands
-//! against the steps on this node now; every command makes its plan there. The transaction takes the steps in their
-//! order.
+//! [`changes`] decides the order of the steps: accounts and users, directories, files, links, units with their drop-ins and
+//! enablement, files that the config no longer has, then the daemon's records. [`plan()`] adds all blockers for this node at
+//! this time; every command creates its plan there. The transaction keeps the order of the steps.
 
 mod accounts;
 pub mod activation;
@@ -102,9 +101,9 @@ pub use whole::{Findings, LiveEvidence, PlanRequest, PlanScope, Task, plan};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "step")]
 pub enum Step {
-    /// Make a directory where none is.
+    /// Creates a directory.
     MakeDirectory {
-        /// Where.
+        /// Its path.
         path: RootPath,
         /// Permission bits.
         mode: u32,
@@ -113,40 +112,40 @@ pub enum Step {
         /// Group.
         gid: u32,
     },
-    /// Take an empty directory away; one that holds something stays.
+    /// Removes a directory if it is empty.
     RemoveDirectory {
-        /// Where.
+        /// Its path.
         path: RootPath,
-        /// Permission bits, for taking it back.
+        /// Permission bits, to restore it.
         mode: u32,
         /// Owner.
         uid: u32,
         /// Group.
         gid: u32,
     },
-    /// Put a file or link where it belongs, over what is there.
+    /// Creates a file or link, or replaces the object at its path.
     Put {
-        /// Where.
+        /// Its path.
         path: RootPath,
-        /// What is to be there.
+        /// The new object.
         new: Object,
-        /// What is there now.
+        /// The current object.
         old: Option<Object>,
     },
-    /// Take a file or link away.
+    /// Removes a file or link.
     Remove {
-        /// Where.
+        /// Its path.
         path: RootPath,
-        /// What is there now.
+        /// The current object.
         old: Object,
     },
-    /// Change mode and owner of what is there.
+    /// Changes mode and owner of an object.
     Metadata {
-        /// Where.
+        /// Its path.
         path: RootPath,
-        /// As it is to be.
+        /// The new attributes.
         new: Attributes,
-        /// As it is now.
+        /// The current attributes.
         old: Attributes,
     },
 }
@@ -184,7 +183,7 @@ impl Step {
         }
     }
 
-    /// Bytes of the old contents that taking the step back brings again.
+    /// Returns the size of the old contents that reverting the step restores, in bytes.
     pub fn old_size(&self) -> u64 {
         match self {
             Self::Put { old, .. } => old.as_ref().map_or(0, Object::size),
@@ -193,7 +192,7 @@ impl Step {
         }
     }
 
-    /// Whether a directory, with everything in it, changes places with something else.
+    /// Returns true if a directory with all its content is exchanged with something else.
     pub fn exchanges(&self) -> bool {
         match self {
             Self::Put {
@@ -205,7 +204,7 @@ impl Step {
         }
     }
 
-    /// A sign for listings: `+` new, `~` changed, `-` gone.
+    /// Returns a symbol for lists: `+` new, `~` changed, `-` removed.
     pub fn sign(&self) -> char {
         match self {
             Self::MakeDirectory { .. } | Self::Put { old: None, .. } => '+',
@@ -215,24 +214,24 @@ impl Step {
     }
 }
 
-/// Where the bytes of a new object come from. `Debug` shows none of them.
+/// The source of a new object's bytes. `Debug` does not show them.
 #[derive(Clone)]
 pub enum Payload {
-    /// There are none: directories, links, removals.
+    /// None: for directories, links, removals.
     None,
-    /// Made by the plan.
+    /// Bytes that the plan created.
     Bytes(Vec<u8>),
-    /// The document itself, as it was received.
+    /// The document itself, as received.
     Record(Text),
-    /// Of the document, decoded when they are written.
+    /// Contents in the document, decoded when they are written.
     Contents(Contents),
-    /// Of another file in the root, with its times.
+    /// A copy of another file in the root, including its times.
     CopyOf(RootPath),
-    /// Another directory in the root with everything below it.
+    /// A copy of another directory in the root with all its content.
     TreeOf(RootPath),
-    /// A second name of what is at another path, or of what the same plan puts there.
+    /// A hard link to another path, or to what the same plan writes there.
     LinkTo(RootPath),
-    /// A second name of what is at another path now; a copy of it where the file system has no second names.
+    /// A hard link to the current object at another path, or a copy if the file system has no hard links.
     NameOf(RootPath),
 }
 
@@ -251,7 +250,7 @@ impl std::fmt::Debug for Payload {
     }
 }
 
-/// Which part of a config a step belongs to.
+/// The part of a config that a step belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Section {
@@ -263,19 +262,19 @@ pub enum Section {
     Nodes,
     /// Files.
     Files,
-    /// Files that the config has no more.
+    /// Files that the config no longer has.
     Stale,
     /// Unit files, drop-ins and masks.
     Units,
     /// Enablement links and presets.
     Enablement,
-    /// Originals and stamps for the daemon.
+    /// The daemon's originals and stamps.
     Originals,
     /// The daemon's records, written last.
     Records,
 }
 
-/// A step with what is needed to carry it out and to explain it.
+/// A step with everything needed to carry it out and to explain it.
 #[derive(Debug, Clone)]
 pub struct PlannedStep {
     /// The change.
@@ -286,45 +285,45 @@ pub struct PlannedStep {
     pub section: Section,
     /// Why it is needed.
     pub why: Cow<'static, str>,
-    /// The SELinux label of the new object. `None`: that of the file it is a copy of, else of what it replaces,
-    /// else the kernel's choice.
+    /// The SELinux label of the new object. `None` means that of the file it is a copy of, else of the object it replaces, else
+    /// the kernel's default.
     pub label: Option<String>,
 }
 
-/// What the person allowed explicitly.
+/// What the user explicitly allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Sections that are never applied may be passed over.
+    /// Sections that are never applied are ignored.
     pub ignore_unsupported: bool,
-    /// Files, units and users only; what the OS still lacks is reported.
+    /// Only files, units and users are applied; what the OS lacks is reported.
     pub files_only: bool,
-    /// The last key and password of `core` may go.
+    /// The last key and password of `core` may be removed.
     pub allow_lockout: bool,
-    /// Account files may be replaced as a whole.
+    /// Whole account files may be replaced.
     pub allow_account_files: bool,
-    /// The daemon is to do the rest: the record stays as it is, and the force file is made.
+    /// The daemon should do the rest: the record is left unchanged, and the force file is created.
     pub request_force: bool,
 }
 
-/// What becomes of the daemon's force file, once everything else is in place.
+/// What happens to the daemon's force file once everything else is in place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Force {
-    /// It is left as it is.
+    /// It is left unchanged.
     #[default]
     Left,
-    /// It is made.
+    /// It is created.
     Requested,
-    /// It goes: nothing is left for the daemon to do.
+    /// It is removed, because nothing is left for the daemon to do.
     Withdrawn,
 }
 
-/// What would be done, and what stands against it.
+/// The changes to a node, and the reasons against them.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Reasons why it will not be done.
+    /// Reasons why the plan is not carried out.
     pub blockers: Vec<Notice>,
-    /// The notices: results that a reader may not expect.
+    /// Notices about unexpected results.
     pub notices: Vec<Notice>,
     /// What is staged for the next boot, before the other steps.
     pub os: OsPlan,
@@ -332,26 +331,26 @@ pub struct Plan {
     pub steps: Vec<PlannedStep>,
     /// Flags that are cleared for the renames, and set again.
     pub held: Vec<Held>,
-    /// Cgroups of the daemon, which stand still while names change.
+    /// The daemon's cgroups, which are frozen while names change.
     pub freeze: Vec<String>,
-    /// What comes after the files; only on a running node, and where the next boot is not waited for anyway.
+    /// What follows the files; only on a running node, and not if the run waits for the next boot anyway.
     pub after: Option<After>,
-    /// What becomes of the daemon's force file.
+    /// What happens to the daemon's force file.
     pub force: Force,
 }
 
 impl Plan {
-    /// Whether only a reboot makes it complete.
+    /// Returns true if only a reboot completes it.
     pub fn reboots(&self) -> bool {
         self.os.needs_reboot() || self.after.as_ref().is_some_and(After::reboots)
     }
 
-    /// Whether there is nothing to do.
+    /// Returns true if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.os.steps.is_empty()
     }
 
-    /// Whether something new comes to a path.
+    /// Returns true if the plan writes a path.
     pub fn puts(&self, path: &'static str) -> bool {
         let mut steps = self.steps.iter();
         steps.any(
@@ -359,7 +358,7 @@ impl Plan {
         )
     }
 
-    /// Whether what is at a path goes.
+    /// Returns true if the plan removes a path.
     pub fn removes(&self, path: &'static str) -> bool {
         let mut steps = self.steps.iter();
         steps.any(|planned| {
@@ -367,7 +366,7 @@ impl Plan {
         })
     }
 
-    /// The bytes that come to a path, where the plan brings them along.
+    /// Returns the bytes to be written to a path, if they are part of the plan.
     pub fn text(&self, path: &RootPath) -> Option<Vec<u8>> {
         let planned = self.steps.iter().find(|one| one.step.path() == path)?;
         match &planned.payload {
@@ -383,32 +382,32 @@ impl Plan {
     }
 }
 
-/// Everything a plan is made from.
+/// Everything from which a plan is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// The config that is wanted.
     pub config: &'a MachineConfig,
-    /// What it wants on disk.
+    /// Its desired state of the disk.
     pub desired: &'a Desired,
-    /// The config that the disk is taken to be in.
+    /// The config that the disk is assumed to be in.
     pub baseline: Baseline<'a>,
-    /// What that one wanted on disk.
+    /// That config's desired state of the disk.
     pub old: Option<&'a Desired>,
     /// The daemon's records.
     pub records: &'a Records,
-    /// The node. Its accounts are those that will be there afterwards.
+    /// The node. Its accounts are those after the run.
     pub node: &'a NodeState,
-    /// What becomes of the accounts; only for a bare config that has some.
+    /// The changes of accounts; only for a bare config with accounts.
     pub accounts: Option<&'a Prepared>,
-    /// The changes of storage sections that the cluster lets pass, where that is known.
+    /// The changes of storage sections that the cluster accepts, if known.
     pub overrides: Option<&'a Overrides>,
-    /// The findings on another image than the one that runs; empty if the image does not change.
+    /// The findings about a different image; empty if the image does not change.
     pub crossing: &'a [CrossingFinding],
-    /// A simulation of unchanged units that others use as well.
+    /// A simulation of unchanged units, shared with other users.
     pub unchanged: Option<&'a UnchangedUnits>,
 }
 
-/// Returns the changes that a config needs on a node: the plan without any check of the moment.
+/// Returns the changes that a config needs on a node: the plan without any check of the current situation.
 pub fn changes(inputs: Inputs<'_>, options: Options) -> Plan {
     let mut builder = Builder::new(inputs, options);
     builder.check_document();
@@ -441,15 +440,15 @@ pub fn changes(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.plan
 }
 
-/// Where a cluster says which changes of storage sections pass.
+/// The field in which a cluster lists accepted changes of storage sections.
 const OVERRIDES_FIELD: &str = "spec.irreconcilableValidationOverrides.storage";
 
-/// What may be done to something of another type.
+/// What happens to an object of the wrong type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
-    /// It stays, and is said: the daemon fails there too.
+    /// It is left and reported: the daemon fails on it too.
     Stays,
-    /// The document says `overwrite`.
+    /// It is replaced: the document says `overwrite`.
     Goes,
 }
 
@@ -458,9 +457,9 @@ struct Builder<'a> {
     inputs: Inputs<'a>,
     options: Options,
     plan: Plan,
-    /// Directories that are made, by where they are.
+    /// Directories that the plan creates, by real location.
     made: BTreeSet<RootPath>,
-    /// Paths that change, by where they are.
+    /// Paths that the plan changes, by real location.
     touched: BTreeSet<RootPath>,
 }
 
@@ -496,13 +495,13 @@ impl<'a> Builder<'a> {
         self.inputs.node
     }
 
-    /// Warnings and unsupported parts of the document.
+    /// Checks warnings and unsupported parts of the document.
     fn check_document(&mut self) {
         for warning in &self.inputs.config.warnings {
             self.notice(&warning.path, &warning.message);
         }
         self.check_passwords();
-        // An append is among the transitions that the daemon refuses, in its words.
+        // An append is among the transitions that the daemon refuses, with the daemon's message.
         let parts = self
             .inputs
             .desired
@@ -540,7 +539,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Names password fields with which no login works. They are written as they are, as the daemon does.
+    /// Adds notices about password fields with which no login works. They are written unchanged, as by the daemon.
     fn check_passwords(&mut self) {
         let users = &self.inputs.config.ignition.passwd.users;
         for (index, user) in users.iter().enumerate() {
@@ -562,7 +561,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Whether the daemon would take this step at all, and whether the OS has to change.
+    /// Checks whether the daemon would accept this transition, and whether the OS has to change.
     fn check_transition(&mut self) {
         match self.inputs.baseline {
             Baseline::Known(old) => {
@@ -587,7 +586,7 @@ impl<'a> Builder<'a> {
         self.check_fips();
     }
 
-    /// The kernel is in FIPS mode from its first instruction on, or never; the daemon switches neither way.
+    /// Checks FIPS mode. The kernel is in FIPS mode from its start or never, and the daemon cannot switch it.
     fn check_fips(&mut self) {
         let wanted = self.inputs.config.fips;
         let host = &self.node().host;
@@ -607,7 +606,7 @@ impl<'a> Builder<'a> {
         self.block("spec.fips", message);
     }
 
-    /// The override with which the cluster lets a change of this section pass.
+    /// Returns the override with which the cluster accepts a change of this section.
     fn passing(&self, path: &str) -> Option<&'static str> {
         let given = &self.inputs.overrides?.storage;
         override_of(path).filter(|name| given.iter().any(|given| given == name))
@@ -624,7 +623,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Why a change of a section is not let pass, and what would let it.
+    /// Explains why a change of a section is not accepted, and which override would accept it.
     fn override_hint(&self, refusal: &TransitionRefusal) -> String {
         let Some(name) = refusal.lifted_by else {
             return String::new();
@@ -708,7 +707,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Plans an object at a path, unless it is there already.
+    /// Plans an object at a path, unless it already exists.
     fn put(
         &mut self,
         path: &RootPath,
@@ -720,7 +719,7 @@ impl<'a> Builder<'a> {
         self.put_over(path, new, payload, section, why, InTheWay::Stays);
     }
 
-    /// Plans an object at a path; what is in the way may go.
+    /// Plans an object at a path; an object in the way may be replaced.
     fn put_over(
         &mut self,
         path: &RootPath,
@@ -747,7 +746,7 @@ impl<'a> Builder<'a> {
         self.push(step, payload, section, why);
     }
 
-    /// Plans the removal of what is at a path, if anything is.
+    /// Plans the removal of the object at a path, if any.
     fn remove(&mut self, path: &RootPath, section: Section, why: impl Into<Cow<'static, str>>) {
         let Some(old) = self.node().object(path) else {
             return;
@@ -780,7 +779,7 @@ impl<'a> Builder<'a> {
         });
     }
 
-    /// Plans another mode or owner for what is at a path.
+    /// Plans another mode or owner for the object at a path.
     fn attributes(
         &mut self,
         path: &RootPath,
@@ -794,12 +793,12 @@ impl<'a> Builder<'a> {
         self.push(step, Payload::None, section, why);
     }
 
-    /// A path is planned once; directories and what cannot be seen are not touched at all.
+    /// Returns true if a path may be planned: only once, and never over a directory or something that cannot be read.
     fn may_touch(&mut self, path: &RootPath, old: Option<&Object>, in_the_way: InTheWay) -> bool {
         if self.is_touched(path) {
             return false;
         }
-        // What is in the way may be replaced by a directory of the same plan.
+        // A directory of the same plan may replace the object in the way.
         let made_above = path.ancestors().skip(1).any(|above| self.is_made(&above));
         if let Some(errno) = self.node().obstructed.get(path).filter(|_| !made_above) {
             let cause = self.obstacle_above(path, errno);
@@ -828,7 +827,7 @@ impl<'a> Builder<'a> {
         false
     }
 
-    /// The cause why a path cannot be reached, with the first of the directories above it that is none.
+    /// Returns the reason why a path cannot be reached, with the first of its parents that is not a directory.
     fn obstacle_above(&self, path: &RootPath, cause: &ResolveError) -> String {
         let is_seen = |above: &RootPath| self.node().directories.contains_key(above);
         let unseen = path.ancestors().skip(1).take_while(|above| !is_seen(above));
@@ -839,12 +838,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A config that puts one thing below another which is no directory can never be true; and what lies below a link
-    /// cannot be judged while something else takes the link's place.
+    /// Refuses a config that puts one thing below another that is not a directory, which is impossible. Also refuses changes
+    /// below a link that is being replaced, because they cannot be judged.
     fn paths_below_files(&mut self) {
         let leads = |path: &RootPath| self.node().directories.contains_key(path);
         let mut files = BTreeSet::new();
-        // Links that lead to directories now, with the noun of what they give way to.
+        // Links that currently lead to directories, each with a verb for what replaces them.
         let mut links = BTreeMap::new();
         for planned in &self.plan.steps {
             match &planned.step {
@@ -876,7 +875,7 @@ impl<'a> Builder<'a> {
                 (Some(above), _) => format!(
                     "lies below {above}, which the config makes a file or link. Take one of them out"
                 ),
-                // What goes with a link goes first.
+                // An object that is removed together with a link is removed first.
                 (None, Some((_, &"removes"))) if is_removal(&planned.step) => continue,
                 (None, Some((above, change))) => format!(
                     "lies below {above}, which leads elsewhere now, and which the config {change}. Apply the two one \
@@ -891,7 +890,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Plans the directories above a path that do not exist yet.
+    /// Plans the missing parent directories of a path.
     fn make_parents(&mut self, path: &RootPath) {
         let missing: Vec<RootPath> = path
             .ancestors()
@@ -919,8 +918,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// 0755 and root as the daemon makes them; below the home of core 0700 and core. Below a directory with the setgid
-    /// bit the kernel hands down its group and that bit.
+    /// Returns mode and owner of a new directory: 0755 and root, as the daemon creates it; below the home of core, 0700 and
+    /// core. Below a directory with the setgid bit, the kernel passes on its group and that bit.
     fn directory_rule(&self, directory: &RootPath) -> Attributes {
         let (mode, (uid, gid)) = match self.node().accounts.users.get("core") {
             Some(&core) if self.is_of_core(directory) => (0o700, core),
@@ -936,15 +935,15 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Returns the group that the kernel gives to whatever is made at a path: that of the nearest directory above it, if this has
-    /// the setgid bit.
+    /// Returns the group that the kernel gives to a new object at a path: that of its nearest parent directory, if that has the
+    /// setgid bit.
     fn handed_down(&self, path: &RootPath) -> Option<u32> {
         let mut above = path.ancestors().skip(1);
         let above = above.find_map(|above| self.directory_at(&above))?;
         (above.mode & SETGID != 0).then_some(above.gid)
     }
 
-    /// Mode and owner of a directory that is there, or that this plan makes or changes.
+    /// Returns mode and owner of a directory that exists, or that this plan creates or changes.
     fn directory_at(&self, path: &RootPath) -> Option<Attributes> {
         let wanted = self.real(path);
         let mut steps = self.plan.steps.iter().rev();
@@ -978,7 +977,7 @@ impl<'a> Builder<'a> {
         self.real(directory).is_in(home.relative())
     }
 
-    /// Without `CAP_CHOWN` every owner stays ours; said once, not per file.
+    /// Adds one notice if owners cannot be set for lack of `CAP_CHOWN`.
     fn check_ownership(&mut self) {
         let host = &self.node().host;
         if !host.can_chown && host.user != (0, 0) {
@@ -996,7 +995,7 @@ fn is_removal(step: &Step) -> bool {
     matches!(step, Step::Remove { .. } | Step::RemoveDirectory { .. })
 }
 
-/// The change of a link to something else, for a sentence about the config.
+/// Describes the change of a link to something else, for a sentence about the config.
 fn given_way_to(kind: &Kind) -> &'static str {
     match kind {
         Kind::Directory => "makes a directory",

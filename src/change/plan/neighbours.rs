@@ -1,4 +1,4 @@
-//! What else changes this node, in words: for a plan, and for `status`.
+//! Other influences on this node, in words: for a plan, and for `status`.
 
 use super::{Plan, PlanRequest};
 use crate::base::invocation::soft_reboot_words;
@@ -7,16 +7,16 @@ use crate::base::text::count;
 use crate::node::boot::NEXT_ROOT;
 use crate::node::neighbours::{ImageBased, MONITOR, Monitor, Neighbours};
 
-/// Said of a service that only Pacemaker may start and stop.
+/// The message about a service that only Pacemaker may start and stop.
 pub(super) const BY_PACEMAKER: &str = "Pacemaker manages kubelet and etcd here (two nodes with fencing), so neither is started, stopped, restarted or enabled. \
      After the other node's etcd votes: pcs node standby NODE, then pcs node unstandby NODE";
 
-/// The words for a marker that is left over.
+/// The message about a leftover marker.
 const LEFT_OVER: &str = "/run/ostree/nextroot-booted is left over: the soft reboot into what runs succeeded, but \
      ostree-boot-complete.service failed, mostly as /boot was not mounted, and ostree stages nothing until it has run. Mount \
      /boot, then: systemctl restart ostree-boot-complete.service";
 
-/// Returns a notice for each of them.
+/// Returns a notice for each influence.
 pub fn describe_neighbours(neighbours: &Neighbours) -> Vec<Notice> {
     let notice = |subject: &str, message: String| Notice {
         subject: subject.to_owned(),
@@ -80,7 +80,7 @@ fn monitor_words(monitor: &Monitor) -> String {
     )
 }
 
-/// Adds those that concern a plan.
+/// Adds the notices that concern a plan.
 pub(super) fn add(plan: &mut Plan, neighbours: &Neighbours, request: &PlanRequest) {
     if neighbours.fencing && request.stops_workloads && plan.drains() {
         plan.blockers.push(Notice {

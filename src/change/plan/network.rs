@@ -1,5 +1,5 @@
-//! Network configuration of a config that will not be in force. The config is carried out nevertheless, as the daemon would:
-//! the same words are a finding of `doctor` afterwards.
+//! Network configuration in a config that will have no effect. The config is applied nevertheless, as by the daemon: `doctor`
+//! reports the same finding afterwards.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::base::notice::Notice;
 use crate::node::network::{DISABLED_IPV6, disables_ipv6, needs_ipv6};
 use crate::node::network_faults::{NetworkFault, NetworkFaultKind};
 
-/// Adds a notice for each part that the plan brings.
+/// Adds a notice for each fault that the plan introduces.
 pub(super) fn add(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvidence) -> Result<()> {
     if plan.is_empty() {
         return Ok(());
@@ -22,7 +22,7 @@ pub(super) fn add(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvide
     Ok(())
 }
 
-/// OVN-Kubernetes does not run without IPv6 in the kernel.
+/// Returns a notice if IPv6 is disabled in the kernel: OVN-Kubernetes does not run without it.
 fn judge_ipv6(inputs: &Inputs<'_>) -> Option<Notice> {
     let config = inputs.config;
     let arguments = Kargs::from_entries(&config.kernel_arguments);

@@ -1,7 +1,7 @@
-//! Directories and links (docs/ignition.md: Nodes). The daemon applies none; a first boot made them.
+//! Directories and links (docs/ignition.md: Nodes). The daemon applies none of them; the first boot created them.
 //!
-//! Deliberate differences from Ignition: what is there already and right is no error; the contents of an
-//! existing directory are never deleted; a new soft link belongs to root, not to the owner of its target.
+//! Deliberate differences from Ignition: an existing, correct object is not an error; the contents of an existing directory are
+//! never deleted; a new soft link belongs to root, not to the owner of its target.
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::base::object::{Kind, Object};
@@ -76,7 +76,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Mode and owner of a directory where none is. Ignition leaves it what the kernel hands down and the config does not give.
+    /// Returns mode and owner of a new directory. As in Ignition, what the config does not set is inherited from the parent by
+    /// the kernel.
     fn new_directory(
         &self,
         directory: &DesiredDirectory,
@@ -118,7 +119,7 @@ impl Builder<'_> {
         );
     }
 
-    /// A directory instead of what is there now.
+    /// Plans a directory in place of the current object.
     fn put_directory(&mut self, directory: &DesiredDirectory, new: Attributes) {
         let object = Object {
             kind: Kind::Directory,
@@ -139,7 +140,7 @@ impl Builder<'_> {
         self.note_made(&directory.path);
     }
 
-    /// A directory that is made for a user already gets what the config gives.
+    /// Applies the config's attributes to a directory that is already planned for a user.
     fn as_given(&mut self, directory: &DesiredDirectory) {
         let given = self.given_ids(directory.user.as_ref(), directory.group.as_ref());
         let Ok((user, group)) = given else { return };
@@ -160,7 +161,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Plans every link: soft ones, then hard ones, which may share what the same plan puts.
+    /// Plans every link: soft ones first, then hard ones, which may share a file of the same plan.
     pub(super) fn plan_links(&mut self) {
         let desired = self.inputs.desired;
         for link in &desired.links {
@@ -182,7 +183,7 @@ impl Builder<'_> {
         };
         let found = self.node().object(&link.path);
         let same = matches!(found.map(|found| &found.kind), Some(Kind::Symlink { target }) if clean(target) == clean(&link.target));
-        // The same place in other words is as good, and Ignition leaves it too.
+        // A different spelling of the same place is acceptable, and Ignition leaves it too.
         let target = match found.map(|found| &found.kind) {
             Some(Kind::Symlink { target }) if same => target.clone(),
             _ => link.target.clone(),
@@ -221,7 +222,7 @@ impl Builder<'_> {
     }
 
     fn hard_link(&mut self, link: &DesiredLink) {
-        // A target without leading slash is taken from the root, as Ignition does.
+        // A target without a leading slash is relative to the root, as in Ignition.
         let target = match RootPath::parse(&format!("/{}", link.target.trim_start_matches('/'))) {
             Ok(target) => target,
             Err(error) => return self.block(format!("{}.target", link.origin), error.to_string()),
@@ -279,7 +280,7 @@ impl Builder<'_> {
     }
 }
 
-/// A link target without doubled slashes and dots; what leads to the same place in the same words.
+/// Returns a link target without double slashes and dots, for comparison.
 fn clean(target: &str) -> String {
     let parts: Vec<&str> = target
         .split('/')

@@ -1,7 +1,8 @@
-//! The operating system: from what runs, not from what is recorded, to what the config wants (docs/agreement.md: Operating system, Kernel arguments).
+//! The operating system: from what is running, not from what is recorded, to what the config wants (docs/agreement.md:
+//! Operating system, Kernel arguments).
 //!
-//! Nothing where it is so already; else the shortest sequence. What runs is pinned first, so that there is a way back
-//! whatever is cleaned up later.
+//! No steps if it is already right, otherwise the shortest sequence. The running deployment is pinned first, so that a rollback
+//! remains possible whatever is cleaned up later.
 
 use std::collections::BTreeSet;
 
@@ -22,49 +23,49 @@ use crate::node::space::{Fit, MIN_FREE_PERCENT};
 use crate::node::system::{Engine, Facts, System};
 use crate::node::zipl::CURE;
 
-/// One change of the operating system, which the next boot enters.
+/// One change of the operating system, effective at the next boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum OsStep {
-    /// What runs is kept by every clean-up from here on.
+    /// Pins the running deployment, so that no clean-up removes it.
     Pin {
-        /// Its place in the list of deployments.
+        /// Its index in the list of deployments.
         index: usize,
         /// `CHECKSUM.SERIAL`.
         deployment: String,
     },
-    /// What is staged and not wanted goes.
+    /// Drops a staged deployment that is not wanted.
     DropStaged {
-        /// Its image, or its checksum.
+        /// Its image or checksum.
         what: String,
     },
-    /// The image is brought from a medium into containers-storage, under its very name.
+    /// Copies the image from a medium into containers-storage, under exactly its name.
     Bring {
-        /// As skopeo names it.
+        /// The source in skopeo's form.
         from: String,
         /// The image.
         image: String,
     },
-    /// Another image is staged.
+    /// Stages another image.
     Image {
-        /// What runs.
+        /// The running image.
         from: String,
-        /// What is wanted: the origin will carry exactly this.
+        /// The wanted image: the origin will contain exactly this.
         to: String,
     },
-    /// The image of a deployment that is kept on the node is staged: nothing is fetched.
+    /// Stages the image of a deployment that is kept on the node: nothing is fetched.
     Kept {
-        /// What runs.
+        /// The running image.
         from: String,
-        /// What is wanted: the origin will name exactly this.
+        /// The wanted image: the origin will contain exactly this.
         to: String,
         /// The commit of the image.
         commit: String,
     },
-    /// What runs becomes the deployment of the next boot again: what is queued there, by a rollback or as the default,
-    /// gives way and is kept.
+    /// Makes the running deployment the next boot's again. The one that is queued, by a rollback or as the default, is replaced
+    /// and kept.
     Stay {
-        /// The deployment that is queued, in words.
+        /// The queued deployment, in words.
         what: String,
         /// `CHECKSUM.SERIAL` of it.
         queued: String,
@@ -74,22 +75,22 @@ pub enum OsStep {
         /// Options of `rpm-ostree kargs`.
         changes: Vec<String>,
     },
-    /// From here to the end packages are fetched from the repository of the extensions.
+    /// Fetches packages of all following steps from the extensions repository.
     Repository(Repository),
-    /// Other packages on top of the image are staged.
+    /// Stages other packages on top of the image.
     Packages {
-        /// Which.
+        /// The kind of change.
         what: PackageChange,
         /// Arguments of rpm-ostree.
         command: Vec<String>,
     },
 }
 
-/// Where the packages of extensions and kernels are.
+/// The location of the packages of extensions and kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repository {
-    /// In a directory: a path on the node that has `repodata`.
+    /// A directory on the node that has `repodata`.
     Directory(String),
     /// In an image: `spec.baseOSExtensionsContainerImage`.
     Image(String),
@@ -99,16 +100,16 @@ pub enum Repository {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageChange {
-    /// The image's own kernel comes back.
+    /// The image's own kernel is restored.
     KernelBack,
-    /// Another kernel takes its place.
+    /// Another kernel replaces the image's.
     Kernel,
-    /// Those of the extensions come, and others of them go.
+    /// Packages of wanted extensions are added, and those of others removed.
     Extensions,
 }
 
 impl OsStep {
-    /// Whether it makes a deployment for the next boot.
+    /// Returns true if it creates a deployment for the next boot.
     pub fn is_staging(&self) -> bool {
         matches!(
             self,
@@ -117,7 +118,7 @@ impl OsStep {
     }
 }
 
-/// What is to be done about the operating system.
+/// The changes of the operating system.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct OsPlan {
     /// The program that stages.
@@ -125,41 +126,42 @@ pub struct OsPlan {
     pub engine: Engine,
     /// In order.
     pub steps: Vec<OsStep>,
-    /// The image that the next boot has to enter; `None`: the config does not say.
+    /// The image that the next boot has to enter; `None` if the config has none.
     pub image: Option<String>,
-    /// The arguments that the config asked for of whose deployment the next one is made.
+    /// The kernel arguments that the config of the base deployment requested. The base is the deployment from which the next
+    /// one is made.
     pub old_arguments: Kargs,
     /// That config asked for extensions.
     #[serde(skip)]
     pub had_extensions: bool,
-    /// Requests of the config from whose deployment an image alone is made, where they are remembered.
+    /// Stored requests of the base deployment's config, if only an image is staged.
     #[serde(skip)]
     pub base_asked: Option<AskedFor>,
-    /// Requests of the config that runs; `None` where the record stays as it is.
+    /// Requests of the running config; `None` if the record is left unchanged.
     #[serde(skip)]
     pub booted_asked: Option<AskedFor>,
-    /// The extensions that this one asks for.
+    /// The extensions that this config requests.
     #[serde(skip)]
     pub extensions: Vec<String>,
-    /// The arguments that this one asks for.
+    /// The arguments that this config requests.
     pub arguments: Kargs,
-    /// Changes of arguments by which the run cures what was found about the image.
+    /// Changes of arguments with which the run fixes findings about the image.
     #[serde(skip)]
     pub cures: Vec<KargsChange>,
-    /// Packages that the next boot has to bring on top of the image.
+    /// Packages on top of the image that the next boot has to have.
     pub packages: Vec<String>,
-    /// The kernel type that it has to bring, where that changes.
+    /// The kernel type that the next boot has to have, if it changes.
     pub kernel_type: Option<String>,
     /// Packages have to be fetched.
     pub repository: bool,
-    /// `CHECKSUM.SERIAL` of what runs.
+    /// `CHECKSUM.SERIAL` of the running deployment.
     pub booted: String,
-    /// What the next boot enters is there already, and does not run yet.
+    /// The deployment of the next boot exists already, but is not running yet.
     pub waits_for_reboot: bool,
 }
 
 impl OsPlan {
-    /// The image alone, whatever the rest of a config says.
+    /// Plans the image alone, whatever else a config contains.
     pub fn of_image(facts: &Facts, wanted: &str) -> Self {
         let mut plan = Self::default();
         if let Some(booted) = facts.deployments.booted() {
@@ -178,19 +180,19 @@ impl OsPlan {
         plan
     }
 
-    /// Whether another image is staged.
+    /// Returns true if another image is staged.
     pub fn changes_image(&self) -> bool {
         let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. } | OsStep::Kept { .. });
         self.steps.iter().any(is_image)
     }
 
-    /// Whether another image has to be had from somewhere.
+    /// Returns true if another image has to be fetched.
     fn fetches_image(&self) -> bool {
         let fetches = |step: &OsStep| matches!(step, OsStep::Image { .. });
         self.steps.iter().any(fetches)
     }
 
-    /// The image comes from a medium or from containers-storage, as asked, and not from a deployment that is kept.
+    /// Uses the image from a medium or from containers-storage, as requested, and not from a kept deployment.
     pub fn fetch_image(&mut self) {
         for step in &mut self.steps {
             if let OsStep::Kept { from, to, .. } = step {
@@ -200,8 +202,8 @@ impl OsPlan {
         }
     }
 
-    /// Under bootc ostree stages what is kept, where it can, and with the origin that the deployment has: one with packages on
-    /// top is fetched as an image.
+    /// Adapts the plan to an engine. Under bootc, ostree stages a kept deployment with its own origin, if it can; one with
+    /// layered packages is fetched as an image instead.
     fn fetch_for(&mut self, facts: &Facts) {
         self.engine = facts.engine;
         if facts.engine == Engine::RpmOstree {
@@ -217,7 +219,7 @@ impl OsPlan {
         }
     }
 
-    /// Returns the image that has to be fetched. With `from_storage` that is also the one of a deployment that is kept.
+    /// Returns the image that has to be fetched. With `from_storage`, this includes that of a kept deployment.
     pub fn image_to_fetch(&self, from_storage: bool) -> Option<String> {
         self.steps.iter().find_map(|step| match step {
             OsStep::Image { to, .. } => Some(to.clone()),
@@ -232,24 +234,24 @@ impl OsPlan {
         self.steps.iter().any(brings)
     }
 
-    /// Whether what was staged before is dropped.
+    /// Returns true if a previously staged deployment is dropped.
     pub fn drops(&self) -> bool {
         let drops = |step: &OsStep| matches!(step, OsStep::DropStaged { .. });
         self.steps.iter().any(drops)
     }
 
-    /// Whether what is queued for the next boot gives way to what runs.
+    /// Returns true if the queued deployment is replaced by the running one.
     pub fn stays(&self) -> bool {
         let stays = |step: &OsStep| matches!(step, OsStep::Stay { .. });
         self.steps.iter().any(stays)
     }
 
-    /// Whether what is staged is made of what runs, and not of what the next boot would enter now.
+    /// Returns true if the new deployment is based on the running one, and not on that of the next boot.
     pub fn starts_from_running(&self) -> bool {
         self.drops() || self.stays()
     }
 
-    /// Adds the step by which what is queued gives way.
+    /// Adds the step that replaces the queued deployment.
     fn stay(&mut self, deployments: &Deployments) -> Option<Notice> {
         let queued = deployments.queued()?;
         let what = named(queued);
@@ -264,11 +266,11 @@ impl OsPlan {
         Some(said)
     }
 
-    /// Adds the step that stages an image: from its commit where the node has it, else from its source.
+    /// Adds the step that stages an image: from its commit if the node has it, otherwise from its source.
     fn stage_image(&mut self, facts: &Facts, standing: &Standing, from: &str, wanted: &str) {
         let (from, to) = (from.to_owned(), wanted.to_owned());
         let kept = facts.deployments.kept_commit(standing);
-        // rpm-ostree's clean-up, which drops what is staged, removes images without a deployment, too.
+        // rpm-ostree's clean-up, which drops the staged deployment, also removes images without a deployment.
         let imported = || match &facts.imported {
             Ok(imported) if !self.drops() => imported.get(wanted).cloned(),
             Ok(_) => None,
@@ -283,11 +285,12 @@ impl OsPlan {
         });
     }
 
-    /// Adds what leads to an image; says what changes. `foreign`: what is staged and was asked for by no config.
+    /// Adds the steps towards an image; returns a notice about the change. `foreign` lists what is staged but was not requested
+    /// by any config.
     fn towards(&mut self, facts: &Facts, wanted: &str, foreign: &[String]) -> Option<Notice> {
         self.image = Some(wanted.to_owned());
         let deployments = &facts.deployments;
-        // No reboot enters it, so waiting for one would wait forever.
+        // No reboot enters it, so waiting for one would be endless.
         let locked = deployments
             .staged()
             .is_some_and(|one| one.finalization_locked);
@@ -337,7 +340,7 @@ impl OsPlan {
         ))
     }
 
-    /// What runs stays, whatever is cleaned up later.
+    /// Pins the running deployment, so that no clean-up removes it.
     fn plan_pin(&mut self, booted: &Deployment) {
         if !booted.pinned && self.steps.iter().any(OsStep::is_staging) {
             let (index, deployment) = (booted.index, booted.name());
@@ -345,22 +348,22 @@ impl OsPlan {
         }
     }
 
-    /// Whether what is staged is what is wanted, and stays.
+    /// Returns true if the wanted deployment is already staged and is kept.
     pub fn is_staged(&self) -> bool {
         self.waits_for_reboot && !self.drops()
     }
 
-    /// Whether the node has to be booted for the config to be in force.
+    /// Returns true if the config only takes effect after a reboot.
     pub fn needs_reboot(&self) -> bool {
         self.waits_for_reboot || self.steps.iter().any(OsStep::is_staging)
     }
 
-    /// True where nothing is done, and nothing is awaited.
+    /// Returns true if nothing is done and nothing is awaited.
     pub fn is_empty(&self) -> bool {
         !self.waits_for_reboot && self.steps.is_empty()
     }
 
-    /// Packages that are taken away, and do not come again.
+    /// Returns packages that are removed and not added again.
     pub fn gone_packages(&self) -> Vec<&str> {
         let mut gone = Vec::new();
         for step in &self.steps {
@@ -377,21 +380,21 @@ impl OsPlan {
         gone
     }
 
-    /// Returns the arguments that the next boot has to have, where it would have `present`: what the config asks for, and
-    /// the cures.
+    /// Returns the arguments of the next boot, which would otherwise have `present`: those that the config requests, and the
+    /// fixes.
     pub fn wanted_arguments(&self, present: &Kargs) -> Kargs {
         let wanted = present.after_change(&self.old_arguments, &self.arguments);
         wanted.cured_by(&self.cures)
     }
 
-    /// Returns the arguments that have to be on the command line of the next boot: the config's, and those that cure what
-    /// was found about the image.
+    /// Returns the arguments that the next boot's command line has to have: the config's, and those that fix findings about the
+    /// image.
     pub fn awaited_arguments(&self) -> Kargs {
         self.arguments.cured_by(&self.cures)
     }
 
-    /// Returns the arguments that must not be on the command line of the next boot, where staging leaves `present`: those of
-    /// the config before, and those that a cure deletes.
+    /// Returns the arguments that the next boot's command line must not have, if staging leaves `present`: those of the
+    /// previous config, and those that a fix deletes.
     pub fn gone_arguments(&self, present: &Kargs) -> Vec<String> {
         let awaited = self.awaited_arguments();
         let stays =
@@ -408,11 +411,11 @@ impl OsPlan {
     }
 }
 
-/// How the parts that are left alone are told.
+/// The advice about parts that are left alone.
 const REST: &str = "Use --files-only for the rest";
 
 impl Builder<'_> {
-    /// Plans the operating system from what is known of it.
+    /// Plans the operating system from the known facts.
     pub(super) fn operating_system(&mut self) {
         self.check_kernel_type();
         let node = self.node();
@@ -425,7 +428,7 @@ impl Builder<'_> {
                 self.block(subject, message);
             }
             System::NotAsked => {
-                // Even the empty record of a first boot tells which OS the node was given.
+                // Even the empty record of a first boot shows which OS the node was given.
                 if let crate::node::Recorded::Present(recorded) =
                     &self.inputs.records.current_config
                 {
@@ -435,7 +438,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The reason may end with commands, behind which nothing may follow.
+    /// Handles an engine without an answer. The reason may end with commands, so no text may follow it.
     fn silent(&mut self, why: &str) {
         let engine = self.node().host.engine.name();
         if self.options.files_only {
@@ -497,7 +500,7 @@ impl Builder<'_> {
         self.plan.os = plan;
     }
 
-    /// Requests of the config from whose deployment the next one is made: they are taken away again.
+    /// Returns the requests of the base deployment's config, which are removed.
     fn base(&self, facts: &Facts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
         let next = facts.deployments.next_boot();
         match next.filter(|next| !plan.starts_from_running() && !next.booted) {
@@ -507,18 +510,19 @@ impl Builder<'_> {
             Some(next) if facts.arguments != facts.booted_arguments => {
                 self.recorded(next, &facts.arguments)
             }
-            // What is staged of a run that was cut off still has the arguments of what runs.
+            // The deployment staged by an interrupted run still has the running one's arguments.
             _ => self.asked_for(facts, booted, &facts.booted_arguments),
         }
     }
 
-    /// Requests of the config of a deployment: as remembered, else as recorded.
+    /// Returns the requests of a deployment's config: as stored, or else as recorded.
     fn asked_for(&self, facts: &Facts, deployment: &Deployment, present: &Kargs) -> AskedFor {
         let asked = facts.asked.of(&deployment.name(), present).cloned();
         asked.unwrap_or_else(|| self.recorded(deployment, present))
     }
 
-    /// As recorded. An unknown config asked for what is there of this one, as the daemon has it on a first boot.
+    /// Returns the recorded requests. An unknown config is assumed to have requested those of this config that are present,
+    /// like the daemon at first boot.
     fn recorded(&self, deployment: &Deployment, present: &Kargs) -> AskedFor {
         let old = self.inputs.baseline.config();
         let arguments = match old {
@@ -546,7 +550,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Nothing of it is in a config, so nothing of it is changed here.
+    /// Adds a notice about changes made by hand. They are in no config, so they are not changed here.
     fn changed_by_hand(&mut self, booted: &Deployment) {
         let by_hand = booted.by_hand();
         if !by_hand.is_empty() {
@@ -559,13 +563,13 @@ impl Builder<'_> {
         }
     }
 
-    /// What is staged beyond what runs and beyond what this config and the one before ask for.
+    /// Returns what is staged beyond the running deployment and beyond the requests of this config and the previous one.
     fn foreign(&self, facts: &Facts) -> Vec<String> {
         let Some((booted, staged)) = facts.deployments.booted().zip(facts.deployments.staged())
         else {
             return Vec::new();
         };
-        // What a run staged for a config is that config's, whatever this one asks for.
+        // What a run staged belongs to that run's config, whatever this one requests.
         let run = facts.asked.of(&staged.name(), &facts.arguments);
         let configs = [Some(self.inputs.config), self.inputs.baseline.config()];
         let configs = configs.into_iter().flatten();
@@ -613,7 +617,7 @@ impl Builder<'_> {
                 format!("{token} has a blank within quotes: the daemon splits what is booted at blanks and will never find it"),
             );
         }
-        // What is dropped takes its arguments along.
+        // Dropping a deployment also drops its arguments.
         let drops = plan.starts_from_running();
         let present = if drops {
             &facts.booted_arguments
@@ -635,8 +639,8 @@ impl Builder<'_> {
         plan.steps.push(OsStep::Arguments { changes: options });
     }
 
-    /// `bootc switch` takes the arguments of the running image away where the new image does not bring them too, and adds those
-    /// of the new one. Arguments that the config asks for come back behind it.
+    /// Plans the arguments of images. `bootc switch` removes arguments of the running image that the new image does not have,
+    /// and adds those of the new one. Arguments that the config requests are added back afterwards.
     fn arguments_of_images(&mut self, facts: &Facts, plan: &mut OsPlan) {
         if facts.engine != Engine::Bootc || !plan.fetches_image() {
             return;
@@ -660,7 +664,7 @@ impl Builder<'_> {
         self.notice("/usr/lib/bootc/kargs.d", message);
     }
 
-    /// Plans a step for arguments that the config asks for and that only the running image brings.
+    /// Plans a step for arguments that the config requests but that only the running image has.
     fn keep_asked_for(&mut self, brought: &Kargs, plan: &mut OsPlan) {
         let is_planned = |step: &OsStep| matches!(step, OsStep::Arguments { .. });
         let asked = plan.arguments.tokens().iter();
@@ -673,7 +677,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Names a kernel type whose packages never come to this machine.
+    /// Adds a notice about a kernel type that is unavailable on this machine.
     fn check_kernel_type(&mut self) {
         let kind = self.inputs.config.kernel_type.as_str();
         let architecture = self.node().architecture;
@@ -687,7 +691,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Nothing is staged that the boot loader never hears of. An image has a check of its own for it.
+    /// Refuses to stage a deployment that the boot loader would not learn of. Images have their own check for this.
     fn check_zipl(&mut self, facts: &Facts, plan: &OsPlan) {
         let stages = plan.steps.iter().any(OsStep::is_staging) && !plan.changes_image();
         match &facts.unused_zipl {
@@ -703,9 +707,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Nothing is staged that cannot be written when the system goes down.
+    /// Refuses to stage a deployment for which there will not be enough space at shutdown.
     fn room(&mut self, facts: &Facts, plan: &OsPlan) {
-        // Another kernel of the same image takes the same room.
+        // Another kernel for the same image needs the same space.
         let kernel = |step: &OsStep| matches!(step, OsStep::Packages { what, .. } if *what != PackageChange::Extensions);
         if !plan.fetches_image() && !plan.steps.iter().any(kernel) {
             return;
@@ -737,7 +741,7 @@ impl Builder<'_> {
     }
 }
 
-/// Returns a notice if what is staged is not flushed to the disk.
+/// Returns a notice if staged data is not synced to disk.
 pub(super) fn not_flushed(facts: &Facts) -> Option<Notice> {
     let message = match &facts.flushed {
         Ok(true) => return None,
@@ -753,7 +757,7 @@ pub(super) fn not_flushed(facts: &Facts) -> Option<Notice> {
     Some(Notice { subject, message })
 }
 
-/// The steps that bootc has no command for, or that would lose something under it; none under rpm-ostree.
+/// Returns the steps for which bootc has no command, or that would lose something with it; none with rpm-ostree.
 pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
     if facts.engine == Engine::RpmOstree {
         return Vec::new();
@@ -807,7 +811,7 @@ pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
     all
 }
 
-/// Blocks, or leaves it at a notice where only files are asked for.
+/// Adds a blocker, or only a notice if the user requested files alone.
 pub(super) fn or_blocked(builder: &mut Builder<'_>, path: &str, what: String) {
     if builder.options.files_only {
         let left = "not applied (--files-only); the daemon will report it until it is";
@@ -973,7 +977,7 @@ pub(crate) mod tests {
                 vec![dropped(OLD)],
                 false,
             ),
-            // After a rollback the other deployment is first, and neither staged nor booted.
+            // After a rollback, the other deployment is first, and neither staged nor booted.
             (
                 "the next boot enters it",
                 vec![deployment(NEW, "n"), booted(OLD)],

@@ -1,6 +1,6 @@
 //! Packages on top of the image: another kernel, and extensions (docs/agreement.md: Operating system, Packages).
 //!
-//! From what the next boot would enter, not from what is recorded; the commands are the daemon's.
+//! Starts from the deployment of the next boot, not from the record; the commands are the daemon's.
 
 use super::Builder;
 use super::os::{OsPlan, OsStep, PackageChange, or_blocked};
@@ -13,11 +13,11 @@ use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::os_release::Class;
 use crate::node::system::Facts;
 
-/// Who is asked for a kernel.
+/// The architecture for which a kernel is requested.
 const ARCHITECTURE: &str = std::env::consts::ARCH;
 
 impl Builder<'_> {
-    /// Adds what brings the packages of the config, and takes those away that it does not want any more.
+    /// Adds the steps that install the packages of the config and remove those that it no longer requests.
     pub(super) fn plan_packages(
         &mut self,
         facts: &Facts,
@@ -47,18 +47,18 @@ impl Builder<'_> {
     }
 }
 
-/// What a config wants of packages.
+/// The packages that a config requests.
 pub(super) struct WantedPackages<'a> {
     /// `spec.kernelType`.
     pub kernel: &'a str,
     /// `spec.extensions`.
     pub extensions: &'a [String],
-    /// The config before asked for some.
+    /// The previous config requested some.
     pub were: bool,
 }
 
 impl OsPlan {
-    /// Adds the commands; says what changes.
+    /// Adds the commands; returns notices about the changes.
     fn add_packages(
         &mut self,
         facts: &Facts,
@@ -77,7 +77,7 @@ impl OsPlan {
         Ok(changes)
     }
 
-    /// What the commands start from: what is dropped takes its packages along.
+    /// Returns the deployment from which the commands start: dropping one also drops its packages.
     fn base<'a>(&self, facts: &'a Facts) -> Option<&'a Deployment> {
         let deployments = &facts.deployments;
         if self.starts_from_running() {
@@ -87,7 +87,8 @@ impl OsPlan {
         }
     }
 
-    /// A kernel that was swapped does not survive another image: it is given back, and swapped again.
+    /// Plans the kernel. A replaced kernel does not survive a change of the image: it is restored first, and replaced again
+    /// afterwards.
     fn plan_kernel(
         &mut self,
         base: &Deployment,
@@ -120,7 +121,7 @@ impl OsPlan {
         base: &Deployment,
         wanted: &WantedPackages<'_>,
     ) -> Result<Option<Notice>, PackagesError> {
-        // The daemon leaves packages alone that no config ever asked for.
+        // The daemon leaves packages alone that no config has ever requested.
         if wanted.extensions.is_empty() && !wanted.were {
             return Ok(None);
         }
@@ -169,7 +170,7 @@ mod tests {
         )
     }
 
-    /// The commands of a plan, its repository, and what it says.
+    /// Returns the commands of a plan, its repository, and its notices.
     fn planned(
         all: Vec<Deployment>,
         image: &str,

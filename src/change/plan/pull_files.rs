@@ -1,5 +1,5 @@
-//! Files for pulls of a config that nothing will read, or that stop pulls. The config is carried out nevertheless, as the
-//! daemon would: the same words are a finding of `doctor` afterwards.
+//! Files for image pulls in a config that no program reads, or that make pulls fail. The config is applied nevertheless, as by
+//! the daemon: `doctor` reports the same finding afterwards.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use super::{LiveEvidence, Plan};
 use crate::base::notice::Notice;
 use crate::node::pull_files::{PullFault, PullFaultKind};
 
-/// Adds a notice for each part that the plan brings.
+/// Adds a notice for each fault that the plan introduces.
 pub(super) fn add(plan: &mut Plan, evidence: &dyn LiveEvidence) -> Result<()> {
     if !plan.steps.is_empty() {
         let faults = evidence.pull_faults()?;

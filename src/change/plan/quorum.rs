@@ -1,17 +1,17 @@
-//! Whether a control-plane node may leave for a reboot: etcd needs more than half of its members.
+//! Judges whether a control-plane node may reboot: etcd needs more than half of its members.
 
 use super::Plan;
 use crate::base::notice::Notice;
 use crate::node::etcd::{Etcd, Member};
 
-/// What a reboot of this node means for etcd.
+/// The effect of a reboot of this node on etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Quorum {
-    /// Nothing.
+    /// The quorum holds.
     Holds,
-    /// It is away meanwhile, or its state is unknown: the reason.
+    /// The member is unavailable meanwhile, or its state is unknown: the reason.
     Told(String),
-    /// It would be lost: in words.
+    /// The quorum would be lost: the reason.
     Lost(String),
 }
 
@@ -65,8 +65,8 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
     ))
 }
 
-/// Judges two nodes with fencing: by arithmetic alone the second member could never leave. Pacemaker removes this one when it
-/// stops in order, and the other one goes on alone, if it has a vote and is well.
+/// Judges two nodes with fencing. By arithmetic alone neither could ever reboot. Pacemaker removes this member when it stops in
+/// an orderly way, and the other one continues alone, if it has a vote and is healthy.
 fn judge_fenced(members: &[Member]) -> Quorum {
     let lost = |why: String| {
         Quorum::Lost(format!(
@@ -92,7 +92,7 @@ fn judge_fenced(members: &[Member]) -> Quorum {
     }
 }
 
-/// Adds it to a plan: against a reboot that is asked for, and told where one is only staged for.
+/// Adds the result to a plan: as a blocker if this run reboots, or as a notice if it only stages.
 pub(super) fn add(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
     let notice = |message| Notice {
         subject: "etcd".to_owned(),
@@ -117,7 +117,7 @@ fn named(member: &Member) -> &str {
 mod tests {
     use super::*;
 
-    /// `o`: this node; `w`: well; `i`: ill; `l`: a learner that is well.
+    /// Members: `o` this node, `w` healthy, `i` unhealthy, `l` a healthy learner.
     fn of(members: &str) -> Quorum {
         judge_quorum(&etcd(members))
     }
@@ -183,10 +183,10 @@ mod tests {
             };
             assert!(why.contains(words), "{why}");
         }
-        // Two masters and an arbiter are three members, and count as any three.
+        // Two masters and an arbiter are three members like any other three.
         assert_eq!(of("oww"), Quorum::Holds);
         assert!(matches!(of("owi"), Quorum::Lost(_)));
-        // Without fencing two members never can.
+        // Without fencing, neither of two members can.
         assert!(matches!(of("ow"), Quorum::Lost(_)));
     }
 

@@ -1,5 +1,5 @@
-//! The daemon's records: written last, so that it believes in the config only when it is there (docs/agreement.md: Start);
-//! and what would start it, or something of it, towards another config.
+//! The daemon's records, written last, so that the daemon only believes in the config when it is in place (docs/agreement.md:
+//! Start), and files that would make the daemon, or a part of it, apply another config.
 
 use super::{Attributes, Builder, Force, Payload, Section};
 use crate::base::object::{Kind, Object};
@@ -64,7 +64,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The force file is not part of the run: it is in memory, and gone with this boot.
+    /// Plans the force file. It is not part of the transaction: it is in memory, and does not survive a reboot.
     fn plan_force_file(&mut self) {
         let path = RootPath::fixed(paths::FORCE);
         let live = self.node().host.live;
@@ -112,14 +112,15 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether this run does what the first-boot service is there for: image and kernel arguments are known and
-    /// will be as wanted. A first boot itself decides when its files are written.
+    /// Returns true if this run does the work of the first-boot service: image and kernel arguments are known and will be
+    /// right. A first boot itself decides when its files are written.
     fn does_its_work(&self) -> bool {
         let first = self.is_touched(&RootPath::fixed(paths::ENCAPSULATED));
         self.node().system.facts().is_some() && !self.options.files_only && !first
     }
 
-    /// As the first-boot service leaves it (docs/agreement.md: First boot): kept for who wants to know, no trigger.
+    /// Disarms the first-boot service as it does itself (docs/agreement.md: First boot): its input is kept for reference, but
+    /// under another name.
     fn no_trigger(&mut self) {
         let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
         let (file, kept) = (RootPath::fixed(file), RootPath::fixed(kept));
@@ -128,7 +129,7 @@ impl Builder<'_> {
         self.remove(&file, Section::Records, why);
     }
 
-    /// What the daemon itself removes when it has used it, and fails over or follows when it is still there.
+    /// Removes files that the daemon itself removes after use, and which would make it fail or act if they were left.
     fn plan_leftovers(&mut self) {
         let repository = RootPath::fixed(paths::EXTENSIONS_REPOSITORY);
         if self.inputs.desired.file_at(&repository).is_none() {
@@ -138,7 +139,7 @@ impl Builder<'_> {
         self.revert();
     }
 
-    /// The service that leaves on-cluster layering does at the next boot what the first-boot service does.
+    /// Removes the service that leaves on-cluster layering; at the next boot it would do the same as the first-boot service.
     fn revert(&mut self) {
         let all = [paths::REVERT_LINK, paths::REVERT_UNIT, paths::REVERT].map(RootPath::fixed);
         let ours =
@@ -161,7 +162,8 @@ impl Builder<'_> {
         }
     }
 
-    /// It is of use until the daemon has taken the node in; a later one would make it take the node for a new one.
+    /// Removes the file if it is no longer needed: once the daemon knows the node, it would make the daemon take it for a new
+    /// one.
     fn node_annotations(&mut self) {
         let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
         if !self.inputs.records.node_annotations || self.is_touched(&path) {

@@ -1,4 +1,4 @@
-//! Plans that take much of the recorded config away, or what a node cannot be reached or run without.
+//! Plans that remove much of the recorded config, or something that a node needs to run or to be reachable.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::host::root::RootPath;
 use crate::judge::drift::enablement::{DEV_NULL, removed_units};
 use crate::judge::drift::{dropin_path, unit_path};
 
-/// Units without which the node runs no pods, or cannot be reached.
+/// Units that the node needs to run pods or to be reachable.
 const UNITS: [&str; 6] = [
     "kubelet.service",
     "crio.service",
@@ -32,14 +32,14 @@ const FILES: [&str; 5] = [
 ];
 /// The connections of the node's own network.
 const CONNECTIONS: &str = "etc/NetworkManager/system-connections";
-/// Fewer paths than this may always go: one MachineConfig of an admin brings as many.
+/// Number of paths that may always be removed: one MachineConfig of an admin can have as many.
 const FEW: usize = 10;
-/// More than one in so many is much.
+/// Removing more than one path out of this many is a lot.
 const SHARE: usize = 10;
-/// How many essentials are named.
+/// Maximum number of essential objects that are named.
 const NAMED: usize = 5;
 
-/// A doubt where much of what the recorded config manages goes, or anything that is essential.
+/// Returns a doubt if much of what the recorded config manages is removed, or anything essential.
 pub(super) fn find_removals(
     plan: &Plan,
     old: &Desired,
@@ -48,7 +48,7 @@ pub(super) fn find_removals(
 ) -> Option<Doubtful> {
     let (mut before, after) = (managed(old), managed(new));
     let touched: BTreeSet<&RootPath> = plan.steps.iter().map(|one| one.step.path()).collect();
-    // The file of a unit that has no contents any more stays until the unit itself goes.
+    // The file of a unit without contents stays until the unit itself is removed.
     let left = removed_units(old, new).into_iter();
     let left = left.filter_map(|unit| unit_path(&unit.name));
     before.extend(left.filter(|path| touched.contains(path)));
@@ -94,7 +94,7 @@ fn managed(desired: &Desired) -> BTreeSet<RootPath> {
     all
 }
 
-/// Units by their names, files by their paths.
+/// Returns the name of an essential object: units by name, files by path.
 fn essential(path: &RootPath) -> Option<String> {
     let at = path.relative();
     let unit = UNITS
@@ -107,14 +107,14 @@ fn essential(path: &RootPath) -> Option<String> {
     is_file.then(|| path.to_string())
 }
 
-/// How a plan takes a unit from the boot.
+/// How a plan prevents a unit from starting at boot.
 enum Off {
     Masked,
-    /// A link that starts it at boot goes.
+    /// A link that starts it at boot is removed.
     NotStarted,
 }
 
-/// The essential unit that a step takes from the boot.
+/// Returns the essential unit that a step prevents from starting.
 fn switched_off(step: &Step) -> Option<(&'static str, Off)> {
     let path = step.path();
     let unit = UNITS.into_iter().find(|unit| *unit == path.name())?;
@@ -131,11 +131,11 @@ fn switched_off(step: &Step) -> Option<(&'static str, Off)> {
     }
 }
 
-/// Units that a platform has off: its config says so.
+/// Units that are off on some platforms, according to the config.
 const OFF_ON_SOME_PLATFORMS: [&str; 2] =
     ["nodeip-configuration.service", "ovs-configuration.service"];
 
-/// Returns true if the recorded config has the unit off already, or the new one has it off by right.
+/// Returns true if the unit is already off in the recorded config, or may be off in the new one.
 fn is_wanted_off(unit: &str, old: &Desired, new: &Desired) -> bool {
     let state = |config: &Desired| {
         let mut of_name = config.units.iter().filter(|one| one.name == unit);
@@ -145,7 +145,7 @@ fn is_wanted_off(unit: &str, old: &Desired, new: &Desired) -> bool {
         && (state(old) == Some(false) || OFF_ON_SOME_PLATFORMS.contains(&unit))
 }
 
-/// Returns true if a link that starts the unit at boot stays, or comes with the plan.
+/// Returns true if a link that starts the unit at boot remains or is created.
 fn is_linked_after(unit: &str, plan: &Plan, units: &UnitTree) -> bool {
     let directories = units.dirs.iter().flat_map(|dir| {
         let names = dir.entries.iter();
@@ -173,7 +173,7 @@ fn is_linked_after(unit: &str, plan: &Plan, units: &UnitTree) -> bool {
     !links.is_empty()
 }
 
-/// Returns true for a link in a directory whose units are started with another one.
+/// Returns true for a link in a directory that makes units start together with another one.
 fn starts_units(path: &str) -> bool {
     let directory = path.rsplit('/').nth(1).unwrap_or_default();
     let ends = [".wants", ".requires", ".upholds"];

@@ -1,7 +1,7 @@
-//! Taking a finished run back: its steps inverted, with the objects that the history keeps.
+//! Reverts a finished run: its steps inverted, with the objects kept in the history.
 //!
-//! What a run replaced comes back whether or not a config ever owned it. A path that another program or an admin has changed
-//! since is never overwritten unasked.
+//! Objects that a run replaced are restored, whether or not a config ever owned them. A path that another program or an admin
+//! has changed since is never overwritten without a request.
 
 use std::collections::BTreeSet;
 
@@ -15,36 +15,36 @@ use crate::host::root::RootPath;
 use crate::node::NodeState;
 use crate::node::command::job::{self, Job};
 
-/// A run that the history knows.
+/// A run in the history.
 #[derive(Debug, Clone)]
 pub struct FinishedRun {
-    /// Name of the transaction; begins with a number that grows, as a rule milliseconds since 1970.
+    /// Name of the transaction. Begins with an increasing number, normally milliseconds since 1970.
     pub id: String,
     /// Name of the config that it applied.
     pub config: String,
-    /// Where its old objects are kept: `old-N` for step N.
+    /// Where its old objects are stored: `old-N` for step N.
     pub objects: RootPath,
-    /// Its steps in order, with their parts of the config.
+    /// Its steps in order, each with its part of the config.
     pub steps: Vec<(Step, Section)>,
-    /// Flags of what it replaced and removed.
+    /// Flags of the objects that it replaced and removed.
     pub held: Vec<Held>,
-    /// What the running system was told then.
+    /// The jobs that it ran.
     pub jobs: Vec<Job>,
 }
 
-/// The daemon's record from before a run.
+/// The daemon's record before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordBefore {
     /// The run did not change it.
     Unchanged,
     /// There was none.
     None,
-    /// It is kept at this path.
+    /// It is stored at this path.
     Kept(RootPath),
 }
 
 impl FinishedRun {
-    /// Seconds since 1970, as the node's clock was when the run began.
+    /// Returns the start of the run by the node's clock, in seconds since 1970.
     pub fn began(&self) -> u64 {
         let time = self.id.split('-').next().unwrap_or_default();
         time.parse::<u64>().unwrap_or_default() / 1000
@@ -67,12 +67,12 @@ impl FinishedRun {
         }
     }
 
-    /// The notifications after the run is taken back: each unit that the run notified is notified again.
+    /// Returns the jobs to run after the run is reverted: each unit that the run notified is notified again.
     pub fn jobs_back(&self) -> Vec<Job> {
         let mut steps = self.steps.iter();
         let units = steps.any(|(step, _)| is_read_by_manager(step.path()));
         let reload = (units && !self.jobs.is_empty()).then_some(Job::DaemonReload);
-        // What was stopped for that run is not stopped for this one.
+        // Units that were stopped for that run are not stopped for this one.
         let jobs = self.jobs.iter();
         let jobs = jobs.filter(|job| !matches!(job, Job::DaemonReload | Job::Start(_)));
         let jobs: Vec<Job> = jobs.cloned().chain(reload).collect();
@@ -80,7 +80,7 @@ impl FinishedRun {
     }
 }
 
-/// What a path looks like now, seen from a step that was taken.
+/// The current state of a path, relative to a step.
 enum Since {
     /// As the step left it.
     Kept,
@@ -90,36 +90,36 @@ enum Since {
     Changed,
 }
 
-/// The treatment of a path that another program or an admin has changed since the run.
+/// What happens to a path that another program or an admin has changed since the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ChangedSince {
     /// It is reported and stops the rollback.
     #[default]
     Refuse,
-    /// It stays as it is.
+    /// It is left unchanged.
     Leave,
-    /// It becomes as it was before the run, too.
+    /// It is also restored to its state before the run.
     Restore,
 }
 
-/// Everything that a rollback is planned from.
+/// Everything from which a rollback is planned.
 #[derive(Debug, Clone, Copy)]
 pub struct RollbackInputs<'a> {
-    /// The run that is taken back.
+    /// The run to revert.
     pub run: &'a FinishedRun,
-    /// The node, at the paths of the run.
+    /// The node, at the run's paths.
     pub node: &'a NodeState,
-    /// The treatment of paths that were changed since.
+    /// What happens to paths that were changed since.
     pub changed: ChangedSince,
-    /// Older runs that are taken back after it, the newest first, each with the node at its paths.
+    /// Older runs to revert after it, newest first, each with the node at its paths.
     pub older: &'a [(FinishedRun, NodeState)],
-    /// Number of runs before it whose operating system never ran; they are taken back with it.
+    /// Number of earlier runs whose operating system never ran; they are reverted together with it.
     pub together: usize,
-    /// The jobs of the running system between files and records.
+    /// The jobs of the running system, between files and records.
     pub jobs: &'a [Job],
 }
 
-/// Plans to take a run back.
+/// Plans to revert a run.
 pub(super) fn rollback(inputs: RollbackInputs<'_>) -> Plan {
     let mut plan = take_back(inputs.run, inputs.node, inputs.changed);
     if !inputs.jobs.is_empty() && !plan.steps.is_empty() {
@@ -142,8 +142,8 @@ pub(super) fn rollback(inputs: RollbackInputs<'_>) -> Plan {
     plan
 }
 
-/// Adds what stands against taking older runs back too: what was changed since at a path of theirs which no later
-/// run has touched. The other paths are judged when it is their turn.
+/// Adds blockers for the older runs: changes at their paths which no later run has touched. Other paths are judged when it is
+/// their turn.
 fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
     let paths = |run: &FinishedRun| -> Vec<String> {
         let steps = run.steps.iter();
@@ -170,7 +170,7 @@ fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
 
 fn take_back(run: &FinishedRun, node: &NodeState, wanted: ChangedSince) -> Plan {
     let mut plan = Plan::default();
-    // The daemon's records come last, this time too, and with them the directories that were made for them.
+    // The daemon's records come last here too, together with the directories that were created for them.
     let steps = run.steps.iter().enumerate().rev();
     let (last, first): (Vec<_>, Vec<_>) = steps.partition(|(_, (step, section))| {
         *section == Section::Records || is_above_a_record(step, run)
@@ -197,7 +197,7 @@ fn take_back(run: &FinishedRun, node: &NodeState, wanted: ChangedSince) -> Plan 
     plan
 }
 
-/// What was removed comes back with its flags; what was replaced has handed them on.
+/// Returns the flags of a removed object, which is restored with them; a replaced object has passed its flags on.
 fn flags_of_removed(run: &FinishedRun, step: &Step) -> Option<Held> {
     let mut held = run.held.iter();
     let removed = matches!(step, Step::Remove { .. } | Step::RemoveDirectory { .. });
@@ -253,7 +253,7 @@ fn change_since(step: &Step, node: &NodeState) -> Since {
     }
 }
 
-/// Returns the step that brings a path back which was changed since; `None` where a directory stands there or is needed.
+/// Returns the step that restores a path that was changed since; `None` if a directory is there or is needed.
 fn restoring_step(
     run: &FinishedRun,
     index: usize,
@@ -385,7 +385,7 @@ fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) 
     }
 }
 
-/// What the history keeps has its label; a directory that was taken away is made anew.
+/// Returns the label of a restored object. Stored objects have theirs; a removed directory is created again and needs one.
 fn label(step: &Step, node: &NodeState) -> Option<String> {
     match step {
         Step::RemoveDirectory { path, .. } => node.labels.wanted(path, &Kind::Directory),
@@ -393,7 +393,7 @@ fn label(step: &Step, node: &NodeState) -> Option<String> {
     }
 }
 
-/// Where the history keeps the old object of a step.
+/// Returns the location of a step's old object in the history.
 fn kept(run: &FinishedRun, index: usize, old: &Object) -> Payload {
     let Ok(path) = run.objects.join(&format!("old-{index}")) else {
         return Payload::None;
@@ -401,7 +401,7 @@ fn kept(run: &FinishedRun, index: usize, old: &Object) -> Payload {
     match old.kind {
         Kind::File { .. } | Kind::Symlink { .. } => Payload::CopyOf(path),
         Kind::Directory => Payload::TreeOf(path),
-        // A pipe or socket comes back as a second name of what was kept.
+        // A pipe or socket is restored as a hard link to the stored one.
         Kind::Special { .. } => Payload::LinkTo(path),
     }
 }

@@ -1,7 +1,7 @@
-//! Files with several names: mode and owner belong to the file, and change under all of its names at once.
+//! Files with several hard links: mode and owner belong to the file, and change under all of its names at once.
 //!
-//! A step that changes them would make any other step at another name of the same file find something else than it
-//! was planned for. So it changes them once; where another name changes otherwise, each gets a file of its own.
+//! A step that changes them would make a step at another name of the same file find an unexpected state. So they are changed
+//! once, and if another name changes differently, each gets a file of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{Builder, Payload, PlannedStep, Step};
 use crate::base::object::{Kind, Object};
 use crate::host::root::RootPath;
 
-/// A file, whatever it is called.
+/// A file, under any name.
 type Inode = (u64, u64);
 
 impl Builder<'_> {
@@ -42,7 +42,7 @@ impl Builder<'_> {
         });
     }
 
-    /// The steps that change or need a file that is there, for each file of which one changes mode or owner.
+    /// Returns, for each file whose mode or owner changes, the steps that change or need it.
     fn steps_of_one_file(&self) -> BTreeMap<Inode, Vec<usize>> {
         let inode = |path: &RootPath| Some(self.node().stamps.get(path)?.inode());
         let is_directory =
@@ -74,7 +74,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A copy with the new mode and owner takes the place of a file whose other names change otherwise.
+    /// Replaces a file whose other names change differently with a copy that has the new mode and owner.
     fn write_anew(&mut self, at: usize) {
         let node = self.inputs.node;
         let Some(planned) = self.plan.steps.get_mut(at) else {
@@ -104,7 +104,7 @@ impl Builder<'_> {
         };
     }
 
-    /// A second name is of the file that the plan puts at its target.
+    /// Links a name to the file that the plan puts at its target.
     fn links_to_new_files(&mut self) {
         let targets = self.plan.steps.iter().filter_map(|planned| {
             let Payload::LinkTo(target) = &planned.payload else {

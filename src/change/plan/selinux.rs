@@ -1,5 +1,5 @@
-//! Faults of SELinux that a config brings. The config is carried out nevertheless, as the daemon would: the same words are a
-//! finding of `doctor` afterwards.
+//! SELinux faults in a config. The config is applied nevertheless, as by the daemon: `doctor` reports the same finding
+//! afterwards.
 
 use super::{LiveEvidence, Plan};
 use crate::base::notice::Notice;
@@ -7,7 +7,7 @@ use crate::host::root::RootPath;
 use crate::node::fault_group::FaultGroup;
 use crate::node::selinux_state::{AUTORELABEL, SelinuxFaultKind};
 
-/// Adds a notice for each fault that the plan brings.
+/// Adds a notice for each fault that the plan introduces.
 pub(super) fn add(plan: &mut Plan, evidence: &dyn LiveEvidence) {
     let is_judged = |path: &RootPath| path.is_in("etc/selinux") || path.is_in(AUTORELABEL);
     if !plan.steps.iter().any(|one| is_judged(one.step.path())) {

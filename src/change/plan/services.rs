@@ -1,5 +1,5 @@
-//! Files of a config that their service does not take. The config is carried out nevertheless, as the daemon would: the
-//! same words are a finding of `doctor` afterwards.
+//! Files in a config that their service rejects. The config is applied nevertheless, as by the daemon: `doctor` reports the
+//! same finding afterwards.
 
 use super::{Inputs, LiveEvidence, Payload, Plan, PlannedStep, Step};
 use crate::base::kargs::Kargs;
@@ -34,8 +34,7 @@ fn judge_step(planned: &PlannedStep, size: Option<MachineSize>) -> Option<Notice
     })
 }
 
-/// Adds a notice for each kernel module that the node needs and that this config turns off: nothing is seen of it before the
-/// next boot.
+/// Adds a notice for each kernel module that the node needs and this config turns off: the effect only shows at the next boot.
 pub(super) fn add_modules(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvidence) {
     let arguments = Kargs::from_entries(&inputs.config.kernel_arguments);
     let files: Vec<(String, String)> = plan

@@ -1,4 +1,4 @@
-//! Whether there is room: bytes and inodes for old, new, journal and records, per mount.
+//! Checks the free space: bytes and inodes for old and new objects, journal and records, on each mount.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,10 @@ use super::{Builder, Payload, Step};
 use crate::base::paths;
 use crate::host::root::RootPath;
 
-/// Journal and history cost about this much per step.
+/// Approximate size of a step in journal and history, in bytes.
 const JOURNAL_BYTES: u64 = 1024;
-/// Directories, markers and the status file, a block each: a file has a new version beside it for a moment.
+/// Inodes for directories, markers and the status file, a block each: a new version of a file briefly exists next to the old
+/// one.
 const OVERHEAD_INODES: u64 = 16;
 
 #[derive(Default, Clone, Copy)]
@@ -25,7 +26,7 @@ impl SpaceNeed {
 }
 
 impl Builder<'_> {
-    /// Blocks what would end in a full disk, and what lies on a read-only mount.
+    /// Adds blockers for mounts with too little space, and for read-only mounts.
     pub(super) fn check_space(&mut self) {
         if self.plan.steps.is_empty() {
             return;
@@ -63,12 +64,13 @@ impl Builder<'_> {
         }
     }
 
-    /// The smallest room that a file takes on a mount.
+    /// Returns the minimum space of a file on a mount.
     fn block_of(&self, mount: u64) -> u64 {
         self.node().mounts.get(&mount).map_or(1, |one| one.block)
     }
 
-    /// The room of what the history keeps of a step. Across mounts it is a copy, of a directory with all that is in it.
+    /// Returns the space for a step's old object in the history. Across mounts it is a copy; a directory is copied with all its
+    /// content.
     fn kept_of(&self, step: &Step, block: u64) -> SpaceNeed {
         let (Step::Put { old: Some(old), .. } | Step::Remove { old, .. }) = step else {
             return SpaceNeed::default();

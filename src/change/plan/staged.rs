@@ -1,16 +1,15 @@
-//! A deployment that another program or an admin staged: its author, the boot that enters it, and the ways out. It is never
-//! dropped unasked
-//! (docs/operating-system.md).
+//! A deployment that another program or an admin staged: its author, the boot that enters it, and the possible commands. It is
+//! never dropped without a request (docs/operating-system.md).
 
 use crate::node::activity::StagedEvidence;
 use crate::node::command::origin::Origin;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::system::{Engine, Facts};
 
-/// The unit in which the bootc operator's daemon stages.
+/// The unit in which the bootc operator's daemon stages deployments.
 const OPERATOR: &str = "bootc-operator-switch.service";
 
-/// Names the program or the person that staged it, with the evidence.
+/// Names the program or person that staged it, with the evidence.
 pub fn name_stager(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
     let mut all = Vec::new();
     for unit in &staged.units {
@@ -35,7 +34,7 @@ pub fn name_stager(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
     all.join("; ")
 }
 
-/// An image alone is written in the same words by both engines.
+/// Names the engine from the origin file. Without layered packages, both engines write the same.
 fn by_origin(origin: Option<&Origin>, facts: Option<&Facts>) -> &'static str {
     let is_bootc = facts.is_some_and(|facts| facts.engine == Engine::Bootc);
     match origin {
@@ -48,7 +47,7 @@ fn by_origin(origin: Option<&Origin>, facts: Option<&Facts>) -> &'static str {
     }
 }
 
-/// Names what is staged: image, version, deployment and packages.
+/// Describes the staged deployment: image, version, deployment and packages.
 pub fn name_staged(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
     let known = facts.and_then(|facts| facts.deployments.staged());
     let image = known.map(Deployment::image);
@@ -75,7 +74,7 @@ pub fn name_staged(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
     words
 }
 
-/// `CHECKSUM.SERIAL` with the begin of the checksum only.
+/// Returns `CHECKSUM.SERIAL` with only the start of the checksum.
 fn shortened(name: &str) -> String {
     match name.split_once('.') {
         Some((checksum, serial)) if checksum.len() > 12 && checksum.is_ascii() => {
@@ -92,7 +91,7 @@ pub fn is_locked(staged: &StagedEvidence, facts: Option<&Facts>) -> bool {
         || staged.file.as_ref().is_some_and(|file| file.locked)
 }
 
-/// The command that lets what is staged come into force.
+/// Returns the command that makes the staged deployment take effect.
 pub fn enter_command(locked: bool, facts: Option<&Facts>) -> String {
     let known = facts.and_then(|facts| facts.deployments.staged());
     match (locked, facts.map(|facts| facts.engine)) {
@@ -108,8 +107,8 @@ pub fn enter_command(locked: bool, facts: Option<&Facts>) -> String {
     }
 }
 
-/// Names what is queued for the next boot without being staged, by a rollback or as the default: staging something else
-/// takes its place.
+/// Describes the deployment that is queued for the next boot without being staged, by a rollback or as the default. Staging
+/// another replaces it.
 pub fn name_queued(facts: &Facts, ours: bool) -> Option<String> {
     let next = facts.deployments.queued()?;
     let image = next.image();
@@ -128,7 +127,7 @@ pub fn name_queued(facts: &Facts, ours: bool) -> Option<String> {
     ))
 }
 
-/// A prepared soft reboot, in words.
+/// The message about a prepared soft reboot.
 pub const SOFT_REBOOT: &str = "a soft reboot is prepared (/run/ostree/nextroot-booted): systemctl reboot enters that \
     deployment without the kernel's start, and staging anything ends the preparation. End it: ostree admin \
     prepare-soft-reboot --reset";

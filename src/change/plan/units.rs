@@ -13,13 +13,13 @@ use crate::judge::drift::{dropin_path, look_at_end, text_object, unit_path};
 use crate::node::originals::OriginalPaths;
 
 impl Builder<'_> {
-    /// Plans every unit, then the links that the whole sequence leads to.
+    /// Plans every unit, then the links that result from the whole sequence.
     pub(super) fn plan_units(&mut self) {
         let (desired, old) = (self.inputs.desired, self.inputs.old);
         for unit in &desired.units {
             self.plan_unit(unit);
         }
-        // Ignition runs no presets and disables nothing on the way: as if every unit were known already.
+        // Ignition runs no presets and disables nothing, as if every unit were already known.
         let old = if desired.bare { Some(desired) } else { old };
         let is_unchanged = old.is_some_and(|old| std::ptr::eq(old, desired));
         let simulated = match self.inputs.unchanged.filter(|_| is_unchanged) {
@@ -46,7 +46,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Reports the units that systemd will refuse. One that is new and that the boot requires is a blocker.
+    /// Reports the units that systemd will refuse. A new one that the boot requires is a blocker.
     fn check_units(&mut self, after: &UnitTree) {
         let before = systemd::judge_units(&self.node().units);
         let desired = self.inputs.desired;
@@ -98,7 +98,7 @@ impl Builder<'_> {
             return;
         };
         match unit.text() {
-            // The link to /dev/null is among the links that change.
+            // The link to /dev/null is among the planned links.
             _ if unit.mask == Some(true) => self.unit_original(&path),
             Some(text) => self.unit_file(&path, text),
             None if unit.mask == Some(false) && !self.inputs.desired.bare => {
@@ -108,7 +108,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Removes a drop-in that is empty in the config. The daemon takes a link that leads nowhere for no drop-in.
+    /// Removes a drop-in that is empty in the config. Like the daemon, treats a broken link as a missing drop-in.
     fn remove_dropin(&mut self, path: &RootPath) {
         match look_at_end(path, self.node()) {
             Ok(false) => {}
@@ -133,7 +133,7 @@ impl Builder<'_> {
         );
     }
 
-    /// Keeps the original of a unit. Only those that the OS ships below `usr/etc` have one; the others get no stamp.
+    /// Keeps the original of a unit. Only units that the OS ships below `usr/etc` have one; others get no stamp.
     fn unit_original(&mut self, path: &RootPath) {
         if self.inputs.desired.bare {
             return;
@@ -177,8 +177,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds preset lines: a root that never booted has a preset run before it, which would undo links that no preset asks
-    /// for.
+    /// Adds preset lines, because the first boot of a root presets all units and would otherwise remove links that no preset
+    /// enables.
     fn preset_lines(&mut self) {
         let path = RootPath::fixed(paths::IGNITION_PRESET);
         let desired = self.inputs.desired;
@@ -211,8 +211,8 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the preset lines with those of the config written anew, one unit a line, instances by template. Lines about
-/// other units stay.
+/// Returns the preset lines with those of the config rewritten, one unit a line, instances under their template. Lines about
+/// other units are kept.
 fn merged_presets(before: &str, known: &BTreeSet<&str>, units: &[Unit]) -> String {
     let ours = |line: &str| {
         let mut words = line.split_whitespace();
@@ -235,7 +235,7 @@ fn merged_presets(before: &str, known: &BTreeSet<&str>, units: &[Unit]) -> Strin
         .filter(|line| !ours(line))
         .map(|line| format!("{line}\n"))
         .collect();
-    // Sorted as Ignition sorts them: by name, then word; instances of one template share a line.
+    // In Ignition's order: by name, then verb; instances of one template share a line.
     let mut lines: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for unit in units {
         let Some(enabled) = unit.enabled else {
@@ -259,7 +259,7 @@ fn merged_presets(before: &str, known: &BTreeSet<&str>, units: &[Unit]) -> Strin
     text
 }
 
-/// Splits `foo@bar.service` as presets write it: `foo@.service`, then `bar`.
+/// Splits `foo@bar.service` as in presets: `foo@.service`, then `bar`.
 fn preset_subject(name: &str) -> (String, Option<String>) {
     if let (Some((prefix, rest)), Some((_, suffix))) = (name.split_once('@'), name.rsplit_once('.'))
     {

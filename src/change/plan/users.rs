@@ -1,8 +1,7 @@
-//! Keys and password of `core` (docs/agreement.md: Users), and the promise that a login stays possible.
+//! Keys and password of `core` (docs/agreement.md: Users); ensures that a login stays possible.
 //!
-//! Deliberate differences from the daemon: a password is locked with `*`, never
-//! emptied; `.ssh` in foreign hands changes owner instead of being deleted; a password
-//! that no config ever set is left alone.
+//! Deliberate differences from the daemon: a password is locked with `*`, never emptied; an `.ssh` with a wrong owner gets the
+//! right one instead of being deleted; a password that no config ever set is left alone.
 
 use std::borrow::Cow;
 
@@ -13,7 +12,7 @@ use crate::host::root::RootPath;
 use crate::judge::drift::{keys_object, keys_text, text_object};
 use crate::node::accounts::{count_keys, is_locked, opens};
 
-/// A password field that nothing matches.
+/// A password field that no password matches.
 const LOCKED: &str = "*";
 
 impl Builder<'_> {
@@ -56,7 +55,7 @@ impl Builder<'_> {
         );
     }
 
-    /// sshd ignores keys in a directory that others own.
+    /// Sets the owner of a directory of keys: sshd ignores it if another user owns it.
     pub(super) fn own_directory(
         &mut self,
         path: &RootPath,
@@ -119,13 +118,13 @@ impl Builder<'_> {
         self.put(&path, wanted, payload, Section::Users, why);
     }
 
-    /// The password field to be set; `None`: leave it.
+    /// Returns the password field to set; `None` to leave it.
     fn wanted_password(&self) -> Option<String> {
         let desired = self.inputs.desired;
         if let Some(hash) = &desired.password_hash {
             return Some(hash.clone());
         }
-        // No login reads a broken line, and the config does not say what was in it.
+        // No login can read a broken line, and the config does not say what it contained.
         let accounts = &self.node().accounts;
         if accounts.is_broken("core") {
             return Some(accounts.password("core").unwrap_or(LOCKED).to_owned());
@@ -142,7 +141,7 @@ impl Builder<'_> {
         (config_had_one && usable).then(|| LOCKED.to_owned())
     }
 
-    /// No config may take the last key and the last password away.
+    /// Refuses a config that removes both the last key and the last password.
     fn check_lockout(&mut self) {
         let desired = self.inputs.desired;
         let accounts = &self.node().accounts;
@@ -168,7 +167,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether core can log in with a password afterwards. One that cannot be set is passed over, and opens nothing.
+    /// Returns true if core can log in with a password afterwards. A password that cannot be set is ignored.
     fn has_password_after(&self) -> bool {
         let settable = |hash: &String| {
             let text = self.node().accounts.shadow_with("core", hash);
@@ -182,13 +181,13 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether core can log in now.
+    /// Returns true if core can log in now.
     fn has_access(&self) -> bool {
         let password = self.node().accounts.password("core");
         self.has_keys() || password.is_some_and(opens)
     }
 
-    /// Whether core has keys now.
+    /// Returns true if core has keys now.
     pub(super) fn has_keys(&self) -> bool {
         let node = self.node();
         let keys = match node

@@ -1,5 +1,5 @@
-//! The plan of a run as a whole: the changes that its task needs, and everything that stands against them on this node
-//! now. Every command that changes a node makes its plan here, and changes it nowhere else.
+//! The complete plan of a run: the changes for its task, and all blockers on this node at this time. Every command that changes
+//! a node creates its plan here and does not modify it elsewhere.
 
 use anyhow::Result;
 
@@ -32,7 +32,7 @@ use crate::node::{Activity, NodeState};
 /// The task of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Task<'a> {
-    /// The node becomes what a config wants.
+    /// Brings the node to the state of a config.
     Config(Inputs<'a>),
     /// The OS image alone changes.
     Image {
@@ -47,42 +47,42 @@ pub enum Task<'a> {
     },
     /// Finished runs are taken back.
     Rollback(RollbackInputs<'a>),
-    /// The user `core` gets one more SSH key.
+    /// Adds an SSH key for the user `core`.
     Key(Inputs<'a>, Addition<'a>),
-    /// A finding of `doctor` is cured by changes of files.
+    /// Fixes a finding of `doctor` by changing files.
     Fix(Inputs<'a>, FixInputs<'a>),
 }
 
-/// How much of the node is checked beside the guards.
+/// How much of the node is checked in addition to the guards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlanScope {
-    /// The guards alone: updates at work, permissions, flags, room.
+    /// Only the guards: updates in progress, permissions, flags, space.
     #[default]
     Guards,
-    /// And whether the config is meant for this node.
+    /// Also whether the config is meant for this node.
     Fit,
-    /// And everything that staging, actions and a reboot need on the running node.
+    /// Also everything that staging, actions and a reboot need on the running node.
     Run,
 }
 
-/// A request for a plan: the task's options, and the refusals that the user passed over.
+/// A request for a plan: the task's options, and the refusals that the user overrode.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlanRequest {
     /// Options of the changes.
     pub options: Options,
     /// Guards that are passed over.
     pub allowed: Allowed,
-    /// Doubts that are passed over.
+    /// Doubts that the user accepted.
     pub accepted: Accepted,
     /// How much is checked.
     pub scope: PlanScope,
-    /// The node is to be rebooted by this run, where the plan needs that.
+    /// This run reboots the node, if the plan requires that.
     pub reboots: bool,
-    /// The pods are to be stopped, where the daemon would drain the node.
+    /// This run stops the pods, if the daemon would drain the node.
     pub stops_workloads: bool,
-    /// A lost quorum of etcd does not block.
+    /// A lost quorum of etcd is not a blocker.
     pub ignores_quorum: bool,
-    /// Checks of another image whose inhibitors are passed over.
+    /// Checks of another image whose inhibitors are accepted.
     pub risks: AcceptedRisks,
 }
 
@@ -91,11 +91,11 @@ pub struct PlanRequest {
 pub struct Findings {
     /// Reasons not to carry the plan out.
     pub blockers: Vec<Notice>,
-    /// Facts that the user has to know.
+    /// Facts that the user should know.
     pub notices: Vec<Notice>,
 }
 
-/// Evidence on the running node that only some plans need; each is gathered when the plan asks for it.
+/// Evidence about the running node that only some plans need; each kind is gathered on demand.
 pub trait LiveEvidence {
     /// Returns the possible logins before and after a plan.
     ///
@@ -109,7 +109,7 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn activity(&self) -> Result<Activity>;
 
-    /// Returns what every boot makes anew.
+    /// Returns the parts that are recreated at every boot.
     ///
     /// # Errors
     /// The node cannot be read.
@@ -124,7 +124,7 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn identity(&self) -> Result<NodeIdentity>;
 
-    /// Returns how the hash in the name of the config stands to its contents.
+    /// Returns whether the contents of the config match the hash in its name.
     fn name_hash(&self) -> NameHash;
 
     /// Returns the source of the image and the packages.
@@ -133,19 +133,19 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn image(&self, os: &OsPlan) -> Result<ImageEvidence>;
 
-    /// Returns the number of runs that wait for a reboot, if the history holds no more of them.
+    /// Returns the number of runs that wait for a reboot, if that fills the history.
     ///
     /// # Errors
     /// The node cannot be read.
     fn full_history(&self) -> Result<Option<usize>>;
 
-    /// Returns the part of the cluster's MachineConfiguration that counts.
+    /// Returns the relevant part of the cluster's MachineConfiguration.
     ///
     /// # Errors
     /// A file cannot be read or used.
     fn cluster(&self) -> Result<&Cluster>;
 
-    /// Returns the kernel modules that the node needs, with this config, and its settings of modprobe.
+    /// Returns the kernel modules that the node needs with this config, and its modprobe settings.
     ///
     /// # Errors
     /// The settings cannot be read.
@@ -160,35 +160,35 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn etcd(&self) -> Result<Etcd>;
 
-    /// Returns the findings on the unit that completes a staged run at the next boot.
+    /// Returns the findings about the unit that completes a staged run at the next boot.
     ///
     /// # Errors
     /// The node cannot be read.
     fn completion(&self, plan: &Plan) -> Result<Findings>;
 
-    /// Returns the network configuration that would not be in force after the run, and is no such now.
+    /// Returns the network configuration that would newly have no effect after the run.
     ///
     /// # Errors
     /// The node cannot be read.
     fn network_faults(&self) -> Result<Vec<NetworkFault>>;
 
-    /// Returns the files for pulls that count for nothing after the run, or stop pulls, and are no such now.
+    /// Returns the files that would newly be ignored, or newly break image pulls, after the run.
     ///
     /// # Errors
     /// The node cannot be read.
     fn pull_faults(&self) -> Result<Vec<PullFault>>;
 
-    /// Returns the faults of SELinux that are there after the run, and are not there now.
+    /// Returns the SELinux faults that the run would introduce.
     ///
     /// # Errors
     /// The node cannot be read.
     fn selinux_faults(&self) -> Result<Vec<FaultGroup<SelinuxFaultKind>>>;
 
-    /// Returns a notice on the units that are installed before the first step.
+    /// Returns a notice about the units that are installed before the first step.
     fn recovery_units(&self) -> Option<Notice>;
 }
 
-/// Makes the plan of a task.
+/// Creates the plan of a task.
 ///
 /// # Errors
 /// Evidence that the plan needs cannot be gathered.
@@ -279,8 +279,8 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
     Ok(plan)
 }
 
-/// Adds the reasons to doubt that the config is meant for this node, before every other blocker. A plan without steps
-/// changes nothing, and a bare Ignition config names no pool or cluster.
+/// Adds the reasons to doubt that the config is meant for this node, before all other blockers. A plan without steps changes
+/// nothing, and a bare Ignition config names no pool or cluster.
 fn add_doubts(
     plan: &mut Plan,
     inputs: &Inputs<'_>,
@@ -311,7 +311,8 @@ fn add_doubts(
     Ok(())
 }
 
-/// The history has to hold every run that would have to go back, should the node not enter what is staged.
+/// Adds a blocker if the history cannot hold every run that would have to be reverted if the node does not enter the staged
+/// deployment.
 fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) -> Result<()> {
     if plan.steps.is_empty() || !plan.os.needs_reboot() || !node.host.live {
         return Ok(());
@@ -330,7 +331,7 @@ fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) 
     Ok(())
 }
 
-/// Stopping the pods takes the node's etcd away, as a reboot does.
+/// Adds the state of etcd's quorum. Stopping the pods stops the node's etcd, like a reboot.
 fn add_quorum(plan: &mut Plan, request: &PlanRequest, evidence: &dyn LiveEvidence) -> Result<()> {
     let stops = request.stops_workloads && plan.drains();
     if stops || plan.reboots() {
@@ -347,7 +348,7 @@ impl Plan {
         self.after.as_ref().is_some_and(drains) || self.os.needs_reboot()
     }
 
-    /// Returns a plan that is refused for one reason, and has no steps.
+    /// Returns a plan that is refused for a single reason and has no steps.
     pub fn refused(blocker: Notice) -> Self {
         Self {
             blockers: vec![blocker],

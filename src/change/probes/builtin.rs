@@ -1,4 +1,4 @@
-//! The built-in probes. Each asks a part of the node, or the network around it, and changes nothing.
+//! The built-in probes. Each queries a part of the node, or the network around it, and changes nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use crate::node::command::ip::{self, DefaultHop};
 use crate::node::login_session::milliseconds_since_boot;
 use crate::node::sshd_ports::{self, SshdListener};
 
-/// Upper limit of the time in which a router answers. The kernel asks after one that fell silent five seconds after the next
-/// datagram, three times with a second between.
+/// Maximum time for a router's answer. Five seconds after the next datagram, the kernel starts to probe a silent router, three
+/// times at intervals of a second.
 const ROUTER_BOUND: Duration = Duration::from_secs(12);
-/// Pause between two looks at a router.
+/// Pause between two checks of a router.
 const ROUTER_PAUSE: Duration = Duration::from_millis(500);
-/// Upper limit of the time in which one name server answers.
+/// Maximum time for the answer of one name server.
 const NAME_SERVER_BOUND: Duration = Duration::from_secs(3);
-/// Upper limits of the time in which a server answers.
+/// Maximum time for the answer of a server.
 const SERVER_BOUND: Duration = Duration::from_secs(10);
 const LOCAL_BOUND: Duration = Duration::from_secs(5);
-/// Upper limit of an answer's body. It is not looked at.
+/// Maximum size of an answer's body, in bytes. The body is not used.
 const MAX_BODY: u64 = 1 << 20;
-/// A sign of life of a router this long ago still counts if it is not known when the change was in place.
+/// Maximum age of a router's last sign of life, in milliseconds, if the time of the change is unknown.
 const RECENT: u64 = 60_000;
-/// The kubelet's own page, on its default port.
+/// The kubelet's own health page, on its default port.
 const KUBELET: &str = "http://127.0.0.1:10248/healthz";
-/// A name that every name server knows by itself; it is asked for where the API server has none.
+/// A name that every name server can resolve on its own, used if the API server has no name.
 const ANY_NAME: &str = "localhost";
 
 /// A built-in probe.
@@ -43,14 +43,14 @@ pub enum BuiltinProbe {
     NameServers,
     /// The API server answers, or the Machine Config Server.
     Api,
-    /// The kubelet says that it is healthy.
+    /// The kubelet reports that it is healthy.
     Kubelet,
     /// sshd greets.
     Sshd,
 }
 
 impl BuiltinProbe {
-    /// All of them, in the order in which they depend on each other.
+    /// All of them, in the order of their dependencies.
     pub const ALL: [Self; 5] = [
         Self::DefaultRoute,
         Self::NameServers,
@@ -71,7 +71,7 @@ impl BuiltinProbe {
     }
 }
 
-/// Runs a built-in probe. Both results are words for people.
+/// Runs a built-in probe. Both results are words for the user.
 pub(super) fn run_builtin(
     probe: BuiltinProbe,
     context: &ProbeContext<'_>,
@@ -85,7 +85,7 @@ pub(super) fn run_builtin(
     }
 }
 
-/// Asks the router of each address family that has a default route.
+/// Queries the router of each address family that has a default route.
 fn ask_routers(context: &ProbeContext<'_>) -> Result<String, String> {
     let mut answered = Vec::new();
     for ipv6 in [false, true] {
@@ -101,7 +101,7 @@ fn ask_routers(context: &ProbeContext<'_>) -> Result<String, String> {
     }
 }
 
-/// Of several hops of one route, one is enough.
+/// Queries the hops of one route; one answer is enough.
 fn ask_hops(hops: &[DefaultHop], context: &ProbeContext<'_>) -> Result<String, String> {
     let end = context.end_within(ROUTER_BOUND);
     let mut silent = Vec::new();
@@ -119,7 +119,7 @@ fn ask_hops(hops: &[DefaultHop], context: &ProbeContext<'_>) -> Result<String, S
     }
 }
 
-/// Returns the state of a hop in words, as an error as long as it has not answered.
+/// Returns the state of a hop in words, as an error while it has not answered.
 fn ask_hop(hop: &DefaultHop, context: &ProbeContext<'_>) -> Result<Result<String, String>, String> {
     let interface = &hop.interface;
     let Some(gateway) = hop.gateway else {
@@ -144,7 +144,7 @@ fn ask_hop(hop: &DefaultHop, context: &ProbeContext<'_>) -> Result<Result<String
             Err(format!("{words} and silent"))
         });
     }
-    // A firewall of this node can reject the datagram in the router's name, so the kernel has to know the router too.
+    // A firewall on this node can reject the datagram in the router's name, so the kernel has to know the router too.
     let is_known = entry.is(&["REACHABLE", "STALE", "DELAY", "PROBE"]);
     let is_fresh = entry.is(&["REACHABLE"]) && is_recent(entry.confirmed, context.in_place_since);
     if is_fresh || (replied && is_known) {
@@ -159,16 +159,16 @@ fn ask_hop(hop: &DefaultHop, context: &ProbeContext<'_>) -> Result<Result<String
     )))
 }
 
-/// Returns true if a sign of life some seconds ago came after the change.
+/// Returns true if a sign of life this many seconds ago came after the change.
 fn is_recent(confirmed: Option<u64>, in_place_since: Option<u64>) -> bool {
     let allowed = in_place_since.map_or(RECENT, |since| {
         milliseconds_since_boot().saturating_sub(since)
     });
-    // The kernel's seconds are rounded down.
+    // The kernel rounds seconds down.
     confirmed.is_some_and(|seconds| seconds.saturating_add(1).saturating_mul(1000) <= allowed)
 }
 
-/// Asks the name servers of resolv.conf; one answer is enough.
+/// Queries the name servers in resolv.conf; one answer is enough.
 fn ask_name_servers(context: &ProbeContext<'_>) -> Result<String, String> {
     let api = annotations::read_server(context.root).ok();
     let host = api.and_then(|api| find_host(&api.server));
@@ -188,7 +188,7 @@ fn ask_name_servers(context: &ProbeContext<'_>) -> Result<String, String> {
     }
 }
 
-/// Asks the API server of the kubelet; without its kubeconfig, the Machine Config Server that answered last.
+/// Queries the kubelet's API server, or without its kubeconfig the Machine Config Server that answered last.
 fn ask_api(context: &ProbeContext<'_>) -> Result<String, String> {
     match annotations::read_server(context.root) {
         Ok(api) => ask_server(&format!("{}/readyz", api.server), api.authorities, context),
@@ -231,7 +231,7 @@ fn fetch_status(
     }
 }
 
-/// Any status is an answer, and so is a certificate: the way to the server is what counts.
+/// Queries a server. Any status is an answer, and so is a certificate: the probe tests the network path.
 fn ask_server(
     url: &str,
     authorities: Vec<CertificateDer<'static>>,
@@ -265,7 +265,7 @@ fn ask_kubelet(context: &ProbeContext<'_>) -> Result<String, String> {
     }
 }
 
-/// Asks sshd at each of its ports: over loopback, and over the address that the default route uses.
+/// Connects to sshd on each of its ports: over loopback, and over the address that the default route uses.
 fn ask_sshd(context: &ProbeContext<'_>) -> Result<String, String> {
     let listeners = sshd_ports::read(context.root)?;
     let own = own_addresses(context);
@@ -283,7 +283,7 @@ fn ask_sshd(context: &ProbeContext<'_>) -> Result<String, String> {
         };
         for group in groups {
             let group: Vec<SocketAddr> = group;
-            // sshd may serve one address family only, so one of them is enough.
+            // sshd may serve only one address family, so one of them is enough.
             if !group.is_empty() {
                 said.push(greet_any(&group, end)?);
             }

@@ -1,7 +1,7 @@
-//! Probes: signs that a node works, which confirm a trial in the place of a person.
+//! Probes: checks that a node works, which confirm a trial in place of a person.
 //!
-//! Some are built in. Others are commands, and the executable files of `/etc/mco-rescue/probes.d`. Each has a bound of its time, and
-//! one that hangs is ended with everything that it started.
+//! Some are built in. Others are commands, or the executable files in `/etc/mco-rescue/probes.d`. Each has a time limit, and a
+//! probe that hangs is killed together with everything that it started.
 
 mod builtin;
 mod rounds;
@@ -21,10 +21,10 @@ pub use builtin::BuiltinProbe;
 pub use rounds::{ProbeRounds, ROUND_PAUSE};
 pub use script::{PROBES_D, list_probes};
 
-/// Upper limit of characters that are kept of what a probe says.
+/// Maximum number of characters that are kept of a probe's output.
 const MAX_SAID: usize = 300;
 
-/// A probe. In files it is the text with which it was asked for.
+/// A probe. Files store it as the text with which it was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Probe {
@@ -32,7 +32,7 @@ pub enum Probe {
     Builtin(BuiltinProbe),
     /// A command for `/bin/sh -c`.
     Command(String),
-    /// A file of `/etc/mco-rescue/probes.d`, by its name.
+    /// A file in `/etc/mco-rescue/probes.d`, by name.
     File(String),
 }
 
@@ -60,13 +60,13 @@ impl TryFrom<String> for Probe {
     }
 }
 
-/// A text that is no probe.
+/// The reason why a text is not a probe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// Nothing but blanks.
+    /// It is blank.
     #[error("the probe is empty; name one of {}, or a command", builtin_names())]
     Empty,
-    /// One word that is no built-in probe: a misspelled one, most likely.
+    /// It is a single word that is not a built-in probe, probably misspelled.
     #[error(
         "there is no built-in probe {word:?}; they are {}. A command of one word is given with its path",
         builtin_names()
@@ -75,10 +75,10 @@ pub enum ProbeError {
         /// The word.
         word: String,
     },
-    /// No name of a file in the directory.
+    /// It is not a file name in the directory.
     #[error("{0:?} is no name of a file in /{PROBES_D}")]
     BadName(String),
-    /// A NUL byte or a line break, which no argument and no message can hold.
+    /// It contains a NUL byte or a line break, which no argument and no message can contain.
     #[error("a command is one line without NUL bytes")]
     BadCommand,
 }
@@ -126,7 +126,7 @@ pub struct ProbeResult {
     pub name: String,
     /// It succeeded.
     pub good: bool,
-    /// The reason in words, one line.
+    /// The reason in words, on one line.
     pub said: String,
     /// Milliseconds that it took.
     #[serde(rename = "milliseconds", with = "milliseconds")]
@@ -154,24 +154,24 @@ pub struct ProbeContext<'a> {
     pub root: &'a Root,
     /// The runner of commands.
     pub runner: &'a dyn CommandRunner,
-    /// The sources of names; those of the running system.
+    /// The name resolution of the running system.
     pub names: Names,
-    /// The moment at which the change was in place, in milliseconds since the kernel started: signs of life before it do not
-    /// count. `None`: they count.
+    /// The time when the change was complete, in milliseconds since the kernel started: earlier signs of life are ignored.
+    /// `None` if they are accepted.
     pub in_place_since: Option<u64>,
-    /// The end of all probes: one that takes longer fails.
+    /// The end of all probes; one that takes longer fails.
     pub until: Instant,
-    /// Returns true once the result is of no use any more: commands are ended then.
+    /// Returns true once the result is no longer needed; commands are then killed.
     pub ended: &'a dyn Fn() -> bool,
 }
 
 impl ProbeContext<'_> {
-    /// Returns the end of a probe with a bound of its own.
+    /// Returns the end of a probe with its own time limit.
     fn end_within(&self, bound: Duration) -> Instant {
         self.until.min(Instant::now() + bound)
     }
 
-    /// Returns true if nothing may go on.
+    /// Returns true if the time is over.
     fn is_over(&self, end: Instant) -> bool {
         Instant::now() >= end || (self.ended)()
     }
@@ -197,7 +197,7 @@ pub fn run_probe(probe: &Probe, context: &ProbeContext<'_>) -> ProbeResult {
     }
 }
 
-/// Runs probes one after another; the rest is left out once one has failed. Returns their results.
+/// Runs probes one after another, up to the first failure. Returns their results.
 pub fn run_round(probes: &[Probe], context: &ProbeContext<'_>) -> Vec<ProbeResult> {
     let mut results = Vec::new();
     for probe in probes {

@@ -1,4 +1,4 @@
-//! When probes confirm a trial: after two good rounds, one after the other.
+//! Decides when probes confirm a trial: after two consecutive good rounds.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::ProbeResult;
 
-/// The least time between the end of a good round and the start of the one that confirms.
+/// Minimum time between the end of a good round and the start of the confirming one.
 ///
-/// A service that was started with a file it cannot use often answers for a moment and ends then, and the kernel waits for five
-/// seconds until it asks after a router that fell silent. A second round after this time sees both.
+/// A service that was started with a file that it cannot use often answers for a moment before it exits, and the kernel waits
+/// five seconds before it probes a silent router. A second round after this time detects both.
 pub const ROUND_PAUSE: Duration = Duration::from_secs(5);
 
-/// The rounds of a trial so far. Times are milliseconds of one clock that only goes forward.
+/// The rounds of a trial so far. Times are milliseconds of a monotonic clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeRounds {
     /// The end of the last round, if that was good.
@@ -20,13 +20,13 @@ pub struct ProbeRounds {
 }
 
 impl ProbeRounds {
-    /// Returns the moment from which on the next round may begin, so that it counts.
+    /// Returns the earliest time at which the next round counts.
     pub fn next_at(&self, now: u64) -> u64 {
         self.good_until
             .map_or(now, |end| end.saturating_add(pause()).max(now))
     }
 
-    /// Adds a round of all probes. Returns true if the trial is confirmed by it.
+    /// Adds a round of all probes. Returns true if it confirms the trial.
     pub fn add_round(&mut self, began: u64, ended: u64, results: &[ProbeResult]) -> bool {
         if results.is_empty() || results.iter().any(|result| !result.good) {
             self.good_until = None;
@@ -34,7 +34,7 @@ impl ProbeRounds {
         }
         match self.good_until {
             Some(before) if began >= before.saturating_add(pause()) => true,
-            // A round that came too early proves nothing more than the one before.
+            // A round that came too early proves no more than the previous one.
             Some(_) => false,
             None => {
                 self.good_until = Some(ended);
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(rounds.next_at(9_000), 9_000);
         assert!(!rounds.add_round(5_999, 6_000, &good), "too early");
         assert!(rounds.add_round(6_000, 6_500, &good));
-        // One bad probe in between takes the first round away.
+        // A failed probe in between voids the first round.
         let mut rounds = ProbeRounds::default();
         assert!(!rounds.add_round(0, 1_000, &good));
         assert!(!rounds.add_round(6_000, 6_500, &bad));

@@ -1,4 +1,4 @@
-//! Probes of the site: commands, and the files of `/etc/mco-rescue/probes.d`.
+//! Site-specific probes: commands, and the files in `/etc/mco-rescue/probes.d`.
 
 use std::time::{Duration, Instant};
 
@@ -9,30 +9,31 @@ use crate::host::root::{Root, RootError, RootPath};
 use crate::host::sys::privileges::Capability;
 use crate::node::command::{CommandError, CommandLine, CommandOutput};
 
-/// The directory of the site's probes. Its executable files are probes, in the order of their names.
+/// The directory of site-specific probes. Its executable files are probes, in the order of their names.
 pub const PROBES_D: &str = "etc/mco-rescue/probes.d";
-/// Upper limit of the time of a probe of the site.
+/// Time limit of a site-specific probe.
 const BOUND: Duration = Duration::from_secs(30);
 /// Write permissions of others.
 const OTHERS: u32 = 0o022;
 /// Execute permission of the owner.
 const EXECUTABLE: u32 = 0o100;
 
-/// Rights of a probe of the site, which runs as root: on files. Raw sockets and changes of the network are not among them.
+/// Capabilities of a site-specific probe, which runs as root: for access to files. Raw sockets and network changes are not
+/// included.
 const RIGHTS: &[Capability] = &[
     Capability::CAP_DAC_OVERRIDE,
     Capability::CAP_DAC_READ_SEARCH,
 ];
 
-/// Returns the executable files of `/etc/mco-rescue/probes.d` in the order of their names; empty without the directory. Their owner
-/// and mode are judged when they run.
+/// Returns the executable files in `/etc/mco-rescue/probes.d` in the order of their names; empty without the directory. Owner
+/// and mode are checked when they run.
 ///
 /// # Errors
 /// The directory cannot be read.
 pub fn list_probes(root: &Root) -> Result<Vec<Probe>, RootError> {
     let directory = RootPath::fixed(PROBES_D);
     let mut all = Vec::new();
-    // The names come sorted.
+    // The names are sorted.
     for name in root.list(&directory)? {
         let hidden = name.starts_with('.') || name.ends_with('~') || name.contains(' ');
         let Ok(path) = directory.join(&name) else {
@@ -66,7 +67,7 @@ pub(super) fn run_command(command: &str, context: &ProbeContext<'_>) -> Result<S
     run("/bin/sh".into(), args, context)
 }
 
-/// Runs a file of the directory, if only root could have written it.
+/// Runs a file in the directory, if only root can have written it.
 pub(super) fn run_file(name: &str, context: &ProbeContext<'_>) -> Result<String, String> {
     let directory = RootPath::fixed(PROBES_D);
     let path = directory.join(name).map_err(|error| error.to_string())?;
@@ -78,7 +79,8 @@ pub(super) fn run_file(name: &str, context: &ProbeContext<'_>) -> Result<String,
     run(program.display().to_string(), Vec::new(), context)
 }
 
-/// Refuses what others than root could have changed: it would run as root. A link is not followed, as its target was not looked at.
+/// Refuses a file that others than root could have changed, because it runs as root. A link is not followed, because its target
+/// is not checked.
 fn check_owner(root: &Root, path: &RootPath, wanted: u32) -> Result<(), String> {
     let stat = stat_of(root, path).map_err(|error| error.to_string())?;
     let stat = stat.ok_or_else(|| format!("{path} is missing"))?;
@@ -119,7 +121,7 @@ fn run(program: String, args: Vec<String>, context: &ProbeContext<'_>) -> Result
         Err(CommandError::TimedOut(_, seconds)) => Err(format!(
             "it did not end within {seconds} s and was killed with everything that it started"
         )),
-        // The shell starts always; a file may have no first line that names its interpreter.
+        // A shell always starts, but a file may lack a first line that names its interpreter.
         Err(CommandError::Failed(program, reason)) => Err(format!(
             "{program} cannot be started ({reason}); a script begins with #!/bin/sh"
         )),
@@ -127,7 +129,7 @@ fn run(program: String, args: Vec<String>, context: &ProbeContext<'_>) -> Result
     }
 }
 
-/// Exit status 0 is good. The last line that it wrote is the reason in either case.
+/// Judges the output: exit status 0 is good. In either case, the last line is the reason.
 fn judge_output(output: &CommandOutput) -> Result<String, String> {
     let last = |text: &str| {
         let mut lines = text.lines().map(str::trim).rev();

@@ -1,7 +1,7 @@
 //! Rendered configs that the node stores for times without a network.
 //!
-//! One file for each config, named after the digest of the MachineConfig: the same config is stored once, however
-//! often it is fetched. A file that does not match its own digests is never used. This module only reads; the writer is
+//! One file for each config, named after the digest of the MachineConfig: the same config is stored once, however often it is
+//! fetched. A file that does not match its own digests is never used. This module only reads; the writer is
 //! [`crate::change::transaction::Store`].
 
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ use crate::config::document::{self, DocumentError, MachineConfig};
 use crate::config::render;
 use crate::host::root::{Root, RootError, RootPath, sha256};
 
-/// Version of the files; other versions are not read.
+/// Version of the files; files with any other version are ignored.
 const VERSION: u32 = 1;
-/// Number of configs that are kept of one pool.
+/// Number of configs that are kept for each pool.
 pub const GENERATIONS: usize = 5;
 
 /// A config in the cache.
@@ -28,11 +28,11 @@ pub struct CacheEntry {
     pub digest: String,
     /// The source.
     pub origin: String,
-    /// Time of the fetch; seconds since 1970 by the node's clock.
+    /// Time of the fetch by the node's clock, in seconds since 1970.
     pub fetched: u64,
     /// The contents match the hash in the name; `None` if the name has no hash.
     pub name_matches: Option<bool>,
-    /// Number of the fetch, which orders entries independently of the clock; 0 in older files.
+    /// Sequence number of the fetch, which orders entries independently of the clock; 0 in older files.
     #[serde(default)]
     order: u64,
     /// Lower-case hex SHA-256 of `document`.
@@ -41,7 +41,7 @@ pub struct CacheEntry {
     document: String,
 }
 
-/// Shows no contents: they hold secrets.
+/// Shows no contents, because they contain secrets.
 impl std::fmt::Debug for CacheEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Entry({}, fetched {})", self.name, self.fetched)
@@ -74,7 +74,7 @@ impl CacheEntry {
         }
     }
 
-    /// Returns the entry with a number after all entries of the cache.
+    /// Returns the entry with a sequence number after all entries of the cache.
     pub fn after(self, all: &[Cached]) -> Self {
         let last = whole(all).map(|entry| entry.order).max();
         Self {
@@ -83,7 +83,8 @@ impl CacheEntry {
         }
     }
 
-    /// Returns the order of the entry: a later fetch is greater. The clock may be wrong, and decides only without numbers.
+    /// Returns the order of the entry; a later fetch is greater. The clock may be wrong, so it is only used without sequence
+    /// numbers.
     fn age(&self) -> (u64, u64) {
         (self.order, self.fetched)
     }
@@ -130,18 +131,18 @@ impl CacheEntry {
     }
 }
 
-/// Returns the pool of a config: its owner, else the middle of its rendered name.
+/// Returns the pool of a config: its owner, or else the middle of its rendered name.
 pub fn pool_of(config: &MachineConfig) -> Option<String> {
     let of_name = || document::pool_in(&config.name).map(str::to_owned);
     config.pool.clone().or_else(of_name)
 }
 
-/// Reads all files of the cache, the newest config first, damaged files last.
+/// Reads all files of the cache, newest config first, damaged files last.
 pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
     let directory = RootPath::fixed(paths::CACHE);
     let mut all = Vec::new();
     for name in root.list(&directory)? {
-        // Remains of an interrupted write are no entries.
+        // Remains of an interrupted write are ignored.
         let Some(path) = directory
             .join(&name)
             .ok()
@@ -172,7 +173,7 @@ pub fn whole(all: &[Cached]) -> impl Iterator<Item = &CacheEntry> {
     })
 }
 
-/// Returns the entries to remove: the oldest of each pool beyond [`GENERATIONS`], but none that is in use.
+/// Returns the entries to remove: the oldest of each pool beyond [`GENERATIONS`], except those in use.
 pub fn surplus<'a>(entries: &[&'a CacheEntry], in_use: &[&str]) -> Vec<&'a CacheEntry> {
     let mut newest_first = entries.to_vec();
     newest_first.sort_by_key(|entry| std::cmp::Reverse(entry.age()));
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn what_is_got_later_is_newer_whatever_the_clock_said() {
         let future = 4_000_000_000;
-        // Files of before anything was counted, got under a clock that was years ahead.
+        // Files from before sequence numbers, fetched while the clock was years ahead.
         let mut all: Vec<Cached> = (0..GENERATIONS as u64)
             .map(|n| entry(&format!("rendered-worker-{n}"), "worker", future + n))
             .map(|entry| Cached::Whole(entry.into()))

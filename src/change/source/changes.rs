@@ -1,4 +1,4 @@
-//! Changes that were made on the node in place of the cluster's controllers, with the objects that the API has to get.
+//! Changes that were made on the node in place of the cluster's controllers, with the objects to give to the API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::host::state_file;
 
 /// Version of the file.
 pub const VERSION: u32 = 1;
-/// Most changes that are kept; a later one drops the oldest.
+/// Maximum number of changes that are kept; a later one drops the oldest.
 const MOST: usize = 20;
 
 /// All changes that are kept.
@@ -21,29 +21,29 @@ pub struct Changes {
     pub changes: Vec<Change>,
 }
 
-/// A rendered config that was made of objects on this node.
+/// A rendered config that was derived from objects on this node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// Name of the rendered config.
     pub config: String,
-    /// Name of the config that it was made from.
+    /// Name of the config from which it was derived.
     pub from: String,
     /// The change in words, such as `mirror of quay.io/app`.
     pub what: String,
     /// Seconds since 1970.
     pub made: u64,
-    /// The cluster gives the same name to the same objects.
+    /// The cluster would give the same name for the same objects.
     pub exact: bool,
     /// Reasons why the name may differ.
     pub reasons: Vec<String>,
     /// Other notes, such as an object that has to lose an entry.
     pub notes: Vec<String>,
-    /// The objects for the API, whole. After a change of a changed config, those of both.
+    /// The complete objects for the API. A change on top of another one includes the objects of both.
     pub objects: Vec<Value>,
 }
 
 impl Changes {
-    /// Reads the changes; none if the file is missing or damaged.
+    /// Reads the changes; empty if the file is missing or damaged.
     ///
     /// # Errors
     /// The root cannot be read.
@@ -56,13 +56,14 @@ impl Changes {
         }))
     }
 
-    /// The change that made a config.
+    /// Returns the change that produced a config.
     pub fn of(&self, config: &str) -> Option<&Change> {
         self.changes.iter().rev().find(|one| one.config == config)
     }
 
-    /// Adds a change, with the objects of the change that it builds on. An object of the same kind and name is replaced;
-    /// one with a title among `dropped` is left out. A change that leads back to the cluster's own config is none.
+    /// Adds a change, including the objects of the change on which it is based. An object of the same kind and name is
+    /// replaced; one whose title is in `dropped` is left out. A change that leads back to the cluster's own config is not
+    /// recorded.
     pub fn add(&mut self, mut change: Change, dropped: &[String]) {
         let is_start = self.changes.iter().any(|one| one.from == change.config);
         if is_start && self.of(&change.config).is_none() {
@@ -92,7 +93,7 @@ impl Changes {
     }
 }
 
-/// `KIND NAME` of an object.
+/// Returns `KIND NAME` of an object.
 pub fn title_of(object: &Value) -> String {
     let text = |pointer: &str| {
         let text = object.pointer(pointer).and_then(Value::as_str);

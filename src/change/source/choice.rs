@@ -1,8 +1,8 @@
-//! The choice of a config if none was named (docs/fetch-and-cache.md): one function on values.
+//! Chooses a config if the user named none (docs/fetch-and-cache.md): one pure function.
 //!
-//! The cluster's desired config comes first, if the node has it intact; else the recorded one. A newer config is never
-//! chosen automatically: the daemon would revert it with a reboot, and a late fetch is no new config. All other configs
-//! that a source names are reported with the reason why they were not chosen.
+//! The first choice is the cluster's desired config, if the node has an intact copy, then the recorded one. A newer config is
+//! never chosen automatically: the daemon would revert it with a reboot, and a config that was fetched late need not be newer.
+//! All other configs in the sources are reported with the reason why they were not chosen.
 
 use std::collections::BTreeSet;
 

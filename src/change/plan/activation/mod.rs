@@ -1,8 +1,8 @@
-//! The jobs after which the running services use the files of a run, without a reboot; and the way back
+//! The jobs that make running services use the files of a run without a reboot, and the jobs that revert this
 //! (docs/after-the-files.md: In a trial).
 //!
-//! The node disruption policies come first, as in an ordinary run. A file that would reboot the node, or has no policy,
-//! goes by a table of its readers.
+//! The node disruption policies come first, as in an ordinary run. For a file that would require a reboot, or has no policy, a
+//! table of readers decides.
 
 mod sysctl;
 mod table;
@@ -27,7 +27,7 @@ use table::Reader;
 const NETWORK_MANAGER: &str = "NetworkManager.service";
 /// Names of the SSH server's unit, and of the socket that starts a server for each connection.
 const SSHD: [&str; 3] = ["sshd.service", "ssh.service", "sshd.socket"];
-/// Units without which sessions, the bus or this program's guard end.
+/// Units whose restart would end sessions, the bus or this program's guard.
 const NEVER_RESTARTED: [&str; 7] = [
     "dbus.service",
     "dbus-broker.service",
@@ -43,26 +43,26 @@ const NEVER_RESTARTED: [&str; 7] = [
 pub struct ChangedPath {
     /// The path.
     pub path: RootPath,
-    /// Something is there before the run.
+    /// The path exists before the run.
     pub before: bool,
-    /// Something is there after the run.
+    /// The path exists after the run.
     pub after: bool,
-    /// After the run it is a link to `/dev/null`, which masks a unit.
+    /// After the run, it is a link to `/dev/null`, which masks a unit.
     pub masks: bool,
-    /// A connection that is a port of another one, such as of a bond.
+    /// It is a connection that is a port of another one, such as a bond.
     pub port: bool,
 }
 
-/// The jobs, and the paths without one.
+/// The jobs, and the paths without a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Activation {
     /// The jobs, in order.
     pub jobs: Vec<Job>,
-    /// Changed files that the trial does not test: nothing makes a running program read them.
+    /// Changed files that the trial does not test, because no running program reads them again.
     pub left: Vec<Left>,
 }
 
-/// A changed file that no job makes a program read.
+/// A changed file that no job makes a program reread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// The path.
@@ -71,20 +71,20 @@ pub struct Left {
     pub why: Why,
 }
 
-/// The reason that no job makes a program read a file.
+/// The reason why no job makes a program reread a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// It is read at the boot.
+    /// It is only read at boot.
     Boot,
-    /// Its reader is not known.
+    /// It is unknown which program reads it.
     Unknown,
-    /// Its service does not run, and reads it when it starts.
+    /// Its service is not running, and reads it when it starts.
     NotRunning(String),
-    /// Its service has failed, and is not started by the run.
+    /// Its service has failed, and the run does not start it.
     Failed(String),
-    /// Its unit is not restarted on a node that runs: it did its work at the boot, or sessions depend on it.
+    /// Its unit is not restarted on a running node: it did its work at boot, or sessions depend on it.
     Kept(String),
-    /// Pacemaker alone starts and stops its service.
+    /// Only Pacemaker may start and stop its service.
     Pacemaker(String),
 }
 
@@ -112,10 +112,10 @@ impl fmt::Display for Why {
     }
 }
 
-/// Reads a file of the node as it is now; `None` if it is missing or cannot be read.
+/// Reads the current content of a file; `None` if it is missing or cannot be read.
 pub type ReadNow<'a> = &'a dyn Fn(&RootPath) -> Option<Vec<u8>>;
 
-/// Returns the paths that a plan changes, without directories and the records of the daemon.
+/// Returns the paths that a plan changes, except directories and the daemon's records.
 pub fn changed_paths(plan: &Plan, read: ReadNow<'_>) -> Vec<ChangedPath> {
     let changed = changing_steps(plan).filter_map(|planned| {
         let (before, after, masks) = match &planned.step {
@@ -141,8 +141,8 @@ pub fn changed_paths(plan: &Plan, read: ReadNow<'_>) -> Vec<ChangedPath> {
     changed.collect()
 }
 
-/// Returns the names of the kernel settings that a plan changes, as paths below `/proc/sys`, for
-/// [`ServicesAtWork::observe`]. A pattern stands for several.
+/// Returns the names of the kernel settings that a plan changes, as paths below `/proc/sys`, for [`ServicesAtWork::observe`]. A
+/// name may be a pattern.
 pub fn changed_settings(plan: &Plan, read: ReadNow<'_>) -> Vec<String> {
     let steps = changing_steps(plan)
         .filter(|planned| table::reader(planned.step.path().relative()) == Some(Reader::Sysctl));
@@ -159,7 +159,7 @@ pub(super) fn changing_steps(plan: &Plan) -> impl Iterator<Item = &PlannedStep> 
     steps.filter(|planned| !matches!(planned.section, Section::Originals | Section::Records))
 }
 
-/// Returns the bytes that come to the path of a step. A rollback copies those of its store.
+/// Returns the bytes that a step writes. A rollback copies them from its store.
 fn new_text(plan: &Plan, planned: &PlannedStep, read: ReadNow<'_>) -> Option<Vec<u8>> {
     match &planned.payload {
         Payload::CopyOf(path) => read(path),
@@ -167,12 +167,12 @@ fn new_text(plan: &Plan, planned: &PlannedStep, read: ReadNow<'_>) -> Option<Vec
     }
 }
 
-/// Returns true for a file with a connection of NetworkManager.
+/// Returns true for the path of a NetworkManager connection.
 pub fn is_connection(path: &RootPath) -> bool {
     table::reader(path.relative()) == Some(Reader::Connection)
 }
 
-/// Returns the jobs after which the running services use the changed files. Only a service that runs gets a job.
+/// Returns the jobs that make running services use the changed files. Services that are not running get no job.
 pub fn activation_jobs(
     changed: &[ChangedPath],
     facts: &ServicesAtWork,
@@ -183,7 +183,7 @@ pub fn activation_jobs(
         policies,
         activation: Activation::default(),
     };
-    // A controller comes before its ports.
+    // A controller precedes its ports.
     let (ports, others): (Vec<_>, Vec<_>) = changed.iter().partition(|one| one.port);
     for one in others.into_iter().chain(ports) {
         all.add(one, changed);
@@ -191,13 +191,13 @@ pub fn activation_jobs(
     all.finish()
 }
 
-/// Returns the jobs that make the services read the files of before, once these are back. They go by what ran before
-/// the run: [`job::carry_out_all`] carries them out, each also after one that failed.
+/// Returns the jobs that make the services reread the previous files, once these are restored. They depend on what ran before
+/// the run. [`job::carry_out_all`] carries them out, each even if an earlier one failed.
 pub fn revert_jobs(jobs: &[Job]) -> Vec<Job> {
     job::jobs_back(jobs)
 }
 
-/// A keyfile of a port names its controller.
+/// Returns true if a keyfile is of a port, which names its controller.
 fn is_port(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines().filter_map(|line| line.split_once('='));
@@ -240,7 +240,7 @@ impl Gathered<'_> {
         });
     }
 
-    /// Takes the jobs of the policies, unless they ask for a reboot or for nothing.
+    /// Adds the jobs of the policies, unless they require a reboot or no action.
     fn follow_policy(&mut self, one: &ChangedPath) -> bool {
         let path = one.path.to_string();
         let changed = Changed {
@@ -324,7 +324,7 @@ impl Gathered<'_> {
         }
     }
 
-    /// Options of a service in `/etc/sysconfig` or `/etc/default` are read at its start.
+    /// Adds a restart for options in `/etc/sysconfig` or `/etc/default`, which a service reads at its start.
     fn add_options(&mut self, one: &ChangedPath) {
         let path = one.path.relative();
         let folders = ["etc/sysconfig/", "etc/default/"];
@@ -337,7 +337,7 @@ impl Gathered<'_> {
         }
     }
 
-    /// Returns true if a policy says that the file has effect without an action.
+    /// Returns true if a policy says that the file takes effect without an action.
     fn needs_nothing(&self, one: &ChangedPath) -> bool {
         let path = one.path.to_string();
         let changed = Changed {
@@ -363,7 +363,7 @@ impl Gathered<'_> {
         );
     }
 
-    /// Tells the first of the units that runs.
+    /// Adds a job for the first unit that is running.
     fn tell(&mut self, one: &ChangedPath, units: &[&str], job: impl Fn(String) -> Job) {
         if let Some(unit) = units.iter().find(|unit| self.works(unit)) {
             return self.push(one, job((*unit).to_owned()));
@@ -415,7 +415,7 @@ impl Gathered<'_> {
         }
     }
 
-    /// Restarts a unit whose file has changed, if it works: one that did its work at the boot does not do it twice.
+    /// Restarts a unit whose file has changed, if it is running: one that did its work at boot does not do it again.
     fn restart_unit(&mut self, one: &ChangedPath, unit: &UnitActivity) {
         let kinds = [".service", ".timer", ".path"];
         let works =
@@ -440,7 +440,7 @@ impl Gathered<'_> {
         self.push(one, Job::Restart(unit.to_owned()));
     }
 
-    /// A link lets a unit start with another one, which runs: the node would be so after a boot.
+    /// Adds jobs for a link that makes a unit start with another, running unit, as it would at boot.
     fn add_link(&mut self, one: &ChangedPath, unit: &str, all: &[ChangedPath]) {
         let owner = one
             .path
@@ -467,7 +467,7 @@ impl Gathered<'_> {
         }
     }
 
-    /// Returns true if a link is left that lets the unit start.
+    /// Returns true if a link remains that makes the unit start.
     fn is_wanted(&self, unit: &str, all: &[ChangedPath]) -> bool {
         let goes = |path: &RootPath| all.iter().any(|one| one.path == *path && !one.after);
         let mut links = self.facts.links.iter();
@@ -480,7 +480,7 @@ impl Gathered<'_> {
         })
     }
 
-    /// Sorts the jobs, and leaves out those that another one includes.
+    /// Sorts the jobs, and drops those that another job includes.
     fn finish(self) -> Activation {
         let Activation { jobs, mut left } = self.activation;
         let mut kept: Vec<Job> = Vec::new();
@@ -496,12 +496,12 @@ impl Gathered<'_> {
     }
 }
 
-/// Returns true if the manager can tell it something: it works, or is about to.
+/// Returns true if systemd can send it a job: it is running, or about to.
 fn is_told(unit: &UnitActivity) -> bool {
     unit.is_running() && !unit.sub.starts_with("auto-restart")
 }
 
-/// Returns true if one job makes another one needless.
+/// Returns true if one job makes another one unnecessary.
 fn includes(one: &Job, other: &Job) -> bool {
     match (one, other) {
         (
@@ -514,8 +514,8 @@ fn includes(one: &Job, other: &Job) -> bool {
     }
 }
 
-/// The order: what ends, then the manager, devices and the kernel, the network, other services, the way in, and last the
-/// services of the cluster.
+/// Returns the position of a job: first stops, then systemd itself, devices and the kernel, the network, other services, the
+/// SSH server, and finally the services of the cluster.
 fn rank(job: &Job) -> u8 {
     match job {
         Job::Stop(_) => 0,
@@ -542,7 +542,7 @@ fn is_kept(unit: &str) -> bool {
     NEVER_RESTARTED.iter().any(|kept| unit.starts_with(kept))
 }
 
-/// Returns true if a unit has this name, or is an instance of the template of this pattern.
+/// Returns true if a unit has this name, or is an instance of this template pattern.
 fn is_instance(name: &str, pattern: &str) -> bool {
     match pattern.split_once("@*.") {
         None => name == pattern,

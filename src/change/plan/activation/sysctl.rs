@@ -1,6 +1,6 @@
 //! Lines of `sysctl.d`.
 
-/// Returns the settings of a file as paths below `/proc/sys`. A pattern stands for several.
+/// Returns the settings in a file as paths below `/proc/sys`. A name may be a pattern.
 pub(super) fn read_names(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim);
     let lines = lines.filter(|line| !line.starts_with(['#', ';']));
@@ -15,7 +15,7 @@ pub(super) fn read_names(text: &str) -> Vec<String> {
     names.collect()
 }
 
-/// The first separator tells which of the two it is; with dots, a slash stands for a dot.
+/// Converts a setting's name to a path. The first separator determines the notation; in the one with dots, a slash means a dot.
 fn as_path(name: &str) -> String {
     match name.find(['.', '/']).and_then(|at| name.get(at..=at)) {
         Some(".") => {

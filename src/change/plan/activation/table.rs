@@ -1,19 +1,19 @@
 //! The readers of paths, as a table.
 
-/// The way in which a changed file gets effect.
+/// How a changed file takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// Programs read it at each use, or follow it by themselves.
+    /// Programs read it at each use, or watch it.
     AtUse,
-    /// It is read when the node boots.
+    /// It is only read at boot.
     Boot,
-    /// The service reads it when it is reloaded; of several names, the one that runs.
+    /// The service reads it on reload; of several names, the running one is used.
     Reload(&'static [&'static str]),
     /// The service reads it when it starts.
     Restart(&'static [&'static str]),
     /// The SSH server.
     Sshd,
-    /// The same, for its options, which it keeps in a reload.
+    /// The same, for its command-line options, which do not change on reload.
     SshdOptions,
     /// A connection of NetworkManager.
     Connection,
@@ -38,7 +38,8 @@ const KUBELET: Reader = Restart(&["kubelet.service"]);
 const NETWORK_MANAGER: Reader = Reload(&["NetworkManager.service"]);
 const NFTABLES: Reader = Reload(&["nftables.service"]);
 
-/// The first that fits counts. One that ends in `/` stands for everything below; `*` for the rest of a name.
+/// Patterns and readers; the first match applies. A pattern that ends in `/` matches everything below; `*` matches the rest of
+/// a name.
 const TABLE: &[(&str, Reader)] = &[
     ("etc/ssh/sshd_config", Sshd),
     ("etc/ssh/sshd_config.d/", Sshd),
@@ -178,7 +179,7 @@ const TABLE: &[(&str, Reader)] = &[
     ("boot/", Boot),
 ];
 
-/// Returns the reader of a path, which is relative to the root; `None` if none is known.
+/// Returns the reader of a path relative to the root; `None` if it is unknown.
 pub(super) fn reader(path: &str) -> Option<Reader> {
     let (_, reader) = TABLE.iter().find(|(pattern, _)| fits(pattern, path))?;
     Some(*reader)

@@ -2,7 +2,7 @@ use super::*;
 use crate::judge::daemon::actions::{default_policies, laid_over_defaults};
 use crate::judge::daemon::policies::{FilePolicy, PolicyAction};
 
-/// Services of a node at work, each with its states.
+/// Services of a running node, each with its states.
 const AT_WORK: &[(&str, &str, &str)] = &[
     ("multi-user.target", "active", "active"),
     ("sshd.service", "active", "running"),
@@ -124,7 +124,7 @@ fn every_file_reaches_its_reader() {
         ("/etc/node-sizing-enabled.env", &["restart kubelet.service"]),
         ("/etc/sysconfig/kubelet", &["restart kubelet.service"]),
         ("/etc/kubernetes/manifests/site.yaml", &[]),
-        // Of the daemon's own policies.
+        // From the daemon's own policies.
         (
             "/etc/kubernetes/credential-providers/ecr.yaml",
             &["restart kubelet.service"],
@@ -203,7 +203,7 @@ fn every_file_reaches_its_reader() {
                 "restart sshd.service",
             ],
         ),
-        // systemd starts it again by itself, with the new file.
+        // systemd restarts it on its own, with the new file.
         ("/etc/dnsmasq.conf", &[]),
         ("/home/core/.ssh/authorized_keys.d/ignition", &[]),
         ("/root/.ssh/authorized_keys", &[]),
@@ -287,7 +287,7 @@ fn a_file_that_the_trial_cannot_test_is_named_with_the_reason() {
             "{left:?}"
         );
     }
-    // On a node where nothing runs, nothing is started.
+    // On a node where nothing is running, nothing is started.
     let none = ServicesAtWork::default();
     for path in [
         "/etc/ssh/sshd_config",
@@ -326,7 +326,7 @@ fn the_other_names_of_services_are_known() {
         told(&all, &other).0,
         ["restart chrony.service", "sshd -t, reload ssh.service"]
     );
-    // Each connection starts a server of its own.
+    // Each connection starts its own server.
     other.units.retain(|unit| unit.name != "ssh.service");
     other.units.push(UnitActivity {
         name: "sshd.socket".into(),
@@ -443,7 +443,7 @@ fn units_run_as_they_would_after_a_boot() {
         ["stop site.service", reload]
     );
     assert_eq!(one(&wants("new.service"), true, false), [reload]);
-    // Another unit that wants it does not run.
+    // The other unit that wants it is not running.
     let path = "/etc/systemd/system/other.target.wants/new.service";
     assert_eq!(one(path, false, true), [reload]);
     // A second link still wants it.
@@ -478,10 +478,10 @@ fn units_run_as_they_would_after_a_boot() {
     shipped.shipped.insert("site.service".into());
     let removed = [change(unit, true, false)];
     assert_eq!(told(&removed, &shipped).0, [reload, "restart site.service"]);
-    // A drop-in that goes is a change of its unit.
+    // Removing a drop-in is a change of its unit.
     let drop_in = "/etc/systemd/system/site.service.d/a.conf";
     assert_eq!(one(drop_in, true, false), [reload, "restart site.service"]);
-    // What this program and the sessions live on is neither stopped nor restarted.
+    // The units that this program and sessions depend on are neither stopped nor restarted.
     let (jobs, left) = told(&[change(&wants("dbus.service"), true, false)], &facts());
     assert!(
         jobs == [reload] && left[0].contains("dbus.service is not restarted"),
@@ -543,7 +543,7 @@ fn an_administrators_policy_counts_and_a_check_of_the_way_in_is_never_left_out()
         one("/etc/ssh/sshd_config"),
         ["sshd -t, reload sshd.service", "restart sshd.service"]
     );
-    // Nothing is not what a trial tests.
+    // A policy of `None` does not exempt a file from the trial.
     assert_eq!(one("/etc/chrony.conf"), ["restart chronyd.service"]);
     assert_eq!(one("/etc/hosts"), [""; 0]);
     let quiet = activation_jobs(&[changed("/etc/quiet/app.conf")], &facts(), &policies);
