@@ -1,7 +1,7 @@
 //! The commands that messages name, as they have to be typed: whole, on one line, and for the root of this run.
 //!
 //! Those of this program come from [`mco_rescue`] and [`again`], so that none leads to the running system instead of a
-//! mounted disk. Those of other programs are [`Command`]s: one that acts on the system that runs it is marked for another
+//! mounted disk. Those of other programs are [`PrintedCommand`]s: one that acts on the system that runs it is marked for another
 //! root, since it would change the rescue machine.
 
 use std::ffi::OsString;
@@ -106,7 +106,7 @@ fn repeat(arguments: &[String], command: &str, name: &str, without: &[&str]) -> 
 
 /// A command for a person to type: one line for the shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct PrintedCommand {
     line: String,
 }
 
@@ -177,7 +177,7 @@ const IN_CONTAINER: &str = "in a container of the image";
 /// Leads a command that works on the node only.
 pub const ON_THE_NODE: &str = "on the node itself, after it booted: ";
 
-impl Command {
+impl PrintedCommand {
     /// Makes a command of its line, or of words that end with it (`Take the label off: e2label /dev/sdb3 ''`), which
     /// become its comment.
     pub fn new(line: impl Into<String>) -> Self {
@@ -335,7 +335,8 @@ pub fn with_commands_apart(text: &str) -> String {
 pub fn advise(what: &str) -> String {
     let first = what.split_whitespace().next().unwrap_or_default();
     let known: [&[&str]; 3] = [&OF_THE_MACHINE, &OF_DISKS, &FIXED];
-    if known.iter().any(|known| known.contains(&first)) || Command::new(what).is_elsewhere() {
+    if known.iter().any(|known| known.contains(&first)) || PrintedCommand::new(what).is_elsewhere()
+    {
         return format!("{NEXT}{what}");
     }
     let mut letters = what.trim_end_matches('.').chars();
@@ -345,7 +346,7 @@ pub fn advise(what: &str) -> String {
 
 /// Returns a command of the node's own programs; for another root than that of the running system it is marked.
 pub fn on_node(line: impl Into<String>) -> String {
-    Command::new(line).spelled(ROOT.get().is_none())
+    PrintedCommand::new(line).spelled(ROOT.get().is_none())
 }
 
 /// Commands for moments at which nothing can be made any more: in the handler of a signal, and without memory.
@@ -442,11 +443,11 @@ mod tests {
             "ostree admin cleanup",
             "arping -D -c 3 -I ens3 192.0.2.5",
         ] {
-            let command = Command::new(line);
+            let command = PrintedCommand::new(line);
             assert_eq!(command.spelled(true), line);
             let marked = format!("{ON_THE_NODE}{line}");
             assert_eq!(command.spelled(false), marked);
-            assert_eq!(Command::new(&marked).spelled(false), marked);
+            assert_eq!(PrintedCommand::new(&marked).spelled(false), marked);
         }
         for line in [
             "mco-rescue status --root /mnt",
@@ -456,7 +457,7 @@ mod tests {
             "oc get csr",
             "mv /mnt/a /mnt/b",
         ] {
-            assert_eq!(Command::new(line).spelled(false), line);
+            assert_eq!(PrintedCommand::new(line).spelled(false), line);
         }
     }
 
@@ -490,16 +491,16 @@ mod tests {
 
     #[test]
     fn words_before_a_command_become_its_comment() {
-        let spelled = |line: &str| Command::new(line).spelled(true);
+        let spelled = |line: &str| PrintedCommand::new(line).spelled(true);
         assert_eq!(
             spelled("Take the label off the other one: e2label /dev/sdb3 ''"),
             "e2label /dev/sdb3 '' # Take the label off the other one"
         );
         let words = "On hardware: the node stays on its image.";
         assert_eq!(spelled(words), words);
-        assert!(Command::new(words).is_instruction());
-        assert!(!Command::new("KUBECONFIG=/x oc get csr").is_instruction());
-        assert!(!Command::new("oc get csr").is_instruction());
+        assert!(PrintedCommand::new(words).is_instruction());
+        assert!(!PrintedCommand::new("KUBECONFIG=/x oc get csr").is_instruction());
+        assert!(!PrintedCommand::new("oc get csr").is_instruction());
     }
 
     #[test]

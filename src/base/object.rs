@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// The type of an object, with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type")]
-pub enum Kind {
+pub enum ObjectKind {
     /// A regular file.
     File {
         /// Length in bytes.
@@ -69,7 +69,7 @@ impl Deref for HexDigest {
 /// Stands for the digest of a file that is too large to be read.
 const UNREAD: &str = "unread";
 
-impl Kind {
+impl ObjectKind {
     /// A file that is larger than anything a config brings: its size and the time of its last change stand for its
     /// content.
     pub fn unread_file(stat: &FileStat) -> Self {
@@ -104,7 +104,7 @@ impl Kind {
 pub struct Object {
     /// Type and content.
     #[serde(flatten)]
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Permission bits with setuid, setgid and sticky (07777).
     pub mode: u32,
     /// Numeric user id.
@@ -116,7 +116,7 @@ pub struct Object {
 impl Object {
     /// Returns true if `self` on disk is as `wanted`. The mode of a link means nothing.
     pub fn is_like(&self, wanted: &Self) -> bool {
-        let mode_counts = !matches!(wanted.kind, Kind::Symlink { .. });
+        let mode_counts = !matches!(wanted.kind, ObjectKind::Symlink { .. });
         self.kind == wanted.kind
             && self.owner() == wanted.owner()
             && (!mode_counts || self.mode == wanted.mode)
@@ -129,12 +129,12 @@ impl Object {
 
     /// Returns true for a directory.
     pub fn is_directory(&self) -> bool {
-        self.kind == Kind::Directory
+        self.kind == ObjectKind::Directory
     }
 
     /// Returns true if mode and owner are those of a stat. The mode of a link means nothing.
     pub fn has_attributes_of(&self, stat: &FileStat) -> bool {
-        let mode_counts = !matches!(self.kind, Kind::Symlink { .. });
+        let mode_counts = !matches!(self.kind, ObjectKind::Symlink { .. });
         self.owner() == (stat.st_uid, stat.st_gid)
             && (!mode_counts || self.mode == stat.st_mode & 0o7777)
     }
@@ -142,9 +142,9 @@ impl Object {
     /// The number of content bytes, for space arithmetic.
     pub fn size(&self) -> u64 {
         match &self.kind {
-            Kind::File { size, .. } => *size,
-            Kind::Symlink { target } => target.len() as u64,
-            Kind::Directory | Kind::Special { .. } => 0,
+            ObjectKind::File { size, .. } => *size,
+            ObjectKind::Symlink { target } => target.len() as u64,
+            ObjectKind::Directory | ObjectKind::Special { .. } => 0,
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::base::error::ExitCode;
 use crate::base::invocation::{again, mco_rescue, reboot, remember_soft_reboot, shell_word};
 use crate::base::paths;
 use crate::base::text::count;
-use crate::change::plan::{After, Force, Options, Plan, PlannedStep};
+use crate::change::plan::{After, Force, Plan, PlanOptions, PlannedStep};
 use crate::change::source::{Chosen, LATEST};
 use crate::change::staging::deployments;
 use crate::change::staging::image_source::ImageSource;
@@ -496,7 +496,7 @@ fn verify(
     plan: &Plan,
     told: &JobsDone,
 ) -> Result<ExitCode> {
-    let is_current = plan.is_empty() && args.options() == Options::default();
+    let is_current = plan.is_empty() && args.options() == PlanOptions::default();
     let mut drifts = match is_current {
         true => session.drifts(plan),
         false => session.compare().1,

@@ -11,7 +11,7 @@ use super::ui::Ui;
 use super::{ButaneArgs, Output};
 use crate::base::error::ExitCode;
 use crate::change::source;
-use crate::config::butane::{self, FilesDir, Options, Translation, TreeEntry, TreeEntryKind};
+use crate::config::butane::{self, FilesDir, OutputOptions, Translation, TreeEntry, TreeEntryKind};
 use crate::host::root::{EntryType, ResolveError, Root, RootError, RootPath};
 use crate::report;
 
@@ -35,7 +35,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ButaneArgs) -> Result<ExitCode> {
         .with_context(|| format!("{name} is not UTF-8 text; give a Butane config"))?;
     let files = args.files_dir.as_deref().map(NamedDir::open).transpose()?;
     let files = files.as_ref().map(|dir| dir as &dyn FilesDir);
-    let mut translation = butane::translate(&text, files, Options { raw: args.raw });
+    let mut translation = butane::translate(&text, files, OutputOptions { raw: args.raw });
     if args.strict && translation.error.is_none() && !translation.report.is_empty() {
         translation.error = Some("Config produced warnings and --strict was specified".to_owned());
         translation.advice =

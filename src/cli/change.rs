@@ -17,7 +17,7 @@ use crate::base::paths;
 use crate::base::time::now;
 use crate::change::source;
 use crate::change::source::cache;
-use crate::change::source::changes::{Change, Changes, title_of};
+use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
 use crate::change::transaction::{open_store, store_value};
 use crate::config::controllers::cluster::role_of;
 use crate::config::controllers::derive::{Derived, Request, derive};
@@ -80,7 +80,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
         );
     };
     let rendered: Value = serde_json::from_str(&base.record).context("reading the config")?;
-    let changes = Changes::read(&root).context("reading the changes")?;
+    let changes = KeptChanges::read(&root).context("reading the changes")?;
     let before = changes.of(&base.name).map(|change| change.objects.clone());
     let before = before.unwrap_or_default();
     let wanted = match command {
@@ -375,7 +375,7 @@ fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived
 }
 
 /// Makes the file of changes what it was before.
-fn restore(root: &Root, before: Option<&Changes>) -> Result<()> {
+fn restore(root: &Root, before: Option<&KeptChanges>) -> Result<()> {
     match before {
         Some(before) => Ok(store_value(root, paths::CHANGES, before)?),
         None => {
@@ -393,9 +393,9 @@ fn keep(
     dropped: &[String],
     text: String,
 ) -> Result<()> {
-    let before = Changes::read(root).context("reading the changes")?;
+    let before = KeptChanges::read(root).context("reading the changes")?;
     let mut changes = before.clone();
-    let new = Change {
+    let new = KeptChange {
         config: change.config.clone(),
         from: change.from.clone(),
         what: change.what.clone(),

@@ -19,7 +19,7 @@ use super::work::RunWork;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::text::count;
-use crate::change::plan::{ChangedSince, FinishedRun, Options, PlanRequest, Step};
+use crate::change::plan::{ChangedSince, FinishedRun, PlanOptions, PlanRequest, Step};
 use crate::change::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
 use crate::change::staging::deployments;
 use crate::change::staging::next_boot::observe_next_boot;
@@ -34,7 +34,7 @@ use crate::node::{Host, System};
 use crate::report;
 use crate::report::complete::{self, Completed};
 use crate::report::events::NodeEvent;
-use crate::report::recover::Started;
+use crate::report::recover::StartedUnits;
 use crate::report::status::awaited_words;
 
 /// Time for the guard of a trial. The unit has a minute more.
@@ -176,9 +176,9 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
     let cached = Some(format!("cached:{name}"));
     let session = Session::observe(root.again()?, runner, cached.as_deref(), Unnamed::Wanted)?;
     let plan = session.plan_files(&PlanRequest {
-        options: Options {
+        options: PlanOptions {
             files_only: true,
-            ..Options::default()
+            ..PlanOptions::default()
         },
         ..PlanRequest::default()
     })?;
@@ -215,7 +215,7 @@ fn tell_the_boot<'a>(
     let changed: Vec<RootPath> = steps.map(|step| step.path().clone()).collect();
     let is_there = |path: &RootPath| !matches!(root.exists(path), Ok(false));
     let started = at_boot(&changed, &is_there, runner);
-    if started != Started::Unconcerned {
+    if started != StartedUnits::Unconcerned {
         log::warn!("{}", report::recover::units(&started));
     }
 }

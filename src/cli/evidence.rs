@@ -17,7 +17,7 @@ use crate::change::transaction;
 use crate::config::document::{FORCE_FILE, MachineConfig};
 use crate::config::render::NameHash;
 use crate::host::root::{Root, RootError, RootPath};
-use crate::judge::daemon::policies::Cluster;
+use crate::judge::daemon::policies::ClusterSettings;
 use crate::node::command::CommandRunner;
 use crate::node::etcd::Etcd;
 use crate::node::fault_group::FaultGroup;
@@ -25,7 +25,7 @@ use crate::node::host_name::{self, HostNames};
 use crate::node::kernel_modules::{self, KernelModules};
 use crate::node::lasting::Transient;
 use crate::node::login;
-use crate::node::network_faults::{Known, NetworkFault, find_network_faults};
+use crate::node::network_faults::{NetworkFault, NodeKnowledge, find_network_faults};
 use crate::node::platform::NextConfig;
 use crate::node::pull_files::{PullFault, find_pull_faults};
 use crate::node::selinux_state::{self, SelinuxFaultKind};
@@ -135,7 +135,7 @@ impl LiveEvidence for NodeEvidence<'_> {
         Ok(over.is_full().then_some(transaction::HISTORY_KEPT))
     }
 
-    fn cluster(&self) -> Result<&Cluster> {
+    fn cluster(&self) -> Result<&ClusterSettings> {
         let session = self.session.context("the run has no config")?;
         session.cluster(self.policy)
     }
@@ -166,9 +166,9 @@ impl LiveEvidence for NodeEvidence<'_> {
         let names = host_name::read(self.root);
         let current = names.as_ref().ok().and_then(HostNames::current);
         let hosts: Vec<&str> = current.map(|(_, name)| name).into_iter().collect();
-        let known = Known {
+        let known = NodeKnowledge {
             hosts: &hosts,
-            ..Known::default()
+            ..NodeKnowledge::default()
         };
         let now = find_network_faults(self.root, None, known).all;
         let mut after = find_network_faults(self.root, Some(next_config(session)), known).all;

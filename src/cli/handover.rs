@@ -10,7 +10,7 @@ use super::{DaemonArgs, Output, StatusArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::change::source::cache;
-use crate::change::source::changes::{Change, Changes, title_of};
+use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
 use crate::config::document::MachineConfig;
 use crate::config::render;
 use crate::host::root::Root;
@@ -100,7 +100,7 @@ fn all(
         .find(|kept| kept.name == config)
         .and_then(cache::pool_of);
     let pool = pool.or_else(|| pool_in(&config));
-    let change = Changes::read(root).context("reading the changes")?;
+    let change = KeptChanges::read(root).context("reading the changes")?;
     let change = change.of(&config).map(to_offline);
     let handover = make_handover(&Given {
         node: &then.node,
@@ -117,7 +117,7 @@ fn all(
     })
 }
 
-fn to_offline(change: &Change) -> OfflineChange {
+fn to_offline(change: &KeptChange) -> OfflineChange {
     OfflineChange {
         what: change.what.clone(),
         exact: change.exact,
@@ -130,7 +130,7 @@ fn to_offline(change: &Change) -> OfflineChange {
 
 /// The objects of the change that made the recorded config, or of the last one, as YAML for `oc apply`.
 fn changed_objects(root: &Root, records: &Records) -> Result<String> {
-    let changes = Changes::read(root).context("reading the changes")?;
+    let changes = KeptChanges::read(root).context("reading the changes")?;
     let recorded = records.name();
     let applied = recorded.as_deref().and_then(|name| changes.of(name));
     let Some(change) = applied.or(changes.changes.last()) else {

@@ -36,7 +36,7 @@ use crate::node::command::CommandRunner;
 use crate::node::command::journalctl;
 use crate::node::command::systemctl::{self, StartResult};
 use crate::node::mounts;
-use crate::node::space::Mounted;
+use crate::node::space::MountState;
 use crate::node::{Host, Labels, Records};
 use crate::report;
 use crate::report::install::{ArchiveReport, Installed, Removed, UnitCheck};
@@ -458,7 +458,7 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
     for found in due.iter().filter(|found| found.is_due()) {
         let path = &found.item.path;
         let directory = path.parent().unwrap_or_else(|| path.clone());
-        if Mounted::of(root, &directory)?.read_only {
+        if MountState::of(root, &directory)?.read_only {
             return Ok(Some(format!(
                 "{path} cannot be installed, as {directory} is read-only: nothing would complete this run at the next \
                  boot. Make it writable: findmnt -T {directory}"
@@ -469,7 +469,7 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
     let directory = program.parent().unwrap_or_else(|| program.clone());
     let of_image = root.exists(&RootPath::fixed(paths::IMAGE_COMPLETE_UNIT))?
         && !root.exists(&RootPath::fixed(paths::COMPLETE_UNIT))?;
-    if !of_image && Mounted::of(root, &directory)?.no_exec {
+    if !of_image && MountState::of(root, &directory)?.no_exec {
         return Ok(Some(format!(
             "cannot run {program} (203/EXEC), as {directory} is mounted noexec: nothing would complete this run at the \
              next boot. Look: findmnt -T {directory}"

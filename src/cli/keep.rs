@@ -12,14 +12,14 @@ use super::session::{Session, Unnamed, open_root};
 use super::{KeepArgs, Output, machine};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::change::source::cache;
 use crate::change::transaction::{self, Pending};
 use crate::change::trial::store::read_trial;
 use crate::cli::ui::Ui;
 use crate::config::document::{self, MachineConfig};
-use crate::config::render::{self, Changes, Pool};
+use crate::config::render::{self, Pool, RenderedChanges};
 use crate::diagnose::keep::{self, KeepRequest, Kept, NameProblem};
 use crate::formats::systemd::{UnitFileState, unit_file_state};
 use crate::host::root::{EntryType, Root, RootPath, extended_attributes};
@@ -228,9 +228,9 @@ fn find_left(again: &Session<'_>, kept: &Kept, within: &[RootPath]) -> Vec<Drift
 
 fn merge(recorded: &MachineConfig, kept: &Value, pool: &str) -> Result<MachineConfig> {
     let base: Value = serde_json::from_slice(recorded.record.as_bytes())?;
-    let changes = Changes {
+    let changes = RenderedChanges {
         parts: render::read_inputs(kept.to_string().as_bytes(), "the kept changes")?,
-        ..Changes::default()
+        ..RenderedChanges::default()
     };
     let pool = Pool {
         name: pool.to_owned(),
@@ -260,7 +260,9 @@ fn find_files(
             None => bail!(
                 "{path}: there is no such file or directory; write a path of the node, such as /etc/chrony.conf"
             ),
-            Some((object, _)) if object.kind == Kind::Directory => search.look_below(path, 0)?,
+            Some((object, _)) if object.kind == ObjectKind::Directory => {
+                search.look_below(path, 0)?
+            }
             Some((object, _)) => {
                 if !search.is_of_config(path) {
                     search.found.insert(path.clone(), object);

@@ -10,11 +10,11 @@ use super::session::{open_root, payload_bytes};
 use super::work::RunWork;
 use super::{ApplyArgs, Output, machine};
 use crate::base::error::ExitCode;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::ssh_key::{PublicKey, changes};
 use crate::change::plan::{
-    self, Addition, Allowed, Inputs, Plan, PlanRequest, PlannedStep, Step, Task,
+    self, Addition, Allowed, Plan, PlanInputs, PlanRequest, PlannedStep, Step, Task,
 };
 use crate::change::source;
 use crate::change::transaction::journal::ConfigRef;
@@ -49,7 +49,7 @@ pub(super) fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
     if !is_key_file(path) {
         return None;
     }
-    let is_file = |object: &Object| matches!(object.kind, Kind::File { .. });
+    let is_file = |object: &Object| matches!(object.kind, ObjectKind::File { .. });
     let (old, new) = match &planned.step {
         Step::Put { new, old, .. } if is_file(new) => (old.as_ref(), Some(new)),
         Step::Remove { old, .. } => (Some(old), None),
@@ -152,7 +152,7 @@ fn planned(
     let config = document::parse(NOTHING, NAME)?;
     let desired = Desired::from_config(&config);
     let records = Records::read(root).context("reading the daemon's records")?;
-    let inputs = Inputs {
+    let inputs = PlanInputs {
         crossing: &[],
         config: &config,
         desired: &desired,

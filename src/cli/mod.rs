@@ -60,7 +60,7 @@ pub use self::tips::parse;
 use crate::base::error::ExitCode;
 use crate::base::invocation;
 use crate::change::plan::fit::Accepted;
-use crate::change::plan::{AcceptedRisks, Allowed, Options};
+use crate::change::plan::{AcceptedRisks, Allowed, PlanOptions};
 use crate::change::probes::{Probe, parse_probe};
 use crate::change::source::LATEST;
 use crate::change::staging::image_source::SourceOptions;
@@ -972,8 +972,8 @@ impl GuardArgs {
 }
 
 impl PlanArgs {
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> PlanOptions {
+        PlanOptions {
             ignore_unsupported: self.ignore_unsupported,
             files_only: self.files_only,
             allow_lockout: self.allow_lockout,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::change::source;
-use crate::config::butane::{self, Options};
+use crate::config::butane::{self, OutputOptions};
 use crate::config::controllers::cluster::role_of;
 use crate::config::controllers::objects::KINDS;
 use crate::config::controllers::{ApiObject, read_objects};
@@ -57,7 +57,7 @@ pub(super) fn butane_text(bytes: &[u8]) -> Option<&str> {
 
 /// The MachineConfig of a Butane config that needs no other files.
 fn translate_butane(text: &str, file: &str) -> Result<Vec<ApiObject>> {
-    let translation = butane::translate(text, None, Options::default());
+    let translation = butane::translate(text, None, OutputOptions::default());
     for entry in &translation.report {
         log::warn!("{file}: {entry}");
     }

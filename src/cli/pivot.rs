@@ -28,7 +28,7 @@ use crate::judge::crossing::CrossingFinding;
 use crate::node::boot::is_soft_prepared;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::images::ImageName;
-use crate::node::system::{Facts, System};
+use crate::node::system::{System, SystemFacts};
 use crate::node::{self, Host, Interest, NodeState, Records};
 use crate::report;
 use crate::report::plan::{machine as of_machine, notices, operating_system};
@@ -206,7 +206,7 @@ impl<'a> PivotRun<'a> {
 }
 
 /// The operating system of the node, if OSTree has booted it.
-fn facts_of(node: &NodeState) -> Result<&Facts> {
+fn facts_of(node: &NodeState) -> Result<&SystemFacts> {
     match &node.system {
         System::Known(facts) => Ok(facts),
         System::Silent(why) => bail!("{why}"),
@@ -305,7 +305,7 @@ fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
 }
 
 /// Returns what the next boot enters already, and what else comes with it.
-fn describe_waiting(root: &Root, facts: &Facts) -> Result<String> {
+fn describe_waiting(root: &Root, facts: &SystemFacts) -> Result<String> {
     let awaited = state::read_awaited(root)?;
     let next = find_next_boot(facts, awaited.as_ref(), String::new);
     let comes = match (&awaited, &next) {

@@ -16,7 +16,7 @@ use crate::base::paths;
 use crate::base::text::count;
 use crate::change::plan::{Plan, wrong_machine};
 use crate::change::transaction::journal::ConfigRef;
-use crate::change::transaction::{self, Direction, Outlook, Pending};
+use crate::change::transaction::{self, Direction, Pending, RecoveryOutlook};
 use crate::config::document;
 use crate::host::root::{Root, RootPath};
 use crate::judge::daemon::forecast::Forecast;
@@ -112,7 +112,7 @@ fn half_way(
     let mut records = Records::read(&root).context("reading the daemon's records")?;
     let recorded = records.name();
     let outlook = transaction::foresee_recovery(&root);
-    if let Ok(Some(Outlook {
+    if let Ok(Some(RecoveryOutlook {
         record: Some(text), ..
     })) = &outlook
     {

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use crate::base::time::{now, utc};
 use crate::host::root::Root;
 use crate::judge::daemon::default_policies;
-use crate::judge::daemon::policies::{self, Brought, Cluster, FoundPolicies};
+use crate::judge::daemon::policies::{self, Brought, ClusterSettings, FoundPolicies};
 
 /// The owner of the policies where none is known.
 pub(super) const DEFAULTS: &str =
@@ -15,11 +15,11 @@ pub(super) const DEFAULTS: &str =
 ///
 /// # Errors
 /// A file that cannot be used, or what is kept cannot be read.
-pub(super) fn cluster(root: &Root, file: Option<&str>) -> Result<Cluster> {
+pub(super) fn cluster(root: &Root, file: Option<&str>) -> Result<ClusterSettings> {
     file.map_or_else(|| known(root), given)
 }
 
-fn given(file: &str) -> Result<Cluster> {
+fn given(file: &str) -> Result<ClusterSettings> {
     let brought = in_file(file)?;
     let whose = match brought.found {
         FoundPolicies::Result => format!("the cluster's policies, from {file}"),
@@ -27,14 +27,14 @@ fn given(file: &str) -> Result<Cluster> {
             "the operator's defaults with what {file} asks for; the operator's own result is not in it"
         ),
     };
-    Ok(Cluster {
+    Ok(ClusterSettings {
         policies: brought.policies.cluster,
         whose,
         overrides: Some(brought.overrides),
     })
 }
 
-fn known(root: &Root) -> Result<Cluster> {
+fn known(root: &Root) -> Result<ClusterSettings> {
     let kept = policies::remembered(root).context("reading the disruption policies")?;
     let (known, overrides) = kept.map_or((None, None), |kept| (kept.known, kept.overrides));
     let (policies, whose) = match known {
@@ -44,7 +44,7 @@ fn known(root: &Root) -> Result<Cluster> {
         }
         None => (default_policies(), DEFAULTS.to_owned()),
     };
-    Ok(Cluster {
+    Ok(ClusterSettings {
         policies,
         whose,
         overrides,

@@ -27,11 +27,11 @@ use crate::judge::daemon::forecast::{
     ForecastEvidence, Witnesses, forecast_branches, gather_evidence,
 };
 use crate::judge::daemon::midway::{self, Failure};
-use crate::judge::daemon::policies::Cluster;
+use crate::judge::daemon::policies::ClusterSettings;
 use crate::judge::daemon::release::{NodeRelease, Release};
 use crate::judge::daemon::start::{
-    Annotation, ApiReach, DiskComparison, KnownConfig, PREFIX, Record, Situation, StartAnnotations,
-    StartOs, Triggers,
+    Annotation, ApiReach, DaemonRecord, DiskComparison, KnownConfig, PREFIX, Situation,
+    StartAnnotations, StartOs, Triggers,
 };
 use crate::judge::daemon::{annotations, pod_log};
 use crate::judge::drift;
@@ -40,7 +40,7 @@ use crate::node::command::rpm_ostree::packages::package_sets;
 use crate::node::command::{CommandRunner, rpm};
 use crate::node::images::storage;
 use crate::node::os_release::{Class, OpenshiftVersion, OsRelease};
-use crate::node::system::Facts;
+use crate::node::system::SystemFacts;
 use crate::node::{self, Host, Interest, NodeState, RecordReader, Recorded, Records, System};
 
 /// When the daemon starts.
@@ -307,7 +307,7 @@ impl<'a> ForecastSources<'a> {
     fn look_ahead(&mut self, root: &Root, config: &MachineConfig, release: Release) -> Result<()> {
         let node = self.node_for(root, config)?;
         let old = match self.record() {
-            Record::Present(record) if !record.emptied => Some(Desired::from_config(record)),
+            DaemonRecord::Present(record) if !record.emptied => Some(Desired::from_config(record)),
             _ => None,
         };
         let desired = Desired::from_config(config);
@@ -405,7 +405,7 @@ impl<'a> ForecastSources<'a> {
     }
 
     /// What the operating system says, asked where it can be.
-    fn note_os(&mut self, facts: Option<&Facts>, config: &MachineConfig) {
+    fn note_os(&mut self, facts: Option<&SystemFacts>, config: &MachineConfig) {
         let Some(facts) = facts else { return };
         let booted = facts.deployments.booted().map(|booted| booted.image());
         let brought = self.next_boot.as_ref().and_then(|next| next.image.clone());
@@ -425,7 +425,7 @@ impl<'a> ForecastSources<'a> {
     }
 
     /// What rpm has, and what the boot that is waited for brings.
-    fn note_packages(&mut self, facts: &Facts, extensions: &[String]) {
+    fn note_packages(&mut self, facts: &SystemFacts, extensions: &[String]) {
         let Some(found) = installed(self.runner, extensions) else {
             return;
         };
@@ -486,19 +486,21 @@ impl<'a> ForecastSources<'a> {
         *known.entry(config.digest.clone()).or_insert_with(prove)
     }
 
-    fn record(&self) -> Record<'_> {
+    fn record(&self) -> DaemonRecord<'_> {
         if let ForecastMoment::After(session, plan) = self.moment
             && plan.puts(paths::CURRENT_CONFIG)
         {
-            return Record::Present(&session.chosen.config);
+            return DaemonRecord::Present(&session.chosen.config);
         }
         match (&self.records.reader, &self.records.current_config) {
-            (RecordReader::Says(said), _) => Record::Broken(said),
-            (RecordReader::Fails(why), _) => Record::Undecodable(why),
-            (RecordReader::Reads(name), Recorded::Broken(why)) => Record::Refused { name, why },
-            (_, Recorded::Missing) => Record::Missing,
-            (_, Recorded::Broken(why)) => Record::Undecodable(why),
-            (_, Recorded::Present(config)) => Record::Present(config),
+            (RecordReader::Says(said), _) => DaemonRecord::Broken(said),
+            (RecordReader::Fails(why), _) => DaemonRecord::Undecodable(why),
+            (RecordReader::Reads(name), Recorded::Broken(why)) => {
+                DaemonRecord::Refused { name, why }
+            }
+            (_, Recorded::Missing) => DaemonRecord::Missing,
+            (_, Recorded::Broken(why)) => DaemonRecord::Undecodable(why),
+            (_, Recorded::Present(config)) => DaemonRecord::Present(config),
         }
     }
 
@@ -515,7 +517,7 @@ impl<'a> ForecastSources<'a> {
 
     /// Whether the config of the record lacks the kubelet's unit, and is none that the operator has rendered.
     fn no_kubelet(&self) -> bool {
-        let Record::Present(config) = self.record() else {
+        let DaemonRecord::Present(config) = self.record() else {
             return false;
         };
         let doubtful = || !config.has_rendered_name() || self.is_misnamed(config);
@@ -525,13 +527,13 @@ impl<'a> ForecastSources<'a> {
     /// Returns the release of the node's daemon, with what names it.
     fn release(&self, args: &DaemonArgs) -> NodeRelease {
         let record = match self.record() {
-            Record::Present(config) => config.provenance.release.as_deref(),
+            DaemonRecord::Present(config) => config.provenance.release.as_deref(),
             _ => None,
         };
         NodeRelease::find(args.daemon_version, record, &self.openshift)
     }
 
-    fn forecast(&self, args: &DaemonArgs, cluster: &Cluster) -> Forecast {
+    fn forecast(&self, args: &DaemonArgs, cluster: &ClusterSettings) -> Forecast {
         let configs = self.at_hand();
         let initial = self.initial.as_ref();
         let image = self.image();

@@ -31,7 +31,7 @@ use crate::node::command::{CommandError, CommandRunner, systemctl};
 use crate::node::host::systemd_runs;
 use crate::report;
 use crate::report::events::{NodeEvent, RunEnd};
-use crate::report::recover::Started;
+use crate::report::recover::StartedUnits;
 
 /// Runs `recover`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
@@ -111,13 +111,13 @@ pub(super) fn at_boot(
     changed: &[RootPath],
     is_there: &dyn Fn(&RootPath) -> bool,
     runner: &dyn CommandRunner,
-) -> Started {
+) -> StartedUnits {
     if !changed.iter().any(is_read_by_manager) {
-        return Started::Unconcerned;
+        return StartedUnits::Unconcerned;
     }
     if let Err(error) = systemctl::daemon_reload(runner) {
         log::warn!("{error}. Next: systemctl daemon-reload");
-        return Started::Unknown(error.to_string());
+        return StartedUnits::Unknown(error.to_string());
     }
     let there = changed.iter().filter(|path| is_there(path)).cloned();
     let wanted = wanted_at(&there.collect::<Vec<_>>());
@@ -126,13 +126,13 @@ pub(super) fn at_boot(
             let (before, removed) = running
                 .into_iter()
                 .partition(|unit| has_file(unit, is_there));
-            Started::Read {
+            StartedUnits::Read {
                 before,
                 removed,
                 too_late,
             }
         }
-        Err(error) => Started::Unknown(error.to_string()),
+        Err(error) => StartedUnits::Unknown(error.to_string()),
     }
 }
 
@@ -168,7 +168,7 @@ fn names(units: &[String]) -> Vec<&str> {
 }
 
 /// At boot the console may go unread; `status` shows it later.
-fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &Started) {
+fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits) {
     let (outcome, config) = match recovered {
         Recovered::Finished(config, _) => (RunOutcome::Recovered, config),
         Recovered::Undone(config, _) => (RunOutcome::Undone, config),
@@ -318,7 +318,7 @@ fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::transaction::Changes;
+    use crate::change::transaction::RecoveryChanges;
     use crate::change::transaction::journal::ConfigRef;
     use crate::node::command::{CommandLine, CommandOutput};
     use std::cell::RefCell;
@@ -353,7 +353,7 @@ mod tests {
             origin: String::new(),
         };
         let paths = paths.iter().map(|path| RootPath::parse(path).unwrap());
-        let changes = Changes {
+        let changes = RecoveryChanges {
             changed: paths.collect(),
             left: Vec::new(),
         };
@@ -368,7 +368,7 @@ mod tests {
             "/etc/systemd/system/idle.service",
         ]);
         let found = at_boot(recovered.changed(), &|_| true, &manager);
-        let wanted = Started::Read {
+        let wanted = StartedUnits::Read {
             before: vec!["a.service".to_owned()],
             removed: Vec::new(),
             too_late: Vec::new(),
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(found, wanted);
         // It runs on, and no restart finds it.
         let found = at_boot(recovered.changed(), &|_| false, &Manager::default());
-        let wanted = Started::Read {
+        let wanted = StartedUnits::Read {
             before: Vec::new(),
             removed: vec!["a.service".to_owned()],
             too_late: Vec::new(),
@@ -396,7 +396,7 @@ mod tests {
             &|_| true,
             &manager,
         );
-        assert_eq!(found, Started::Unconcerned);
+        assert_eq!(found, StartedUnits::Unconcerned);
         assert!(manager.0.borrow().is_empty());
     }
 
@@ -407,7 +407,7 @@ mod tests {
             .map(|unit| format!("/etc/systemd/system/multi-user.target.wants/{unit}"));
         let recovered = finished(&links.each_ref().map(String::as_str));
         let found = at_boot(recovered.changed(), &|_| true, &manager);
-        let wanted = Started::Read {
+        let wanted = StartedUnits::Read {
             before: Vec::new(),
             removed: Vec::new(),
             too_late: vec!["idle.service".to_owned()],
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
         // Links that are gone enable nothing.
         let found = at_boot(recovered.changed(), &|_| false, &manager);
-        let wanted = Started::Read {
+        let wanted = StartedUnits::Read {
             before: Vec::new(),
             removed: Vec::new(),
             too_late: Vec::new(),

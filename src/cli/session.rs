@@ -2,7 +2,7 @@
 
 use crate::change::staging::deployments;
 use crate::cli::ui::Ui;
-use crate::host::sys::parallel::{self, Awaited};
+use crate::host::sys::parallel::{self, ThreadResult};
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use super::install::Beforehand;
 use super::{PlanArgs, keys, machine};
 use super::{policies, preflight};
 use crate::base::invocation::{self, mco_rescue};
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::change::plan::{
-    self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task, after_steps,
+    self, Payload, Plan, PlanInputs, PlanOptions, PlanRequest, PlanScope, Step, Task, after_steps,
 };
 use crate::change::source::identity::{self, NodeIdentity};
 use crate::change::source::{self, Chosen, Http, KnownSources, LATEST, cache};
@@ -30,7 +30,7 @@ use crate::host::progress::{self, Work};
 use crate::host::root::{Root, RootError, RootPath};
 use crate::judge::accounts::{self, Prepared};
 use crate::judge::crossing::{CrossingFinding, Cure};
-use crate::judge::daemon::policies::{Cluster, Overrides};
+use crate::judge::daemon::policies::{ClusterSettings, Overrides};
 use crate::judge::daemon::release::{NodeRelease, Release};
 use crate::judge::daemon::start::{as_seen_by, first_message};
 use crate::judge::daemon::{annotations, pod_log};
@@ -80,9 +80,9 @@ pub(super) struct Session<'a> {
     /// The findings on another image than the one that runs, once a plan has asked for them.
     crossing: Option<Vec<CrossingFinding>>,
     /// The MachineConfiguration of the file that was given, once it was read.
-    given_cluster: OnceCell<Cluster>,
+    given_cluster: OnceCell<ClusterSettings>,
     /// The MachineConfiguration that the node keeps, once it was read.
-    kept_cluster: OnceCell<Cluster>,
+    kept_cluster: OnceCell<ClusterSettings>,
 }
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
@@ -382,7 +382,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self> {
         let (sender, texts) = channel::<Text>();
         let find_hash = move || texts.recv().ok().map(|text| render::name_hash_of(&text));
-        let gather = |ahead: Option<Awaited<Ahead>>| {
+        let gather = |ahead: Option<ThreadResult<Ahead>>| {
             let mut hashed = None;
             // A config that is given may be another one than the recorded one.
             let hashes = ahead.is_some() && config.is_none();
@@ -402,7 +402,7 @@ impl<'a> Session<'a> {
                 is_hashed,
                 only_looks: unnamed == Unnamed::Recorded,
             };
-            let ahead = ahead.and_then(Awaited::wait);
+            let ahead = ahead.and_then(ThreadResult::wait);
             Gathered::gather(&root, runner, records, chosen, ahead, options)
         };
         let (found, gathered) = parallel::beside(|| Ahead::work(&root), find_hash, gather);
@@ -548,7 +548,7 @@ impl<'a> Session<'a> {
 
     /// What counts of the cluster's MachineConfiguration: of `file`, else of one that was given before, else of what the
     /// node keeps. Each is read once, as standard input can be.
-    pub(super) fn cluster(&self, file: Option<&str>) -> Result<&Cluster> {
+    pub(super) fn cluster(&self, file: Option<&str>) -> Result<&ClusterSettings> {
         if let Some(given) = self.given_cluster.get() {
             return Ok(given);
         }
@@ -571,8 +571,8 @@ impl<'a> Session<'a> {
     }
 
     /// Returns everything that the changes are planned from.
-    pub(super) fn inputs(&self) -> Inputs<'_> {
-        Inputs {
+    pub(super) fn inputs(&self) -> PlanInputs<'_> {
+        PlanInputs {
             config: &self.chosen.config,
             desired: &self.desired,
             baseline: self.records.baseline(),
@@ -588,7 +588,7 @@ impl<'a> Session<'a> {
 
     /// Returns the changes that the config needs, without any check of the moment, and the differences.
     pub(super) fn compare(&self) -> (Plan, Vec<Drift>) {
-        let changes = || plan::changes(self.inputs(), Options::default());
+        let changes = || plan::changes(self.inputs(), PlanOptions::default());
         let plan = self.plan_beside_differences(changes);
         let drifts = self.drifts(&plan);
         (plan, drifts)
@@ -861,7 +861,7 @@ impl<'a> Session<'a> {
             };
             let both_files = matches!(
                 (&old.kind, &new.kind),
-                (Kind::File { .. }, Kind::File { .. })
+                (ObjectKind::File { .. }, ObjectKind::File { .. })
             );
             let record = planned.section == plan::Section::Records;
             let is_large = old.size().max(new.size()) > MAX_DIFF;

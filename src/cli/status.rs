@@ -33,7 +33,7 @@ use crate::judge::drift;
 use crate::node::boot::BootIdentity;
 use crate::node::command::CommandRunner;
 use crate::node::login_session::milliseconds_since_boot;
-use crate::node::system::Facts;
+use crate::node::system::SystemFacts;
 use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
 use crate::report;
 use crate::report::fetch::ClusterReport;
@@ -249,7 +249,12 @@ fn staged(system: &System, next: Option<&NextBoot>) -> Option<StagedReport> {
 }
 
 /// The operating system that runs is not that of the record: the files are old, or it is.
-fn half_of(root: &Root, records: &Records, facts: &Facts, seen: &ClusterReport) -> Option<Half> {
+fn half_of(
+    root: &Root,
+    records: &Records,
+    facts: &SystemFacts,
+    seen: &ClusterReport,
+) -> Option<Half> {
     let mut words = drift::os_mismatch(records, facts)?;
     let reboot = drift::is_next(records, facts);
     let runs = config_of(root, records, facts, seen);
@@ -290,7 +295,7 @@ fn half_of(root: &Root, records: &Records, facts: &Facts, seen: &ClusterReport) 
 fn config_of(
     root: &Root,
     records: &Records,
-    facts: &Facts,
+    facts: &SystemFacts,
     seen: &ClusterReport,
 ) -> Option<String> {
     let runs = facts.deployments.booted()?.image();

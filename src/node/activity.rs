@@ -9,7 +9,7 @@ use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::running;
-use crate::node::command::origin::Origin;
+use crate::node::command::origin::OriginFile;
 use crate::node::command::ostree::StagedFile;
 use crate::node::command::rpm_ostree::arguments;
 use crate::node::command::rpm_ostree::status::staged_by;
@@ -77,7 +77,7 @@ pub struct StagedEvidence {
     /// The file from which ostree writes the deployment at shutdown; `None` if its format is not known.
     pub file: Option<StagedFile>,
     /// Its origin file.
-    pub origin: Option<Origin>,
+    pub origin: Option<OriginFile>,
     /// The program that was at work when the deployment was staged, according to the journal, in words.
     pub client: Option<String>,
     /// The running units of programs that stage on their own.
@@ -125,7 +125,7 @@ fn written_at(stat: &FileStat) -> u64 {
     u64::try_from(micros).unwrap_or_default()
 }
 
-fn origin_of(root: &Root, file: &StagedFile) -> Result<Option<Origin>, RootError> {
+fn origin_of(root: &Root, file: &StagedFile) -> Result<Option<OriginFile>, RootError> {
     let path = format!(
         "/{}/{}/deploy/{}.origin",
         paths::STATEROOTS,
@@ -136,7 +136,7 @@ fn origin_of(root: &Root, file: &StagedFile) -> Result<Option<Origin>, RootError
         return Ok(None);
     };
     let bytes = root.read(&path)?;
-    Ok(bytes.map(|bytes| Origin::parse(&String::from_utf8_lossy(&bytes))))
+    Ok(bytes.map(|bytes| OriginFile::parse(&String::from_utf8_lossy(&bytes))))
 }
 
 /// The kernel's abilities for a cgroup and all below it.

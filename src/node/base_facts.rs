@@ -1,7 +1,7 @@
 //! Facts that do not depend on a config. They can be read while a config is still being parsed.
 
 use super::observer::SeenObjects;
-use super::{Accounts, Host, Labels, Observer, Os, units};
+use super::{Accounts, Host, Labels, ObjectObserver, Os, units};
 use crate::formats::systemd::{Support, UnitTree};
 use crate::host::root::{Hold, Mount, Root, RootError, hold_of, mount_of};
 
@@ -45,7 +45,7 @@ impl BaseFacts {
         let accounts = Accounts::read(root)?;
         let os = Os::observe(root, &host)?;
         let labels = Labels::read(root);
-        let mut observer = Observer::new(root, root_hold.mount, labels.usable());
+        let mut observer = ObjectObserver::new(root, root_hold.mount, labels.usable());
         let units = units::list_units(root, &mut observer)?;
         Ok(Self {
             root_mount,

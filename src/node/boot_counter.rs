@@ -9,7 +9,7 @@ use nix::unistd::{Whence, lseek};
 
 use super::boot_kernels;
 use super::bootloader::{self, BootEntry};
-use super::platform::{Mounted, layers_below, read_mounts};
+use super::platform::{MountedFileSystem, layers_below, read_mounts};
 use crate::base::paths;
 use crate::formats::grub::config::{self, GrubConfig, ScriptFile};
 use crate::formats::grub::environment::{Environment, SIZE};
@@ -313,8 +313,8 @@ fn check_mount(root: &Root) -> Result<(), GrubError> {
     check_device(root, boot)
 }
 
-fn check_device(root: &Root, boot: &Mounted) -> Result<(), GrubError> {
-    let Mounted { kind, number, .. } = boot;
+fn check_device(root: &Root, boot: &MountedFileSystem) -> Result<(), GrubError> {
+    let MountedFileSystem { kind, number, .. } = boot;
     if !FILE_SYSTEMS.contains(&kind.as_str()) {
         return Err(unusable(format!(
             "/boot is {kind}, to which GRUB does not write"

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::platform::Storage;
+use super::platform::BlockStorage;
 use crate::host::root::{Root, RootPath};
 
 /// The variables.
@@ -231,7 +231,7 @@ fn guid_text(guid: [u8; 16]) -> String {
 ///
 /// # Errors
 /// The reason why it is unknown.
-pub fn find_disk(storage: &Storage, points: &[&str]) -> Result<SystemDisk, String> {
+pub fn find_disk(storage: &BlockStorage, points: &[&str]) -> Result<SystemDisk, String> {
     let devices = storage.devices.as_ref().map_err(Clone::clone)?;
     storage.mounts.as_ref().map_err(Clone::clone)?;
     let mount = points.iter().find_map(|point| storage.mounted_at(point));

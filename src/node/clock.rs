@@ -14,7 +14,7 @@ pub struct Clock {
     /// The hardware clock as UTC, in seconds since 1970; `None` if the kernel has none.
     pub board: Option<u64>,
     /// Moments that have certainly passed.
-    pub passed: Vec<Moment>,
+    pub passed: Vec<PastMoment>,
     /// The clock of the server.
     pub server: Option<Heard>,
     /// The reason why the server was not queried in this run.
@@ -36,7 +36,7 @@ pub struct Heard {
 
 /// A known moment of the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moment {
+pub struct PastMoment {
     /// The source of the moment.
     pub place: String,
     /// The event at that moment.
@@ -82,10 +82,10 @@ fn board() -> Option<u64> {
     text.trim().parse().ok()
 }
 
-fn written(root: &Root, path: &'static str) -> Option<Moment> {
+fn written(root: &Root, path: &'static str) -> Option<PastMoment> {
     let path = RootPath::fixed(path);
     let stat = root.place(&path).ok()??.stat().ok()??;
-    Some(Moment {
+    Some(PastMoment {
         place: path.to_string(),
         what: "was written",
         at: u64::try_from(stat.st_mtime).ok()?,

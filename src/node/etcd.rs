@@ -20,14 +20,14 @@ pub enum Etcd {
     /// etcd did not answer the query: the reason.
     Silent(String),
     /// Its members.
-    Known(Vec<Member>),
+    Known(Vec<EtcdMember>),
     /// Its members, on a cluster of two nodes with fencing: Pacemaker lets the other node continue alone.
-    Fenced(Vec<Member>),
+    Fenced(Vec<EtcdMember>),
 }
 
 /// A member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct EtcdMember {
     /// Name of the member; empty if it has not started yet.
     pub name: String,
     /// URLs for its clients.
@@ -123,7 +123,7 @@ pub fn access(root: &Root) -> Result<EtcdAccess, EtcdError> {
 ///
 /// # Errors
 /// The answer is not etcd's.
-pub fn members(answer: &[u8]) -> Result<Vec<Member>, EtcdError> {
+pub fn members(answer: &[u8]) -> Result<Vec<EtcdMember>, EtcdError> {
     #[derive(Deserialize)]
     struct MemberAnswer {
         header: Header,
@@ -147,7 +147,7 @@ pub fn members(answer: &[u8]) -> Result<Vec<Member>, EtcdError> {
     let answer: MemberAnswer =
         serde_json::from_slice(answer).map_err(|error| EtcdError::Answer(error.to_string()))?;
     let own = answer.header.member_id;
-    let member = |entry: MemberEntry| Member {
+    let member = |entry: MemberEntry| EtcdMember {
         own: entry.id == own,
         ill: entry
             .urls

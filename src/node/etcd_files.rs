@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result};
 
 use super::etcd;
-use crate::formats::etcd_data::bolt::{BoltError, BoltFault, Contents, Database};
+use crate::formats::etcd_data::bolt::{BoltContents, BoltError, BoltFault, Database};
 use crate::formats::etcd_data::snap::{self, SnapError};
 use crate::formats::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile, Start};
 use crate::formats::etcd_data::wal::{self, WalFault, WalLog, WalName, WalReader};
@@ -50,7 +50,7 @@ pub struct EtcdFiles {
     /// The node has an etcd pod.
     pub expected: bool,
     /// The data of the member, if there is any.
-    pub member: Option<Member>,
+    pub member: Option<EtcdMemberFiles>,
     /// Backups, the oldest first.
     pub backups: Vec<Backup>,
     /// The settings of etcd.
@@ -76,7 +76,7 @@ pub struct EtcdSettings {
 
 /// The data of a member.
 #[derive(Debug, Clone, Default)]
-pub struct Member {
+pub struct EtcdMemberFiles {
     /// A process has its database open.
     pub running: bool,
     /// Number of files of the log.
@@ -117,7 +117,7 @@ pub struct SoundDatabase {
     /// The invalid meta page, if one is.
     pub bad_meta: Option<u8>,
     /// The values that etcd looks up.
-    pub contents: Contents,
+    pub contents: BoltContents,
 }
 
 /// A backup of the database.
@@ -184,7 +184,7 @@ fn find_moved_data(root: &Root) -> Result<Option<u64>> {
 
 /// Reads the member. If etcd's locks are invisible, as from a container, files that change during the read show that it is
 /// running: the result is then discarded, and the files are read again as those of a running etcd.
-fn member(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<Member>> {
+fn member(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<EtcdMemberFiles>> {
     let before = stamps(root)?;
     let (mut unread, mut skipped) = (Vec::new(), Vec::new());
     let mut member = read_member(root, deep, false, &mut unread, &mut skipped)?;
@@ -226,7 +226,7 @@ fn read_member(
     running: bool,
     unread: &mut Vec<String>,
     skipped: &mut Vec<&'static str>,
-) -> Result<Option<Member>> {
+) -> Result<Option<EtcdMemberFiles>> {
     let directory = RootPath::fixed(MEMBER);
     if root.directory(&directory)?.is_none() {
         return Ok(None);
@@ -238,10 +238,10 @@ fn read_member(
     let path = snap.join("db")?;
     let locked = root.open_followed(&path)?;
     let locked = locked.and_then(|file| Some(locks::is_locked(file.metadata().ok()?.ino())));
-    let mut member = Member {
+    let mut member = EtcdMemberFiles {
         running: running || locked.unwrap_or_default(),
         files: names.len(),
-        ..Member::default()
+        ..EtcdMemberFiles::default()
     };
     let mut note =
         |what: &str, error: &dyn std::fmt::Display| unread.push(format!("/{what}: {error}"));

@@ -1,6 +1,6 @@
 //! The units of a root that systemd refuses to load, or of which it ignores a setting.
 
-use super::{Observer, units};
+use super::{ObjectObserver, units};
 use crate::formats::systemd::{JudgedUnit, judge_units, read_units, units_to_judge};
 use crate::host::root::{Root, RootError, hold_of};
 
@@ -13,7 +13,7 @@ pub fn read_judged_units(root: &Root) -> Result<Vec<JudgedUnit>, RootError> {
         path: "/".into(),
         cause: errno.into(),
     })?;
-    let mut observer = Observer::new(root, hold.mount, false);
+    let mut observer = ObjectObserver::new(root, hold.mount, false);
     let mut tree = units::list_units(root, &mut observer)?;
     let names = units_to_judge(&tree);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

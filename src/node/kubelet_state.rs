@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::OsRelease;
 use crate::base::paths;
 use crate::config::document::yaml;
-use crate::formats::checkpoint::{self, Checkpoint, CheckpointFile, CheckpointVerdict};
+use crate::formats::checkpoint::{self, CheckpointFile, CheckpointVerdict, JudgedCheckpoint};
 use crate::host::root::{Root, RootError, RootPath};
 
 /// Directory of the kubelet.
@@ -31,7 +31,7 @@ const MAX_CHECKPOINT: u64 = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletState {
     /// The existing files, each with its parsed content or the reason why it was not parsed.
-    pub files: Vec<(CheckpointFile, Result<Checkpoint, String>)>,
+    pub files: Vec<(CheckpointFile, Result<JudgedCheckpoint, String>)>,
     /// Files that the unit [`CLEANUP`] removes at each boot.
     pub removed_at_boot: Vec<CheckpointFile>,
     /// The configured policies, or the reason why they are unknown.
@@ -95,7 +95,7 @@ fn judge(
     root: &Root,
     file: CheckpointFile,
     minor: Option<u32>,
-) -> Option<Result<Checkpoint, String>> {
+) -> Option<Result<JudgedCheckpoint, String>> {
     let path = RootPath::fixed(file.path());
     let read = || match root.read_within(&path, MAX_CHECKPOINT) {
         Ok(bytes) => bytes.map(|bytes| Ok(file.judge(&bytes, minor))),

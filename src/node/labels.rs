@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
-use crate::formats::labels::{FileContexts, LabelPolicy, Sources, policy_name};
+use crate::formats::labels::{FileContexts, LabelPolicy, PolicySources, policy_name};
 use crate::host::root::{RealPath, Root, RootError, RootPath};
 
 /// The labels of a root. None are read without a usable policy.
@@ -45,13 +45,13 @@ impl Labels {
     }
 
     /// Returns the label that the policy assigns to an object of this kind at a path.
-    pub fn wanted(&self, path: &RootPath, kind: &Kind) -> Option<String> {
+    pub fn wanted(&self, path: &RootPath, kind: &ObjectKind) -> Option<String> {
         let label = self.policy.label(&self.real(path), kind);
         label.map(str::to_owned)
     }
 
     /// Returns the unsupported pattern in the policy because of which an object's label cannot be determined.
-    pub fn puzzle(&self, path: &RootPath, kind: &Kind) -> Option<String> {
+    pub fn puzzle(&self, path: &RootPath, kind: &ObjectKind) -> Option<String> {
         let pattern = self.policy.puzzle(&self.real(path), kind);
         pattern.map(str::to_owned)
     }
@@ -97,7 +97,7 @@ fn read_policy(root: &Root) -> Result<LabelPolicy, String> {
     let missing = || format!("{all} is missing");
     let beside =
         |ending: &str| file(&format!("files/file_contexts{ending}")).map(Option::unwrap_or_default);
-    let sources = Sources {
+    let sources = PolicySources {
         policy: file("files/file_contexts")?.ok_or_else(missing)?,
         homes: beside(".homedirs")?,
         local: beside(".local")?,

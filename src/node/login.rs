@@ -6,7 +6,7 @@ mod key_files;
 mod settings;
 
 use crate::base::paths;
-use crate::formats::sshd::{Cause, Certainty, SshdConfig, SshdUser};
+use crate::formats::sshd::{Certainty, LoginObstacle, SshdConfig, SshdUser};
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::account_files::{AccountFiles, UserEntry};
 use crate::node::accounts::{MISSING, opens, shadow_of};
@@ -28,11 +28,11 @@ pub struct Login {
     /// Number of key files that were not read because there are too many.
     pub unread: usize,
     /// Reasons why `core` cannot log in over ssh with any key.
-    pub kept_out: Vec<Cause>,
+    pub kept_out: Vec<LoginObstacle>,
     /// Possible reasons: they depend on the connection, or could not be read.
-    pub unsure: Vec<Cause>,
+    pub unsure: Vec<LoginObstacle>,
     /// Sources of keys that cannot be read here, such as a program.
-    pub other_sources: Vec<Cause>,
+    pub other_sources: Vec<LoginObstacle>,
     /// sshd accepts the password of `core`.
     pub by_password: bool,
     /// `root` can log in with a key.
@@ -112,7 +112,7 @@ pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
     }
     let core = core.unwrap_or_else(|| {
         if !accounts.users().is_empty() {
-            let cause = Cause::new(format!("/{}", paths::PASSWD), "no user core");
+            let cause = LoginObstacle::new(format!("/{}", paths::PASSWD), "no user core");
             login.kept_out.push(cause);
         }
         unknown_person("core")

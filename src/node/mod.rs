@@ -99,7 +99,7 @@ pub use host::Host;
 pub use labels::{Labels, Mislabelled};
 pub use machine::{Machine, has_system};
 pub use neighbours::Neighbours;
-use observer::{Observer, SeenObjects, ToRead};
+use observer::{ObjectObserver, SeenObjects, ToRead};
 pub use os::Os;
 pub use os_release::OsRelease;
 pub use records::{Baseline, RecordReader, Recorded, Records};
@@ -264,7 +264,7 @@ pub fn observe_with(
     let originals = originals.into_iter().map(ToRead::Originals);
     let all = paths.into_iter().map(ToRead::Object).chain(originals);
     let all: Vec<_> = all.collect();
-    let new = || Observer::new(root, mount, labels).with_few_stamps(interest.few_stamps);
+    let new = || ObjectObserver::new(root, mount, labels).with_few_stamps(interest.few_stamps);
     let seen = observer::look(new, &all)?;
     drop(all);
     node.take(seen);
@@ -277,7 +277,7 @@ pub fn observe_with(
         }
     }
     node.take(vec![base.links]);
-    let mut observer = Observer::going_on(root, mount, &node);
+    let mut observer = ObjectObserver::going_on(root, mount, &node);
     units::read_contents(&interest, &mut node, &mut observer)?;
     node.take(vec![observer.seen()]);
     if node.host.live {
@@ -365,7 +365,7 @@ impl NodeState {
             cause: errno.into(),
         })?;
         let paths: Vec<_> = paths.into_iter().map(ToRead::Object).collect();
-        let new = || Observer::new(root, hold.mount, self.labels.usable());
+        let new = || ObjectObserver::new(root, hold.mount, self.labels.usable());
         let seen = observer::look(new, &paths)?;
         self.take(seen);
         Ok(())

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::fault_group::{FaultEffect, FaultGroup, FaultWeight, group_faults};
 use super::network_manager::{
-    self, KEYFILE_ENDING, KEYFILES, Settings, is_copy_name, is_keyfile_name,
+    self, KEYFILE_ENDING, KEYFILES, NetworkManagerSettings, is_copy_name, is_keyfile_name,
 };
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::assignments;
@@ -175,7 +175,7 @@ const EFFECTS: [FaultEffect<NetworkFaultKind>; 12] = [
 
 /// Facts about the node that are not in its files.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known<'a> {
+pub struct NodeKnowledge<'a> {
     /// The names of the host; empty if they are unknown.
     pub hosts: &'a [&'a str],
     /// Interfaces that are created by something other than connections, such as kernel arguments.
@@ -188,7 +188,7 @@ pub struct Known<'a> {
 pub fn find_network_faults(
     root: &Root,
     next: Option<NextConfig<'_>>,
-    known: Known<'_>,
+    known: NodeKnowledge<'_>,
 ) -> NetworkFaults {
     let files = NodeFiles::new(root, next);
     let mut search = Search {
@@ -196,7 +196,7 @@ pub fn find_network_faults(
         known,
         found: NetworkFaults::default(),
     };
-    let settings = Settings::read_files(&files);
+    let settings = NetworkManagerSettings::read_files(&files);
     let unseen = settings.unseen.iter().map(ToString::to_string);
     search.found.unseen.extend(unseen);
     for (path, line, said) in &settings.faults {
@@ -220,7 +220,7 @@ pub fn find_network_faults(
 
 struct Search<'a> {
     files: &'a NodeFiles<'a>,
-    known: Known<'a>,
+    known: NodeKnowledge<'a>,
     found: NetworkFaults,
 }
 
@@ -290,7 +290,7 @@ impl Search<'_> {
     }
 
     /// Finds connections in directories that are not read, or with names that are not read.
-    fn find_misplaced_connections(&mut self, settings: &Settings) {
+    fn find_misplaced_connections(&mut self, settings: &NetworkManagerSettings) {
         let directories = settings.directories();
         let reads = |path: &RootPath| directories.iter().any(|one| one.path == *path);
         let (chosen, by) = settings.keyfile_path();
@@ -494,7 +494,7 @@ impl Search<'_> {
     }
 
     /// Judges the connections that NetworkManager reads.
-    fn judge_connections(&mut self, settings: &Settings, states: &[String]) {
+    fn judge_connections(&mut self, settings: &NetworkManagerSettings, states: &[String]) {
         let mut unseen = Vec::new();
         let files = network_manager::read_by(self.files, settings, &mut unseen).into_iter();
         let unseen = unseen.iter().map(ToString::to_string);
@@ -542,7 +542,7 @@ impl Search<'_> {
         }
     }
 
-    fn find_unmanaged(&mut self, settings: &Settings, all: &[Connection]) {
+    fn find_unmanaged(&mut self, settings: &NetworkManagerSettings, all: &[Connection]) {
         for one in all.iter().filter(|one| one.starts && !one.is_ovs()) {
             let Some(interface) = &one.interface else {
                 continue;

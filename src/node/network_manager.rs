@@ -49,7 +49,7 @@ const COPIES: [&str; 14] = [
 
 /// The settings of NetworkManager that determine which connections it uses.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct NetworkManagerSettings {
     /// The value of each key and its file, by section and key. The last file takes precedence.
     values: BTreeMap<(String, String), (String, String)>,
     /// Directories that a mount overlays on the configured one.
@@ -71,7 +71,7 @@ pub struct KeyfileDirectory {
     pub is_layer: bool,
 }
 
-impl Settings {
+impl NetworkManagerSettings {
     /// Reads the files of a root.
     pub fn read(root: &Root) -> Self {
         Self::read_files(&NodeFiles::new(root, None))
@@ -318,7 +318,7 @@ pub struct ConnectionFile {
 /// Returns the paths of the files that NetworkManager reads as connections, in the order of its directories.
 pub fn list_keyfiles(root: &Root, unseen: &mut Vec<RootError>) -> Vec<RootPath> {
     let files = NodeFiles::new(root, None);
-    let settings = Settings::read_files(&files);
+    let settings = NetworkManagerSettings::read_files(&files);
     unseen.extend(settings.unseen.iter().cloned());
     list_by(&files, &settings, unseen)
 }
@@ -326,7 +326,7 @@ pub fn list_keyfiles(root: &Root, unseen: &mut Vec<RootError>) -> Vec<RootPath> 
 /// Reads the files that NetworkManager reads as connections, in the order of its directories.
 pub fn read_connections(root: &Root, unseen: &mut Vec<RootError>) -> Vec<ConnectionFile> {
     let files = NodeFiles::new(root, None);
-    let settings = Settings::read_files(&files);
+    let settings = NetworkManagerSettings::read_files(&files);
     unseen.extend(settings.unseen.iter().cloned());
     read_by(&files, &settings, unseen)
 }
@@ -336,7 +336,7 @@ pub(super) fn read_in_force(
     files: &NodeFiles<'_>,
     unseen: &mut Vec<RootError>,
 ) -> Vec<(RootPath, String)> {
-    let settings = Settings::read_files(files);
+    let settings = NetworkManagerSettings::read_files(files);
     unseen.extend(settings.unseen.iter().cloned());
     let all = read_by(files, &settings, unseen).into_iter();
     all.filter(|one| one.refused.is_none())
@@ -347,7 +347,7 @@ pub(super) fn read_in_force(
 /// Reads the connection files that these settings select.
 pub(super) fn read_by(
     files: &NodeFiles<'_>,
-    settings: &Settings,
+    settings: &NetworkManagerSettings,
     unseen: &mut Vec<RootError>,
 ) -> Vec<ConnectionFile> {
     let mut all = Vec::new();
@@ -387,7 +387,7 @@ fn find_refusal((uid, mode): (u32, u32), text: &str) -> Option<String> {
 /// Returns the connection files that these settings select.
 pub(super) fn list_by(
     files: &NodeFiles<'_>,
-    settings: &Settings,
+    settings: &NetworkManagerSettings,
     unseen: &mut Vec<RootError>,
 ) -> Vec<RootPath> {
     let mut all: Vec<RootPath> = Vec::new();
@@ -422,7 +422,11 @@ fn list_directory(
 }
 
 /// Returns the directories that a mount unit overlays at a path, as in releases of 2021.
-fn find_layers(files: &NodeFiles<'_>, at: &RootPath, settings: &mut Settings) -> Vec<RootPath> {
+fn find_layers(
+    files: &NodeFiles<'_>,
+    at: &RootPath,
+    settings: &mut NetworkManagerSettings,
+) -> Vec<RootPath> {
     let units = RootPath::fixed(UNITS);
     let names = settings.note(files.list(&units)).unwrap_or_default();
     let is_near =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::originals::OriginalPaths;
 use super::{Directory, NodeState, at};
-use crate::base::object::{Flags, Kind, Object, Stamp};
+use crate::base::object::{Flags, Object, ObjectKind, Stamp};
 use crate::host::root::{
     Hold, Mount, Place, RealPath, Recent, RecentPlaces, ResolveError, Root, RootError, RootPath,
     mount_of, stat_of_open,
@@ -32,7 +32,7 @@ pub(super) struct SeenObjects {
 }
 
 /// Reads objects; caches opened directories.
-pub(super) struct Observer<'r> {
+pub(super) struct ObjectObserver<'r> {
     root: &'r Root,
     /// Id of the root directory's mount.
     root_mount: u64,
@@ -65,7 +65,7 @@ pub(super) enum ToRead {
 
 /// Reads `all` in parts, each with a `new` observer. Returns the results of the parts, in order.
 pub(super) fn look<'r>(
-    new: impl Fn() -> Observer<'r> + Sync,
+    new: impl Fn() -> ObjectObserver<'r> + Sync,
     all: &[ToRead],
 ) -> Result<Vec<SeenObjects>, RootError> {
     let parts = parallel::in_parts(all, PART, |part| {
@@ -83,7 +83,7 @@ pub(super) fn look<'r>(
     parts.into_iter().collect()
 }
 
-impl<'r> Observer<'r> {
+impl<'r> ObjectObserver<'r> {
     pub(super) fn new(root: &'r Root, root_mount: u64, labels: bool) -> Self {
         Self {
             root,
@@ -165,7 +165,7 @@ impl<'r> Observer<'r> {
     pub(super) fn last_target(&self, path: &RootPath) -> Option<&str> {
         match self.seen.objects.last() {
             Some((last, object)) if last == path => match &object.kind {
-                Kind::Symlink { target } => Some(target),
+                ObjectKind::Symlink { target } => Some(target),
                 _ => None,
             },
             _ => None,

@@ -3,7 +3,7 @@
 use crate::base::kargs::Kargs;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
-use crate::node::command::origin::Origin;
+use crate::node::command::origin::OriginFile;
 
 use super::host::{Host, kernel_command_line};
 
@@ -30,7 +30,9 @@ impl Os {
         };
         Ok(Self {
             image: origin.as_deref().map(of_origin),
-            packages: origin.as_deref().map(|text| Origin::parse(text).packages),
+            packages: origin
+                .as_deref()
+                .map(|text| OriginFile::parse(text).packages),
             kernel_arguments: arguments.map(|line| Kargs::parse(line.trim())),
         })
     }
@@ -56,7 +58,7 @@ pub fn read_origin(root: &Root, deployment: &str) -> Result<Option<String>, Root
 
 /// Returns the pull specification in an origin file, in the form that the daemon compares with `osImageURL` byte by byte.
 pub fn of_origin(origin: &str) -> String {
-    Origin::parse(origin).image()
+    OriginFile::parse(origin).image()
 }
 
 #[cfg(test)]

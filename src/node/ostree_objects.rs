@@ -1,7 +1,7 @@
 //! The format of OSTree's objects (GVariant): the trees that commits and directories refer to, and the header that is hashed
 //! before the content of a file. Pure.
 
-use crate::host::root::Attributes;
+use crate::host::root::ExtendedAttributes;
 
 /// SHA-256 of an object, in bytes.
 pub type Checksum = [u8; 32];
@@ -59,7 +59,7 @@ pub fn file_header(
     gid: u32,
     mode: u32,
     target: &[u8],
-    attributes: &Attributes,
+    attributes: &ExtendedAttributes,
 ) -> Vec<u8> {
     let mut sorted: Vec<&(Vec<u8>, Vec<u8>)> = attributes.iter().collect();
     sorted.sort();

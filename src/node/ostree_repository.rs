@@ -28,7 +28,7 @@ const PART: usize = 64;
 
 /// The findings about the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Repository {
+pub struct OstreeRepository {
     /// Commits that were checked.
     pub commits: Vec<String>,
     /// Damaged objects.
@@ -145,14 +145,14 @@ pub fn read(
     root: &Root,
     commits: &BTreeSet<String>,
     deep: bool,
-) -> Result<Option<Repository>, RootError> {
+) -> Result<Option<OstreeRepository>, RootError> {
     let Some(config) = root.read_small(&RootPath::fixed(CONFIG))? else {
         return Ok(None);
     };
     let mut walk = Walk {
         root,
         seen: BTreeMap::new(),
-        report: Repository::default(),
+        report: OstreeRepository::default(),
     };
     for commit in commits {
         walk.commit(commit, deep)?;
@@ -237,7 +237,7 @@ struct Walk<'a> {
     root: &'a Root,
     /// Objects that were read, each with its commit.
     seen: BTreeMap<(Checksum, ObjectKind), String>,
-    report: Repository,
+    report: OstreeRepository,
 }
 
 impl Walk<'_> {

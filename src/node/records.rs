@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::config::document::{self, DocumentError, MachineConfig, RecordReading, Text};
 use crate::host::root::{ResolveError, Root, RootError, RootPath};
@@ -254,7 +254,7 @@ fn recorded(
             let sha256 = config.digest.clone().into();
             if json && !config.bare {
                 root.digests()
-                    .learn_read(&stat, &Kind::File { size, sha256 });
+                    .learn_read(&stat, &ObjectKind::File { size, sha256 });
             }
             let own_text = json && config.record.len() == written;
             (Recorded::Present(Box::new(config)), own_text)

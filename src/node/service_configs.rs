@@ -30,7 +30,7 @@ const DRIVERS: [&str; 7] = ["", "overlay", "overlay2", "vfs", "btrfs", "zfs", "a
 
 /// The service that a file configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
+pub enum ConfiguredService {
     /// The kubelet.
     Kubelet,
     /// CRI-O.
@@ -58,7 +58,7 @@ pub struct ServiceEffect {
     pub means: &'static str,
 }
 
-impl Service {
+impl ConfiguredService {
     /// Returns the effect of a file that the service rejects.
     pub fn effect(self) -> ServiceEffect {
         let (weight, what, means) = match self {
@@ -110,7 +110,7 @@ impl Service {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenConfig {
     /// The service.
-    pub service: Service,
+    pub service: ConfiguredService,
     /// Path of the file.
     pub place: String,
     /// The fault; it quotes no content except one key.
@@ -135,7 +135,7 @@ pub fn read(root: &Root, next: Option<NextConfig<'_>>) -> Result<Vec<BrokenConfi
     all.extend(read_storage(files)?);
     all.extend(read_sizing(files, size)?);
     all.extend(read_manifests(files)?);
-    let settings = network_manager::Settings::read_files(files);
+    let settings = network_manager::NetworkManagerSettings::read_files(files);
     let mut unseen = settings.unseen.clone();
     let keyfiles = network_manager::list_by(files, &settings, &mut unseen).into_iter();
     if let Some(error) = unseen.into_iter().next() {
@@ -153,7 +153,7 @@ fn read_storage(files: &NodeFiles<'_>) -> Result<Option<BrokenConfig>, RootError
     };
     let fault = judge_storage(&String::from_utf8_lossy(&bytes));
     Ok(fault.map(|said| BrokenConfig {
-        service: Service::Crio,
+        service: ConfiguredService::Crio,
         place: format!("/{STORAGE}"),
         words: format!("crio.service: Failed with result 'exit-code'. ({said})"),
         said,
@@ -240,7 +240,7 @@ fn read_manifests(files: &NodeFiles<'_>) -> Result<Vec<BrokenConfig>, RootError>
         let bytes = files.read_small(&path)?;
         let fault = bytes.and_then(|bytes| find_bad_mode(&String::from_utf8_lossy(&bytes)));
         all.extend(fault.map(|ValueFault { said, words }| BrokenConfig {
-            service: Service::StaticPod,
+            service: ConfiguredService::StaticPod,
             place: path.to_string(),
             said,
             words,
@@ -293,7 +293,7 @@ fn of_kubelet(place: String, ValueFault { said, words }: ValueFault) -> BrokenCo
         _ => words,
     };
     BrokenConfig {
-        service: Service::Kubelet,
+        service: ConfiguredService::Kubelet,
         place,
         said,
         words,
@@ -401,7 +401,7 @@ fn read_keyfile(
         return Ok(None);
     };
     let broken = |said: String, words: String, only_mode| BrokenConfig {
-        service: Service::NetworkManager,
+        service: ConfiguredService::NetworkManager,
         place: path.to_string(),
         said,
         words: format!("keyfile: load: \"{path}\": failed to load connection: {words}"),
@@ -533,23 +533,29 @@ pub fn find_fault(
     (uid, mode): (u32, u32),
     size: Option<MachineSize>,
     content: impl FnOnce() -> Option<Vec<u8>>,
-) -> Option<(Service, String)> {
+) -> Option<(ConfiguredService, String)> {
     let text = || Some(String::from_utf8_lossy(&content()?).into_owned());
     if path.to_string() == KUBELET_CONFIG {
-        return Some((Service::Kubelet, judge_kubelet(&text()?, size)?.said));
+        return Some((
+            ConfiguredService::Kubelet,
+            judge_kubelet(&text()?, size)?.said,
+        ));
     }
     if path.to_string() == NODE_SIZING {
-        return Some((Service::Kubelet, judge_sizing(&text()?, size)?.said));
+        return Some((
+            ConfiguredService::Kubelet,
+            judge_sizing(&text()?, size)?.said,
+        ));
     }
     if path.is_in(MANIFESTS) {
-        return Some((Service::StaticPod, find_bad_mode(&text()?)?.said));
+        return Some((ConfiguredService::StaticPod, find_bad_mode(&text()?)?.said));
     }
     if *path == RootPath::fixed(STORAGE) {
-        return Some((Service::Crio, judge_storage(&text()?)?));
+        return Some((ConfiguredService::Crio, judge_storage(&text()?)?));
     }
     if path.is_in(CRIO) {
         let error = toml::from_str::<toml::Table>(&text()?).err()?;
-        return Some((Service::Crio, error.message().to_owned()));
+        return Some((ConfiguredService::Crio, error.message().to_owned()));
     }
     let is_read = is_keyfile_name(path.name(), false) && !is_copy_name(path.name());
     if !path.is_in(KEYFILES) || !is_read {
@@ -560,10 +566,13 @@ pub fn find_fault(
             "owner {uid}, mode {:04o}; it has to be 0 and 0600",
             mode & 0o7777
         );
-        return Some((Service::NetworkManager, said));
+        return Some((ConfiguredService::NetworkManager, said));
     }
     let (line, said) = find_keyfile_fault(&text()?)?;
-    Some((Service::NetworkManager, format!("line {line}: {said}")))
+    Some((
+        ConfiguredService::NetworkManager,
+        format!("line {line}: {said}"),
+    ))
 }
 
 /// Returns the first line of a key file that GLib rejects, counted from 1, and what is wrong with it.

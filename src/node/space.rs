@@ -174,14 +174,14 @@ pub const MIN_FREE_PERCENT: u64 = 3;
 
 /// The mount options of a directory's file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mounted {
+pub struct MountState {
     /// It is mounted read-only.
     pub read_only: bool,
     /// It is mounted noexec.
     pub no_exec: bool,
 }
 
-impl Mounted {
+impl MountState {
     /// Reads the options for the directory, or for the nearest existing one above it.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ const MAX_FILES: usize = 256;
 
 /// The addresses of a node's configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StaticNetwork {
+pub struct StaticAddresses {
     /// The configured interfaces.
     pub profiles: Vec<Profile>,
     /// NetworkManager has global name servers for all connections.
@@ -57,7 +57,7 @@ pub struct Family {
     pub gateway: bool,
 }
 
-impl StaticNetwork {
+impl StaticAddresses {
     /// Returns the static addresses, each with its profile.
     pub fn addresses(&self) -> impl Iterator<Item = (&Profile, IpAddr, u8)> {
         self.profiles.iter().flat_map(|profile| {
@@ -109,8 +109,8 @@ pub fn is_in(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
 }
 
 /// Reads the configuration. `names` are the host names, by which the nmstate file is selected.
-pub fn read(root: &Root, names: &[&str]) -> StaticNetwork {
-    let mut found = StaticNetwork::default();
+pub fn read(root: &Root, names: &[&str]) -> StaticAddresses {
+    let mut found = StaticAddresses::default();
     let mut unread = Vec::new();
     let connections = network_manager::read_connections(root, &mut unread);
     found.unseen.extend(unread.iter().map(ToString::to_string));

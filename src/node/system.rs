@@ -7,11 +7,11 @@ use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::state_file;
 use crate::node::command::bootc::{self, BootcStatus, OstreeEntry};
-use crate::node::command::origin::Origin;
+use crate::node::command::origin::OriginFile;
 use crate::node::command::ostree::{
     self, StagedFile, in_order, list_deployments, names_in_order, read_listed,
 };
-use crate::node::command::rpm_ostree::arguments::{self, Version};
+use crate::node::command::rpm_ostree::arguments::{self, RpmOstreeVersion};
 use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::node::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::node::requests::Asked;
@@ -46,7 +46,7 @@ pub enum System {
     /// rpm-ostree gave no answer: the reason, and the next step.
     Silent(String),
     /// The answers of rpm-ostree.
-    Known(Box<Facts>),
+    Known(Box<SystemFacts>),
 }
 
 /// A system with bootc's composefs backend.
@@ -60,7 +60,7 @@ pub struct ComposefsSystem {
 
 /// The answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct SystemFacts {
     /// The program that answered, and that stages deployments.
     pub engine: Engine,
     /// A soft reboot into another deployment is prepared: `systemctl reboot` enters it without restarting the kernel.
@@ -76,7 +76,7 @@ pub struct Facts {
     /// The commits of the images in the node's repository, by name, with or without a deployment; or why they are unknown.
     pub imported: Result<BTreeMap<String, String>, String>,
     /// Version of rpm-ostree.
-    pub version: Version,
+    pub version: RpmOstreeVersion,
     /// The class of the system.
     pub class: Class,
     /// The error because of which the last shutdown failed to write the staged deployment.
@@ -114,7 +114,7 @@ impl System {
             Err(cause) => return Ok(Self::Silent(host.engine.spell(&cause.to_line()))),
         };
         let booted = super::host::kernel_command_line().unwrap_or_default();
-        let facts = Facts {
+        let facts = SystemFacts {
             engine: answers.engine,
             soft_reboot: booted::soft_marker(root)? == SoftMarker::Prepared,
             boot: room_on_boot(root, &answers.deployments)?,
@@ -144,7 +144,7 @@ impl System {
     }
 
     /// Returns the answers, if there are any.
-    pub fn facts(&self) -> Option<&Facts> {
+    pub fn facts(&self) -> Option<&SystemFacts> {
         match self {
             Self::Known(facts) => Some(facts),
             Self::NotAsked | Self::Silent(_) | Self::Composefs(_) => None,
@@ -187,7 +187,7 @@ struct Answers {
     engine: Engine,
     deployments: Deployments,
     arguments: Kargs,
-    version: Version,
+    version: RpmOstreeVersion,
     finalize_error: Option<String>,
 }
 
@@ -204,7 +204,7 @@ fn answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmOstree
         engine,
         arguments: next_arguments(root, runner, engine, &deployments)?,
         deployments,
-        version: Version::parse_answer(&version),
+        version: RpmOstreeVersion::parse_answer(&version),
         finalize_error: StatusText::read(&text).finalize_error,
     })
 }
@@ -377,10 +377,10 @@ pub fn read_origin(
     root: &Root,
     stateroot: &str,
     name: &str,
-) -> Result<Option<Origin>, RpmOstreeError> {
+) -> Result<Option<OriginFile>, RpmOstreeError> {
     let path = origin_path(stateroot, name)?;
     match root.read(&path) {
-        Ok(bytes) => Ok(bytes.map(|bytes| Origin::parse(&String::from_utf8_lossy(&bytes)))),
+        Ok(bytes) => Ok(bytes.map(|bytes| OriginFile::parse(&String::from_utf8_lossy(&bytes)))),
         Err(error) => Err(RpmOstreeError::OriginUnreadable {
             file: path.to_string(),
             why: error.to_string(),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Interest, NodeState, Observer, at};
-use crate::base::object::Kind;
+use super::{Interest, NodeState, ObjectObserver, at};
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::formats::systemd::{
     LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_name, unit_text,
@@ -13,7 +13,10 @@ use crate::host::sys::parallel;
 
 /// Lists the unit directories, without the contents of their files, and reads the presets. Links in directories where links
 /// change are also passed to `observer`.
-pub(super) fn list_units(root: &Root, observer: &mut Observer<'_>) -> Result<UnitTree, RootError> {
+pub(super) fn list_units(
+    root: &Root,
+    observer: &mut ObjectObserver<'_>,
+) -> Result<UnitTree, RootError> {
     let mut tree = UnitTree::new();
     for dir in &mut tree.dirs {
         if let Ok(path) = RootPath::parse(&dir.path) {
@@ -69,7 +72,7 @@ fn has_fixed_root(root: &Root) -> Result<bool, RootError> {
 pub(super) fn read_contents(
     interest: &Interest,
     node: &mut NodeState,
-    observer: &mut Observer<'_>,
+    observer: &mut ObjectObserver<'_>,
 ) -> Result<(), RootError> {
     let mut tree = std::mem::take(&mut node.units);
     add_unchanged(&mut tree, interest, node);
@@ -88,7 +91,7 @@ pub(super) fn read_contents(
 }
 
 /// Observes the names of units outside of the search path, because links for enabled units may be created there.
-fn observe_linked(tree: &UnitTree, observer: &mut Observer<'_>) -> Result<(), RootError> {
+fn observe_linked(tree: &UnitTree, observer: &mut ObjectObserver<'_>) -> Result<(), RootError> {
     for path in tree.outside.keys() {
         let name = path.rsplit('/').next().unwrap_or_default();
         if let (true, Ok(path)) = (unit_name::is_valid(name), RootPath::parse(path)) {
@@ -112,8 +115,8 @@ fn add_unchanged(tree: &mut UnitTree, interest: &Interest, node: &NodeState) {
     }
 }
 
-fn file_kind(text: &str) -> Kind {
-    Kind::File {
+fn file_kind(text: &str) -> ObjectKind {
+    ObjectKind::File {
         size: text.len() as u64,
         sha256: sha256(text.as_bytes()).into(),
     }
@@ -138,7 +141,7 @@ fn list_entries(
     root: &Root,
     dir: &RootPath,
     has_links: bool,
-    observer: &mut Observer<'_>,
+    observer: &mut ObjectObserver<'_>,
 ) -> Result<BTreeMap<String, UnitEntry>, RootError> {
     let listed = skip_obstacle(root.list_types(dir))?;
     entries_below(root, dir, listed, has_links, observer)
@@ -150,7 +153,7 @@ fn entries_below(
     dir: &RootPath,
     listed: Vec<(String, EntryType)>,
     has_links: bool,
-    observer: &mut Observer<'_>,
+    observer: &mut ObjectObserver<'_>,
 ) -> Result<BTreeMap<String, UnitEntry>, RootError> {
     let mut found = BTreeMap::new();
     if has_links {
@@ -187,7 +190,7 @@ fn entries_below(
 
 /// Returns the target of a link; `None` if it was replaced in the meantime.
 fn link_target(
-    observer: &mut Observer<'_>,
+    observer: &mut ObjectObserver<'_>,
     path: &RootPath,
     is_observed: bool,
 ) -> Result<Option<String>, RootError> {
@@ -196,15 +199,15 @@ fn link_target(
         return Ok(observer.last_target(path).map(str::to_owned));
     }
     match kind_of(observer, path)? {
-        Some((_, Kind::Symlink { target })) => Ok(Some(target)),
+        Some((_, ObjectKind::Symlink { target })) => Ok(Some(target)),
         _ => Ok(None),
     }
 }
 
 fn kind_of(
-    observer: &mut Observer<'_>,
+    observer: &mut ObjectObserver<'_>,
     path: &RootPath,
-) -> Result<Option<(Place, Kind)>, RootError> {
+) -> Result<Option<(Place, ObjectKind)>, RootError> {
     let Some(place) = observer.place(path)? else {
         return Ok(None);
     };
@@ -213,7 +216,10 @@ fn kind_of(
 }
 
 /// Reads the object at a path, with the content of a file or the names in a directory.
-pub(super) fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, RootError> {
+pub(super) fn read_entry(
+    observer: &mut ObjectObserver<'_>,
+    path: &str,
+) -> Result<UnitEntry, RootError> {
     let Ok(path) = RootPath::parse(path) else {
         return Ok(UnitEntry::Missing);
     };
@@ -224,16 +230,16 @@ pub(super) fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<Unit
     };
     Ok(match found {
         None => UnitEntry::Missing,
-        Some((_, Kind::Symlink { target })) => UnitEntry::Link(target),
-        Some((place, Kind::File { .. })) => match place.read().map_err(|e| at(&path, e))? {
+        Some((_, ObjectKind::Symlink { target })) => UnitEntry::Link(target),
+        Some((place, ObjectKind::File { .. })) => match place.read().map_err(|e| at(&path, e))? {
             Some(bytes) => UnitEntry::File(Some(unit_text(&bytes))),
             None => UnitEntry::Missing,
         },
-        Some((_, Kind::Directory)) => {
+        Some((_, ObjectKind::Directory)) => {
             let names = skip_obstacle(observer.root().list(&path))?.into_iter();
             UnitEntry::Directory(names.map(|name| (name, UnitEntry::Other)).collect())
         }
-        Some((_, Kind::Special { .. })) => UnitEntry::Other,
+        Some((_, ObjectKind::Special { .. })) => UnitEntry::Other,
     })
 }
 

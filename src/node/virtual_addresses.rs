@@ -20,7 +20,7 @@ pub const REMOTE_WORKER: &str = "run/nodeip-configuration/remote-worker";
 
 /// The manifest of one of these static pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PodManifest {
+pub enum AddressPod {
     /// The kubelet runs it.
     Active,
     /// It is disabled: another load balancer does its work.
@@ -45,9 +45,9 @@ pub enum Rendered<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualAddresses {
     /// The pod of keepalived.
-    pub keepalived: PodManifest,
+    pub keepalived: AddressPod,
     /// The pod of haproxy.
-    pub balancer: PodManifest,
+    pub balancer: AddressPod,
     /// The template of keepalived exists.
     pub template: bool,
     /// The template of haproxy exists: the node belongs to the control plane.
@@ -109,20 +109,20 @@ impl VirtualAddresses {
 /// A file cannot be read.
 pub fn read(root: &Root) -> Result<Option<VirtualAddresses>, RootError> {
     let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
-    let manifest = |name: &str| -> Result<PodManifest, RootError> {
+    let manifest = |name: &str| -> Result<AddressPod, RootError> {
         let there = |folder: &'static str| match RootPath::fixed(folder).join(name) {
             Ok(path) => root.exists(&path),
             Err(_) => Ok(false),
         };
         Ok(match (there(MANIFESTS)?, there(DISABLED)?) {
-            (true, _) => PodManifest::Active,
-            (false, true) => PodManifest::Disabled,
-            (false, false) => PodManifest::Missing,
+            (true, _) => AddressPod::Active,
+            (false, true) => AddressPod::Disabled,
+            (false, false) => AddressPod::Missing,
         })
     };
     let keepalived = manifest("keepalived.yaml")?;
     let template = exists(TEMPLATE)?;
-    if keepalived == PodManifest::Missing && !template {
+    if keepalived == AddressPod::Missing && !template {
         return Ok(None);
     }
     let text = |path| -> Result<Rendered<String>, RootError> {

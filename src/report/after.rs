@@ -146,14 +146,14 @@ pub fn words(done: Done) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::daemon::Cause;
+    use crate::judge::daemon::ActionCause;
     use crate::report::WIDTH;
 
     fn reload() -> Queued {
         let path = "/etc/containers/policy.json".to_owned();
         Queued {
             action: Action::Reload("crio.service".into()),
-            cause: Cause::File(path.clone(), path),
+            cause: ActionCause::File(path.clone(), path),
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let reboot = After {
             queue: vec![Queued {
                 action: Action::Reboot,
-                cause: Cause::FileWithoutPolicy("/etc/x".into()),
+                cause: ActionCause::FileWithoutPolicy("/etc/x".into()),
             }],
             unread_units: false,
             unserved: vec!["/etc/y".into()],

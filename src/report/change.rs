@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::wrap;
 use crate::base::invocation::mco_rescue;
 use crate::base::text::inline;
-use crate::change::source::changes::Change;
+use crate::change::source::changes::KeptChange;
 use crate::formats::go_yaml::{self, YamlNode};
 
 /// A change that was derived.
@@ -100,7 +100,7 @@ fn name_words(change: &DerivedChange) -> &'static str {
 }
 
 /// The objects of a change that is kept, with its notes as comments.
-pub fn objects_text(change: &Change) -> String {
+pub fn objects_text(change: &KeptChange) -> String {
     let mut out = format!("# {}\n", inline(&change.what));
     for note in &change.notes {
         for line in wrap(note, 0).lines() {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::history::{moment, of_difference};
 use super::{WIDTH, wrap};
-use crate::base::invocation::{Command, mco_rescue};
+use crate::base::invocation::{PrintedCommand, mco_rescue};
 use crate::base::text::{count, inline};
 use crate::base::time::{now, utc};
 use crate::diagnose::doctor::since::{EvidenceChange, Since, SinceDifference};
@@ -162,7 +162,7 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     for (index, command) in finding.next.iter().enumerate() {
         // A command stays on its line, to be copied.
         let label = if index == 0 { "Next" } else { "then" };
-        out.push_str(&match Command::new(command).is_instruction() {
+        out.push_str(&match PrintedCommand::new(command).is_instruction() {
             true => hanging(label, command),
             false => format!("  {label:<INDENT$}{}\n", inline(command)),
         });

@@ -8,8 +8,8 @@ use crate::base::text::{count, inline};
 use crate::base::time::{ago, utc};
 use crate::diagnose::recorder::differences::Comparison;
 use crate::diagnose::recorder::shelf::Damaged;
-use crate::diagnose::recorder::timeline::{HistoryEntry, Moment};
-use crate::diagnose::recorder::{Area, Change, Difference, Event, Outcome};
+use crate::diagnose::recorder::timeline::{HistoryEntry, TimelineMoment};
+use crate::diagnose::recorder::{Area, Difference, Event, FactChange, Outcome};
 
 /// A file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -250,9 +250,9 @@ pub struct DiffDocument {
     /// The directory of the snapshots.
     pub store: String,
     /// The earlier side.
-    pub from: Moment,
+    pub from: TimelineMoment,
     /// The later side.
-    pub to: Moment,
+    pub to: TimelineMoment,
     /// The differences: those that kill most often first.
     pub differences: Vec<Difference>,
     /// Areas that could not be compared.
@@ -268,7 +268,7 @@ impl DiffDocument {
     pub fn new(
         root: Option<String>,
         store: String,
-        (from, to): (Moment, Moment),
+        (from, to): (TimelineMoment, TimelineMoment),
         now: u64,
         comparison: Comparison,
         limit: Option<&'static str>,
@@ -301,7 +301,7 @@ pub fn diff_json(document: &DiffDocument) -> serde_json::Result<String> {
 }
 
 /// Returns a moment for people.
-pub fn moment(moment: &Moment, now: u64) -> String {
+pub fn moment(moment: &TimelineMoment, now: u64) -> String {
     match moment.snapshot {
         None => "now".to_owned(),
         Some(number) => {
@@ -365,9 +365,9 @@ pub fn diff_text(document: &DiffDocument) -> String {
 fn fold<'a>(all: &[&'a Difference]) -> Vec<(&'a Difference, usize)> {
     let whole = |one: &&&Difference| {
         let fact = match one.change {
-            Change::Added => &one.after,
-            Change::Removed => &one.before,
-            Change::Changed => return false,
+            FactChange::Added => &one.after,
+            FactChange::Removed => &one.before,
+            FactChange::Changed => return false,
         };
         fact.as_deref()
             .is_some_and(|fact| fact.starts_with("directory"))
@@ -390,21 +390,21 @@ fn fold<'a>(all: &[&'a Difference]) -> Vec<(&'a Difference, usize)> {
 /// Returns a difference in one line, or in one line for each side.
 pub fn of_difference(difference: &Difference) -> String {
     let sign = match difference.change {
-        Change::Added => '+',
-        Change::Removed => '-',
-        Change::Changed => '~',
+        FactChange::Added => '+',
+        FactChange::Removed => '-',
+        FactChange::Changed => '~',
     };
     let side = |value: &Option<String>| value.as_deref().map(inline).unwrap_or_default();
     let (before, after) = (side(&difference.before), side(&difference.after));
     let subject = inline(&difference.subject);
     let line = match difference.change {
-        Change::Added => format!("  {sign} {subject}: {after}"),
-        Change::Removed => format!("  {sign} {subject}: {before}"),
-        Change::Changed => format!("  {sign} {subject}: {before} -> {after}"),
+        FactChange::Added => format!("  {sign} {subject}: {after}"),
+        FactChange::Removed => format!("  {sign} {subject}: {before}"),
+        FactChange::Changed => format!("  {sign} {subject}: {before} -> {after}"),
     };
     let mut out = match (line.chars().count() <= WIDTH, difference.change) {
         (true, _) => line.trim_end().trim_end_matches(':').to_owned() + "\n",
-        (false, Change::Changed) => {
+        (false, FactChange::Changed) => {
             format!("  {sign} {subject}\n")
                 + &wrap(&format!("before {before}"), 6)
                 + &wrap(&format!("now    {after}"), 6)

@@ -39,7 +39,7 @@ pub mod verify;
 use std::io::{self, Write};
 
 use crate::base::invocation::set_commands_apart;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::base::secrets::{self, hidden, redacted_words};
@@ -207,7 +207,7 @@ fn words(text: &str) -> Vec<String> {
 
 /// Returns true if the content at a path must not be shown: by mode, by path, or as part of an account.
 pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
-    let is_file = |object: &&Object| matches!(object.kind, Kind::File { .. });
+    let is_file = |object: &&Object| matches!(object.kind, ObjectKind::File { .. });
     let is_private = |object: &Object| secrets::is_private(object.mode);
     let account = path.is_in(paths::CORE_SSH) || path.is_in("root/.ssh");
     account
@@ -235,13 +235,13 @@ pub fn is_secret_step(planned: &PlannedStep) -> bool {
 /// Returns what is said of a secret content: its size, as a short secret is found by its digest.
 pub fn fingerprint(object: &Object) -> String {
     match &object.kind {
-        Kind::File { size, .. } if object.kind.is_unread() => {
+        ObjectKind::File { size, .. } if object.kind.is_unread() => {
             format!("{size} bytes, too large to be read")
         }
-        Kind::File { size, .. } => hidden(usize::try_from(*size).unwrap_or(usize::MAX)),
-        Kind::Symlink { target } => format!("link to {}", printable(target)),
-        Kind::Directory => "directory".to_owned(),
-        Kind::Special { .. } => "special file".to_owned(),
+        ObjectKind::File { size, .. } => hidden(usize::try_from(*size).unwrap_or(usize::MAX)),
+        ObjectKind::Symlink { target } => format!("link to {}", printable(target)),
+        ObjectKind::Directory => "directory".to_owned(),
+        ObjectKind::Special { .. } => "special file".to_owned(),
     }
 }
 

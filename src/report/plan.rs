@@ -13,8 +13,8 @@ use crate::base::secrets::{has_hidden, reason_of_text, shown_arguments};
 use crate::base::text::{count, inline, one_line};
 use crate::base::time::utc;
 use crate::change::plan::{
-    Force, Held, OsPlan, OsStep, PackageChange, Payload, Plan, PlannedStep, Repository, Section,
-    Step,
+    Force, Held, OsPlan, OsStep, PackageChange, PackageRepository, Payload, Plan, PlannedStep,
+    Section, Step,
 };
 use crate::change::source::Candidate;
 use crate::config::render::NameHash;
@@ -325,8 +325,12 @@ pub fn operating_system(os: &OsPlan) -> String {
                     shell_words(&shown_arguments(changes))
                 )
             }
-            OsStep::Repository(Repository::Directory(from)) => format!("packages come from {from}"),
-            OsStep::Repository(Repository::Image(image)) => format!("packages come from {image}"),
+            OsStep::Repository(PackageRepository::Directory(from)) => {
+                format!("packages come from {from}")
+            }
+            OsStep::Repository(PackageRepository::Image(image)) => {
+                format!("packages come from {image}")
+            }
             OsStep::Packages { what, command } => match what {
                 PackageChange::KernelBack => {
                     format!("the image's own kernel: rpm-ostree {}", command.join(" "))
@@ -546,7 +550,7 @@ fn step(planned: &PlannedStep) -> String {
 
 fn put_detail(planned: &PlannedStep, new: &crate::base::object::Object) -> String {
     match &new.kind {
-        crate::base::object::Kind::Symlink { target } => {
+        crate::base::object::ObjectKind::Symlink { target } => {
             format!("{}; link to {}", planned.why, target)
         }
         _ => format!("{}; {:04o}, {} bytes", planned.why, new.mode, new.size()),

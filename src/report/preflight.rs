@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::plan::{Heading, machine};
 use super::wrap;
-use crate::base::invocation::{Command, on_node};
+use crate::base::invocation::{PrintedCommand, on_node};
 use crate::base::text::inline;
 use crate::judge::crossing::checks::ALL;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity, Evidence, Target};
@@ -142,7 +142,7 @@ fn finding_text(finding: &CrossingFinding) -> String {
     }
     for next in &finding.next {
         let next = on_node(next);
-        text += &match Command::new(&next).is_instruction() {
+        text += &match PrintedCommand::new(&next).is_instruction() {
             true => wrap(&next, 6),
             false => format!("{}Next: {}\n", " ".repeat(6), inline(&next)),
         };

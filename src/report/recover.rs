@@ -5,13 +5,13 @@ use serde::Serialize;
 use super::wrap;
 use crate::base::invocation::{mco_rescue, reboot};
 use crate::change::transaction::journal::ConfigRef;
-use crate::change::transaction::{Left, Recovered};
+use crate::change::transaction::{LeftPath, Recovered};
 use crate::formats::systemd::changed::is_read_by_manager;
 use crate::host::root::RootPath;
 
 /// The units of a boot that continues after the recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Started {
+pub enum StartedUnits {
     /// No unit file has changed.
     Unconcerned,
     /// The manager has read the unit files again.
@@ -50,7 +50,7 @@ struct RecoverDocument<'a> {
 }
 
 /// Returns the result as JSON. `units`: the units of a boot that continues.
-pub fn to_json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Result<String> {
+pub fn to_json(recovered: &Recovered, units: Option<&StartedUnits>) -> serde_json::Result<String> {
     let (result, config) = match recovered {
         Recovered::Nothing => ("nothing", None),
         Recovered::Swept(config) => ("swept", Some(config)),
@@ -59,11 +59,11 @@ pub fn to_json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Re
         Recovered::GivenUp(config, _) => ("given-up", Some(config)),
     };
     let known: Option<(&[String], &[String])> = match units {
-        Some(Started::Unconcerned) => Some((&[], &[])),
-        Some(Started::Read {
+        Some(StartedUnits::Unconcerned) => Some((&[], &[])),
+        Some(StartedUnits::Read {
             before, too_late, ..
         }) => Some((before, too_late)),
-        Some(Started::Unknown(_)) | None => None,
+        Some(StartedUnits::Unknown(_)) | None => None,
     };
     let document = RecoverDocument {
         schema: "mco-rescue/recover/v1",
@@ -77,7 +77,7 @@ pub fn to_json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Re
     super::pretty(&document)
 }
 
-fn stays(left: &Left) -> Stays<'_> {
+fn stays(left: &LeftPath) -> Stays<'_> {
     Stays {
         path: &left.path,
         why: left.why,
@@ -85,7 +85,7 @@ fn stays(left: &Left) -> Stays<'_> {
 }
 
 /// Returns the result as text. `started`: the units of a boot that continues.
-pub fn to_text(recovered: &Recovered, started: Option<&Started>) -> String {
+pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>) -> String {
     let said = match recovered {
         Recovered::Nothing => return "Nothing to recover.\n".to_owned(),
         Recovered::GivenUp(config, kept) => return given_up(config, kept.as_ref()),
@@ -93,7 +93,7 @@ pub fn to_text(recovered: &Recovered, started: Option<&Started>) -> String {
     };
     let changed = recovered.changed();
     let next = match started {
-        Some(Started::Unconcerned) => String::new(),
+        Some(StartedUnits::Unconcerned) => String::new(),
         Some(started) => wrap(&units(started), 0),
         None if changed.iter().any(is_read_by_manager) => {
             "Unit files have changed. A running node reads them with `systemctl daemon-reload`.\n"
@@ -128,10 +128,10 @@ fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
 }
 
 /// Returns the state of the units of a boot that continues.
-pub fn units(started: &Started) -> String {
+pub fn units(started: &StartedUnits) -> String {
     match started {
-        Started::Unconcerned => "no unit file has changed".to_owned(),
-        Started::Read {
+        StartedUnits::Unconcerned => "no unit file has changed".to_owned(),
+        StartedUnits::Read {
             before,
             removed,
             too_late,
@@ -160,7 +160,7 @@ pub fn units(started: &Started) -> String {
             }
             said
         }
-        Started::Unknown(why) => format!(
+        StartedUnits::Unknown(why) => format!(
             "unit files have changed, and systemd could not be queried about units started from the old files \
              ({why}). Next: systemctl daemon-reload, or {}",
             reboot()

@@ -10,7 +10,7 @@ use crate::base::ssh_key::described;
 use crate::base::text::inline;
 use crate::config::document::ignition::Unit;
 use crate::config::document::{Desired, DesiredFile, MachineConfig, Owner};
-use crate::diagnose::recorder::digest::Key;
+use crate::diagnose::recorder::digest::DigestKey;
 
 #[derive(Serialize)]
 struct ShowDocument<'a> {
@@ -67,7 +67,7 @@ struct ShownUser<'a> {
 pub fn to_json(
     config: &MachineConfig,
     desired: &Desired,
-    key: Option<&Key>,
+    key: Option<&DigestKey>,
 ) -> serde_json::Result<String> {
     let file = |file: &'_ DesiredFile| (owner(&file.user), owner(&file.group));
     let files = desired.files.iter().map(|entry| {

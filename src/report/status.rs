@@ -23,7 +23,7 @@ use crate::judge::daemon::forecast::Forecast;
 use crate::judge::drift::OsMatch;
 use crate::node::System;
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::node::system::{Engine, Facts};
+use crate::node::system::{Engine, SystemFacts};
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]
@@ -231,7 +231,7 @@ impl OsReport {
 }
 
 /// Says what bootc is busy with, so that only ostree answered.
-fn busy(facts: &Facts) -> Option<String> {
+fn busy(facts: &SystemFacts) -> Option<String> {
     let working = facts.deployments.transaction.as_ref();
     working.filter(|_| facts.engine == Engine::Bootc).map(|one| {
         format!(

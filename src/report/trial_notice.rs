@@ -18,14 +18,14 @@ pub fn warning_time(limit: Duration) -> Duration {
 
 /// The way back of a trial that is not confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WayBack {
+pub enum TrialWayBack {
     /// Files go back, and services read them again.
     Files,
     /// The node also reboots.
     Reboot,
 }
 
-impl WayBack {
+impl TrialWayBack {
     fn words(self) -> &'static str {
         match self {
             Self::Files => "its changes are taken back",
@@ -35,7 +35,7 @@ impl WayBack {
 }
 
 /// Returns the text for logins while a trial waits. `ends`: its end, in seconds since 1970 by the clock of this node.
-pub fn announce_waiting(ends: u64, way_back: WayBack) -> String {
+pub fn announce_waiting(ends: u64, way_back: TrialWayBack) -> String {
     wrap(
         &format!(
             "mco-rescue: a change of this node is on trial until {}. If it is not confirmed, {}. If this ssh connection is new, it \
@@ -50,7 +50,7 @@ pub fn announce_waiting(ends: u64, way_back: WayBack) -> String {
 }
 
 /// Returns the warning for the terminals before the end of a trial.
-pub fn warn_before_end(left: Duration, way_back: WayBack) -> String {
+pub fn warn_before_end(left: Duration, way_back: TrialWayBack) -> String {
     let seconds = usize::try_from(left.as_secs()).unwrap_or(usize::MAX);
     wrap(
         &format!(
@@ -140,9 +140,12 @@ mod tests {
     #[test]
     fn each_text_names_what_comes_and_a_command() {
         let all = [
-            (announce_waiting(0, WayBack::Files), "mco-rescue confirm"),
             (
-                warn_before_end(Duration::from_secs(60), WayBack::Reboot),
+                announce_waiting(0, TrialWayBack::Files),
+                "mco-rescue confirm",
+            ),
+            (
+                warn_before_end(Duration::from_secs(60), TrialWayBack::Reboot),
                 "this node reboots",
             ),
             (
@@ -159,7 +162,7 @@ mod tests {
             assert!(text.ends_with('\n'), "{text}");
             assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         }
-        let one = warn_before_end(Duration::from_millis(1250), WayBack::Files);
+        let one = warn_before_end(Duration::from_millis(1250), TrialWayBack::Files);
         assert!(one.contains("ends in 1 second,"), "{one}");
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::{Lacks, PROGRAM, Run, TestRoot, file, is_root, machine_config, say, skip};
-use mco_rescue::base::object::Kind;
-use mco_rescue::formats::labels::{FileContexts, Sources};
+use mco_rescue::base::object::ObjectKind;
+use mco_rescue::formats::labels::{FileContexts, PolicySources};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
@@ -41,12 +41,12 @@ impl Policy {
         fs::read_to_string(path).unwrap_or_default()
     }
 
-    fn sources(&self) -> Sources {
-        Sources {
+    fn sources(&self) -> PolicySources {
+        PolicySources {
             policy: self.text("file_contexts"),
             homes: self.text("file_contexts.homedirs"),
             policy_aliases: self.text("file_contexts.subs_dist"),
-            ..Sources::default()
+            ..PolicySources::default()
         }
     }
 
@@ -638,16 +638,16 @@ const KINDS: [(&str, char); 7] = [
     ("blk_file", 'b'),
 ];
 
-fn kind(letter: char) -> Kind {
-    let special = |type_bits| Kind::Special { type_bits };
+fn kind(letter: char) -> ObjectKind {
+    let special = |type_bits| ObjectKind::Special { type_bits };
     match letter {
-        'd' => Kind::Directory,
-        'l' => Kind::Symlink { target: "x".into() },
+        'd' => ObjectKind::Directory,
+        'l' => ObjectKind::Symlink { target: "x".into() },
         'p' => special(libc::S_IFIFO),
         's' => special(libc::S_IFSOCK),
         'c' => special(libc::S_IFCHR),
         'b' => special(libc::S_IFBLK),
-        _ => Kind::File {
+        _ => ObjectKind::File {
             size: 0,
             sha256: String::new().into(),
         },
@@ -707,7 +707,7 @@ fn matchpathcon(policy: &Policy, contexts: &Path, kind: &str, paths: &[&String])
     answers
 }
 
-fn compare(policy: &Policy, directory: &Path, sources: &Sources) {
+fn compare(policy: &Policy, directory: &Path, sources: &PolicySources) {
     let contexts = FileContexts::parse(sources).unwrap();
     assert_eq!(contexts.not_understood().collect::<Vec<_>>(), [""; 0]);
     let all = paths_of(&[&*sources.policy, &sources.homes, &sources.local].join("\n"));
@@ -752,7 +752,7 @@ fn local_lines_and_aliases_are_read_as_matchpathcon_reads_them() {
             .map(|line| format!("{line}\n"))
             .collect::<String>()
     };
-    let sources = Sources {
+    let sources = PolicySources {
         policy: lines(policy.text("file_contexts")),
         homes: policy.text("file_contexts.homedirs"),
         local: "/etc(/.*)? system_u:object_r:local_t:s0\n/opt/[a-z]+/x -d system_u:object_r:opt_t:s0\n\

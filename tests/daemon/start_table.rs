@@ -10,7 +10,7 @@ use mco_rescue::judge::daemon::first_boot::FirstBootWork;
 use mco_rescue::judge::daemon::midway::Failure;
 use mco_rescue::judge::daemon::release::Release;
 use mco_rescue::judge::daemon::start::{
-    Annotation, ApiReach, DiskComparison, KnownConfig, Prediction, Record, Situation,
+    Annotation, ApiReach, DaemonRecord, DiskComparison, KnownConfig, Prediction, Situation,
     StartAnnotations, StartOs, State, Triggers, predict_start,
 };
 use mco_rescue::judge::drift::{Drift, DriftKind};
@@ -198,12 +198,12 @@ impl Node {
             api: self.api.as_ref().map_or(ApiReach::Unknown, ApiReach::Has),
             configs: &at_hand,
             record: match self.record {
-                Recorded::Missing => Record::Missing,
-                Recorded::Broken(said) => Record::Broken(said),
-                Recorded::Undecodable(why) => Record::Undecodable(why),
-                Recorded::Refused(name, why) => Record::Refused { name, why },
-                Recorded::In(name) => Record::Present(&self.configs[name]),
-                Recorded::EmptiedA(ref config) => Record::Present(config),
+                Recorded::Missing => DaemonRecord::Missing,
+                Recorded::Broken(said) => DaemonRecord::Broken(said),
+                Recorded::Undecodable(why) => DaemonRecord::Undecodable(why),
+                Recorded::Refused(name, why) => DaemonRecord::Refused { name, why },
+                Recorded::In(name) => DaemonRecord::Present(&self.configs[name]),
+                Recorded::EmptiedA(ref config) => DaemonRecord::Present(config),
             },
             image: self.image,
             initial: self.initial.as_ref().map(|read| match read {

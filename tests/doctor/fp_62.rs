@@ -784,7 +784,7 @@ fn networkmanager_itself_leaves_the_same_devices_alone() {
             let shown = command(&["nmcli", "-g", "DEVICE,STATE", "device"]);
             let theirs = shown.lines().any(|line| line == "v0:unmanaged");
             let root = Root::open(Path::new("/")).unwrap();
-            let ours = network_manager::Settings::read(&root);
+            let ours = network_manager::NetworkManagerSettings::read(&root);
             let ours = ours.unmanages("v0", "ethernet").is_some();
             assert_eq!((ours, theirs), (wanted, wanted), "{spec}: {shown}");
         }
@@ -851,7 +851,7 @@ fn networkmanager_itself_has_the_same_directory_of_connections() {
             let said = command(&["/usr/sbin/NetworkManager", "--print-config"]);
             let theirs = said.lines().find_map(|line| line.strip_prefix("path="));
             let root = Root::open(Path::new("/")).unwrap();
-            let settings = network_manager::Settings::read(&root);
+            let settings = network_manager::NetworkManagerSettings::read(&root);
             let ours = settings.value("keyfile", "path").map(|(value, _)| value);
             assert_eq!(ours, theirs, "{case:?}: {said}");
         }

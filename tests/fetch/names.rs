@@ -9,7 +9,8 @@ use crate::support::dns::{NameServer, Said};
 use crate::support::http::{Response, Routes, Server};
 use crate::support::{say, unused_port};
 use mco_rescue::host::net::{
-    self, FetchCause, FetchProgress, FetchRequest, FetchSettings, NameAnswer, Names, ServerAnswer,
+    self, FetchCause, FetchProgress, FetchRequest, FetchSettings, NameAnswer, NameSources,
+    ServerAnswer,
 };
 use simple_dns::RCODE;
 use tempfile::TempDir;
@@ -44,8 +45,8 @@ impl Node {
         )
     }
 
-    fn names(&self) -> Names {
-        Names {
+    fn names(&self) -> NameSources {
+        NameSources {
             given: Vec::new(),
             hosts: self.dir.path().join("hosts"),
             resolv_conf: self.dir.path().join("resolv.conf"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::shared_data;
 use mco_rescue::node::command::bootc::{BootcError, BootcStatus};
-use mco_rescue::node::command::origin::Origin;
+use mco_rescue::node::command::origin::OriginFile;
 use mco_rescue::node::command::rpm_ostree::status::Deployments;
 
 fn fixture(name: &str) -> PathBuf {
@@ -112,7 +112,7 @@ fn of_a_layered_node_the_origin_file_decides() {
     let text = "[origin]\ncontainer-image-reference=ostree-unverified-registry:quay.example/os@sha256:9\n\
         [packages]\nrequested=usbguard;\n[overrides]\nremove=kernel;\n";
     let seen = status.deployments(&|one| {
-        (one.checksum.starts_with('a') && one.stateroot == "rhcos").then(|| Origin::parse(text))
+        (one.checksum.starts_with('a') && one.stateroot == "rhcos").then(|| OriginFile::parse(text))
     });
     let booted = seen.booted().unwrap();
     assert_eq!(booted.image(), "quay.example/os@sha256:9");

@@ -11,7 +11,7 @@ use mco_rescue::base::kargs::{Kargs, KargsChange};
 use mco_rescue::host::root::{Root, RootPath};
 use mco_rescue::node::bootloader::{self, BootEntry, in_order};
 use mco_rescue::node::command::CommandOutput;
-use mco_rescue::node::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
+use mco_rescue::node::command::rpm_ostree::arguments::{self, RebaseTarget, RpmOstreeVersion};
 use mco_rescue::node::command::rpm_ostree::cause::{FullDisk, RpmOstreeError};
 use mco_rescue::node::command::rpm_ostree::status::{
     Deployments, Standing, StatusText, finalize_failure,
@@ -562,7 +562,7 @@ fn fact_14_no_experimental_option_where_the_version_does_without() {
         ("v2025.6-version.txt", (2025, 6)),
     ] {
         let Some(text) = stdout(name) else { return };
-        let version = Version::parse_answer(&text);
+        let version = RpmOstreeVersion::parse_answer(&text);
         assert_eq!(version.number, Some(number));
         assert!(version.has_containers());
         let args = arguments::rebase_to(&target, &version).args;

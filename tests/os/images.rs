@@ -13,7 +13,9 @@ use mco_rescue::host::root::Root;
 use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::node::command::{CommandLine, CommandRunner, HostRunner};
 use mco_rescue::node::images::manifest::go_architecture;
-use mco_rescue::node::images::medium::{AddressError, BlobRole, BlobState, BlobVerdict, Report};
+use mco_rescue::node::images::medium::{
+    AddressError, BlobRole, BlobState, BlobVerdict, MediumReport,
+};
 use mco_rescue::node::images::policy::SignaturePolicy;
 use mco_rescue::node::images::pull::Trace;
 use mco_rescue::node::images::{Digest, Form, ImageName, Medium, MediumCheck, MediumError};
@@ -124,7 +126,7 @@ impl Image {
         self.dir.path().join(name)
     }
 
-    fn examine(&self, wanted: &Digest) -> Report {
+    fn examine(&self, wanted: &Digest) -> MediumReport {
         examine(&self.path("os"), wanted)
     }
 
@@ -170,7 +172,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-fn examine(path: &Path, wanted: &Digest) -> Report {
+fn examine(path: &Path, wanted: &Digest) -> MediumReport {
     let medium = Medium::open(path).unwrap();
     medium
         .examine(wanted, "amd64", &mut MediumCheck::Digests(&mut |_| {}))

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use mco_rescue::base::invocation::{Command, OF_THE_MACHINE, ON_THE_NODE};
+use mco_rescue::base::invocation::{OF_THE_MACHINE, ON_THE_NODE, PrintedCommand};
 use mco_rescue::cli::Cli;
 use serde_json::Value;
 
@@ -185,7 +185,7 @@ fn list(command: &str) {
 }
 
 fn find_problem(command: &str, root: &str) -> Option<String> {
-    if command.starts_with('#') || Command::new(command).is_instruction() {
+    if command.starts_with('#') || PrintedCommand::new(command).is_instruction() {
         return None;
     }
     if let Some(on_node) = command.strip_prefix(ON_THE_NODE) {
@@ -197,7 +197,7 @@ fn find_problem(command: &str, root: &str) -> Option<String> {
     if command.starts_with("mco-rescue ") {
         return of_the_program(command, root);
     }
-    if root != LIVE && Command::new(command).is_of_the_machine() {
+    if root != LIVE && PrintedCommand::new(command).is_of_the_machine() {
         return Some("acts on the machine, and not on the root".to_owned());
     }
     if let Some(path) = path_of_the_machine(command, root) {
@@ -212,7 +212,7 @@ fn find_problem(command: &str, root: &str) -> Option<String> {
 
 /// A path outside the root that is none of a device. What runs elsewhere has its own paths.
 fn path_of_the_machine<'a>(command: &'a str, root: &str) -> Option<&'a str> {
-    if root == LIVE || Command::new(command).is_elsewhere() {
+    if root == LIVE || PrintedCommand::new(command).is_elsewhere() {
         return None;
     }
     let command = command.split(" # ").next().unwrap_or(command);

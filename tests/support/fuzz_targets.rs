@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use mco_rescue::base::kargs::Kargs;
-use mco_rescue::change::plan::{self, Inputs, Options};
+use mco_rescue::change::plan::{self, PlanInputs, PlanOptions};
 use mco_rescue::config::butane;
 use mco_rescue::config::controllers::kubelet::from_settings;
 use mco_rescue::config::controllers::registries as mirror_files;
@@ -29,16 +29,16 @@ use mco_rescue::formats::systemd::{InstallSection, PresetDir, Presets, Support, 
 use mco_rescue::host::root::{Root, sha256};
 use mco_rescue::host::sealed;
 use mco_rescue::judge::daemon;
-use mco_rescue::judge::daemon::actions::Changed;
+use mco_rescue::judge::daemon::actions::ActionChanges;
 use mco_rescue::judge::daemon::policies;
 use mco_rescue::judge::daemon::registries::{self, RegistryChange};
 use mco_rescue::judge::drift;
 use mco_rescue::node::bootloader::{self, BootEntry};
 use mco_rescue::node::command::HostRunner;
 use mco_rescue::node::command::bootc::BootcStatus;
-use mco_rescue::node::command::origin::Origin;
+use mco_rescue::node::command::origin::OriginFile;
 use mco_rescue::node::command::ostree::StagedFile;
-use mco_rescue::node::command::rpm_ostree::arguments::Version;
+use mco_rescue::node::command::rpm_ostree::arguments::RpmOstreeVersion;
 use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::node::command::rpm_ostree::status::{self, Deployments, StatusText};
 use mco_rescue::node::images::auth::Secrets;
@@ -101,8 +101,8 @@ fn plan_on_a_node(config: &MachineConfig) {
     let desired = Desired::from_config(config);
     let _ = plan::paths_of_interest(&desired, None, None);
     for options in [
-        Options::default(),
-        Options {
+        PlanOptions::default(),
+        PlanOptions {
             request_force: false,
             ignore_unsupported: true,
             files_only: true,
@@ -110,7 +110,7 @@ fn plan_on_a_node(config: &MachineConfig) {
             allow_account_files: true,
         },
     ] {
-        let inputs = Inputs {
+        let inputs = PlanInputs {
             crossing: &[],
             accounts: None,
             overrides: None,
@@ -376,11 +376,11 @@ pub fn answers(data: &[u8]) {
     assert!(!cause.next_step().is_empty() && !cause.kind().is_empty());
     let _ = (
         cause.to_string(),
-        Version::parse_answer(&text),
+        RpmOstreeVersion::parse_answer(&text),
         StatusText::read(&text),
     );
     let _ = (status::finalize_failure(&text), status::begun(&text));
-    let _ = (StagedFile::parse(data), Origin::parse(&text));
+    let _ = (StagedFile::parse(data), OriginFile::parse(&text));
     if let Ok(here) = BootcStatus::read(&text) {
         let all = here.deployments(&|_| None).all;
         assert!(all.iter().filter(|one| one.booted).count() <= 1);
@@ -408,7 +408,7 @@ pub fn answers(data: &[u8]) {
         "nothing changed, and it is unsafe"
     );
     if let Ok(brought) = policies::in_file(&text, "fuzz", 0) {
-        let changed = Changed {
+        let changed = ActionChanges {
             files: vec!["/etc/containers/policy.json", &text],
             units: vec!["crio.service"],
             users: true,
@@ -989,7 +989,7 @@ pub fn butane_configs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = butane::is_butane(&text);
     for raw in [false, true] {
-        let translation = butane::translate(&text, None, butane::Options { raw });
+        let translation = butane::translate(&text, None, butane::OutputOptions { raw });
         assert_eq!(translation.output.is_some(), translation.error.is_none());
         assert!(
             translation

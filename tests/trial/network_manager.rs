@@ -5,7 +5,7 @@ use std::process::Command;
 
 use mco_rescue::node::command::job::{self, Done, Job};
 use mco_rescue::node::command::network_manager::{
-    Begun, Checkpoint, RolledBack, begin_checkpoint, commit_checkpoint, extend_checkpoint,
+    Begun, NetworkCheckpoint, RolledBack, begin_checkpoint, commit_checkpoint, extend_checkpoint,
     is_alive, roll_back_checkpoint,
 };
 use mco_rescue::node::command::{CommandError, HostRunner};
@@ -27,7 +27,7 @@ fn with_network_manager(test: impl FnOnce(&mut Network<'_>, &str) + Send) {
     });
 }
 
-fn armed(seconds: u32) -> Checkpoint {
+fn armed(seconds: u32) -> NetworkCheckpoint {
     match begin_checkpoint(&HostRunner, seconds).unwrap() {
         Begun::Armed(checkpoint) => checkpoint,
         other => panic!("{other:?}"),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mco_rescue::change::probes::{
     Probe, ProbeContext, ProbeResult, list_probes, parse_probe, run_probe, run_round,
 };
-use mco_rescue::host::net::Names;
+use mco_rescue::host::net::NameSources;
 use mco_rescue::host::root::Root;
 use mco_rescue::node::command::HostRunner;
 use mco_rescue::node::login_session::milliseconds_since_boot;
@@ -42,10 +42,10 @@ impl<'a> Asked<'a> {
         work(&ProbeContext {
             root: &root,
             runner: &HostRunner,
-            names: Names {
+            names: NameSources {
                 hosts: self.root.path("etc/hosts"),
                 resolv_conf: self.root.path("etc/resolv.conf"),
-                ..Names::default()
+                ..NameSources::default()
             },
             in_place_since: self.in_place_since,
             until: Instant::now() + self.within,
@@ -439,7 +439,7 @@ fn a_command_that_hangs_is_ended_with_everything_it_started() {
         &ProbeContext {
             root: &real,
             runner: &HostRunner,
-            names: Names::default(),
+            names: NameSources::default(),
             in_place_since: None,
             until: Instant::now() + Duration::from_secs(600),
             ended: &|| started.exists(),

@@ -7,7 +7,7 @@ pub mod cpio;
 
 use std::collections::BTreeSet;
 
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::config::document::Desired;
 use crate::host::root::{Root, RootError, RootPath, sha256};
@@ -59,7 +59,7 @@ pub enum Content {
 
 /// One file or link that `install` creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct InstallItem {
     /// Path in the root.
     pub path: RootPath,
     /// Content.
@@ -68,7 +68,7 @@ pub struct Item {
     pub unit: Option<&'static str>,
 }
 
-impl Item {
+impl InstallItem {
     fn new(path: &'static str, content: Content, unit: Option<&'static str>) -> Self {
         Self {
             path: RootPath::fixed(path),
@@ -87,7 +87,7 @@ impl Item {
     }
 
     fn make_object(&self, program: &[u8], (uid, gid): (u32, u32)) -> Object {
-        let file = |bytes: &[u8]| Kind::File {
+        let file = |bytes: &[u8]| ObjectKind::File {
             size: bytes.len() as u64,
             sha256: sha256(bytes).into(),
         };
@@ -96,7 +96,7 @@ impl Item {
             Content::Text(text) => (file(text.as_bytes()), 0o644),
             Content::Link(target) => {
                 let target = target.to_owned();
-                (Kind::Symlink { target }, 0o777)
+                (ObjectKind::Symlink { target }, 0o777)
             }
         };
         Object {
@@ -111,48 +111,52 @@ impl Item {
 /// Returns the items in the order in which they are installed: the program before the units that start it, links last.
 ///
 /// `never_booted` is true if the root's first boot will preset all units.
-pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
+pub fn items(scope: InstallScope, never_booted: bool) -> Vec<InstallItem> {
     let [service, timer] = FETCH;
     let mut all = vec![
-        Item::new(paths::PROGRAM, Content::Program, None),
-        Item::new(
+        InstallItem::new(paths::PROGRAM, Content::Program, None),
+        InstallItem::new(
             paths::RECOVER_UNIT,
             Content::Text(RECOVER_TEXT),
             Some(RECOVER),
         ),
-        Item::new(
+        InstallItem::new(
             paths::COMPLETE_UNIT,
             Content::Text(COMPLETE_TEXT),
             Some(COMPLETE),
         ),
-        Item::new(paths::TRIAL_UNIT, Content::Text(TRIAL_TEXT), Some(TRIAL)),
+        InstallItem::new(paths::TRIAL_UNIT, Content::Text(TRIAL_TEXT), Some(TRIAL)),
     ];
     if scope == InstallScope::All {
         all.extend([
-            Item::new(paths::RECORD_UNIT, Content::Text(RECORD_TEXT), Some(RECORD)),
-            Item::new(
+            InstallItem::new(paths::RECORD_UNIT, Content::Text(RECORD_TEXT), Some(RECORD)),
+            InstallItem::new(
                 paths::FETCH_SERVICE,
                 Content::Text(FETCH_TEXT),
                 Some(service),
             ),
-            Item::new(paths::FETCH_TIMER, Content::Text(TIMER_TEXT), Some(timer)),
-            Item::new(paths::CATALOGUE, Content::Text(CATALOGUE_TEXT), None),
+            InstallItem::new(paths::FETCH_TIMER, Content::Text(TIMER_TEXT), Some(timer)),
+            InstallItem::new(paths::CATALOGUE, Content::Text(CATALOGUE_TEXT), None),
         ]);
     }
     if never_booted {
-        all.push(Item::new(paths::PRESET, Content::Text(PRESET_TEXT), None));
+        all.push(InstallItem::new(
+            paths::PRESET,
+            Content::Text(PRESET_TEXT),
+            None,
+        ));
     }
     let link = Content::Link("/etc/systemd/system/mco-rescue-recover.service");
-    all.push(Item::new(paths::RECOVER_LINK, link, Some(RECOVER)));
+    all.push(InstallItem::new(paths::RECOVER_LINK, link, Some(RECOVER)));
     let link = Content::Link("/etc/systemd/system/mco-rescue-complete.service");
-    all.push(Item::new(paths::COMPLETE_LINK, link, Some(COMPLETE)));
+    all.push(InstallItem::new(paths::COMPLETE_LINK, link, Some(COMPLETE)));
     let link = Content::Link("/etc/systemd/system/mco-rescue-trial.service");
-    all.push(Item::new(paths::TRIAL_LINK, link, Some(TRIAL)));
+    all.push(InstallItem::new(paths::TRIAL_LINK, link, Some(TRIAL)));
     if scope == InstallScope::All {
         let link = Content::Link("/etc/systemd/system/mco-rescue-record.service");
-        all.push(Item::new(paths::RECORD_LINK, link, Some(RECORD)));
+        all.push(InstallItem::new(paths::RECORD_LINK, link, Some(RECORD)));
         let link = Content::Link("/etc/systemd/system/mco-rescue-fetch.timer");
-        all.push(Item::new(paths::TIMER_LINK, link, Some(timer)));
+        all.push(InstallItem::new(paths::TIMER_LINK, link, Some(timer)));
     }
     all
 }
@@ -187,7 +191,7 @@ pub enum ItemStanding {
 #[derive(Debug, Clone)]
 pub struct FoundItem {
     /// The item.
-    pub item: Item,
+    pub item: InstallItem,
     /// State on the node.
     pub standing: ItemStanding,
     /// Wanted type, mode and owner.
@@ -233,7 +237,7 @@ impl InstallSurvey<'_> {
         items.map(|item| self.compare_item(item)).collect()
     }
 
-    fn compare_item(&self, item: Item) -> Result<FoundItem, RootError> {
+    fn compare_item(&self, item: InstallItem) -> Result<FoundItem, RootError> {
         let object = item.make_object(self.program, self.host.attainable((0, 0)));
         let label = self.labels.wanted(&item.path, &object.kind);
         let standing = self.judge_item(&item, &object, label.as_deref())?;
@@ -247,7 +251,7 @@ impl InstallSurvey<'_> {
 
     fn judge_item(
         &self,
-        item: &Item,
+        item: &InstallItem,
         object: &Object,
         label: Option<&str>,
     ) -> Result<ItemStanding, RootError> {
@@ -304,7 +308,7 @@ pub fn program() -> std::io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn position(all: &[Item], matches: impl Fn(&Item) -> bool) -> usize {
+    fn position(all: &[InstallItem], matches: impl Fn(&InstallItem) -> bool) -> usize {
         all.iter().position(matches).unwrap()
     }
 

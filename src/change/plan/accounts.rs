@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::base::notice::Notice;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::config::document::ignition::User;
 use crate::host::root::{RootPath, sha256};
@@ -53,9 +53,9 @@ impl Builder<'_> {
         let found = self.node().object(&path);
         let seen = before.map(sha256);
         match found.map(|found| &found.kind) {
-            Some(Kind::File { sha256, .. }) if Some(&**sha256) == seen.as_deref() => {}
+            Some(ObjectKind::File { sha256, .. }) if Some(&**sha256) == seen.as_deref() => {}
             None if before.is_none() => {}
-            Some(Kind::File { .. }) => {
+            Some(ObjectKind::File { .. }) => {
                 let message = "was changed by another program meanwhile. Run again";
                 return self.block(path.to_string(), message);
             }
@@ -138,26 +138,26 @@ impl Builder<'_> {
             return;
         }
         let kind = match found.kind {
-            Kind::Directory => {
+            ObjectKind::Directory => {
                 return self.own_new_directory(target, found.mode, owner, why);
             }
-            Kind::Special { .. } => {
+            ObjectKind::Special { .. } => {
                 let message = "is a device, pipe or socket, and is not copied into new homes";
                 return self.notice(source.to_string(), message);
             }
             // Like useradd, redirects links to the skeleton to the home.
-            Kind::Symlink { target } => Kind::Symlink {
+            ObjectKind::Symlink { target } => ObjectKind::Symlink {
                 target: match target.strip_prefix(&skeleton.to_string()) {
                     Some(below) => format!("{home}{below}"),
                     None => target,
                 },
             },
-            file @ Kind::File { .. } => file,
+            file @ ObjectKind::File { .. } => file,
         };
         let (uid, gid) = self.node().host.attainable(owner);
         let mode = found.mode;
         let payload = match kind {
-            Kind::Symlink { .. } => Payload::None,
+            ObjectKind::Symlink { .. } => Payload::None,
             _ => Payload::CopyOf(source.clone()),
         };
         let new = Object {
@@ -293,7 +293,7 @@ impl Builder<'_> {
     fn hand_over_one(&mut self, home: &Home, path: &RootPath, object: &Object) {
         let why = "the ids of its owner change";
         let (uid, gid) = handed(object.owner(), home);
-        if let Kind::Symlink { .. } = object.kind {
+        if let ObjectKind::Symlink { .. } = object.kind {
             let step = Step::Put {
                 path: path.clone(),
                 new: Object {
@@ -479,8 +479,8 @@ fn chown(home: &Home, path: &RootPath) -> String {
 /// Returns the mode without the bits that the kernel clears when a file changes owner: setuid, and setgid of programs.
 fn without_special_bits(object: &Object) -> u32 {
     match object.kind {
-        Kind::File { .. } if object.mode & 0o010 != 0 => object.mode & !0o6000,
-        Kind::File { .. } => object.mode & !0o4000,
+        ObjectKind::File { .. } if object.mode & 0o010 != 0 => object.mode & !0o6000,
+        ObjectKind::File { .. } => object.mode & !0o4000,
         _ => object.mode,
     }
 }

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 
 use super::neighbours::BY_PACEMAKER;
-use super::{Inputs, LiveEvidence, Options, Plan, PlannedStep, Section, Step};
+use super::{LiveEvidence, Plan, PlanInputs, PlanOptions, PlannedStep, Section, Step};
 use crate::base::notice::Notice;
 use crate::base::paths;
 use crate::config::document::MachineConfig;
 use crate::formats::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::host::root::RootPath;
-use crate::judge::daemon::actions::{self, Changed};
+use crate::judge::daemon::actions::{self, ActionChanges};
 use crate::judge::daemon::policies::ClusterPolicies;
 use crate::judge::daemon::registries::RegistryChange;
 use crate::judge::daemon::{Action, Queued, Update, decide_taken};
@@ -106,8 +106,8 @@ impl After {
 /// The cluster's policies cannot be read.
 pub(super) fn add(
     plan: &mut Plan,
-    inputs: &Inputs<'_>,
-    options: Options,
+    inputs: &PlanInputs<'_>,
+    options: PlanOptions,
     evidence: &dyn LiveEvidence,
 ) -> Result<()> {
     // A file that was given is read in any case, so that a mistake in it is reported before anything else.
@@ -153,7 +153,7 @@ pub(super) fn add(
 
 /// Returns the config that the daemon takes for the node's. A record with an empty Ignition part has no files, so that all
 /// files of a different config are new to the daemon.
-fn stepped_from<'a>(inputs: &Inputs<'a>) -> Option<&'a MachineConfig> {
+fn stepped_from<'a>(inputs: &PlanInputs<'a>) -> Option<&'a MachineConfig> {
     if inputs.desired.bare {
         return None;
     }
@@ -178,7 +178,7 @@ fn crypto_policies(plan: &Plan) -> Option<Notice> {
 }
 
 /// Returns a notice if this program refuses the record but the daemon may accept it.
-fn refused_record(inputs: &Inputs<'_>) -> Option<Notice> {
+fn refused_record(inputs: &PlanInputs<'_>) -> Option<Notice> {
     let read = matches!(inputs.records.reader, RecordReader::Reads(_)) && !inputs.desired.bare;
     read.then(|| Notice {
         subject: format!("/{}", paths::CURRENT_CONFIG),
@@ -294,7 +294,7 @@ fn repair_actions(
     let files = disk.files.iter().filter(|path| !is_step(path));
     let units = disk.units.iter().filter(|name| !is_step(name));
     let users = disk.users && !update.is_some_and(|update| update.diff.passwd);
-    let mut all: Vec<(String, Changed<'_>)> = Vec::new();
+    let mut all: Vec<(String, ActionChanges<'_>)> = Vec::new();
     all.extend(files.map(|path| (path.clone(), file(path))));
     all.extend(units.map(|name| (name.clone(), unit(name))));
     all.extend(users.then(|| ("ssh keys and passwords".to_owned(), account())));
@@ -325,31 +325,31 @@ fn holds(queue: &[Queued], wanted: &[Queued]) -> bool {
         .all(|wanted| queue.any(|queued| queued.action == wanted.action))
 }
 
-fn file(path: &str) -> Changed<'_> {
-    Changed {
+fn file(path: &str) -> ActionChanges<'_> {
+    ActionChanges {
         files: vec![path],
-        ..Changed::default()
+        ..ActionChanges::default()
     }
 }
 
-fn unit(name: &str) -> Changed<'_> {
-    Changed {
+fn unit(name: &str) -> ActionChanges<'_> {
+    ActionChanges {
         units: vec![name],
-        ..Changed::default()
+        ..ActionChanges::default()
     }
 }
 
-fn account() -> Changed<'static> {
-    Changed {
+fn account() -> ActionChanges<'static> {
+    ActionChanges {
         users: true,
-        ..Changed::default()
+        ..ActionChanges::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::object::{Kind, Object};
+    use crate::base::object::{Object, ObjectKind};
     use crate::change::plan::Payload;
     use crate::config::document;
     use crate::judge::daemon::default_policies;
@@ -367,7 +367,7 @@ mod tests {
 
     fn step(section: Section, path: &str) -> PlannedStep {
         let old = Object {
-            kind: Kind::Symlink { target: "x".into() },
+            kind: ObjectKind::Symlink { target: "x".into() },
             mode: 0o777,
             uid: 0,
             gid: 0,

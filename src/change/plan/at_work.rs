@@ -9,7 +9,7 @@ use crate::base::invocation::mco_rescue;
 use crate::base::notice::Notice;
 use crate::node::activity::{BOOTC_TIMER, Controls, DAEMON, START_ANEW, container_of};
 use crate::node::command::systemctl::UnitActivity;
-use crate::node::system::Facts;
+use crate::node::system::SystemFacts;
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 
 use super::staged::{SOFT_REBOOT, enter_command, is_locked, name_queued, name_staged, name_stager};
@@ -45,7 +45,7 @@ pub(super) struct StagedWays {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StagedScene<'a> {
     /// The operating system.
-    pub facts: Option<&'a Facts>,
+    pub facts: Option<&'a SystemFacts>,
     /// It is the wanted one, or a run of this program staged it and the current run continues from there.
     pub wanted: bool,
     /// A run of this program staged it.
@@ -257,7 +257,7 @@ pub(super) fn queued(scene: StagedScene<'_>) -> Option<Notice> {
 }
 
 /// Returns notices about programs that stage on their own, and can replace what a run stages.
-pub(super) fn stagers(activity: &Activity, facts: Option<&Facts>) -> Vec<Notice> {
+pub(super) fn stagers(activity: &Activity, facts: Option<&SystemFacts>) -> Vec<Notice> {
     let mut all = Vec::new();
     let timer = activity.units.iter().find(|unit| unit.name == BOOTC_TIMER);
     if timer.is_some_and(UnitActivity::is_running) {
@@ -279,7 +279,10 @@ pub(super) fn stagers(activity: &Activity, facts: Option<&Facts>) -> Vec<Notice>
 }
 
 /// Returns a notice if another program has already staged what this config wants.
-pub(super) fn note_staged_by_others(activity: &Activity, facts: Option<&Facts>) -> Option<Notice> {
+pub(super) fn note_staged_by_others(
+    activity: &Activity,
+    facts: Option<&SystemFacts>,
+) -> Option<Notice> {
     let staged = activity.staged.as_ref()?;
     let who = name_stager(staged, facts);
     Some(notice(

@@ -5,7 +5,7 @@
 //! place.
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, files};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::config::document::{BareFile, DesiredFile};
 use crate::judge::drift::{group_id, text_object, user_id, wanted_file};
 
@@ -119,5 +119,5 @@ impl Builder<'_> {
 }
 
 fn is_file(object: &Object) -> bool {
-    matches!(object.kind, Kind::File { .. })
+    matches!(object.kind, ObjectKind::File { .. })
 }

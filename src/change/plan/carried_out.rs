@@ -1,7 +1,7 @@
 //! A node as it will be after a plan was carried out, so that the result can be judged in advance.
 
 use super::{Plan, Step};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::config::document::Desired;
 use crate::judge::drift::enablement;
 use crate::node::NodeState;
@@ -48,7 +48,7 @@ pub fn after_steps<'s>(
                 gid,
             } => {
                 let directory = Object {
-                    kind: Kind::Directory,
+                    kind: ObjectKind::Directory,
                     mode: *mode,
                     uid: *uid,
                     gid: *gid,

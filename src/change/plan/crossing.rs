@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::{Builder, OsPlan, OsStep, Payload, Plan, Section};
-use crate::base::invocation::{Command, on_node};
+use crate::base::invocation::{PrintedCommand, on_node};
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::base::notice::Notice;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::judge::crossing::checks::{self, ARCHITECTURE};
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity, Cure};
 
@@ -40,7 +40,7 @@ impl Builder<'_> {
                 };
                 let (uid, gid) = self.node().host.attainable((0, 0));
                 let new = Object {
-                    kind: Kind::File {
+                    kind: ObjectKind::File {
                         size: bytes.len() as u64,
                         sha256: crate::host::root::sha256(bytes).into(),
                     },
@@ -144,7 +144,7 @@ fn describe(finding: &CrossingFinding, blocks: bool) -> String {
     if blocks || finding.severity != CrossingSeverity::Cured {
         let next = finding.next.iter().map(|next| on_node(next.as_str()));
         let (words, commands): (Vec<_>, Vec<_>) =
-            next.partition(|next| Command::new(next.as_str()).is_instruction());
+            next.partition(|next| PrintedCommand::new(next.as_str()).is_instruction());
         for words in words {
             text += &format!(". {}", words.trim_end_matches('.'));
         }

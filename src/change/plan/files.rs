@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::claims::{NAME_MAX, longest_name};
 use super::{Builder, Payload, Section};
 use crate::base::kargs::Kargs;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::config::document::ignition::Unit;
 use crate::config::document::{Desired, DesiredFile, KernelType};
@@ -240,7 +240,10 @@ impl Builder<'_> {
         let Some(object) = self.node().object(source).cloned() else {
             return;
         };
-        if !matches!(object.kind, Kind::File { .. } | Kind::Symlink { .. }) {
+        if !matches!(
+            object.kind,
+            ObjectKind::File { .. } | ObjectKind::Symlink { .. }
+        ) {
             let what = kind_noun(&object.kind);
             self.block(
                 source.to_string(),

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Serialize, Serializer};
 
-use super::{Attributes, Builder, InTheWay, Inputs, Options, Payload, Plan, Section, Step};
+use super::{Attributes, Builder, InTheWay, Payload, Plan, PlanInputs, PlanOptions, Section, Step};
 use crate::base::invocation::mco_rescue;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::time::utc;
 use crate::config::document::Desired;
@@ -257,8 +257,8 @@ fn aside(path: &RootPath, time: u64) -> Option<RootPath> {
 }
 
 /// Plans the changes. The config in `inputs` is empty; its old one is the recorded config.
-pub(super) fn fix(inputs: Inputs<'_>, work: FixInputs<'_>) -> Plan {
-    let mut builder = Builder::new(inputs, Options::default());
+pub(super) fn fix(inputs: PlanInputs<'_>, work: FixInputs<'_>) -> Plan {
+    let mut builder = Builder::new(inputs, PlanOptions::default());
     let indexed = work.changes.iter().enumerate();
     let puts = indexed.filter(|(_, change)| change.is_put());
     let last_puts: BTreeMap<&str, usize> = puts.map(|(at, change)| (change.path(), at)).collect();
@@ -379,7 +379,7 @@ impl Builder<'_> {
 
     fn change_attributes(&mut self, path: &RootPath, change: impl Fn(Attributes) -> Attributes) {
         let found = self.node().object(path);
-        let has_attributes = |found: &&Object| !matches!(found.kind, Kind::Symlink { .. });
+        let has_attributes = |found: &&Object| !matches!(found.kind, ObjectKind::Symlink { .. });
         let Some(old) = found.filter(has_attributes).map(Attributes::from) else {
             return self.is_not(path, found, "a file or directory");
         };
@@ -426,8 +426,9 @@ impl Builder<'_> {
     fn copy_file(&mut self, path: &RootPath, from: &str, mode: u32) {
         let source = RootPath::parse(from).ok();
         let found = source.as_ref().and_then(|path| self.node().object(path));
-        let is_read =
-            |found: &&Object| matches!(found.kind, Kind::File { .. }) && !found.kind.is_unread();
+        let is_read = |found: &&Object| {
+            matches!(found.kind, ObjectKind::File { .. }) && !found.kind.is_unread()
+        };
         let (Some(source), Some(found)) = (&source, found.filter(is_read)) else {
             let message = "is missing, or no file that can be copied. Look at it: ls -l";
             return self.block(from, message);
@@ -446,7 +447,7 @@ impl Builder<'_> {
 
     fn replace_file(&mut self, path: &RootPath, content: &[u8]) {
         let found = self.node().object(path);
-        let is_file = |found: &&Object| matches!(found.kind, Kind::File { .. });
+        let is_file = |found: &&Object| matches!(found.kind, ObjectKind::File { .. });
         let Some(old) = found.filter(is_file) else {
             return self.is_not(path, found, "a file");
         };
@@ -458,7 +459,7 @@ impl Builder<'_> {
     fn make_link(&mut self, path: &RootPath, target: &str) {
         let (uid, gid) = self.node().host.attainable((0, 0));
         let new = Object {
-            kind: Kind::Symlink {
+            kind: ObjectKind::Symlink {
                 target: target.to_owned(),
             },
             mode: 0o777,
@@ -471,7 +472,10 @@ impl Builder<'_> {
 }
 
 fn is_file_or_link(object: &Object) -> bool {
-    matches!(object.kind, Kind::File { .. } | Kind::Symlink { .. })
+    matches!(
+        object.kind,
+        ObjectKind::File { .. } | ObjectKind::Symlink { .. }
+    )
 }
 
 /// Returns true if a config has this file, unit file or drop-in.

@@ -1,7 +1,7 @@
 //! The source of the OS image and of the packages found on the node, in the plan.
 
 use super::fit::{Accepted, Doubtful};
-use super::{OsStep, Plan, PlannedStep, Repository};
+use super::{OsStep, PackageRepository, Plan, PlannedStep};
 use crate::base::notice::Notice;
 use crate::node::images::extensions;
 
@@ -9,7 +9,7 @@ use crate::node::images::extensions;
 #[derive(Debug, Clone, Default)]
 pub struct ImageEvidence {
     /// The repository of the packages, if the plan changes packages.
-    pub repository: Option<Repository>,
+    pub repository: Option<PackageRepository>,
     /// The image is in containers-storage by the time it is staged.
     pub from_storage: bool,
     /// The step that copies the image from a medium into containers-storage.

@@ -1,8 +1,8 @@
 //! Adds one SSH key for `core`, and changes nothing else.
 
-use super::{Builder, Inputs, Options, Payload, Plan, Section};
+use super::{Builder, Payload, Plan, PlanInputs, PlanOptions, Section};
 use crate::base::invocation::mco_rescue;
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::host::root::RootPath;
 use crate::judge::drift::text_object;
@@ -21,8 +21,8 @@ pub struct Addition<'a> {
 }
 
 /// Plans the addition. The config in `inputs` is empty.
-pub(super) fn one_more_key(inputs: Inputs<'_>, key: Addition<'_>) -> Plan {
-    let mut builder = Builder::new(inputs, Options::default());
+pub(super) fn one_more_key(inputs: PlanInputs<'_>, key: Addition<'_>) -> Plan {
+    let mut builder = Builder::new(inputs, PlanOptions::default());
     builder.add_key(key);
     builder.check_ownership();
     builder.plan_labels();
@@ -38,7 +38,7 @@ impl Builder<'_> {
             return self.block("core", message);
         };
         let found = self.node().object(key.file);
-        let is_file = found.is_some_and(|found| matches!(found.kind, Kind::File { .. }));
+        let is_file = found.is_some_and(|found| matches!(found.kind, ObjectKind::File { .. }));
         if is_file && key.text.is_none() {
             let message = "is larger than files of keys are read (1 MiB). Look at what is in it";
             return self.block(key.file.to_string(), message);

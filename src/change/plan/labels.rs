@@ -2,7 +2,7 @@
 
 use super::{Builder, Payload, PlannedStep, Section, Step};
 use crate::base::invocation::shell_word;
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::formats::labels::{LabelPolicy, type_of};
 use crate::host::root::RootPath;
@@ -26,7 +26,7 @@ impl Builder<'_> {
             // The daemon copies originals with their labels (`cp -a`), in both directions.
             (Step::Put { .. }, Payload::CopyOf(_)) if section == Section::Originals => None,
             (Step::Put { path, new, .. }, _) => labels.wanted(path, &new.kind),
-            (Step::MakeDirectory { path, .. }, _) => labels.wanted(path, &Kind::Directory),
+            (Step::MakeDirectory { path, .. }, _) => labels.wanted(path, &ObjectKind::Directory),
             (Step::RemoveDirectory { .. } | Step::Remove { .. } | Step::Metadata { .. }, _) => None,
         }
     }
@@ -67,7 +67,7 @@ impl Builder<'_> {
         let puzzle = |planned: &PlannedStep| {
             let pattern = match &planned.step {
                 Step::Put { path, new, .. } => labels.puzzle(path, &new.kind),
-                Step::MakeDirectory { path, .. } => labels.puzzle(path, &Kind::Directory),
+                Step::MakeDirectory { path, .. } => labels.puzzle(path, &ObjectKind::Directory),
                 _ => None,
             };
             Some((planned.step.path().clone(), pattern?))

@@ -3,7 +3,7 @@
 
 use super::{Payload, Plan, Step};
 use crate::base::notice::Notice;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::formats::sshd::Certainty;
 use crate::host::root::RootPath;
 use crate::node::login::Login;
@@ -39,8 +39,8 @@ pub fn find_leftovers(plan: &Plan) -> Vec<(RootPath, Leftover)> {
 fn of_object(plan: &Plan, path: &RootPath, new: &Object, payload: &Payload) -> Leftover {
     let status = |kind| status(kind, new.mode, new.uid, new.gid);
     match (&new.kind, payload) {
-        (Kind::Symlink { target }, _) => Leftover::Link(target.clone()),
-        (Kind::Directory, _) => Leftover::Directory(status(FileKind::Directory)),
+        (ObjectKind::Symlink { target }, _) => Leftover::Link(target.clone()),
+        (ObjectKind::Directory, _) => Leftover::Directory(status(FileKind::Directory)),
         (_, Payload::CopyOf(source) | Payload::LinkTo(source) | Payload::NameOf(source)) => {
             Leftover::CopyOf(status(FileKind::File), source.clone())
         }

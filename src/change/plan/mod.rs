@@ -56,7 +56,7 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::base::notice::Notice;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::secrets::shown_arguments;
 use crate::config::document::{
@@ -90,7 +90,7 @@ pub use labels::restorecon_command;
 pub use login::{Logins, find_leftovers};
 pub use machine::{no_system, of_composefs, wrong_machine};
 pub use neighbours::describe_neighbours;
-pub use os::{OsPlan, OsStep, PackageChange, Repository};
+pub use os::{OsPlan, OsStep, PackageChange, PackageRepository};
 pub use quorum::{Quorum, judge_quorum};
 use removals::find_removals;
 use rollback::rollback;
@@ -292,7 +292,7 @@ pub struct PlannedStep {
 
 /// What the user explicitly allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct PlanOptions {
     /// Sections that are never applied are ignored.
     pub ignore_unsupported: bool,
     /// Only files, units and users are applied; what the OS lacks is reported.
@@ -384,7 +384,7 @@ impl Plan {
 
 /// Everything from which a plan is made.
 #[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct PlanInputs<'a> {
     /// The config that is wanted.
     pub config: &'a MachineConfig,
     /// Its desired state of the disk.
@@ -408,7 +408,7 @@ pub struct Inputs<'a> {
 }
 
 /// Returns the changes that a config needs on a node: the plan without any check of the current situation.
-pub fn changes(inputs: Inputs<'_>, options: Options) -> Plan {
+pub fn changes(inputs: PlanInputs<'_>, options: PlanOptions) -> Plan {
     let mut builder = Builder::new(inputs, options);
     builder.check_document();
     builder.check_claims();
@@ -454,8 +454,8 @@ enum InTheWay {
 
 /// A plan in the making.
 struct Builder<'a> {
-    inputs: Inputs<'a>,
-    options: Options,
+    inputs: PlanInputs<'a>,
+    options: PlanOptions,
     plan: Plan,
     /// Directories that the plan creates, by real location.
     made: BTreeSet<RootPath>,
@@ -464,7 +464,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(inputs: Inputs<'a>, options: Options) -> Self {
+    fn new(inputs: PlanInputs<'a>, options: PlanOptions) -> Self {
         Self {
             inputs,
             options,
@@ -809,11 +809,11 @@ impl<'a> Builder<'a> {
             return false;
         }
         let kind = match old.map(|old| &old.kind) {
-            Some(kind @ (Kind::Directory | Kind::Special { .. })) => kind,
+            Some(kind @ (ObjectKind::Directory | ObjectKind::Special { .. })) => kind,
             _ => return true,
         };
         if in_the_way == InTheWay::Goes {
-            if *kind == Kind::Directory {
+            if *kind == ObjectKind::Directory {
                 let message = "the directory goes with everything in it, as overwrite is set";
                 self.notice(path.to_string(), message);
             }
@@ -996,10 +996,10 @@ fn is_removal(step: &Step) -> bool {
 }
 
 /// Describes the change of a link to something else, for a sentence about the config.
-fn given_way_to(kind: &Kind) -> &'static str {
+fn given_way_to(kind: &ObjectKind) -> &'static str {
     match kind {
-        Kind::Directory => "makes a directory",
-        Kind::Symlink { .. } => "makes another link",
-        Kind::File { .. } | Kind::Special { .. } => "makes a file",
+        ObjectKind::Directory => "makes a directory",
+        ObjectKind::Symlink { .. } => "makes another link",
+        ObjectKind::File { .. } | ObjectKind::Special { .. } => "makes a file",
     }
 }

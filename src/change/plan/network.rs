@@ -3,14 +3,18 @@
 
 use anyhow::Result;
 
-use super::{Inputs, LiveEvidence, Plan};
+use super::{LiveEvidence, Plan, PlanInputs};
 use crate::base::kargs::Kargs;
 use crate::base::notice::Notice;
 use crate::node::network::{DISABLED_IPV6, disables_ipv6, needs_ipv6};
 use crate::node::network_faults::{NetworkFault, NetworkFaultKind};
 
 /// Adds a notice for each fault that the plan introduces.
-pub(super) fn add(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvidence) -> Result<()> {
+pub(super) fn add(
+    plan: &mut Plan,
+    inputs: &PlanInputs<'_>,
+    evidence: &dyn LiveEvidence,
+) -> Result<()> {
     if plan.is_empty() {
         return Ok(());
     }
@@ -23,7 +27,7 @@ pub(super) fn add(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvide
 }
 
 /// Returns a notice if IPv6 is disabled in the kernel: OVN-Kubernetes does not run without it.
-fn judge_ipv6(inputs: &Inputs<'_>) -> Option<Notice> {
+fn judge_ipv6(inputs: &PlanInputs<'_>) -> Option<Notice> {
     let config = inputs.config;
     let arguments = Kargs::from_entries(&config.kernel_arguments);
     let is_bad = needs_ipv6(Some(config), None) && disables_ipv6(&arguments);

@@ -4,7 +4,7 @@
 //! never deleted; a new soft link belongs to root, not to the owner of its target.
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::config::document::{DesiredDirectory, DesiredLink, Owner};
 use crate::host::root::RootPath;
 use crate::judge::drift::{SETGID, group_id, kind_noun, user_id};
@@ -122,7 +122,7 @@ impl Builder<'_> {
     /// Plans a directory in place of the current object.
     fn put_directory(&mut self, directory: &DesiredDirectory, new: Attributes) {
         let object = Object {
-            kind: Kind::Directory,
+            kind: ObjectKind::Directory,
             mode: new.mode,
             uid: new.uid,
             gid: new.gid,
@@ -182,15 +182,15 @@ impl Builder<'_> {
             Err(problem) => return self.unknown_owner(&link.origin, &problem),
         };
         let found = self.node().object(&link.path);
-        let same = matches!(found.map(|found| &found.kind), Some(Kind::Symlink { target }) if clean(target) == clean(&link.target));
+        let same = matches!(found.map(|found| &found.kind), Some(ObjectKind::Symlink { target }) if clean(target) == clean(&link.target));
         // A different spelling of the same place is acceptable, and Ignition leaves it too.
         let target = match found.map(|found| &found.kind) {
-            Some(Kind::Symlink { target }) if same => target.clone(),
+            Some(ObjectKind::Symlink { target }) if same => target.clone(),
             _ => link.target.clone(),
         };
         if same || self.may_replace(link, found.is_some()) {
             let object = Object {
-                kind: Kind::Symlink { target },
+                kind: ObjectKind::Symlink { target },
                 mode: 0o777,
                 uid,
                 gid,

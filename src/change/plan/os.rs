@@ -20,7 +20,7 @@ use crate::node::os_release::Class;
 use crate::node::ostree_repository::CONFIG;
 use crate::node::requests::AskedFor;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
-use crate::node::system::{Engine, Facts, System};
+use crate::node::system::{Engine, System, SystemFacts};
 use crate::node::zipl::CURE;
 
 /// One change of the operating system, effective at the next boot.
@@ -76,7 +76,7 @@ pub enum OsStep {
         changes: Vec<String>,
     },
     /// Fetches packages of all following steps from the extensions repository.
-    Repository(Repository),
+    Repository(PackageRepository),
     /// Stages other packages on top of the image.
     Packages {
         /// The kind of change.
@@ -89,7 +89,7 @@ pub enum OsStep {
 /// The location of the packages of extensions and kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Repository {
+pub enum PackageRepository {
     /// A directory on the node that has `repodata`.
     Directory(String),
     /// In an image: `spec.baseOSExtensionsContainerImage`.
@@ -162,7 +162,7 @@ pub struct OsPlan {
 
 impl OsPlan {
     /// Plans the image alone, whatever else a config contains.
-    pub fn of_image(facts: &Facts, wanted: &str) -> Self {
+    pub fn of_image(facts: &SystemFacts, wanted: &str) -> Self {
         let mut plan = Self::default();
         if let Some(booted) = facts.deployments.booted() {
             plan.booted = booted.name();
@@ -204,7 +204,7 @@ impl OsPlan {
 
     /// Adapts the plan to an engine. Under bootc, ostree stages a kept deployment with its own origin, if it can; one with
     /// layered packages is fetched as an image instead.
-    fn fetch_for(&mut self, facts: &Facts) {
+    fn fetch_for(&mut self, facts: &SystemFacts) {
         self.engine = facts.engine;
         if facts.engine == Engine::RpmOstree {
             return;
@@ -267,7 +267,7 @@ impl OsPlan {
     }
 
     /// Adds the step that stages an image: from its commit if the node has it, otherwise from its source.
-    fn stage_image(&mut self, facts: &Facts, standing: &Standing, from: &str, wanted: &str) {
+    fn stage_image(&mut self, facts: &SystemFacts, standing: &Standing, from: &str, wanted: &str) {
         let (from, to) = (from.to_owned(), wanted.to_owned());
         let kept = facts.deployments.kept_commit(standing);
         // rpm-ostree's clean-up, which drops the staged deployment, also removes images without a deployment.
@@ -287,7 +287,7 @@ impl OsPlan {
 
     /// Adds the steps towards an image; returns a notice about the change. `foreign` lists what is staged but was not requested
     /// by any config.
-    fn towards(&mut self, facts: &Facts, wanted: &str, foreign: &[String]) -> Option<Notice> {
+    fn towards(&mut self, facts: &SystemFacts, wanted: &str, foreign: &[String]) -> Option<Notice> {
         self.image = Some(wanted.to_owned());
         let deployments = &facts.deployments;
         // No reboot enters it, so waiting for one would be endless.
@@ -451,7 +451,7 @@ impl Builder<'_> {
         }
     }
 
-    fn by_facts(&mut self, facts: &Facts) {
+    fn by_facts(&mut self, facts: &SystemFacts) {
         let config = self.inputs.config;
         let Some(booted) = facts.deployments.booted() else {
             return self.silent("no deployment is booted; look at it: ostree admin status");
@@ -501,7 +501,7 @@ impl Builder<'_> {
     }
 
     /// Returns the requests of the base deployment's config, which are removed.
-    fn base(&self, facts: &Facts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
+    fn base(&self, facts: &SystemFacts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
         let next = facts.deployments.next_boot();
         match next.filter(|next| !plan.starts_from_running() && !next.booted) {
             Some(next) if facts.asked.of(&next.name(), &facts.arguments).is_some() => {
@@ -516,7 +516,7 @@ impl Builder<'_> {
     }
 
     /// Returns the requests of a deployment's config: as stored, or else as recorded.
-    fn asked_for(&self, facts: &Facts, deployment: &Deployment, present: &Kargs) -> AskedFor {
+    fn asked_for(&self, facts: &SystemFacts, deployment: &Deployment, present: &Kargs) -> AskedFor {
         let asked = facts.asked.of(&deployment.name(), present).cloned();
         asked.unwrap_or_else(|| self.recorded(deployment, present))
     }
@@ -537,7 +537,7 @@ impl Builder<'_> {
         }
     }
 
-    fn image(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+    fn image(&mut self, facts: &SystemFacts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
         let records = &self.inputs.records;
         let layered = records.current_image.as_deref().unwrap_or_default();
         let wanted = match layered {
@@ -564,7 +564,7 @@ impl Builder<'_> {
     }
 
     /// Returns what is staged beyond the running deployment and beyond the requests of this config and the previous one.
-    fn foreign(&self, facts: &Facts) -> Vec<String> {
+    fn foreign(&self, facts: &SystemFacts) -> Vec<String> {
         let Some((booted, staged)) = facts.deployments.booted().zip(facts.deployments.staged())
         else {
             return Vec::new();
@@ -610,7 +610,12 @@ impl Builder<'_> {
         all
     }
 
-    fn plan_arguments(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+    fn plan_arguments(
+        &mut self,
+        facts: &SystemFacts,
+        plan: &mut OsPlan,
+        changes: &mut Vec<Notice>,
+    ) {
         for token in plan.arguments.never_found() {
             self.notice(
                 "spec.kernelArguments",
@@ -641,7 +646,7 @@ impl Builder<'_> {
 
     /// Plans the arguments of images. `bootc switch` removes arguments of the running image that the new image does not have,
     /// and adds those of the new one. Arguments that the config requests are added back afterwards.
-    fn arguments_of_images(&mut self, facts: &Facts, plan: &mut OsPlan) {
+    fn arguments_of_images(&mut self, facts: &SystemFacts, plan: &mut OsPlan) {
         if facts.engine != Engine::Bootc || !plan.fetches_image() {
             return;
         }
@@ -692,7 +697,7 @@ impl Builder<'_> {
     }
 
     /// Refuses to stage a deployment that the boot loader would not learn of. Images have their own check for this.
-    fn check_zipl(&mut self, facts: &Facts, plan: &OsPlan) {
+    fn check_zipl(&mut self, facts: &SystemFacts, plan: &OsPlan) {
         let stages = plan.steps.iter().any(OsStep::is_staging) && !plan.changes_image();
         match &facts.unused_zipl {
             Ok(Some(unused)) if stages && !self.options.files_only => {
@@ -708,7 +713,7 @@ impl Builder<'_> {
     }
 
     /// Refuses to stage a deployment for which there will not be enough space at shutdown.
-    fn room(&mut self, facts: &Facts, plan: &OsPlan) {
+    fn room(&mut self, facts: &SystemFacts, plan: &OsPlan) {
         // Another kernel for the same image needs the same space.
         let kernel = |step: &OsStep| matches!(step, OsStep::Packages { what, .. } if *what != PackageChange::Extensions);
         if !plan.fetches_image() && !plan.steps.iter().any(kernel) {
@@ -742,7 +747,7 @@ impl Builder<'_> {
 }
 
 /// Returns a notice if staged data is not synced to disk.
-pub(super) fn not_flushed(facts: &Facts) -> Option<Notice> {
+pub(super) fn not_flushed(facts: &SystemFacts) -> Option<Notice> {
     let message = match &facts.flushed {
         Ok(true) => return None,
         Ok(false) => {
@@ -758,7 +763,7 @@ pub(super) fn not_flushed(facts: &Facts) -> Option<Notice> {
 }
 
 /// Returns the steps for which bootc has no command, or that would lose something with it; none with rpm-ostree.
-pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
+pub(super) fn limits(facts: &SystemFacts, plan: &OsPlan) -> Vec<Notice> {
     if facts.engine == Engine::RpmOstree {
         return Vec::new();
     }
@@ -862,12 +867,16 @@ pub(crate) mod tests {
     }
 
     /// In the order of the boot menu.
-    pub(crate) fn facts(all: Vec<Deployment>, arguments: &str, booted_arguments: &str) -> Facts {
+    pub(crate) fn facts(
+        all: Vec<Deployment>,
+        arguments: &str,
+        booted_arguments: &str,
+    ) -> SystemFacts {
         let number = |(index, deployment)| Deployment {
             index,
             ..deployment
         };
-        Facts {
+        SystemFacts {
             engine: crate::node::system::Engine::RpmOstree,
             soft_reboot: false,
             deployments: crate::node::command::rpm_ostree::status::Deployments {
@@ -878,7 +887,7 @@ pub(crate) mod tests {
             booted_arguments: Kargs::parse(booted_arguments),
             asked: crate::node::requests::Asked::default(),
             imported: Ok(std::collections::BTreeMap::new()),
-            version: crate::node::command::rpm_ostree::arguments::Version::default(),
+            version: crate::node::command::rpm_ostree::arguments::RpmOstreeVersion::default(),
             class: Class::EnterpriseCoreos,
             finalize_error: None,
             boot: None,

@@ -11,7 +11,7 @@ use crate::node::command::rpm_ostree::packages::{
 };
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::os_release::Class;
-use crate::node::system::Facts;
+use crate::node::system::SystemFacts;
 
 /// The architecture for which a kernel is requested.
 const ARCHITECTURE: &str = std::env::consts::ARCH;
@@ -20,7 +20,7 @@ impl Builder<'_> {
     /// Adds the steps that install the packages of the config and remove those that it no longer requests.
     pub(super) fn plan_packages(
         &mut self,
-        facts: &Facts,
+        facts: &SystemFacts,
         plan: &mut OsPlan,
         changes: &mut Vec<Notice>,
     ) {
@@ -61,7 +61,7 @@ impl OsPlan {
     /// Adds the commands; returns notices about the changes.
     fn add_packages(
         &mut self,
-        facts: &Facts,
+        facts: &SystemFacts,
         wanted: &WantedPackages<'_>,
         architecture: &str,
     ) -> Result<Vec<Notice>, (&'static str, PackagesError)> {
@@ -78,7 +78,7 @@ impl OsPlan {
     }
 
     /// Returns the deployment from which the commands start: dropping one also drops its packages.
-    fn base<'a>(&self, facts: &'a Facts) -> Option<&'a Deployment> {
+    fn base<'a>(&self, facts: &'a SystemFacts) -> Option<&'a Deployment> {
         let deployments = &facts.deployments;
         if self.starts_from_running() {
             deployments.booted()

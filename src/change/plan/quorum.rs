@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::base::notice::Notice;
-use crate::node::etcd::{Etcd, Member};
+use crate::node::etcd::{Etcd, EtcdMember};
 
 /// The effect of a reboot of this node on etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
         Etcd::Fenced(members) => return judge_fenced(members),
         Etcd::Known(members) => members,
     };
-    let voters: Vec<&Member> = members.iter().filter(|member| !member.learner).collect();
+    let voters: Vec<&EtcdMember> = members.iter().filter(|member| !member.learner).collect();
     let needed = voters.len() / 2 + 1;
-    let (well, ill): (Vec<&Member>, Vec<&Member>) = voters
+    let (well, ill): (Vec<&EtcdMember>, Vec<&EtcdMember>) = voters
         .iter()
         .filter(|member| !member.own)
         .partition(|member| member.ill.is_none());
@@ -67,7 +67,7 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
 
 /// Judges two nodes with fencing. By arithmetic alone neither could ever reboot. Pacemaker removes this member when it stops in
 /// an orderly way, and the other one continues alone, if it has a vote and is healthy.
-fn judge_fenced(members: &[Member]) -> Quorum {
+fn judge_fenced(members: &[EtcdMember]) -> Quorum {
     let lost = |why: String| {
         Quorum::Lost(format!(
             "{why}, so no etcd would be left that can go on alone. See: pcs status, etcdctl member list. Wait for it, or \
@@ -105,7 +105,7 @@ pub(super) fn add(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
     }
 }
 
-fn named(member: &Member) -> &str {
+fn named(member: &EtcdMember) -> &str {
     if member.name.is_empty() {
         "(a member that has not started)"
     } else {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     fn etcd(members: &str) -> Etcd {
-        let member = |kind: char| Member {
+        let member = |kind: char| EtcdMember {
             name: format!("m{kind}"),
             urls: Vec::new(),
             own: kind == 'o',

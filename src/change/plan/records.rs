@@ -2,7 +2,7 @@
 //! Start), and files that would make the daemon, or a part of it, apply another config.
 
 use super::{Attributes, Builder, Force, Payload, Section};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::host::root::RootPath;
 use crate::judge::drift::text_object;
@@ -35,7 +35,7 @@ impl Builder<'_> {
             Recorded::Present(_) => "the daemon's record of the config",
         };
         let wanted = Object {
-            kind: Kind::File {
+            kind: ObjectKind::File {
                 size: config.record.len() as u64,
                 sha256: config.digest.clone().into(),
             },
@@ -94,7 +94,7 @@ impl Builder<'_> {
             self.notice(path.to_string(), "is missing: the daemon's next update will fail over it. Restore it from another node");
             return;
         };
-        let is_file = matches!(found.kind, Kind::File { .. });
+        let is_file = matches!(found.kind, ObjectKind::File { .. });
         if is_file
             && found.mode != 0o600
             && !self.is_touched(&path)

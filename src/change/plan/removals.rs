@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::fit::{Doubt, Doubtful};
 use super::{Plan, Step};
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::base::text::count;
 use crate::config::document::Desired;
@@ -120,7 +120,7 @@ fn switched_off(step: &Step) -> Option<(&'static str, Off)> {
     let unit = UNITS.into_iter().find(|unit| *unit == path.name())?;
     match step {
         Step::Put { new, .. } => {
-            let masked = matches!(&new.kind, Kind::Symlink { target } if target == DEV_NULL);
+            let masked = matches!(&new.kind, ObjectKind::Symlink { target } if target == DEV_NULL);
             masked.then_some((unit, Off::Masked))
         }
         Step::Remove { .. } if path.is_in(paths::UNITS) => {
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    fn object(kind: Kind) -> Object {
+    fn object(kind: ObjectKind) -> Object {
         Object {
             kind,
             mode: 0o644,
@@ -234,7 +234,7 @@ mod tests {
     fn remove(path: &str) -> PlannedStep {
         step(Step::Remove {
             path: RootPath::parse(path).unwrap(),
-            old: object(Kind::Symlink { target: "x".into() }),
+            old: object(ObjectKind::Symlink { target: "x".into() }),
         })
     }
 
@@ -279,7 +279,7 @@ mod tests {
         let units = "/etc/systemd/system";
         let mask = step(Step::Put {
             path: RootPath::parse(&format!("{units}/sshd.service")).unwrap(),
-            new: object(Kind::Symlink {
+            new: object(ObjectKind::Symlink {
                 target: DEV_NULL.into(),
             }),
             old: None,

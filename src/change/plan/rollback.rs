@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{Attributes, Held, Payload, Plan, PlannedStep, Section, Step};
 use crate::base::notice::Notice;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::text::count;
 use crate::formats::systemd::changed::is_read_by_manager;
@@ -388,7 +388,7 @@ fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) 
 /// Returns the label of a restored object. Stored objects have theirs; a removed directory is created again and needs one.
 fn label(step: &Step, node: &NodeState) -> Option<String> {
     match step {
-        Step::RemoveDirectory { path, .. } => node.labels.wanted(path, &Kind::Directory),
+        Step::RemoveDirectory { path, .. } => node.labels.wanted(path, &ObjectKind::Directory),
         _ => None,
     }
 }
@@ -399,9 +399,9 @@ fn kept(run: &FinishedRun, index: usize, old: &Object) -> Payload {
         return Payload::None;
     };
     match old.kind {
-        Kind::File { .. } | Kind::Symlink { .. } => Payload::CopyOf(path),
-        Kind::Directory => Payload::TreeOf(path),
+        ObjectKind::File { .. } | ObjectKind::Symlink { .. } => Payload::CopyOf(path),
+        ObjectKind::Directory => Payload::TreeOf(path),
         // A pipe or socket is restored as a hard link to the stored one.
-        Kind::Special { .. } => Payload::LinkTo(path),
+        ObjectKind::Special { .. } => Payload::LinkTo(path),
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Builder, Payload, PlannedStep, Step};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::host::root::RootPath;
 
 /// A file, under any name.
@@ -85,7 +85,7 @@ impl Builder<'_> {
         };
         let Some(old) = node
             .object(path)
-            .filter(|old| matches!(old.kind, Kind::File { .. }))
+            .filter(|old| matches!(old.kind, ObjectKind::File { .. }))
         else {
             return;
         };

@@ -1,12 +1,12 @@
 //! Files in a config that their service rejects. The config is applied nevertheless, as by the daemon: `doctor` reports the
 //! same finding afterwards.
 
-use super::{Inputs, LiveEvidence, Payload, Plan, PlannedStep, Step};
+use super::{LiveEvidence, Payload, Plan, PlanInputs, PlannedStep, Step};
 use crate::base::kargs::Kargs;
 use crate::base::notice::Notice;
 use crate::config::controllers::kubelet::values::MachineSize;
 use crate::node::kernel_modules::{ModuleBlock, SettingPlace, is_settings_file, turns_modules_off};
-use crate::node::service_configs::{Service, find_fault};
+use crate::node::service_configs::{ConfiguredService, find_fault};
 
 /// Adds a notice for each such file that the plan writes.
 pub(super) fn add(plan: &mut Plan, size: Option<MachineSize>) {
@@ -23,9 +23,9 @@ fn judge_step(planned: &PlannedStep, size: Option<MachineSize>) -> Option<Notice
     };
     let (service, said) = find_fault(path, (new.uid, new.mode), size, || contents.bytes().ok())?;
     let consequence = match service {
-        Service::Kubelet => "the kubelet does not start with this file",
-        Service::StaticPod => "the kubelet does not run this pod",
-        Service::Crio => "CRI-O does not start with this file",
+        ConfiguredService::Kubelet => "the kubelet does not start with this file",
+        ConfiguredService::StaticPod => "the kubelet does not run this pod",
+        ConfiguredService::Crio => "CRI-O does not start with this file",
         _ => "NetworkManager ignores this file",
     };
     Some(Notice {
@@ -35,7 +35,7 @@ fn judge_step(planned: &PlannedStep, size: Option<MachineSize>) -> Option<Notice
 }
 
 /// Adds a notice for each kernel module that the node needs and this config turns off: the effect only shows at the next boot.
-pub(super) fn add_modules(plan: &mut Plan, inputs: &Inputs<'_>, evidence: &dyn LiveEvidence) {
+pub(super) fn add_modules(plan: &mut Plan, inputs: &PlanInputs<'_>, evidence: &dyn LiveEvidence) {
     let arguments = Kargs::from_entries(&inputs.config.kernel_arguments);
     let files: Vec<(String, String)> = plan
         .steps

@@ -2,15 +2,15 @@
 //! never dropped without a request (docs/operating-system.md).
 
 use crate::node::activity::StagedEvidence;
-use crate::node::command::origin::Origin;
+use crate::node::command::origin::OriginFile;
 use crate::node::command::rpm_ostree::status::Deployment;
-use crate::node::system::{Engine, Facts};
+use crate::node::system::{Engine, SystemFacts};
 
 /// The unit in which the bootc operator's daemon stages deployments.
 const OPERATOR: &str = "bootc-operator-switch.service";
 
 /// Names the program or person that staged it, with the evidence.
-pub fn name_stager(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
+pub fn name_stager(staged: &StagedEvidence, facts: Option<&SystemFacts>) -> String {
     let mut all = Vec::new();
     for unit in &staged.units {
         all.push(match unit.name.as_str() {
@@ -35,7 +35,7 @@ pub fn name_stager(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
 }
 
 /// Names the engine from the origin file. Without layered packages, both engines write the same.
-fn by_origin(origin: Option<&Origin>, facts: Option<&Facts>) -> &'static str {
+fn by_origin(origin: Option<&OriginFile>, facts: Option<&SystemFacts>) -> &'static str {
     let is_bootc = facts.is_some_and(|facts| facts.engine == Engine::Bootc);
     match origin {
         Some(origin) if origin.is_of_rpm_ostree() => {
@@ -48,10 +48,10 @@ fn by_origin(origin: Option<&Origin>, facts: Option<&Facts>) -> &'static str {
 }
 
 /// Describes the staged deployment: image, version, deployment and packages.
-pub fn name_staged(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
+pub fn name_staged(staged: &StagedEvidence, facts: Option<&SystemFacts>) -> String {
     let known = facts.and_then(|facts| facts.deployments.staged());
     let image = known.map(Deployment::image);
-    let image = image.or_else(|| staged.origin.as_ref().map(Origin::image));
+    let image = image.or_else(|| staged.origin.as_ref().map(OriginFile::image));
     let file = staged.file.as_ref();
     let name = known.map(Deployment::name);
     let name = name.or_else(|| file.map(|file| file.name.clone()));
@@ -85,14 +85,14 @@ fn shortened(name: &str) -> String {
 }
 
 /// Returns true if no reboot enters it.
-pub fn is_locked(staged: &StagedEvidence, facts: Option<&Facts>) -> bool {
+pub fn is_locked(staged: &StagedEvidence, facts: Option<&SystemFacts>) -> bool {
     let known = facts.and_then(|facts| facts.deployments.staged());
     known.is_some_and(|known| known.finalization_locked)
         || staged.file.as_ref().is_some_and(|file| file.locked)
 }
 
 /// Returns the command that makes the staged deployment take effect.
-pub fn enter_command(locked: bool, facts: Option<&Facts>) -> String {
+pub fn enter_command(locked: bool, facts: Option<&SystemFacts>) -> String {
     let known = facts.and_then(|facts| facts.deployments.staged());
     match (locked, facts.map(|facts| facts.engine)) {
         (false, _) => "systemctl reboot enters it".to_owned(),
@@ -109,7 +109,7 @@ pub fn enter_command(locked: bool, facts: Option<&Facts>) -> String {
 
 /// Describes the deployment that is queued for the next boot without being staged, by a rollback or as the default. Staging
 /// another replaces it.
-pub fn name_queued(facts: &Facts, ours: bool) -> Option<String> {
+pub fn name_queued(facts: &SystemFacts, ours: bool) -> Option<String> {
     let next = facts.deployments.queued()?;
     let image = next.image();
     let what = match image.is_empty() {
@@ -148,7 +148,7 @@ mod tests {
                 name: "s.0".to_owned(),
                 ..StagedFile::default()
             }),
-            origin: (!origin.is_empty()).then(|| Origin::parse(origin)),
+            origin: (!origin.is_empty()).then(|| OriginFile::parse(origin)),
             ..StagedEvidence::default()
         }
     }
@@ -248,7 +248,7 @@ mod tests {
         let mut here = facts(vec![locked, booted("x")], "rw", "rw");
         assert!(is_locked(&evidence(""), Some(&here)));
         assert!(!is_locked(&evidence(""), None));
-        let command = |facts: &Facts| enter_command(true, Some(facts));
+        let command = |facts: &SystemFacts| enter_command(true, Some(facts));
         assert!(command(&here).starts_with("rpm-ostree finalize-deployment s releases"));
         here.engine = Engine::Bootc;
         assert!(command(&here).starts_with("bootc upgrade --from-downloaded"));

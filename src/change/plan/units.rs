@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Builder, Payload, Section, files};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::config::document::ignition::Unit;
 use crate::formats::systemd::{self, UnitTree, needed};
@@ -156,7 +156,7 @@ impl Builder<'_> {
             Some(target) => {
                 let (uid, gid) = self.node().host.attainable((0, 0));
                 let object = Object {
-                    kind: Kind::Symlink {
+                    kind: ObjectKind::Symlink {
                         target: target.clone(),
                     },
                     mode: 0o777,

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::{Attributes, Builder, Payload, Section};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::host::root::RootPath;
 use crate::judge::drift::{keys_object, keys_text, text_object};
@@ -101,7 +101,7 @@ impl Builder<'_> {
             );
             return;
         };
-        if !matches!(found.kind, Kind::File { .. }) {
+        if !matches!(found.kind, ObjectKind::File { .. }) {
             self.block(
                 path.to_string(),
                 "is no regular file. Make it one before the password can be set",
@@ -172,7 +172,7 @@ impl Builder<'_> {
         let settable = |hash: &String| {
             let text = self.node().accounts.shadow_with("core", hash);
             let shadow = self.node().object(&RootPath::fixed(paths::SHADOW));
-            let is_file = |found: &Object| matches!(found.kind, Kind::File { .. });
+            let is_file = |found: &Object| matches!(found.kind, ObjectKind::File { .. });
             text.is_some() && shadow.is_some_and(is_file)
         };
         match self.wanted_password().filter(settable) {
@@ -194,7 +194,7 @@ impl Builder<'_> {
             .object(&RootPath::fixed(paths::CORE_KEYS))
             .map(|object| &object.kind)
         {
-            Some(Kind::File { size, .. }) => *size > 0,
+            Some(ObjectKind::File { size, .. }) => *size > 0,
             _ => false,
         };
         keys || node.accounts.other_keys > 0

@@ -8,7 +8,7 @@ use super::fit::{self, Accepted};
 use super::lasting::check_transient;
 use super::login::{Logins, check_login};
 use super::{
-    Addition, After, Allowed, FixInputs, ImageEvidence, Inputs, Options, OsPlan, Plan,
+    Addition, After, Allowed, FixInputs, ImageEvidence, OsPlan, Plan, PlanInputs, PlanOptions,
     RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, network,
     one_more_key, os, pull_files, quorum, rollback, selinux, services,
 };
@@ -18,7 +18,7 @@ use crate::change::source::identity::{Claims, NodeIdentity};
 use crate::config::document::MachineConfig;
 use crate::config::render::NameHash;
 use crate::judge::crossing::CrossingFinding;
-use crate::judge::daemon::policies::Cluster;
+use crate::judge::daemon::policies::ClusterSettings;
 use crate::node::etcd::Etcd;
 use crate::node::fault_group::FaultGroup;
 use crate::node::kernel_modules::KernelModules;
@@ -26,20 +26,20 @@ use crate::node::lasting::Transient;
 use crate::node::network_faults::NetworkFault;
 use crate::node::pull_files::PullFault;
 use crate::node::selinux_state::SelinuxFaultKind;
-use crate::node::system::Facts;
+use crate::node::system::SystemFacts;
 use crate::node::{Activity, NodeState};
 
 /// The task of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Task<'a> {
     /// Brings the node to the state of a config.
-    Config(Inputs<'a>),
+    Config(PlanInputs<'a>),
     /// The OS image alone changes.
     Image {
         /// The node.
         node: &'a NodeState,
         /// Its operating system.
-        facts: &'a Facts,
+        facts: &'a SystemFacts,
         /// The wanted image.
         image: &'a str,
         /// The findings on the image.
@@ -48,9 +48,9 @@ pub enum Task<'a> {
     /// Finished runs are taken back.
     Rollback(RollbackInputs<'a>),
     /// Adds an SSH key for the user `core`.
-    Key(Inputs<'a>, Addition<'a>),
+    Key(PlanInputs<'a>, Addition<'a>),
     /// Fixes a finding of `doctor` by changing files.
-    Fix(Inputs<'a>, FixInputs<'a>),
+    Fix(PlanInputs<'a>, FixInputs<'a>),
 }
 
 /// How much of the node is checked in addition to the guards.
@@ -69,7 +69,7 @@ pub enum PlanScope {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlanRequest {
     /// Options of the changes.
-    pub options: Options,
+    pub options: PlanOptions,
     /// Guards that are passed over.
     pub allowed: Allowed,
     /// Doubts that the user accepted.
@@ -143,7 +143,7 @@ pub trait LiveEvidence {
     ///
     /// # Errors
     /// A file cannot be read or used.
-    fn cluster(&self) -> Result<&Cluster>;
+    fn cluster(&self) -> Result<&ClusterSettings>;
 
     /// Returns the kernel modules that the node needs with this config, and its modprobe settings.
     ///
@@ -283,7 +283,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
 /// nothing, and a bare Ignition config names no pool or cluster.
 fn add_doubts(
     plan: &mut Plan,
-    inputs: &Inputs<'_>,
+    inputs: &PlanInputs<'_>,
     evidence: &dyn LiveEvidence,
     accepted: Accepted,
 ) -> Result<()> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::base::text;
-use crate::host::net::Names;
+use crate::host::net::NameSources;
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 
@@ -155,7 +155,7 @@ pub struct ProbeContext<'a> {
     /// The runner of commands.
     pub runner: &'a dyn CommandRunner,
     /// The name resolution of the running system.
-    pub names: Names,
+    pub names: NameSources,
     /// The time when the change was complete, in milliseconds since the kernel started: earlier signs of life are ignored.
     /// `None` if they are accepted.
     pub in_place_since: Option<u64>,

@@ -14,16 +14,16 @@ const MOST: usize = 20;
 
 /// All changes that are kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Changes {
+pub struct KeptChanges {
     /// Version of the file.
     pub version: u32,
     /// The changes, the oldest first.
-    pub changes: Vec<Change>,
+    pub changes: Vec<KeptChange>,
 }
 
 /// A rendered config that was derived from objects on this node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Change {
+pub struct KeptChange {
     /// Name of the rendered config.
     pub config: String,
     /// Name of the config from which it was derived.
@@ -42,7 +42,7 @@ pub struct Change {
     pub objects: Vec<Value>,
 }
 
-impl Changes {
+impl KeptChanges {
     /// Reads the changes; empty if the file is missing or damaged.
     ///
     /// # Errors
@@ -57,14 +57,14 @@ impl Changes {
     }
 
     /// Returns the change that produced a config.
-    pub fn of(&self, config: &str) -> Option<&Change> {
+    pub fn of(&self, config: &str) -> Option<&KeptChange> {
         self.changes.iter().rev().find(|one| one.config == config)
     }
 
     /// Adds a change, including the objects of the change on which it is based. An object of the same kind and name is
     /// replaced; one whose title is in `dropped` is left out. A change that leads back to the cluster's own config is not
     /// recorded.
-    pub fn add(&mut self, mut change: Change, dropped: &[String]) {
+    pub fn add(&mut self, mut change: KeptChange, dropped: &[String]) {
         let is_start = self.changes.iter().any(|one| one.from == change.config);
         if is_start && self.of(&change.config).is_none() {
             return;
@@ -107,8 +107,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn change(from: &str, config: &str, kind: &str, name: &str) -> Change {
-        Change {
+    fn change(from: &str, config: &str, kind: &str, name: &str) -> KeptChange {
+        KeptChange {
             config: config.to_owned(),
             from: from.to_owned(),
             what: String::new(),
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_changed_config_has_the_objects_of_both() {
-        let mut all = Changes::default();
+        let mut all = KeptChanges::default();
         all.add(change("a", "b", "KubeletConfig", "limits"), &[]);
         all.add(change("b", "c", "ImageTagMirrorSet", "tags"), &[]);
         all.add(change("c", "d", "KubeletConfig", "limits"), &[]);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_removed_mirror_and_the_way_back_leave_nothing_for_the_api() {
-        let mut all = Changes::default();
+        let mut all = KeptChanges::default();
         all.add(change("a", "b", "ImageTagMirrorSet", "tags"), &[]);
         all.add(change("b", "c", "KubeletConfig", "limits"), &[]);
         let dropped = ["ImageTagMirrorSet tags".to_owned()];
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_oldest_are_dropped() {
-        let mut all = Changes::default();
+        let mut all = KeptChanges::default();
         for number in 0..30 {
             all.add(
                 change(

@@ -8,7 +8,7 @@ use super::release_registry;
 use crate::base::notice::Notice;
 use crate::base::paths;
 use crate::change::plan::fit::{Doubt, Doubtful};
-use crate::change::plan::{ImageEvidence, OsPlan, OsStep, Repository};
+use crate::change::plan::{ImageEvidence, OsPlan, OsStep, PackageRepository};
 use crate::host::caller;
 use crate::host::root::{Root, RootPath};
 use crate::node::command::CommandRunner;
@@ -181,7 +181,7 @@ impl Search<'_> {
     fn packages(&mut self, directory: Option<&Path>, image: &str) {
         let from = match directory {
             Some(directory) => match repository_in(directory) {
-                Ok(found) => Repository::Directory(found),
+                Ok(found) => PackageRepository::Directory(found),
                 Err(why) => return self.block(&directory.display().to_string(), why),
             },
             None if image.is_empty() => {
@@ -192,7 +192,7 @@ impl Search<'_> {
                     .to_owned(),
             );
             }
-            None => Repository::Image(image.to_owned()),
+            None => PackageRepository::Image(image.to_owned()),
         };
         self.found.repository = Some(from);
     }
@@ -304,7 +304,7 @@ impl Search<'_> {
 
     /// The image of extensions is pulled by podman, unless it is there.
     fn extensions_image(&mut self) {
-        let Some(Repository::Image(image)) = self.found.repository.clone() else {
+        let Some(PackageRepository::Image(image)) = self.found.repository.clone() else {
             return;
         };
         const SUBJECT: &str = "spec.baseOSExtensionsContainerImage";
@@ -351,7 +351,7 @@ impl Search<'_> {
         if !release_registry::is_present(self.root) {
             return false;
         }
-        let is_its = |source: &&pull::Source| {
+        let is_its = |source: &&pull::PullPlace| {
             let host = source.name.split('/').next().unwrap_or_default();
             host.ends_with(RELEASE_REGISTRY_PORT)
         };

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::change::plan::Repository;
+use crate::change::plan::PackageRepository;
 use crate::change::transaction::Lock;
 use crate::change::transaction::place::{self, Placement};
 use crate::host::root::{Root, RootPath};
@@ -64,12 +64,12 @@ impl Lease<'_> {
     }
 
     /// Lends the packages.
-    pub fn lease_repository(&self, from: &Repository) -> Result<(), RpmOstreeError> {
+    pub fn lease_repository(&self, from: &PackageRepository) -> Result<(), RpmOstreeError> {
         self.begin()
             .map_err(|error| RpmOstreeError::of_failure(&error))?;
         let directory = match from {
-            Repository::Directory(directory) => directory.clone(),
-            Repository::Image(image) => self.copy_of(image)?,
+            PackageRepository::Directory(directory) => directory.clone(),
+            PackageRepository::Image(image) => self.copy_of(image)?,
         };
         let text = extensions::repo_file(&directory);
         self.put(&text)

@@ -10,7 +10,7 @@ use crate::host::root::Root;
 use crate::node::activity::StagedEvidence;
 use crate::node::command::CommandRunner;
 use crate::node::command::rpm_ostree::status::Deployment;
-use crate::node::system::{Engine, Facts};
+use crate::node::system::{Engine, SystemFacts};
 
 /// The next boot, if the shutdown before it is clean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ const QUEUED_BY: &str = "an unknown program, by a rollback or as the default";
 
 /// Answers what the next boot enters; `None` where no deployment is listed. `stager` names who staged what is staged.
 pub fn find_next_boot(
-    facts: &Facts,
+    facts: &SystemFacts,
     awaited: Option<&Awaited>,
     stager: impl FnOnce() -> String,
 ) -> Option<NextBoot> {
@@ -129,7 +129,7 @@ pub fn find_next_boot(
 
 /// The engine tells the arguments of the first deployment alone. An empty command line is none: bootc tells none.
 fn arguments_of<'a>(
-    facts: &'a Facts,
+    facts: &'a SystemFacts,
     first: &Deployment,
     entered: &Deployment,
 ) -> Option<&'a Kargs> {
@@ -142,7 +142,7 @@ fn arguments_of<'a>(
 }
 
 /// Returns the command after which the next boot enters what runs.
-fn stay_command(facts: &Facts, way: BootWay) -> Option<String> {
+fn stay_command(facts: &SystemFacts, way: BootWay) -> Option<String> {
     let all = &facts.deployments;
     let index = all.booted()?.index;
     match (way, facts.engine) {
@@ -161,7 +161,7 @@ fn stay_command(facts: &Facts, way: BootWay) -> Option<String> {
 pub fn observe_next_boot(
     root: &Root,
     runner: &dyn CommandRunner,
-    facts: &Facts,
+    facts: &SystemFacts,
     awaited: Option<&Awaited>,
 ) -> Result<Option<NextBoot>> {
     let evidence = match facts.deployments.staged() {

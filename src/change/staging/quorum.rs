@@ -9,7 +9,7 @@ use crate::change::plan::{self, Quorum};
 use crate::change::source;
 use crate::host::net::{self, FetchRequest, FetchSettings};
 use crate::host::root::Root;
-use crate::node::etcd::{self, Etcd, EtcdAccess, LOCAL, Member};
+use crate::node::etcd::{self, Etcd, EtcdAccess, EtcdMember, LOCAL};
 use crate::node::neighbours::has_fencing;
 
 /// Members on one network answer at once, or not at all.
@@ -52,7 +52,7 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
 }
 
 /// All members, each asked how it is.
-fn members(access: &EtcdAccess) -> Result<Vec<Member>> {
+fn members(access: &EtcdAccess) -> Result<Vec<EtcdMember>> {
     let list = format!("{LOCAL}/v3/cluster/member/list");
     let mut all = etcd::members(&get(access, &list, Some(b"{}"))?)?;
     for member in all.iter_mut().filter(|member| member.ill.is_none()) {

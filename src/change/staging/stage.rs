@@ -23,14 +23,14 @@ use crate::change::transaction::journal::ConfigRef;
 use crate::host::root::Root;
 use crate::host::sys::signals::{self, DeferredSignals, SignalAnswer};
 use crate::node::boot::BootIdentity;
-use crate::node::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
+use crate::node::command::rpm_ostree::arguments::{self, RebaseTarget, RpmOstreeVersion};
 use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::node::command::rpm_ostree::packages::kernel_type_of;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::command::{CommandLine, CommandRunner, bootc};
 use crate::node::images::storage;
 use crate::node::requests::AskedFor;
-use crate::node::system::{Engine, Facts, staged_file};
+use crate::node::system::{Engine, SystemFacts, staged_file};
 
 /// Staging for one config.
 #[allow(
@@ -100,7 +100,7 @@ impl Staging<'_> {
     /// Stages everything; after a failure nothing of ours is staged any more.
     ///
     /// What is awaited is written first: a power cut at any moment later is told at the next boot.
-    pub fn stage_all(&self, facts: &Facts) -> Result<()> {
+    pub fn stage_all(&self, facts: &SystemFacts) -> Result<()> {
         if self.plan.is_empty() {
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl Staging<'_> {
     /// Takes all steps; else what went wrong, and what to do.
     fn take_steps(
         &self,
-        facts: &Facts,
+        facts: &SystemFacts,
         lease: &Lease<'_>,
         signals: &DeferredSignals,
     ) -> Result<(), (String, String)> {
@@ -160,7 +160,7 @@ impl Staging<'_> {
     }
 
     /// Says which kernel arguments the image brings and takes away by itself, which no config asks for.
-    fn say_arguments_of_image(&self, facts: &Facts) {
+    fn say_arguments_of_image(&self, facts: &SystemFacts) {
         let expected = self.expected.borrow();
         let Some(staged) = expected.as_ref().filter(|_| facts.engine == Engine::Bootc) else {
             return;
@@ -309,7 +309,7 @@ impl Staging<'_> {
     fn take_step(
         &self,
         step: &OsStep,
-        facts: &Facts,
+        facts: &SystemFacts,
         lease: &Lease<'_>,
         signals: &DeferredSignals,
     ) -> Result<(), RpmOstreeError> {
@@ -375,9 +375,9 @@ impl Staging<'_> {
     fn step_command(
         &self,
         step: &OsStep,
-        facts: &Facts,
+        facts: &SystemFacts,
     ) -> Result<Option<CommandLine>, RpmOstreeError> {
-        let version: &Version = &facts.version;
+        let version: &RpmOstreeVersion = &facts.version;
         Ok(match step {
             OsStep::Image { to, .. } if facts.engine == Engine::Bootc => {
                 let transport = match self.source {

@@ -8,9 +8,9 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::boot;
-use super::disk::{self, Source};
+use super::disk::{self, ByteSource};
 use super::lock::{Lock, LockError};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::formats::grub::config::ScriptFile;
@@ -256,12 +256,12 @@ impl<'a> BootDirectory<'a> {
         let old = place.stat()?;
         let own = nix::sys::stat::fstat(&self.dir)?;
         let wanted = Object {
-            kind: Kind::Directory,
+            kind: ObjectKind::Directory,
             mode: old.map_or(0o600, |stat| stat.st_mode & 0o7777),
             uid: old.map_or(own.st_uid, |stat| stat.st_uid),
             gid: old.map_or(own.st_gid, |stat| stat.st_gid),
         };
-        disk::write_file(dir, temporary, Source::Bytes(bytes), &wanted, true)?;
+        disk::write_file(dir, temporary, ByteSource::Bytes(bytes), &wanted, true)?;
         if old.is_some() {
             disk::copy_label(place, dir, temporary)?;
             disk::copy_extended(&place.open()?, dir, temporary)?;

@@ -27,7 +27,7 @@ use nix::unistd::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::base::object::{Flags, HexDigest, Kind, Object};
+use crate::base::object::{Flags, HexDigest, Object, ObjectKind};
 use crate::host::progress;
 use crate::host::root::{LABEL, Place, extended_attributes, hex, proc_path};
 use crate::host::sys::parallel;
@@ -79,7 +79,7 @@ pub(super) fn make_private(dir: &File) -> Result<(), Errno> {
 const BEHIND: u64 = 8 << 20;
 
 /// The origin of the bytes of a new file.
-pub(super) enum Source<'a> {
+pub(super) enum ByteSource<'a> {
     /// Bytes of ours that are small, or that were not looked at before.
     Bytes(&'a [u8]),
     /// The text of the document: its digest was made when it was parsed, and it cannot change.
@@ -92,7 +92,7 @@ pub(super) enum Source<'a> {
     Made(&'a dyn Fn(&mut dyn Write) -> io::Result<()>),
 }
 
-impl Source<'_> {
+impl ByteSource<'_> {
     /// Returns true if the digest that the plan has is that of these bytes for sure.
     fn is_measured(&self) -> bool {
         matches!(self, Self::Text(_) | Self::Contents(_))
@@ -107,10 +107,10 @@ impl Source<'_> {
 pub(super) fn write_file(
     dir: BorrowedFd<'_>,
     name: &str,
-    source: Source<'_>,
+    source: ByteSource<'_>,
     wanted: &Object,
     sync: bool,
-) -> io::Result<(Kind, FileStat)> {
+) -> io::Result<(ObjectKind, FileStat)> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::from_bits_truncate(0o600);
@@ -119,26 +119,26 @@ pub(super) fn write_file(
     let mut written = Written::new(&file, &source, wanted);
     // One byte more than there should be is enough to see that there are more.
     let (expected, most) = match wanted.kind {
-        Kind::File { size, .. } => (size, size.saturating_add(1)),
+        ObjectKind::File { size, .. } => (size, size.saturating_add(1)),
         _ => (0, u64::MAX),
     };
     match source {
-        Source::Bytes(bytes) | Source::Text(bytes) => {
+        ByteSource::Bytes(bytes) | ByteSource::Text(bytes) => {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             let bytes = bytes.get(..most).unwrap_or(bytes);
             bytes
                 .chunks(PIECE)
                 .try_for_each(|piece| written.add(piece))?;
         }
-        Source::Contents(contents) => {
+        ByteSource::Contents(contents) => {
             let contents = contents.take(most);
             parallel::read_pieces(contents, expected, |piece| written.add(piece))?;
         }
-        Source::File(source) => {
+        ByteSource::File(source) => {
             let source = source.take(most);
             parallel::read_pieces(source, expected, |piece| written.add(piece))?;
         }
-        Source::Made(make) => {
+        ByteSource::Made(make) => {
             let mut out = BufWriter::with_capacity(BUFFER, &mut written);
             make(&mut out)?;
             out.flush()?;
@@ -168,9 +168,9 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    fn new(file: &'a File, source: &Source<'_>, wanted: &Object) -> Self {
+    fn new(file: &'a File, source: &ByteSource<'_>, wanted: &Object) -> Self {
         let known = source.is_measured() && wanted.size() >= PIECE as u64;
-        let is_own = matches!(source, Source::Made(_));
+        let is_own = matches!(source, ByteSource::Made(_));
         Self {
             file,
             size: 0,
@@ -197,13 +197,13 @@ impl<'a> Written<'a> {
         Ok(())
     }
 
-    fn finish(self, wanted: &Object) -> Kind {
+    fn finish(self, wanted: &Object) -> ObjectKind {
         let sha256 = match (self.hash, &wanted.kind) {
             (Some(hash), _) => hex(&hash.finalize()).into(),
-            (None, Kind::File { sha256, .. }) => sha256.clone(),
+            (None, ObjectKind::File { sha256, .. }) => sha256.clone(),
             (None, _) => HexDigest::default(),
         };
-        Kind::File {
+        ObjectKind::File {
             size: self.size,
             sha256,
         }
@@ -304,12 +304,12 @@ pub(super) fn copy_object(
     name: &str,
     sync: bool,
 ) -> io::Result<()> {
-    if let Kind::Symlink { target } = &object.kind {
+    if let ObjectKind::Symlink { target } = &object.kind {
         write_link(dir, name, target, object.owner())?;
         return Ok(copy_label(place, dir, name)?);
     }
     let source = place.open()?;
-    let (kind, _) = write_file(dir, name, Source::File(&source), object, sync)?;
+    let (kind, _) = write_file(dir, name, ByteSource::File(&source), object, sync)?;
     if !object.kind.is_copied_as(&kind) {
         return Err(io::Error::other("changed while it was copied"));
     }
@@ -586,7 +586,7 @@ pub(super) fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Res
 
 /// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
 pub(super) fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
-    write_temporary(dir, name, Source::Bytes(bytes), true)?;
+    write_temporary(dir, name, ByteSource::Bytes(bytes), true)?;
     commit_temporary(dir, name)?;
     Ok(sync_directory(dir)?)
 }
@@ -596,7 +596,7 @@ pub(super) fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Resul
 pub(super) fn write_temporary(
     dir: &File,
     name: &str,
-    source: Source<'_>,
+    source: ByteSource<'_>,
     sync: bool,
 ) -> io::Result<()> {
     let temporary = temporary_name(name);
@@ -619,10 +619,10 @@ pub(super) fn commit_temporary(dir: &File, name: &str) -> io::Result<()> {
     Ok(result?)
 }
 
-fn write_own(dir: &File, temporary: &str, source: Source<'_>, sync: bool) -> io::Result<()> {
+fn write_own(dir: &File, temporary: &str, source: ByteSource<'_>, sync: bool) -> io::Result<()> {
     let stat = fstat(dir)?;
     let object = Object {
-        kind: Kind::Directory,
+        kind: ObjectKind::Directory,
         mode: 0o600,
         uid: stat.st_uid,
         gid: stat.st_gid,

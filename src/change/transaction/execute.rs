@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::disk;
 use super::journal::{Journal, JournalStep, away_name, new_name, old_name};
 use crate::base::invocation::mco_rescue;
-use crate::base::object::{Kind, Object, Stamp};
+use crate::base::object::{Object, ObjectKind, Stamp};
 use crate::base::reason::Reason;
 use crate::change::plan::{Attributes, Step};
 use crate::host::root::{Place, RecentPlaces, ResolveError, Root, RootError, RootPath, mount_id};
@@ -502,7 +502,7 @@ fn compare_staged(
 
 fn directory_object(mode: u32, uid: u32, gid: u32) -> Object {
     Object {
-        kind: Kind::Directory,
+        kind: ObjectKind::Directory,
         mode,
         uid,
         gid,
@@ -520,6 +520,6 @@ fn is_between(object: Option<&Object>, old: Attributes, new: Attributes) -> bool
 }
 
 fn attributes_of(object: Option<&Object>) -> Option<Attributes> {
-    let object = object.filter(|object| !matches!(object.kind, Kind::Symlink { .. }))?;
+    let object = object.filter(|object| !matches!(object.kind, ObjectKind::Symlink { .. }))?;
     Some(object.into())
 }

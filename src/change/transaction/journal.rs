@@ -57,7 +57,7 @@ pub struct Intent {
 /// The mark `committed`: every step of a run is in place, so recovery only goes forward.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "AnyMark")]
-pub struct Mark {
+pub struct CommitMark {
     /// The transaction.
     pub id: String,
 }
@@ -70,7 +70,7 @@ enum AnyMark {
     Id(String),
 }
 
-impl From<AnyMark> for Mark {
+impl From<AnyMark> for CommitMark {
     fn from(mark: AnyMark) -> Self {
         let (AnyMark::Mark { id } | AnyMark::Id(id)) = mark;
         Self { id }

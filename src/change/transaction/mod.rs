@@ -59,7 +59,7 @@ use crate::node::command::job::{Done, Job};
 use execute::{Executor, StepError};
 use flags::FlagsError;
 use jobs::JobError;
-use journal::{ConfigRef, Intent, Journal, JournalStep, Mark, VERSION};
+use journal::{CommitMark, ConfigRef, Intent, Journal, JournalStep, VERSION};
 use stage::{Stage, StageContext, StageError};
 use state::{StateDirectory, StateError};
 
@@ -74,13 +74,13 @@ pub use lock::{Lock, LockError, acquire_lock, is_held};
 pub use output::{OutputError, write_output, write_readable_output};
 pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{
-    Changes, ForgetError, Outlook, Pending, RecoverError, RecoverRequest, Recovered, count_taken,
-    find_frozen, find_pending, find_strays, foresee_recovery, forget_run, give_up_run, id_order,
-    read_history, recover_interrupted,
+    ForgetError, Pending, RecoverError, RecoverRequest, Recovered, RecoveryChanges,
+    RecoveryOutlook, count_taken, find_frozen, find_pending, find_strays, foresee_recovery,
+    forget_run, give_up_run, id_order, read_history, recover_interrupted,
 };
 pub use state::StateError as StateDirectoryError;
 pub use store::{Store, open_store, store_value};
-pub use survey::{Direction, Leave, Left};
+pub use survey::{Direction, Leave, LeftPath};
 
 /// Number of finished runs that are kept for `rollback`.
 pub const HISTORY_KEPT: usize = 3;
@@ -541,7 +541,7 @@ impl<'a> TransactionRun<'a> {
         flags::restore_flags(self.request.root, &journal.held)?;
         // A mark that is durable before a name elsewhere would take that name for changed.
         self.flush_others()?;
-        let mark = Mark {
+        let mark = CommitMark {
             id: self.id.clone(),
         };
         self.state

@@ -8,8 +8,8 @@ use std::path::Path;
 use nix::unistd::{getegid, geteuid};
 
 use super::disk;
-use super::disk::Source;
-use crate::base::object::{Kind, Object};
+use super::disk::ByteSource;
+use crate::base::object::{Object, ObjectKind};
 use crate::base::reason::Reason;
 use crate::host::root::{Place, Root, RootError, RootPath};
 
@@ -108,7 +108,7 @@ fn may_replace(place: &Place, is_ours: fn(&[u8]) -> bool) -> Result<bool, Output
 
 fn write_beside(place: &Place, temporary: &str, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let object = Object {
-        kind: Kind::Directory,
+        kind: ObjectKind::Directory,
         mode,
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
@@ -117,7 +117,7 @@ fn write_beside(place: &Place, temporary: &str, bytes: &[u8], mode: u32) -> std:
     disk::write_file(
         place.dir.as_fd(),
         temporary,
-        Source::Bytes(bytes),
+        ByteSource::Bytes(bytes),
         &object,
         true,
     )

@@ -16,7 +16,7 @@ use super::journal::VERSION;
 use super::lock::{Lock, LockError};
 use super::state::{StateDirectory, StateError};
 use crate::base::invocation::{again, mco_rescue};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::host::root::{Place, RealPath, Root, RootError, RootPath};
@@ -91,7 +91,7 @@ pub fn make_parent(
     let directories = missing.iter().map(|(_, real)| real.clone());
     record_directories(root, directories.collect(), host, labels)?;
     for (named, real) in &missing {
-        let label = labels.wanted(named, &Kind::Directory);
+        let label = labels.wanted(named, &ObjectKind::Directory);
         make_directory(root, real, host.attainable((0, 0)), label.as_deref())
             .map_err(|reason| PlaceError::Put(named.clone(), reason))?;
     }
@@ -248,10 +248,10 @@ fn write_and_rename(
     placement: &Placement<'_>,
 ) -> Result<Option<Reason>, Reason> {
     let object = placement.object;
-    if let Kind::Symlink { target } = &object.kind {
+    if let ObjectKind::Symlink { target } = &object.kind {
         disk::write_link(dir.as_fd(), temporary, target, object.owner())?;
     } else {
-        let source = disk::Source::Bytes(placement.bytes);
+        let source = disk::ByteSource::Bytes(placement.bytes);
         let (written, _) = disk::write_file(dir.as_fd(), temporary, source, object, true)?;
         if written != object.kind {
             return Err(Reason::from(io::Error::other("not all bytes arrived")));
@@ -379,7 +379,7 @@ fn remove_directory(root: &Root, path: &RootPath) -> Result<bool, Reason> {
     // A link that has taken its place since is not ours.
     if !place
         .shallow_kind()?
-        .is_some_and(|found| found == Kind::Directory)
+        .is_some_and(|found| found == ObjectKind::Directory)
     {
         return Ok(false);
     }

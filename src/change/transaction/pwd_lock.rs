@@ -8,7 +8,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 
 use super::disk;
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::change::plan::PlannedStep;
@@ -65,7 +65,7 @@ fn acquire_password_lock(root: &Root, labels: &Labels) -> Result<PasswordLock, P
 
 /// Labels a lock file that has no label, as one has that was just made where no policy is loaded.
 fn label_lock_file(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
-    let file = Kind::File {
+    let file = ObjectKind::File {
         size: 0,
         sha256: String::new().into(),
     };

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
-use super::disk::{self, Source};
+use super::disk::{self, ByteSource};
 use super::lock::Lock;
 use super::state::{StateDirectory, StateError, make_path_durably};
 use crate::base::paths;
@@ -94,6 +94,6 @@ fn write_into(root: &Root, path: &RootPath, write: &RecorderWrite) -> Result<(),
 }
 
 fn put_file(dir: &File, name: &str, bytes: &[u8], sync: bool) -> Result<(), Reason> {
-    disk::write_temporary(dir, name, Source::Bytes(bytes), sync)?;
+    disk::write_temporary(dir, name, ByteSource::Bytes(bytes), sync)?;
     Ok(disk::commit_temporary(dir, name)?)
 }

@@ -15,13 +15,13 @@ use super::flags::{self, FlagsError};
 use super::freeze;
 use super::jobs::{self, JobError, RunningSystem};
 use super::journal::{
-    ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, is_tree_name,
+    CommitMark, ConfigRef, Intent, Journal, JournalStep, away_name, is_staged_name, is_tree_name,
     new_name, old_name,
 };
 use super::last_run::LastRun;
 use super::lock::{Lock, LockError, is_held};
 use super::state::{self, StateDirectory, StateError};
-use super::survey::{Direction, Leave, Left, RecoveryChoice, Stuck, Survey};
+use super::survey::{Direction, Leave, LeftPath, RecoveryChoice, Stuck, Survey};
 use super::{HISTORY_KEPT, strays as stray_stages};
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
@@ -53,20 +53,20 @@ pub enum Recovered {
     /// Staged names were removed.
     Swept(ConfigRef),
     /// The interrupted run was finished.
-    Finished(ConfigRef, Changes),
+    Finished(ConfigRef, RecoveryChanges),
     /// The interrupted run was undone.
-    Undone(ConfigRef, Changes),
+    Undone(ConfigRef, RecoveryChanges),
     /// The interrupted run was given up; with the path of its backup copies.
     GivenUp(ConfigRef, Option<RootPath>),
 }
 
 /// The paths of an interrupted run after its recovery, in the order of its steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct RecoveryChanges {
     /// Paths that were changed.
     pub changed: Vec<RootPath>,
     /// These could not be changed and stay as they are.
-    pub left: Vec<Left>,
+    pub left: Vec<LeftPath>,
 }
 
 impl Recovered {
@@ -79,7 +79,7 @@ impl Recovered {
     }
 
     /// Returns the paths that stay as they are.
-    pub fn left(&self) -> &[Left] {
+    pub fn left(&self) -> &[LeftPath] {
         match self {
             Self::Nothing | Self::Swept(_) | Self::GivenUp(..) => &[],
             Self::Finished(_, changes) | Self::Undone(_, changes) => &changes.left,
@@ -168,7 +168,7 @@ impl RunFiles {
     /// Reads them. A damaged journal is an error: without it nothing is known of the names. A damaged mark or intent is not.
     fn read_files(root: &Root, state: &StateDirectory) -> Result<Self, StateError> {
         let journal = read_journal(root, state)?;
-        let (mark, lost_mark) = or_damaged(state.read_file::<Mark>(root, paths::COMMITTED))?;
+        let (mark, lost_mark) = or_damaged(state.read_file::<CommitMark>(root, paths::COMMITTED))?;
         let (intent, lost_intent) = or_damaged(state.read_file::<Intent>(root, paths::INTENT))?;
         let ids = [
             journal.as_ref().map(|journal| &journal.id),
@@ -280,7 +280,7 @@ pub fn find_pending(root: &Root) -> Result<Pending, StateError> {
 
 /// The way of the next recovery, and what it will bring.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outlook {
+pub struct RecoveryOutlook {
     /// Finished, or undone.
     pub direction: Direction,
     /// Paths that it changes.
@@ -295,7 +295,7 @@ pub struct Outlook {
 ///
 /// # Errors
 /// The recovery would be stuck, or a file cannot be read.
-pub fn foresee_recovery(root: &Root) -> Result<Option<Outlook>, RecoverError> {
+pub fn foresee_recovery(root: &Root) -> Result<Option<RecoveryOutlook>, RecoverError> {
     let Some(state) = StateDirectory::open(root)? else {
         return Ok(None);
     };
@@ -324,7 +324,7 @@ pub fn foresee_recovery(root: &Root) -> Result<Option<Outlook>, RecoverError> {
     };
     let steps = steps.iter().filter_map(|index| journal.steps.get(*index));
     let steps = steps.map(|step| step.step.clone()).collect();
-    Ok(Some(Outlook {
+    Ok(Some(RecoveryOutlook {
         direction,
         left,
         steps,
@@ -484,7 +484,10 @@ fn recover_run(
             flush_mark(state)?;
             freeze::kill_cgroups(&journal.freeze);
             tidy_up(root, state, &journal, &union_of(&stages, &journal.stages));
-            Ok(Recovered::Finished(journal.config, Changes::default()))
+            Ok(Recovered::Finished(
+                journal.config,
+                RecoveryChanges::default(),
+            ))
         }
         (Some(journal), false, _) => {
             let unfinished = Unfinished {
@@ -499,7 +502,10 @@ fn recover_run(
         (None, committed, Some(intent)) if committed || is_closed(root, &intent.id)? => {
             flush_mark(state)?;
             warn_only(close_run(root, state, &intent.id, &stages));
-            Ok(Recovered::Finished(intent.config, Changes::default()))
+            Ok(Recovered::Finished(
+                intent.config,
+                RecoveryChanges::default(),
+            ))
         }
         (None, _, Some(intent)) => {
             warn_only(discard_run(root, state, &intent.id, &stages));
@@ -544,7 +550,9 @@ pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError>
         other => is_of_other_version(other)?,
     };
     lost |= is_of_other_version(state.read_prepared_journal(root))?;
-    lost |= is_of_other_version(or_damaged(state.read_file::<Mark>(root, paths::COMMITTED)))?;
+    lost |= is_of_other_version(or_damaged(
+        state.read_file::<CommitMark>(root, paths::COMMITTED),
+    ))?;
     if !lost && !matches!(intent, Err(StateError::Version(..))) {
         return Err(RecoverError::Whole);
     }
@@ -673,7 +681,7 @@ impl Unfinished<'_> {
     fn take_back(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
         let journal = &self.journal;
         let steps: Vec<usize> = survey.pending_steps(Direction::Back).collect();
-        let changes = Changes {
+        let changes = RecoveryChanges {
             changed: paths_of(journal, &steps),
             left: survey.left_paths(journal, Direction::Back),
         };
@@ -697,7 +705,7 @@ impl Unfinished<'_> {
     ) -> Result<Recovered, RecoverError> {
         let (root, journal) = (self.root, &self.journal);
         let steps: Vec<usize> = survey.pending_steps(Direction::Forward).collect();
-        let changes = Changes {
+        let changes = RecoveryChanges {
             changed: paths_of(journal, &steps),
             left: survey.left_paths(journal, Direction::Forward),
         };
@@ -712,7 +720,7 @@ impl Unfinished<'_> {
         self.take_steps(&records, stages)?;
         flags::restore_flags(root, &journal.held)?;
         sync_all(stages)?;
-        let mark = Mark {
+        let mark = CommitMark {
             id: journal.id.clone(),
         };
         self.state.write_file(paths::COMMITTED, &mark)?;

@@ -13,7 +13,7 @@ use nix::sys::stat::{FileStat, fstat};
 use super::disk;
 use super::journal::{old_name, staged_path};
 use super::state::{StateError, make_path};
-use crate::base::object::{Kind, Object, Stamp};
+use crate::base::object::{Object, ObjectKind, Stamp};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::change::plan::{Attributes, Payload, PlannedStep, Section, Step};
@@ -455,7 +455,7 @@ impl StageContext<'_> {
             let made = disk::make_directory(dir, &name, new.mode, new.owner());
             return made.map(drop).map_err(|e| io_error(path, e));
         }
-        if let Kind::Symlink { target } = &new.kind {
+        if let ObjectKind::Symlink { target } = &new.kind {
             return disk::write_link(dir, &name, target, new.owner())
                 .map_err(|e| io_error(path, e));
         }
@@ -470,7 +470,7 @@ impl StageContext<'_> {
                     .root
                     .open_file(source)?
                     .ok_or_else(|| StageError::Changed(source.clone()))?;
-                let source = disk::Source::File(&source_file);
+                let source = disk::ByteSource::File(&source_file);
                 let written = disk::write_file(dir, &name, source, new, self.sync_each);
                 let (written, _) = written.map_err(|e| io_error(path, e))?;
                 disk::copy_extended(&source_file, dir, &name).map_err(|e| io_error(path, e))?;
@@ -638,13 +638,13 @@ fn stat_attributes(stat: &FileStat) -> Attributes {
     }
 }
 
-fn payload_source(payload: &Payload) -> Result<disk::Source<'_>, String> {
+fn payload_source(payload: &Payload) -> Result<disk::ByteSource<'_>, String> {
     match payload {
-        Payload::Bytes(bytes) => Ok(disk::Source::Bytes(bytes)),
-        Payload::Record(text) => Ok(disk::Source::Text(text.as_bytes())),
+        Payload::Bytes(bytes) => Ok(disk::ByteSource::Bytes(bytes)),
+        Payload::Record(text) => Ok(disk::ByteSource::Text(text.as_bytes())),
         Payload::Contents(contents) => {
             let reader = contents.reader().map_err(|e| e.to_string())?;
-            Ok(disk::Source::Contents(reader))
+            Ok(disk::ByteSource::Contents(reader))
         }
         Payload::None
         | Payload::CopyOf(_)

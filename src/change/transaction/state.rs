@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::disk;
 use super::journal::{Journal, MARKER_TEXT, VERSION};
 use crate::base::invocation::{mco_rescue, node_path};
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::host::root::{Place, Root, RootPath};
@@ -111,7 +111,7 @@ impl StateDirectory {
         disk::write_temporary(
             &dir,
             marker.name(),
-            disk::Source::Bytes(MARKER_TEXT.as_bytes()),
+            disk::ByteSource::Bytes(MARKER_TEXT.as_bytes()),
             false,
         )
         .and_then(|()| disk::commit_temporary(&dir, marker.name()))
@@ -175,7 +175,7 @@ impl StateDirectory {
             out.flush()
         };
         let write_sealed = |out: &mut dyn Write| sealed::write_sealed(write, out);
-        let source = disk::Source::Made(&write_sealed);
+        let source = disk::ByteSource::Made(&write_sealed);
         disk::write_temporary(&self.dir, path.name(), source, sync)
             .map_err(|e| system_error(&path, e))
     }
@@ -398,7 +398,7 @@ pub(super) fn make_path_noting(
 
 /// Labels a new directory of ours. If that is impossible, the kernel's choice stays.
 fn label_directory(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
-    let Some(label) = labels.wanted(path, &Kind::Directory) else {
+    let Some(label) = labels.wanted(path, &ObjectKind::Directory) else {
         return Ok(());
     };
     match disk::set_label(place.dir.as_fd(), &place.name, &label) {

@@ -41,7 +41,7 @@ impl Leave {
 
 /// A path that was left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct LeftPath {
     /// Path in the root.
     pub path: RootPath,
     /// Reason, for the report.
@@ -403,7 +403,7 @@ impl Survey {
     }
 
     /// Returns the paths that stay as they are in a direction.
-    pub(super) fn left_paths(&self, journal: &Journal, direction: Direction) -> Vec<Left> {
+    pub(super) fn left_paths(&self, journal: &Journal, direction: Direction) -> Vec<LeftPath> {
         let steps = journal
             .steps
             .iter()
@@ -421,7 +421,7 @@ impl Survey {
                 StepOutlook::There | StepOutlook::Open => return None,
             };
             let path = step.step.path().clone();
-            Some(Left { path, why })
+            Some(LeftPath { path, why })
         });
         left.collect()
     }

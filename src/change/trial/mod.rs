@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::change::probes::Probe;
 use crate::node::boot::BootIdentity;
 use crate::node::command::job::Job;
-use crate::node::command::network_manager::Checkpoint;
+use crate::node::command::network_manager::NetworkCheckpoint;
 use crate::node::login_session::LoginSession;
 
 /// Version of the files.
@@ -132,7 +132,7 @@ pub struct Trial {
     pub probes: Vec<Probe>,
     /// The checkpoint of NetworkManager.
     #[serde(default)]
-    pub checkpoint: Option<Checkpoint>,
+    pub checkpoint: Option<NetworkCheckpoint>,
     /// Jobs that make the services read the files of before.
     #[serde(default)]
     pub jobs_back: Vec<Job>,
@@ -202,7 +202,7 @@ impl TrialResult {
 
 /// The deployment that runs, beside a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum TrialPlace {
     /// The trial changes no operating system.
     Same,
     /// The deployment from before runs.
@@ -213,11 +213,11 @@ pub enum Place {
 
 impl Trial {
     /// Returns the place of the node in the trial.
-    pub fn place(&self, deployment: Option<&str>) -> Place {
+    pub fn place(&self, deployment: Option<&str>) -> TrialPlace {
         match &self.system {
-            None => Place::Same,
-            Some(system) if deployment == Some(system.from.as_str()) => Place::Old,
-            Some(_) => Place::New,
+            None => TrialPlace::Same,
+            Some(system) if deployment == Some(system.from.as_str()) => TrialPlace::Old,
+            Some(_) => TrialPlace::New,
         }
     }
 
@@ -254,20 +254,20 @@ pub enum BootStep {
 }
 
 /// Judges a boot that may not be the one to which the times of a trial belong.
-pub fn judge_boot(trial: &Trial, is_same_boot: bool, place: Place) -> BootStep {
+pub fn judge_boot(trial: &Trial, is_same_boot: bool, place: TrialPlace) -> BootStep {
     let revert = |why: &str| match place {
-        Place::Same => BootStep::RevertFiles(why.to_owned()),
-        Place::Old | Place::New => BootStep::Revert(why.to_owned()),
+        TrialPlace::Same => BootStep::RevertFiles(why.to_owned()),
+        TrialPlace::Old | TrialPlace::New => BootStep::Revert(why.to_owned()),
     };
     match &trial.phase {
         _ if is_same_boot => BootStep::None,
         Phase::Applying => revert("the node was rebooted while the change was made"),
         Phase::Waiting { .. } => revert("the node was rebooted before the change was confirmed"),
-        Phase::AwaitingBoot { .. } if place == Place::Old => {
+        Phase::AwaitingBoot { .. } if place == TrialPlace::Old => {
             revert("the deployment from before was booted instead of the new one")
         }
         Phase::AwaitingBoot { .. } => BootStep::BeginBoot,
-        Phase::TrialBoot { .. } if place == Place::Old => {
+        Phase::TrialBoot { .. } if place == TrialPlace::Old => {
             revert("the boot with the change did not reach its end")
         }
         Phase::TrialBoot { .. } => {
@@ -422,14 +422,19 @@ mod tests {
     #[test]
     fn every_foreign_boot_takes_the_change_back_but_the_one_of_the_trial() {
         for phase in phases() {
-            for (system, place) in [(false, Place::Same), (true, Place::Old), (true, Place::New)] {
+            for (system, place) in [
+                (false, TrialPlace::Same),
+                (true, TrialPlace::Old),
+                (true, TrialPlace::New),
+            ] {
                 let one = trial(phase.clone(), system);
                 assert_eq!(judge_boot(&one, true, place), BootStep::None);
                 let step = judge_boot(&one, false, place);
-                let begins = matches!(phase, Phase::AwaitingBoot { .. }) && place != Place::Old;
+                let begins =
+                    matches!(phase, Phase::AwaitingBoot { .. }) && place != TrialPlace::Old;
                 match (begins, place) {
                     (true, _) => assert_eq!(step, BootStep::BeginBoot, "{phase:?}"),
-                    (false, Place::Same) => {
+                    (false, TrialPlace::Same) => {
                         assert!(matches!(step, BootStep::RevertFiles(_)), "{phase:?}");
                     }
                     (false, _) => assert!(matches!(step, BootStep::Revert(_)), "{phase:?}"),

@@ -5,9 +5,9 @@ use anyhow::{Context, Result, bail};
 use super::{find_check, gather, is_denied, style};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::change::plan::{
-    self, Allowed, FixInputs, Inputs, Plan, PlanRequest, PlannedStep, Step, Task,
+    self, Allowed, FixInputs, Plan, PlanInputs, PlanRequest, PlannedStep, Step, Task,
 };
 use crate::change::transaction::Finished;
 use crate::change::transaction::journal::ConfigRef;
@@ -247,7 +247,7 @@ impl Cure<'_> {
         let desired = Desired::from_config(&config);
         let records = Records::read(root).context("reading the daemon's records")?;
         let old = records.recorded().map(Desired::from_config);
-        let inputs = Inputs {
+        let inputs = PlanInputs {
             crossing: &[],
             config: &config,
             desired: &desired,
@@ -344,7 +344,7 @@ fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
     let Step::Put { path, new, old } = &planned.step else {
         return None;
     };
-    let is_file = matches!(new.kind, Kind::File { .. });
+    let is_file = matches!(new.kind, ObjectKind::File { .. });
     let is_same = old.as_ref().is_some_and(|old| old.kind == new.kind);
     let is_large = new.size().max(old.as_ref().map_or(0, |old| old.size())) > MAX_DIFF;
     if !is_file || is_same || is_large || is_secret_step(planned) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 
 use super::{server_clock, upkeep};
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::change::source::cache::{self, Cached};
 use crate::change::source::server;
@@ -23,8 +23,8 @@ use crate::config::document::MachineConfig;
 use crate::config::render;
 use crate::diagnose::doctor::Look;
 use crate::diagnose::doctor::evidence::{
-    BootEvidence, ConfigComparison, Configs, DeployedTree, Disk, DoctorEvidence, FirstBootFiles,
-    Kubeconfig, Named, NamedConfig, PullEvidence, PullRefusal,
+    BootEvidence, ConfigComparison, Configs, DeployedTree, DiskEvidence, DoctorEvidence,
+    FirstBootFiles, Kubeconfig, MentionedConfig, NamedConfig, PullEvidence, PullRefusal,
 };
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::sys::runtime;
@@ -32,7 +32,7 @@ use crate::judge::daemon::forecast::AnnotationSource;
 use crate::judge::daemon::forecast::Forecast;
 use crate::judge::daemon::release::RULES_OF;
 use crate::judge::daemon::{annotations, pod_log};
-use crate::node::clock::{self, Clock, Heard, Moment as Passed};
+use crate::node::clock::{self, Clock, Heard, PastMoment as Passed};
 use crate::node::command::{CommandRunner, systemctl};
 use crate::node::images::ImageName;
 use crate::node::images::pull::{Trace, TraceError};
@@ -344,15 +344,15 @@ impl DoctorEvidence {
 }
 
 /// `/var` may be a file system of its own. A root without a repository has its OS where its data is.
-fn disks(root: &Root) -> Result<Vec<Disk>> {
-    let mut all: Vec<Disk> = Vec::new();
+fn disks(root: &Root) -> Result<Vec<DiskEvidence>> {
+    let mut all: Vec<DiskEvidence> = Vec::new();
     for (path, place) in [(paths::SYSROOT, "/sysroot"), ("var", "/var")] {
         let Some(space) = Space::of(root, &RootPath::fixed(path))? else {
             continue;
         };
         if all.iter().all(|one| one.space.device != space.device) {
             let of_the_os = all.is_empty();
-            all.push(Disk {
+            all.push(DiskEvidence {
                 place,
                 of_the_os,
                 space,
@@ -381,7 +381,7 @@ fn compared(session: &Session<'_>) -> ConfigComparison {
     let node = &session.node;
     let emptied = session.desired.files.iter().filter(|file| {
         let on_disk = node.object(&file.path).map(|object| &object.kind);
-        file.size > 0 && matches!(on_disk, Some(Kind::File { size: 0, .. }))
+        file.size > 0 && matches!(on_disk, Some(ObjectKind::File { size: 0, .. }))
     });
     let differs: BTreeSet<&str> = drifts.iter().map(|drift| drift.subject.as_str()).collect();
     let changed = session.desired.files.iter().filter_map(|file| {
@@ -486,7 +486,11 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
 }
 
 /// Everybody who speaks of a config, each name once for each who does.
-fn named(root: &Root, records: Option<&Records>, at_hand: &[NamedConfig]) -> Result<Vec<Named>> {
+fn named(
+    root: &Root,
+    records: Option<&Records>,
+    at_hand: &[NamedConfig],
+) -> Result<Vec<MentionedConfig>> {
     let mut at: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for one in at_hand {
         at.entry(&one.name).or_default().push(one.at.clone());
@@ -507,7 +511,7 @@ fn named(root: &Root, records: Option<&Records>, at_hand: &[NamedConfig]) -> Res
     let named = all.into_iter().filter_map(|(name, role, place)| {
         // An empty annotation names nothing.
         let name = name.filter(|name| !name.is_empty())?;
-        Some(Named {
+        Some(MentionedConfig {
             at: at.get(name.as_str()).cloned().unwrap_or_default(),
             role: role.to_owned(),
             name,

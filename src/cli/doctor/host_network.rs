@@ -7,8 +7,8 @@ use crate::diagnose::doctor::Look;
 use crate::diagnose::doctor::evidence::DoctorEvidence;
 use crate::host::root::{Root, RootPath};
 use crate::node::command::{CommandRunner, ip, systemctl};
-use crate::node::network_faults::{Known, NetworkFaults, find_network_faults};
-use crate::node::platform::Storage;
+use crate::node::network_faults::{NetworkFaults, NodeKnowledge, find_network_faults};
+use crate::node::platform::BlockStorage;
 use crate::node::{
     boot_variables, boot_waits, host, host_name, node_address, static_network, virtual_addresses,
 };
@@ -33,7 +33,7 @@ impl DoctorEvidence {
         let made: Vec<String> = made.into_iter().flatten().map(|(_, name)| name).collect();
         let interfaces = self.network.get();
         let interfaces = interfaces.and_then(|network| network.interfaces.as_deref());
-        let known = Known {
+        let known = NodeKnowledge {
             hosts,
             made: &made,
             interfaces,
@@ -52,7 +52,7 @@ impl DoctorEvidence {
         let stamp = RootPath::fixed("boot/ignition.firstboot");
         self.first_boot_stamp = root.exists(&stamp).into();
         match self.live {
-            true => self.of_firmware(root, &Storage::observe(root), &["/sysroot", "/"]),
+            true => self.of_firmware(root, &BlockStorage::observe(root), &["/sysroot", "/"]),
             false => self.of_rescue_system(),
         }
     }
@@ -65,7 +65,7 @@ impl DoctorEvidence {
         }
         .to_owned();
         let machine = Root::open(Path::new("/"));
-        let machine = machine.map(|machine| (Storage::observe(&machine), machine));
+        let machine = machine.map(|machine| (BlockStorage::observe(&machine), machine));
         match machine {
             Ok((storage, machine)) if storage.mounted_at(&point).is_some() => {
                 self.of_firmware(&machine, &storage, &[&point]);
@@ -79,7 +79,7 @@ impl DoctorEvidence {
         }
     }
 
-    fn of_firmware(&mut self, machine: &Root, storage: &Storage, points: &[&str]) {
+    fn of_firmware(&mut self, machine: &Root, storage: &BlockStorage, points: &[&str]) {
         self.boot_variables = match boot_variables::read(machine) {
             Ok(variables) => Look::Seen(variables),
             Err(why) => Look::Unseen(why),

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::diagnose::doctor::Look;
 use crate::diagnose::doctor::evidence::DoctorEvidence;
 use crate::host::root::Root;
-use crate::node::ostree_repository::Repository;
+use crate::node::ostree_repository::OstreeRepository;
 use crate::node::{boot_kernels, node_programs, ostree_repository};
 
 impl DoctorEvidence {
@@ -21,7 +21,7 @@ impl DoctorEvidence {
         self.programs = node_programs::read(root, self.fencing).into();
     }
 
-    fn repository_of(&self, root: &Root) -> Result<Option<Repository>> {
+    fn repository_of(&self, root: &Root) -> Result<Option<OstreeRepository>> {
         let entries = self.boot.get().map(|boot| boot.entries.as_slice());
         let mut names = boot_kernels::deployments(root, entries.unwrap_or_default())?;
         names.extend(self.deployment.clone());

@@ -5,13 +5,21 @@ use anyhow::Result;
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 use crate::node::command::config_test::ConfigTest;
-use crate::node::service_configs::{self, BrokenConfig, Service};
+use crate::node::service_configs::{self, BrokenConfig, ConfiguredService};
 
 /// Programs that test their configuration, with the service and the file that they begin with.
-const TESTS: [(ConfigTest, Service, &str); 3] = [
-    (ConfigTest::Sshd, Service::Ssh, "/etc/ssh/sshd_config"),
-    (ConfigTest::Visudo, Service::Sudo, "/etc/sudoers"),
-    (ConfigTest::Chronyd, Service::Chrony, "/etc/chrony.conf"),
+const TESTS: [(ConfigTest, ConfiguredService, &str); 3] = [
+    (
+        ConfigTest::Sshd,
+        ConfiguredService::Ssh,
+        "/etc/ssh/sshd_config",
+    ),
+    (ConfigTest::Visudo, ConfiguredService::Sudo, "/etc/sudoers"),
+    (
+        ConfigTest::Chronyd,
+        ConfiguredService::Chrony,
+        "/etc/chrony.conf",
+    ),
 ];
 
 /// Reads the files, and asks the programs of a running node.

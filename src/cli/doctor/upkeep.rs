@@ -10,7 +10,7 @@ use crate::diagnose::doctor::upkeep::{Elsewhere, LabelEvidence};
 use crate::formats::labels::LabelPolicy;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::running;
-use crate::node::clock::Moment;
+use crate::node::clock::PastMoment;
 use crate::node::host::architecture;
 use crate::node::images::auth::Secrets;
 use crate::node::lasting::Transient;
@@ -64,7 +64,7 @@ impl DoctorEvidence {
 
     /// What was built has been built before now.
     fn of_builds(&mut self) {
-        let built = |place: &str, at: u64| Moment {
+        let built = |place: &str, at: u64| PastMoment {
             place: place.to_owned(),
             what: "the OS was built",
             at,

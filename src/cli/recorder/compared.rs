@@ -11,10 +11,10 @@ use crate::cli::access::{self, AccessNeed};
 use crate::cli::session::{open_root, with_disk};
 use crate::cli::ui::Ui;
 use crate::cli::{DiffArgs, Output};
-use crate::diagnose::recorder::digest::{KEY_BYTES, Key};
+use crate::diagnose::recorder::digest::{DigestKey, KEY_BYTES};
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
-use crate::diagnose::recorder::timeline::Moment;
-use crate::diagnose::recorder::{Record, Snapshot, compare, differences::Comparison};
+use crate::diagnose::recorder::timeline::TimelineMoment;
+use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare, differences::Comparison};
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 use crate::report;
@@ -78,7 +78,7 @@ fn has_system(root: &Root) -> bool {
 }
 
 /// One side of a comparison; `None`: now.
-pub(in crate::cli) type Side<'a> = Option<&'a Record>;
+pub(in crate::cli) type Side<'a> = Option<&'a SnapshotRecord>;
 
 fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<'a>, Side<'a>)> {
     let of_store = |command: &str| match &args.store {
@@ -150,7 +150,7 @@ pub(in crate::cli) fn observe_now(
         false => super::digest_key(root),
     };
     // Without the key only sizes, modes and owners are compared.
-    let key = own.unwrap_or_else(|| Key::new(&[0; KEY_BYTES]));
+    let key = own.unwrap_or_else(|| DigestKey::new(&[0; KEY_BYTES]));
     let seen = look(root, runner, &key, &shelf.known(&key), Some(before));
     (seen.snapshot, key.id())
 }
@@ -168,13 +168,13 @@ fn document(
         (Some(record), _) => {
             let (snapshot, bad) = shelf.snapshot(record);
             damaged.extend(bad);
-            (snapshot, record.key.clone(), Moment::from(record))
+            (snapshot, record.key.clone(), TimelineMoment::from(record))
         }
         (None, Some(root)) => {
             let (snapshot, key) = observe_now(runner, root, shelf, before);
-            (snapshot, key, Moment::now(now))
+            (snapshot, key, TimelineMoment::now(now))
         }
-        (None, None) => (Snapshot::default(), String::new(), Moment::now(now)),
+        (None, None) => (Snapshot::default(), String::new(), TimelineMoment::now(now)),
     };
     let (before, before_key, from) = read(from, &Snapshot::default());
     let (after, after_key, to) = read(to, &before);

@@ -11,9 +11,9 @@ use crate::base::secrets::{is_secret_name, redacted_argument, redacted_url};
 use crate::base::time::utc;
 use crate::change::source::server;
 use crate::diagnose::recorder::bounds::bounded;
-use crate::diagnose::recorder::digest::Key;
-use crate::diagnose::recorder::known::{KnownFiles, Stamp};
-use crate::diagnose::recorder::{Area, Facts, Snapshot, secrets};
+use crate::diagnose::recorder::digest::DigestKey;
+use crate::diagnose::recorder::known::{FileStamp, KnownFiles};
+use crate::diagnose::recorder::{Area, AreaFacts, Snapshot, secrets};
 use crate::host::root::{Root, RootPath};
 use crate::judge::daemon::annotations;
 use crate::node::command::{CommandRunner, rpm, systemctl};
@@ -38,7 +38,7 @@ pub(super) struct Observer<'a> {
     /// Starts programs; of a root that does not run, none is started.
     pub runner: &'a dyn CommandRunner,
     /// The key of the digests.
-    pub key: &'a Key,
+    pub key: &'a DigestKey,
     /// Digests of the last snapshot.
     pub known: &'a KnownFiles,
     /// Digests of this one.
@@ -122,8 +122,8 @@ impl Observer<'_> {
     }
 
     /// Returns the arguments by their names.
-    fn arguments(&self, kargs: &Kargs) -> Facts {
-        let mut facts = Facts::new();
+    fn arguments(&self, kargs: &Kargs) -> AreaFacts {
+        let mut facts = AreaFacts::new();
         for token in kargs.tokens() {
             let shown = self.shown(token);
             let (name, value) = shown.split_once('=').unwrap_or((&shown, ""));
@@ -153,15 +153,15 @@ impl Observer<'_> {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    fn boot_entries(&self) -> Result<Facts, String> {
+    fn boot_entries(&self) -> Result<AreaFacts, String> {
         let entries = bootloader::read(self.root).map_err(|error| error.to_string())?;
         if !self.exists("boot/loader")? {
             return match self.exists("boot/grub")? {
-                true => Ok(Facts::new()),
+                true => Ok(AreaFacts::new()),
                 false => Err("/boot/loader is missing".to_owned()),
             };
         }
-        let mut facts = Facts::new();
+        let mut facts = AreaFacts::new();
         let default = entries.first().map(|entry| entry.file.clone());
         facts.extend(default.map(|file| ("default".to_owned(), file)));
         for entry in entries {
@@ -179,10 +179,10 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn deployments(&self) -> Result<Facts, String> {
+    fn deployments(&self) -> Result<AreaFacts, String> {
         let all = deploy_directories::list(self.root).map_err(|error| error.to_string())?;
         let host = Host::observe(self.root).map_err(|error| error.to_string())?;
-        let mut facts: Facts = all
+        let mut facts: AreaFacts = all
             .into_iter()
             .map(|one| {
                 let image = one.image.filter(|image| !image.is_empty());
@@ -195,13 +195,13 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn origin(&self) -> Result<Facts, String> {
+    fn origin(&self) -> Result<AreaFacts, String> {
         let host = Host::observe(self.root).map_err(|error| error.to_string())?;
         let Some(deployment) = host.deployment else {
-            return Ok(Facts::new());
+            return Ok(AreaFacts::new());
         };
         let text = os::read_origin(self.root, &deployment).map_err(|error| error.to_string())?;
-        let mut facts = Facts::new();
+        let mut facts = AreaFacts::new();
         let mut section = String::new();
         for line in text.unwrap_or_default().lines().map(str::trim) {
             if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
@@ -215,14 +215,14 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn command_line(&self) -> Result<Facts, String> {
+    fn command_line(&self) -> Result<AreaFacts, String> {
         let line = self.text("/proc/cmdline")?;
         let line = line.ok_or("/proc/cmdline is missing below this root")?;
         Ok(self.arguments(&Kargs::parse(&line)))
     }
 
-    fn boot_files(&mut self) -> Result<Facts, String> {
-        let mut facts = Facts::new();
+    fn boot_files(&mut self) -> Result<AreaFacts, String> {
+        let mut facts = AreaFacts::new();
         for file in BOOT_FILES {
             if let Ok(path) = RootPath::parse(&format!("/boot/{file}")) {
                 let fact = self.file(&path);
@@ -255,7 +255,7 @@ impl Observer<'_> {
     }
 
     /// Of a partition that is not mounted, only files whose size or time changed are read again.
-    fn system_partition(&mut self) -> Result<Option<Facts>, String> {
+    fn system_partition(&mut self) -> Result<Option<AreaFacts>, String> {
         for place in ["boot/efi", "efi"] {
             let top = RootPath::fixed(place);
             let facts = self.tree(&top).map_err(|error| error.to_string())?;
@@ -265,13 +265,13 @@ impl Observer<'_> {
         }
         let (known, key) = (self.known, self.key);
         let found = read_unmounted_partitions(self.root, &mut |path, size, modified| {
-            let stamp = Stamp::of_fat(size, modified);
+            let stamp = FileStamp::of_fat(size, modified);
             known.find(&unmounted(path), stamp).is_none()
         })?;
-        let mut facts = Facts::new();
+        let mut facts = AreaFacts::new();
         for file in found {
             let path = unmounted(&file.path);
-            let stamp = Stamp::of_fat(file.size, file.modified);
+            let stamp = FileStamp::of_fat(file.size, file.modified);
             let digest = match &file.bytes {
                 Some(bytes) => key.digest(bytes),
                 None => known.find(&path, stamp).unwrap_or_default().to_owned(),
@@ -282,8 +282,8 @@ impl Observer<'_> {
         Ok((!facts.is_empty()).then_some(facts))
     }
 
-    fn interfaces(&self) -> Result<Facts, String> {
-        let mut facts = Facts::new();
+    fn interfaces(&self) -> Result<AreaFacts, String> {
+        let mut facts = AreaFacts::new();
         // Functions of a device come and go with the pods that use them.
         for one in read_interfaces(self.root)?
             .into_iter()
@@ -299,10 +299,10 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn addresses(&self) -> Result<Facts, String> {
+    fn addresses(&self) -> Result<AreaFacts, String> {
         let trie = self.text("/proc/net/fib_trie")?;
         let trie = trie.ok_or("/proc/net/fib_trie is missing below this root")?;
-        let mut facts = Facts::new();
+        let mut facts = AreaFacts::new();
         let mut last = "";
         for line in trie.lines().map(str::trim) {
             if let Some(address) = line.strip_prefix("|-- ") {
@@ -324,7 +324,7 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn disks(&self) -> Result<Facts, String> {
+    fn disks(&self) -> Result<AreaFacts, String> {
         let by_id = RootPath::fixed("dev/disk/by-id");
         let names = self.names(&by_id)?;
         if names.is_empty() {
@@ -335,7 +335,7 @@ impl Observer<'_> {
             let is_part = is_part.is_some_and(|(_, rest)| rest.bytes().all(|b| b.is_ascii_digit()));
             !is_part && !VIRTUAL.iter().any(|begin| name.starts_with(begin))
         };
-        let mut facts = Facts::new();
+        let mut facts = AreaFacts::new();
         for name in names.into_iter().filter(whole).take(MAX_DISKS) {
             let path = by_id.join(&name).map_err(|error| error.to_string())?;
             let link = self.root.read_link(&path);
@@ -351,9 +351,9 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn certificates(&self) -> Facts {
+    fn certificates(&self) -> AreaFacts {
         let (all, unseen) = certificates::read(self.root);
-        let mut facts = Facts::new();
+        let mut facts = AreaFacts::new();
         for one in all.into_iter().take(MAX_CERTIFICATES) {
             let dates = format!("{} to {}", utc(one.not_before), utc(one.not_after));
             let subject = format!("{} {}", one.path, one.subject);
@@ -366,7 +366,7 @@ impl Observer<'_> {
         facts
     }
 
-    fn units(&self) -> Result<Facts, String> {
+    fn units(&self) -> Result<AreaFacts, String> {
         if !self.root.is_live() {
             return Err("the node's systemd answers only on the node itself".to_owned());
         }
@@ -386,8 +386,8 @@ impl Observer<'_> {
         Ok(facts.take(MAX_UNITS).collect())
     }
 
-    fn config(&self) -> Result<Facts, String> {
-        let mut facts = Facts::new();
+    fn config(&self) -> Result<AreaFacts, String> {
+        let mut facts = AreaFacts::new();
         let record = self.root.read(&RootPath::fixed(paths::CURRENT_CONFIG));
         if let Some(bytes) = record.map_err(|error| error.to_string())? {
             let name = serde_json::from_slice::<Named>(&bytes);
@@ -417,7 +417,7 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn daemon(&self) -> Result<Facts, String> {
+    fn daemon(&self) -> Result<AreaFacts, String> {
         let seen = annotations::remembered(self.root).map_err(|error| error.to_string())?;
         let state = seen.and_then(|seen| seen.state);
         Ok(state
@@ -427,7 +427,7 @@ impl Observer<'_> {
     }
 
     /// The offset in steps, so that it is the same at each boot of a node with a good clock.
-    fn clock(&self) -> Result<Facts, String> {
+    fn clock(&self) -> Result<AreaFacts, String> {
         let heard = server::remembered_clock(self.root).map_err(|error| error.to_string())?;
         let offset = heard.and_then(|heard| Some((heard.seen?, heard.date)));
         let words = offset.map(|(own, said)| {
@@ -449,8 +449,8 @@ impl Observer<'_> {
             .collect())
     }
 
-    fn versions(&self, now: &Snapshot) -> Result<Facts, String> {
-        let mut facts = Facts::new();
+    fn versions(&self, now: &Snapshot) -> Result<AreaFacts, String> {
+        let mut facts = AreaFacts::new();
         let mut put = |key: &str, value: Option<String>| {
             let value = value.filter(|value| !value.is_empty());
             facts.extend(value.map(|value| (key.to_owned(), value)));
@@ -499,7 +499,7 @@ impl Observer<'_> {
     }
 
     /// Returns the versions of packages. rpm is asked only if the snapshot before is of other programs.
-    fn package_versions(&self, now: &Snapshot, own: &Facts) -> Result<Facts, String> {
+    fn package_versions(&self, now: &Snapshot, own: &AreaFacts) -> Result<AreaFacts, String> {
         let programs = ["kubelet program", "crio program"];
         let in_use =
             |snapshot: &Snapshot| snapshot.get(Area::Deployment, "in use").map(str::to_owned);
@@ -516,7 +516,7 @@ impl Observer<'_> {
             return Ok(known.collect());
         }
         if !self.root.is_live() || !self.exists("usr/bin/rpm")? {
-            return Ok(Facts::new());
+            return Ok(AreaFacts::new());
         }
         rpm::query_versions(self.runner, &PACKAGES).map_err(|error| error.to_string())
     }

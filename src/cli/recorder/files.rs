@@ -5,9 +5,9 @@ use std::io::Read;
 use nix::sys::stat::FileStat;
 
 use super::facts::Observer;
-use crate::diagnose::recorder::Facts;
+use crate::diagnose::recorder::AreaFacts;
 use crate::diagnose::recorder::differences::UNREADABLE;
-use crate::diagnose::recorder::known::Stamp;
+use crate::diagnose::recorder::known::FileStamp;
 use crate::host::root::{Place, Root, RootError, RootPath};
 
 /// Larger files are not read; their size and time stand for them.
@@ -19,11 +19,11 @@ const MAX_ENTRIES: usize = 20_000;
 
 impl Observer<'_> {
     /// Returns the facts about everything below a directory, on its own file system; `None` if it is missing.
-    pub(super) fn tree(&mut self, top: &RootPath) -> Result<Option<Facts>, RootError> {
+    pub(super) fn tree(&mut self, top: &RootPath) -> Result<Option<AreaFacts>, RootError> {
         let Some(device) = device_of(self.root, top)? else {
             return Ok(None);
         };
-        let (mut facts, mut open) = (Facts::new(), vec![top.clone()]);
+        let (mut facts, mut open) = (AreaFacts::new(), vec![top.clone()]);
         while let Some(folder) = open.pop() {
             let names = self.root.list(&folder);
             let directory = self.root.directory(&folder);
@@ -105,7 +105,7 @@ impl Observer<'_> {
         if stat.st_size == 0 {
             return String::new();
         }
-        let (path, stamp) = (path.to_string(), Stamp::from(stat));
+        let (path, stamp) = (path.to_string(), FileStamp::from(stat));
         let known = self.known.find(&path, stamp).map(str::to_owned);
         let digest = known.or_else(|| self.read_digest(place, stat));
         match digest {

@@ -10,8 +10,8 @@ use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::cli::{HistoryArgs, Output};
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
-use crate::diagnose::recorder::timeline::{self, KnownBoot, KnownRun, Sources};
-use crate::diagnose::recorder::{Event, Outcome, Record, Snapshot, compare};
+use crate::diagnose::recorder::timeline::{self, HistorySources, KnownBoot, KnownRun};
+use crate::diagnose::recorder::{Event, Outcome, Snapshot, SnapshotRecord, compare};
 use crate::host::root::{Root, RootPath};
 use crate::node::{boot_log, host};
 use crate::report;
@@ -82,7 +82,7 @@ pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> Hi
         let began = now().checked_sub(host::uptime()?)?;
         Some((boot_id(root)?, began))
     });
-    let sources = Sources {
+    let sources = HistorySources {
         records,
         differences,
         runs: root.map(runs).unwrap_or_default(),
@@ -104,7 +104,7 @@ pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> Hi
 /// Returns the number of differences of each snapshot from the one before.
 fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
     let (mut all, mut damaged): (Vec<_>, Vec<Damaged>) = (Vec::new(), Vec::new());
-    let mut before: Option<(&Record, Snapshot, bool)> = None;
+    let mut before: Option<(&SnapshotRecord, Snapshot, bool)> = None;
     for record in &shelf.records {
         if let Some((last, _, is_whole)) = &before
             && last.parts == record.parts

@@ -21,11 +21,11 @@ use crate::base::time::now;
 use crate::change::transaction::{self, Lock, RecorderFile, RecorderWrite};
 use crate::cli::ui::Ui;
 use crate::diagnose::recorder::bounds::bounded;
-use crate::diagnose::recorder::digest::{KEY_BYTES, Key};
+use crate::diagnose::recorder::digest::{DigestKey, KEY_BYTES};
 use crate::diagnose::recorder::known::KnownFiles;
 use crate::diagnose::recorder::shelf::{self, Shelf};
 use crate::diagnose::recorder::{
-    Area, Event, KEPT, KEPT_ON_BOOT, MAX_SNAPSHOT, Outcome, Part, Record, Snapshot, format,
+    Area, Event, KEPT, KEPT_ON_BOOT, MAX_SNAPSHOT, Outcome, Part, Snapshot, SnapshotRecord, format,
     retention,
 };
 use crate::host::root::{Root, RootPath, hex};
@@ -42,7 +42,7 @@ const BOOT_RESERVE: u64 = 16 << 20;
 const MANY_READ: usize = 64;
 
 /// Returns the key of the node's digests; `None` if the recorder has not run, or only root may read it.
-pub(super) fn digest_key(root: &Root) -> Option<Key> {
+pub(super) fn digest_key(root: &Root) -> Option<DigestKey> {
     let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
     shelf.ok().flatten().and_then(|shelf| shelf.key())
 }
@@ -143,7 +143,7 @@ struct Seen {
 fn look(
     root: &Root,
     runner: &dyn CommandRunner,
-    key: &Key,
+    key: &DigestKey,
     known: &KnownFiles,
     before: Option<&Snapshot>,
 ) -> Seen {
@@ -169,7 +169,7 @@ fn look(
     }
 }
 
-fn new_key() -> Result<(Key, RecorderFile)> {
+fn new_key() -> Result<(DigestKey, RecorderFile)> {
     let mut bytes = [0; KEY_BYTES];
     let random = rustls::crypto::ring::default_provider().secure_random;
     random
@@ -179,7 +179,7 @@ fn new_key() -> Result<(Key, RecorderFile)> {
         shelf::KEY.to_owned(),
         format!("{}\n", hex(&bytes)).into_bytes(),
     );
-    Ok((Key::new(&bytes), file))
+    Ok((DigestKey::new(&bytes), file))
 }
 
 /// Takes a snapshot, and writes what is new in it.
@@ -220,14 +220,14 @@ fn take(change: &NodeChange<'_>, request: &SnapshotRequest) -> Result<RecordDocu
     write.first.extend(packed);
     let records = shelf.as_ref().map_or(&[][..], |shelf| &shelf.records);
     let number = shelf.as_ref().map_or(1, |shelf| next_number(shelf.files()));
-    let mut kept: Vec<Record> = records.to_vec();
+    let mut kept: Vec<SnapshotRecord> = records.to_vec();
     notes.extend(seen.refused.iter().cloned());
     let boot_is_closed = boot_obstacle(root);
     if is_due {
         notes.extend(boot_is_closed.clone());
         let fact = |area, subject| seen.snapshot.get(area, subject).map(str::to_owned);
-        let record = Record {
-            version: Record::VERSION,
+        let record = SnapshotRecord {
+            version: SnapshotRecord::VERSION,
             number,
             at: now(),
             event: request.event,
@@ -328,7 +328,7 @@ fn pack(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Pa
 }
 
 /// Returns the files that no snapshot needs any more.
-fn unneeded(shelf: &Shelf, kept: &[Record]) -> Vec<String> {
+fn unneeded(shelf: &Shelf, kept: &[SnapshotRecord]) -> Vec<String> {
     let numbers: BTreeSet<u64> = kept.iter().map(|record| record.number).collect();
     let known: BTreeSet<u64> = shelf.records.iter().map(|record| record.number).collect();
     let parts: BTreeSet<&String> = kept
@@ -396,11 +396,11 @@ fn boot_obstacle(root: &Root) -> Option<String> {
 }
 
 /// Brings the copies below `/boot` up to date: the newest snapshots that differ.
-fn copy_to_boot(root: &Root, lock: &Lock, kept: &[Record]) -> Result<()> {
+fn copy_to_boot(root: &Root, lock: &Lock, kept: &[SnapshotRecord]) -> Result<()> {
     let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER))?;
     let shelf = shelf.context("the snapshots are gone")?;
     let copies = Shelf::at(root, &RootPath::fixed(paths::BOOT_RECORDER))?;
-    let mut wanted: Vec<Record> = kept.to_vec();
+    let mut wanted: Vec<SnapshotRecord> = kept.to_vec();
     wanted.dedup_by(|later, earlier| {
         later.parts == earlier.parts && later.outcome == earlier.outcome
     });

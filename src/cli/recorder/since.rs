@@ -4,8 +4,8 @@ use super::compared::{add_texts, observe_now};
 use super::history::find;
 use crate::base::time::now;
 use crate::diagnose::doctor::since::{Since, SinceDifference};
-use crate::diagnose::recorder::timeline::{Moment, came_between};
-use crate::diagnose::recorder::{Record, Snapshot, compare};
+use crate::diagnose::recorder::timeline::{TimelineMoment, came_between};
+use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare};
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 
@@ -37,9 +37,9 @@ pub(in crate::cli) fn since_good(root: &Root, runner: &dyn CommandRunner) -> Opt
         true => vec![(good.clone(), before)],
         false => {
             let later = shelf.records.iter().filter(|one| one.number > good.number);
-            let later: Vec<&Record> = later.filter(|one| one.key == key).collect();
+            let later: Vec<&SnapshotRecord> = later.filter(|one| one.key == key).collect();
             let newest = later.len().saturating_sub(MOST);
-            let mut all: Vec<(Record, Snapshot)> = vec![(good.clone(), before)];
+            let mut all: Vec<(SnapshotRecord, Snapshot)> = vec![(good.clone(), before)];
             for record in later.into_iter().skip(newest) {
                 let same = all.last().filter(|(last, _)| last.parts == record.parts);
                 let snapshot = match same {
@@ -61,7 +61,7 @@ pub(in crate::cli) fn since_good(root: &Root, runner: &dyn CommandRunner) -> Opt
         }
     });
     Some(Since {
-        good: Moment::from(good),
+        good: TimelineMoment::from(good),
         differences: differences.collect(),
         not_compared: comparison.not_compared.len(),
     })

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow};
 use super::{has_leftovers, revert, sweep_leftovers};
 use crate::base::text::count;
 use crate::change::trial::store::{read_trial, store_trial};
-use crate::change::trial::{BootStep, Phase, Place, RETURNS, Trial, judge_boot};
+use crate::change::trial::{BootStep, Phase, RETURNS, Trial, TrialPlace, judge_boot};
 use crate::cli::node_change::{Needs, Opening};
 use crate::cli::ui::Ui;
 use crate::formats::grub::CounterState;
@@ -33,7 +33,7 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
     let boot = BootIdentity::observe(root, deployment, ui.runner)
         .context("the kernel tells no boot id")?;
     let is_same = boot.is_same(&trial.boot);
-    let is_back_again = !is_same && place == Place::New && trial.phase.reverts();
+    let is_back_again = !is_same && place == TrialPlace::New && trial.phase.reverts();
     let trial = match is_same {
         true => trial,
         // Its times are of another boot.
@@ -79,7 +79,7 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
             revert::revert_files_at_boot(&change, trial, &why, early)?;
         }
         // The files of the old deployment are those of the change.
-        BootStep::Revert(why) if early && place == Place::Old => {
+        BootStep::Revert(why) if early && place == TrialPlace::Old => {
             log::warn!("the trial of {} goes back: {why}", trial.what);
             let trial = Trial { boot, ..trial };
             revert::revert_files_before_guard(&change, trial, &why)?;

@@ -12,11 +12,11 @@ use crate::change::probes::{ProbeContext, ProbeRounds, run_round};
 use crate::change::staging::state;
 use crate::change::transaction;
 use crate::change::trial::store::{read_trial, store_trial};
-use crate::change::trial::{GuardScene, GuardStep, Phase, Place, Trial, judge_guard};
+use crate::change::trial::{GuardScene, GuardStep, Phase, Trial, TrialPlace, judge_guard};
 use crate::cli::node_change::{Needs, NodeChange, Opening, is_held};
 use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
-use crate::host::net::Names;
+use crate::host::net::NameSources;
 use crate::host::root::Root;
 use crate::host::sys::notify::{NotifyState, notify_manager};
 use crate::node::Host;
@@ -145,7 +145,7 @@ impl Guard<'_> {
                 BootState::UnderWay
             });
             match state {
-                BootState::Failed(why) if place == Place::New => {
+                BootState::Failed(why) if place == TrialPlace::New => {
                     return take_back(ui, root, &trial, &why);
                 }
                 BootState::Ended => scene.is_booted = true,
@@ -196,7 +196,7 @@ impl Guard<'_> {
         let context = ProbeContext {
             root: self.root,
             runner: self.ui.runner,
-            names: Names::default(),
+            names: NameSources::default(),
             in_place_since: Some(since),
             until: Instant::now() + left,
             ended: &|| !matches!(read_trial(self.root), Ok(Some(_))),

@@ -19,7 +19,7 @@ use super::node_change::{Needs, NodeChange, Opening};
 use super::{Output, TryArgs};
 use crate::base::error::{ExitCode, RunError};
 use crate::base::invocation::mco_rescue;
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::base::time::now;
 use crate::change::install;
@@ -30,7 +30,7 @@ use crate::change::transaction::place::{self, Placement};
 use crate::change::transaction::{self, Lock, Pending, open_store};
 use crate::change::trial::store::{end_trial, read_result, read_trial, store_trial};
 use crate::change::trial::{
-    Phase, Place, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION,
+    Phase, REBOOT_LIMIT, Trial, TrialOutcome, TrialPlace, TrialResult, TrialSystem, VERSION,
     duration_words,
 };
 use crate::cli::events;
@@ -45,15 +45,15 @@ use crate::judge::drift::text_object;
 use crate::node::boot::BootIdentity;
 use crate::node::boot_counter::{self, Counting};
 use crate::node::command::job::Job;
-use crate::node::command::network_manager::{self, Begun, Checkpoint};
+use crate::node::command::network_manager::{self, Begun, NetworkCheckpoint};
 use crate::node::command::{CommandError, CommandRunner, guard_unit, systemctl};
 use crate::node::login_session::{milliseconds_since_boot, observe_session};
 use crate::node::mounts;
-use crate::node::space::Mounted;
+use crate::node::space::MountState;
 use crate::node::{Host, Labels};
 use crate::report;
 use crate::report::events::NodeEvent;
-use crate::report::trial_notice::{self, WayBack};
+use crate::report::trial_notice::{self, TrialWayBack};
 
 /// Capabilities that a trial needs after the files are in place: for the boot loader, services, the reboot.
 pub(super) const LATER: [Capability; 10] = [
@@ -124,8 +124,8 @@ pub(super) fn find_way_back(root: &Root) -> Result<UnderWay> {
     let reverts = matches!(trial.phase, Phase::Reverting { .. });
     Ok(match (&trial.phase, trial.place(deployment.as_deref())) {
         (Phase::Applying, _) => UnderWay::None,
-        (_, Place::New) if reverts => UnderWay::Leaving,
-        (_, Place::Old) if reverts => UnderWay::Arriving,
+        (_, TrialPlace::New) if reverts => UnderWay::Leaving,
+        (_, TrialPlace::Old) if reverts => UnderWay::Arriving,
         _ => UnderWay::Here,
     })
 }
@@ -746,7 +746,7 @@ fn is_of_the_network(planned: &PlannedStep) -> bool {
 }
 
 /// NetworkManager goes back by itself a little later than the guard: a second owner of the way back.
-fn begin_checkpoint(runner: &dyn CommandRunner, window: Duration) -> Option<Checkpoint> {
+fn begin_checkpoint(runner: &dyn CommandRunner, window: Duration) -> Option<NetworkCheckpoint> {
     let seconds = u32::try_from(window.as_secs()).unwrap_or(u32::MAX);
     match network_manager::begin_checkpoint(runner, seconds.saturating_add(2 * MARGIN)) {
         Ok(Begun::Armed(checkpoint)) => Some(checkpoint),
@@ -777,10 +777,10 @@ fn end_checkpoint(runner: &dyn CommandRunner, trial: &Trial) {
 }
 
 /// How the trial goes back, for people who did not begin it.
-fn way_back(trial: &Trial) -> WayBack {
+fn way_back(trial: &Trial) -> TrialWayBack {
     match trial.reboots {
-        true => WayBack::Reboot,
-        false => WayBack::Files,
+        true => TrialWayBack::Reboot,
+        false => TrialWayBack::Files,
     }
 }
 
@@ -844,7 +844,7 @@ fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
     let directory = run.parent().context("the path has no directory")?;
     runtime::make_directory(&directory.to_string())
         .with_context(|| format!("making {directory}"))?;
-    let path = match Mounted::of(root, &directory)?.no_exec {
+    let path = match MountState::of(root, &directory)?.no_exec {
         true => RootPath::fixed(paths::GUARD_PROGRAM_KEPT),
         false => run,
     };
@@ -855,7 +855,7 @@ fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
     let installed = RootPath::fixed(paths::PROGRAM);
     let label = Labels::read(root).wanted(
         &installed,
-        &Kind::File {
+        &ObjectKind::File {
             size: 0,
             sha256: String::new().into(),
         },

@@ -16,7 +16,9 @@ use crate::change::staging::deployments::{self, DeploymentMissing, WayBack};
 use crate::change::staging::{pins, state};
 use crate::change::transaction::{self, id_order, open_store};
 use crate::change::trial::store::{end_trial, read_result, read_trial, store_trial};
-use crate::change::trial::{FailingWay, Phase, Place, Trial, TrialOutcome, TrialResult, VERSION};
+use crate::change::trial::{
+    FailingWay, Phase, Trial, TrialOutcome, TrialPlace, TrialResult, VERSION,
+};
 use crate::cli::events;
 use crate::cli::node_change::NodeChange;
 use crate::cli::recover::undo_interrupted;
@@ -114,7 +116,7 @@ fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
     let trial = begin_reverting(root, trial, why)?;
     let deployment = Host::observe(root)?.deployment;
     match trial.place(deployment.as_deref()) {
-        Place::Same => {
+        TrialPlace::Same => {
             let left = take_files_back(change, &trial, !trial.booted)?;
             if !trial.booted {
                 return finish(change, &trial, why, &left);
@@ -127,14 +129,14 @@ fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
             store_trial(root, &rest)?;
             reboot(ui, root)
         }
-        Place::Old => {
+        TrialPlace::Old => {
             wait_for_completion(root, &trial)?;
             go_back(ui, root, &trial)?;
             let left = take_files_back(change, &trial, true)?;
             state::forget_awaited(root)?;
             finish(change, &trial, why, &left)
         }
-        Place::New => {
+        TrialPlace::New => {
             match go_back(ui, root, &trial) {
                 Err(error) if error.is::<DeploymentMissing>() => return Err(error),
                 Err(error) => {

@@ -5,14 +5,14 @@ use serde_json::Value;
 use super::data_url::make_data_url;
 use super::out::{Out, camel};
 use super::report::{Path, Report};
-use super::schema::{CONFIG, Kind, Record};
-use super::version::Version;
+use super::schema::{ButaneKind, CONFIG, RecordSchema};
+use super::version::ButaneVersion;
 use super::{FilesDir, files};
 
 /// The state of one translation.
 pub(super) struct Translator<'a> {
     /// The version of the input.
-    pub(super) version: Version,
+    pub(super) version: ButaneVersion,
     /// The local files that the input may use.
     pub(super) files: Option<&'a dyn FilesDir>,
     /// The findings.
@@ -36,7 +36,7 @@ impl Translator<'_> {
     }
 
     /// Converts a mapping.
-    fn record(&mut self, record: &Record, value: &Value, at: &Path) -> Out {
+    fn record(&mut self, record: &RecordSchema, value: &Value, at: &Path) -> Out {
         let mut out = Out::map(at, Vec::new());
         for field in record.fields_at(self.version.level) {
             if let Some(value) = value.get(field.name).filter(|_| field.is_output) {
@@ -55,21 +55,21 @@ impl Translator<'_> {
         out
     }
 
-    fn field(&mut self, name: &str, kind: Kind, value: &Value, at: &Path) -> Option<Out> {
+    fn field(&mut self, name: &str, kind: ButaneKind, value: &Value, at: &Path) -> Option<Out> {
         match kind {
-            Kind::Record(record) => Some(self.record(record, value, at)),
-            Kind::Records(record) => {
+            ButaneKind::Record(record) => Some(self.record(record, value, at)),
+            ButaneKind::Records(record) => {
                 let items = value.as_array().into_iter().flatten().enumerate();
                 let items = items.map(|(index, item)| self.record(record, item, &at.index(index)));
                 Some(Out::list(at, items.collect()))
             }
-            Kind::Texts(_) => {
+            ButaneKind::Texts(_) => {
                 let items = value.as_array().into_iter().flatten().enumerate();
                 let items = items.map(|(index, item)| Out::leaf(&at.index(index), item.clone()));
                 Some(Out::list(at, items.collect()))
             }
             // Go omits a zero in a number field that is not a pointer.
-            Kind::Number if name == "number" && value == 0 => None,
+            ButaneKind::Number if name == "number" && value == 0 => None,
             _ => Some(Out::leaf(at, value.clone())),
         }
     }

@@ -9,17 +9,21 @@ use serde_json::{Map, Value};
 
 use crate::base::go_quote::quoted;
 
-use super::node::{Key, MAX_NODES, Node, NodeValue, Scalar};
-use super::report::{Path, Report, Step};
+use super::node::{MAX_NODES, MappingKey, Node, NodeValue, Scalar};
+use super::report::{Path, PathStep, Report};
 use super::scalar::{Resolved, resolve};
-use super::schema::{Kind, Named, Record};
-use super::version::{Level, Version};
+use super::schema::{ButaneKind, NamedType, RecordSchema};
+use super::version::{ButaneVersion, SchemaLevel};
 
 /// Decodes the whole input. Missing values are left out, except for texts, which are empty.
 ///
 /// # Errors
 /// The error in the words of yaml.v3.
-pub(super) fn decode(root: &Node, record: &Record, version: Version) -> Result<Value, String> {
+pub(super) fn decode(
+    root: &Node,
+    record: &RecordSchema,
+    version: ButaneVersion,
+) -> Result<Value, String> {
     let mut decoder = Decoder {
         version: Some(version),
         errors: Vec::new(),
@@ -70,7 +74,7 @@ struct Entries {
 
 impl Entries {
     /// Adds an entry, unless its key exists.
-    fn add(&mut self, key: &Key, value: &Rc<Node>) {
+    fn add(&mut self, key: &MappingKey, value: &Rc<Node>) {
         if self.keys.insert(key.text.clone()) {
             self.list.push((key.text.clone(), Rc::clone(value)));
         }
@@ -78,7 +82,7 @@ impl Entries {
 }
 
 struct Decoder {
-    version: Option<Version>,
+    version: Option<ButaneVersion>,
     errors: Vec<String>,
     /// Number of nodes that may still be read; an alias counts each time it is used.
     left: usize,
@@ -98,28 +102,30 @@ impl Decoder {
         Err(format!("yaml: unmarshal errors:\n  {lines}"))
     }
 
-    fn level(&self) -> Level {
-        self.version.map_or(Level::V3, |version| version.level)
+    fn level(&self) -> SchemaLevel {
+        self.version
+            .map_or(SchemaLevel::V3, |version| version.level)
     }
 
     /// Returns the Go name of a type in a layer.
-    fn go_name(&self, record: &Record) -> String {
+    fn go_name(&self, record: &RecordSchema) -> String {
         let package = self.version.map(|version| version.package(record.origin));
         format!("{}.{}", package.unwrap_or_default(), record.name)
     }
 
-    fn item_name(&self, named: Named) -> String {
+    fn item_name(&self, named: NamedType) -> String {
         let version = self.version;
         match named {
-            Named::Plain => "string".to_owned(),
-            Named::Base(name) => {
-                let package = version.map(|version| version.package(super::version::Origin::Base));
+            NamedType::Plain => "string".to_owned(),
+            NamedType::Base(name) => {
+                let package =
+                    version.map(|version| version.package(super::version::TypeOrigin::Base));
                 format!("{}.{name}", package.unwrap_or_default())
             }
         }
     }
 
-    fn value(&mut self, node: &Node, kind: Kind) -> Option<Value> {
+    fn value(&mut self, node: &Node, kind: ButaneKind) -> Option<Value> {
         if self.left == 0 || self.failure.is_some() {
             self.failure
                 .get_or_insert_with(|| "yaml: document contains excessive aliasing".to_owned());
@@ -127,21 +133,21 @@ impl Decoder {
         }
         self.left -= 1;
         match kind {
-            Kind::Text | Kind::OptionalText => self.text(node, "string"),
-            Kind::Number => self.number(node),
-            Kind::Flag => self.flag(node),
-            Kind::Texts(named) => {
+            ButaneKind::Text | ButaneKind::OptionalText => self.text(node, "string"),
+            ButaneKind::Number => self.number(node),
+            ButaneKind::Flag => self.flag(node),
+            ButaneKind::Texts(named) => {
                 let name = self.item_name(named);
                 self.items(node, &name, |decoder, item| decoder.text(item, &name))
             }
-            Kind::Record(record) => self.record(node, record),
-            Kind::Records(record) => {
+            ButaneKind::Record(record) => self.record(node, record),
+            ButaneKind::Records(record) => {
                 let name = self.go_name(record);
                 self.items(node, &name, |decoder, item| {
-                    decoder.value(item, Kind::Record(record))
+                    decoder.value(item, ButaneKind::Record(record))
                 })
             }
-            Kind::Labels => self.labels(node),
+            ButaneKind::Labels => self.labels(node),
         }
     }
 
@@ -314,7 +320,7 @@ impl Decoder {
         }
     }
 
-    fn has_duplicates(&mut self, entries: &[(Key, Rc<Node>)]) -> bool {
+    fn has_duplicates(&mut self, entries: &[(MappingKey, Rc<Node>)]) -> bool {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let before = self.errors.len();
         for (key, _) in entries {
@@ -332,7 +338,7 @@ impl Decoder {
         self.errors.len() > before
     }
 
-    fn record(&mut self, node: &Node, record: &Record) -> Option<Value> {
+    fn record(&mut self, node: &Node, record: &RecordSchema) -> Option<Value> {
         let name = self.go_name(record);
         let entries = self.entries(node, || name)?;
         let level = self.level();
@@ -348,7 +354,7 @@ impl Decoder {
         let mut ordered = Map::new();
         for field in record.fields_at(level) {
             let value = match (found.remove(field.name), field.kind) {
-                (None, Kind::Text) => Some(Value::String(String::new())),
+                (None, ButaneKind::Text) => Some(Value::String(String::new())),
                 (value, _) => value,
             };
             if let Some(value) = value {
@@ -390,13 +396,19 @@ fn is_nothing(node: &Node) -> bool {
 }
 
 /// Returns warnings about unused keys, in the order of the types.
-pub(super) fn find_unused_keys(root: &Node, record: &Record, level: Level) -> Report {
+pub(super) fn find_unused_keys(root: &Node, record: &RecordSchema, level: SchemaLevel) -> Report {
     let mut report = Report::default();
     walk_unused(root, record, level, &Path::default(), &mut report);
     report
 }
 
-fn walk_unused(node: &Node, record: &Record, level: Level, at: &Path, report: &mut Report) {
+fn walk_unused(
+    node: &Node,
+    record: &RecordSchema,
+    level: SchemaLevel,
+    at: &Path,
+    report: &mut Report,
+) {
     let NodeValue::Map(entries) = &node.value else {
         report.warning(
             at.clone(),
@@ -409,7 +421,7 @@ fn walk_unused(node: &Node, record: &Record, level: Level, at: &Path, report: &m
     };
     for (key, _) in entries {
         if record.field(&key.text, level).is_none() {
-            let place = at.with(Step::KeyItself(key.text.clone()));
+            let place = at.with(PathStep::KeyItself(key.text.clone()));
             report.warning(place, format!("unused key {}", key.text));
         }
     }
@@ -418,8 +430,8 @@ fn walk_unused(node: &Node, record: &Record, level: Level, at: &Path, report: &m
         let Some((_, value)) = entry else { continue };
         let at = at.key(field.name);
         match (field.kind, &value.value) {
-            (Kind::Record(record), _) => walk_unused(value, record, level, &at, report),
-            (Kind::Records(record), NodeValue::List(items)) => {
+            (ButaneKind::Record(record), _) => walk_unused(value, record, level, &at, report),
+            (ButaneKind::Records(record), NodeValue::List(items)) => {
                 let given = items.iter().filter(|item| !is_nothing(item)).count();
                 for (index, item) in items.iter().take(given).enumerate() {
                     walk_unused(item, record, level, &at.index(index), report);

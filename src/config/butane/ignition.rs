@@ -11,7 +11,7 @@ use crate::formats::systemd::unit_name::has_ignition_suffix;
 
 use super::out::{Out, OutValue, key_of};
 use super::report::Report;
-use super::version::Level;
+use super::version::SchemaLevel;
 
 /// Lists that may contain duplicates.
 const REPEATABLE: [&str; 4] = ["append", "options", "openOptions", "mountOptions"];
@@ -61,7 +61,7 @@ pub(super) fn check_duplicates(value: &Out, report: &mut Report) {
 }
 
 /// Checks an Ignition config.
-pub(super) fn check_ignition(config: &Out, level: Level, report: &mut Report) {
+pub(super) fn check_ignition(config: &Out, level: SchemaLevel, report: &mut Report) {
     let mut checker = Checker { level, report };
     checker.check_conflicts(config);
     checker.check_references(config);
@@ -74,7 +74,7 @@ pub(super) fn check_ignition(config: &Out, level: Level, report: &mut Report) {
 }
 
 struct Checker<'r> {
-    level: Level,
+    level: SchemaLevel,
     report: &'r mut Report,
 }
 
@@ -185,7 +185,7 @@ impl Checker<'_> {
                 &["path"],
                 bad_path(link.text("path").unwrap_or_default()),
             );
-            if link.text("target").unwrap_or_default().is_empty() && self.level >= Level::V5 {
+            if link.text("target").unwrap_or_default().is_empty() && self.level >= SchemaLevel::V5 {
                 self.error(link, &["target"], "link target is required");
             }
             self.check_owners(link);
@@ -209,7 +209,7 @@ impl Checker<'_> {
         if !(0..=0o7777).contains(&mode) {
             self.error(node, &["mode"], "illegal file mode");
         }
-        if mode & 0o7000 != 0 && self.level < Level::V8 {
+        if mode & 0o7000 != 0 && self.level < SchemaLevel::V8 {
             let message = "setuid/setgid/sticky bits are not supported or functional in spec versions older than 3.6.0";
             self.report.warning(node.place_of(&["mode"]), message);
         }
@@ -346,7 +346,7 @@ impl Checker<'_> {
             "raid6", "6", "raid10", "10",
         ];
         let problem = match level {
-            "" if self.level >= Level::V5 => Some("raid level is required"),
+            "" if self.level >= SchemaLevel::V5 => Some("raid level is required"),
             level if !known.contains(&level) => Some("unrecognized raid level"),
             _ if striped && raid.number("spares").unwrap_or_default() != 0 => {
                 Some("spares unsupported for linear and raid0 arrays")
@@ -446,7 +446,7 @@ fn bad_path(path: &str) -> Option<String> {
     Some(message.to_owned())
 }
 
-fn bad_url(source: &str, level: Level) -> Option<String> {
+fn bad_url(source: &str, level: SchemaLevel) -> Option<String> {
     if source.starts_with([':', ' ']) || source.chars().any(|c| c.is_ascii_control()) {
         return Some("unable to parse url".to_owned());
     }
@@ -456,7 +456,7 @@ fn bad_url(source: &str, level: Level) -> Option<String> {
     match scheme.as_deref() {
         Some("data") => data_url(source).err().map(|error| error.to_string()),
         Some("http" | "https" | "tftp" | "s3" | "gs") => None,
-        Some("arn") if level >= Level::V5 => None,
+        Some("arn") if level >= SchemaLevel::V5 => None,
         _ => Some("invalid url scheme".to_owned()),
     }
 }

@@ -32,7 +32,7 @@ use convert::Translator;
 use node::Node;
 use out::Out;
 use report::{Path, Report};
-use version::Version;
+use version::ButaneVersion;
 
 use crate::base::go_json;
 
@@ -44,7 +44,7 @@ const FOREIGN: [&str; 4] = ["fcos", "fiot", "flatcar", "r4e"];
 
 /// The form of the output.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct OutputOptions {
     /// Prints the Ignition config alone, as JSON.
     pub raw: bool,
 }
@@ -91,7 +91,7 @@ pub fn is_butane(text: &str) -> bool {
 }
 
 /// Translates an input. `files` is the directory of its local files.
-pub fn translate(text: &str, files: Option<&dyn FilesDir>, options: Options) -> Translation {
+pub fn translate(text: &str, files: Option<&dyn FilesDir>, options: OutputOptions) -> Translation {
     let root = match node::parse_first(text) {
         Ok(root) => root,
         Err(error) => return unreadable(&error),
@@ -121,7 +121,7 @@ fn unreadable(error: &str) -> Translation {
     )
 }
 
-fn choose_version(variant: &str, number: &str) -> Result<Version, Box<Translation>> {
+fn choose_version(variant: &str, number: &str) -> Result<ButaneVersion, Box<Translation>> {
     let stable =
         "write `variant: openshift` and the version of the cluster, such as `version: 4.18.0`";
     if variant.is_empty() {
@@ -146,7 +146,7 @@ fn choose_version(variant: &str, number: &str) -> Result<Version, Box<Translatio
         );
         return Err(Box::new(Translation::failed(error, advice)));
     }
-    let version = Version::find(&number).filter(|_| variant == "openshift");
+    let version = ButaneVersion::find(&number).filter(|_| variant == "openshift");
     version.ok_or_else(|| {
         let error = format!("No translator exists for variant {variant} with version {number}");
         let known: Vec<&str> = version::VERSIONS
@@ -166,9 +166,9 @@ const SEE_REPORT: &str = "correct what the report calls an error, and try again"
 
 fn translate_version(
     root: &Node,
-    version: Version,
+    version: ButaneVersion,
     files: Option<&dyn FilesDir>,
-    options: Options,
+    options: OutputOptions,
 ) -> Translation {
     let input = match decode::decode(root, &schema::CONFIG, version) {
         Ok(input) => input,
@@ -210,9 +210,9 @@ struct RunResult {
 
 fn run(
     input: &Value,
-    version: Version,
+    version: ButaneVersion,
     files: Option<&dyn FilesDir>,
-    options: Options,
+    options: OutputOptions,
 ) -> RunResult {
     let mut result = RunResult {
         report: source_rules::check_source(input, version),
@@ -320,8 +320,8 @@ fn warn_of_elided(whole: &Out, report: &mut Report) {
 /// Checks the result and returns the value to print.
 fn judge(
     whole: &Out,
-    version: Version,
-    options: Options,
+    version: ButaneVersion,
+    options: OutputOptions,
     report: &mut Report,
 ) -> Result<Value, &'static str> {
     let Some(config) = whole.at(&["spec", "config"]) else {

@@ -13,7 +13,7 @@ pub(super) const MAX_NODES: usize = 250_000;
 
 /// A position in the text; both numbers start at 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Mark {
+pub(super) struct TextMark {
     /// Number of the line.
     pub(super) line: usize,
     /// Number of the character in the line.
@@ -24,7 +24,7 @@ pub(super) struct Mark {
 #[derive(Debug)]
 pub(super) struct Node {
     /// The place where it begins.
-    pub(super) mark: Mark,
+    pub(super) mark: TextMark,
     /// Its value.
     pub(super) value: NodeValue,
 }
@@ -37,7 +37,7 @@ pub(super) enum NodeValue {
     /// A list.
     List(Vec<Rc<Node>>),
     /// A mapping, in the order of the text.
-    Map(Vec<(Key, Rc<Node>)>),
+    Map(Vec<(MappingKey, Rc<Node>)>),
     /// The node that an alias refers to; the position is the alias's own.
     Alias(Rc<Node>),
 }
@@ -55,11 +55,11 @@ pub(super) struct Scalar {
 
 /// The key of a mapping.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct MappingKey {
     /// The text; empty for a key that is not a scalar.
     pub(super) text: String,
     /// The place where it begins.
-    pub(super) mark: Mark,
+    pub(super) mark: TextMark,
     /// True if it is a plain scalar.
     pub(super) is_plain: bool,
 }
@@ -110,18 +110,18 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn next_event(&mut self) -> Result<(Event<'a>, Mark), String> {
+    fn next_event(&mut self) -> Result<(Event<'a>, TextMark), String> {
         let next: Option<Result<(Event<'a>, Span), ScanError>> = self.parser.next_event();
         match next {
             Some(Ok((event, span))) => {
-                let mark = Mark {
+                let mark = TextMark {
                     line: span.start.line(),
                     column: span.start.col() + 1,
                 };
                 Ok((event, mark))
             }
             Some(Err(error)) => Err(self.syntax_error(&error)),
-            None => Ok((Event::StreamEnd, Mark::default())),
+            None => Ok((Event::StreamEnd, TextMark::default())),
         }
     }
 
@@ -129,8 +129,8 @@ impl<'a> Reader<'a> {
     fn read_node(
         &mut self,
         event: Event<'a>,
-        mark: Mark,
-        key: Option<Mark>,
+        mark: TextMark,
+        key: Option<TextMark>,
     ) -> Result<Rc<Node>, String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn read_entries(&mut self) -> Result<Vec<(Key, Rc<Node>)>, String> {
+    fn read_entries(&mut self) -> Result<Vec<(MappingKey, Rc<Node>)>, String> {
         let mut entries = Vec::new();
         loop {
             let (event, mark) = self.next_event()?;
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
                 NodeValue::Scalar(scalar) => (scalar.text.clone(), scalar.is_plain),
                 _ => (String::new(), false),
             };
-            let key = Key {
+            let key = MappingKey {
                 text,
                 mark: node.mark,
                 is_plain,
@@ -212,25 +212,25 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the position of a list's first dash. If the dashes are below the key, our parser reports the first item instead.
-    fn dash_of(&self, mark: Mark, key: Option<Mark>) -> Mark {
+    fn dash_of(&self, mark: TextMark, key: Option<TextMark>) -> TextMark {
         let Some(key) = key else { return mark };
         let below = key.line < mark.line && key.column < mark.column;
         if below && self.char_at(mark.line, key.column) == Some('-') {
             let column = key.column;
-            return Mark { column, ..mark };
+            return TextMark { column, ..mark };
         }
         mark
     }
 
     /// Returns the position of the `|` or `>` of a block scalar, or of the tag or anchor before it.
-    fn header_of(&self, mark: Mark) -> Mark {
+    fn header_of(&self, mark: TextMark) -> TextMark {
         for number in (1..=mark.line).rev() {
             let Some(line) = self.lines.get(number - 1) else {
                 continue;
             };
             if let Some(start) = block_header(line) {
                 let column = 1 + line.get(..start).unwrap_or_default().chars().count();
-                return Mark {
+                return TextMark {
                     line: number,
                     column,
                 };

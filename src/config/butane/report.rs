@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
-use super::node::{Key, Mark, Node, NodeValue};
+use super::node::{MappingKey, Node, NodeValue, TextMark};
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     /// A key of a mapping.
     Key(String),
     /// The key itself, not its value.
@@ -19,30 +19,30 @@ pub(super) enum Step {
 
 /// The path of a value of the input, from the top.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Path(Vec<Step>);
+pub(super) struct Path(Vec<PathStep>);
 
 impl Path {
     /// Returns the path of a list of keys.
     pub(super) fn of(keys: &[&str]) -> Self {
         Self(
             keys.iter()
-                .map(|key| Step::Key((*key).to_owned()))
+                .map(|key| PathStep::Key((*key).to_owned()))
                 .collect(),
         )
     }
 
     /// Returns the path of a key below this one.
     pub(super) fn key(&self, key: &str) -> Self {
-        self.with(Step::Key(key.to_owned()))
+        self.with(PathStep::Key(key.to_owned()))
     }
 
     /// Returns the path of an item below this one.
     pub(super) fn index(&self, index: usize) -> Self {
-        self.with(Step::Index(index))
+        self.with(PathStep::Index(index))
     }
 
     /// Returns the path extended by one step.
-    pub(super) fn with(&self, step: Step) -> Self {
+    pub(super) fn with(&self, step: PathStep) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);
         Self(steps)
@@ -61,7 +61,7 @@ impl<'n> Places<'n> {
     fn find(
         &mut self,
         map: &'n Node,
-        entries: &'n [(Key, Rc<Node>)],
+        entries: &'n [(MappingKey, Rc<Node>)],
         key: &str,
     ) -> Option<(usize, usize)> {
         let keys = self.maps.entry(std::ptr::from_ref(map)).or_insert_with(|| {
@@ -75,20 +75,20 @@ impl<'n> Places<'n> {
     }
 
     /// Returns the position of the deepest existing node on a path.
-    fn mark(&mut self, path: &Path, root: &'n Node) -> Mark {
+    fn mark(&mut self, path: &Path, root: &'n Node) -> TextMark {
         let mut node = root;
         for step in &path.0 {
             let next = match (step, &node.value) {
-                (Step::Key(key), NodeValue::Map(entries)) => {
+                (PathStep::Key(key), NodeValue::Map(entries)) => {
                     let found = self.find(node, entries, key);
                     found.and_then(|(_, last)| Some(&entries.get(last)?.1))
                 }
-                (Step::KeyItself(key), NodeValue::Map(entries)) => {
+                (PathStep::KeyItself(key), NodeValue::Map(entries)) => {
                     let found = self.find(node, entries, key);
                     let entry = found.and_then(|(first, _)| entries.get(first));
                     return entry.map_or(node.mark, |entry| entry.0.mark);
                 }
-                (Step::Index(index), NodeValue::List(items)) => items.get(*index),
+                (PathStep::Index(index), NodeValue::List(items)) => items.get(*index),
                 _ => None,
             };
             let Some(next) = next else { break };
@@ -102,8 +102,8 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("$")?;
         self.0.iter().try_for_each(|step| match step {
-            Step::Key(key) | Step::KeyItself(key) => write!(f, ".{key}"),
-            Step::Index(index) => write!(f, ".{index}"),
+            PathStep::Key(key) | PathStep::KeyItself(key) => write!(f, ".{key}"),
+            PathStep::Index(index) => write!(f, ".{index}"),
         })
     }
 }

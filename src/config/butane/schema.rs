@@ -2,35 +2,35 @@
 //!
 //! Fields are in the order in which Butane reports and writes them.
 
-use super::version::{Level, Origin};
+use super::version::{SchemaLevel, TypeOrigin};
 
 /// A mapping with known keys.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct RecordSchema {
     /// Its type in Butane's own errors.
     pub(super) name: &'static str,
     /// The layer that defines it.
-    pub(super) origin: Origin,
+    pub(super) origin: TypeOrigin,
     /// Its keys.
-    pub(super) fields: &'static [Field],
+    pub(super) fields: &'static [ButaneField],
 }
 
 /// One key of a mapping.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct ButaneField {
     /// The key of the input.
     pub(super) name: &'static str,
     /// The type of its value.
-    pub(super) kind: Kind,
+    pub(super) kind: ButaneKind,
     /// The schema level that introduced it.
-    pub(super) since: Level,
+    pub(super) since: SchemaLevel,
     /// False for a key that only Butane has.
     pub(super) is_output: bool,
 }
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ButaneKind {
     /// A text; empty if it is missing.
     Text,
     /// Text that may be missing.
@@ -40,111 +40,117 @@ pub(super) enum Kind {
     /// An optional boolean.
     Flag,
     /// A list of texts, with the type of one in Butane's own errors.
-    Texts(Named),
+    Texts(NamedType),
     /// A mapping.
-    Record(&'static Record),
+    Record(&'static RecordSchema),
     /// A list of mappings.
-    Records(&'static Record),
+    Records(&'static RecordSchema),
     /// A mapping with arbitrary keys and values.
     Labels,
 }
 
 /// The type of an item of a list of texts: `string`, or a type of a layer.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Named {
+pub(super) enum NamedType {
     /// `string`
     Plain,
     /// A type of the base layer.
     Base(&'static str),
 }
 
-impl Record {
+impl RecordSchema {
     /// Returns the field of a key at a level.
-    pub(super) fn field(&self, name: &str, level: Level) -> Option<&'static Field> {
+    pub(super) fn field(&self, name: &str, level: SchemaLevel) -> Option<&'static ButaneField> {
         self.fields_at(level).find(|field| field.name == name)
     }
 
     /// Returns the fields of a level.
-    pub(super) fn fields_at(&self, level: Level) -> impl Iterator<Item = &'static Field> {
+    pub(super) fn fields_at(
+        &self,
+        level: SchemaLevel,
+    ) -> impl Iterator<Item = &'static ButaneField> {
         self.fields.iter().filter(move |field| field.since <= level)
     }
 }
 
-const fn field(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn field(name: &'static str, kind: ButaneKind) -> ButaneField {
+    ButaneField {
         name,
         kind,
-        since: Level::V3,
+        since: SchemaLevel::V3,
         is_output: true,
     }
 }
 
-const fn since(level: Level, field: Field) -> Field {
-    Field {
+const fn since(level: SchemaLevel, field: ButaneField) -> ButaneField {
+    ButaneField {
         since: level,
         ..field
     }
 }
 
-const fn input(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn input(name: &'static str, kind: ButaneKind) -> ButaneField {
+    ButaneField {
         is_output: false,
         ..field(name, kind)
     }
 }
 
-const fn base(name: &'static str, fields: &'static [Field]) -> Record {
-    Record {
+const fn base(name: &'static str, fields: &'static [ButaneField]) -> RecordSchema {
+    RecordSchema {
         name,
-        origin: Origin::Base,
+        origin: TypeOrigin::Base,
         fields,
     }
 }
 
-const fn fcos(name: &'static str, fields: &'static [Field]) -> Record {
-    Record {
+const fn fcos(name: &'static str, fields: &'static [ButaneField]) -> RecordSchema {
+    RecordSchema {
         name,
-        origin: Origin::Fcos,
+        origin: TypeOrigin::Fcos,
         fields,
     }
 }
 
-use Kind::{Flag, Labels, Number, OptionalText, Records, Text, Texts};
+use ButaneKind::{Flag, Labels, Number, OptionalText, Records, Text, Texts};
 
-const STRINGS: Kind = Texts(Named::Plain);
+const STRINGS: ButaneKind = Texts(NamedType::Plain);
 
-const fn one(record: &'static Record) -> Kind {
-    Kind::Record(record)
+const fn one(record: &'static RecordSchema) -> ButaneKind {
+    ButaneKind::Record(record)
 }
 
 /// The whole input.
-pub(super) static CONFIG: Record = Record {
+pub(super) static CONFIG: RecordSchema = RecordSchema {
     name: "Config",
-    origin: Origin::OpenShift,
+    origin: TypeOrigin::OpenShift,
     fields: &[
         input("version", Text),
         input("variant", Text),
         field("ignition", one(&IGNITION)),
-        since(Level::V5, field("kernel_arguments", one(&KERNEL_ARGUMENTS))),
+        since(
+            SchemaLevel::V5,
+            field("kernel_arguments", one(&KERNEL_ARGUMENTS)),
+        ),
         field("passwd", one(&PASSWD)),
         field("storage", one(&STORAGE)),
         field("systemd", one(&SYSTEMD)),
         input("boot_device", one(&BOOT_DEVICE)),
-        since(Level::V5, input("grub", one(&GRUB))),
+        since(SchemaLevel::V5, input("grub", one(&GRUB))),
         input("metadata", one(&METADATA)),
         input("openshift", one(&OPENSHIFT)),
     ],
 };
 
-static METADATA: Record = Record {
+static METADATA: RecordSchema = RecordSchema {
     name: "Metadata",
-    origin: Origin::OpenShift,
+    origin: TypeOrigin::OpenShift,
     fields: &[field("name", Text), field("labels", Labels)],
 };
 
-static OPENSHIFT: Record = Record {
+static OPENSHIFT: RecordSchema = RecordSchema {
     name: "OpenShift",
-    origin: Origin::OpenShift,
+    origin: TypeOrigin::OpenShift,
     fields: &[
         field("kernel_arguments", STRINGS),
         field("extensions", STRINGS),
@@ -153,7 +159,7 @@ static OPENSHIFT: Record = Record {
     ],
 };
 
-static IGNITION: Record = base(
+static IGNITION: RecordSchema = base(
     "Ignition",
     &[
         field("config", one(&IGNITION_CONFIG)),
@@ -163,7 +169,7 @@ static IGNITION: Record = base(
     ],
 );
 
-static IGNITION_CONFIG: Record = base(
+static IGNITION_CONFIG: RecordSchema = base(
     "IgnitionConfig",
     &[
         field("merge", Records(&RESOURCE)),
@@ -171,7 +177,7 @@ static IGNITION_CONFIG: Record = base(
     ],
 );
 
-static PROXY: Record = base(
+static PROXY: RecordSchema = base(
     "Proxy",
     &[
         field("http_proxy", OptionalText),
@@ -180,14 +186,14 @@ static PROXY: Record = base(
     ],
 );
 
-static SECURITY: Record = base("Security", &[field("tls", one(&TLS))]);
+static SECURITY: RecordSchema = base("Security", &[field("tls", one(&TLS))]);
 
-static TLS: Record = base(
+static TLS: RecordSchema = base(
     "TLS",
     &[field("certificate_authorities", Records(&RESOURCE))],
 );
 
-static TIMEOUTS: Record = base(
+static TIMEOUTS: RecordSchema = base(
     "Timeouts",
     &[
         field("http_response_headers", Number),
@@ -195,15 +201,15 @@ static TIMEOUTS: Record = base(
     ],
 );
 
-static KERNEL_ARGUMENTS: Record = base(
+static KERNEL_ARGUMENTS: RecordSchema = base(
     "KernelArguments",
     &[
-        field("should_exist", Texts(Named::Base("KernelArgument"))),
-        field("should_not_exist", Texts(Named::Base("KernelArgument"))),
+        field("should_exist", Texts(NamedType::Base("KernelArgument"))),
+        field("should_not_exist", Texts(NamedType::Base("KernelArgument"))),
     ],
 );
 
-static PASSWD: Record = base(
+static PASSWD: RecordSchema = base(
     "Passwd",
     &[
         field("groups", Records(&PASSWD_GROUP)),
@@ -211,7 +217,7 @@ static PASSWD: Record = base(
     ],
 );
 
-static PASSWD_GROUP: Record = base(
+static PASSWD_GROUP: RecordSchema = base(
     "PasswdGroup",
     &[
         field("gid", Number),
@@ -223,11 +229,11 @@ static PASSWD_GROUP: Record = base(
 );
 
 /// A user.
-pub(super) static PASSWD_USER: Record = base(
+pub(super) static PASSWD_USER: RecordSchema = base(
     "PasswdUser",
     &[
         field("gecos", OptionalText),
-        field("groups", Texts(Named::Base("Group"))),
+        field("groups", Texts(NamedType::Base("Group"))),
         field("home_dir", OptionalText),
         field("name", Text),
         field("no_create_home", Flag),
@@ -237,9 +243,9 @@ pub(super) static PASSWD_USER: Record = base(
         field("primary_group", OptionalText),
         field(
             "ssh_authorized_keys",
-            Texts(Named::Base("SSHAuthorizedKey")),
+            Texts(NamedType::Base("SSHAuthorizedKey")),
         ),
-        since(Level::V5, input("ssh_authorized_keys_local", STRINGS)),
+        since(SchemaLevel::V5, input("ssh_authorized_keys_local", STRINGS)),
         field("shell", OptionalText),
         field("should_exist", Flag),
         field("system", Flag),
@@ -247,7 +253,7 @@ pub(super) static PASSWD_USER: Record = base(
     ],
 );
 
-static STORAGE: Record = base(
+static STORAGE: RecordSchema = base(
     "Storage",
     &[
         field("directories", Records(&DIRECTORY)),
@@ -261,7 +267,7 @@ static STORAGE: Record = base(
     ],
 );
 
-static DIRECTORY: Record = base(
+static DIRECTORY: RecordSchema = base(
     "Directory",
     &[
         field("group", one(&NODE_GROUP)),
@@ -273,7 +279,7 @@ static DIRECTORY: Record = base(
 );
 
 /// A file.
-pub(super) static FILE: Record = base(
+pub(super) static FILE: RecordSchema = base(
     "File",
     &[
         field("group", one(&NODE_GROUP)),
@@ -286,7 +292,7 @@ pub(super) static FILE: Record = base(
     ],
 );
 
-static LINK: Record = base(
+static LINK: RecordSchema = base(
     "Link",
     &[
         field("group", one(&NODE_GROUP)),
@@ -298,18 +304,18 @@ static LINK: Record = base(
     ],
 );
 
-static NODE_GROUP: Record = base(
+static NODE_GROUP: RecordSchema = base(
     "NodeGroup",
     &[field("id", Number), field("name", OptionalText)],
 );
 
-static NODE_USER: Record = base(
+static NODE_USER: RecordSchema = base(
     "NodeUser",
     &[field("id", Number), field("name", OptionalText)],
 );
 
 /// Contents from anywhere.
-pub(super) static RESOURCE: Record = base(
+pub(super) static RESOURCE: RecordSchema = base(
     "Resource",
     &[
         field("compression", OptionalText),
@@ -321,14 +327,14 @@ pub(super) static RESOURCE: Record = base(
     ],
 );
 
-static HTTP_HEADER: Record = base(
+static HTTP_HEADER: RecordSchema = base(
     "HTTPHeader",
     &[field("name", Text), field("value", OptionalText)],
 );
 
-static VERIFICATION: Record = base("Verification", &[field("hash", OptionalText)]);
+static VERIFICATION: RecordSchema = base("Verification", &[field("hash", OptionalText)]);
 
-static DISK: Record = base(
+static DISK: RecordSchema = base(
     "Disk",
     &[
         field("device", Text),
@@ -337,7 +343,7 @@ static DISK: Record = base(
     ],
 );
 
-static PARTITION: Record = base(
+static PARTITION: RecordSchema = base(
     "Partition",
     &[
         field("guid", OptionalText),
@@ -352,7 +358,7 @@ static PARTITION: Record = base(
     ],
 );
 
-static FILESYSTEM: Record = base(
+static FILESYSTEM: RecordSchema = base(
     "Filesystem",
     &[
         field("device", Text),
@@ -367,26 +373,26 @@ static FILESYSTEM: Record = base(
     ],
 );
 
-static LUKS: Record = base(
+static LUKS: RecordSchema = base(
     "Luks",
     &[
-        since(Level::V6, field("cex", one(&CEX))),
+        since(SchemaLevel::V6, field("cex", one(&CEX))),
         field("clevis", one(&CLEVIS)),
         field("device", OptionalText),
-        since(Level::V5, field("discard", Flag)),
+        since(SchemaLevel::V5, field("discard", Flag)),
         field("key_file", one(&RESOURCE)),
         field("label", OptionalText),
         field("name", Text),
-        since(Level::V5, field("open_options", STRINGS)),
+        since(SchemaLevel::V5, field("open_options", STRINGS)),
         field("options", STRINGS),
         field("uuid", OptionalText),
         field("wipe_volume", Flag),
     ],
 );
 
-static CEX: Record = base("Cex", &[field("enabled", Flag)]);
+static CEX: RecordSchema = base("Cex", &[field("enabled", Flag)]);
 
-static CLEVIS: Record = base(
+static CLEVIS: RecordSchema = base(
     "Clevis",
     &[
         field("custom", one(&CLEVIS_CUSTOM)),
@@ -396,7 +402,7 @@ static CLEVIS: Record = base(
     ],
 );
 
-static CLEVIS_CUSTOM: Record = base(
+static CLEVIS_CUSTOM: RecordSchema = base(
     "ClevisCustom",
     &[
         field("config", OptionalText),
@@ -405,19 +411,19 @@ static CLEVIS_CUSTOM: Record = base(
     ],
 );
 
-static TANG: Record = base(
+static TANG: RecordSchema = base(
     "Tang",
     &[
-        since(Level::V5, field("advertisement", OptionalText)),
+        since(SchemaLevel::V5, field("advertisement", OptionalText)),
         field("thumbprint", OptionalText),
         field("url", OptionalText),
     ],
 );
 
-static RAID: Record = base(
+static RAID: RecordSchema = base(
     "Raid",
     &[
-        field("devices", Texts(Named::Base("Device"))),
+        field("devices", Texts(NamedType::Base("Device"))),
         field("level", OptionalText),
         field("name", Text),
         field("options", STRINGS),
@@ -425,32 +431,32 @@ static RAID: Record = base(
     ],
 );
 
-static TREE: Record = base(
+static TREE: RecordSchema = base(
     "Tree",
     &[
         field("local", Text),
         field("path", OptionalText),
-        since(Level::V8, field("user", one(&NODE_USER))),
-        since(Level::V8, field("group", one(&NODE_GROUP))),
-        since(Level::V8, field("file_mode", Number)),
-        since(Level::V8, field("dir_mode", Number)),
+        since(SchemaLevel::V8, field("user", one(&NODE_USER))),
+        since(SchemaLevel::V8, field("group", one(&NODE_GROUP))),
+        since(SchemaLevel::V8, field("file_mode", Number)),
+        since(SchemaLevel::V8, field("dir_mode", Number)),
     ],
 );
 
-static SYSTEMD: Record = base(
+static SYSTEMD: RecordSchema = base(
     "Systemd",
     &[
         field("units", Records(&UNIT)),
-        since(Level::V8, input("quadlets", Records(&QUADLET))),
+        since(SchemaLevel::V8, input("quadlets", Records(&QUADLET))),
     ],
 );
 
 /// A unit.
-pub(super) static UNIT: Record = base(
+pub(super) static UNIT: RecordSchema = base(
     "Unit",
     &[
         field("contents", OptionalText),
-        since(Level::V5, input("contents_local", OptionalText)),
+        since(SchemaLevel::V5, input("contents_local", OptionalText)),
         field("dropins", Records(&DROPIN)),
         field("enabled", Flag),
         field("mask", Flag),
@@ -459,16 +465,16 @@ pub(super) static UNIT: Record = base(
 );
 
 /// A drop-in.
-pub(super) static DROPIN: Record = base(
+pub(super) static DROPIN: RecordSchema = base(
     "Dropin",
     &[
         field("contents", OptionalText),
-        since(Level::V5, input("contents_local", OptionalText)),
+        since(SchemaLevel::V5, input("contents_local", OptionalText)),
         field("name", Text),
     ],
 );
 
-static QUADLET: Record = base(
+static QUADLET: RecordSchema = base(
     "Quadlet",
     &[
         field("contents", OptionalText),
@@ -478,7 +484,7 @@ static QUADLET: Record = base(
     ],
 );
 
-static BOOT_DEVICE: Record = fcos(
+static BOOT_DEVICE: RecordSchema = fcos(
     "BootDevice",
     &[
         field("layout", OptionalText),
@@ -487,23 +493,23 @@ static BOOT_DEVICE: Record = fcos(
     ],
 );
 
-static BOOT_DEVICE_LUKS: Record = fcos(
+static BOOT_DEVICE_LUKS: RecordSchema = fcos(
     "BootDeviceLuks",
     &[
-        since(Level::V6, field("cex", one(&CEX))),
-        since(Level::V5, field("discard", Flag)),
-        since(Level::V6, field("device", OptionalText)),
+        since(SchemaLevel::V6, field("cex", one(&CEX))),
+        since(SchemaLevel::V5, field("discard", Flag)),
+        since(SchemaLevel::V6, field("device", OptionalText)),
         field("tang", Records(&TANG)),
         field("threshold", Number),
         field("tpm2", Flag),
     ],
 );
 
-static BOOT_DEVICE_MIRROR: Record = fcos("BootDeviceMirror", &[field("devices", STRINGS)]);
+static BOOT_DEVICE_MIRROR: RecordSchema = fcos("BootDeviceMirror", &[field("devices", STRINGS)]);
 
-static GRUB: Record = fcos("Grub", &[field("users", Records(&GRUB_USER))]);
+static GRUB: RecordSchema = fcos("Grub", &[field("users", Records(&GRUB_USER))]);
 
-static GRUB_USER: Record = fcos(
+static GRUB_USER: RecordSchema = fcos(
     "GrubUser",
     &[field("name", Text), field("password_hash", OptionalText)],
 );

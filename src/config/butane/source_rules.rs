@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::report::{Path, Report};
-use super::schema::{CONFIG, Kind, Record};
+use super::schema::{ButaneKind, CONFIG, RecordSchema};
 use super::sugar::template_of;
-use super::version::{Level, Version};
+use super::version::{ButaneVersion, SchemaLevel};
 use crate::config::document::modes;
 
 const CEX_ARGUMENT: &str = "rd.luks.key=/etc/luks/cex.key";
@@ -22,7 +22,7 @@ const QUADLETS: [&str; 8] = [
 ];
 
 /// Checks the input; outer values are reported before inner ones.
-pub(super) fn check_source(input: &Value, version: Version) -> Report {
+pub(super) fn check_source(input: &Value, version: ButaneVersion) -> Report {
     let mut checker = Checker {
         version,
         report: Report::default(),
@@ -32,7 +32,7 @@ pub(super) fn check_source(input: &Value, version: Version) -> Report {
 }
 
 struct Checker {
-    version: Version,
+    version: ButaneVersion,
     report: Report,
 }
 
@@ -46,7 +46,7 @@ fn is_true(value: Option<&Value>) -> bool {
 
 impl Checker {
     /// Checks a mapping, which may be missing, and everything in it.
-    fn record(&mut self, record: &'static Record, value: Option<&Value>, at: &Path) {
+    fn record(&mut self, record: &'static RecordSchema, value: Option<&Value>, at: &Path) {
         let nothing = Value::Null;
         let value = value.unwrap_or(&nothing);
         self.rules(record, value, at);
@@ -55,8 +55,8 @@ impl Checker {
             let at = at.key(field.name);
             match field.kind {
                 // A mapping is checked even if it is missing: Go then has an empty struct.
-                Kind::Record(record) => self.record(record, below, &at),
-                Kind::Records(record) => {
+                ButaneKind::Record(record) => self.record(record, below, &at),
+                ButaneKind::Records(record) => {
                     let items = below.and_then(Value::as_array);
                     for (index, item) in items.into_iter().flatten().enumerate() {
                         self.record(record, Some(item), &at.index(index));
@@ -67,7 +67,7 @@ impl Checker {
         }
     }
 
-    fn rules(&mut self, record: &Record, value: &Value, at: &Path) {
+    fn rules(&mut self, record: &RecordSchema, value: &Value, at: &Path) {
         match record.name {
             "Config" => self.check_cex(value, at),
             "Metadata" => self.check_metadata(value, at),
@@ -115,7 +115,7 @@ impl Checker {
 
     /// Checks that the kernel gets the key of a crypto card.
     fn check_cex(&mut self, value: &Value, at: &Path) {
-        if self.version.level < Level::V6 {
+        if self.version.level < SchemaLevel::V6 {
             return;
         }
         let arguments = value
@@ -202,7 +202,7 @@ impl Checker {
         if is_mirrored && text(value, "layout").is_none() {
             let message =
                 "boot_device.layout should be specified when boot_device.mirror is specified";
-            match self.version.level >= Level::V8 {
+            match self.version.level >= SchemaLevel::V8 {
                 true => self.report.error(at.key("mirror"), message),
                 false => self.report.warning(at.key("mirror"), message),
             }
@@ -210,11 +210,13 @@ impl Checker {
         if let Some(layout) = text(value, "layout") {
             match layout {
                 "aarch64" | "ppc64le" | "x86_64" => {}
-                "s390x-eckd" | "s390x-zfcp" | "s390x-virt" if self.version.level >= Level::V6 => {
+                "s390x-eckd" | "s390x-zfcp" | "s390x-virt"
+                    if self.version.level >= SchemaLevel::V6 =>
+                {
                     self.check_mainframe(layout, value, &at.key(layout));
                 }
                 _ => {
-                    let others = match self.version.level >= Level::V6 {
+                    let others = match self.version.level >= SchemaLevel::V6 {
                         true => "s390x-eckd, s390x-virt, s390x-zfcp, ",
                         false => "",
                     };

@@ -2,7 +2,7 @@
 
 use super::out::{Out, OutValue};
 use super::report::Report;
-use super::version::{Level, Version};
+use super::version::{ButaneVersion, SchemaLevel};
 
 const USER_FIELD: &str = "fields other than \"name\", \"ssh_authorized_keys\", and \"password_hash\" (4.13.0+) are not supported \
      in this spec version";
@@ -24,7 +24,7 @@ const USER_FIELDS: [&str; 12] = [
 ];
 
 /// Checks the values of a config.
-pub(super) fn check_support(config: &Out, version: Version, report: &mut Report) {
+pub(super) fn check_support(config: &Out, version: ButaneVersion, report: &mut Report) {
     let storage = config.get("storage");
     let filesystems = storage
         .map(|storage| storage.items("filesystems"))
@@ -36,7 +36,7 @@ pub(super) fn check_support(config: &Out, version: Version, report: &mut Report)
         }
     }
     for filesystem in filesystems {
-        if version.level >= Level::V5 && filesystem.text("format") == Some("none") {
+        if version.level >= SchemaLevel::V5 && filesystem.text("format") == Some("none") {
             let message = "format \"none\" is not supported in this spec version";
             report.error(filesystem.place_of(&["format"]), message);
         }
@@ -74,7 +74,7 @@ fn is_foreign(source: &str) -> bool {
 }
 
 /// Returns errors for fields that the operator refuses entirely. Not used for raw output.
-pub(super) fn check_fields(config: &Out, version: Version) -> Report {
+pub(super) fn check_fields(config: &Out, version: ButaneVersion) -> Report {
     let mut report = Report::default();
     let mut refuse = |value: Option<&Out>, message: &str| {
         if let Some(value) = value.filter(|value| !is_empty(value)) {

@@ -2,20 +2,20 @@
 
 /// One version of the variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct ButaneVersion {
     /// The number after `4.`; 23 is also 5.0, and 24 is 5.1.
     pub(super) minor: u32,
     /// Butane's version as text, such as `4.22.0`.
     pub(super) text: &'static str,
     /// The schema that it is based on.
-    pub(super) level: Level,
+    pub(super) level: SchemaLevel,
     /// The version of the Ignition config in the output.
     pub(super) ignition: &'static str,
 }
 
 /// The schema of Fedora CoreOS that a version is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum SchemaLevel {
     /// fcos 1.3
     V3,
     /// fcos 1.5
@@ -26,8 +26,13 @@ pub(super) enum Level {
     V8,
 }
 
-const fn version(minor: u32, text: &'static str, level: Level, ignition: &'static str) -> Version {
-    Version {
+const fn version(
+    minor: u32,
+    text: &'static str,
+    level: SchemaLevel,
+    ignition: &'static str,
+) -> ButaneVersion {
+    ButaneVersion {
         minor,
         text,
         level,
@@ -36,28 +41,38 @@ const fn version(minor: u32, text: &'static str, level: Level, ignition: &'stati
 }
 
 /// Every version with a translator.
-pub(super) const VERSIONS: [Version; 18] = [
-    version(8, "4.8.0", Level::V3, "3.2.0"),
-    version(9, "4.9.0", Level::V3, "3.2.0"),
-    version(10, "4.10.0", Level::V3, "3.2.0"),
-    version(11, "4.11.0", Level::V3, "3.2.0"),
-    version(12, "4.12.0", Level::V3, "3.2.0"),
-    version(13, "4.13.0", Level::V3, "3.2.0"),
-    version(14, "4.14.0", Level::V5, "3.4.0"),
-    version(15, "4.15.0", Level::V5, "3.4.0"),
-    version(16, "4.16.0", Level::V5, "3.4.0"),
-    version(17, "4.17.0", Level::V5, "3.4.0"),
-    version(18, "4.18.0", Level::V5, "3.4.0"),
-    version(19, "4.19.0", Level::V6, "3.5.0"),
-    version(20, "4.20.0", Level::V6, "3.5.0"),
-    version(21, "4.21.0", Level::V6, "3.5.0"),
-    version(22, "4.22.0", Level::V6, "3.5.0"),
-    version(23, "4.23.0-experimental", Level::V8, "3.7.0-experimental"),
-    version(23, "5.0.0", Level::V6, "3.5.0"),
-    version(24, "5.1.0-experimental", Level::V8, "3.7.0-experimental"),
+pub(super) const VERSIONS: [ButaneVersion; 18] = [
+    version(8, "4.8.0", SchemaLevel::V3, "3.2.0"),
+    version(9, "4.9.0", SchemaLevel::V3, "3.2.0"),
+    version(10, "4.10.0", SchemaLevel::V3, "3.2.0"),
+    version(11, "4.11.0", SchemaLevel::V3, "3.2.0"),
+    version(12, "4.12.0", SchemaLevel::V3, "3.2.0"),
+    version(13, "4.13.0", SchemaLevel::V3, "3.2.0"),
+    version(14, "4.14.0", SchemaLevel::V5, "3.4.0"),
+    version(15, "4.15.0", SchemaLevel::V5, "3.4.0"),
+    version(16, "4.16.0", SchemaLevel::V5, "3.4.0"),
+    version(17, "4.17.0", SchemaLevel::V5, "3.4.0"),
+    version(18, "4.18.0", SchemaLevel::V5, "3.4.0"),
+    version(19, "4.19.0", SchemaLevel::V6, "3.5.0"),
+    version(20, "4.20.0", SchemaLevel::V6, "3.5.0"),
+    version(21, "4.21.0", SchemaLevel::V6, "3.5.0"),
+    version(22, "4.22.0", SchemaLevel::V6, "3.5.0"),
+    version(
+        23,
+        "4.23.0-experimental",
+        SchemaLevel::V8,
+        "3.7.0-experimental",
+    ),
+    version(23, "5.0.0", SchemaLevel::V6, "3.5.0"),
+    version(
+        24,
+        "5.1.0-experimental",
+        SchemaLevel::V8,
+        "3.7.0-experimental",
+    ),
 ];
 
-impl Version {
+impl ButaneVersion {
     /// Finds the translator of a version, which is given as a semantic version.
     pub(super) fn find(text: &str) -> Option<Self> {
         VERSIONS.into_iter().find(|version| version.text == text)
@@ -81,29 +96,31 @@ impl Version {
 
     /// Returns true for an unstable version, whose output the operator cannot read.
     pub(super) fn is_experimental(self) -> bool {
-        self.level == Level::V8
+        self.level == SchemaLevel::V8
     }
 
     /// Returns the Go package of a type, which decoding errors mention.
-    pub(super) fn package(self, origin: Origin) -> String {
+    pub(super) fn package(self, origin: TypeOrigin) -> String {
         let (base, fcos) = match self.level {
-            Level::V3 => ("v0_3", "v1_3"),
-            Level::V5 => ("v0_5", "v1_5"),
-            Level::V6 => ("v0_6", "v1_6"),
-            Level::V8 => ("v0_8_exp", "v1_8_exp"),
+            SchemaLevel::V3 => ("v0_3", "v1_3"),
+            SchemaLevel::V5 => ("v0_5", "v1_5"),
+            SchemaLevel::V6 => ("v0_6", "v1_6"),
+            SchemaLevel::V8 => ("v0_8_exp", "v1_8_exp"),
         };
         match origin {
-            Origin::Base => base.to_owned(),
-            Origin::Fcos => fcos.to_owned(),
-            Origin::OpenShift if self.is_experimental() => format!("v{}_exp", self.underscored()),
-            Origin::OpenShift => format!("v{}", self.underscored()),
+            TypeOrigin::Base => base.to_owned(),
+            TypeOrigin::Fcos => fcos.to_owned(),
+            TypeOrigin::OpenShift if self.is_experimental() => {
+                format!("v{}_exp", self.underscored())
+            }
+            TypeOrigin::OpenShift => format!("v{}", self.underscored()),
         }
     }
 }
 
 /// The layer of Butane that defines a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum TypeOrigin {
     /// The part that all variants share.
     Base,
     /// Fedora CoreOS.

@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 use super::kubelet::duration;
 use super::registries::scopes::is_nested;
 use super::registries::{read_texts, refuse};
-use super::{ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, Refusal};
+use super::{
+    ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, ObjectRefusal,
+};
 use crate::config::document::yaml;
 use crate::formats::go_yaml::{YamlNode, write_yaml};
 
@@ -86,7 +88,7 @@ fn make(
     object: &ApiObject,
     cluster: &Cluster,
     notes: &mut Vec<Note>,
-) -> Result<Vec<GeneratedConfig>, Refusal> {
+) -> Result<Vec<GeneratedConfig>, ObjectRefusal> {
     let images = read_images(object)?;
     let mut configs = Vec::new();
     for pool in cluster.built_in_pools() {
@@ -115,7 +117,7 @@ fn owner(object: &ApiObject) -> Value {
 }
 
 /// Returns `spec.matchImages`, validated like the API does.
-fn read_images(object: &ApiObject) -> Result<Vec<String>, Refusal> {
+fn read_images(object: &ApiObject) -> Result<Vec<String>, ObjectRefusal> {
     let at = "spec.matchImages";
     let images = read_texts(object, at)?.unwrap_or_default();
     if images.len() > MOST.0 {
@@ -174,7 +176,7 @@ fn files_of_pool(
     pool: &str,
     cluster: &Cluster,
     notes: &mut Vec<Note>,
-) -> Result<Vec<GeneratedFile>, Refusal> {
+) -> Result<Vec<GeneratedFile>, ObjectRefusal> {
     let of_cloud = OF_CLOUDS
         .iter()
         .find_map(|path| Some((*path, cluster.base.file(pool, path)?)));

@@ -8,9 +8,9 @@ use super::cluster::file_of;
 use super::generated::GeneratedConfig;
 use super::os_stream::{self, StreamImages};
 use super::registries::owned_files;
-use super::{ApiObject, Base, Cluster, Generation, Note, Refusal, credentials, generate};
+use super::{ApiObject, Base, Cluster, Generation, Note, ObjectRefusal, credentials, generate};
 use crate::config::document::{DocumentError, yaml};
-use crate::config::render::{self, Changes, Input, Pool};
+use crate::config::render::{self, Input, Pool, RenderedChanges};
 
 /// Objects, and the configs that they change.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Derived {
 pub enum DeriveError {
     /// A controller refuses objects.
     #[error("{}", refusals_text(.0))]
-    Refused(Vec<Refusal>),
+    Refused(Vec<ObjectRefusal>),
     /// A MachineConfig, or the rendered result, is refused.
     #[error(transparent)]
     Document(#[from] DocumentError),
@@ -72,8 +72,8 @@ pub enum DeriveError {
     ObjectsMissing(String, &'static str),
 }
 
-fn refusals_text(refusals: &[Refusal]) -> String {
-    let line = |refusal: &Refusal| {
+fn refusals_text(refusals: &[ObjectRefusal]) -> String {
+    let line = |refusal: &ObjectRefusal| {
         let advice = match refusal.advice.as_str() {
             "" => String::new(),
             advice => format!("\n  To fix it: {advice}"),
@@ -363,7 +363,7 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         let family = Family::of_config(&config.name);
         roles.contains(&config.pool) && family.is_some_and(|one| families.contains(&one))
     };
-    let mut changes = Changes::default();
+    let mut changes = RenderedChanges::default();
     let mut generated: Vec<Value> = after
         .configs
         .iter()
@@ -493,7 +493,7 @@ fn has_other_gates(base: &Value, gates: &BTreeMap<String, bool>) -> bool {
 }
 
 /// Restores the template's version of files that the registries controller no longer writes.
-fn restore_registries(base: &Value, generated: &[Value], changes: &mut Changes) {
+fn restore_registries(base: &Value, generated: &[Value], changes: &mut RenderedChanges) {
     let writes = |path: &str| generated.iter().any(|part| file_of(part, path).is_some());
     for owned in owned_files(base) {
         if writes(&owned.path) || !is_generated(base, &owned.path) {

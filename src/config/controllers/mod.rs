@@ -30,7 +30,7 @@ pub use objects::{ApiObject, read_objects};
 
 /// The refusal of an object by a controller.
 #[derive(Debug, Clone)]
-pub struct Refusal {
+pub struct ObjectRefusal {
     /// Kind and name of the object, such as `KubeletConfig small`.
     pub object: String,
     /// File and place of the defect, such as `limits.yaml: spec.logLevel (line 9)`.
@@ -71,7 +71,7 @@ pub struct Generation {
     /// MachineConfigs of the templates that change (`01-ROLE-kubelet` with a TLS profile), as whole objects.
     pub changed_parts: Vec<Value>,
     /// The refused objects. Nothing is generated from them.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<ObjectRefusal>,
     /// Notes.
     pub notes: Vec<Note>,
 }

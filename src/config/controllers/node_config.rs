@@ -4,8 +4,10 @@
 use serde_json::Value;
 
 use super::cluster::file_of;
-use super::kubelet::base::{self, Fields, KUBELET_CONF};
-use super::{ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, Refusal};
+use super::kubelet::base::{self, KUBELET_CONF, KubeletFields};
+use super::{
+    ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, ObjectRefusal,
+};
 use crate::config::document::Finding;
 
 /// Kernel arguments for cgroups version 2.
@@ -97,8 +99,8 @@ fn forbidden_step(cluster: &Cluster) -> Option<(&ApiObject, &ApiObject)> {
     too_wide.then_some((old, new))
 }
 
-fn find_refusal(node: &ApiObject) -> Option<Refusal> {
-    let refuse = |path: &str, message: String, advice: &str| Refusal {
+fn find_refusal(node: &ApiObject) -> Option<ObjectRefusal> {
+    let refuse = |path: &str, message: String, advice: &str| ObjectRefusal {
         object: node.title(),
         place: format!(
             "{}: {}",
@@ -138,7 +140,11 @@ fn frequency(profile: &str) -> Option<&'static str> {
 }
 
 /// Applies the latency profile to the kubelet's configuration of the pool `worker`.
-pub(super) fn set_latency(fields: &mut Fields, template: Option<&Fields>, cluster: &Cluster) {
+pub(super) fn set_latency(
+    fields: &mut KubeletFields,
+    template: Option<&KubeletFields>,
+    cluster: &Cluster,
+) {
     let Some(node) = in_force(cluster) else {
         return;
     };

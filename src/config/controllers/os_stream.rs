@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::registries::refuse;
-use super::{ApiObject, Cluster, ConfigPool, Note, Refusal};
+use super::{ApiObject, Cluster, ConfigPool, Note, ObjectRefusal};
 use crate::base::go_quote::quoted;
 
 const KIND: &str = "OSImageStream";
@@ -63,7 +63,7 @@ pub(super) fn images_of_pool(
     cluster: &Cluster,
     pool: &str,
     notes: &mut Vec<Note>,
-) -> Result<Option<StreamImages>, Refusal> {
+) -> Result<Option<StreamImages>, ObjectRefusal> {
     let named = named(cluster, pool);
     let Some(streams) = cluster.single(KIND, "cluster") else {
         if let Some((object, stream)) = named {
@@ -142,7 +142,7 @@ pub(super) fn refuse_override(
     pool: &str,
     images: &StreamImages,
     image: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), ObjectRefusal> {
     let own = cluster
         .single("MachineConfigPool", pool)
         .filter(|object| text(object, "/spec/osImageStream/name").is_some());
@@ -198,7 +198,7 @@ fn note_missing_pools(cluster: &Cluster, pool: &str, streams: &ApiObject, notes:
     }
 }
 
-fn available(streams: &ApiObject) -> Result<&[Value], Refusal> {
+fn available(streams: &ApiObject) -> Result<&[Value], ObjectRefusal> {
     let list = streams
         .get("/status/availableStreams")
         .and_then(Value::as_array);
@@ -215,7 +215,7 @@ fn unknown_stream(
     pool: &str,
     stream: &str,
     available: &[Value],
-) -> Refusal {
+) -> ObjectRefusal {
     let names: Vec<&str> = available
         .iter()
         .filter_map(|set| set.get("name")?.as_str())

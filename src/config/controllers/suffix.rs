@@ -15,7 +15,7 @@ const MOST: u32 = 9;
 
 /// The existing names of the objects of one kind, and those assigned in this run.
 #[derive(Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct SuffixNames<'a> {
     /// All objects of the kind, in the order in which they are synced.
     objects: Vec<&'a ApiObject>,
     /// The end of the names, `kubelet` or `containerruntime`.
@@ -30,7 +30,7 @@ pub(super) struct Names<'a> {
     too_many: &'static str,
 }
 
-impl<'a> Names<'a> {
+impl<'a> SuffixNames<'a> {
     /// Collects the names of all objects of a kind.
     pub(super) fn new(
         cluster: &'a Cluster,

@@ -316,14 +316,14 @@ impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
 }
 
 /// A value of a document; the values in an object are not parsed.
-pub(super) enum Section<'t> {
+pub(super) enum JsonSection<'t> {
     /// The keys of an object with the text of their values, in the order of the document.
     Object(Vec<(String, &'t RawValue)>),
     /// Any other value; for a list, only the fact that it is one.
     Other(Value),
 }
 
-impl<'t> Section<'t> {
+impl<'t> JsonSection<'t> {
     /// Returns the text of a key's value; `None` if it is missing or `null`.
     pub(super) fn text_of(&self, key: &str) -> Option<&'t str> {
         let Self::Object(entries) = self else {
@@ -353,7 +353,7 @@ impl<'t> Section<'t> {
     }
 }
 
-impl<'de: 't, 't> Deserialize<'de> for Section<'t> {
+impl<'de: 't, 't> Deserialize<'de> for JsonSection<'t> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Sections)
     }
@@ -362,43 +362,43 @@ impl<'de: 't, 't> Deserialize<'de> for Section<'t> {
 struct Sections;
 
 impl<'de> Visitor<'de> for Sections {
-    type Value = Section<'de>;
+    type Value = JsonSection<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Section<'de>, E> {
-        Ok(Section::Other(value.into()))
+    fn visit_bool<E: Error>(self, value: bool) -> Result<JsonSection<'de>, E> {
+        Ok(JsonSection::Other(value.into()))
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Section<'de>, E> {
-        Ok(Section::Other(value.into()))
+    fn visit_i64<E: Error>(self, value: i64) -> Result<JsonSection<'de>, E> {
+        Ok(JsonSection::Other(value.into()))
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Section<'de>, E> {
-        Ok(Section::Other(value.into()))
+    fn visit_u64<E: Error>(self, value: u64) -> Result<JsonSection<'de>, E> {
+        Ok(JsonSection::Other(value.into()))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Section<'de>, E> {
-        Ok(Section::Other(value.into()))
+    fn visit_f64<E: Error>(self, value: f64) -> Result<JsonSection<'de>, E> {
+        Ok(JsonSection::Other(value.into()))
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<Section<'de>, E> {
-        Ok(Section::Other(value.into()))
+    fn visit_str<E: Error>(self, value: &str) -> Result<JsonSection<'de>, E> {
+        Ok(JsonSection::Other(value.into()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Section<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<JsonSection<'de>, A::Error> {
         while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Section::Other(Value::Array(Vec::new())))
+        Ok(JsonSection::Other(Value::Array(Vec::new())))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Section<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonSection<'de>, A::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = map.next_entry()? {
             entries.push(entry);
         }
-        Ok(Section::Object(entries))
+        Ok(JsonSection::Object(entries))
     }
 }
 

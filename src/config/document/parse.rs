@@ -11,7 +11,7 @@ use super::contents::is_packed;
 use super::decode::{Decoded, UNPACK, decode_ignition};
 use super::encoding::not_text;
 use super::finding::{CUT_SHORT, DocumentError, Finding, IF_CUT_SHORT, Severity};
-use super::json::{Outline, Section};
+use super::json::{JsonSection, Outline};
 use super::layer::ConfigLayer;
 use super::machine_config::{KernelType, MachineConfig, Provenance};
 use super::spec2::Converted;
@@ -29,7 +29,7 @@ struct Envelope<'t> {
     #[serde(borrow)]
     metadata: Option<&'t RawValue>,
     #[serde(borrow)]
-    spec: Option<Section<'t>>,
+    spec: Option<JsonSection<'t>>,
     #[serde(borrow)]
     items: Option<Vec<&'t RawValue>>,
     #[serde(borrow)]

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Deserializer, Value, json};
 
-use super::json::Section;
+use super::json::JsonSection;
 use crate::base::go_quote;
 
 /// The result of the daemon's parser.
@@ -254,8 +254,8 @@ fn read<'t, T: Deserialize<'t>>(value: &'t RawValue) -> Option<T> {
 /// Returns the entries of an object in their order, including repeated keys.
 fn entries<'t>(text: &'t str, at: &str) -> Result<Vec<(String, &'t RawValue)>, String> {
     match serde_json::from_str(text) {
-        Ok(Section::Object(entries)) => Ok(entries),
-        Ok(Section::Other(_)) | Err(_) => Err(format!("{at} is not an object")),
+        Ok(JsonSection::Object(entries)) => Ok(entries),
+        Ok(JsonSection::Other(_)) | Err(_) => Err(format!("{at} is not an object")),
     }
 }
 

@@ -264,7 +264,7 @@ pub fn render_pool(mut inputs: Vec<Input>, pool: &Pool) -> Result<Value, Documen
 
 /// Changes to a rendered config whose parts are unknown.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub struct RenderedChanges {
     /// MachineConfigs that are merged over the rendered config, in this order.
     pub parts: Vec<Input>,
     /// Paths of files that are removed from the rendered config before the merge.
@@ -284,7 +284,7 @@ pub struct Changes {
 /// `base` is not a rendered config; otherwise as for [`render_pool`].
 pub fn render_on_top(
     base: &Value,
-    changes: Changes,
+    changes: RenderedChanges,
     origin: &str,
     pool: &Pool,
 ) -> Result<Value, DocumentError> {

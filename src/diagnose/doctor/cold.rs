@@ -284,7 +284,7 @@ fn classify(path: &str) -> Option<(String, Renewer, Part)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::clock::{Heard, Moment};
+    use crate::node::clock::{Heard, PastMoment};
 
     #[test]
     fn each_file_has_its_renewer() {
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_time_is_that_of_the_best_source() {
-        let moment = |at, foreign| Moment {
+        let moment = |at, foreign| PastMoment {
             place: "x".to_owned(),
             what: "",
             at,

@@ -43,15 +43,15 @@ use crate::node::network_faults::NetworkFaults;
 use crate::node::node_address::NodeAddresses;
 use crate::node::node_programs::NodePrograms;
 use crate::node::os_accounts::OsAccounts;
-use crate::node::ostree_repository::Repository;
+use crate::node::ostree_repository::OstreeRepository;
 use crate::node::ovsdb_files::OvsdbFiles;
 use crate::node::pull_files::PullFaults;
 use crate::node::selinux_state::SelinuxState;
 use crate::node::service_configs::BrokenConfig;
 use crate::node::space::{KernelRoom, Largest, Space};
-use crate::node::static_network::StaticNetwork;
+use crate::node::static_network::StaticAddresses;
 use crate::node::static_pods::StaticPods;
-use crate::node::system::{Engine, Facts};
+use crate::node::system::{Engine, SystemFacts};
 use crate::node::two_nodes::TwoNodes;
 use crate::node::virtual_addresses::VirtualAddresses;
 use crate::node::{Records, System};
@@ -169,7 +169,7 @@ pub struct DoctorEvidence {
     /// `/boot`.
     pub boot: Look<BootEvidence>,
     /// Free space on the file systems of the OS and of the node's data: one, or two.
-    pub disks: Look<Vec<Disk>>,
+    pub disks: Look<Vec<DiskEvidence>>,
     /// The directories of deployments.
     pub deployments: Look<Vec<DeployedTree>>,
     /// The error with which the last shutdown failed to write the staged deployment: file and message.
@@ -199,7 +199,7 @@ pub struct DoctorEvidence {
     /// The kernels of the boot entries.
     pub boot_kernels: Look<Vec<BootKernel>>,
     /// The ostree repository; None on a system without one.
-    pub repository: Look<Option<Repository>>,
+    pub repository: Look<Option<OstreeRepository>>,
     /// Checkpoint files and policies of the kubelet; None on a system without a kubelet.
     pub kubelet_state: Look<Option<KubeletState>>,
     /// Units, as the running manager knows them.
@@ -215,7 +215,7 @@ pub struct DoctorEvidence {
     /// The network interfaces with their addresses; of a running system only.
     pub interfaces: Look<Vec<NetworkInterface>>,
     /// The addresses that the configuration gives.
-    pub static_network: Look<StaticNetwork>,
+    pub static_network: Look<StaticAddresses>,
     /// Network configuration that is not in force.
     pub network_faults: Look<NetworkFaults>,
     /// The addresses that parts of the node have kept.
@@ -304,7 +304,7 @@ pub struct ConfigComparison {
 
 /// A config that is named somewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct MentionedConfig {
     /// Its name.
     pub name: String,
     /// Its role, such as `recorded`, `wanted by the cluster`.
@@ -336,7 +336,7 @@ pub struct NamedConfig {
 #[derive(Debug, Clone, Default)]
 pub struct Configs {
     /// Configs that are named somewhere.
-    pub named: Vec<Named>,
+    pub named: Vec<MentionedConfig>,
     /// Configs with contents on the node.
     pub at_hand: Vec<NamedConfig>,
     /// Damaged files, with the error.
@@ -382,7 +382,7 @@ pub struct BootEvidence {
 
 /// A file system of the node.
 #[derive(Debug, Clone, Default)]
-pub struct Disk {
+pub struct DiskEvidence {
     /// A directory on it.
     pub place: &'static str,
     /// The repository of the OS is on it.
@@ -452,7 +452,7 @@ impl DoctorEvidence {
     ///
     /// # Errors
     /// The reason why there is none.
-    pub fn facts(&self) -> Result<&Facts, String> {
+    pub fn facts(&self) -> Result<&SystemFacts, String> {
         match &self.system {
             System::Known(facts) => Ok(facts),
             System::Silent(why) => Err(why.clone()),

@@ -15,7 +15,7 @@ pub mod upkeep;
 
 use serde::Serialize;
 
-use crate::base::invocation::Command;
+use crate::base::invocation::PrintedCommand;
 use crate::node::fault_group::{FaultGroup, FaultWeight};
 
 pub use evidence::{DoctorEvidence, Look};
@@ -349,7 +349,7 @@ fn in_words_of_the_engine(evidence: &DoctorEvidence, finding: DoctorFinding) -> 
 /// others those of the root.
 fn mark_commands(commands: &mut [String], evidence: &DoctorEvidence) {
     for command in commands {
-        let line = Command::new(&*command);
+        let line = PrintedCommand::new(&*command);
         let is_bound = line.is_of_the_machine() || line.is_elsewhere() || line.is_instruction();
         *command = line.spelled(evidence.live);
         if !evidence.live && !is_bound {

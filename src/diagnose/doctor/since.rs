@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::{Diagnosis, DoctorFinding};
-use crate::diagnose::recorder::timeline::{Moment, mentions, name_of};
+use crate::diagnose::recorder::timeline::{TimelineMoment, mentions, name_of};
 use crate::diagnose::recorder::{Area, Difference};
 
 /// The changes since the last good boot, from the snapshots of the flight recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Since {
     /// The last good boot.
-    pub good: Moment,
+    pub good: TimelineMoment,
     /// The differences: those that kill most often first.
     pub differences: Vec<SinceDifference>,
     /// Number of areas that could not be compared.
@@ -24,9 +24,9 @@ pub struct SinceDifference {
     #[serde(flatten)]
     pub difference: Difference,
     /// The last moment without it.
-    pub from: Moment,
+    pub from: TimelineMoment,
     /// The first moment with it.
-    pub until: Moment,
+    pub until: TimelineMoment,
     /// The checks with a finding about it.
     pub explained_by: Vec<&'static str>,
 }
@@ -39,9 +39,9 @@ pub struct EvidenceChange {
     /// The subject, such as a path.
     pub subject: String,
     /// The last moment before the change.
-    pub from: Moment,
+    pub from: TimelineMoment,
     /// The first moment after it.
-    pub until: Moment,
+    pub until: TimelineMoment,
 }
 
 impl Diagnosis {
@@ -122,21 +122,21 @@ fn names_of(difference: &Difference) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::diagnose::doctor::{CheckSeverity, Diagnosis};
-    use crate::diagnose::recorder::Change;
+    use crate::diagnose::recorder::FactChange;
 
     fn difference(area: Area, subject: &str) -> SinceDifference {
         SinceDifference {
             difference: Difference {
                 area,
                 subject: subject.to_owned(),
-                change: Change::Changed,
+                change: FactChange::Changed,
                 before: None,
                 after: None,
                 harm: 1,
                 text: None,
             },
-            from: Moment::now(1),
-            until: Moment::now(2),
+            from: TimelineMoment::now(1),
+            until: TimelineMoment::now(2),
             explained_by: Vec::new(),
         }
     }
@@ -158,7 +158,7 @@ mod tests {
             since: None,
         };
         diagnosis.put_since(Since {
-            good: Moment::now(0),
+            good: TimelineMoment::now(0),
             differences: vec![
                 difference(Area::Etc, "/etc/fstab"),
                 difference(Area::Units, "kubelet.service"),
@@ -196,7 +196,7 @@ mod tests {
                 since: None,
             };
             diagnosis.put_since(Since {
-                good: Moment::now(0),
+                good: TimelineMoment::now(0),
                 differences: vec![one],
                 not_compared: 0,
             });

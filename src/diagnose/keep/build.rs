@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 
 use super::limits::{MAX_FILE, STATIC_PODS, better_as_object, limit_of};
 use super::{KeepRequest, Keeping, Kept, Unkept};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::host::root::RootPath;
 use crate::judge::drift::{self, kind_noun};
 
 /// A unit of the MachineConfig.
 #[derive(Debug, Default)]
-pub(super) struct UnitEntry {
+pub(super) struct KeptUnit {
     pub(super) contents: Option<String>,
     pub(super) enabled: Option<bool>,
     pub(super) mask: Option<bool>,
@@ -25,7 +25,7 @@ pub(super) struct UnitEntry {
 /// The parts so far.
 pub(super) struct Builder<'a> {
     pub(super) request: &'a KeepRequest<'a>,
-    pub(super) units: BTreeMap<String, UnitEntry>,
+    pub(super) units: BTreeMap<String, KeptUnit>,
     files: BTreeMap<String, Value>,
     keys: Vec<String>,
     password: Option<String>,
@@ -109,7 +109,7 @@ impl<'a> Builder<'a> {
             );
             return None;
         };
-        if !matches!(object.kind, Kind::File { .. }) {
+        if !matches!(object.kind, ObjectKind::File { .. }) {
             let reason = format!(
                 "it is {}; a MachineConfig holds only regular files",
                 kind_noun(&object.kind)
@@ -251,7 +251,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-impl UnitEntry {
+impl KeptUnit {
     fn object(&self, name: &str) -> Value {
         let mut unit = json!({ "name": name });
         if let Some(contents) = &self.contents {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::base::invocation::mco_rescue;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::secrets;
 use crate::config::document::{Desired, Owner};
@@ -418,7 +418,7 @@ pub fn paths_to_read(
     let is_file = |path: &RootPath| {
         let object = found.get(path).or_else(|| node.object(path));
         object.is_some_and(|object| {
-            matches!(object.kind, Kind::File { .. }) && object.size() <= MAX_FILE
+            matches!(object.kind, ObjectKind::File { .. }) && object.size() <= MAX_FILE
         })
     };
     all.retain(is_file);

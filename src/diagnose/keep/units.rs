@@ -3,7 +3,7 @@
 use super::build::Builder;
 use super::limits::limit_of;
 use super::{KeepRequest, reason_of};
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::config::document::Desired;
 use crate::config::document::ignition::Unit;
@@ -65,7 +65,7 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
     let is_masked_by_config = known.is_some_and(|unit| unit.mask == Some(true));
     let object = builder.object(path);
     let target = object.and_then(|object| match &object.kind {
-        Kind::Symlink { target } => Some(target.as_str()),
+        ObjectKind::Symlink { target } => Some(target.as_str()),
         _ => None,
     });
     match (object, &part.dropin) {

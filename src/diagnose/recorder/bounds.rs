@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use super::Facts;
+use super::AreaFacts;
 use crate::host::root::hex;
 
 /// End of the subject of a directory that is kept as one fact.
 const WHOLE: &str = "/**";
 
 /// Returns the facts with at most about `limit` entries.
-pub fn bounded(mut facts: Facts, limit: usize) -> Facts {
+pub fn bounded(mut facts: AreaFacts, limit: usize) -> AreaFacts {
     while facts.len() > limit {
         let mut entries: BTreeMap<String, usize> = BTreeMap::new();
         for path in facts.keys() {
@@ -40,8 +40,8 @@ pub fn bounded(mut facts: Facts, limit: usize) -> Facts {
 }
 
 /// Returns the facts with those of one directory in one.
-fn gathered(facts: Facts, directory: &str) -> Facts {
-    let (inside, mut others): (Facts, Facts) = facts
+fn gathered(facts: AreaFacts, directory: &str) -> AreaFacts {
+    let (inside, mut others): (AreaFacts, AreaFacts) = facts
         .into_iter()
         .partition(|(path, _)| is_below(path, directory));
     let mut hash = Sha256::new();
@@ -58,8 +58,8 @@ fn gathered(facts: Facts, directory: &str) -> Facts {
 }
 
 /// Brings two sides to the same directories that are one fact, so that they can be compared.
-pub fn aligned(mut one: Facts, mut other: Facts) -> (Facts, Facts) {
-    let directories = |facts: &Facts| -> BTreeSet<String> {
+pub fn aligned(mut one: AreaFacts, mut other: AreaFacts) -> (AreaFacts, AreaFacts) {
+    let directories = |facts: &AreaFacts| -> BTreeSet<String> {
         let all = facts.keys().filter_map(|path| path.strip_suffix(WHOLE));
         all.map(str::to_owned).collect()
     };
@@ -95,8 +95,8 @@ fn above(path: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn facts(number: usize, changed: usize) -> Facts {
-        let mut all = Facts::new();
+    fn facts(number: usize, changed: usize) -> AreaFacts {
+        let mut all = AreaFacts::new();
         all.insert("/etc/fstab".to_owned(), "0644 1 bytes".to_owned());
         for n in 0..number {
             let value = if n == changed { "x" } else { "y" };
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_gathered_stays() {
-        let top: Facts = (0..9)
+        let top: AreaFacts = (0..9)
             .map(|n| (format!("/etc/{n}"), String::new()))
             .collect();
         assert_eq!(bounded(top.clone(), 3), top);

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::bounds::aligned;
 use super::harm::harm;
-use super::{Area, Facts, Snapshot};
+use super::{Area, AreaFacts, Snapshot};
 use crate::base::text::count;
 
 /// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Change {
+pub enum FactChange {
     /// It exists only now.
     Added,
     /// It existed only before.
@@ -29,7 +29,7 @@ pub struct Difference {
     /// The subject, such as a path or the name of an interface.
     pub subject: String,
     /// The kind of the difference.
-    pub change: Change,
+    pub change: FactChange,
     /// The fact before.
     pub before: Option<String>,
     /// The fact now.
@@ -92,8 +92,8 @@ struct Unread<'a> {
 }
 
 impl<'a> Unread<'a> {
-    fn find(before: &'a Facts, after: &'a Facts) -> Self {
-        let of = |facts: &'a Facts| {
+    fn find(before: &'a AreaFacts, after: &'a AreaFacts) -> Self {
+        let of = |facts: &'a AreaFacts| {
             let unread = facts
                 .iter()
                 .filter(|(_, value)| value.ends_with(UNREADABLE));
@@ -140,7 +140,12 @@ impl<'a> Unread<'a> {
     }
 }
 
-fn compare_area(area: Area, before: &Facts, after: &Facts, same_key: bool) -> Vec<Difference> {
+fn compare_area(
+    area: Area,
+    before: &AreaFacts,
+    after: &AreaFacts,
+    same_key: bool,
+) -> Vec<Difference> {
     let (before, after) = (readable(before, same_key), readable(after, same_key));
     let (before, after) = match area {
         Area::Etc => aligned(before, after),
@@ -148,9 +153,9 @@ fn compare_area(area: Area, before: &Facts, after: &Facts, same_key: bool) -> Ve
     };
     let difference = |subject: &String, before: Option<&String>, after: Option<&String>| {
         let change = match (before, after) {
-            (None, _) => Change::Added,
-            (_, None) => Change::Removed,
-            _ => Change::Changed,
+            (None, _) => FactChange::Added,
+            (_, None) => FactChange::Removed,
+            _ => FactChange::Changed,
         };
         Difference {
             area,
@@ -175,7 +180,7 @@ fn compare_area(area: Area, before: &Facts, after: &Facts, same_key: bool) -> Ve
 }
 
 /// Returns the facts without digests, if those cannot be compared.
-fn readable(facts: &Facts, same_key: bool) -> Facts {
+fn readable(facts: &AreaFacts, same_key: bool) -> AreaFacts {
     if same_key {
         return facts.clone();
     }
@@ -222,10 +227,10 @@ mod tests {
         assert_eq!(
             short,
             [
-                ("eth0 driver", Change::Changed),
-                ("/etc/gone", Change::Removed),
-                ("/etc/motd", Change::Changed),
-                ("/etc/new", Change::Added),
+                ("eth0 driver", FactChange::Changed),
+                ("/etc/gone", FactChange::Removed),
+                ("/etc/motd", FactChange::Changed),
+                ("/etc/new", FactChange::Added),
             ]
         );
         assert_eq!(compare(&before, &before, true), Comparison::default());

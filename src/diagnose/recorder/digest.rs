@@ -13,19 +13,19 @@ pub const KEY_BYTES: usize = 32;
 
 /// A key, ready for use.
 #[derive(Clone)]
-pub struct Key {
+pub struct DigestKey {
     inner: Sha256,
     outer: Sha256,
 }
 
 /// The key itself is never printed.
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for DigestKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Key({})", self.id())
     }
 }
 
-impl Key {
+impl DigestKey {
     /// Creates a key from random bytes.
     pub fn new(bytes: &[u8; KEY_BYTES]) -> Self {
         let padded = |pad: u8| {
@@ -104,24 +104,27 @@ mod tests {
     #[test]
     fn a_digest_is_the_beginning_of_a_real_hmac() {
         // printf abc | openssl dgst -sha256 -mac HMAC -macopt hexkey:0707…
-        let key = Key::new(&[7; KEY_BYTES]);
+        let key = DigestKey::new(&[7; KEY_BYTES]);
         let whole: [u8; 6] = [0x12, 0x7d, 0xa4, 0xce, 0xd6, 0xa8];
         assert_eq!(key.digest(b"abc"), URL_SAFE_NO_PAD.encode(whole));
-        assert_ne!(key.digest(b"abc"), Key::new(&[8; KEY_BYTES]).digest(b"abc"));
+        assert_ne!(
+            key.digest(b"abc"),
+            DigestKey::new(&[8; KEY_BYTES]).digest(b"abc")
+        );
     }
 
     #[test]
     fn only_a_whole_key_is_one() {
         let text = "07".repeat(KEY_BYTES);
-        let key = Key::parse(format!("{text}\n").as_bytes()).unwrap();
-        assert_eq!(key.id(), Key::new(&[7; KEY_BYTES]).id());
+        let key = DigestKey::parse(format!("{text}\n").as_bytes()).unwrap();
+        assert_eq!(key.id(), DigestKey::new(&[7; KEY_BYTES]).id());
         for bad in [
             "",
             "07",
             &"0g".repeat(KEY_BYTES),
             &"\u{e9}".repeat(KEY_BYTES),
         ] {
-            assert!(Key::parse(bad.as_bytes()).is_none(), "{bad:?}");
+            assert!(DigestKey::parse(bad.as_bytes()).is_none(), "{bad:?}");
         }
         assert!(!format!("{key:?}").contains("0707"));
     }

@@ -9,7 +9,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use serde::{Deserialize, Serialize};
 
-use super::{Area, Facts, Part, Record, Snapshot};
+use super::{Area, AreaFacts, Part, Snapshot, SnapshotRecord};
 use crate::host::root::sha256;
 use crate::host::sealed;
 use crate::host::state_file::other_version;
@@ -27,7 +27,7 @@ const RECORD: (&str, &str) = ("snapshot-", ".json");
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct PartText {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    facts: BTreeMap<Area, Facts>,
+    facts: BTreeMap<Area, AreaFacts>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     unseen: BTreeMap<Area, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -50,7 +50,7 @@ pub enum FormatError {
     #[error("its contents are not those that were written")]
     Damaged,
     /// The file is of another version of this program.
-    #[error("it has version {0}, this program knows {known}", known = Record::VERSION)]
+    #[error("it has version {0}, this program knows {known}", known = SnapshotRecord::VERSION)]
     Version(u64),
 }
 
@@ -116,7 +116,7 @@ pub fn unpack(name: &str, bytes: &[u8], into: &mut Snapshot) -> Result<(), Forma
 ///
 /// # Errors
 /// The serializer's error.
-pub fn record_bytes(record: &Record) -> io::Result<Vec<u8>> {
+pub fn record_bytes(record: &SnapshotRecord) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     sealed::write_sealed(|out| Ok(serde_json::to_writer(out, record)?), &mut bytes)?;
     Ok(bytes)
@@ -126,11 +126,11 @@ pub fn record_bytes(record: &Record) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The bytes are damaged, or of another version.
-pub fn parse_record(bytes: &[u8]) -> Result<Record, FormatError> {
+pub fn parse_record(bytes: &[u8]) -> Result<SnapshotRecord, FormatError> {
     let value: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|_| FormatError::Damaged)?;
     // Before the seal: another version may seal in another way.
-    if let Some(other) = other_version(bytes, Record::VERSION) {
+    if let Some(other) = other_version(bytes, SnapshotRecord::VERSION) {
         return Err(FormatError::Version(other));
     }
     if !sealed::is_sealed(bytes) {

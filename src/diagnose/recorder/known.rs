@@ -19,14 +19,14 @@ const HEAD: &str = "mco-rescue-digests-1";
 
 /// Number, size and times of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileStamp {
     inode: u64,
     size: i64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-impl From<&FileStat> for Stamp {
+impl From<&FileStat> for FileStamp {
     fn from(stat: &FileStat) -> Self {
         Self {
             inode: stat.st_ino,
@@ -37,7 +37,7 @@ impl From<&FileStat> for Stamp {
     }
 }
 
-impl Stamp {
+impl FileStamp {
     /// Returns the stamp of a file of a FAT, which has no inode and no `ctime`: a change that keeps size and time is not seen.
     pub fn of_fat(size: u64, modified: u64) -> Self {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -52,17 +52,17 @@ impl Stamp {
 
 /// Digests of files, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KnownFiles(BTreeMap<String, (Stamp, String)>);
+pub struct KnownFiles(BTreeMap<String, (FileStamp, String)>);
 
 impl KnownFiles {
     /// Returns the digest of a file that is unchanged.
-    pub fn find(&self, path: &str, stamp: Stamp) -> Option<&str> {
+    pub fn find(&self, path: &str, stamp: FileStamp) -> Option<&str> {
         let (known, digest) = self.0.get(path)?;
         (*known == stamp).then_some(digest)
     }
 
     /// Adds a digest. A file that was changed within the last seconds could change again without a new stamp.
-    pub fn learn(&mut self, path: &str, stamp: Stamp, digest: &str, now: u64) {
+    pub fn learn(&mut self, path: &str, stamp: FileStamp, digest: &str, now: u64) {
         let now = i64::try_from(now).unwrap_or_default();
         let is_old =
             stamp.inode == 0 || stamp.modified.0.max(stamp.changed.0) < now.saturating_sub(RACY);
@@ -109,7 +109,7 @@ impl KnownFiles {
     }
 }
 
-fn parse_line(line: &str) -> Option<(String, (Stamp, String))> {
+fn parse_line(line: &str) -> Option<(String, (FileStamp, String))> {
     let mut words = line.splitn(6, ' ');
     let digest = words.next()?.to_owned();
     let inode = words.next()?.parse().ok()?;
@@ -120,7 +120,7 @@ fn parse_line(line: &str) -> Option<(String, (Stamp, String))> {
     };
     let (modified, changed) = (time()?, time()?);
     let path = words.next()?.to_owned();
-    let stamp = Stamp {
+    let stamp = FileStamp {
         inode,
         size,
         modified,
@@ -133,8 +133,8 @@ fn parse_line(line: &str) -> Option<(String, (Stamp, String))> {
 mod tests {
     use super::*;
 
-    fn stamp(modified: i64, changed: i64) -> Stamp {
-        Stamp {
+    fn stamp(modified: i64, changed: i64) -> FileStamp {
+        FileStamp {
             inode: 7,
             size: 3,
             modified: (modified, 5),
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_name_that_ends_in_a_carriage_return_keeps_it() {
         let mut known = KnownFiles::default();
-        known.learn("/etc/a\r", Stamp::of_fat(1, 2), "digest", 10);
+        known.learn("/etc/a\r", FileStamp::of_fat(1, 2), "digest", 10);
         assert_eq!(KnownFiles::parse(&known.to_bytes("key"), "key"), known);
     }
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use differences::{Change, Difference, compare};
+pub use differences::{Difference, FactChange, compare};
 
 /// Number of snapshots that are kept.
 pub const KEPT: usize = 64;
@@ -146,13 +146,13 @@ pub enum Part {
 }
 
 /// Facts of one area, by subject.
-pub type Facts = BTreeMap<String, String>;
+pub type AreaFacts = BTreeMap<String, String>;
 
 /// The facts about a node at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The facts of each area that was read.
-    pub facts: BTreeMap<Area, Facts>,
+    pub facts: BTreeMap<Area, AreaFacts>,
     /// The areas that could not be read, with the reason.
     pub unseen: BTreeMap<Area, String>,
     /// Copies of text files on the node's own list, by path.
@@ -161,7 +161,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Adds the facts of an area, or the reason why they are missing.
-    pub fn put(&mut self, area: Area, facts: Result<Facts, String>) {
+    pub fn put(&mut self, area: Area, facts: Result<AreaFacts, String>) {
         match facts {
             Ok(facts) => drop(self.facts.insert(area, facts)),
             Err(why) => drop(self.unseen.insert(area, why)),
@@ -212,7 +212,7 @@ pub enum Outcome {
 
 /// The list entry of a snapshot: one file, which names the parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct SnapshotRecord {
     /// Version of the format.
     pub version: u32,
     /// Number of the snapshot. Numbers go up whatever the clock does.
@@ -241,7 +241,7 @@ pub struct Record {
     pub notes: Vec<String>,
 }
 
-impl Record {
+impl SnapshotRecord {
     /// The version that this program writes.
     pub const VERSION: u32 = 1;
 

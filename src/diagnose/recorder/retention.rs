@@ -1,13 +1,13 @@
 //! The choice of the snapshots that are kept.
 
-use super::Record;
+use super::SnapshotRecord;
 
 /// Returns the numbers of the records that go, so that `kept` of them stay.
 ///
 /// Of the older half, boots that changed nothing go first: a node that restarts all the time keeps the snapshots that
 /// differ. The newest good boot always stays.
-pub fn surplus(records: &[Record], kept: usize) -> Vec<u64> {
-    let mut left: Vec<&Record> = records.iter().collect();
+pub fn surplus(records: &[SnapshotRecord], kept: usize) -> Vec<u64> {
+    let mut left: Vec<&SnapshotRecord> = records.iter().collect();
     left.sort_by_key(|record| record.number);
     let good = left.iter().rfind(|record| record.is_good_boot());
     let good = good.map(|record| record.number);
@@ -34,9 +34,9 @@ mod tests {
     use super::*;
     use crate::diagnose::recorder::{Event, Outcome, Part};
 
-    fn record(number: u64, part: &str, outcome: Outcome) -> Record {
-        Record {
-            version: Record::VERSION,
+    fn record(number: u64, part: &str, outcome: Outcome) -> SnapshotRecord {
+        SnapshotRecord {
+            version: SnapshotRecord::VERSION,
             number,
             at: 0,
             event: Event::Boot,
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_and_the_newest_good_boot_stays() {
-        let mut all: Vec<Record> = (1..=70)
+        let mut all: Vec<SnapshotRecord> = (1..=70)
             .map(|n| record(n, &n.to_string(), Outcome::NoKubelet))
             .collect();
         assert_eq!(surplus(&all, 64), [1, 2, 3, 4, 5, 6]);
@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn a_node_that_restarts_all_the_time_keeps_what_differs() {
-        let mut all: Vec<Record> = (1..=60).map(|n| record(n, "same", Outcome::Good)).collect();
+        let mut all: Vec<SnapshotRecord> =
+            (1..=60).map(|n| record(n, "same", Outcome::Good)).collect();
         all.insert(0, record(0, "other", Outcome::Good));
         let gone = surplus(&all, 8);
         let left: Vec<u64> = all

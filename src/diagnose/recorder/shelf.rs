@@ -1,9 +1,9 @@
 //! Reads what the recorder keeps: on the node, or below `/boot`, where a rescue system finds it without the node's root.
 
-use super::digest::Key;
+use super::digest::DigestKey;
 use super::format::{self, FormatError};
 use super::known::KnownFiles;
-use super::{Record, Snapshot};
+use super::{Snapshot, SnapshotRecord};
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 
@@ -34,7 +34,7 @@ pub struct Shelf {
     /// Path of the directory, for people.
     pub place: String,
     /// The records, by their numbers.
-    pub records: Vec<Record>,
+    pub records: Vec<SnapshotRecord>,
     /// Records that cannot be used.
     pub damaged: Vec<Damaged>,
     directory: Root,
@@ -111,7 +111,7 @@ impl Shelf {
     }
 
     /// Reads the parts of a snapshot. Those that cannot be used are returned; the facts of the others are whole.
-    pub fn snapshot(&self, record: &Record) -> (Snapshot, Vec<Damaged>) {
+    pub fn snapshot(&self, record: &SnapshotRecord) -> (Snapshot, Vec<Damaged>) {
         let (mut snapshot, mut damaged) = (Snapshot::default(), Vec::new());
         for name in record.parts.values() {
             let file = format::part_file(name);
@@ -126,13 +126,13 @@ impl Shelf {
     }
 
     /// Returns the newest record of a boot that reached its end.
-    pub fn last_good(&self) -> Option<&Record> {
+    pub fn last_good(&self) -> Option<&SnapshotRecord> {
         self.records.iter().rfind(|record| record.is_good_boot())
     }
 
     /// Returns the key of the digests; `None` if it is missing or damaged.
-    pub fn key(&self) -> Option<Key> {
-        Key::parse(&self.read(KEY, MAX_RECORD).ok()?)
+    pub fn key(&self) -> Option<DigestKey> {
+        DigestKey::parse(&self.read(KEY, MAX_RECORD).ok()?)
     }
 
     /// Returns true if a file of the key exists, whole or not.
@@ -141,7 +141,7 @@ impl Shelf {
     }
 
     /// Returns the known digests.
-    pub fn known(&self, key: &Key) -> KnownFiles {
+    pub fn known(&self, key: &DigestKey) -> KnownFiles {
         let bytes = self.read(KNOWN, MAX_KNOWN).unwrap_or_default();
         KnownFiles::parse(&bytes, &key.id())
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::differences::Difference;
-use super::{Area, Event, Outcome, Record, Snapshot};
+use super::{Area, Event, Outcome, Snapshot, SnapshotRecord};
 
 /// A line of the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -64,9 +64,9 @@ pub struct KnownBoot {
 
 /// Everything that a history is made of.
 #[derive(Debug, Default)]
-pub struct Sources<'a> {
+pub struct HistorySources<'a> {
     /// The records, by their numbers.
-    pub records: &'a [Record],
+    pub records: &'a [SnapshotRecord],
     /// Number of differences of each record from the one before it.
     pub differences: Vec<Option<usize>>,
     /// Runs.
@@ -78,7 +78,7 @@ pub struct Sources<'a> {
 }
 
 /// Returns the history, oldest first. Snapshots stand in the order of their numbers, whatever the clock said.
-pub fn history(sources: &Sources<'_>) -> Vec<HistoryEntry> {
+pub fn history(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     let mut all: Vec<HistoryEntry> = Vec::new();
     let mut newest = 0;
     for (index, record) in sources.records.iter().enumerate() {
@@ -99,8 +99,9 @@ pub fn history(sources: &Sources<'_>) -> Vec<HistoryEntry> {
         insert(&mut all, entry);
     }
     if let Some((boot, began)) = &sources.running {
-        let has_snapshot =
-            |record: &Record| record.event == Event::Boot && record.boot.as_ref() == Some(boot);
+        let has_snapshot = |record: &SnapshotRecord| {
+            record.event == Event::Boot && record.boot.as_ref() == Some(boot)
+        };
         if !sources.records.iter().any(has_snapshot) {
             let entry = HistoryEntry {
                 boot: Some(boot.clone()),
@@ -119,7 +120,7 @@ pub fn history(sources: &Sources<'_>) -> Vec<HistoryEntry> {
 
 /// Returns the starts of the system after which no snapshot was taken before the next one. Where records are gone, or the
 /// clock was set back, nothing is known of a start.
-fn failed_boots(sources: &Sources<'_>) -> Vec<HistoryEntry> {
+fn failed_boots(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     let records = sources.records;
     let is_known = |from: u64, until: u64| {
         let before = records.iter().rposition(|record| record.at < from);
@@ -177,7 +178,7 @@ fn empty(at: Option<u64>, event: Event, outcome: Outcome) -> HistoryEntry {
     }
 }
 
-fn of_record(record: &Record) -> HistoryEntry {
+fn of_record(record: &SnapshotRecord) -> HistoryEntry {
     HistoryEntry {
         snapshot: Some(record.number),
         config: record.config.clone(),
@@ -201,7 +202,7 @@ fn of_run(run: &KnownRun) -> HistoryEntry {
 
 /// A moment of the history: a snapshot, or now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Moment {
+pub struct TimelineMoment {
     /// Number of the snapshot; `None`: now.
     pub snapshot: Option<u64>,
     /// Time by the node's clock; seconds since 1970.
@@ -212,7 +213,7 @@ pub struct Moment {
     pub outcome: Option<Outcome>,
 }
 
-impl Moment {
+impl TimelineMoment {
     /// Returns the present moment.
     pub fn now(at: u64) -> Self {
         Self {
@@ -224,8 +225,8 @@ impl Moment {
     }
 }
 
-impl From<&Record> for Moment {
-    fn from(record: &Record) -> Self {
+impl From<&SnapshotRecord> for TimelineMoment {
+    fn from(record: &SnapshotRecord) -> Self {
         Self {
             snapshot: Some(record.number),
             at: record.at,
@@ -238,30 +239,34 @@ impl From<&Record> for Moment {
 /// Returns the moments between which a difference came. `since`: the snapshots from the last good boot on, oldest first.
 pub fn came_between(
     difference: &Difference,
-    since: &[(Record, Snapshot)],
+    since: &[(SnapshotRecord, Snapshot)],
     now: u64,
-) -> (Moment, Moment) {
+) -> (TimelineMoment, TimelineMoment) {
     let is_as_now = |snapshot: &Snapshot| {
         let value = snapshot.get(difference.area, &difference.subject);
         value == difference.after.as_deref()
     };
     let has_area =
-        |(_, snapshot): &&(Record, Snapshot)| snapshot.facts.contains_key(&difference.area);
-    let comparable: Vec<&(Record, Snapshot)> = since.iter().filter(has_area).collect();
+        |(_, snapshot): &&(SnapshotRecord, Snapshot)| snapshot.facts.contains_key(&difference.area);
+    let comparable: Vec<&(SnapshotRecord, Snapshot)> = since.iter().filter(has_area).collect();
     let last_before = comparable
         .iter()
         .rposition(|(_, snapshot)| !is_as_now(snapshot));
-    let moment = |at: usize| comparable.get(at).map(|(record, _)| Moment::from(record));
+    let moment = |at: usize| {
+        comparable
+            .get(at)
+            .map(|(record, _)| TimelineMoment::from(record))
+    };
     let before = last_before.and_then(moment);
     let first = || {
         since
             .first()
-            .map_or(Moment::now(now), |(record, _)| record.into())
+            .map_or(TimelineMoment::now(now), |(record, _)| record.into())
     };
     let after = last_before.and_then(|at| moment(at + 1));
     (
         before.unwrap_or_else(first),
-        after.unwrap_or(Moment::now(now)),
+        after.unwrap_or(TimelineMoment::now(now)),
     )
 }
 
@@ -308,11 +313,11 @@ pub fn mentions(text: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::recorder::{Change, Part};
+    use crate::diagnose::recorder::{FactChange, Part};
 
-    fn record(number: u64, at: u64, event: Event) -> Record {
-        Record {
-            version: Record::VERSION,
+    fn record(number: u64, at: u64, event: Event) -> SnapshotRecord {
+        SnapshotRecord {
+            version: SnapshotRecord::VERSION,
             number,
             at,
             event,
@@ -349,10 +354,10 @@ mod tests {
             config: None,
             can_go_back: true,
         };
-        let all = history(&Sources {
+        let all = history(&HistorySources {
             records: &records,
             runs: vec![run("r1", 150), run("r2", 250)],
-            ..Sources::default()
+            ..HistorySources::default()
         });
         assert_eq!(
             short(&all),
@@ -373,9 +378,9 @@ mod tests {
             record(2, 100, Event::Boot),
             record(3, 200, Event::Boot),
         ];
-        let all = history(&Sources {
+        let all = history(&HistorySources {
             records: &records,
-            ..Sources::default()
+            ..HistorySources::default()
         });
         assert_eq!(
             short(&all),
@@ -393,11 +398,11 @@ mod tests {
     fn a_start_without_a_snapshot_did_not_reach_its_end() {
         let records = [record(1, 110, Event::Boot), record(2, 310, Event::Boot)];
         let boot = |at| KnownBoot { at, kernel: None };
-        let all = history(&Sources {
+        let all = history(&HistorySources {
             records: &records,
             boots: vec![boot(50), boot(105), boot(200), boot(300), boot(400)],
             running: Some(("b3".to_owned(), 400)),
-            ..Sources::default()
+            ..HistorySources::default()
         });
         let outcomes: Vec<_> = all.iter().map(|one| (one.at, one.outcome)).collect();
         assert_eq!(
@@ -415,10 +420,10 @@ mod tests {
     fn where_records_are_gone_no_start_is_called_failed() {
         let records = [record(1, 110, Event::Boot), record(4, 410, Event::Boot)];
         let boot = |at| KnownBoot { at, kernel: None };
-        let all = history(&Sources {
+        let all = history(&HistorySources {
             records: &records,
             boots: vec![boot(100), boot(200), boot(300), boot(400)],
-            ..Sources::default()
+            ..HistorySources::default()
         });
         assert_eq!(short(&all), [(Some(1), Some(110)), (Some(4), Some(410))]);
     }
@@ -441,13 +446,13 @@ mod tests {
         let difference = |after: &str| Difference {
             area: Area::Etc,
             subject: "/etc/a".to_owned(),
-            change: Change::Changed,
+            change: FactChange::Changed,
             before: Some("x".to_owned()),
             after: Some(after.to_owned()),
             harm: 1,
             text: None,
         };
-        let numbers = |(from, to): (Moment, Moment)| (from.snapshot, to.snapshot);
+        let numbers = |(from, to): (TimelineMoment, TimelineMoment)| (from.snapshot, to.snapshot);
         assert_eq!(
             numbers(came_between(&difference("y"), &since, 9)),
             (Some(2), Some(3))

@@ -55,7 +55,7 @@ pub enum CheckpointVerdict {
 
 /// A file that was judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checkpoint {
+pub struct JudgedCheckpoint {
     /// The judgement.
     pub verdict: CheckpointVerdict,
     /// `policyName` in it.
@@ -166,8 +166,8 @@ impl CheckpointFile {
     }
 
     /// Judges the bytes of the file, for a kubelet of this minor version of Kubernetes.
-    pub fn judge(self, bytes: &[u8], minor: Option<u32>) -> Checkpoint {
-        let mut checkpoint = Checkpoint {
+    pub fn judge(self, bytes: &[u8], minor: Option<u32>) -> JudgedCheckpoint {
+        let mut checkpoint = JudgedCheckpoint {
             verdict: CheckpointVerdict::Sound,
             policy: None,
             is_old_form: false,

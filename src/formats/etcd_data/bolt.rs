@@ -132,7 +132,7 @@ pub enum BoltError {
 
 /// A meta page: the root of all pages after one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meta {
+pub struct BoltMeta {
     /// Bytes of a page.
     pub page_size: u64,
     /// The page of the root bucket.
@@ -145,7 +145,7 @@ pub struct Meta {
     pub commit: u64,
 }
 
-impl Meta {
+impl BoltMeta {
     /// Parses a meta page; `None` if it is not valid.
     fn parse(page: &[u8]) -> Option<Self> {
         let meta = page.get(HEADER..HEADER + 64)?;
@@ -170,14 +170,14 @@ impl Meta {
 pub struct Database<B> {
     bytes: B,
     length: u64,
-    meta: Meta,
+    meta: BoltMeta,
     /// The meta page that is not valid, if one is: 0 or 1.
     pub bad_meta: Option<u8>,
 }
 
 /// The contents of a database, as far as etcd needs them to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contents {
+pub struct BoltContents {
     /// Index of the last entry of the log that it has; 0 if it does not say.
     pub consistent_index: u64,
     /// Alarms that the cluster has raised, by their number: 1 no space, 2 corrupt.
@@ -190,13 +190,13 @@ impl<B: Bytes> Database<B> {
     /// # Errors
     /// It has no valid meta page, or cannot be read.
     pub fn open(bytes: B, length: u64) -> Result<Self, BoltError> {
-        let at = |offset: u64| -> io::Result<Option<Meta>> {
+        let at = |offset: u64| -> io::Result<Option<BoltMeta>> {
             let mut page = [0; HEADER + 64];
             if offset + page.len() as u64 > length {
                 return Ok(None);
             }
             bytes.read_at(offset, &mut page)?;
-            Ok(Meta::parse(&page))
+            Ok(BoltMeta::parse(&page))
         };
         let first = at(0)?;
         // Where the first one is not valid, the size of a page is not known.
@@ -236,7 +236,7 @@ impl<B: Bytes> Database<B> {
     }
 
     /// Returns the meta page in use.
-    pub fn meta(&self) -> Meta {
+    pub fn meta(&self) -> BoltMeta {
         self.meta
     }
 
@@ -249,8 +249,8 @@ impl<B: Bytes> Database<B> {
     ///
     /// # Errors
     /// A page on the way is damaged, or cannot be read.
-    pub fn contents(&self) -> Result<Contents, BoltError> {
-        let mut contents = Contents::default();
+    pub fn contents(&self) -> Result<BoltContents, BoltError> {
+        let mut contents = BoltContents::default();
         if let Some(index) = self.find(b"meta", b"consistent_index")? {
             contents.consistent_index = consistent_index(&index)?;
         }

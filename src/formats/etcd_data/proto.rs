@@ -27,14 +27,14 @@ pub(super) const BYTES: u8 = 2;
 
 /// Reads the fields of a message in their order.
 #[derive(Debug)]
-pub(super) struct Fields<'a>(&'a [u8], &'static [u8]);
+pub(super) struct ProtoFields<'a>(&'a [u8], &'static [u8]);
 
 /// Returns the fields of a message, of which those from 1 on are known to have these kinds.
-pub(super) fn fields<'a>(message: &'a [u8], kinds: &'static [u8]) -> Fields<'a> {
-    Fields(message, kinds)
+pub(super) fn fields<'a>(message: &'a [u8], kinds: &'static [u8]) -> ProtoFields<'a> {
+    ProtoFields(message, kinds)
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for ProtoFields<'a> {
     type Item = Result<(u32, Value<'a>), Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -49,7 +49,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ProtoFields<'a> {
     fn field(&mut self) -> Result<(u32, Value<'a>), Malformed> {
         let (number, kind) = self.tag()?;
         let place = usize::try_from(number - 1).unwrap_or(usize::MAX);

@@ -44,14 +44,14 @@ pub struct MemberFiles {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// It starts.
-    Starts(Started),
+    Starts(EtcdStart),
     /// It does not start.
-    Refuses(Refusal),
+    Refuses(EtcdRefusal),
 }
 
 /// How etcd starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Started {
+pub struct EtcdStart {
     /// It removes an interrupted record at the end of the log.
     pub repairs: bool,
     /// The snapshot that it starts from.
@@ -62,7 +62,7 @@ pub struct Started {
 
 /// A reason why etcd does not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum EtcdRefusal {
     /// There is no log.
     #[error("no file of the log is there")]
     NoLog,
@@ -119,36 +119,36 @@ pub fn predict(member: &MemberFiles) -> Start {
     }
 }
 
-fn start(member: &MemberFiles) -> Result<Started, Refusal> {
+fn start(member: &MemberFiles) -> Result<EtcdStart, EtcdRefusal> {
     let log = &member.log;
     if log.files.is_empty() {
-        return Err(Refusal::NoLog);
+        return Err(EtcdRefusal::NoLog);
     }
     let index = match &member.database {
-        DatabaseState::Damaged(fault) => return Err(Refusal::Database(fault.clone())),
+        DatabaseState::Damaged(fault) => return Err(EtcdRefusal::Database(fault.clone())),
         DatabaseState::Missing => 0,
         DatabaseState::Sound(index) => *index,
     };
     check_sequence(&log.files)?;
     let repairs = match &log.stop {
-        Some(stop) if !stop.torn => return Err(Refusal::Log(stop.fault.clone())),
+        Some(stop) if !stop.torn => return Err(EtcdRefusal::Log(stop.fault.clone())),
         stop => stop.is_some(),
     };
     let from = choose(member);
     let database = check_database(member, from, index)?;
     let last = replay(log, from.unwrap_or_default())?;
-    Ok(Started {
+    Ok(EtcdStart {
         repairs,
         from,
         lost: (database > last).then_some((last, database)),
     })
 }
 
-fn check_sequence(files: &[WalFile]) -> Result<(), Refusal> {
+fn check_sequence(files: &[WalFile]) -> Result<(), EtcdRefusal> {
     for pair in files.windows(2) {
         let [one, next] = [pair[0].sequence, pair[1].sequence];
         if one.checked_add(1) != Some(next) {
-            return Err(Refusal::Gap(one, next));
+            return Err(EtcdRefusal::Gap(one, next));
         }
     }
     Ok(())
@@ -176,41 +176,41 @@ fn check_database(
     member: &MemberFiles,
     from: Option<Position>,
     index: u64,
-) -> Result<u64, Refusal> {
+) -> Result<u64, EtcdRefusal> {
     let Some(from) = from.filter(|from| from.index > index) else {
         return Ok(index);
     };
     match member.sent.iter().find(|sent| sent.0 == from.index) {
-        None => Err(Refusal::OldDatabase(index, from.index)),
-        Some((_, Some(fault))) => Err(Refusal::Database(fault.clone())),
+        None => Err(EtcdRefusal::OldDatabase(index, from.index)),
+        Some((_, Some(fault))) => Err(EtcdRefusal::Database(fault.clone())),
         Some((_, None)) => Ok(from.index),
     }
 }
 
 /// Reads the log as from a snapshot, and returns the index of its last entry.
-fn replay(log: &WalLog, from: Position) -> Result<u64, Refusal> {
+fn replay(log: &WalLog, from: Position) -> Result<u64, EtcdRefusal> {
     let first = log.files.iter().rposition(|file| file.index <= from.index);
-    let files = &log.files[first.ok_or(Refusal::NoFile(from.index))?..];
+    let files = &log.files[first.ok_or(EtcdRefusal::NoFile(from.index))?..];
     let mut last = from.index;
     let mut metadata: Option<&Vec<u8>> = None;
     for file in files {
         if let Some(kind) = file.unknown {
-            return Err(Refusal::Unknown(kind));
+            return Err(EtcdRefusal::Unknown(kind));
         }
         if let Some(index) = file.strange.filter(|index| *index > from.index) {
-            return Err(Refusal::Entry(index));
+            return Err(EtcdRefusal::Entry(index));
         }
         if file.conflict
             || metadata
                 .zip(file.metadata.as_ref())
                 .is_some_and(|(one, other)| one != other)
         {
-            return Err(Refusal::TwoMembers);
+            return Err(EtcdRefusal::TwoMembers);
         }
         metadata = metadata.or(file.metadata.as_ref());
         let mut snapshots = file.snapshots.iter();
         if snapshots.any(|one| one.index == from.index && one.term != from.term) {
-            return Err(Refusal::Snapshot(from.index));
+            return Err(EtcdRefusal::Snapshot(from.index));
         }
         for (begin, end) in &file.entries {
             if *end <= from.index {
@@ -218,18 +218,18 @@ fn replay(log: &WalLog, from: Position) -> Result<u64, Refusal> {
             }
             let begin = (*begin).max(from.index + 1);
             if begin - 1 > last {
-                return Err(Refusal::Entries(last, begin));
+                return Err(EtcdRefusal::Entries(last, begin));
             }
             last = *end;
         }
     }
     if metadata.is_none_or(Vec::is_empty) {
-        return Err(Refusal::NoMember);
+        return Err(EtcdRefusal::NoMember);
     }
     let state = files.iter().rev().find_map(|file| file.state);
     match state {
         Some(state) if state != (0, 0, 0) && !(from.index..=last).contains(&state.2) => {
-            Err(Refusal::Commit {
+            Err(EtcdRefusal::Commit {
                 commit: state.2,
                 first: from.index,
                 last,
@@ -290,12 +290,12 @@ mod tests {
     }
 
     fn starts(from: u64) -> Start {
-        Start::Starts(Started {
+        Start::Starts(EtcdStart {
             from: Some(Position {
                 term: 1,
                 index: from,
             }),
-            ..Started::default()
+            ..EtcdStart::default()
         })
     }
 
@@ -311,20 +311,23 @@ mod tests {
             starts(50)
         );
         let none = after(|member| member.snapshots.clear());
-        assert_eq!(none, Start::Starts(Started::default()));
+        assert_eq!(none, Start::Starts(EtcdStart::default()));
     }
 
     #[test]
     fn an_old_database_needs_one_that_was_sent() {
         let old = |member: &mut MemberFiles| member.database = DatabaseState::Sound(149);
-        assert_eq!(after(old), Start::Refuses(Refusal::OldDatabase(149, 150)));
+        assert_eq!(
+            after(old),
+            Start::Refuses(EtcdRefusal::OldDatabase(149, 150))
+        );
         let sent = after(|member| {
             old(member);
             member.sent.push((150, None));
         });
         assert_eq!(sent, starts(150));
         let missing = after(|member| member.database = DatabaseState::Missing);
-        assert_eq!(missing, Start::Refuses(Refusal::OldDatabase(0, 150)));
+        assert_eq!(missing, Start::Refuses(EtcdRefusal::OldDatabase(0, 150)));
     }
 
     #[test]
@@ -332,18 +335,18 @@ mod tests {
         for (change, refusal) in [
             (
                 (|member| member.log.files.clear()) as fn(&mut MemberFiles),
-                Refusal::NoLog,
+                EtcdRefusal::NoLog,
             ),
             (
                 |member| member.log.files[1].sequence = 2,
-                Refusal::Gap(0, 2),
+                EtcdRefusal::Gap(0, 2),
             ),
             (
                 |member| {
                     member.log.files.remove(0);
                     member.snapshots.pop();
                 },
-                Refusal::NoFile(0),
+                EtcdRefusal::NoFile(0),
             ),
             (
                 |member| {
@@ -354,11 +357,11 @@ mod tests {
                         .push(Position { term: 1, index: 50 });
                     member.snapshots.pop();
                 },
-                Refusal::Entries(50, 101),
+                EtcdRefusal::Entries(50, 101),
             ),
             (
                 |member| member.log.files[1].entries = vec![(101, 160)],
-                Refusal::Commit {
+                EtcdRefusal::Commit {
                     commit: 200,
                     first: 150,
                     last: 160,
@@ -366,12 +369,12 @@ mod tests {
             ),
             (
                 |member| member.log.files[1].metadata = Some(vec![2]),
-                Refusal::NoMember,
+                EtcdRefusal::NoMember,
             ),
         ] {
             // The ids of a file before the snapshot are not read.
             let expected = match refusal {
-                Refusal::NoMember => starts(150),
+                EtcdRefusal::NoMember => starts(150),
                 refusal => Start::Refuses(refusal),
             };
             assert_eq!(after(change), expected);
@@ -397,6 +400,6 @@ mod tests {
         assert!(started.repairs);
         assert_eq!(started.lost, Some((180, 190)));
         let damaged = after(|member| member.log.stop = Some(stop(false)));
-        assert_eq!(damaged, Start::Refuses(Refusal::Log(WalFault::Crc)));
+        assert_eq!(damaged, Start::Refuses(EtcdRefusal::Log(WalFault::Crc)));
     }
 }

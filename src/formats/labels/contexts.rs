@@ -8,14 +8,14 @@ use std::sync::{Arc, OnceLock};
 
 use regex_lite::Regex;
 
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 
 /// The label of paths that are never to be labelled.
 const NONE: &str = "<<none>>";
 
 /// The texts of a policy's files; what is missing is empty.
 #[derive(Debug, Clone, Default)]
-pub struct Sources {
+pub struct PolicySources {
     /// `file_contexts`.
     pub policy: String,
     /// `file_contexts.homedirs`: generated for the homes of users.
@@ -84,7 +84,7 @@ impl FileContexts {
     ///
     /// # Errors
     /// A line with an unknown file type or without a label; libselinux takes none of the file then.
-    pub fn parse(sources: &Sources) -> Result<Self, ContextsError> {
+    pub fn parse(sources: &PolicySources) -> Result<Self, ContextsError> {
         let mut specs = Vec::new();
         for (file, text) in [
             ("file_contexts", &sources.policy),
@@ -105,18 +105,18 @@ impl FileContexts {
 
     /// The label that belongs at an absolute path, as it is after links in the directories above it are followed.
     /// `None` if no line matches, or if the one that does is `<<none>>` or no pattern that is understood.
-    pub fn lookup(&self, path: &str, kind: &Kind) -> Option<&str> {
+    pub fn lookup(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         let line = self.deciding_line(path, kind)?;
         line.label.as_deref().filter(|_| line.is_understood())
     }
 
     /// Returns the pattern that may decide for a path, if it is none that is understood.
-    pub fn puzzle(&self, path: &str, kind: &Kind) -> Option<&str> {
+    pub fn puzzle(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         let line = self.deciding_line(path, kind)?;
         (!line.is_understood()).then_some(line.pattern.as_str())
     }
 
-    fn deciding_line(&self, path: &str, kind: &Kind) -> Option<&ContextLine> {
+    fn deciding_line(&self, path: &str, kind: &ObjectKind) -> Option<&ContextLine> {
         let table = &self.0;
         let path = table.aliases.iter().fold(path.to_owned(), |path, aliases| {
             resolve_alias(aliases, &path).unwrap_or(path)
@@ -236,12 +236,12 @@ fn parse_letter(field: &str) -> Result<char, ()> {
 }
 
 /// Returns the letter of a type in the files, behind the hyphen.
-fn type_letter(kind: &Kind) -> char {
+fn type_letter(kind: &ObjectKind) -> char {
     match kind {
-        Kind::File { .. } => '-',
-        Kind::Directory => 'd',
-        Kind::Symlink { .. } => 'l',
-        Kind::Special { type_bits } => match *type_bits {
+        ObjectKind::File { .. } => '-',
+        ObjectKind::Directory => 'd',
+        ObjectKind::Symlink { .. } => 'l',
+        ObjectKind::Special { type_bits } => match *type_bits {
             libc::S_IFBLK => 'b',
             libc::S_IFCHR => 'c',
             libc::S_IFIFO => 'p',
@@ -338,13 +338,13 @@ mod tests {
     use super::*;
     use crate::base::object::HexDigest;
 
-    static FILE: LazyLock<Kind> = LazyLock::new(|| Kind::File {
+    static FILE: LazyLock<ObjectKind> = LazyLock::new(|| ObjectKind::File {
         size: 0,
         sha256: HexDigest::default(),
     });
 
     fn contexts(policy: &str, local: &str) -> FileContexts {
-        let sources = Sources {
+        let sources = PolicySources {
             policy: policy.into(),
             local: local.into(),
             homes: "/home/[^/]+/\\.ssh(/.*)?\tu:r:ssh_home_t:s0\n".into(),
@@ -402,13 +402,13 @@ mod tests {
     #[test]
     fn a_line_may_be_for_one_type_only() {
         let contexts = contexts(POLICY, "");
-        let of = |path, kind: &Kind| {
+        let of = |path, kind: &ObjectKind| {
             contexts
                 .lookup(path, kind)
                 .map(crate::formats::labels::type_of)
         };
-        let link = Kind::Symlink { target: "x".into() };
-        assert_eq!(of("/etc/cron.d", &Kind::Directory), Some("cron_t"));
+        let link = ObjectKind::Symlink { target: "x".into() };
+        assert_eq!(of("/etc/cron.d", &ObjectKind::Directory), Some("cron_t"));
         assert_eq!(of("/etc/cron.d", &FILE), Some("etc_t"));
         assert_eq!(of("/etc/shadow", &link), Some("etc_t"));
     }
@@ -462,9 +462,9 @@ mod tests {
 
     #[test]
     fn a_line_that_is_none_is_named() {
-        let sources = |local: &str| Sources {
+        let sources = |local: &str| PolicySources {
             local: local.into(),
-            ..Sources::default()
+            ..PolicySources::default()
         };
         for text in ["/a u:r:a_t:s0\n/b\n", "\n/b -x u:r:a_t:s0\n"] {
             let error = FileContexts::parse(&sources(text)).unwrap_err();
@@ -473,7 +473,7 @@ mod tests {
     }
 
     /// What the index leaves out could not have matched.
-    fn slow_lookup(sources: &Sources, path: &str) -> Option<String> {
+    fn slow_lookup(sources: &PolicySources, path: &str) -> Option<String> {
         let specs: Vec<ContextLine> = sources
             .policy
             .lines()
@@ -496,7 +496,7 @@ mod tests {
         ) {
             let lines = patterns.iter().enumerate();
             let policy = lines.map(|(n, pattern)| format!("{pattern} u:r:t{n}:s0\n")).collect();
-            let sources = Sources { policy, ..Sources::default() };
+            let sources = PolicySources { policy, ..PolicySources::default() };
             let contexts = FileContexts::parse(&sources).unwrap();
             let slow = slow_lookup(&sources, &path);
             prop_assert_eq!(contexts.lookup(&path, &FILE), slow.as_deref());
@@ -504,7 +504,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_it_panic(policy in "[ -~\\n]{0,200}", aliases in "[ -~\\n]{0,80}", path in "(/[ -~]{1,9}){1,3}") {
-            let sources = Sources { policy, aliases, ..Sources::default() };
+            let sources = PolicySources { policy, aliases, ..PolicySources::default() };
             if let Ok(contexts) = FileContexts::parse(&sources) {
                 drop(contexts.lookup(&path, &FILE).map(str::to_owned));
             }

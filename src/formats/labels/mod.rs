@@ -12,9 +12,9 @@ mod contexts;
 
 use std::collections::BTreeSet;
 
-pub use contexts::{ContextsError, FileContexts, Sources};
+pub use contexts::{ContextsError, FileContexts, PolicySources};
 
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 
 /// The labels of a root's policy.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ pub enum LabelPolicy {
 
 impl LabelPolicy {
     /// Returns the label for an absolute path; `None` if the policy has none for it.
-    pub fn label(&self, path: &str, kind: &Kind) -> Option<&str> {
+    pub fn label(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         match self {
             Self::Usable { contexts, .. } => contexts.lookup(path, kind),
             Self::None | Self::Unusable(_) => None,
@@ -43,7 +43,7 @@ impl LabelPolicy {
     }
 
     /// Returns the pattern that may decide for a path and that this program does not understand.
-    pub fn puzzle(&self, path: &str, kind: &Kind) -> Option<&str> {
+    pub fn puzzle(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         match self {
             Self::Usable { contexts, .. } => contexts.puzzle(path, kind),
             Self::None | Self::Unusable(_) => None,
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn only_types_are_compared_and_those_set_by_hand_are_right() {
         let policy = LabelPolicy::Usable {
-            contexts: FileContexts::parse(&Sources::default()).unwrap(),
+            contexts: FileContexts::parse(&PolicySources::default()).unwrap(),
             customizable: BTreeSet::from(["container_file_t".to_owned()]),
         };
         let wanted = "system_u:object_r:etc_t:s0";

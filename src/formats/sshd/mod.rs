@@ -9,7 +9,7 @@ mod user;
 mod words;
 
 pub use config::{ConfigFault, ConfigFiles, SshdConfig, SshdLine};
-pub use user::{Cause, Certainty, SshdUser};
+pub use user::{Certainty, LoginObstacle, SshdUser};
 pub use words::matches_pattern;
 
 /// The main file of settings.

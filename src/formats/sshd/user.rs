@@ -16,14 +16,14 @@ pub enum Certainty {
 
 /// A reason why sshd does not let a user in, or may not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cause {
+pub struct LoginObstacle {
     /// A file, with the number of a line where there is one.
     pub place: String,
     /// The line, or the fault.
     pub said: String,
 }
 
-impl Cause {
+impl LoginObstacle {
     /// Makes a cause.
     pub fn new(place: impl Into<String>, said: impl Into<String>) -> Self {
         Self {
@@ -49,14 +49,14 @@ pub struct SshdUser {
 
 /// A possible value of a keyword.
 #[derive(Debug, Clone, Copy)]
-pub struct Candidate<'a> {
+pub struct KeywordValue<'a> {
     /// The line; `None`: no line, so the default counts.
     pub line: Option<&'a SshdLine>,
     /// No other candidate is possible.
     pub is_certain: bool,
 }
 
-impl Candidate<'_> {
+impl KeywordValue<'_> {
     /// Returns the first argument in lower case, or the default.
     pub fn word(&self, default: &str) -> String {
         let word = self.line.and_then(|line| line.arguments.first());
@@ -94,8 +94,8 @@ impl SshdUser {
     }
 
     /// Returns the possible values of a keyword whose first value counts: those of `Match` blocks, then those for all.
-    pub fn candidates<'a>(&self, config: &'a SshdConfig, keyword: &str) -> Vec<Candidate<'a>> {
-        let mut found: Vec<Candidate<'a>> = Vec::new();
+    pub fn candidates<'a>(&self, config: &'a SshdConfig, keyword: &str) -> Vec<KeywordValue<'a>> {
+        let mut found: Vec<KeywordValue<'a>> = Vec::new();
         let lines = || config.lines.iter().filter(|line| line.keyword == keyword);
         let in_blocks = lines().filter(|line| !line.conditions.is_empty());
         let for_all = lines().find(|line| self.counts_for_all(line));
@@ -103,19 +103,19 @@ impl SshdUser {
             match self.applies(&line.conditions) {
                 Certainty::No => {}
                 Certainty::Yes => {
-                    found.push(Candidate {
+                    found.push(KeywordValue {
                         line: Some(line),
                         is_certain: found.is_empty(),
                     });
                     return found;
                 }
-                Certainty::Unknown => found.push(Candidate {
+                Certainty::Unknown => found.push(KeywordValue {
                     line: Some(line),
                     is_certain: false,
                 }),
             }
         }
-        found.push(Candidate {
+        found.push(KeywordValue {
             line: for_all,
             is_certain: found.is_empty(),
         });
@@ -179,7 +179,7 @@ impl SshdUser {
 
     /// Returns the lines by which `DenyUsers`, `AllowUsers`, `DenyGroups` and `AllowGroups` keep the user out, and those that
     /// may do so.
-    pub fn find_denials(&self, config: &SshdConfig) -> (Vec<Cause>, Vec<Cause>) {
+    pub fn find_denials(&self, config: &SshdConfig) -> (Vec<LoginObstacle>, Vec<LoginObstacle>) {
         let (mut denied, mut unsure) = (Vec::new(), Vec::new());
         for (keyword, allows, of_users) in [
             ("denyusers", false, true),
@@ -196,8 +196,8 @@ impl SshdUser {
                 continue;
             };
             match out.iter().all(|(out, _)| *out == Certainty::Yes) {
-                true => denied.push(Cause::of_line(line)),
-                false => unsure.push(Cause::of_line(line)),
+                true => denied.push(LoginObstacle::of_line(line)),
+                false => unsure.push(LoginObstacle::of_line(line)),
             }
         }
         (denied, unsure)

@@ -27,14 +27,14 @@ pub struct JudgedUnit {
     /// The objection.
     pub objection: Objection,
     /// How the boot requires it; only of a unit that is refused.
-    pub required: Option<Requirement>,
+    pub required: Option<UnitRequirement>,
     /// Another image of the OS can take the objection away.
     pub is_of_image: bool,
 }
 
 /// A unit that a target of the boot requires: the judged one, or one that needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requirement {
+pub struct UnitRequirement {
     /// The target.
     pub target: &'static str,
     /// The unit.
@@ -44,7 +44,7 @@ pub struct Requirement {
 impl JudgedUnit {
     /// Returns the sentence about the next boot, without its full stop; `None` if no boot requires the unit.
     pub fn consequence(&self) -> Option<String> {
-        let Requirement { target, unit } = self.required.as_ref()?;
+        let UnitRequirement { target, unit } = self.required.as_ref()?;
         let boot = match *target {
             "local-fs.target" => "the next boot ends in emergency mode",
             _ => "the next boot does not come up",
@@ -274,13 +274,13 @@ fn text_at<'v>(view: &'v View<'_>, path: &str) -> Option<&'v str> {
 }
 
 /// Returns how the boot requires a unit, directly or by other units.
-fn find_requirement(view: &View<'_>, unit: &str) -> Option<Requirement> {
+fn find_requirement(view: &View<'_>, unit: &str) -> Option<UnitRequirement> {
     let mut met = BTreeSet::from([unit.to_owned()]);
     let mut queue = vec![unit.to_owned()];
     while let Some(unit) = queue.pop() {
         for name in requirers_of(view, &unit) {
             if let Some(target) = BOOT_TARGETS.iter().find(|target| **target == name) {
-                return Some(Requirement { target, unit });
+                return Some(UnitRequirement { target, unit });
             }
             if met.insert(name.clone()) {
                 queue.push(name);

@@ -30,7 +30,7 @@ pub use evaluate::{Unresolved, eval_symlinks};
 pub use fault::{Fault, Problem};
 pub use install::{InstallError, InstallOutcome, disable_units, enable_units, preset_units};
 pub use install_section::{InstallSection, unit_text};
-pub use judged::{JudgedUnit, Requirement, judge_units, units_to_judge};
+pub use judged::{JudgedUnit, UnitRequirement, judge_units, units_to_judge};
 pub use preset::{PresetDecision, Presets, glob_matches};
 pub use reading::read_units;
 pub use refused::{Objection, judge_unit};

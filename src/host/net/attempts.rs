@@ -11,7 +11,7 @@ use super::connect::{self, Dialer};
 use super::error::{FetchCause, TlsProblem};
 use super::http::{self, Bounds, Head};
 use super::tls::Trust;
-use super::url::Target;
+use super::url::RequestTarget;
 use super::{
     ACCEPT, DEFAULT_BOUND, FetchAnswer, FetchProgress, FetchRequest, FetchSettings, MAX_REDIRECTS,
     USER_AGENT,
@@ -41,7 +41,7 @@ const OURS: [&str; 6] = [
 /// A cause, and the request that it ended.
 pub(super) struct AttemptFailure {
     pub(super) cause: FetchCause,
-    target: Option<Box<Target>>,
+    target: Option<Box<RequestTarget>>,
     behind_redirects: bool,
 }
 
@@ -66,7 +66,7 @@ impl From<FetchCause> for AttemptFailure {
 /// One fetch with all its attempts.
 pub(super) struct FetchSession<'a> {
     settings: &'a FetchSettings,
-    start: Target,
+    start: RequestTarget,
     trust: Trust,
     defaults: HeaderMap,
     own: HeaderMap,
@@ -80,7 +80,7 @@ impl<'a> FetchSession<'a> {
         request: &FetchRequest<'_>,
         started: Instant,
     ) -> Result<Self, AttemptFailure> {
-        let start = Target::parse(request.url)?;
+        let start = RequestTarget::parse(request.url)?;
         let own = request_headers(&request.headers, &start)?;
         let allowed = allowed_time(settings, started);
         Ok(Self {
@@ -183,7 +183,7 @@ impl<'a> FetchSession<'a> {
     /// Sends one request. A redirect is followed as browsers do: without the body.
     fn send_request(
         &self,
-        target: &Target,
+        target: &RequestTarget,
         first: bool,
         body: Option<&[u8]>,
     ) -> Result<Head, FetchCause> {
@@ -231,7 +231,7 @@ impl<'a> FetchSession<'a> {
 
     /// For a certificate out of its time: asks the server for its clock, trusting it as of a time when the
     /// certificate was valid. The request has no content, and only the date of the answer is used.
-    fn add_date(&self, problem: &mut TlsProblem, target: &Target) {
+    fn add_date(&self, problem: &mut TlsProblem, target: &RequestTarget) {
         let (valid, server) = match problem {
             TlsProblem::Expired {
                 not_after, server, ..
@@ -244,8 +244,8 @@ impl<'a> FetchSession<'a> {
         *server = self.date_of(target, valid);
     }
 
-    fn date_of(&self, target: &Target, valid: SystemTime) -> Option<SystemTime> {
-        let origin = Target::parse(&format!("https://{}/", target.host_port())).ok()?;
+    fn date_of(&self, target: &RequestTarget, valid: SystemTime) -> Option<SystemTime> {
+        let origin = RequestTarget::parse(&format!("https://{}/", target.host_port())).ok()?;
         let connection = self
             .make_dialer(self.trust.client_at(valid)?)
             .connect_to(&origin)
@@ -296,7 +296,10 @@ fn default_headers() -> HeaderMap {
 }
 
 /// The caller's headers, with the login of the URL unless they have their own.
-fn request_headers(given: &[(String, String)], target: &Target) -> Result<HeaderMap, FetchCause> {
+fn request_headers(
+    given: &[(String, String)],
+    target: &RequestTarget,
+) -> Result<HeaderMap, FetchCause> {
     let mut headers = HeaderMap::new();
     if let Some(login) = &target.login {
         headers.extend(authorization_header(login));
@@ -321,9 +324,9 @@ fn authorization_header(login: &str) -> Option<(HeaderName, HeaderValue)> {
 /// Returns the target of a redirect; `None` for a success.
 fn next_place(
     head: &Head,
-    target: &Target,
+    target: &RequestTarget,
     request: &FetchRequest<'_>,
-) -> Result<Option<Target>, FetchCause> {
+) -> Result<Option<RequestTarget>, FetchCause> {
     match head.status {
         200 | 204 => return Ok(None),
         301 | 302 | 303 | 307 | 308 => {}
@@ -341,7 +344,7 @@ fn next_place(
 
 fn receive_body(
     head: Head,
-    target: &Target,
+    target: &RequestTarget,
     request: &FetchRequest<'_>,
     progress: &mut dyn FnMut(FetchProgress<'_>),
 ) -> Result<FetchAnswer, FetchCause> {
@@ -382,7 +385,7 @@ mod tests {
 
     #[test]
     fn the_last_of_several_headers_counts_and_framing_is_ours() {
-        let target = Target::parse("http://me:x@host/").unwrap();
+        let target = RequestTarget::parse("http://me:x@host/").unwrap();
         let given = [("X-A", "1"), ("x-a", "2"), ("Host", "other")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let headers = request_headers(&given, &target).unwrap();

@@ -12,17 +12,17 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::error::{FetchCause, TlsProblem};
-use super::names::Names;
+use super::names::NameSources;
 use super::proxy::ProxySettings;
 use super::tls;
-use super::url::Target;
+use super::url::RequestTarget;
 
 /// The head of a proxy's answer to CONNECT may not be larger.
 const MAX_TUNNEL_HEAD: usize = 16 << 10;
 
 /// The settings of a connection.
 pub(super) struct Dialer<'a> {
-    pub(super) names: &'a Names,
+    pub(super) names: &'a NameSources,
     pub(super) proxy: &'a ProxySettings,
     pub(super) tls: Arc<ClientConfig>,
     /// For connecting, for the tunnel and for the handshake, each.
@@ -53,7 +53,7 @@ pub(super) trait Wire: Read + Write + Send + Sync + fmt::Debug {
 
 impl Dialer<'_> {
     /// Connects to the target of a request.
-    pub(super) fn connect_to(&self, target: &Target) -> Result<Connection, FetchCause> {
+    pub(super) fn connect_to(&self, target: &RequestTarget) -> Result<Connection, FetchCause> {
         let Some(proxy) = self.proxy.proxy_for(target)? else {
             return Ok(Connection {
                 wire: self.connect_directly(target)?,
@@ -71,7 +71,7 @@ impl Dialer<'_> {
             })
     }
 
-    fn connect_directly(&self, target: &Target) -> Result<Box<dyn Wire>, FetchCause> {
+    fn connect_directly(&self, target: &RequestTarget) -> Result<Box<dyn Wire>, FetchCause> {
         let addresses = self.names.resolve_host(&target.host, self.until)?;
         let wire = self.dial_any(&addresses, target.port)?;
         if target.tls {
@@ -81,7 +81,11 @@ impl Dialer<'_> {
         }
     }
 
-    fn connect_through(&self, proxy: &Target, target: &Target) -> Result<Connection, Behind> {
+    fn connect_through(
+        &self,
+        proxy: &RequestTarget,
+        target: &RequestTarget,
+    ) -> Result<Connection, Behind> {
         let mut wire = self.connect_directly(proxy).map_err(Behind::Proxy)?;
         let authorization = proxy.login.as_deref().map(basic_auth);
         if !target.tls {

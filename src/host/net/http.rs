@@ -19,7 +19,7 @@ use ureq::unversioned::transport::{
 use super::connect::{Connection, Proxied, Wire};
 use super::error::FetchCause;
 use super::tls;
-use super::url::Target;
+use super::url::RequestTarget;
 use crate::host::sys::memory::make_room;
 
 /// Bytes of one read.
@@ -49,7 +49,7 @@ pub(super) struct Head {
 pub(super) fn send_request(
     (method, body): (Method, Option<&[u8]>),
     connection: Connection,
-    target: &Target,
+    target: &RequestTarget,
     headers: &HeaderMap,
     bounds: Bounds,
 ) -> Result<Head, FetchCause> {

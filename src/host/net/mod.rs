@@ -15,7 +15,7 @@
 //! - A body that is cut short is fetched again. Nothing of it was used.
 //! - A body may not be larger than the caller allows.
 //!
-//! Names are resolved here ([`Names`]), never by the C library; there is no thread and no runtime.
+//! Names are resolved here ([`NameSources`]), never by the C library; there is no thread and no runtime.
 
 mod attempts;
 mod chain;
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub use chain::{CertificateSummary, Presented, read_addresses, read_certificate};
 pub use dns::ServerAnswer;
 pub use error::{FetchCause, FetchError, TlsProblem};
-pub use names::{NameAnswer, Names};
+pub use names::{NameAnswer, NameSources};
 pub use proxy::ProxySettings;
 pub use reach::{Knock, read_greeting};
 pub use rustls::pki_types::CertificateDer;
@@ -78,7 +78,7 @@ pub struct FetchSettings {
     /// The end of the whole run.
     pub deadline: Option<Instant>,
     /// The resolver of names; `--resolve` fills its `given`.
-    pub names: Names,
+    pub names: NameSources,
 }
 
 impl Default for FetchSettings {
@@ -91,7 +91,7 @@ impl Default for FetchSettings {
             connect_timeout: Duration::from_secs(10),
             total_timeout: None,
             deadline: None,
-            names: Names::default(),
+            names: NameSources::default(),
         }
     }
 }

@@ -27,7 +27,7 @@ const MAX_NDOTS: u32 = 15;
 
 /// The sources of names. The files are read for every attempt: the network may be coming up.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct NameSources {
     /// Names with their addresses, before anything else.
     pub given: Vec<(String, IpAddr)>,
     /// The file in the format of `/etc/hosts`.
@@ -38,7 +38,7 @@ pub struct Names {
     pub port: u16,
 }
 
-impl Default for Names {
+impl Default for NameSources {
     /// Those of the running system.
     fn default() -> Self {
         Self {
@@ -67,7 +67,7 @@ impl fmt::Display for NameAnswer {
     }
 }
 
-impl Names {
+impl NameSources {
     /// Asks the name servers one after another for a name, and returns the first that answers: with addresses, or that there
     /// are none. A server that reports a failure does not answer. Names that are known without them are not looked up.
     ///

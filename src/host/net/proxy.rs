@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::error::FetchCause;
-use super::url::Target;
+use super::url::RequestTarget;
 use crate::base::secrets::redacted_url;
 
 /// The proxies of a config. The environment is never consulted.
@@ -32,7 +32,10 @@ impl fmt::Debug for ProxySettings {
 
 impl ProxySettings {
     /// The proxy that this request takes, if any.
-    pub(super) fn proxy_for(&self, target: &Target) -> Result<Option<Target>, FetchCause> {
+    pub(super) fn proxy_for(
+        &self,
+        target: &RequestTarget,
+    ) -> Result<Option<RequestTarget>, FetchCause> {
         let configured = if target.tls { &self.https } else { &self.http };
         match configured.as_deref() {
             None | Some("") => Ok(None),
@@ -53,13 +56,13 @@ impl ProxySettings {
     }
 }
 
-fn parse_proxy(url: &str) -> Result<Target, FetchCause> {
+fn parse_proxy(url: &str) -> Result<RequestTarget, FetchCause> {
     let full = if url.contains("://") {
         url.to_owned()
     } else {
         format!("http://{url}")
     };
-    Target::parse(&full).map_err(|cause| FetchCause::Proxy {
+    RequestTarget::parse(&full).map_err(|cause| FetchCause::Proxy {
         proxy: redacted_url(&full),
         cause: Box::new(cause),
     })
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     fn through(proxy: &ProxySettings, url: &str) -> Option<String> {
-        let target = Target::parse(url).unwrap();
+        let target = RequestTarget::parse(url).unwrap();
         proxy
             .proxy_for(&target)
             .unwrap()
@@ -219,7 +222,9 @@ mod tests {
             http: Some("socks5://me:secret@p:1".into()),
             ..ProxySettings::default()
         };
-        let problem = proxy.proxy_for(&Target::parse("http://a/").unwrap()).err();
+        let problem = proxy
+            .proxy_for(&RequestTarget::parse("http://a/").unwrap())
+            .err();
         let text = problem.map(|p| p.to_string()).unwrap_or_default();
         assert!(
             text.contains("socks5://p:1") && !text.contains("secret"),
@@ -231,7 +236,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_entry_is_matched_without_panic(entry in "[a-z0-9.:/*,\\[\\] ]{0,30}", host in "[a-z0-9.]{1,20}") {
-            if let Ok(target) = Target::parse(&format!("http://{host}/")) {
+            if let Ok(target) = RequestTarget::parse(&format!("http://{host}/")) {
                 both(&[&entry]).is_bypassed(&target.host, 80);
             }
         }

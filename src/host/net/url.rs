@@ -21,7 +21,7 @@ const ENCODED: AsciiSet = AsciiSet::EMPTY
 
 /// The target of a request. Its URL has no user, password or fragment.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct RequestTarget {
     pub(super) uri: Uri,
     /// In lower case, an IPv6 address without brackets.
     pub(super) host: String,
@@ -31,7 +31,7 @@ pub(super) struct Target {
     pub(super) login: Option<String>,
 }
 
-impl Target {
+impl RequestTarget {
     /// Parses an absolute `http` or `https` URL.
     pub(super) fn parse(url: &str) -> Result<Self, FetchCause> {
         let encoded = utf8_percent_encode(url, &ENCODED).to_string();
@@ -201,8 +201,8 @@ pub fn find_host(url: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn target(url: &str) -> Target {
-        Target::parse(url).unwrap()
+    fn target(url: &str) -> RequestTarget {
+        RequestTarget::parse(url).unwrap()
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
             "http://host/\u{7f}",
             "http://host/\r\nX: y",
         ] {
-            assert!(Target::parse(url).is_err(), "{url}");
+            assert!(RequestTarget::parse(url).is_err(), "{url}");
         }
     }
 
@@ -299,10 +299,10 @@ mod tests {
             redacted_url(&a);
             redacted_url(&b);
             for text in [&a, &b, &format!("http://{b}")] {
-                if let Ok(target) = Target::parse(text) {
+                if let Ok(target) = RequestTarget::parse(text) {
                     let _ = target.redirect_to(&a);
                     let _ = target.redirect_to(&b);
-                    proptest::prop_assert_eq!(&Target::parse(&target.uri.to_string()).unwrap().host, &target.host);
+                    proptest::prop_assert_eq!(&RequestTarget::parse(&target.uri.to_string()).unwrap().host, &target.host);
                 }
             }
         }

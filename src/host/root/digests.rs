@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::stat::FileStat;
 
-use crate::base::object::{HexDigest, Kind, Stamp};
+use crate::base::object::{HexDigest, ObjectKind, Stamp};
 
 /// Digests by inode, each with the stamp that the file had.
 ///
@@ -63,8 +63,8 @@ const RACY: i64 = 2;
 impl KnownDigests {
     /// Adds a file that was read. A file that was changed just before could change again without a new stamp, so it is
     /// not taken.
-    pub fn learn_read(&self, stat: &FileStat, kind: &Kind) {
-        if !matches!(kind, Kind::File { size, .. } if *size >= LEAST) {
+    pub fn learn_read(&self, stat: &FileStat, kind: &ObjectKind) {
+        if !matches!(kind, ObjectKind::File { size, .. } if *size >= LEAST) {
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -75,12 +75,12 @@ impl KnownDigests {
     }
 
     /// Adds a file that this process has just made.
-    pub fn learn_written(&self, stat: &FileStat, kind: &Kind) {
+    pub fn learn_written(&self, stat: &FileStat, kind: &ObjectKind) {
         self.learn(stat, kind, true);
     }
 
-    fn learn(&self, stat: &FileStat, kind: &Kind, written: bool) {
-        let Kind::File { size, sha256 } = kind else {
+    fn learn(&self, stat: &FileStat, kind: &ObjectKind, written: bool) {
+        let ObjectKind::File { size, sha256 } = kind else {
             return;
         };
         let same_size = u64::try_from(stat.st_size).is_ok_and(|found| found == *size);
@@ -128,8 +128,8 @@ mod tests {
         stat
     }
 
-    fn kind() -> Kind {
-        Kind::File {
+    fn kind() -> ObjectKind {
+        ObjectKind::File {
             size: LEAST,
             sha256: sha256(b"abc").into(),
         }
@@ -159,7 +159,7 @@ mod tests {
             let sha256: HexDigest = sha256(&step.to_le_bytes()).into();
             newest.insert(inode, sha256.clone());
             let size = LEAST;
-            known.learn_written(&of_inode(inode), &Kind::File { size, sha256 });
+            known.learn_written(&of_inode(inode), &ObjectKind::File { size, sha256 });
             if step % 1000 < 500 {
                 let other = step * 31 % 700;
                 for inode in [inode, other] {

@@ -83,10 +83,10 @@ pub fn extended_attributes(file: &File) -> Result<Vec<(CString, Vec<u8>)>, Errno
 }
 
 /// Extended attributes: name and value.
-pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+pub type ExtendedAttributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Returns all extended attributes of a name, not followed.
-pub fn all_attributes(place: &Place) -> Result<Attributes, Errno> {
+pub fn all_attributes(place: &Place) -> Result<ExtendedAttributes, Errno> {
     let path = proc_path(place.dir.as_fd(), &place.name)?;
     let list = |buffer: &mut [u8]| {
         // SAFETY: path and buffer live through the call, and the length is the buffer's.

@@ -32,7 +32,7 @@ use sha2::{Digest, Sha256};
 
 pub use digests::KnownDigests;
 pub use exposed::{Exposed, ExposedBy};
-pub use label::{Attributes, LABEL, all_attributes, extended_attributes, proc_path};
+pub use label::{ExtendedAttributes, LABEL, all_attributes, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
 pub use obstacle::{Obstacle, Tree, skip_obstacle};
 pub use path::{RealPath, RootPath, RootPathError};
@@ -40,7 +40,7 @@ pub use places::{Recent, RecentPlaces};
 pub use resolve::{Follow, ResolveError};
 use resolve::{Opened, open_directory};
 
-use crate::base::object::{HexDigest, Kind, Object, Stamp};
+use crate::base::object::{HexDigest, Object, ObjectKind, Stamp};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::host::progress;
@@ -572,13 +572,13 @@ impl Place {
     }
 
     /// The type of what is there, without reading a file's bytes (its digest is left empty).
-    pub fn shallow_kind(&self) -> Result<Option<Kind>, Errno> {
+    pub fn shallow_kind(&self) -> Result<Option<ObjectKind>, Errno> {
         let Some(stat) = self.stat()? else {
             return Ok(None);
         };
         if resolve::kind(&stat) == SFlag::S_IFREG {
             let size = u64::try_from(stat.st_size).unwrap_or_default();
-            return Ok(Some(Kind::File {
+            return Ok(Some(ObjectKind::File {
                 size,
                 sha256: HexDigest::default(),
             }));
@@ -625,24 +625,30 @@ impl Place {
         uninterrupted(open).map(File::from)
     }
 
-    fn read_kind(&self, stat: &FileStat, digests: Option<&KnownDigests>) -> Result<Kind, Errno> {
+    fn read_kind(
+        &self,
+        stat: &FileStat,
+        digests: Option<&KnownDigests>,
+    ) -> Result<ObjectKind, Errno> {
         Ok(match resolve::kind(stat) {
             // The kernel says so of files that it makes up as well, but those are on no device.
-            SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => Kind::File {
-                size: 0,
-                sha256: HexDigest::of_nothing(),
-            },
-            SFlag::S_IFREG if is_too_large(stat) => Kind::unread_file(stat),
+            SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => {
+                ObjectKind::File {
+                    size: 0,
+                    sha256: HexDigest::of_nothing(),
+                }
+            }
+            SFlag::S_IFREG if is_too_large(stat) => ObjectKind::unread_file(stat),
             SFlag::S_IFREG => {
                 let expected = u64::try_from(stat.st_size).unwrap_or_default();
                 if let Some(sha256) = digests.and_then(|digests| digests.find(stat)) {
                     let size = expected;
-                    return Ok(Kind::File { size, sha256 });
+                    return Ok(ObjectKind::File { size, sha256 });
                 }
                 let read = digest_of(self.open()?, expected);
                 let (size, sha256) = read.map_err(|e| errno_of(&e))?;
                 let sha256 = sha256.into();
-                let kind = Kind::File { size, sha256 };
+                let kind = ObjectKind::File { size, sha256 };
                 if let Some(digests) = digests {
                     digests.learn_read(stat, &kind);
                 }
@@ -650,12 +656,12 @@ impl Place {
             }
             SFlag::S_IFLNK => {
                 let target = readlinkat(&self.dir, self.name.as_str())?;
-                Kind::Symlink {
+                ObjectKind::Symlink {
                     target: target.to_string_lossy().into_owned(),
                 }
             }
-            SFlag::S_IFDIR => Kind::Directory,
-            _ => Kind::Special {
+            SFlag::S_IFDIR => ObjectKind::Directory,
+            _ => ObjectKind::Special {
                 type_bits: stat.st_mode & libc::S_IFMT,
             },
         })

@@ -127,9 +127,9 @@ pub fn both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -
 
 /// A result that another thread is at work on.
 #[derive(Debug)]
-pub struct Awaited<A>(Receiver<A>);
+pub struct ThreadResult<A>(Receiver<A>);
 
-impl<A> Awaited<A> {
+impl<A> ThreadResult<A> {
     /// Waits for the result. Returns `None` if the other thread panicked, which panics this one too once it waits for
     /// the end of the other thread.
     pub fn wait(self) -> Option<A> {
@@ -143,7 +143,7 @@ impl<A> Awaited<A> {
 pub fn beside<A: Send, B: Send, C>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
-    here: impl FnOnce(Option<Awaited<A>>) -> C,
+    here: impl FnOnce(Option<ThreadResult<A>>) -> C,
 ) -> (Option<B>, C) {
     let (done, awaited) = channel();
     thread::scope(|scope| {
@@ -153,7 +153,7 @@ pub fn beside<A: Send, B: Send, C>(
             second()
         };
         let other = start(scope, both);
-        let here = here(other.is_some().then_some(Awaited(awaited)));
+        let here = here(other.is_some().then_some(ThreadResult(awaited)));
         (other.map(wait_for), here)
     })
 }
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn work_beside_gives_its_first_result_before_its_second() {
         let (go_on, wait) = channel();
-        let here = |first: Option<Awaited<i32>>| {
+        let here = |first: Option<ThreadResult<i32>>| {
             let first = first.map(|first| first.wait().unwrap());
             // Only now the second can come to its end.
             go_on.send(()).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use nix::sys::stat::FileStat;
 
 use super::defaults::Defaults;
-use crate::base::object::{Kind, Object};
+use crate::base::object::{Object, ObjectKind};
 use crate::config::document::ignition::User;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::account_files::{AccountFiles, UserEntry};
@@ -184,7 +184,7 @@ fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Res
     };
     let kind = place.shallow_kind().map_err(|errno| at(path, errno))?;
     let object = Object {
-        kind: kind.unwrap_or(Kind::Directory),
+        kind: kind.unwrap_or(ObjectKind::Directory),
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A revocation level: the least generation of each component.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Level {
+pub(super) struct RevocationLevel {
     /// Its date, by which two levels are compared; 0 of an empty one.
     pub(super) date: u64,
     /// Generations by component.
@@ -17,7 +17,7 @@ const SECTION: usize = 40;
 /// Columns of a row of `.sbat`.
 const COLUMNS: usize = 6;
 
-impl Level {
+impl RevocationLevel {
     /// Parses lines like `shim,2`; the first one is `sbat,1,DATE`.
     pub(super) fn parse(text: &str) -> Self {
         let mut level = Self::default();
@@ -65,13 +65,13 @@ impl Level {
 }
 
 /// Returns the level that a shim sets when it boots: the first one that is compiled in.
-pub(super) fn level_of_shim(program: &[u8]) -> Option<Level> {
+pub(super) fn level_of_shim(program: &[u8]) -> Option<RevocationLevel> {
     let section = find_section(program, ".sbatlevel")?;
     // A format, then two offsets that count from behind it.
     let offset = usize::try_from(number(section, 4)?).ok()?;
     let text = section.get(offset.checked_add(4)?..)?;
     let text = text.split(|byte| *byte == 0).next()?;
-    let level = Level::parse(std::str::from_utf8(text).ok()?);
+    let level = RevocationLevel::parse(std::str::from_utf8(text).ok()?);
     (level.date > 0).then_some(level)
 }
 
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_generation_below_the_level_is_refused() {
         let own = program(&[(".text", b"x"), (".sbat", ROWS)]);
-        let refused = |level: &str| Level::parse(level).refuses(&own);
+        let refused = |level: &str| RevocationLevel::parse(level).refuses(&own);
         assert_eq!(refused(""), None);
         assert_eq!(refused("sbat,1,2024010900\nshim,4\ngrub,4\n"), None);
         assert_eq!(
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn without_a_valid_section_a_program_is_refused() {
-        let level = Level::parse("sbat,1,2024010900\ngrub,4\n");
+        let level = RevocationLevel::parse("sbat,1,2024010900\ngrub,4\n");
         for (sections, words) in [
             (vec![(".text", &b"x"[..])], "no SBAT section"),
             (vec![(".sbat", &b"grub,4,,grub,2,z\n"[..])], "not valid"),
@@ -191,7 +191,7 @@ mod tests {
             let refused = level.refuses(&program(&sections)).unwrap();
             assert!(refused.contains(words), "{refused}");
         }
-        assert_eq!(Level::default().refuses(b""), None);
+        assert_eq!(RevocationLevel::default().refuses(b""), None);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
             }
             bytes.truncate(cut);
             let _ = level_of_shim(&bytes);
-            let _ = Level::parse("sbat,1,2024010900\ngrub,4\n").refuses(&bytes);
+            let _ = RevocationLevel::parse("sbat,1,2024010900\ngrub,4\n").refuses(&bytes);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::config::document::FORCE_FILE;
 use crate::judge::daemon::policies::{
-    self, ClusterPolicies, FilePolicy, KeyPolicy, Service, UnitPolicy,
+    self, ClusterPolicies, FilePolicy, KeyPolicy, PolicyService, UnitPolicy,
 };
 use crate::node::command::job::{CA_TRUST, Job};
 
@@ -53,7 +53,7 @@ impl TryFrom<&policies::PolicyAction> for Action {
     type Error = Unknown;
 
     fn try_from(action: &policies::PolicyAction) -> Result<Self, Unknown> {
-        let name = |service: &Option<Service>| {
+        let name = |service: &Option<PolicyService>| {
             let named = service.as_ref().map(|service| service.service_name.clone());
             let named = named.filter(|name| !name.is_empty());
             named.ok_or_else(|| Unknown::Service(action.kind.clone()))
@@ -74,7 +74,7 @@ impl TryFrom<&policies::PolicyAction> for Action {
 impl From<&Action> for policies::PolicyAction {
     fn from(action: &Action) -> Self {
         let service = |name: &String| {
-            Some(Service {
+            Some(PolicyService {
                 service_name: name.clone(),
             })
         };
@@ -128,12 +128,12 @@ pub struct Queued {
     /// The action.
     pub action: Action,
     /// The cause.
-    pub cause: Cause,
+    pub cause: ActionCause,
 }
 
 /// The cause of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cause {
+pub enum ActionCause {
     /// The force file, which always reboots.
     Forced,
     /// Changed parts of the config that only a reboot applies.
@@ -154,7 +154,7 @@ pub enum Cause {
     Unknown(String, Unknown),
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for ActionCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forced => write!(f, "{FORCE_FILE} exists"),
@@ -173,7 +173,7 @@ impl fmt::Display for Cause {
 
 /// The changes, in the order in which actions are queued; the daemon's own order of files is random.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changed<'a> {
+pub struct ActionChanges<'a> {
     /// Paths of changed files.
     pub files: Vec<&'a str>,
     /// Names of changed units.
@@ -185,22 +185,22 @@ pub struct Changed<'a> {
 /// Returns the actions for the changes: in order, duplicates kept, a reboot alone.
 ///
 /// A policy that cannot be followed means a reboot, like a missing one: a reboot has the effect of every action.
-pub fn action_queue(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
+pub fn action_queue(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
     let mut all = Vec::new();
     for path in &changed.files {
         let Some(policy) = file_policy(path, policies) else {
-            return reboot(Cause::FileWithoutPolicy((*path).to_owned()));
+            return reboot(ActionCause::FileWithoutPolicy((*path).to_owned()));
         };
-        let cause = Cause::File((*path).to_owned(), policy.path.clone());
+        let cause = ActionCause::File((*path).to_owned(), policy.path.clone());
         all.extend(queued_action(&policy.actions, &cause, path));
     }
     for name in &changed.units {
         let Some(policy) = policies.units.iter().find(|unit| unit.name == *name) else {
-            return reboot(Cause::UnitWithoutPolicy((*name).to_owned()));
+            return reboot(ActionCause::UnitWithoutPolicy((*name).to_owned()));
         };
         all.extend(queued_action(
             &policy.actions,
-            &Cause::Unit((*name).to_owned()),
+            &ActionCause::Unit((*name).to_owned()),
             name,
         ));
     }
@@ -208,7 +208,7 @@ pub fn action_queue(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<Qu
         let actions = &policies.sshkey.actions;
         all.extend(queued_action(
             actions,
-            &Cause::Users,
+            &ActionCause::Users,
             "ssh keys and passwords",
         ));
     }
@@ -216,7 +216,7 @@ pub fn action_queue(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<Qu
 }
 
 /// Returns a reboot as the only action.
-pub fn reboot(cause: Cause) -> Vec<Queued> {
+pub fn reboot(cause: ActionCause) -> Vec<Queued> {
     vec![Queued {
         action: Action::Reboot,
         cause,
@@ -225,7 +225,7 @@ pub fn reboot(cause: Cause) -> Vec<Queued> {
 
 fn queued_action<'a>(
     actions: &'a [policies::PolicyAction],
-    cause: &'a Cause,
+    cause: &'a ActionCause,
     what: &'a str,
 ) -> impl Iterator<Item = Queued> + 'a {
     actions
@@ -237,7 +237,7 @@ fn queued_action<'a>(
             },
             Err(unknown) => Queued {
                 action: Action::Reboot,
-                cause: Cause::Unknown(what.to_owned(), unknown),
+                cause: ActionCause::Unknown(what.to_owned(), unknown),
             },
         })
 }
@@ -359,10 +359,10 @@ pub fn laid_over_defaults(user: &ClusterPolicies) -> ClusterPolicies {
 mod tests {
     use super::*;
 
-    fn files(paths: &[&'static str]) -> Changed<'static> {
-        Changed {
+    fn files(paths: &[&'static str]) -> ActionChanges<'static> {
+        ActionChanges {
             files: paths.to_vec(),
-            ..Changed::default()
+            ..ActionChanges::default()
         }
     }
 
@@ -378,7 +378,7 @@ mod tests {
         }
     }
 
-    fn actions(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<String> {
+    fn actions(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> Vec<String> {
         let queue = action_queue(changed, policies);
         queue
             .iter()
@@ -438,9 +438,9 @@ mod tests {
             let changed = files(&[path]);
             assert_eq!(actions(&changed, &default_policies()), wanted, "{path}");
         }
-        let units = |name| Changed {
+        let units = |name| ActionChanges {
             units: vec![name],
-            ..Changed::default()
+            ..ActionChanges::default()
         };
         assert_eq!(
             actions(&units("iri-registry.service"), &default_policies()),
@@ -450,9 +450,9 @@ mod tests {
             actions(&units("crio.service"), &default_policies()),
             ["reboot"]
         );
-        let users = Changed {
+        let users = ActionChanges {
             users: true,
-            ..Changed::default()
+            ..ActionChanges::default()
         };
         assert_eq!(actions(&users, &default_policies()), ["nothing"]);
     }
@@ -487,7 +487,7 @@ mod tests {
             &files(&["/etc/containers/policy.json", "/etc/x", "/etc/y"]),
             &default_policies(),
         );
-        assert_eq!(all, reboot(Cause::FileWithoutPolicy("/etc/x".into())));
+        assert_eq!(all, reboot(ActionCause::FileWithoutPolicy("/etc/x".into())));
         assert_eq!(all[0].cause.to_string(), "/etc/x has no policy");
         let asked = policies(&[("/a", &[Action::DaemonReload]), ("/b", &[Action::Reboot])]);
         let all = action_queue(&files(&["/a", "/b"]), &asked);

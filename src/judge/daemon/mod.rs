@@ -18,7 +18,7 @@ pub mod release;
 pub mod start;
 pub mod update;
 
-pub use actions::{Action, Cause, Queued, Unknown, default_policies, laid_over_defaults};
+pub use actions::{Action, ActionCause, Queued, Unknown, default_policies, laid_over_defaults};
 pub use update::{
     Diff, FirstBootAction, FirstBootDecision, Update, decide_allowing, decide_taken, decide_update,
     first_boot,

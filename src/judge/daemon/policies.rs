@@ -17,7 +17,7 @@ const VERSION: u32 = 1;
 
 /// The part of the cluster's MachineConfiguration that counts for a run.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct ClusterSettings {
     /// The disruption policies.
     pub policies: ClusterPolicies,
     /// Where the policies come from, in words.
@@ -35,7 +35,7 @@ pub struct Policies {
     /// Time of the last request; seconds since 1970 by the node's clock.
     pub at: u64,
     /// The last received policies.
-    pub known: Option<Known>,
+    pub known: Option<ReceivedPolicies>,
     /// The last received overrides.
     #[serde(default)]
     pub overrides: Option<Overrides>,
@@ -66,7 +66,7 @@ pub enum PolicyRequest {
 
 /// Received policies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct ReceivedPolicies {
     /// Time of the answer; seconds since 1970 by the node's clock.
     pub seen: u64,
     /// `metadata.generation`.
@@ -123,16 +123,16 @@ pub struct PolicyAction {
     pub kind: String,
     /// The service of `Reload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reload: Option<Service>,
+    pub reload: Option<PolicyService>,
     /// The service of `Restart`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restart: Option<Service>,
+    pub restart: Option<PolicyService>,
 }
 
 /// A systemd service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Service {
+pub struct PolicyService {
     /// Name with its suffix.
     pub service_name: String,
 }
@@ -172,7 +172,7 @@ struct Metadata {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyAnswer {
     /// The policies; None if the operator has not finished the current generation.
-    pub policies: Option<Known>,
+    pub policies: Option<ReceivedPolicies>,
     /// The overrides, which the daemon uses independently of the operator's result.
     pub overrides: Overrides,
 }
@@ -181,7 +181,7 @@ pub struct PolicyAnswer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brought {
     /// The policies.
-    pub policies: Known,
+    pub policies: ReceivedPolicies,
     /// The origin of the policies in it.
     pub found: FoundPolicies,
     /// The overrides.
@@ -235,7 +235,7 @@ pub fn parse_answer(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> 
     let object = object(answer).map_err(failed)?;
     let generation = object.metadata.generation;
     let generation = generation.ok_or_else(|| failed("metadata: missing generation".to_owned()))?;
-    let policies = object.result().map(|cluster| Known {
+    let policies = object.result().map(|cluster| ReceivedPolicies {
         seen,
         generation,
         cluster,
@@ -266,7 +266,7 @@ pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFil
         (None, None) => (default_policies(), FoundPolicies::Asked),
     };
     Ok(Brought {
-        policies: Known {
+        policies: ReceivedPolicies {
             seen,
             generation: object.metadata.generation.unwrap_or_default(),
             cluster,
@@ -314,7 +314,7 @@ impl Policies {
     pub fn after(
         before: Option<Self>,
         asked: PolicyRequest,
-        (policies, overrides): (Option<Known>, Option<Overrides>),
+        (policies, overrides): (Option<ReceivedPolicies>, Option<Overrides>),
         at: u64,
     ) -> Self {
         let (known_before, overrides_before) =
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn what_was_known_stays_known_with_its_time() {
-        let known = Known {
+        let known = ReceivedPolicies {
             seen: 1,
             generation: 1,
             cluster: ClusterPolicies::default(),

@@ -71,7 +71,7 @@ pub struct StartAnnotations {
 
 /// `currentconfig`, as the daemon reads it.
 #[derive(Debug, Clone, Copy)]
-pub enum Record<'a> {
+pub enum DaemonRecord<'a> {
     /// No such file.
     Missing,
     /// The daemon's message about an unreadable file.
@@ -177,7 +177,7 @@ pub struct Situation<'a> {
     /// The contents of configs, by name.
     pub configs: &'a BTreeMap<String, KnownConfig<'a>>,
     /// `currentconfig`.
-    pub record: Record<'a>,
+    pub record: DaemonRecord<'a>,
     /// `currentimage`.
     pub image: Option<&'a str>,
     /// `node-annotations.json`: its content, or the error of its reader. While it exists the daemon treats the node as
@@ -340,9 +340,9 @@ fn untouched(here: &Situation<'_>) -> Prediction {
         drain: Some(false),
         reboot: Some(false),
         record_after: match here.record {
-            Record::Present(config) => Some(config.name.clone()),
-            Record::Refused { name, .. } => Some(name.to_owned()),
-            Record::Missing | Record::Broken(_) | Record::Undecodable(_) => None,
+            DaemonRecord::Present(config) => Some(config.name.clone()),
+            DaemonRecord::Refused { name, .. } => Some(name.to_owned()),
+            DaemonRecord::Missing | DaemonRecord::Broken(_) | DaemonRecord::Undecodable(_) => None,
         },
         node_annotations_after: here.initial.is_some(),
         force_file_after: here.triggers.force,
@@ -374,7 +374,7 @@ impl<'a> Walk<'a> {
             self.later_steps(&from);
             return Ok(State::Done);
         }
-        if let (Record::Refused { why, .. }, false) = (self.here.record, self.first_boot()) {
+        if let (DaemonRecord::Refused { why, .. }, false) = (self.here.record, self.first_boot()) {
             // The update starts from the record itself.
             return Err(refused_record(why));
         }
@@ -385,7 +385,7 @@ impl<'a> Walk<'a> {
     /// The API's object is validated if the record has its name; the update starts from the record itself.
     fn recorded(&self, from: Subject<'a>) -> Subject<'a> {
         match self.here.record {
-            Record::Present(record) if !self.first_boot() && record.name == from.name => {
+            DaemonRecord::Present(record) if !self.first_boot() && record.name == from.name => {
                 subject(record)
             }
             _ => from,
@@ -487,17 +487,17 @@ impl<'a> Walk<'a> {
 
     fn current_of_the_record(&mut self) -> Result<(), Stop> {
         match self.here.record {
-            Record::Present(MachineConfig { name, .. }) => {
+            DaemonRecord::Present(MachineConfig { name, .. }) => {
                 self.take_current(name);
                 Ok(())
             }
-            Record::Refused { name, .. } => {
+            DaemonRecord::Refused { name, .. } => {
                 self.take_current(name);
                 Ok(())
             }
-            Record::Broken(said) => Err(Stop::Degraded(said.to_owned())),
-            Record::Undecodable(why) => Err(undecodable_record(why)),
-            Record::Missing => Err(Stop::Degraded(format!(
+            DaemonRecord::Broken(said) => Err(Stop::Degraded(said.to_owned())),
+            DaemonRecord::Undecodable(why) => Err(undecodable_record(why)),
+            DaemonRecord::Missing => Err(Stop::Degraded(format!(
                 "open /{}: no such file or directory",
                 paths::CURRENT_CONFIG
             ))),
@@ -561,13 +561,13 @@ impl<'a> Walk<'a> {
         let path = paths::CURRENT_CONFIG;
         let recorded = match self.here.record {
             _ if !self.first_boot() => return not_found(current),
-            Record::Missing => {
+            DaemonRecord::Missing => {
                 return unread(&format!("open /{path}: no such file or directory"));
             }
-            Record::Broken(said) => return unread(said),
-            Record::Undecodable(why) => return unread(&format!("({why})")),
-            Record::Refused { name, .. } => name,
-            Record::Present(config) => &config.name,
+            DaemonRecord::Broken(said) => return unread(said),
+            DaemonRecord::Undecodable(why) => return unread(&format!("({why})")),
+            DaemonRecord::Refused { name, .. } => name,
+            DaemonRecord::Present(config) => &config.name,
         };
         if recorded != current {
             return format!(
@@ -627,7 +627,7 @@ impl<'a> Walk<'a> {
     fn validated(&mut self) -> Result<Subject<'a>, Stop> {
         let current = self.annotations.current.clone();
         if self.first_boot() {
-            if !matches!(self.here.record, Record::Missing) {
+            if !matches!(self.here.record, DaemonRecord::Missing) {
                 self.say(format!(
                     "/{} is ignored, as the daemon treats this as a first boot",
                     paths::CURRENT_CONFIG
@@ -636,17 +636,17 @@ impl<'a> Walk<'a> {
             return self.comparable(self.api_config(&current));
         }
         let record = match self.here.record {
-            Record::Broken(said) => return Err(Stop::Degraded(said.to_owned())),
-            Record::Undecodable(why) => return Err(undecodable_record(why)),
-            Record::Refused { name, why } => return self.validated_by_name(name, why),
-            Record::Missing if current == Annotation::Unknown => {
+            DaemonRecord::Broken(said) => return Err(Stop::Degraded(said.to_owned())),
+            DaemonRecord::Undecodable(why) => return Err(undecodable_record(why)),
+            DaemonRecord::Refused { name, why } => return self.validated_by_name(name, why),
+            DaemonRecord::Missing if current == Annotation::Unknown => {
                 return Err(Stop::CannotTell(
                     "the node has no record, and no source here names its current config"
                         .to_owned(),
                 ));
             }
-            Record::Missing => return self.comparable(self.api_config(&current)),
-            Record::Present(record) => record,
+            DaemonRecord::Missing => return self.comparable(self.api_config(&current)),
+            DaemonRecord::Present(record) => record,
         };
         let same = current.value().is_none_or(|name| name == record.name);
         let by_name = self.here.configs.get(&record.name).filter(|_| same);
@@ -737,7 +737,7 @@ impl<'a> Walk<'a> {
     /// Returns the layered image: of the disk if there is a record, else of the annotation.
     fn layered_image(&self) -> Option<String> {
         let image = match (self.first_boot(), self.here.record) {
-            (false, Record::Present(_)) => self.here.image,
+            (false, DaemonRecord::Present(_)) => self.here.image,
             _ => self.annotations.current_image.value(),
         };
         image.filter(|image| !image.is_empty()).map(str::to_owned)
@@ -788,7 +788,7 @@ impl<'a> Walk<'a> {
 
     /// Reports problems of the next update.
     fn later_steps(&mut self, at: &Subject<'a>) {
-        if let Record::Present(record) = self.here.record
+        if let DaemonRecord::Present(record) = self.here.record
             && record.emptied
             && !self.first_boot()
             && at.name == record.name

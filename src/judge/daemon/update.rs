@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::actions::{
-    self, Action, Cause, Changed, GPG_KEY, Queued, REGISTRIES_CONF, USER_CA, reboot,
+    self, Action, ActionCause, ActionChanges, GPG_KEY, Queued, REGISTRIES_CONF, USER_CA, reboot,
 };
 use super::registries::{self, RegistryChange};
 use crate::config::document::ignition::{File, Unit};
@@ -255,10 +255,10 @@ impl Update {
     fn action_queue(&self, policies: &ClusterPolicies, forced: bool) -> Vec<Queued> {
         let parts = self.diff.reboot_parts();
         if forced {
-            return reboot(Cause::Forced);
+            return reboot(ActionCause::Forced);
         }
         if !parts.is_empty() {
-            return reboot(Cause::NeedsReboot(parts));
+            return reboot(ActionCause::NeedsReboot(parts));
         }
         self.queue_of_files(policies)
     }
@@ -267,11 +267,11 @@ impl Update {
         if !self.diff.files && !self.diff.units && !self.diff.passwd {
             return vec![Queued {
                 action: Action::None,
-                cause: Cause::NothingChanged,
+                cause: ActionCause::NothingChanged,
             }];
         }
         let units = [&self.added_units, &self.updated_units, &self.removed_units];
-        let changed = Changed {
+        let changed = ActionChanges {
             files: self.changed_files.iter().map(String::as_str).collect(),
             units: units.into_iter().flatten().map(String::as_str).collect(),
             users: self.diff.passwd,
@@ -370,7 +370,7 @@ mod tests {
         ] {
             let update = decided(set(path, value), false);
             assert_eq!(update.actions(), [Action::Reboot]);
-            assert_eq!(update.queue[0].cause, Cause::NeedsReboot(vec![part]));
+            assert_eq!(update.queue[0].cause, ActionCause::NeedsReboot(vec![part]));
             assert!(update.drain && update.reboots());
         }
         let all = decided(
@@ -381,14 +381,14 @@ mod tests {
             false,
         );
         let parts = vec!["kernel type", "extensions"];
-        assert_eq!(all.queue[0].cause, Cause::NeedsReboot(parts));
+        assert_eq!(all.queue[0].cause, ActionCause::NeedsReboot(parts));
     }
 
     #[test]
     fn the_force_file_always_reboots_and_counts_as_another_image() {
         let update = decided(|_| {}, true);
         assert!(update.drain && update.diff.os_update);
-        assert_eq!(update.queue, reboot(Cause::Forced));
+        assert_eq!(update.queue, reboot(ActionCause::Forced));
         assert_eq!(
             first_boot(&config(|_| {}), &config(|_| {}), true).action,
             FirstBootAction::Reboot

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use self::enablement::{DEV_NULL, UnchangedUnits};
 use crate::base::go_quote::quoted;
 use crate::base::kargs::Kargs;
-use crate::base::object::{HexDigest, Kind, Object};
+use crate::base::object::{HexDigest, Object, ObjectKind};
 use crate::base::paths;
 use crate::base::secrets::redacted_arguments;
 use crate::config::document::ignition::Unit;
@@ -23,7 +23,7 @@ use crate::host::root::{ResolveError, RootPath, sha256};
 use crate::node::accounts::is_locked;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::os_release::Class;
-use crate::node::system::Facts;
+use crate::node::system::SystemFacts;
 use crate::node::{Accounts, NodeState, Records, System};
 
 /// What is made in a directory with this bit gets its group.
@@ -203,7 +203,7 @@ pub fn match_os(records: &Records, system: &System) -> OsMatch {
 }
 
 /// Describes the differences of the running operating system from the recorded config.
-pub fn os_mismatch(records: &Records, facts: &Facts) -> Option<String> {
+pub fn os_mismatch(records: &Records, facts: &SystemFacts) -> Option<String> {
     let config = records.recorded()?;
     let booted = facts.deployments.booted()?;
     if facts.class == Class::Other {
@@ -224,7 +224,7 @@ pub fn os_mismatch(records: &Records, facts: &Facts) -> Option<String> {
 }
 
 /// Returns true if the next boot enters the operating system of the recorded config.
-pub fn is_next(records: &Records, facts: &Facts) -> bool {
+pub fn is_next(records: &Records, facts: &SystemFacts) -> bool {
     let next = facts.deployments.next_boot();
     let next = next.filter(|next| !next.booted && !next.finalization_locked);
     let (Some(config), Some(next)) = (records.recorded(), next) else {
@@ -237,7 +237,7 @@ pub fn is_next(records: &Records, facts: &Facts) -> bool {
 
 /// Kernel arguments of the next boot that the config of its deployment asked for, and this one does not. The daemon does not look
 /// for them.
-pub fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<Drift> {
+pub fn left_arguments(config: &MachineConfig, facts: &SystemFacts) -> Option<Drift> {
     let next = facts.deployments.next_boot()?;
     arguments_left(config, facts, next, &facts.arguments)
 }
@@ -245,7 +245,7 @@ pub fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<Drift> {
 /// Arguments of a deployment that the config it was made for asked for, and `config` does not.
 fn arguments_left(
     config: &MachineConfig,
-    facts: &Facts,
+    facts: &SystemFacts,
     deployment: &Deployment,
     present: &Kargs,
 ) -> Option<Drift> {
@@ -325,7 +325,7 @@ pub fn is_exempt(path: &RootPath) -> bool {
 /// The daemon's message for a user or group that the root does not have.
 pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, String> {
     let (uid, gid) = node.host.attainable(wanted_owner(file, node)?);
-    let kind = Kind::File {
+    let kind = ObjectKind::File {
         size: file.size,
         sha256: file.sha256.clone(),
     };
@@ -383,7 +383,7 @@ pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
         text => sha256(text).into(),
     };
     Object {
-        kind: Kind::File {
+        kind: ObjectKind::File {
             size: text.len() as u64,
             sha256,
         },
@@ -442,7 +442,14 @@ fn by_written_path(
         .iter()
         .find_map(|parent| match node.object(parent) {
             None => Some((parent, "no such file or directory")),
-            Some(found) if matches!(found.kind, Kind::Directory | Kind::Symlink { .. }) => None,
+            Some(found)
+                if matches!(
+                    found.kind,
+                    ObjectKind::Directory | ObjectKind::Symlink { .. }
+                ) =>
+            {
+                None
+            }
             Some(_) => Some((parent, "not a directory")),
         });
     let text = &written.text;
@@ -511,14 +518,14 @@ fn compare_file(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift
             go_path(path)
         );
         let detail = match found.kind {
-            Kind::File { .. } => {
+            ObjectKind::File { .. } => {
                 format!("mode is {:04o}, should be {:04o}", found.mode, wanted.mode)
             }
             _ => format!("is {}, should be a regular file", kind_noun(&found.kind)),
         };
         drifts.push(checked_drift(DriftKind::Mode, path, detail, message));
     }
-    if matches!(found.kind, Kind::File { .. }) && found.kind != wanted.kind {
+    if matches!(found.kind, ObjectKind::File { .. }) && found.kind != wanted.kind {
         let detail = format!(
             "content differs: {} bytes on disk, {} in the config",
             found.size(),
@@ -585,12 +592,12 @@ pub fn unchecked_drift(kind: DriftKind, path: &RootPath, detail: String) -> Drif
 }
 
 /// Returns the name of an object in messages.
-pub fn kind_noun(kind: &Kind) -> String {
+pub fn kind_noun(kind: &ObjectKind) -> String {
     match kind {
-        Kind::File { .. } => "a regular file".into(),
-        Kind::Symlink { target } => format!("a symbolic link to {target}"),
-        Kind::Directory => "a directory".into(),
-        Kind::Special { .. } => "a device, pipe or socket".into(),
+        ObjectKind::File { .. } => "a regular file".into(),
+        ObjectKind::Symlink { target } => format!("a symbolic link to {target}"),
+        ObjectKind::Directory => "a directory".into(),
+        ObjectKind::Special { .. } => "a device, pipe or socket".into(),
     }
 }
 
@@ -669,7 +676,7 @@ pub fn look_at_end(path: &RootPath, node: &NodeState) -> Result<bool, String> {
     }
     match node.object(path).map(|object| &object.kind) {
         None => Ok(false),
-        Some(Kind::Symlink { .. }) => {
+        Some(ObjectKind::Symlink { .. }) => {
             match systemd::eval_symlinks(&node.units, &path.to_string()) {
                 Ok(_) => Ok(true),
                 Err(Unresolved::Missing(_)) => Ok(false),
@@ -848,19 +855,19 @@ impl GoMode {
 
     fn from_object(object: &Object) -> Self {
         let kind = match &object.kind {
-            Kind::File { .. } => 0,
-            Kind::Directory => 1 << 31,
-            Kind::Symlink { .. } => 1 << 27,
-            Kind::Special {
+            ObjectKind::File { .. } => 0,
+            ObjectKind::Directory => 1 << 31,
+            ObjectKind::Symlink { .. } => 1 << 27,
+            ObjectKind::Special {
                 type_bits: libc::S_IFIFO,
             } => 1 << 25,
-            Kind::Special {
+            ObjectKind::Special {
                 type_bits: libc::S_IFSOCK,
             } => 1 << 24,
-            Kind::Special {
+            ObjectKind::Special {
                 type_bits: libc::S_IFCHR,
             } => (1 << 26) | (1 << 21),
-            Kind::Special { .. } => 1 << 26,
+            ObjectKind::Special { .. } => 1 << 26,
         };
         let special = [(0o4000, 1 << 23), (0o2000, 1 << 22), (0o1000, 1 << 20)];
         let bits: u32 = special
@@ -1075,7 +1082,7 @@ mod tests {
             })
             .to_string()
         };
-        let file = || Kind::File {
+        let file = || ObjectKind::File {
             size: 0,
             sha256: String::new().into(),
         };
@@ -1083,12 +1090,12 @@ mod tests {
         assert_eq!(object(file(), 0o1644), "trw-r--r--/1048996/04000644");
         assert_eq!(object(file(), 0o4755), "urwxr-xr-x/8389101/040000755");
         assert_eq!(
-            object(Kind::Directory, 0o755),
+            object(ObjectKind::Directory, 0o755),
             "drwxr-xr-x/2147484141/020000000755"
         );
         assert_eq!(
             object(
-                Kind::Symlink {
+                ObjectKind::Symlink {
                     target: "/x".into()
                 },
                 0o777

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::CommandLine;
-use super::origin::Origin;
+use super::origin::OriginFile;
 use super::rpm_ostree::status::{Deployment, Deployments};
 use crate::host::sys::privileges::Capability;
 
@@ -21,20 +21,20 @@ pub struct BootcStatus {
     /// The next boot enters the rollback entry.
     pub rollback_queued: bool,
     /// The entry that is written at a clean shutdown.
-    pub staged: Option<BootEntry>,
+    pub staged: Option<BootcEntry>,
     /// The booted entry; `None` if neither bootc nor ostree booted the system.
-    pub booted: Option<BootEntry>,
+    pub booted: Option<BootcEntry>,
     /// The first entry of the booted stateroot that is neither staged nor booted.
-    pub rollback: Option<BootEntry>,
+    pub rollback: Option<BootcEntry>,
     /// All other entries, including those of other stateroots.
-    pub others: Vec<BootEntry>,
+    pub others: Vec<BootcEntry>,
     /// `/usr` is writable: until the next boot (`transient`) or permanently (`persistent`).
     pub usr_overlay: Option<UsrOverlay>,
 }
 
 /// A deployment, which bootc calls a boot entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BootEntry {
+pub struct BootcEntry {
     /// The image; `None` for a plain commit, and for an incompatible entry.
     pub image: Option<ImageStatus>,
     /// An update whose manifest was fetched but which is not staged.
@@ -195,14 +195,14 @@ impl BootcStatus {
     /// a deployment; without one, the entry's own image is used.
     ///
     /// bootc does not report the position of its other deployments; they are last here.
-    pub fn deployments(&self, origin: &dyn Fn(&OstreeEntry) -> Option<Origin>) -> Deployments {
+    pub fn deployments(&self, origin: &dyn Fn(&OstreeEntry) -> Option<OriginFile>) -> Deployments {
         let (before, after) = match self.rollback_queued {
             true => (self.rollback.as_ref(), None),
             false => (None, self.rollback.as_ref()),
         };
         let entries = [self.staged.as_ref(), before, self.booted.as_ref(), after];
         let entries = entries.into_iter().flatten().chain(&self.others);
-        let is = |one: &Option<BootEntry>, entry: &BootEntry| {
+        let is = |one: &Option<BootcEntry>, entry: &BootcEntry| {
             one.as_ref().is_some_and(|one| std::ptr::eq(one, entry))
         };
         let mut all: Vec<Deployment> = Vec::new();
@@ -232,8 +232,8 @@ impl BootcStatus {
     }
 }
 
-impl BootEntry {
-    fn deployment(&self, ostree: &OstreeEntry, origin: Option<Origin>) -> Deployment {
+impl BootcEntry {
+    fn deployment(&self, ostree: &OstreeEntry, origin: Option<OriginFile>) -> Deployment {
         let own = self.image.as_ref().map(|one| one.image.as_origin());
         let origin = origin.unwrap_or_default();
         Deployment {
@@ -250,7 +250,7 @@ impl BootEntry {
 }
 
 /// Returns the deployment with the data of its origin file. `own` is the reference to use if that file has none.
-pub fn with_origin(one: Deployment, origin: Origin, own: Option<String>) -> Deployment {
+pub fn with_origin(one: Deployment, origin: OriginFile, own: Option<String>) -> Deployment {
     Deployment {
         refspec: origin.refspec.or(one.refspec),
         custom_origin: origin.custom_url.map(|url| (url, String::new())),
@@ -383,8 +383,8 @@ impl RawImage {
 }
 
 impl RawEntry {
-    fn into_entry(self) -> BootEntry {
-        BootEntry {
+    fn into_entry(self) -> BootcEntry {
+        BootcEntry {
             image: self.image.map(RawImage::into_image),
             cached_update: self.cached_update.map(RawImage::into_image),
             incompatible: self.incompatible.unwrap_or_default(),

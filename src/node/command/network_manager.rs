@@ -27,7 +27,7 @@ const ACTIVATION_WAIT: &str = "60";
 
 /// A checkpoint of this program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checkpoint {
+pub struct NetworkCheckpoint {
     /// D-Bus path of the checkpoint. After a restart of NetworkManager, another program's checkpoint can have the same path.
     pub path: String,
     /// Time of creation, in milliseconds since boot. Path and time together are unique.
@@ -38,7 +38,7 @@ pub struct Checkpoint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begun {
     /// NetworkManager rolls back on its own when the time is over.
-    Armed(Checkpoint),
+    Armed(NetworkCheckpoint),
     /// NetworkManager does not run.
     NotRunning,
     /// Another program holds a checkpoint, which is kept. The text is NetworkManager's message.
@@ -74,7 +74,7 @@ pub fn begin_checkpoint(runner: &dyn CommandRunner, seconds: u32) -> Result<Begu
     }
     let path = read_path(&answer.stdout).ok_or_else(|| strange(&answer))?;
     let created = query_created(runner, &path)?.ok_or_else(|| strange(&answer))?;
-    Ok(Begun::Armed(Checkpoint { path, created }))
+    Ok(Begun::Armed(NetworkCheckpoint { path, created }))
 }
 
 /// Destroys a checkpoint without a rollback. Returns false if it no longer exists.
@@ -83,7 +83,7 @@ pub fn begin_checkpoint(runner: &dyn CommandRunner, seconds: u32) -> Result<Begu
 /// The bus cannot be queried, or NetworkManager refuses.
 pub fn commit_checkpoint(
     runner: &dyn CommandRunner,
-    checkpoint: &Checkpoint,
+    checkpoint: &NetworkCheckpoint,
 ) -> Result<bool, CommandError> {
     if !is_alive(runner, checkpoint)? {
         return Ok(false);
@@ -98,7 +98,7 @@ pub fn commit_checkpoint(
 /// The bus cannot be queried, or NetworkManager refuses.
 pub fn roll_back_checkpoint(
     runner: &dyn CommandRunner,
-    checkpoint: &Checkpoint,
+    checkpoint: &NetworkCheckpoint,
 ) -> Result<RolledBack, CommandError> {
     if !is_alive(runner, checkpoint)? {
         return Ok(RolledBack::Gone);
@@ -115,7 +115,7 @@ pub fn roll_back_checkpoint(
 /// The bus cannot be queried, or NetworkManager refuses.
 pub fn extend_checkpoint(
     runner: &dyn CommandRunner,
-    checkpoint: &Checkpoint,
+    checkpoint: &NetworkCheckpoint,
     seconds: u32,
 ) -> Result<bool, CommandError> {
     if !is_alive(runner, checkpoint)? {
@@ -132,7 +132,10 @@ pub fn extend_checkpoint(
 ///
 /// # Errors
 /// The bus cannot be queried.
-pub fn is_alive(runner: &dyn CommandRunner, checkpoint: &Checkpoint) -> Result<bool, CommandError> {
+pub fn is_alive(
+    runner: &dyn CommandRunner,
+    checkpoint: &NetworkCheckpoint,
+) -> Result<bool, CommandError> {
     if !is_checkpoint_path(&checkpoint.path) {
         let words = format!("{:?} is not the path of a checkpoint", checkpoint.path);
         return Err(CommandError::Failed("busctl".into(), words));
@@ -435,7 +438,7 @@ mod tests {
             "/org/freedesktop/NetworkManager/Checkpoint/1/..",
             "-h",
         ] {
-            let all = Checkpoint {
+            let all = NetworkCheckpoint {
                 path: path.to_owned(),
                 created: 1,
             };

@@ -8,7 +8,7 @@ const LAYERING: [&str; 4] = ["rpmostree", "packages", "overrides", "modules"];
 
 /// The content of an origin file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Origin {
+pub struct OriginFile {
     /// `container-image-reference`, scheme included.
     pub reference: Option<String>,
     /// The refspec, if the deployment is of a plain commit.
@@ -29,7 +29,7 @@ pub struct Origin {
     pub layering: Vec<String>,
 }
 
-impl Origin {
+impl OriginFile {
     /// Parses a file. Unknown lines are ignored.
     pub fn parse(text: &str) -> Self {
         let (mut origin, mut group) = (Self::default(), String::new());
@@ -107,7 +107,7 @@ mod tests {
             [packages]\nrequested=usbguard;kata-containers;\nrequested-local=\
             aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:tool-1-1.x86_64;\n\
             [overrides]\nremove=kernel;\nreplace-local=b:vim-1;\n[rpmostree]\nregenerate-initramfs=true\n";
-        let origin = Origin::parse(text);
+        let origin = OriginFile::parse(text);
         assert_eq!(origin.image(), "quay.example/os@sha256:1");
         assert_eq!(origin.packages, ["usbguard", "kata-containers"]);
         assert_eq!(origin.local_packages, ["tool-1-1.x86_64"]);
@@ -121,27 +121,27 @@ mod tests {
     fn requested_packages_are_those_of_their_section_alone() {
         let text = "[origin]\nrequested=no\n[packages]\nrequested=usbguard;kata-containers;\n[x]\nrequested=no\n";
         assert_eq!(
-            Origin::parse(text).packages,
+            OriginFile::parse(text).packages,
             ["usbguard", "kata-containers"]
         );
-        assert!(Origin::parse("[origin]\nx=y\n").packages.is_empty());
+        assert!(OriginFile::parse("[origin]\nx=y\n").packages.is_empty());
     }
 
     #[test]
     fn an_image_alone_can_be_of_either_engine() {
         let text = "# made\n[origin]\ncontainer-image-reference=ostree-unverified-registry:quay.example/os:1\n";
-        let origin = Origin::parse(text);
+        let origin = OriginFile::parse(text);
         assert_eq!(origin.image(), "quay.example/os:1");
         assert!(!origin.is_of_rpm_ostree());
         for other in [
             "[origin]\nrefspec=a/b\n",
             "[origin]\nbaserefspec=a/b\n[packages]\n",
         ] {
-            let origin = Origin::parse(other);
+            let origin = OriginFile::parse(other);
             assert!(origin.is_of_rpm_ostree());
             assert_eq!(origin.image(), "");
         }
-        let pivoted = Origin::parse("[origin]\ncustom-url=pivot://quay.example/os:1\n");
+        let pivoted = OriginFile::parse("[origin]\ncustom-url=pivot://quay.example/os:1\n");
         assert_eq!(pivoted.image(), "quay.example/os:1");
     }
 }

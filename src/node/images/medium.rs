@@ -190,7 +190,7 @@ pub enum MediumCheck<'a> {
 
 /// The result of a check: the parts of the wanted image on a medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct MediumReport {
     /// Digest of the wanted image.
     pub wanted: Digest,
     /// The verdict.
@@ -388,8 +388,8 @@ impl Medium {
         wanted: &Digest,
         architecture: &str,
         check: &mut MediumCheck<'_>,
-    ) -> Result<Report, MediumError> {
-        let mut report = Report {
+    ) -> Result<MediumReport, MediumError> {
+        let mut report = MediumReport {
             wanted: wanted.clone(),
             verdict: BlobVerdict::Damaged,
             blobs: Vec::new(),
@@ -492,7 +492,7 @@ impl Medium {
         descriptor: &Descriptor,
         architecture: &str,
         check: &mut MediumCheck<'_>,
-        report: &mut Report,
+        report: &mut MediumReport,
     ) -> Result<(), MediumError> {
         let wanted = report.wanted.clone();
         let mut current = descriptor.clone();
@@ -542,7 +542,7 @@ impl Medium {
         config: &Descriptor,
         layers: &[Descriptor],
         check: &mut MediumCheck<'_>,
-        report: &mut Report,
+        report: &mut MediumReport,
     ) -> Result<(), MediumError> {
         let roles = std::iter::once((config, BlobRole::Config));
         let mut seen = BTreeSet::new();
@@ -725,7 +725,7 @@ impl Medium {
     }
 }
 
-impl Report {
+impl MediumReport {
     /// Returns the blobs that are missing or damaged.
     pub fn bad(&self) -> impl Iterator<Item = &Blob> {
         self.blobs

@@ -12,14 +12,14 @@ use super::medium::Address;
 /// The policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignaturePolicy {
-    default: Vec<Requirement>,
-    transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
+    default: Vec<PolicyRequirement>,
+    transports: BTreeMap<String, BTreeMap<String, Vec<PolicyRequirement>>>,
 }
 
 /// One requirement; all requirements of a scope have to be met.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Requirement {
+pub struct PolicyRequirement {
     /// Its type, such as `insecureAcceptAnything`, `reject`, `signedBy` or `sigstoreSigned`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -37,7 +37,7 @@ pub struct Ruling {
     /// The rule that applies, such as `docker: quay.example/release` or `default`.
     pub rule: String,
     /// Its requirements.
-    pub requirements: Vec<Requirement>,
+    pub requirements: Vec<PolicyRequirement>,
 }
 
 /// The reason why a policy cannot be used; the containers tools then refuse every pull.
@@ -91,7 +91,10 @@ const KEYS: [&str; 6] = [
 ];
 
 /// Checks a requirement like the tools; `place` is where it is in the file.
-fn check_requirement(place: &str, fields: Map<String, Value>) -> Result<Requirement, PolicyError> {
+fn check_requirement(
+    place: &str,
+    fields: Map<String, Value>,
+) -> Result<PolicyRequirement, PolicyError> {
     let refuse = |words: String| PolicyError(format!("{place}: {words}"));
     let kind = fields
         .get("type")
@@ -114,7 +117,10 @@ fn check_requirement(place: &str, fields: Map<String, Value>) -> Result<Requirem
 }
 
 /// Checks the requirements of one scope.
-fn check_list(place: &str, list: Vec<Map<String, Value>>) -> Result<Vec<Requirement>, PolicyError> {
+fn check_list(
+    place: &str,
+    list: Vec<Map<String, Value>>,
+) -> Result<Vec<PolicyRequirement>, PolicyError> {
     if list.is_empty() {
         return Err(PolicyError("a list of requirements is empty".to_owned()));
     }
@@ -132,7 +138,8 @@ impl SignaturePolicy {
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let raw: RawPolicy =
             serde_json::from_str(text).map_err(|error| PolicyError(error.to_string()))?;
-        let mut transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>> = BTreeMap::new();
+        let mut transports: BTreeMap<String, BTreeMap<String, Vec<PolicyRequirement>>> =
+            BTreeMap::new();
         for (transport, scopes) in raw.transports {
             let of_transport = transports.entry(transport.clone()).or_default();
             for (scope, list) in scopes {
@@ -234,7 +241,7 @@ impl fmt::Display for Ruling {
     }
 }
 
-fn accepts_anything(requirements: &[Requirement]) -> bool {
+fn accepts_anything(requirements: &[PolicyRequirement]) -> bool {
     requirements
         .iter()
         .all(|one| one.kind == "insecureAcceptAnything")

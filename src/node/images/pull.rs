@@ -18,7 +18,7 @@ pub struct Trace {
     /// The prefix of the table that applies and its file; `None` if none applies.
     pub table: Option<(String, String)>,
     /// The locations that are tried, in order.
-    pub sources: Vec<Source>,
+    pub sources: Vec<PullPlace>,
     /// The file of the credentials.
     pub secrets: Option<String>,
     /// The reason why the pull secret cannot be used.
@@ -33,7 +33,7 @@ pub struct Trace {
 
 /// One place that is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct PullPlace {
     /// The image's name at that location.
     pub name: String,
     /// It is a mirror, not the original location.
@@ -128,7 +128,7 @@ impl Trace {
     }
 
     /// Returns the locations that are tried.
-    pub fn asked(&self) -> impl Iterator<Item = &Source> {
+    pub fn asked(&self) -> impl Iterator<Item = &PullPlace> {
         self.sources
             .iter()
             .filter(|source| source.skipped.is_none())
@@ -197,7 +197,7 @@ fn make_source(
     registries: &Registries,
     secrets: &Secrets,
     mirror: bool,
-) -> Source {
+) -> PullPlace {
     let table = registries.of(&name).filter(|table| table.blocked);
     let blocked = table.map(|table| format!("{} is blocked in {}", table.prefix, table.file));
     let repository = name.split('@').next().unwrap_or(&name);
@@ -205,7 +205,7 @@ fn make_source(
         Some((before, tag)) if !tag.contains('/') => before,
         _ => repository,
     };
-    Source {
+    PullPlace {
         credentials: secrets.of(repository),
         skipped: skipped.or(blocked),
         name,
@@ -235,7 +235,7 @@ impl fmt::Display for Trace {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for PullPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.mirror { "mirror" } else { "registry" };
         write!(f, "{kind} {}", self.name)?;
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn without_a_table_the_name_itself_is_asked() {
         let trace = trace("", ANYTHING, "mirror.local:5000/os:1");
-        let asked: Vec<&Source> = trace.asked().collect();
+        let asked: Vec<&PullPlace> = trace.asked().collect();
         assert_eq!(
             (asked.len(), asked[0].name.as_str()),
             (1, "mirror.local:5000/os:1")

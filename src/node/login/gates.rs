@@ -1,7 +1,7 @@
 //! Everything that can keep a user from logging in over ssh with any key: settings, host keys, the unit, the account.
 
 use super::Person;
-use crate::formats::sshd::{Cause, Certainty, SshdConfig};
+use crate::formats::sshd::{Certainty, LoginObstacle, SshdConfig};
 use crate::host::root::{RootError, RootPath};
 use crate::node::account_files::AccountFiles;
 use crate::node::view::{FileKind, NodeView};
@@ -27,17 +27,17 @@ const NO_SHELL: [&str; 3] = ["false", "nologin", "true"];
 #[derive(Debug, Default)]
 pub(super) struct Gates {
     /// Reasons why the user cannot log in.
-    pub(super) kept_out: Vec<Cause>,
+    pub(super) kept_out: Vec<LoginObstacle>,
     /// Reasons why a key alone is not enough.
-    pub(super) no_keys: Vec<Cause>,
+    pub(super) no_keys: Vec<LoginObstacle>,
     /// Possible reasons.
-    pub(super) unsure: Vec<Cause>,
+    pub(super) unsure: Vec<LoginObstacle>,
     /// sshd asks for a password and accepts it.
     pub(super) takes_password: bool,
 }
 
 impl Gates {
-    fn add(&mut self, answer: Certainty, cause: impl FnOnce() -> Cause) {
+    fn add(&mut self, answer: Certainty, cause: impl FnOnce() -> LoginObstacle) {
         match answer {
             Certainty::Yes => self.kept_out.push(cause()),
             Certainty::Unknown => self.unsure.push(cause()),
@@ -57,12 +57,12 @@ pub(super) fn judge(
     let mut gates = Gates::default();
     for fault in config.faults.iter().take(1) {
         let said = format!("sshd refuses it: {}", fault.said);
-        gates.kept_out.push(Cause::new(&fault.place, said));
+        gates.kept_out.push(LoginObstacle::new(&fault.place, said));
     }
     let unread = config.unread.iter();
     gates
         .unsure
-        .extend(unread.map(|why| Cause::new(why, "not read")));
+        .extend(unread.map(|why| LoginObstacle::new(why, "not read")));
     judge_service(view, &mut gates)?;
     judge_host_keys(view, config, accounts, &mut gates)?;
     judge_account(view, config, person, &mut gates)?;
@@ -83,7 +83,7 @@ fn judge_service(view: &NodeView<'_>, gates: &mut Gates) -> Result<(), RootError
         None => is_empty()?,
     };
     if masked && !view.exists(&RootPath::fixed(SOCKET))? {
-        let cause = Cause::new(unit.to_string(), "masked: sshd does not start");
+        let cause = LoginObstacle::new(unit.to_string(), "masked: sshd does not start");
         gates.kept_out.push(cause);
     }
     Ok(())
@@ -111,7 +111,7 @@ fn judge_host_keys(
     if agent || config.is_missing {
         return Ok(());
     }
-    let mut first_fault: Option<Cause> = None;
+    let mut first_fault: Option<LoginObstacle> = None;
     for path in all {
         let Ok(at) = RootPath::parse(path) else {
             return Ok(());
@@ -136,7 +136,7 @@ fn judge_host_keys(
             _ => "is missing".to_owned(),
         };
         first_fault.get_or_insert_with(|| {
-            Cause::new(
+            LoginObstacle::new(
                 *path,
                 format!("{fault}; no other key of the host can be used"),
             )
@@ -156,7 +156,9 @@ fn judge_account(
     let nologin = RootPath::fixed(NOLOGIN);
     if name != "root" && view.exists(&nologin)? {
         let said = "exists: only root may log in";
-        gates.kept_out.push(Cause::new(nologin.to_string(), said));
+        gates
+            .kept_out
+            .push(LoginObstacle::new(nologin.to_string(), said));
     }
     let shell = person.entry.shell.as_str();
     let place = format!("/etc/passwd: {name}");
@@ -164,14 +166,15 @@ fn judge_account(
     if NO_SHELL.contains(&program) {
         gates
             .kept_out
-            .push(Cause::new(&place, format!("the shell is {shell}")));
+            .push(LoginObstacle::new(&place, format!("the shell is {shell}")));
     } else if let Ok(shell) = RootPath::parse(shell)
         && view.exists(&RootPath::fixed(BASH))?
         && view.status(&shell)?.is_none()
     {
-        gates
-            .kept_out
-            .push(Cause::new(&place, format!("the shell {shell} is missing")));
+        gates.kept_out.push(LoginObstacle::new(
+            &place,
+            format!("the shell {shell} is missing"),
+        ));
     }
     let (pam, _) = person
         .sshd
@@ -184,7 +187,7 @@ fn judge_account(
         let said = "locked with !, and UsePAM is not on: sshd refuses locked accounts";
         gates
             .kept_out
-            .push(Cause::new(format!("/etc/shadow: {name}"), said));
+            .push(LoginObstacle::new(format!("/etc/shadow: {name}"), said));
     }
     Ok(())
 }
@@ -194,7 +197,7 @@ fn judge_session(config: &SshdConfig, person: &Person, gates: &mut Gates) {
     let mut refuse = |keyword: &str, default: &str, refuses: &dyn Fn(&str) -> bool| {
         let (answer, line) = person.sshd.ask(config, keyword, default, refuses);
         if let Some(line) = line {
-            gates.add(answer, || Cause::of_line(line));
+            gates.add(answer, || LoginObstacle::of_line(line));
         }
     };
     refuse("refuseconnection", "no", &|word| word == "yes");
@@ -217,8 +220,8 @@ fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates
     };
     let (by_key, line) = ask("pubkeyauthentication", "yes");
     match (by_key, line) {
-        (Certainty::No, Some(line)) => gates.no_keys.push(Cause::of_line(line)),
-        (Certainty::Unknown, Some(line)) => gates.unsure.push(Cause::of_line(line)),
+        (Certainty::No, Some(line)) => gates.no_keys.push(LoginObstacle::of_line(line)),
+        (Certainty::Unknown, Some(line)) => gates.unsure.push(LoginObstacle::of_line(line)),
         _ => {}
     }
     let (password, _) = ask("passwordauthentication", "yes");
@@ -256,9 +259,9 @@ fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates
     });
     gates.takes_password = gates.takes_password && alone;
     if answers.iter().all(|answer| *answer == Certainty::No) {
-        gates.no_keys.push(Cause::of_line(line));
+        gates.no_keys.push(LoginObstacle::of_line(line));
     } else if answers.iter().any(|answer| *answer != Certainty::Yes) {
-        gates.unsure.push(Cause::of_line(line));
+        gates.unsure.push(LoginObstacle::of_line(line));
     }
 }
 

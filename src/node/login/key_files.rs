@@ -6,7 +6,9 @@ use super::settings::ViewFiles;
 use super::{Login, Person};
 use crate::base::paths;
 use crate::base::ssh_key::rsa_bits;
-use crate::formats::sshd::{Cause, Certainty, ConfigFiles, SshdConfig, SshdLine, matches_pattern};
+use crate::formats::sshd::{
+    Certainty, ConfigFiles, LoginObstacle, SshdConfig, SshdLine, matches_pattern,
+};
 use crate::host::root::{RootError, RootPath};
 use crate::node::accounts::count_keys;
 use crate::node::view::{FileKind, FileStatus, NodeView};
@@ -138,7 +140,7 @@ impl Reader<'_> {
                     line.text()
                 )),
                 (reads, Some(line)) if reads < sets.len() => {
-                    let cause = Cause::of_line(line);
+                    let cause = LoginObstacle::of_line(line);
                     self.login.other_sources.push(cause);
                     Some(format!(
                         "sshd reads it for some connections: {}",
@@ -195,7 +197,7 @@ impl Reader<'_> {
 
     /// Records something unread that could decide whether the user can log in.
     fn not_read(&mut self, why: String) {
-        self.login.unsure.push(Cause::new(why, "not read"));
+        self.login.unsure.push(LoginObstacle::new(why, "not read"));
     }
 
     /// Reads the directory of key fragments, which a program prints for sshd.
@@ -258,7 +260,7 @@ impl Reader<'_> {
                 }
                 None if is_own => refusals.push(None),
                 None => {
-                    self.login.other_sources.push(Cause::of_line(line));
+                    self.login.other_sources.push(LoginObstacle::of_line(line));
                     refusals.push(Some(format!(
                         "sshd does not read it, unless this program does: {place}"
                     )));
@@ -271,7 +273,7 @@ impl Reader<'_> {
             reads > 0 && first.is_some(),
             all.iter().find_map(|one| one.line),
         ) {
-            self.login.other_sources.push(Cause::of_line(line));
+            self.login.other_sources.push(LoginObstacle::of_line(line));
         }
         Ok(first)
     }

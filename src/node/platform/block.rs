@@ -7,7 +7,7 @@ use crate::host::root::{Root, RootPath};
 
 /// A mounted file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mounted {
+pub struct MountedFileSystem {
     /// Device number, such as `8:3`.
     pub number: String,
     /// Mount point, such as `/boot`.
@@ -33,9 +33,9 @@ pub struct BlockDevice {
 
 /// The mounts and block devices.
 #[derive(Debug, Clone)]
-pub struct Storage {
+pub struct BlockStorage {
     /// Mounts in order; of several on one mount point the last is visible.
-    pub mounts: Seen<Vec<Mounted>>,
+    pub mounts: Seen<Vec<MountedFileSystem>>,
     /// Block devices.
     pub devices: Seen<Vec<BlockDevice>>,
     /// Mount points in `/etc/fstab`.
@@ -56,7 +56,7 @@ impl BlockDevice {
     }
 }
 
-impl Storage {
+impl BlockStorage {
     /// Reads the files of a root.
     pub fn observe(root: &Root) -> Self {
         let fstab = text(root, "etc/fstab").unwrap_or_default();
@@ -73,7 +73,7 @@ impl Storage {
     }
 
     /// Returns the mount that is visible at a mount point.
-    pub fn mounted_at(&self, point: &str) -> Option<&Mounted> {
+    pub fn mounted_at(&self, point: &str) -> Option<&MountedFileSystem> {
         let mounts = self.mounts.as_ref().ok()?;
         mounts.iter().rev().find(|mount| mount.point == point)
     }
@@ -120,10 +120,10 @@ fn text(root: &Root, path: &str) -> Option<String> {
 ///
 /// # Errors
 /// The root is not running: it has no list of mounts.
-pub fn read_mounts(root: &Root) -> Seen<Vec<Mounted>> {
+pub fn read_mounts(root: &Root) -> Seen<Vec<MountedFileSystem>> {
     for file in ["proc/1/mountinfo", "proc/self/mountinfo"] {
         let text = text(root, file).unwrap_or_default();
-        let mounts: Vec<Mounted> = text.lines().filter_map(parse_mount).collect();
+        let mounts: Vec<MountedFileSystem> = text.lines().filter_map(parse_mount).collect();
         if !mounts.is_empty() {
             return Ok(mounts);
         }
@@ -132,11 +132,11 @@ pub fn read_mounts(root: &Root) -> Seen<Vec<Mounted>> {
 }
 
 /// Parses a line like `36 35 8:3 / /boot rw,noatime shared:1 - ext4 /dev/sda3 rw`.
-fn parse_mount(line: &str) -> Option<Mounted> {
+fn parse_mount(line: &str) -> Option<MountedFileSystem> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(2);
     let mut after = after.split(' ');
-    Some(Mounted {
+    Some(MountedFileSystem {
         number: before.next()?.to_owned(),
         point: before.nth(1)?.to_owned(),
         kind: after.next()?.to_owned(),

@@ -11,7 +11,7 @@ const IMAGES: &str = "var/lib/containers/storage/overlay-images";
 
 /// The static pod of the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ApiServer {
+pub struct ApiServerPod {
     /// Path of its manifest.
     pub place: String,
     /// Its image.
@@ -22,7 +22,7 @@ pub struct ApiServer {
     pub kubernetes: Option<String>,
 }
 
-impl ApiServer {
+impl ApiServerPod {
     /// Reads the manifest and the labels of its image in containers-storage; `None` on a node without an API server.
     pub(super) fn observe(root: &Root) -> Seen<Option<Self>> {
         let read = root.read_small(&RootPath::fixed(MANIFEST));

@@ -1,7 +1,7 @@
 //! The devices of a machine, from `/sys`: the chain from a disk or an interface up to the root of its bus, with the bound
 //! drivers.
 
-use super::{Mounted, Seen, Storage};
+use super::{BlockStorage, MountedFileSystem, Seen};
 use crate::host::root::{RealPath, Root, RootPath};
 
 /// Maximum number of devices in one chain; each disk of an array is a branch.
@@ -20,7 +20,7 @@ pub struct DeviceLevel {
 
 /// The devices below a mounted file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskDevices {
     /// Mount point, such as `/boot`.
     pub mount: String,
     /// Source of the mount, such as `/dev/sda4`.
@@ -34,7 +34,7 @@ pub struct Disk {
 }
 
 /// Reads the disks of the root file system, and of `/boot` if that is a separate mount.
-pub(super) fn read_disks(root: &Root, storage: &Storage) -> Seen<Vec<Disk>> {
+pub(super) fn read_disks(root: &Root, storage: &BlockStorage) -> Seen<Vec<DiskDevices>> {
     storage.mounts.as_ref().map_err(Clone::clone)?;
     let main = storage
         .mounted_at("/sysroot")
@@ -49,12 +49,12 @@ pub(super) fn read_disks(root: &Root, storage: &Storage) -> Seen<Vec<Disk>> {
         .collect()
 }
 
-fn read_disk(root: &Root, line: &Mounted) -> Seen<Disk> {
-    let mut disk = Disk {
+fn read_disk(root: &Root, line: &MountedFileSystem) -> Seen<DiskDevices> {
+    let mut disk = DiskDevices {
         mount: line.point.clone(),
         source: line.source.clone(),
         kind: line.kind.clone(),
-        ..Disk::default()
+        ..DiskDevices::default()
     };
     // Some file systems have a device number of their own, and some have no device at all.
     let by_name = line

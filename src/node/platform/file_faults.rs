@@ -9,7 +9,9 @@ use crate::node::fault_group::FaultGroup;
 use crate::node::host_name::{self, HostNames};
 use crate::node::kernel_modules::{self, KernelModules};
 use crate::node::network::{self, Network};
-use crate::node::network_faults::{Known, NetworkFaultKind, NetworkFaults, find_network_faults};
+use crate::node::network_faults::{
+    NetworkFaultKind, NetworkFaults, NodeKnowledge, find_network_faults,
+};
 use crate::node::pull_files::{PullFaultKind, find_pull_faults};
 use crate::node::selinux_state::{self, SelinuxFaultKind};
 use crate::node::service_configs::{self, BrokenConfig};
@@ -100,7 +102,7 @@ fn find_network(
     let made = arguments.as_ref().map(static_network::parse_arguments);
     let made = made.map(|found| found.made).into_iter().flatten();
     let made: Vec<String> = made.map(|(_, name)| name).collect();
-    let known = Known {
+    let known = NodeKnowledge {
         hosts: &hosts,
         made: &made,
         interfaces: network.interfaces.as_deref(),

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::luks::{self, LuksFault, LuksHeader, parse_luks};
-use super::{Mounted, Seen, Storage};
+use super::{BlockStorage, MountedFileSystem, Seen};
 use crate::host::root::{Root, RootPath};
 
 /// A mounted XFS.
@@ -32,7 +32,7 @@ pub struct Encrypted {
 const OF_PODS: &str = "/var/lib/kubelet/";
 
 /// Reads the superblocks of all mounted XFS file systems.
-pub(super) fn read_xfs(root: &Root, storage: &Storage) -> Vec<Xfs> {
+pub(super) fn read_xfs(root: &Root, storage: &BlockStorage) -> Vec<Xfs> {
     let mut all: Vec<(String, Xfs)> = Vec::new();
     let mounts = storage.mounts.iter().flatten();
     for mount in mounts.filter(|mount| mount.kind == "xfs" && !mount.point.starts_with(OF_PODS)) {
@@ -50,7 +50,7 @@ pub(super) fn read_xfs(root: &Root, storage: &Storage) -> Vec<Xfs> {
     all.into_iter().map(|(_, found)| found).collect()
 }
 
-fn read_version(root: &Root, mount: &Mounted) -> Seen<u16> {
+fn read_version(root: &Root, mount: &MountedFileSystem) -> Seen<u16> {
     let block = read_begin(
         root,
         &[&mount.source, &format!("/dev/block/{}", mount.number)],
@@ -82,8 +82,8 @@ fn read_begin(root: &Root, names: &[&str], bytes: u64) -> Seen<Vec<u8>> {
 }
 
 /// Reads the headers of the encrypted devices below the root file system and `/var`.
-pub(super) fn read_encrypted(root: &Root, storage: &Storage) -> Vec<Encrypted> {
-    let chain_of = |mount: Option<&Mounted>| {
+pub(super) fn read_encrypted(root: &Root, storage: &BlockStorage) -> Vec<Encrypted> {
+    let chain_of = |mount: Option<&MountedFileSystem>| {
         let chain = mount.map(|mount| storage.chain_of(&mount.number));
         chain.unwrap_or_default()
     };

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use serde_json::Value;
 
-use super::{Seen, Storage, read_text};
+use super::{BlockStorage, Seen, read_text};
 use crate::host::root::{EntryType, Root, RootPath};
 
 /// GPT type of an EFI system partition.
@@ -66,7 +66,7 @@ pub struct BootupdState {
 
 impl Firmware {
     /// Reads the files and devices of a root.
-    pub(super) fn observe(root: &Root, storage: &Storage) -> Self {
+    pub(super) fn observe(root: &Root, storage: &BlockStorage) -> Self {
         let exists = |path| root.exists(&RootPath::fixed(path)).unwrap_or_default();
         let is_efi = match exists("sys/firmware") {
             true => Ok(exists("sys/firmware/efi")),
@@ -120,7 +120,7 @@ fn read_state(root: &Root) -> Seen<Option<BootupdState>> {
     }))
 }
 
-fn read_partitions(root: &Root, storage: &Storage) -> Vec<SystemPartition> {
+fn read_partitions(root: &Root, storage: &BlockStorage) -> Vec<SystemPartition> {
     let devices = storage.devices.iter().flatten();
     let own = devices.filter(|device| device.get("ID_PART_ENTRY_TYPE").eq_ignore_ascii_case(ESP));
     let mut all: Vec<SystemPartition> = Vec::new();
@@ -263,7 +263,7 @@ pub fn read_unmounted_partitions(
     root: &Root,
     wanted: &mut dyn FnMut(&str, u64, u64) -> bool,
 ) -> Seen<Vec<UnmountedFile>> {
-    let storage = Storage::observe(root);
+    let storage = BlockStorage::observe(root);
     let mut all = Vec::new();
     for device in storage.devices.iter().flatten() {
         let mut mounts = storage.mounts.iter().flatten();

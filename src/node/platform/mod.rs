@@ -28,11 +28,11 @@ pub(super) mod sections;
 mod static_network;
 
 pub use accounts::EtcAccounts;
-pub use block::{BlockDevice, Mounted, Storage, read_mounts};
+pub use block::{BlockDevice, BlockStorage, MountedFileSystem, read_mounts};
 pub use boot::BootFiles;
-pub use control_plane::ApiServer;
+pub use control_plane::ApiServerPod;
 pub use crio::{Crio, CrioFile};
-pub use devices::{DeviceLevel, Disk, layers_below};
+pub use devices::{DeviceLevel, DiskDevices, layers_below};
 pub use file_faults::{FileFaults, WeighedFaults};
 pub use filesystems::{Encrypted, Xfs};
 pub use firmware::{
@@ -46,7 +46,7 @@ pub use legacy_network::{LegacyConnection, LegacyNetwork};
 pub use link_files::{Applies, LinkDropIn, LinkFile, add_drop_in};
 pub use luks::{LuksFault, LuksHeader, Pin, parse_luks};
 pub use next_login::{KEYS_MIGRATION, NextLogin};
-pub use origin::Origin;
+pub use origin::OriginSections;
 pub use own_modules::OwnModules;
 pub use processor::Processor;
 pub use record::RecordedConfig;
@@ -85,7 +85,7 @@ pub struct Platform {
     /// Boot loader entries and kernels.
     pub boot: BootFiles,
     /// Mounts and block devices.
-    pub storage: Storage,
+    pub storage: BlockStorage,
     /// Firmware and boot loader.
     pub firmware: Firmware,
     /// A setup in which zipl is not run for new boot entries.
@@ -102,11 +102,11 @@ pub struct Platform {
     /// The space of the file system with the deployments; `None` if the root has no `/sysroot`.
     pub sysroot_space: Seen<Option<Space>>,
     /// Changes that rpm-ostree makes to the image.
-    pub origin: Seen<Origin>,
+    pub origin: Seen<OriginSections>,
     /// Checkpoint files of the kubelet that are kept at the next boot.
     pub kubelet_files: Seen<Vec<CheckpointFile>>,
     /// The API server on this node; `None` if there is none.
-    pub api_server: Seen<Option<ApiServer>>,
+    pub api_server: Seen<Option<ApiServerPod>>,
     /// Configuration of CRI-O.
     pub crio: Crio,
     /// The recorded config of the node.
@@ -122,7 +122,7 @@ pub struct Platform {
     /// Its static network, if it does not use DHCP.
     pub static_network: Option<StaticNetwork>,
     /// The devices of `/` and `/boot`.
-    pub disks: Seen<Vec<Disk>>,
+    pub disks: Seen<Vec<DiskDevices>>,
     /// The modules of the running kernel; empty if their lists cannot be read.
     pub modules: ModuleLists,
     /// Modules that do not come with the operating system.
@@ -163,7 +163,7 @@ impl Platform {
         let files = NodeFiles::new(root, next);
         let command_line = read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim()));
         let boot = BootFiles::observe(root);
-        let storage = Storage::observe(root);
+        let storage = BlockStorage::observe(root);
         let interfaces = interfaces::read(root);
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
@@ -172,10 +172,10 @@ impl Platform {
             )
             .to_owned()),
             programs: find_programs(root),
-            origin: Origin::observe(root, &boot, &command_line),
+            origin: OriginSections::observe(root, &boot, &command_line),
             command_line,
             kubelet_files: kubelet_state::kept_over_a_boot(root).map_err(|error| error.to_string()),
-            api_server: ApiServer::observe(root),
+            api_server: ApiServerPod::observe(root),
             boot,
             firmware: Firmware::observe(root, &storage),
             unused_zipl: zipl::find_unused(root),

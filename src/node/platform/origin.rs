@@ -9,7 +9,7 @@ use crate::node::deploy_directories::{self, is_name};
 
 /// The sections of rpm-ostree in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct OriginSections {
     /// Path of the file.
     pub place: String,
     /// Requested packages, by name.
@@ -24,7 +24,7 @@ pub struct Origin {
     pub own_initramfs: bool,
 }
 
-impl Origin {
+impl OriginSections {
     /// Reads the file of the running deployment, or else of the one named by the kernel command line or the default boot entry.
     pub(super) fn observe(root: &Root, boot: &BootFiles, command_line: &Seen<Kargs>) -> Seen<Self> {
         if let Some(file) = origin_of_running(root) {
@@ -148,8 +148,8 @@ mod tests {
              [overrides]\nremove=y;\nreplace-local=sha256:{digest}:z-2-1.noarch\n[x]\nremove=no\n\
              [rpmostree]\nregenerate-initramfs=true\n"
         );
-        let read = Origin::parse("p".to_owned(), &text);
-        let wanted = Origin {
+        let read = OriginSections::parse("p".to_owned(), &text);
+        let wanted = OriginSections {
             place: "p".to_owned(),
             requested: vec!["usbguard".to_owned(), "sysstat".to_owned()],
             local: vec!["x-1-1.el9.x86_64".to_owned()],

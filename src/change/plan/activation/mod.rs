@@ -12,11 +12,11 @@ use std::fmt;
 
 use super::neighbours::BY_PACEMAKER;
 use super::{Payload, Plan, PlannedStep, Section, Step};
-use crate::base::object::Kind;
+use crate::base::object::ObjectKind;
 use crate::formats::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::host::root::RootPath;
 use crate::judge::daemon::Action;
-use crate::judge::daemon::actions::{Changed, action_queue};
+use crate::judge::daemon::actions::{ActionChanges, action_queue};
 use crate::judge::daemon::policies::ClusterPolicies;
 use crate::node::command::job::{self, CA_TRUST, Job, SYSCTL};
 use crate::node::command::systemctl::UnitActivity;
@@ -59,12 +59,12 @@ pub struct Activation {
     /// The jobs, in order.
     pub jobs: Vec<Job>,
     /// Changed files that the trial does not test, because no running program reads them again.
-    pub left: Vec<Left>,
+    pub left: Vec<UnreadFile>,
 }
 
 /// A changed file that no job makes a program reread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct UnreadFile {
     /// The path.
     pub path: RootPath,
     /// The reason.
@@ -121,7 +121,8 @@ pub fn changed_paths(plan: &Plan, read: ReadNow<'_>) -> Vec<ChangedPath> {
         let (before, after, masks) = match &planned.step {
             Step::MakeDirectory { .. } | Step::RemoveDirectory { .. } => return None,
             Step::Put { new, old, .. } => {
-                let masks = matches!(&new.kind, Kind::Symlink { target } if target == "/dev/null");
+                let masks =
+                    matches!(&new.kind, ObjectKind::Symlink { target } if target == "/dev/null");
                 (old.is_some(), true, masks)
             }
             Step::Remove { .. } => (true, false, false),
@@ -234,7 +235,7 @@ impl Gathered<'_> {
     }
 
     fn leave(&mut self, one: &ChangedPath, why: Why) {
-        self.activation.left.push(Left {
+        self.activation.left.push(UnreadFile {
             path: one.path.clone(),
             why,
         });
@@ -243,14 +244,14 @@ impl Gathered<'_> {
     /// Adds the jobs of the policies, unless they require a reboot or no action.
     fn follow_policy(&mut self, one: &ChangedPath) -> bool {
         let path = one.path.to_string();
-        let changed = Changed {
+        let changed = ActionChanges {
             files: vec![&path],
-            ..Changed::default()
+            ..ActionChanges::default()
         };
         self.follow(one, &changed)
     }
 
-    fn follow(&mut self, one: &ChangedPath, changed: &Changed<'_>) -> bool {
+    fn follow(&mut self, one: &ChangedPath, changed: &ActionChanges<'_>) -> bool {
         let queue = action_queue(changed, self.policies);
         if queue.iter().any(|queued| queued.action == Action::Reboot) {
             return false;
@@ -340,9 +341,9 @@ impl Gathered<'_> {
     /// Returns true if a policy says that the file takes effect without an action.
     fn needs_nothing(&self, one: &ChangedPath) -> bool {
         let path = one.path.to_string();
-        let changed = Changed {
+        let changed = ActionChanges {
             files: vec![&path],
-            ..Changed::default()
+            ..ActionChanges::default()
         };
         let queue = action_queue(&changed, self.policies);
         queue.iter().all(|queued| queued.action == Action::None)
@@ -388,9 +389,9 @@ impl Gathered<'_> {
             self.add_link(one, &unit, all);
         }
         for pattern in units_at(path) {
-            let changed = Changed {
+            let changed = ActionChanges {
                 units: vec![&pattern],
-                ..Changed::default()
+                ..ActionChanges::default()
             };
             if self.follow(one, &changed) {
                 continue;

@@ -561,18 +561,18 @@ fn a_plan_names_its_paths_ports_and_kernel_settings() {
         uid: 0,
         gid: 0,
     };
-    let put = |at: &str, new: Kind, payload, section| PlannedStep {
+    let put = |at: &str, new: ObjectKind, payload, section| PlannedStep {
         step: Step::Put {
             path: path(at),
             new: object(new),
-            old: at.contains("old").then(|| object(Kind::Directory)),
+            old: at.contains("old").then(|| object(ObjectKind::Directory)),
         },
         payload,
         section,
         why: Cow::Borrowed(""),
         label: None,
     };
-    let null = || Kind::Symlink {
+    let null = || ObjectKind::Symlink {
         target: "/dev/null".into(),
     };
     let bytes = |text: &str| Payload::Bytes(text.as_bytes().to_vec());
@@ -581,19 +581,19 @@ fn a_plan_names_its_paths_ports_and_kernel_settings() {
         steps: vec![
             put(
                 "/etc/sysctl.d/old.conf",
-                Kind::Directory,
+                ObjectKind::Directory,
                 bytes("vm.swappiness=1\n"),
                 Section::Files,
             ),
             put(
                 "/etc/sysctl.d/kept.conf",
-                Kind::Directory,
+                ObjectKind::Directory,
                 Payload::CopyOf(path("/kept")),
                 Section::Files,
             ),
             put(
                 port,
-                Kind::Directory,
+                ObjectKind::Directory,
                 bytes("[connection]\nmaster=b\n"),
                 Section::Files,
             ),
@@ -605,7 +605,7 @@ fn a_plan_names_its_paths_ports_and_kernel_settings() {
             ),
             put(
                 "/etc/machine-config-daemon/x",
-                Kind::Directory,
+                ObjectKind::Directory,
                 Payload::None,
                 Section::Records,
             ),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::config::butane::convert::Translator;
 use crate::config::butane::out::{Out, OutValue, merge};
 use crate::config::butane::report::Path;
-use crate::config::butane::version::Level;
+use crate::config::butane::version::SchemaLevel;
 
 const WRONG_NUMBER: &str =
     "incorrect partition number; a new partition will be created using reserved label";
@@ -179,7 +179,7 @@ impl Translator<'_> {
     pub(in crate::config::butane) fn check_partition_numbers(&mut self, config: &Out) {
         let Some(storage) = config
             .get("storage")
-            .filter(|_| self.version.level >= Level::V5)
+            .filter(|_| self.version.level >= SchemaLevel::V5)
         else {
             return;
         };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::config::butane::convert::Translator;
 use crate::config::butane::out::{Out, OutValue, merge};
 use crate::config::butane::report::Path;
-use crate::config::butane::version::Level;
+use crate::config::butane::version::SchemaLevel;
 
 /// The file with GRUB's users.
 const USER_CFG: &str = "/boot/grub2/user.cfg";
@@ -52,7 +52,7 @@ impl Translator<'_> {
             Out::map(&at, vec![("storage", Out::map(&at, storage))]),
             config,
         );
-        if self.version.level >= Level::V8 {
+        if self.version.level >= SchemaLevel::V8 {
             make_user_cfg_whole(&mut merged);
         }
         merged

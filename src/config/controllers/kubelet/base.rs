@@ -18,7 +18,7 @@ use crate::formats::go_yaml::{YamlNode, write_yaml};
 pub(in crate::config::controllers) const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
 /// The fields of `KubeletConfiguration`.
-pub(in crate::config::controllers) type Fields = Map<String, Value>;
+pub(in crate::config::controllers) type KubeletFields = Map<String, Value>;
 
 /// Returns the pools whose base is known: all of them with parts, otherwise that of the rendered config.
 pub(in crate::config::controllers) fn pools(
@@ -47,7 +47,7 @@ pub(super) fn own_pool(base: &Base) -> Option<String> {
 pub(in crate::config::controllers) fn of_pool(
     cluster: &Cluster,
     pool: &str,
-) -> Result<Fields, String> {
+) -> Result<KubeletFields, String> {
     let bytes = file_of_pool(cluster, pool).ok_or_else(|| {
         format!("the configs that are given have no {KUBELET_CONF} for the pool {pool}")
     })?;
@@ -68,7 +68,7 @@ pub(in crate::config::controllers) fn of_pool(
 }
 
 /// Completes a template's file, which the controller has not written yet.
-fn complete_template(fields: Fields) -> Result<Fields, String> {
+fn complete_template(fields: KubeletFields) -> Result<KubeletFields, String> {
     if is_written(&fields) {
         return Ok(fields);
     }
@@ -76,12 +76,12 @@ fn complete_template(fields: Fields) -> Result<Fields, String> {
 }
 
 /// Returns true for a file that the controller wrote: it has fields that no template has.
-fn is_written(fields: &Fields) -> bool {
+fn is_written(fields: &KubeletFields) -> bool {
     fields.contains_key("volumeStatsAggPeriod")
 }
 
 /// Returns the fields of a rendered config's file, completed if the controller did not write it.
-pub(super) fn of_rendered(config: &Value) -> Option<Fields> {
+pub(super) fn of_rendered(config: &Value) -> Option<KubeletFields> {
     complete_template(read(&file_of(config, KUBELET_CONF)?).ok()?).ok()
 }
 
@@ -97,7 +97,7 @@ fn file_of_pool(cluster: &Cluster, pool: &str) -> Option<Vec<u8>> {
     written.or_else(|| cluster.base.file(pool, KUBELET_CONF))
 }
 
-fn read(bytes: &[u8]) -> Result<Fields, String> {
+fn read(bytes: &[u8]) -> Result<KubeletFields, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     match yaml::parse(text).map_err(|error| error.to_string())? {
         Value::Object(fields) => Ok(fields),
@@ -106,13 +106,13 @@ fn read(bytes: &[u8]) -> Result<Fields, String> {
 }
 
 /// Returns the file of the template; `None` if the parts are unknown.
-fn template(cluster: &Cluster, pool: &str) -> Option<Fields> {
+fn template(cluster: &Cluster, pool: &str) -> Option<KubeletFields> {
     let role = ConfigPool::built_in(pool).map_or("worker".to_owned(), |pool| pool.name);
     let part = cluster.base.part(&format!("01-{role}-kubelet"))?;
     decode(&Value::Object(read(&file_of(part, KUBELET_CONF)?).ok()?)).ok()
 }
 
-fn set_gates(fields: &mut Fields, template: Option<&Fields>, cluster: &Cluster) {
+fn set_gates(fields: &mut KubeletFields, template: Option<&KubeletFields>, cluster: &Cluster) {
     let Some(gates) = &cluster.gates else {
         return;
     };
@@ -136,14 +136,14 @@ fn tls_of_cluster(cluster: &Cluster) -> Option<TlsSettings> {
 }
 
 /// Returns true if the base's operator has the same tables of TLS profiles as this program.
-fn known_tls(fields: &Fields, wanted: &TlsSettings) -> bool {
+fn known_tls(fields: &KubeletFields, wanted: &TlsSettings) -> bool {
     let current = tls_of(fields);
     let profiles = ["Old", "Intermediate", "Modern"];
     let known = |name: &&str| tls::settings(Some(&serde_json::json!({ "type": name }))) == current;
     current == *wanted || profiles.iter().any(known)
 }
 
-fn tls_of(fields: &Fields) -> TlsSettings {
+fn tls_of(fields: &KubeletFields) -> TlsSettings {
     let ciphers = fields.get("tlsCipherSuites").and_then(Value::as_array);
     let ciphers = ciphers.into_iter().flatten().filter_map(Value::as_str);
     let version = fields.get("tlsMinVersion").and_then(Value::as_str);
@@ -154,7 +154,7 @@ fn tls_of(fields: &Fields) -> TlsSettings {
 }
 
 /// Applies a TLS profile to the configuration.
-pub(super) fn set_tls(fields: &mut Fields, settings: &TlsSettings) {
+pub(super) fn set_tls(fields: &mut KubeletFields, settings: &TlsSettings) {
     fields.remove("tlsMinVersion");
     fields.remove("tlsCipherSuites");
     if !settings.min_version.is_empty() {
@@ -168,7 +168,7 @@ pub(super) fn set_tls(fields: &mut Fields, settings: &TlsSettings) {
 }
 
 /// The bytes of the file.
-pub(in crate::config::controllers) fn write(fields: &Fields) -> Vec<u8> {
+pub(in crate::config::controllers) fn write(fields: &KubeletFields) -> Vec<u8> {
     let mut fields = fields.clone();
     fields.insert("kind".to_owned(), "KubeletConfiguration".into());
     fields.insert(
@@ -244,7 +244,7 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
     let Some(settings) = tls_of_cluster(cluster) else {
         return;
     };
-    let bases: Vec<Fields> = pools(cluster)
+    let bases: Vec<KubeletFields> = pools(cluster)
         .filter_map(|pool| {
             let bytes = file_of_pool(cluster, &pool.name)?;
             read(&bytes).ok()

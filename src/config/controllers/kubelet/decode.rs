@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::duration;
-use super::fields::{Field, KUBELET, Kind, Struct, Width};
+use super::fields::{KUBELET, KubeletField, KubeletKind, Struct, Width};
 use crate::config::controllers::quantity::Quantity;
 
 /// Decodes the configuration of a KubeletConfig. The result has the given known fields under their exact names, durations in
@@ -66,7 +66,7 @@ impl Reader {
     fn read_field(
         &mut self,
         value: &Value,
-        field: &'static Field,
+        field: &'static KubeletField,
     ) -> Result<Option<Value>, String> {
         if value.is_null() && field.pointer {
             return Ok(None);
@@ -74,21 +74,31 @@ impl Reader {
         self.read(value, &field.kind)
     }
 
-    fn read(&mut self, value: &Value, kind: &'static Kind) -> Result<Option<Value>, String> {
+    fn read(&mut self, value: &Value, kind: &'static KubeletKind) -> Result<Option<Value>, String> {
         match kind {
-            Kind::Duration => return self.read_duration(value).map(Some),
-            Kind::TimeOrDuration => return self.read_time(value).map(Some),
-            Kind::Quantity => return read_quantity(value).map(Some),
+            KubeletKind::Duration => return self.read_duration(value).map(Some),
+            KubeletKind::TimeOrDuration => return self.read_time(value).map(Some),
+            KubeletKind::Quantity => return read_quantity(value).map(Some),
             _ if value.is_null() => return Ok(None),
             _ => {}
         }
         Ok(match (kind, value) {
-            (Kind::Bool, Value::Bool(_)) | (Kind::Text(_), Value::String(_)) => Some(value.clone()),
-            (Kind::Int(width, name), Value::Number(number)) => self.read_int(number, *width, name),
-            (Kind::Float, Value::Number(number)) => Some(Value::Number(whole_number(number))),
-            (Kind::List(item, _), Value::Array(items)) => Some(self.read_items(items, item)?),
-            (Kind::Map(item, _), Value::Object(entries)) => Some(self.read_entries(entries, item)?),
-            (Kind::Struct(of), Value::Object(object)) => {
+            (KubeletKind::Bool, Value::Bool(_)) | (KubeletKind::Text(_), Value::String(_)) => {
+                Some(value.clone())
+            }
+            (KubeletKind::Int(width, name), Value::Number(number)) => {
+                self.read_int(number, *width, name)
+            }
+            (KubeletKind::Float, Value::Number(number)) => {
+                Some(Value::Number(whole_number(number)))
+            }
+            (KubeletKind::List(item, _), Value::Array(items)) => {
+                Some(self.read_items(items, item)?)
+            }
+            (KubeletKind::Map(item, _), Value::Object(entries)) => {
+                Some(self.read_entries(entries, item)?)
+            }
+            (KubeletKind::Struct(of), Value::Object(object)) => {
                 Some(Value::Object(self.read_fields(object, of)?))
             }
             _ => {
@@ -113,7 +123,7 @@ impl Reader {
     }
 
     /// Decodes the items of a list; to Go, `null` is an empty item.
-    fn read_items(&mut self, items: &[Value], item: &'static Kind) -> Result<Value, String> {
+    fn read_items(&mut self, items: &[Value], item: &'static KubeletKind) -> Result<Value, String> {
         let mut read = Vec::new();
         for value in items {
             read.push(self.read(value, item)?.unwrap_or_else(|| zero(item)));
@@ -124,7 +134,7 @@ impl Reader {
     fn read_entries(
         &mut self,
         entries: &Map<String, Value>,
-        item: &'static Kind,
+        item: &'static KubeletKind,
     ) -> Result<Value, String> {
         let mut keys: Vec<(&String, &Value)> = entries.iter().collect();
         keys.sort_by_key(|(key, _)| *key);
@@ -188,15 +198,15 @@ fn read_quantity(value: &Value) -> Result<Value, String> {
 }
 
 /// Returns the empty value of a type.
-pub(super) fn zero(kind: &Kind) -> Value {
+pub(super) fn zero(kind: &KubeletKind) -> Value {
     match kind {
-        Kind::Bool => false.into(),
-        Kind::Int(..) | Kind::Float | Kind::TimeOrDuration => 0.into(),
-        Kind::Text(_) => "".into(),
-        Kind::Duration => "0s".into(),
-        Kind::Quantity => "0".into(),
-        Kind::List(..) | Kind::Map(..) => Value::Null,
-        Kind::Struct(of) => Value::Object(super::merge::complete(Map::new(), of)),
+        KubeletKind::Bool => false.into(),
+        KubeletKind::Int(..) | KubeletKind::Float | KubeletKind::TimeOrDuration => 0.into(),
+        KubeletKind::Text(_) => "".into(),
+        KubeletKind::Duration => "0s".into(),
+        KubeletKind::Quantity => "0".into(),
+        KubeletKind::List(..) | KubeletKind::Map(..) => Value::Null,
+        KubeletKind::Struct(of) => Value::Object(super::merge::complete(Map::new(), of)),
     }
 }
 
@@ -224,13 +234,16 @@ fn value_name(value: &Value) -> &'static str {
     }
 }
 
-fn type_name(kind: &Kind) -> &'static str {
+fn type_name(kind: &KubeletKind) -> &'static str {
     match kind {
-        Kind::Bool => "bool",
-        Kind::Int(_, name) | Kind::Text(name) | Kind::List(_, name) | Kind::Map(_, name) => name,
-        Kind::Float => "float64",
-        Kind::Duration | Kind::TimeOrDuration | Kind::Quantity => "string",
-        Kind::Struct(of) => of.name,
+        KubeletKind::Bool => "bool",
+        KubeletKind::Int(_, name)
+        | KubeletKind::Text(name)
+        | KubeletKind::List(_, name)
+        | KubeletKind::Map(_, name) => name,
+        KubeletKind::Float => "float64",
+        KubeletKind::Duration | KubeletKind::TimeOrDuration | KubeletKind::Quantity => "string",
+        KubeletKind::Struct(of) => of.name,
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum KubeletKind {
     /// `true` or `false`.
     Bool,
     /// A whole number, of `int32`, `int64` or another type of Go.
@@ -18,9 +18,9 @@ pub(super) enum Kind {
     /// A quantity such as `1Gi`.
     Quantity,
     /// A list, with Go's name.
-    List(&'static Kind, &'static str),
+    List(&'static KubeletKind, &'static str),
     /// A map with names as keys, with Go's name.
-    Map(&'static Kind, &'static str),
+    Map(&'static KubeletKind, &'static str),
     /// Fields.
     Struct(&'static Struct),
 }
@@ -42,7 +42,7 @@ pub(super) struct Struct {
     /// Go's name, with its package.
     pub(super) name: &'static str,
     /// The fields.
-    pub(super) fields: &'static [Field],
+    pub(super) fields: &'static [KubeletField],
 }
 
 impl Struct {
@@ -53,9 +53,9 @@ impl Struct {
     }
 
     /// Returns the field of a key, by exact name or else ignoring case, like Go.
-    pub(super) fn field(&self, key: &str) -> Option<&'static Field> {
-        let same = |field: &&Field| field.name == key;
-        let folded = |field: &&Field| field.name.eq_ignore_ascii_case(key);
+    pub(super) fn field(&self, key: &str) -> Option<&'static KubeletField> {
+        let same = |field: &&KubeletField| field.name == key;
+        let folded = |field: &&KubeletField| field.name.eq_ignore_ascii_case(key);
         let exact = self.fields.iter().find(same);
         exact.or_else(|| self.fields.iter().find(folded))
     }
@@ -63,11 +63,11 @@ impl Struct {
 
 /// A field of a type.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
+pub(super) struct KubeletField {
     /// Its name in JSON.
     pub(super) name: &'static str,
     /// Its type.
-    pub(super) kind: Kind,
+    pub(super) kind: KubeletKind,
     /// It distinguishes a missing value from an empty one.
     pub(super) pointer: bool,
     /// An empty value is left out (`omitempty`).
@@ -76,12 +76,15 @@ pub(super) struct Field {
     pub(super) embedded: Option<&'static str>,
 }
 
-impl Field {
+impl KubeletField {
     /// Returns true if the field is in every file: to Go, structs are never empty.
     pub(super) fn is_always(&self) -> bool {
         let is_struct = matches!(
             self.kind,
-            Kind::Duration | Kind::TimeOrDuration | Kind::Quantity | Kind::Struct(_)
+            KubeletKind::Duration
+                | KubeletKind::TimeOrDuration
+                | KubeletKind::Quantity
+                | KubeletKind::Struct(_)
         );
         !self.pointer && (is_struct || !self.omits_empty)
     }
@@ -97,8 +100,8 @@ impl Field {
     }
 }
 
-const fn plain(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn plain(name: &'static str, kind: KubeletKind) -> KubeletField {
+    KubeletField {
         name,
         kind,
         pointer: false,
@@ -107,8 +110,8 @@ const fn plain(name: &'static str, kind: Kind) -> Field {
     }
 }
 
-const fn pointer(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn pointer(name: &'static str, kind: KubeletKind) -> KubeletField {
+    KubeletField {
         name,
         kind,
         pointer: true,
@@ -117,15 +120,15 @@ const fn pointer(name: &'static str, kind: Kind) -> Field {
     }
 }
 
-const BOOL: Kind = Kind::Bool;
-const INT32: Kind = Kind::Int(Width::Signed32, "int32");
-const INT64: Kind = Kind::Int(Width::Signed64, "int64");
-const LEVEL: Kind = Kind::Int(Width::Unsigned32, "v1.VerbosityLevel");
-const TEXT: Kind = Kind::Text("string");
-const DURATION: Kind = Kind::Duration;
-const TEXTS: Kind = Kind::List(&TEXT, "[]string");
-const INTS: Kind = Kind::List(&INT32, "[]int32");
-const MAP: Kind = Kind::Map(&TEXT, "map[string]string");
+const BOOL: KubeletKind = KubeletKind::Bool;
+const INT32: KubeletKind = KubeletKind::Int(Width::Signed32, "int32");
+const INT64: KubeletKind = KubeletKind::Int(Width::Signed64, "int64");
+const LEVEL: KubeletKind = KubeletKind::Int(Width::Unsigned32, "v1.VerbosityLevel");
+const TEXT: KubeletKind = KubeletKind::Text("string");
+const DURATION: KubeletKind = KubeletKind::Duration;
+const TEXTS: KubeletKind = KubeletKind::List(&TEXT, "[]string");
+const INTS: KubeletKind = KubeletKind::List(&INT32, "[]int32");
+const MAP: KubeletKind = KubeletKind::Map(&TEXT, "map[string]string");
 const META: &str = "TypeMeta";
 const OUTPUT: &str = "OutputRoutingOptions";
 
@@ -144,7 +147,7 @@ pub(super) static KUBELET: Struct = Struct {
         plain("staticPodURL", TEXT),
         plain(
             "staticPodURLHeader",
-            Kind::Map(&TEXTS, "map[string][]string"),
+            KubeletKind::Map(&TEXTS, "map[string][]string"),
         ),
         plain("address", TEXT),
         plain("port", INT32),
@@ -156,13 +159,13 @@ pub(super) static KUBELET: Struct = Struct {
         plain("tlsMinVersion", TEXT),
         plain("rotateCertificates", BOOL),
         plain("serverTLSBootstrap", BOOL),
-        plain("authentication", Kind::Struct(&AUTHENTICATION)).always(),
-        plain("authorization", Kind::Struct(&AUTHORIZATION)).always(),
+        plain("authentication", KubeletKind::Struct(&AUTHENTICATION)).always(),
+        plain("authorization", KubeletKind::Struct(&AUTHORIZATION)).always(),
         pointer("registryPullQPS", INT32),
         plain("registryBurst", INT32),
         plain(
             "imagePullCredentialsVerificationPolicy",
-            Kind::Text("v1beta1.ImagePullCredentialsVerificationPolicy"),
+            KubeletKind::Text("v1beta1.ImagePullCredentialsVerificationPolicy"),
         ),
         plain("preloadedImagesVerificationAllowlist", TEXTS),
         pointer("eventRecordQPS", INT32),
@@ -226,16 +229,16 @@ pub(super) static KUBELET: Struct = Struct {
         pointer("makeIPTablesUtilChains", BOOL),
         pointer("iptablesMasqueradeBit", INT32),
         pointer("iptablesDropBit", INT32),
-        plain("featureGates", Kind::Map(&BOOL, "map[string]bool")),
+        plain("featureGates", KubeletKind::Map(&BOOL, "map[string]bool")),
         pointer("failSwapOn", BOOL),
-        plain("memorySwap", Kind::Struct(&MEMORY_SWAP)),
+        plain("memorySwap", KubeletKind::Struct(&MEMORY_SWAP)),
         plain("containerLogMaxSize", TEXT),
         pointer("containerLogMaxFiles", INT32),
         pointer("containerLogMaxWorkers", INT32),
         pointer("containerLogMonitorInterval", DURATION),
         plain(
             "configMapAndSecretChangeDetectionStrategy",
-            Kind::Text("v1beta1.ResourceChangeDetectionStrategy"),
+            KubeletKind::Text("v1beta1.ResourceChangeDetectionStrategy"),
         ),
         plain("systemReserved", MAP),
         plain("kubeReserved", MAP),
@@ -248,51 +251,51 @@ pub(super) static KUBELET: Struct = Struct {
         plain("volumePluginDir", TEXT),
         plain("providerID", TEXT),
         plain("kernelMemcgNotification", BOOL),
-        plain("logging", Kind::Struct(&LOGGING)),
+        plain("logging", KubeletKind::Struct(&LOGGING)),
         pointer("enableSystemLogHandler", BOOL),
         pointer("enableSystemLogQuery", BOOL),
         plain("shutdownGracePeriod", DURATION),
         plain("shutdownGracePeriodCriticalPods", DURATION),
         plain(
             "shutdownGracePeriodByPodPriority",
-            Kind::List(
-                &Kind::Struct(&SHUTDOWN),
+            KubeletKind::List(
+                &KubeletKind::Struct(&SHUTDOWN),
                 "[]v1beta1.ShutdownGracePeriodByPodPriority",
             ),
         ),
-        plain("crashLoopBackOff", Kind::Struct(&CRASH_LOOP)),
+        plain("crashLoopBackOff", KubeletKind::Struct(&CRASH_LOOP)),
         plain(
             "reservedMemory",
-            Kind::List(&Kind::Struct(&MEMORY), "[]v1beta1.MemoryReservation"),
+            KubeletKind::List(&KubeletKind::Struct(&MEMORY), "[]v1beta1.MemoryReservation"),
         ),
         pointer("enableProfilingHandler", BOOL),
         pointer("enableDebugFlagsHandler", BOOL),
         pointer("seccompDefault", BOOL),
-        pointer("memoryThrottlingFactor", Kind::Float),
+        pointer("memoryThrottlingFactor", KubeletKind::Float),
         plain(
             "memoryReservationPolicy",
-            Kind::Text("v1beta1.MemoryReservationPolicy"),
+            KubeletKind::Text("v1beta1.MemoryReservationPolicy"),
         ),
         plain(
             "registerWithTaints",
-            Kind::List(&Kind::Struct(&TAINT), "[]v1.Taint"),
+            KubeletKind::List(&KubeletKind::Struct(&TAINT), "[]v1.Taint"),
         ),
         pointer("registerNode", BOOL),
-        pointer("tracing", Kind::Struct(&TRACING)),
+        pointer("tracing", KubeletKind::Struct(&TRACING)),
         pointer("localStorageCapacityIsolation", BOOL),
         plain("containerRuntimeEndpoint", TEXT).always(),
         plain("imageServiceEndpoint", TEXT),
         pointer("failCgroupV1", BOOL),
-        pointer("userNamespaces", Kind::Struct(&USER_NAMESPACES)),
+        pointer("userNamespaces", KubeletKind::Struct(&USER_NAMESPACES)),
     ],
 };
 
 static AUTHENTICATION: Struct = Struct {
     name: "v1beta1.KubeletAuthentication",
     fields: &[
-        plain("x509", Kind::Struct(&X509)),
-        plain("webhook", Kind::Struct(&WEBHOOK)),
-        plain("anonymous", Kind::Struct(&ANONYMOUS)),
+        plain("x509", KubeletKind::Struct(&X509)),
+        plain("webhook", KubeletKind::Struct(&WEBHOOK)),
+        plain("anonymous", KubeletKind::Struct(&ANONYMOUS)),
     ],
 };
 
@@ -314,8 +317,11 @@ static ANONYMOUS: Struct = Struct {
 static AUTHORIZATION: Struct = Struct {
     name: "v1beta1.KubeletAuthorization",
     fields: &[
-        plain("mode", Kind::Text("v1beta1.KubeletAuthorizationMode")),
-        plain("webhook", Kind::Struct(&AUTHORIZATION_WEBHOOK)),
+        plain(
+            "mode",
+            KubeletKind::Text("v1beta1.KubeletAuthorizationMode"),
+        ),
+        plain("webhook", KubeletKind::Struct(&AUTHORIZATION_WEBHOOK)),
     ],
 };
 
@@ -336,13 +342,13 @@ static LOGGING: Struct = Struct {
     name: "v1.LoggingConfiguration",
     fields: &[
         plain("format", TEXT),
-        plain("flushFrequency", Kind::TimeOrDuration).always(),
+        plain("flushFrequency", KubeletKind::TimeOrDuration).always(),
         plain("verbosity", LEVEL).always(),
         plain(
             "vmodule",
-            Kind::List(&Kind::Struct(&VMODULE), "v1.VModuleConfiguration"),
+            KubeletKind::List(&KubeletKind::Struct(&VMODULE), "v1.VModuleConfiguration"),
         ),
-        plain("options", Kind::Struct(&FORMATS)),
+        plain("options", KubeletKind::Struct(&FORMATS)),
     ],
 };
 
@@ -357,8 +363,8 @@ static VMODULE: Struct = Struct {
 static FORMATS: Struct = Struct {
     name: "v1.FormatOptions",
     fields: &[
-        plain("text", Kind::Struct(&TEXT_OPTIONS)),
-        plain("json", Kind::Struct(&JSON_OPTIONS)),
+        plain("text", KubeletKind::Struct(&TEXT_OPTIONS)),
+        plain("json", KubeletKind::Struct(&JSON_OPTIONS)),
     ],
 };
 
@@ -372,9 +378,9 @@ static JSON_OPTIONS: Struct = Struct {
     fields: OUTPUT_FIELDS,
 };
 
-const OUTPUT_FIELDS: &[Field] = &[
+const OUTPUT_FIELDS: &[KubeletField] = &[
     plain("splitStream", BOOL).of(OUTPUT),
-    plain("infoBufferSize", Kind::Quantity).of(OUTPUT),
+    plain("infoBufferSize", KubeletKind::Quantity).of(OUTPUT),
 ];
 
 static SHUTDOWN: Struct = Struct {
@@ -394,7 +400,11 @@ static MEMORY: Struct = Struct {
     name: "v1beta1.MemoryReservation",
     fields: &[
         plain("numaNode", INT32).always(),
-        plain("limits", Kind::Map(&Kind::Quantity, "v1.ResourceList")).always(),
+        plain(
+            "limits",
+            KubeletKind::Map(&KubeletKind::Quantity, "v1.ResourceList"),
+        )
+        .always(),
     ],
 };
 
@@ -403,7 +413,7 @@ static TAINT: Struct = Struct {
     fields: &[
         plain("key", TEXT).always(),
         plain("value", TEXT),
-        plain("effect", Kind::Text("v1.TaintEffect")).always(),
+        plain("effect", KubeletKind::Text("v1.TaintEffect")).always(),
         pointer("timeAdded", TEXT),
     ],
 };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::base::{self, Fields, KUBELET_CONF};
+use super::base::{self, KUBELET_CONF, KubeletFields};
 use super::fields::KUBELET;
 use super::merge::merge;
 use super::tls;
@@ -26,8 +26,8 @@ const RESERVED: [(&str, &str, &str); 3] = [
 /// The operator refuses it after the merge.
 pub(super) fn make(
     spec: &Spec<'_>,
-    mut base: Fields,
-) -> Result<(Vec<GeneratedFile>, Fields), Invalid> {
+    mut base: KubeletFields,
+) -> Result<(Vec<GeneratedFile>, KubeletFields), Invalid> {
     if let Some(profile) = spec.tls_profile {
         base::set_tls(&mut base, &tls::settings(Some(profile)));
     }
@@ -62,7 +62,7 @@ pub(super) fn make(
 }
 
 /// Removes the keys of `systemReserved` that go into a separate file, and returns them.
-fn take_reserved(own: &mut Fields) -> Map<String, Value> {
+fn take_reserved(own: &mut KubeletFields) -> Map<String, Value> {
     let mut taken = Map::new();
     if let Some(Value::Object(reserved)) = own.get_mut("systemReserved") {
         for (key, ..) in RESERVED {
@@ -89,7 +89,7 @@ fn node_sizing(auto_sizing: Option<bool>, reserved: &Map<String, Value>) -> Opti
     Some(GeneratedFile::new(NODE_SIZING, text))
 }
 
-fn texts<'f>(fields: &'f Fields, name: &str) -> Vec<&'f str> {
+fn texts<'f>(fields: &'f KubeletFields, name: &str) -> Vec<&'f str> {
     let list = fields.get(name).and_then(Value::as_array);
     list.into_iter()
         .flatten()
@@ -98,7 +98,7 @@ fn texts<'f>(fields: &'f Fields, name: &str) -> Vec<&'f str> {
 }
 
 /// Clears the base's cgroup if the KubeletConfig enforces limits, but not those of the system.
-fn clear_system_cgroup(base: &mut Fields, own: &Fields) {
+fn clear_system_cgroup(base: &mut KubeletFields, own: &KubeletFields) {
     let enforced = texts(own, "enforceNodeAllocatable");
     let has_own = own.get("systemReservedCgroup").and_then(Value::as_str);
     let of_system =
@@ -110,7 +110,7 @@ fn clear_system_cgroup(base: &mut Fields, own: &Fields) {
 }
 
 /// Clears limits that reserved CPUs exclude.
-fn reserve_cpus(fields: &mut Fields) {
+fn reserve_cpus(fields: &mut KubeletFields) {
     let reserved = fields.get("reservedSystemCPUs").and_then(Value::as_str);
     if reserved.is_none_or(str::is_empty) {
         return;

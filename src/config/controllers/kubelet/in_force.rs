@@ -92,7 +92,7 @@ pub(super) fn find_signs(config: &Value) -> Vec<String> {
 fn is_untouched(name: &str, value: &Value) -> bool {
     let is_always = KUBELET
         .field(name)
-        .is_some_and(super::fields::Field::is_always);
+        .is_some_and(super::fields::KubeletField::is_always);
     // Structs contain values of the templates, such as the client CA.
     is_always && (value.is_object() || [Value::from("0s"), Value::from("")].contains(value))
 }

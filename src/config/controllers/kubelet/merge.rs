@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::decode::zero;
 use super::duration;
-use super::fields::{Field, Kind, Struct};
+use super::fields::{KubeletField, KubeletKind, Struct};
 
 /// Merges the decoded fields of a KubeletConfig onto the base.
 pub(super) fn merge(base: &mut Map<String, Value>, over: Map<String, Value>, of: &'static Struct) {
@@ -14,12 +14,12 @@ pub(super) fn merge(base: &mut Map<String, Value>, over: Map<String, Value>, of:
         };
         match (&field.kind, value) {
             // Its value is invisible to the operator's merge.
-            (Kind::Quantity, _) => {}
-            (Kind::Struct(inner), Value::Object(fields)) => {
+            (KubeletKind::Quantity, _) => {}
+            (KubeletKind::Struct(inner), Value::Object(fields)) => {
                 merge_struct(base, field, fields, inner);
             }
-            (Kind::Map(..), Value::Object(entries)) => merge_map(base, &name, entries),
-            (Kind::TimeOrDuration, value) => merge_time(base, &name, &value),
+            (KubeletKind::Map(..), Value::Object(entries)) => merge_map(base, &name, entries),
+            (KubeletKind::TimeOrDuration, value) => merge_time(base, &name, &value),
             (kind, value) => {
                 let is_missing = base.get(&name).is_none_or(Value::is_null);
                 if !is_empty(&value, kind) || field.pointer && is_missing {
@@ -32,7 +32,7 @@ pub(super) fn merge(base: &mut Map<String, Value>, over: Map<String, Value>, of:
 
 fn merge_struct(
     base: &mut Map<String, Value>,
-    field: &Field,
+    field: &KubeletField,
     over: Map<String, Value>,
     of: &'static Struct,
 ) {
@@ -92,14 +92,16 @@ fn merge_time(base: &mut Map<String, Value>, name: &str, over: &Value) {
 }
 
 /// Returns true if Go considers the value empty.
-fn is_empty(value: &Value, kind: &Kind) -> bool {
+fn is_empty(value: &Value, kind: &KubeletKind) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(value) => !value,
         Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty() || matches!(kind, Kind::Duration) && text == "0s",
+        Value::String(text) => {
+            text.is_empty() || matches!(kind, KubeletKind::Duration) && text == "0s"
+        }
         Value::Array(items) => items.is_empty(),
-        Value::Object(entries) => entries.is_empty() && !matches!(kind, Kind::Struct(_)),
+        Value::Object(entries) => entries.is_empty() && !matches!(kind, KubeletKind::Struct(_)),
     }
 }
 
@@ -120,10 +122,10 @@ pub(super) fn complete(mut given: Map<String, Value>, of: &'static Struct) -> Ma
     written
 }
 
-fn complete_value(value: Value, kind: &Kind) -> Value {
+fn complete_value(value: Value, kind: &KubeletKind) -> Value {
     match (kind, value) {
-        (Kind::Struct(of), Value::Object(fields)) => Value::Object(complete(fields, of)),
-        (Kind::List(item, _), Value::Array(items)) => {
+        (KubeletKind::Struct(of), Value::Object(fields)) => Value::Object(complete(fields, of)),
+        (KubeletKind::List(item, _), Value::Array(items)) => {
             let items = items.into_iter().map(|value| complete_value(value, item));
             Value::Array(items.collect())
         }

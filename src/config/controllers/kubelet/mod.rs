@@ -17,11 +17,11 @@ use serde_json::{Map, Value, json};
 
 pub use settings::{SettingError, from_settings};
 
-use self::base::Fields;
+use self::base::KubeletFields;
 use self::validate::{Invalid, Spec};
-use super::suffix::Names;
+use super::suffix::SuffixNames;
 use super::{
-    ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, Refusal, selects,
+    ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, ObjectRefusal, selects,
 };
 use crate::config::document::Finding;
 
@@ -34,7 +34,7 @@ pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     if cluster.of_kind(KIND).next().is_some() {
         base::note_foreign(cluster, generation);
     }
-    let mut names = Names::new(cluster, KIND, "kubelet", TOO_MANY);
+    let mut names = SuffixNames::new(cluster, KIND, "kubelet", TOO_MANY);
     let mut is_any_done = false;
     for object in cluster.of_kind(KIND) {
         if object.get("/metadata/deletionTimestamp").is_some() {
@@ -58,9 +58,9 @@ pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     }
 }
 
-fn refusal(object: &ApiObject, invalid: Invalid) -> Refusal {
+fn refusal(object: &ApiObject, invalid: Invalid) -> ObjectRefusal {
     let finding = object.locate(Finding::error(invalid.path, ""));
-    Refusal {
+    ObjectRefusal {
         object: object.title(),
         place: format!("{}: {}", object.origin, finding.path),
         message: invalid.message,
@@ -80,7 +80,7 @@ fn delete(object: &ApiObject, cluster: &Cluster, generation: &mut Generation) {
 fn sync_object<'a>(
     object: &'a ApiObject,
     cluster: &'a Cluster,
-    names: &mut Names<'a>,
+    names: &mut SuffixNames<'a>,
     generation: &mut Generation,
 ) -> Result<Vec<GeneratedConfig>, Invalid> {
     let spec = validate::read_spec(object)?;
@@ -163,7 +163,7 @@ fn note_object(
     object: &ApiObject,
     spec: &Spec<'_>,
     pool: &ConfigPool,
-    merged: &Fields,
+    merged: &KubeletFields,
     cluster: &Cluster,
     generation: &mut Generation,
 ) {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::duration;
-use super::fields::{Field, KUBELET, Kind, Struct};
+use super::fields::{KUBELET, KubeletField, KubeletKind, Struct};
 use crate::config::controllers::ConfigPool;
 use crate::config::controllers::nearest::hint;
 use crate::config::controllers::quantity::Quantity;
@@ -164,17 +164,17 @@ fn set(
         }
     };
     match (&field.kind, rest) {
-        (Kind::Struct(inner), None) => {
+        (KubeletKind::Struct(inner), None) => {
             let example = inner.fields.first().map_or("", |field| field.name);
             return Err(SettingError::HasFields(full, example));
         }
-        (Kind::Struct(inner), Some(rest)) => {
+        (KubeletKind::Struct(inner), Some(rest)) => {
             let mut known = below(fields).unwrap_or_default();
             set(&mut known, inner, rest, &format!("{full}."), text, setting)?;
             fields.insert(field.name.to_owned(), Value::Object(known));
         }
-        (Kind::Map(..), None) => return Err(SettingError::NoKey(full)),
-        (Kind::Map(item, _), Some(key)) => {
+        (KubeletKind::Map(..), None) => return Err(SettingError::NoKey(full)),
+        (KubeletKind::Map(item, _), Some(key)) => {
             let value = read(item, text, &full, setting)?;
             let mut known = below(fields).unwrap_or_default();
             if known.insert(key.to_owned(), value).is_some() {
@@ -193,7 +193,7 @@ fn set(
     Ok(())
 }
 
-fn known_field(of: &'static Struct, name: &str) -> Option<&'static Field> {
+fn known_field(of: &'static Struct, name: &str) -> Option<&'static KubeletField> {
     of.field(name)
         .filter(|field| !["kind", "apiVersion"].contains(&field.name))
 }
@@ -215,7 +215,7 @@ fn unknown_below(full: &str, setting: &str) -> SettingError {
 
 /// Parses the value of a setting.
 fn read(
-    kind: &'static Kind,
+    kind: &'static KubeletKind,
     text: &str,
     field: &str,
     setting: &str,
@@ -227,19 +227,21 @@ fn read(
         example,
     };
     let typed = match kind {
-        Kind::Bool => text.parse::<bool>().map(Value::from).ok(),
-        Kind::Int(..) => text.parse::<i64>().map(Value::from).ok(),
-        Kind::Float => text
+        KubeletKind::Bool => text.parse::<bool>().map(Value::from).ok(),
+        KubeletKind::Int(..) => text.parse::<i64>().map(Value::from).ok(),
+        KubeletKind::Float => text
             .parse::<f64>()
             .ok()
             .and_then(|number| serde_json::Number::from_f64(number).map(Value::Number)),
-        Kind::Text(_) => Some(text.into()),
-        Kind::Duration | Kind::TimeOrDuration => duration::parse(text).ok().map(|_| text.into()),
-        Kind::Quantity => Quantity::parse(text).ok().map(|_| text.into()),
-        Kind::List(Kind::Struct(_), _) | Kind::Struct(_) | Kind::Map(..) => {
-            serde_json::from_str(text).ok().filter(Value::is_array)
+        KubeletKind::Text(_) => Some(text.into()),
+        KubeletKind::Duration | KubeletKind::TimeOrDuration => {
+            duration::parse(text).ok().map(|_| text.into())
         }
-        Kind::List(item, _) => {
+        KubeletKind::Quantity => Quantity::parse(text).ok().map(|_| text.into()),
+        KubeletKind::List(KubeletKind::Struct(_), _)
+        | KubeletKind::Struct(_)
+        | KubeletKind::Map(..) => serde_json::from_str(text).ok().filter(Value::is_array),
+        KubeletKind::List(item, _) => {
             let parts = text
                 .split(',')
                 .map(str::trim)
@@ -259,7 +261,7 @@ fn read(
     if !field.contains('.')
         && !matches!(
             KUBELET.field(field).map(|field| field.kind),
-            Some(Kind::Map(..) | Kind::List(..))
+            Some(KubeletKind::Map(..) | KubeletKind::List(..))
         )
         && super::decode::decode(&Value::Object(alone)).is_err()
     {
@@ -269,17 +271,17 @@ fn read(
 }
 
 /// Returns the type of a value in words, and an example.
-fn words(kind: &Kind) -> (&'static str, &'static str) {
+fn words(kind: &KubeletKind) -> (&'static str, &'static str) {
     match kind {
-        Kind::Bool => ("true or false", "true"),
-        Kind::Int(..) => ("a whole number", "300"),
-        Kind::Float => ("a number", "0.8"),
-        Kind::Text(_) => ("a text", "static"),
-        Kind::Duration | Kind::TimeOrDuration => ("a duration", "1m30s"),
-        Kind::Quantity => ("a quantity", "1Gi"),
-        Kind::List(Kind::Struct(_), _) => ("a JSON list of objects", "[{}]"),
-        Kind::List(..) => ("a list with commas", "pods,system-reserved"),
-        Kind::Map(..) | Kind::Struct(_) => ("a JSON object", "{}"),
+        KubeletKind::Bool => ("true or false", "true"),
+        KubeletKind::Int(..) => ("a whole number", "300"),
+        KubeletKind::Float => ("a number", "0.8"),
+        KubeletKind::Text(_) => ("a text", "static"),
+        KubeletKind::Duration | KubeletKind::TimeOrDuration => ("a duration", "1m30s"),
+        KubeletKind::Quantity => ("a quantity", "1Gi"),
+        KubeletKind::List(KubeletKind::Struct(_), _) => ("a JSON list of objects", "[{}]"),
+        KubeletKind::List(..) => ("a list with commas", "pods,system-reserved"),
+        KubeletKind::Map(..) | KubeletKind::Struct(_) => ("a JSON object", "{}"),
     }
 }
 

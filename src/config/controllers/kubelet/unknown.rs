@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::{KUBELET, Kind, Struct};
+use super::fields::{KUBELET, KubeletKind, Struct};
 use crate::config::controllers::nearest::hint;
 
 /// Maximum number of unknown keys that are listed.
@@ -27,8 +27,8 @@ fn look_at(value: &Value, of: &'static Struct, path: &str, notes: &mut Vec<Strin
             continue;
         };
         match (&field.kind, value) {
-            (Kind::Struct(of), _) => look_at(value, of, &path, notes),
-            (Kind::List(Kind::Struct(of), _), Value::Array(items)) => {
+            (KubeletKind::Struct(of), _) => look_at(value, of, &path, notes),
+            (KubeletKind::List(KubeletKind::Struct(of), _), Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     look_at(item, of, &format!("{path}[{index}]"), notes);
                 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::policy_json::Scopes;
 use super::scopes::is_nested;
-use super::{Refusal, read_texts, refuse};
+use super::{ObjectRefusal, read_texts, refuse};
 use crate::base::go_quote::quoted;
 use crate::config::controllers::{ApiObject, Note};
 
@@ -41,7 +41,7 @@ impl ImagePolicies {
     pub(super) fn read<'a>(
         of_cluster: impl Iterator<Item = &'a ApiObject>,
         of_namespaces: impl Iterator<Item = &'a ApiObject>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ObjectRefusal> {
         let mut all = Self::default();
         for object in of_cluster {
             let requirement = requirement(object)?;
@@ -58,7 +58,7 @@ impl ImagePolicies {
         Ok(all)
     }
 
-    fn add_namespaced(&mut self, object: &ApiObject) -> Result<(), Refusal> {
+    fn add_namespaced(&mut self, object: &ApiObject) -> Result<(), ObjectRefusal> {
         let Some(namespace) = &object.namespace else {
             let message = "an ImagePolicy has a namespace";
             let advice = "add metadata.namespace, or use a ClusterImagePolicy";
@@ -110,7 +110,7 @@ impl ImagePolicies {
 }
 
 /// Returns the requirement in policy.json for a policy.
-fn requirement(object: &ApiObject) -> Result<Value, Refusal> {
+fn requirement(object: &ApiObject) -> Result<Value, ObjectRefusal> {
     let mut requirement = Map::new();
     requirement.insert("type".to_owned(), "sigstoreSigned".into());
     let root = "spec.policy.rootOfTrust";
@@ -151,7 +151,7 @@ fn requirement(object: &ApiObject) -> Result<Value, Refusal> {
     Ok(requirement.into())
 }
 
-fn pki(object: &ApiObject, at: &str) -> Result<Map<String, Value>, Refusal> {
+fn pki(object: &ApiObject, at: &str) -> Result<Map<String, Value>, ObjectRefusal> {
     let mut pki = Map::new();
     let roots = bytes_of(object, &format!("{at}.caRootsData"))?;
     pki.insert("caRootsData".to_owned(), roots.into());
@@ -167,7 +167,7 @@ fn pki(object: &ApiObject, at: &str) -> Result<Map<String, Value>, Refusal> {
     Ok(pki)
 }
 
-fn signed_identity(object: &ApiObject) -> Result<Value, Refusal> {
+fn signed_identity(object: &ApiObject) -> Result<Value, ObjectRefusal> {
     let at = "spec.policy.signedIdentity";
     let match_policy = optional_text(object, &format!("{at}.matchPolicy"))?;
     Ok(match match_policy {
@@ -192,7 +192,7 @@ fn signed_identity(object: &ApiObject) -> Result<Value, Refusal> {
     })
 }
 
-fn optional_text<'a>(object: &'a ApiObject, path: &str) -> Result<Option<&'a str>, Refusal> {
+fn optional_text<'a>(object: &'a ApiObject, path: &str) -> Result<Option<&'a str>, ObjectRefusal> {
     let pointer = format!("/{}", path.replace('.', "/"));
     match object.get(&pointer) {
         None => Ok(None),
@@ -204,14 +204,14 @@ fn optional_text<'a>(object: &'a ApiObject, path: &str) -> Result<Option<&'a str
     }
 }
 
-fn text_of<'a>(object: &'a ApiObject, path: &str) -> Result<&'a str, Refusal> {
+fn text_of<'a>(object: &'a ApiObject, path: &str) -> Result<&'a str, ObjectRefusal> {
     let text = optional_text(object, path)?;
     let advice = "add it, or remove the policy; the API takes no policy without it";
     text.ok_or_else(|| refuse(object, path, "this is missing", advice))
 }
 
 /// Returns base64 as the controller re-encodes it.
-fn optional_bytes(object: &ApiObject, path: &str) -> Result<Option<String>, Refusal> {
+fn optional_bytes(object: &ApiObject, path: &str) -> Result<Option<String>, ObjectRefusal> {
     let Some(text) = optional_text(object, path)? else {
         return Ok(None);
     };
@@ -226,7 +226,7 @@ fn optional_bytes(object: &ApiObject, path: &str) -> Result<Option<String>, Refu
     }
 }
 
-fn bytes_of(object: &ApiObject, path: &str) -> Result<String, Refusal> {
+fn bytes_of(object: &ApiObject, path: &str) -> Result<String, ObjectRefusal> {
     let bytes = optional_bytes(object, path)?;
     let advice = "add it, in base64; the API takes no policy without it";
     bytes.ok_or_else(|| refuse(object, path, "this is missing", advice))

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::image_policies::ImagePolicies;
 use super::payload::{self, CountingLists, RegistrySources};
 use super::sets::{self, ALLOW, MirrorRule, MirroredSource};
-use super::{Refusal, pointer, quoted, read_texts, refuse, scopes, text_at};
+use super::{ObjectRefusal, pointer, quoted, read_texts, refuse, scopes, text_at};
 use crate::config::controllers::{ApiObject, Cluster, Note};
 
 /// The feature gate that enables image policies.
@@ -31,7 +31,7 @@ const MIRROR_KINDS: [(&str, &str, &str); 3] = [
 
 /// Everything that the files depend on, except the templates.
 #[derive(Debug)]
-pub(super) struct Inputs<'a> {
+pub(super) struct RegistryInputs<'a> {
     /// At least one object of this controller was given.
     pub(super) are_given: bool,
     /// An object with mirrors was given, even an empty one.
@@ -58,12 +58,12 @@ pub(super) struct Inputs<'a> {
     policy_objects: Vec<&'a ApiObject>,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> RegistryInputs<'a> {
     /// Reads the objects of a cluster.
     ///
     /// # Errors
     /// The first object that is refused.
-    pub(super) fn read(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Result<Self, Refusal> {
+    pub(super) fn read(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Result<Self, ObjectRefusal> {
         let image = find_image(cluster, notes);
         let sources = image.map(read_sources).transpose()?.unwrap_or_default();
         let [idms, icsp, itms] = MIRROR_KINDS.map(|(kind, api, list)| {
@@ -113,7 +113,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Refuses scopes that the controller does not accept. Each list has the controller's name for it.
-    pub(super) fn check_scopes(&self, lists: &[(&str, &[String])]) -> Result<(), Refusal> {
+    pub(super) fn check_scopes(&self, lists: &[(&str, &[String])]) -> Result<(), ObjectRefusal> {
         for (name, list) in lists {
             let bad = list.iter().find(|scope| !scopes::is_scope(scope));
             if let Some(scope) = bad {
@@ -138,10 +138,10 @@ impl<'a> Inputs<'a> {
         path: &str,
         message: impl Into<String>,
         advice: &str,
-    ) -> Refusal {
+    ) -> ObjectRefusal {
         match self.image {
             Some(image) => refuse(image, path, message, advice),
-            None => Refusal {
+            None => ObjectRefusal {
                 object: "Image cluster".to_owned(),
                 place: path.to_owned(),
                 message: message.into(),
@@ -151,7 +151,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Returns a refusal of the policy with a scope.
-    pub(super) fn refuse_at_policy(&self, scope: &str, message: String) -> Refusal {
+    pub(super) fn refuse_at_policy(&self, scope: &str, message: String) -> ObjectRefusal {
         let advice = "change the scope of the policy, or the lists of registries in Image cluster";
         let place = self.policy_objects.iter().find_map(|object| {
             let scopes = object.get("/spec/scopes")?.as_array()?;
@@ -210,7 +210,7 @@ fn of_api<'a>(
     own
 }
 
-fn read_sources(image: &ApiObject) -> Result<RegistrySources, Refusal> {
+fn read_sources(image: &ApiObject) -> Result<RegistrySources, ObjectRefusal> {
     let list = |name: &str| read_texts(image, &format!("spec.registrySources.{name}"));
     Ok(RegistrySources {
         insecure: list("insecureRegistries")?,
@@ -220,7 +220,10 @@ fn read_sources(image: &ApiObject) -> Result<RegistrySources, Refusal> {
     })
 }
 
-fn read_rules<'a>(objects: &[&'a ApiObject], list: &str) -> Result<Vec<MirrorRule<'a>>, Refusal> {
+fn read_rules<'a>(
+    objects: &[&'a ApiObject],
+    list: &str,
+) -> Result<Vec<MirrorRule<'a>>, ObjectRefusal> {
     let mut rules = Vec::new();
     for object in objects.iter().copied() {
         let at = format!("spec.{list}");
@@ -238,7 +241,7 @@ fn read_rules<'a>(objects: &[&'a ApiObject], list: &str) -> Result<Vec<MirrorRul
     Ok(rules)
 }
 
-fn read_rule<'a>(object: &'a ApiObject, path: String) -> Result<MirrorRule<'a>, Refusal> {
+fn read_rule<'a>(object: &'a ApiObject, path: String) -> Result<MirrorRule<'a>, ObjectRefusal> {
     let has_policy = object.kind != "ImageContentSourcePolicy";
     let text = |key: &str| {
         let at = format!("{path}.{key}");
@@ -275,7 +278,7 @@ fn sort_lists(
     image: Option<&ApiObject>,
     sources: &RegistrySources,
     digests: &[MirroredSource],
-) -> Result<(Option<String>, CountingLists), Refusal> {
+) -> Result<(Option<String>, CountingLists), ObjectRefusal> {
     let version = cluster.single("ClusterVersion", "version");
     let of_version = || text_at(version?, "status.desired.image");
     let release_image = cluster.release_image.as_deref().or_else(of_version);
@@ -300,7 +303,7 @@ fn sort_lists(
         return Err(match (version, image) {
             (Some(version), _) => refuse(version, "status.desired.image", message, advice),
             (_, Some(image)) => refuse(image, at, message, advice),
-            _ => Refusal {
+            _ => ObjectRefusal {
                 object: "ClusterVersion version".to_owned(),
                 place: "status.desired.image".to_owned(),
                 message: message.to_owned(),
@@ -317,7 +320,7 @@ fn counts_policies(
     cluster: &Cluster,
     objects: &[&ApiObject],
     notes: &mut Vec<Note>,
-) -> Result<bool, Refusal> {
+) -> Result<bool, ObjectRefusal> {
     let Some(first) = objects.first() else {
         return Ok(false);
     };

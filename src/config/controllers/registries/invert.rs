@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::base::{Template, template_of, template_text};
 use super::conf::{Conf, DIGEST_ONLY, Endpoint, Entry, TAG_ONLY};
-use super::inputs::Inputs;
+use super::inputs::RegistryInputs;
 use super::policy_json::{self, Policy};
 use super::scopes::is_nested;
 use super::sets::{ALLOW, NEVER};
@@ -544,7 +544,7 @@ fn compare(
         policy: Policy::template(),
         policy_bytes: policy_json::TEMPLATE.as_bytes().to_vec(),
     };
-    let made = Inputs::read(&cluster, &mut Vec::new());
+    let made = RegistryInputs::read(&cluster, &mut Vec::new());
     let made = made.and_then(|inputs| write_files(&inputs, &template));
     let made = made.map_err(|refusal| {
         let advice = "the file was written by hand or by another MachineConfig: change it there";

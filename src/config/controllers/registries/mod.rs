@@ -23,12 +23,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{ApiObject, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, Refusal};
+use super::{ApiObject, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, ObjectRefusal};
 use crate::base::go_quote::quoted;
 use crate::config::document::Finding;
 use base::Template;
 use conf::Conf;
-use inputs::Inputs;
+use inputs::RegistryInputs;
 use payload::CountingLists;
 
 pub use base::{OwnedFile, files_in_force, owned_files};
@@ -53,7 +53,7 @@ const NAME_END: &str = "-generated-registries";
 /// Adds the MachineConfigs, refusals and notes of this controller. Without any of its objects, existing MachineConfigs are
 /// unchanged and missing ones are created empty.
 pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
-    let inputs = match Inputs::read(cluster, &mut generation.notes) {
+    let inputs = match RegistryInputs::read(cluster, &mut generation.notes) {
         Ok(inputs) => inputs,
         Err(refusal) => return generation.refusals.push(refusal),
     };
@@ -86,7 +86,7 @@ pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
     generation.configs.extend(configs);
 }
 
-fn config(pool: &str, files: Vec<GeneratedFile>, inputs: &Inputs<'_>) -> GeneratedConfig {
+fn config(pool: &str, files: Vec<GeneratedFile>, inputs: &RegistryInputs<'_>) -> GeneratedConfig {
     let mut owner = json!({
         "apiVersion": "config.openshift.io/v1",
         "kind": "Image",
@@ -105,7 +105,10 @@ fn config(pool: &str, files: Vec<GeneratedFile>, inputs: &Inputs<'_>) -> Generat
 }
 
 /// Writes the files, in the controller's order.
-fn write_files(inputs: &Inputs<'_>, template: &Template) -> Result<Vec<GeneratedFile>, Refusal> {
+fn write_files(
+    inputs: &RegistryInputs<'_>,
+    template: &Template,
+) -> Result<Vec<GeneratedFile>, ObjectRefusal> {
     let mut files = Vec::new();
     let conf = write_conf(inputs, template)?;
     if let Some(conf) = &conf {
@@ -128,7 +131,10 @@ fn write_files(inputs: &Inputs<'_>, template: &Template) -> Result<Vec<Generated
 }
 
 /// Returns registries.conf; `None` if nothing requires it.
-fn write_conf(inputs: &Inputs<'_>, template: &Template) -> Result<Option<Conf>, Refusal> {
+fn write_conf(
+    inputs: &RegistryInputs<'_>,
+    template: &Template,
+) -> Result<Option<Conf>, ObjectRefusal> {
     let step = |words: String| {
         format!(
             "could not Create/Update MachineConfig: could not update registries config with new changes: {words}"
@@ -158,11 +164,11 @@ fn write_conf(inputs: &Inputs<'_>, template: &Template) -> Result<Option<Conf>, 
 
 /// Adds policy.json, the list for signatures, and the policies of namespaces.
 fn add_policies(
-    inputs: &Inputs<'_>,
+    inputs: &RegistryInputs<'_>,
     template: &Template,
     conf: Option<&Conf>,
     files: &mut Vec<GeneratedFile>,
-) -> Result<(), Refusal> {
+) -> Result<(), ObjectRefusal> {
     let lists = &inputs.lists;
     let policies = &inputs.policies;
     let step = |words: String| {
@@ -204,7 +210,7 @@ fn add_policies(
 }
 
 /// Checks the inputs before policy.json is written.
-fn check_policies(inputs: &Inputs<'_>) -> Result<(), Refusal> {
+fn check_policies(inputs: &RegistryInputs<'_>) -> Result<(), ObjectRefusal> {
     let CountingLists {
         rejected, allowed, ..
     } = &inputs.lists;
@@ -227,10 +233,10 @@ fn check_policies(inputs: &Inputs<'_>) -> Result<(), Refusal> {
 }
 
 fn add_signed_places(
-    inputs: &Inputs<'_>,
+    inputs: &RegistryInputs<'_>,
     conf: Option<&Conf>,
     files: &mut Vec<GeneratedFile>,
-) -> Result<(), Refusal> {
+) -> Result<(), ObjectRefusal> {
     let scopes: BTreeSet<&str> = inputs.policies.scopes().collect();
     if scopes.is_empty() {
         return Ok(());
@@ -245,7 +251,7 @@ fn add_signed_places(
     Ok(())
 }
 
-impl Refusal {
+impl ObjectRefusal {
     /// Returns the refusal with its message wrapped in that of the failed step.
     fn after(mut self, step: impl Fn(String) -> String) -> Self {
         self.message = step(self.message);
@@ -259,9 +265,9 @@ pub(super) fn refuse(
     path: &str,
     message: impl Into<String>,
     advice: impl Into<String>,
-) -> Refusal {
+) -> ObjectRefusal {
     let finding = object.locate(Finding::error(path, ""));
-    Refusal {
+    ObjectRefusal {
         object: object.title(),
         place: format!("{}: {}", object.origin, finding.path),
         message: message.into(),
@@ -270,7 +276,10 @@ pub(super) fn refuse(
 }
 
 /// Returns a list of texts in an object; `None` if it is missing or `null`.
-pub(super) fn read_texts(object: &ApiObject, path: &str) -> Result<Option<Vec<String>>, Refusal> {
+pub(super) fn read_texts(
+    object: &ApiObject,
+    path: &str,
+) -> Result<Option<Vec<String>>, ObjectRefusal> {
     let Some(value) = object.get(&pointer(path)) else {
         return Ok(None);
     };
@@ -284,7 +293,9 @@ pub(super) fn read_texts(object: &ApiObject, path: &str) -> Result<Option<Vec<St
         let text = item.as_str().map(str::to_owned);
         text.ok_or_else(|| wrong(&format!("{path}[{index}]"), "this is not a text"))
     });
-    texts.collect::<Result<Vec<String>, Refusal>>().map(Some)
+    texts
+        .collect::<Result<Vec<String>, ObjectRefusal>>()
+        .map(Some)
 }
 
 /// Returns the JSON pointer for a path such as `spec.items[2].name`.

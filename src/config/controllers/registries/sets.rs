@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::scopes;
-use super::{Refusal, refuse};
+use super::{ObjectRefusal, refuse};
 use crate::base::go_quote::quoted;
 use crate::config::controllers::ApiObject;
 
@@ -105,7 +105,7 @@ pub(super) fn in_one_order(source: &str, lists: &[&[String]]) -> Vec<String> {
 }
 
 /// Checks the rules, like the controller before it writes registries.conf.
-pub(super) fn check(rules: &[&[MirrorRule<'_>]]) -> Result<(), Refusal> {
+pub(super) fn check(rules: &[&[MirrorRule<'_>]]) -> Result<(), ObjectRefusal> {
     let mut policies: BTreeMap<&str, &str> = BTreeMap::new();
     for rule in rules.iter().copied().flatten() {
         check_rule(rule, &mut policies)?;
@@ -116,7 +116,7 @@ pub(super) fn check(rules: &[&[MirrorRule<'_>]]) -> Result<(), Refusal> {
 fn check_rule<'a>(
     rule: &'a MirrorRule<'_>,
     policies: &mut BTreeMap<&'a str, &'a str>,
-) -> Result<(), Refusal> {
+) -> Result<(), ObjectRefusal> {
     let at = |key: &str| format!("{}.{key}", rule.path);
     let source = &rule.source;
     if !scopes::is_source(source) {

@@ -8,17 +8,17 @@ mod validate;
 
 use serde_json::{Value, json};
 
-use super::suffix::Names;
+use super::suffix::SuffixNames;
 use super::{
     ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, GeneratedFile, Generation, Note,
-    Refusal, os_stream, selects,
+    ObjectRefusal, os_stream, selects,
 };
 
 use crate::config::controllers::toml_text::quote_toml;
 use crate::config::document::Finding;
 pub(super) use settings::FIELDS;
 pub use settings::from_settings;
-use validate::Settings;
+use validate::RuntimeSettings;
 
 const KIND: &str = "ContainerRuntimeConfig";
 const STORAGE: &str = "/etc/containers/storage.conf";
@@ -28,10 +28,10 @@ const TOO_MANY: &str = "max number of supported ctrcfgs (10) has been reached. \
 
 /// Adds the MachineConfigs, refusals and notes of this controller.
 pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
-    let mut names = Names::new(cluster, KIND, "containerruntime", TOO_MANY);
+    let mut names = SuffixNames::new(cluster, KIND, "containerruntime", TOO_MANY);
     for object in cluster.of_kind(KIND) {
         if let Err(refused) = sync_object(object, cluster, &mut names, generation) {
-            generation.refusals.push(Refusal {
+            generation.refusals.push(ObjectRefusal {
                 object: object.title(),
                 place: place_of(object, refused.path),
                 message: refused.message,
@@ -65,10 +65,10 @@ fn refuse(path: &'static str, message: impl Into<String>, advice: impl Into<Stri
 fn sync_object<'a>(
     object: &'a ApiObject,
     cluster: &'a Cluster,
-    names: &mut Names<'a>,
+    names: &mut SuffixNames<'a>,
     generation: &mut Generation,
 ) -> Result<(), Refused> {
-    let settings = Settings::read(object)?;
+    let settings = RuntimeSettings::read(object)?;
     settings.check()?;
     let selector = object.get("/spec/machineConfigPoolSelector");
     let selected = |pool: &&ConfigPool| selects(selector, &pool.labels);
@@ -131,7 +131,11 @@ fn owner(object: &ApiObject) -> Value {
 }
 
 /// Refuses runc if the pool is known to use an OS image of RHEL 10.
-fn check_stream(settings: &Settings, pool: &ConfigPool, cluster: &Cluster) -> Result<(), Refused> {
+fn check_stream(
+    settings: &RuntimeSettings,
+    pool: &ConfigPool,
+    cluster: &Cluster,
+) -> Result<(), Refused> {
     let stream = os_stream::name_of_pool(cluster, &pool.name);
     let is_rhel_10 = stream.is_some_and(|stream| stream.ends_with("-10"));
     if settings.default_runtime != "runc" || !is_rhel_10 {
@@ -159,7 +163,7 @@ fn drop_in(field: &str, line: &str) -> GeneratedFile {
 
 fn write_files(
     object: &ApiObject,
-    settings: &Settings,
+    settings: &RuntimeSettings,
     pool: &ConfigPool,
     cluster: &Cluster,
     generation: &mut Generation,
@@ -170,7 +174,7 @@ fn write_files(
         .overlay_size
         .as_ref()
         .filter(|size| size.value() != 0);
-    let changes = storage::Changes {
+    let changes = storage::StorageChanges {
         size: size.map(ToString::to_string),
         layer_stores: if has_stores {
             &settings.layer_stores
@@ -251,7 +255,7 @@ fn write_files(
 /// Adds a note if a feature gate of the cluster determines whether stores are accepted.
 fn note_gate(
     object: &ApiObject,
-    settings: &Settings,
+    settings: &RuntimeSettings,
     cluster: &Cluster,
     generation: &mut Generation,
 ) {

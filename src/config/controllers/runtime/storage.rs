@@ -47,13 +47,13 @@ const OVERLAY: [&str; 8] = [
 
 /// The values that an object sets.
 #[derive(Debug)]
-pub(super) struct Changes<'a> {
+pub(super) struct StorageChanges<'a> {
     pub(super) size: Option<String>,
     pub(super) layer_stores: &'a [String],
     pub(super) image_stores: &'a [String],
 }
 
-impl Changes<'_> {
+impl StorageChanges<'_> {
     pub(super) fn is_empty(&self) -> bool {
         self.size.is_none() && self.layer_stores.is_empty() && self.image_stores.is_empty()
     }
@@ -70,7 +70,7 @@ pub(super) struct Rewritten {
 }
 
 /// Re-encodes the file with the values of the object.
-pub(super) fn rewrite(base: &[u8], changes: &Changes<'_>) -> Result<Rewritten, String> {
+pub(super) fn rewrite(base: &[u8], changes: &StorageChanges<'_>) -> Result<Rewritten, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("error decoding crio config: {error}");
     let text = std::str::from_utf8(base).map_err(|error| wrong(&error))?;
     let root: Table = text

@@ -16,7 +16,7 @@ const LEAST_PIDS: i64 = 20;
 
 /// The fields of `spec.containerRuntimeConfig`.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct RuntimeSettings {
     pub(super) pids_limit: Option<i64>,
     pub(super) log_level: String,
     pub(super) log_size_max: Option<Quantity>,
@@ -27,7 +27,7 @@ pub(super) struct Settings {
     pub(super) artifact_stores: Vec<String>,
 }
 
-impl Settings {
+impl RuntimeSettings {
     pub(super) fn read(object: &ApiObject) -> Result<Self, Refused> {
         let advice = "write the fields below it, or `{}` for none";
         let config = object.get("/spec/containerRuntimeConfig").ok_or_else(|| {

@@ -114,7 +114,7 @@ fn from_medium(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFindi
 }
 
 fn decisions(trace: &Trace) -> Vec<Fact> {
-    let source = |source: &crate::node::images::pull::Source| {
+    let source = |source: &crate::node::images::pull::PullPlace| {
         let kind = if source.mirror { "mirror" } else { "origin" };
         let how = source
             .skipped

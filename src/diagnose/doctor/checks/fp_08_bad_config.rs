@@ -5,7 +5,7 @@ use crate::diagnose::doctor::crossing::{CrossingEvidence, CrossingMoment};
 use crate::diagnose::doctor::{
     CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
-use crate::node::service_configs::{BrokenConfig, Service};
+use crate::node::service_configs::{BrokenConfig, ConfiguredService};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-08",
@@ -28,7 +28,7 @@ or move it out of its directory, then start the service.",
 fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
     // CRI-O's files are judged where preflight judges them; the runtime that they name is FP-36.
     let verdict = judge_door(evidence, CHECK.id, |finding, _| {
-        let effect = Service::Crio.effect();
+        let effect = ConfiguredService::Crio.effect();
         let is_file = finding.subject.starts_with("/etc/crio");
         is_file.then(|| (effect.weight.into(), effect.what.to_owned()))
     });
@@ -38,15 +38,15 @@ fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(why) => return verdict.and_unseen(format!("configuration of services: {why}")),
     };
     let of = |service| all.iter().filter(move |one| one.service == service);
-    let keyfiles: Vec<&BrokenConfig> = of(Service::NetworkManager).collect();
+    let keyfiles: Vec<&BrokenConfig> = of(ConfiguredService::NetworkManager).collect();
     verdict
-        .and(of(Service::Crio).map(|one| of_storage(evidence, one)))
-        .and(of(Service::Kubelet).map(|one| of_kubelet(evidence, one)))
-        .and(of(Service::StaticPod).map(|one| of_static_pod(evidence, one)))
+        .and(of(ConfiguredService::Crio).map(|one| of_storage(evidence, one)))
+        .and(of(ConfiguredService::Kubelet).map(|one| of_kubelet(evidence, one)))
+        .and(of(ConfiguredService::StaticPod).map(|one| of_static_pod(evidence, one)))
         .and(of_keyfiles(evidence, &keyfiles))
-        .and(of(Service::Ssh).map(|one| of_program(one, "sshd -t")))
-        .and(of(Service::Sudo).map(|one| of_program(one, "visudo -c")))
-        .and(of(Service::Chrony).map(|one| of_program(one, "chronyd -p")))
+        .and(of(ConfiguredService::Ssh).map(|one| of_program(one, "sshd -t")))
+        .and(of(ConfiguredService::Sudo).map(|one| of_program(one, "visudo -c")))
+        .and(of(ConfiguredService::Chrony).map(|one| of_program(one, "chronyd -p")))
 }
 
 /// Adds the cure of each finding on a file of CRI-O: it is moved out of its directory. A file of the next image is not here.

@@ -4,7 +4,7 @@ use crate::base::time::utc;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
-use crate::node::clock::Moment;
+use crate::node::clock::PastMoment;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-15",
@@ -28,7 +28,7 @@ const DAY: u64 = 86_400;
 
 fn judge_clock(evidence: &DoctorEvidence) -> CheckVerdict {
     let clock = &evidence.clock;
-    let mut later: Vec<&Moment> = clock
+    let mut later: Vec<&PastMoment> = clock
         .passed
         .iter()
         .filter(|one| one.at > clock.now.saturating_add(TOLERANCE))
@@ -47,7 +47,7 @@ fn judge_clock(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-fn find_clock_behind(evidence: &DoctorEvidence, later: &[&Moment]) -> Option<DoctorFinding> {
+fn find_clock_behind(evidence: &DoctorEvidence, later: &[&PastMoment]) -> Option<DoctorFinding> {
     let newest = later.iter().map(|one| one.at).max()?;
     let foreign = later.iter().any(|one| one.foreign);
     let severity = if foreign {

@@ -2,7 +2,7 @@
 
 use super::fp_07_boot_full::as_facts as as_occupants;
 use crate::base::text::count;
-use crate::diagnose::doctor::evidence::{DeployedTree, Disk};
+use crate::diagnose::doctor::evidence::{DeployedTree, DiskEvidence};
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -59,9 +59,9 @@ struct Want {
 }
 
 /// Reports the worst shortage, with every disk that has one as evidence.
-fn find_full_disks(evidence: &DoctorEvidence, disks: &[Disk]) -> Option<DoctorFinding> {
+fn find_full_disks(evidence: &DoctorEvidence, disks: &[DiskEvidence]) -> Option<DoctorFinding> {
     let wanting = disks.iter().filter_map(|disk| Some((disk, wants(disk)?)));
-    let wanting: Vec<(&Disk, Want)> = wanting.collect();
+    let wanting: Vec<(&DiskEvidence, Want)> = wanting.collect();
     let (disk, worst) = wanting.iter().min_by_key(|(_, want)| want.severity)?;
     let facts = wanting.iter().flat_map(|(disk, _)| as_facts(disk));
     let finding = DoctorFinding::new(worst.severity, worst.what, worst.means)
@@ -77,12 +77,12 @@ fn find_full_disks(evidence: &DoctorEvidence, disks: &[Disk]) -> Option<DoctorFi
 }
 
 /// Returns the worst shortage of a disk; bytes come first, as inodes do not help without them.
-fn wants(disk: &Disk) -> Option<Want> {
+fn wants(disk: &DiskEvidence) -> Option<Want> {
     let wants = [bytes(disk), inodes(&disk.space)].into_iter().flatten();
     wants.min_by_key(|want| want.severity)
 }
 
-fn bytes(disk: &Disk) -> Option<Want> {
+fn bytes(disk: &DiskEvidence) -> Option<Want> {
     let space = &disk.space;
     let below = |percent: u64, bytes: u64| bytes < space.total / 100 * percent;
     let want = |severity, what, says, means| {
@@ -164,7 +164,7 @@ fn no_space() -> Option<String> {
 }
 
 /// Returns the free space, and the free inodes if they are short.
-fn as_facts(disk: &Disk) -> Vec<Fact> {
+fn as_facts(disk: &DiskEvidence) -> Vec<Fact> {
     let space = &disk.space;
     let [free, available, total] = [space.free, space.available, space.total].map(|all| all / MIB);
     let mut room = format!("{available} MiB of {total} MiB are free");
@@ -180,7 +180,7 @@ fn as_facts(disk: &Disk) -> Vec<Fact> {
 }
 
 /// Returns what takes most space on a disk that lacks bytes.
-fn occupants(disk: &Disk, want: &Want) -> Vec<Fact> {
+fn occupants(disk: &DiskEvidence, want: &Want) -> Vec<Fact> {
     match (want.inodes, disk.largest.seen()) {
         (true, _) => Vec::new(),
         (false, Ok(largest)) => as_occupants(largest, "in /var"),
@@ -191,7 +191,7 @@ fn occupants(disk: &Disk, want: &Want) -> Vec<Fact> {
 fn commands(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
-    disk: &Disk,
+    disk: &DiskEvidence,
     want: &Want,
 ) -> DoctorFinding {
     let directory = evidence.path(&format!("{}/", disk.place));
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use crate::diagnose::doctor::Look;
 
-    fn worst(disks: Vec<Disk>) -> Option<(CheckSeverity, &'static str)> {
+    fn worst(disks: Vec<DiskEvidence>) -> Option<(CheckSeverity, &'static str)> {
         let evidence = DoctorEvidence {
             disks: Look::Seen(disks),
             ..DoctorEvidence::default()
@@ -254,8 +254,8 @@ mod tests {
         ))
     }
 
-    fn disk(place: &'static str, free: u64, free_inodes: u64) -> Disk {
-        Disk {
+    fn disk(place: &'static str, free: u64, free_inodes: u64) -> DiskEvidence {
+        DiskEvidence {
             place,
             of_the_os: place == "/sysroot",
             space: Space {

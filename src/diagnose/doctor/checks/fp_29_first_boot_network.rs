@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
-use crate::node::static_network::{InitramfsNetwork, Profile, StaticNetwork, parse_arguments};
+use crate::node::static_network::{InitramfsNetwork, Profile, StaticAddresses, parse_arguments};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-29",
@@ -80,7 +80,7 @@ fn has_interface(evidence: &DoctorEvidence, name: &str) -> bool {
 fn find_lost(
     evidence: &DoctorEvidence,
     arguments: &InitramfsNetwork,
-    fixed: &StaticNetwork,
+    fixed: &StaticAddresses,
 ) -> Option<DoctorFinding> {
     let addresses = arguments
         .fixed
@@ -114,7 +114,7 @@ fn find_lost(
 }
 
 /// Lists what the configuration has instead.
-fn profiles(fixed: &StaticNetwork) -> Vec<Fact> {
+fn profiles(fixed: &StaticAddresses) -> Vec<Fact> {
     if fixed.profiles.is_empty() {
         let nothing = Fact::new("/etc/NetworkManager/system-connections", "no connection");
         return vec![nothing];
@@ -136,7 +136,7 @@ fn profiles(fixed: &StaticNetwork) -> Vec<Fact> {
 fn find_other_interface(
     evidence: &DoctorEvidence,
     arguments: &InitramfsNetwork,
-    fixed: &StaticNetwork,
+    fixed: &StaticAddresses,
 ) -> Option<DoctorFinding> {
     let mut facts = Vec::new();
     for (token, address, name) in &arguments.fixed {
@@ -183,7 +183,7 @@ const BRIDGE: &str = "br-ex";
 fn find_no_server(
     evidence: &DoctorEvidence,
     arguments: &InitramfsNetwork,
-    fixed: &StaticNetwork,
+    fixed: &StaticAddresses,
 ) -> Option<DoctorFinding> {
     let first = arguments.servers.first()?;
     let mut profiles = fixed.profiles.iter();
@@ -203,7 +203,7 @@ fn find_no_server(
     Some(show_connections(evidence, finding))
 }
 
-fn profiles_without(fixed: &StaticNetwork) -> Vec<Fact> {
+fn profiles_without(fixed: &StaticAddresses) -> Vec<Fact> {
     let all = fixed.addresses();
     all.map(|(profile, address, _)| Fact::new(&profile.place, format!("{address}, without dns=")))
         .collect()
@@ -213,7 +213,7 @@ fn profiles_without(fixed: &StaticNetwork) -> Vec<Fact> {
 fn find_dhcp_only(
     evidence: &DoctorEvidence,
     arguments: &InitramfsNetwork,
-    fixed: &StaticNetwork,
+    fixed: &StaticAddresses,
 ) -> Option<DoctorFinding> {
     let mut families = fixed.profiles.iter().flat_map(|one| &one.families);
     let any_automatic = families.any(|family| family.automatic);

@@ -7,7 +7,7 @@ use crate::base::text::count;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
-use crate::formats::sshd::{Cause, Certainty};
+use crate::formats::sshd::{Certainty, LoginObstacle};
 use crate::node::Recorded;
 use crate::node::login::{KeyFile, Login, WrongAttributes};
 
@@ -253,7 +253,11 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
 }
 
 /// Adds the commands against what keeps every key out.
-fn change_cause(evidence: &DoctorEvidence, cause: &Cause, finding: DoctorFinding) -> DoctorFinding {
+fn change_cause(
+    evidence: &DoctorEvidence,
+    cause: &LoginObstacle,
+    finding: DoctorFinding,
+) -> DoctorFinding {
     let (file, line) = match cause.place.rsplit_once(':') {
         Some((file, line)) if line.parse::<usize>().is_ok() => (file, Some(line)),
         Some((file, _)) => (file, None),

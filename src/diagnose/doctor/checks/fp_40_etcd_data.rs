@@ -5,10 +5,10 @@ use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::formats::etcd_data::bolt::{BoltFault, PageFault};
-use crate::formats::etcd_data::start::{Refusal, Start, Started};
+use crate::formats::etcd_data::start::{EtcdRefusal, EtcdStart, Start};
 use crate::formats::etcd_data::wal::WalFault;
 use crate::node::etcd_files::{
-    Backup, BackupState, DatabaseFile, EtcdFiles, MEMBER, Member, SETTINGS,
+    Backup, BackupState, DatabaseFile, EtcdFiles, EtcdMemberFiles, MEMBER, SETTINGS,
 };
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -59,11 +59,11 @@ fn judge_etcd_data(evidence: &DoctorEvidence) -> CheckVerdict {
 fn judge_member(
     evidence: &DoctorEvidence,
     files: &EtcdFiles,
-    member: &Member,
+    member: &EtcdMemberFiles,
 ) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let refusal = match &member.start {
-        Some(Start::Refuses(Refusal::NoLog)) if is_bare(member) => {
+        Some(Start::Refuses(EtcdRefusal::NoLog)) if is_bare(member) => {
             return vec![find_no_data(evidence)];
         }
         Some(Start::Refuses(refusal)) => Some(refusal.clone()),
@@ -119,21 +119,21 @@ fn db() -> String {
 }
 
 /// The member has neither log nor database: it was never started, or it waits to be added.
-fn is_bare(member: &Member) -> bool {
+fn is_bare(member: &EtcdMemberFiles) -> bool {
     matches!(member.database, DatabaseFile::Missing | DatabaseFile::Empty)
         && member.snapshots.is_empty()
 }
 
 /// The refusal of a member whose start was not computed: etcd runs, or its data is large.
-fn unfinished(member: &Member) -> Option<Refusal> {
+fn unfinished(member: &EtcdMemberFiles) -> Option<EtcdRefusal> {
     if let Some(stop) = &member.log.stop {
-        return Some(Refusal::Log(stop.fault.clone()));
+        return Some(EtcdRefusal::Log(stop.fault.clone()));
     }
     if let Some((_, fault)) = member.heads.first() {
-        return Some(Refusal::Log(fault.clone()));
+        return Some(EtcdRefusal::Log(fault.clone()));
     }
     match &member.database {
-        DatabaseFile::Damaged(fault) => Some(Refusal::Database(fault.clone())),
+        DatabaseFile::Damaged(fault) => Some(EtcdRefusal::Database(fault.clone())),
         _ => None,
     }
 }
@@ -141,20 +141,20 @@ fn unfinished(member: &Member) -> Option<Refusal> {
 fn find_refusal(
     evidence: &DoctorEvidence,
     files: &EtcdFiles,
-    member: &Member,
-    refusal: &Refusal,
+    member: &EtcdMemberFiles,
+    refusal: &EtcdRefusal,
 ) -> DoctorFinding {
     let what = match (refusal, member.running) {
         (_, true) => "etcd runs, but cannot start again from its data",
-        (Refusal::NoLog, _) => "the log of etcd is missing",
-        (Refusal::Gap(..) | Refusal::NoFile(_) | Refusal::Entries(..), _) => {
+        (EtcdRefusal::NoLog, _) => "the log of etcd is missing",
+        (EtcdRefusal::Gap(..) | EtcdRefusal::NoFile(_) | EtcdRefusal::Entries(..), _) => {
             "a part of the log of etcd is missing"
         }
-        (Refusal::OldDatabase(..), _) => match member.database {
+        (EtcdRefusal::OldDatabase(..), _) => match member.database {
             DatabaseFile::Missing | DatabaseFile::Empty => "the database of etcd is missing",
             _ => "the database of etcd is older than its snapshot",
         },
-        (Refusal::Database(_), _) => "the database of etcd is damaged",
+        (EtcdRefusal::Database(_), _) => "the database of etcd is damaged",
         _ => "the log of etcd is damaged",
     };
     let means = match files.settings.members {
@@ -173,21 +173,21 @@ fn find_refusal(
 }
 
 /// The place of a refusal.
-fn facts(member: &Member, refusal: &Refusal) -> Vec<Fact> {
+fn facts(member: &EtcdMemberFiles, refusal: &EtcdRefusal) -> Vec<Fact> {
     let wal = format!("/{MEMBER}/wal");
     let place = match refusal {
-        Refusal::Database(_) | Refusal::OldDatabase(..) => db(),
+        EtcdRefusal::Database(_) | EtcdRefusal::OldDatabase(..) => db(),
         _ => wal.clone(),
     };
     match refusal {
-        Refusal::Log(fault) => {
+        EtcdRefusal::Log(fault) => {
             let head = member.heads.first();
             let head =
                 head.map(|(name, fault)| Fact::new(format!("{wal}/{name}"), fault.to_string()));
             let known = stopped_at(member).or(head);
             vec![known.unwrap_or_else(|| Fact::new(place, fault.to_string()))]
         }
-        Refusal::OldDatabase(index, snapshot) => {
+        EtcdRefusal::OldDatabase(index, snapshot) => {
             let sent = format!("/{MEMBER}/snap/{snapshot:016x}.snap.db");
             vec![
                 Fact::new(
@@ -197,36 +197,40 @@ fn facts(member: &Member, refusal: &Refusal) -> Vec<Fact> {
                 Fact::new(sent, "missing"),
             ]
         }
-        Refusal::NoLog => vec![Fact::new(place, "no file of the log is in it")],
+        EtcdRefusal::NoLog => vec![Fact::new(place, "no file of the log is in it")],
         refusal => vec![Fact::new(place, refusal.to_string())],
     }
 }
 
 /// The words that etcd ends with.
-fn words(refusal: &Refusal) -> String {
+fn words(refusal: &EtcdRefusal) -> String {
     match refusal {
-        Refusal::OldDatabase(..) => {
+        EtcdRefusal::OldDatabase(..) => {
             "failed to find database snapshot file (snap: snapshot file doesn't exist)".to_owned()
         }
-        Refusal::Database(BoltFault::NoMeta) => "invalid database".to_owned(),
-        Refusal::Database(BoltFault::TooSmall(_)) => "file size too small".to_owned(),
-        Refusal::Database(BoltFault::Truncated { .. }) => "unexpected fault address".to_owned(),
-        Refusal::Database(BoltFault::Page {
+        EtcdRefusal::Database(BoltFault::NoMeta) => "invalid database".to_owned(),
+        EtcdRefusal::Database(BoltFault::TooSmall(_)) => "file size too small".to_owned(),
+        EtcdRefusal::Database(BoltFault::Truncated { .. }) => "unexpected fault address".to_owned(),
+        EtcdRefusal::Database(BoltFault::Page {
             page,
             fault: PageFault::Identifies(id),
         }) => format!("assertion failed: Page expected to be: {page}, but self identifies as {id}"),
-        Refusal::Database(fault @ BoltFault::Page { .. }) => {
+        EtcdRefusal::Database(fault @ BoltFault::Page { .. }) => {
             format!("freepages: failed to get all reachable pages ({fault})")
         }
-        Refusal::Database(BoltFault::Value { what, .. }) => (*what).to_owned(),
-        Refusal::Gap(..) | Refusal::NoFile(_) => "wal: file not found".to_owned(),
-        Refusal::Entries(..) => "wal: slice bounds out of range".to_owned(),
-        Refusal::Snapshot(_) => "wal: snapshot mismatch".to_owned(),
-        Refusal::Entry(_) => {
+        EtcdRefusal::Database(BoltFault::Value { what, .. }) => (*what).to_owned(),
+        EtcdRefusal::Gap(..) | EtcdRefusal::NoFile(_) => "wal: file not found".to_owned(),
+        EtcdRefusal::Entries(..) => "wal: slice bounds out of range".to_owned(),
+        EtcdRefusal::Snapshot(_) => "wal: snapshot mismatch".to_owned(),
+        EtcdRefusal::Entry(_) => {
             "unknown entry type; must be either EntryNormal or EntryConfChange".to_owned()
         }
-        Refusal::Log(WalFault::Malformed | WalFault::Head) => "proto: wrong wireType".to_owned(),
-        Refusal::NoLog => "could not retrieve cluster information from the given URLs".to_owned(),
+        EtcdRefusal::Log(WalFault::Malformed | WalFault::Head) => {
+            "proto: wrong wireType".to_owned()
+        }
+        EtcdRefusal::NoLog => {
+            "could not retrieve cluster information from the given URLs".to_owned()
+        }
         refusal => refusal.to_string(),
     }
 }
@@ -280,8 +284,8 @@ fn others(evidence: &DoctorEvidence, files: &EtcdFiles) -> Vec<&'static str> {
 fn find_lost(
     evidence: &DoctorEvidence,
     files: &EtcdFiles,
-    member: &Member,
-    started: &Started,
+    member: &EtcdMemberFiles,
+    started: &EtcdStart,
 ) -> Option<DoctorFinding> {
     let (log, database) = started.lost?;
     let means = "Entries that this member confirmed are gone. etcd starts, and stops as soon as the leader counts on them; a \
@@ -310,8 +314,8 @@ fn find_lost(
 
 fn find_torn(
     evidence: &DoctorEvidence,
-    member: &Member,
-    started: &Started,
+    member: &EtcdMemberFiles,
+    started: &EtcdStart,
 ) -> Option<DoctorFinding> {
     let torn = started.repairs && started.lost.is_none();
     let place = stopped_at(member).filter(|_| torn)?;
@@ -330,14 +334,17 @@ fn find_torn(
 }
 
 /// The record at which the log ends early.
-fn stopped_at(member: &Member) -> Option<Fact> {
+fn stopped_at(member: &EtcdMemberFiles) -> Option<Fact> {
     let stop = member.log.stop.as_ref()?;
     let file = member.log.files.get(stop.file)?;
     let said = format!("offset {}: {}", stop.offset, stop.fault);
     Some(Fact::new(format!("/{MEMBER}/wal/{}", file.name), said))
 }
 
-fn find_bad_snapshots(evidence: &DoctorEvidence, member: &Member) -> Option<DoctorFinding> {
+fn find_bad_snapshots(
+    evidence: &DoctorEvidence,
+    member: &EtcdMemberFiles,
+) -> Option<DoctorFinding> {
     if member.snapshots.is_empty() {
         return None;
     }

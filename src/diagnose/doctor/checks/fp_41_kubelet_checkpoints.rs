@@ -3,7 +3,7 @@
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
 };
-use crate::formats::checkpoint::{Checkpoint, CheckpointFile, CheckpointVerdict, NEW_FORM};
+use crate::formats::checkpoint::{CheckpointFile, CheckpointVerdict, JudgedCheckpoint, NEW_FORM};
 use crate::node::kubelet_state::{CLEANUP, ConfiguredPolicy, KubeletState};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -54,7 +54,7 @@ fn judge_kubelet_checkpoints(evidence: &DoctorEvidence) -> CheckVerdict {
             }
         }
     }
-    let names_policy = |(_, judged): &(_, Result<Checkpoint, _>)| {
+    let names_policy = |(_, judged): &(_, Result<JudgedCheckpoint, _>)| {
         judged.as_ref().is_ok_and(|one| one.policy.is_some())
     };
     match &state.policies {
@@ -69,7 +69,7 @@ fn judge_file(
     evidence: &DoctorEvidence,
     state: &KubeletState,
     file: CheckpointFile,
-    checkpoint: &Checkpoint,
+    checkpoint: &JudgedCheckpoint,
 ) -> Option<DoctorFinding> {
     if let CheckpointVerdict::Damaged { why, error } = &checkpoint.verdict {
         let finding = DoctorFinding::new(
@@ -99,7 +99,7 @@ fn judge_policy(
     evidence: &DoctorEvidence,
     state: &KubeletState,
     file: CheckpointFile,
-    checkpoint: &Checkpoint,
+    checkpoint: &JudgedCheckpoint,
 ) -> Option<DoctorFinding> {
     let stored = checkpoint.policy.as_ref()?;
     let configured = state.policies.as_ref().ok()?.iter();
@@ -183,7 +183,7 @@ fn with_cure(
     evidence: &DoctorEvidence,
     state: &KubeletState,
     file: CheckpointFile,
-    checkpoint: &Checkpoint,
+    checkpoint: &JudgedCheckpoint,
     finding: DoctorFinding,
 ) -> DoctorFinding {
     let is_removed = state.removed_at_boot.contains(&file);

@@ -4,7 +4,7 @@ use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::boot_kernels::{BootFile, BootKernel, KernelSums};
-use crate::node::ostree_repository::{DamagedObject, ObjectFault, REPOSITORY, Repository};
+use crate::node::ostree_repository::{DamagedObject, ObjectFault, OstreeRepository, REPOSITORY};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-50",
@@ -164,7 +164,7 @@ fn facts_of_sums(kernel: &BootKernel, sums: &KernelSums) -> Vec<Fact> {
 
 fn judge_repository(
     evidence: &DoctorEvidence,
-    repository: &Repository,
+    repository: &OstreeRepository,
     verdict: CheckVerdict,
 ) -> CheckVerdict {
     let facts = evidence.facts().ok();

@@ -7,7 +7,7 @@ use crate::diagnose::doctor::{
 };
 use crate::node::node_address::AddressHolder;
 use crate::node::virtual_addresses::{
-    BALANCER_CONFIG, CONFIG, PodManifest, REMOTE_WORKER, Rendered, VirtualAddresses, VrrpInstance,
+    AddressPod, BALANCER_CONFIG, CONFIG, REMOTE_WORKER, Rendered, VirtualAddresses, VrrpInstance,
 };
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -33,7 +33,7 @@ fn judge_virtual_addresses(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(None) => return CheckVerdict::healthy(),
         Err(why) => return CheckVerdict::unseen(format!("virtual addresses: {why}")),
     };
-    if found.keepalived == PodManifest::Disabled {
+    if found.keepalived == AddressPod::Disabled {
         return CheckVerdict::healthy();
     }
     if evidence.live && found.remote_worker && found.balancer_template {
@@ -93,9 +93,9 @@ fn find_no_pod(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option<Do
         ("keepalived", found.keepalived, found.template),
         ("haproxy", found.balancer, found.balancer_template),
     ];
-    let is_gone = |(name, pod, template): &(&str, PodManifest, bool)| {
+    let is_gone = |(name, pod, template): &(&str, AddressPod, bool)| {
         let path = format!("/etc/kubernetes/manifests/{name}.yaml");
-        *pod == PodManifest::Missing && *template && !is_drift(evidence, &path)
+        *pod == AddressPod::Missing && *template && !is_drift(evidence, &path)
     };
     let (name, _, _) = pods.into_iter().find(is_gone)?;
     let means = match name {
@@ -134,7 +134,7 @@ fn find_nothing_rendered(
         found.servers == Rendered::Empty,
         found.servers == Rendered::Missing,
     );
-    let is_run = |pod: PodManifest| pod == PodManifest::Active;
+    let is_run = |pod: AddressPod| pod == AddressPod::Active;
     let (path, pod) = match () {
         () if config && is_run(found.keepalived) => (CONFIG, "keepalived"),
         () if balancer && is_run(found.balancer) => (BALANCER_CONFIG, "haproxy"),
@@ -173,7 +173,7 @@ fn find_nothing_rendered(
 }
 
 fn find_no_server(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option<DoctorFinding> {
-    if found.balancer != PodManifest::Active || found.servers != Rendered::Content(0) {
+    if found.balancer != AddressPod::Active || found.servers != Rendered::Content(0) {
         return None;
     }
     let means = "haproxy passes nothing on, and fails its own check: keepalived lowers the priority of this node.";

@@ -3,7 +3,7 @@
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Target};
-use crate::node::platform::{BlockDevice, Mounted, Platform, Storage};
+use crate::node::platform::{BlockDevice, BlockStorage, MountedFileSystem, Platform};
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
@@ -108,7 +108,7 @@ fn booted_kernel(node: &Platform) -> Option<String> {
     Some(format!("{}-{}", parts.next()?, parts.next()?))
 }
 
-fn mount<'a>(storage: &'a Storage, point: &str) -> Option<&'a Mounted> {
+fn mount<'a>(storage: &'a BlockStorage, point: &str) -> Option<&'a MountedFileSystem> {
     storage.mounted_at(point)
 }
 
@@ -151,7 +151,7 @@ fn label_words(device: &BlockDevice) -> String {
     format!("LABEL=boot UUID={}", device.get("ID_FS_UUID"))
 }
 
-fn root_disks(storage: &Storage) -> std::collections::BTreeSet<String> {
+fn root_disks(storage: &BlockStorage) -> std::collections::BTreeSet<String> {
     let root = storage
         .mounted_at("/sysroot")
         .or_else(|| storage.mounted_at("/"));
@@ -172,7 +172,7 @@ fn value_of<'a>(arguments: &'a Kargs, key: &str) -> Option<&'a str> {
 
 /// Returns the file systems with the label by which `/boot` is found. Members of arrays and single paths of multipath do
 /// not count, nor a second path to the same disk.
-pub(super) fn labelled(storage: &Storage) -> Vec<&BlockDevice> {
+pub(super) fn labelled(storage: &BlockStorage) -> Vec<&BlockDevice> {
     let mut found: Vec<&BlockDevice> = Vec::new();
     for device in storage.devices.iter().flatten() {
         let is_member = device.get("ID_FS_TYPE").ends_with("_member")

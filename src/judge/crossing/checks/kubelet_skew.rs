@@ -2,7 +2,7 @@
 
 use crate::formats::checkpoint::kubernetes_minor;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
-use crate::node::platform::{ApiServer, Platform};
+use crate::node::platform::{ApiServerPod, Platform};
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
@@ -17,12 +17,12 @@ const OLDEST: u32 = 3;
 
 /// A version, as far as the skew counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum SkewVersion {
     OpenShift(u32, u32),
     Kubernetes(u32, u32),
 }
 
-impl Version {
+impl SkewVersion {
     /// Returns the minor version of Kubernetes.
     pub(super) fn kubernetes_minor(self) -> Option<u32> {
         match self {
@@ -74,7 +74,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 }
 
 /// Returns the place, the version and the words of the node's own release.
-pub(super) fn own_release<'a>(node: &'a Platform) -> Option<(&'static str, Version, &'a str)> {
+pub(super) fn own_release<'a>(node: &'a Platform) -> Option<(&'static str, SkewVersion, &'a str)> {
     let own = [
         (
             "/etc/machine-config-daemon/currentconfig",
@@ -91,12 +91,12 @@ pub(super) fn own_release<'a>(node: &'a Platform) -> Option<(&'static str, Versi
 }
 
 /// Returns the place, the words and the version of the image's kubelet.
-pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, Version)> {
+pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, SkewVersion)> {
     for name in ["openshift-kubelet", "openshift-hyperkube", "kubelet"] {
         if let Some(package) = target.package(name) {
             let version = match pair(&package.version)? {
-                (1, minor) => Version::Kubernetes(1, minor),
-                (major, minor) => Version::OpenShift(major, minor),
+                (1, minor) => SkewVersion::Kubernetes(1, minor),
+                (major, minor) => SkewVersion::OpenShift(major, minor),
             };
             let said = format!("{name}-{}", package.version);
             return Some((format!("packages of {}", target.tree.source), said, version));
@@ -108,27 +108,27 @@ pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, Version)> {
 }
 
 /// Returns the version of the API server that can be compared with this one.
-fn same_kind(server: &ApiServer, kubelet: Version) -> Option<(String, Version)> {
+fn same_kind(server: &ApiServerPod, kubelet: SkewVersion) -> Option<(String, SkewVersion)> {
     match kubelet {
-        Version::OpenShift(..) => {
+        SkewVersion::OpenShift(..) => {
             let text = server.release.as_deref()?;
             Some((format!("version {text}"), openshift(text)?))
         }
-        Version::Kubernetes(..) => {
+        SkewVersion::Kubernetes(..) => {
             let text = server.kubernetes.as_deref()?;
             let (major, minor) = pair(text)?;
             Some((
                 format!("kubernetes={text}"),
-                Version::Kubernetes(major, minor),
+                SkewVersion::Kubernetes(major, minor),
             ))
         }
     }
 }
 
-fn compare(kubelet: Version, server: Version, words: &str) -> Option<CrossingFinding> {
-    let (Version::OpenShift(major, minor) | Version::Kubernetes(major, minor)) = kubelet;
-    let (Version::OpenShift(of_server, its_minor) | Version::Kubernetes(of_server, its_minor)) =
-        server;
+fn compare(kubelet: SkewVersion, server: SkewVersion, words: &str) -> Option<CrossingFinding> {
+    let (SkewVersion::OpenShift(major, minor) | SkewVersion::Kubernetes(major, minor)) = kubelet;
+    let (SkewVersion::OpenShift(of_server, its_minor)
+    | SkewVersion::Kubernetes(of_server, its_minor)) = server;
     if is_newer(kubelet, server) {
         let what = format!("the image's kubelet is newer than the API server ({words})");
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "kubelet", what);
@@ -146,10 +146,10 @@ fn compare(kubelet: Version, server: Version, words: &str) -> Option<CrossingFin
     })
 }
 
-fn is_newer(one: Version, other: Version) -> bool {
+fn is_newer(one: SkewVersion, other: SkewVersion) -> bool {
     match (one, other) {
-        (Version::OpenShift(a, b), Version::OpenShift(c, d))
-        | (Version::Kubernetes(a, b), Version::Kubernetes(c, d)) => (a, b) > (c, d),
+        (SkewVersion::OpenShift(a, b), SkewVersion::OpenShift(c, d))
+        | (SkewVersion::Kubernetes(a, b), SkewVersion::Kubernetes(c, d)) => (a, b) > (c, d),
         // Not comparable: nothing is taken for granted.
         _ => true,
     }
@@ -160,9 +160,9 @@ fn openshift_of_version_id(text: &str) -> &str {
     if text.starts_with("4.") { text } else { "" }
 }
 
-fn openshift(text: &str) -> Option<Version> {
+fn openshift(text: &str) -> Option<SkewVersion> {
     let (major, minor) = pair(text)?;
-    (major >= 4).then_some(Version::OpenShift(major, minor))
+    (major >= 4).then_some(SkewVersion::OpenShift(major, minor))
 }
 
 /// Returns the first two numbers of a version such as `v4.18.3-rc.1`.

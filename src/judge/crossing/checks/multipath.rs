@@ -2,7 +2,7 @@
 
 use crate::base::invocation::shell_word;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
-use crate::node::platform::{BlockDevice, Platform, Storage};
+use crate::node::platform::{BlockDevice, BlockStorage, Platform};
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
@@ -138,7 +138,7 @@ fn judge_settings(node: &Platform) -> Vec<CrossingFinding> {
 }
 
 /// Without a map, a second device with the file system of the root and the same serial number is a second path.
-fn judge_paths(storage: &Storage, chain: &[&BlockDevice]) -> Option<CrossingFinding> {
+fn judge_paths(storage: &BlockStorage, chain: &[&BlockDevice]) -> Option<CrossingFinding> {
     let root = chain
         .iter()
         .find(|device| !device.get("ID_FS_UUID").is_empty())?;

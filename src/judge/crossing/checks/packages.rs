@@ -2,7 +2,7 @@
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::command::rpm_ostree::packages::{Requester, requester_of};
-use crate::node::platform::{Origin, Platform};
+use crate::node::platform::{OriginSections, Platform};
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
@@ -54,7 +54,11 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     findings
 }
 
-fn judge_requested(target: &Target, origin: &Origin, name: &str) -> Option<CrossingFinding> {
+fn judge_requested(
+    target: &Target,
+    origin: &OriginSections,
+    name: &str,
+) -> Option<CrossingFinding> {
     if target.package(name).is_some() {
         return None;
     }
@@ -87,7 +91,7 @@ fn judge_requested(target: &Target, origin: &Origin, name: &str) -> Option<Cross
     })
 }
 
-fn judge_removed(target: &Target, origin: &Origin, name: &str) -> Option<CrossingFinding> {
+fn judge_removed(target: &Target, origin: &OriginSections, name: &str) -> Option<CrossingFinding> {
     if target.package(name).is_some() {
         return None;
     }
@@ -101,7 +105,12 @@ fn judge_removed(target: &Target, origin: &Origin, name: &str) -> Option<Crossin
 }
 
 /// A package of a file, on top of an image of another major version.
-fn judge_local(target: &Target, origin: &Origin, package: &str, command: &str) -> CrossingFinding {
+fn judge_local(
+    target: &Target,
+    origin: &OriginSections,
+    package: &str,
+    command: &str,
+) -> CrossingFinding {
     let name = name_of(package);
     let major = target.os_release.el_major();
     let is_of_other = built_for(package).is_some_and(|built| Some(built) != major);

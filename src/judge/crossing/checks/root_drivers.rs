@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::interface_drivers::{lists_missing, lost_device};
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
-use crate::node::platform::{DeviceLevel, Disk, Platform};
+use crate::node::platform::{DeviceLevel, DiskDevices, Platform};
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
@@ -88,7 +88,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 struct Place<'a> {
     target: &'a Target,
     node: &'a Platform,
-    disk: &'a Disk,
+    disk: &'a DiskDevices,
     /// Modules in the initramfs, if the disk is needed there.
     inside: Option<&'a BTreeSet<String>>,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::boot_loader::payload_of;
-use crate::judge::crossing::sbat::{Level, level_of_shim};
+use crate::judge::crossing::sbat::{RevocationLevel, level_of_shim};
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::Platform;
 
@@ -36,7 +36,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         let finding = CrossingFinding::new(CrossingSeverity::Unknown, "Secure Boot", what);
         return vec![finding.next("mokutil --sb-state")];
     }
-    let current = Level::parse(&firmware.sbat_level);
+    let current = RevocationLevel::parse(&firmware.sbat_level);
     let mut findings = Vec::new();
     // Shims that boot next, and the level that each of them sets.
     let mut now = (current.clone(), LEVEL.to_owned());
@@ -73,7 +73,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 }
 
 /// A level, and the place that it is from.
-type Raised = (Level, String);
+type Raised = (RevocationLevel, String);
 
 /// Raises a level to that of the newest shim among some files.
 fn raise(level: &mut Raised, place: &str, files: &BTreeMap<String, Vec<u8>>) {
@@ -89,7 +89,7 @@ fn raise(level: &mut Raised, place: &str, files: &BTreeMap<String, Vec<u8>>) {
 fn judge_partition(
     place: &str,
     files: &BTreeMap<String, Vec<u8>>,
-    current: &Level,
+    current: &RevocationLevel,
     now: &Raised,
     later: &Raised,
     is_single: bool,
@@ -141,7 +141,10 @@ fn is_shim(path: &str) -> bool {
         || ["bootx64.efi", "bootaa64.efi"].contains(&name)
 }
 
-fn first_refused(files: &BTreeMap<String, Vec<u8>>, level: &Level) -> Option<(String, String)> {
+fn first_refused(
+    files: &BTreeMap<String, Vec<u8>>,
+    level: &RevocationLevel,
+) -> Option<(String, String)> {
     let mut loaders = files.iter().filter(|(path, _)| is_loader(path));
     loaders.find_map(|(path, bytes)| Some((path.clone(), level.refuses(bytes)?)))
 }

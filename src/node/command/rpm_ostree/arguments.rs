@@ -18,14 +18,14 @@ const LARGE: Duration = Duration::from_secs(3600);
 
 /// The answer of `rpm-ostree --version`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Version {
+pub struct RpmOstreeVersion {
     /// Year and release; `None` if the version has another form.
     pub number: Option<(u32, u32)>,
     /// Features such as `container`, without which no image can be deployed.
     pub features: Vec<String>,
 }
 
-impl Version {
+impl RpmOstreeVersion {
     /// Parses the output, which is YAML of a fixed form. Missing fields stay empty.
     pub fn parse_answer(stdout: &str) -> Self {
         // The first document is rpm-ostree's; `ostree --version` has the same form.
@@ -130,7 +130,7 @@ pub fn change_kargs(changes: &[KargsChange]) -> Option<CommandLine> {
 }
 
 /// Returns the command line that stages a deployment of another image or commit.
-pub fn rebase_to(target: &RebaseTarget, version: &Version) -> CommandLine {
+pub fn rebase_to(target: &RebaseTarget, version: &RpmOstreeVersion) -> CommandLine {
     let mut args = vec!["rebase".to_owned()];
     if let RebaseTarget::Commit { image, .. } = target {
         args.push(format!("--custom-origin-url=pivot://{image}"));
@@ -316,8 +316,8 @@ mod tests {
         format!("{} {}", command.program, command.args.join(" "))
     }
 
-    fn version(number: (u32, u32)) -> Version {
-        Version {
+    fn version(number: (u32, u32)) -> RpmOstreeVersion {
+        RpmOstreeVersion {
             number: Some(number),
             features: vec!["container".to_owned()],
         }
@@ -327,11 +327,13 @@ mod tests {
     fn the_version_tells_what_it_can_do() {
         let text =
             "rpm-ostree:\n Version: '2024.7'\n Features:\n  - rust\n  - compose\n  - container\n";
-        let read = Version::parse_answer(text);
+        let read = RpmOstreeVersion::parse_answer(text);
         assert_eq!(read.number, Some((2024, 7)));
         assert!(read.has_containers() && !read.wants_experimental());
-        assert!(!Version::parse_answer("rpm-ostree:\n Version: '2021.1'\n").has_containers());
-        assert!(Version::parse_answer("something else").wants_experimental());
+        assert!(
+            !RpmOstreeVersion::parse_answer("rpm-ostree:\n Version: '2021.1'\n").has_containers()
+        );
+        assert!(RpmOstreeVersion::parse_answer("something else").wants_experimental());
     }
 
     #[test]
@@ -386,7 +388,7 @@ mod tests {
             RebaseTarget::OciDirectory("/m/os".into()).image_name(),
             IMAGE
         );
-        let args = rebase_to(&commit, &Version::default()).args;
+        let args = rebase_to(&commit, &RpmOstreeVersion::default()).args;
         assert_eq!(
             args[1],
             "--custom-origin-url=pivot://quay.example/os@sha256:1"
