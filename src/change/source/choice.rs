@@ -33,11 +33,10 @@ pub struct KnownSources<'a> {
     pub node: &'a NodeIdentity,
 }
 
-/// Returns the newest suitable config of the cache in the node's pool; if that pool is unknown, in the only pool of the
-/// cache.
+/// Returns the newest suitable config of the cache in the node's pool, or if that is unknown, in the only pool of the cache.
 ///
 /// # Errors
-/// The possible pools if there are several; empty if no config fits.
+/// The possible pools if there are several; empty if no config is suitable.
 pub(super) fn newest<'a>(
     kept: &KnownSources<'a>,
     fits: impl Fn(&CacheEntry) -> bool,
@@ -65,19 +64,19 @@ pub(super) fn newest<'a>(
 /// A config that was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Candidate {
-    /// `metadata.name`; the file's name if that is unreadable.
+    /// `metadata.name`, or the file name if that is unreadable.
     pub name: String,
     /// The source of the config, or of its name.
     pub origin: String,
-    /// Time of the fetch or of the source; seconds since 1970.
+    /// Time of the fetch or of the source, in seconds since 1970.
     pub fetched: Option<u64>,
     /// The contents match the hash in the name.
     pub name_matches: Option<bool>,
-    /// The reason why it was not chosen, and the way to choose it.
+    /// The reason why it was not chosen, and how to choose it.
     pub why: String,
 }
 
-/// The place of the chosen config.
+/// The location of the chosen config.
 #[derive(Debug, Clone, Copy)]
 pub enum Pick<'a> {
     /// In the daemon's records.
@@ -103,7 +102,7 @@ pub struct Choice<'a> {
     pub pick: Pick<'a>,
     /// The reason, as text.
     pub why: String,
-    /// All other configs that a source names, the best evidence first.
+    /// All other configs in the sources, best evidence first.
     pub others: Vec<Candidate>,
 }
 
@@ -120,7 +119,7 @@ pub fn by_itself<'a>(kept: &KnownSources<'a>) -> Result<Choice<'a>, String> {
     })
 }
 
-/// A source of the cluster's desired config.
+/// A source that names the cluster's desired config.
 #[derive(Clone, Copy)]
 enum ChoiceWitness<'a> {
     Annotations(&'a Annotations, &'a str),
@@ -164,7 +163,7 @@ impl<'a> ChoiceWitness<'a> {
     }
 }
 
-/// Returns the sources. The controller writes the annotations; the log only shows the daemon's use of them.
+/// Returns the sources. The controller writes the annotations; the log only shows that the daemon used them.
 fn witnesses<'a>(kept: &KnownSources<'a>) -> Vec<ChoiceWitness<'a>> {
     let annotated = kept.annotations.and_then(|seen| {
         let desired = seen.desired.as_deref()?;
@@ -175,7 +174,7 @@ fn witnesses<'a>(kept: &KnownSources<'a>) -> Vec<ChoiceWitness<'a>> {
     all.collect()
 }
 
-/// Returns the best source's config, if the node is not recorded in it or past it, and the cache has it intact.
+/// Returns the best source's config, if the record is neither that config nor a later one, and the cache has an intact copy.
 fn wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> {
     let best = *witnesses(kept).first()?;
     if kept.records.name().as_deref() == Some(best.wants()) || best.is_past(kept.records) {
@@ -229,8 +228,8 @@ fn recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
     }
 }
 
-/// Returns the config of the name in a record that is refused here: the daemon compares the node with the API's object of
-/// that name.
+/// Returns the config with the name in a record that is refused here, because the daemon compares the node with the API's
+/// object of that name.
 fn by_its_name<'a>(kept: &KnownSources<'a>) -> Option<(Pick<'a>, String)> {
     let RecordReader::Reads(name) = &kept.records.reader else {
         return None;
@@ -241,7 +240,7 @@ fn by_its_name<'a>(kept: &KnownSources<'a>) -> Option<(Pick<'a>, String)> {
     Some((Pick::Cache(full), why.to_owned()))
 }
 
-/// Adds available alternatives to the reason.
+/// Adds available alternatives to a reason.
 fn with_hints(why: String, kept: &KnownSources<'_>) -> String {
     let wanted = witnesses(kept).first().map(|best| {
         let (name, origin) = (best.wants(), best.origin());
@@ -266,7 +265,7 @@ fn with_hints(why: String, kept: &KnownSources<'_>) -> String {
     why + &hints
 }
 
-/// Returns all other configs, each once: the recorded one, those of the sources, then the cache.
+/// Returns all other configs, each once: the recorded one, those in the sources, then the cache.
 fn others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = not_the_recorded(kept.records, pick).into_iter().collect();
     for witness in witnesses(kept) {
@@ -281,7 +280,7 @@ fn others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
     all
 }
 
-/// Returns all other configs of the cache.
+/// Returns all other configs in the cache.
 pub fn rivals(chosen: &CacheEntry, cache: &[Cached]) -> Vec<Candidate> {
     let pick = Pick::Cache(chosen);
     let all = cache.iter();
@@ -365,7 +364,7 @@ fn unasked(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {
     let same_name = entry.name == pick.name();
     let same = match pick {
         Pick::Cache(chosen) => entry.digest == chosen.digest,
-        // The daemon formats its record in its own way, so digests of the same contents may differ.
+        // The daemon formats its record differently, so digests of the same contents may differ.
         Pick::Record(config) => {
             entry.digest == config.digest || (same_name && entry.name_matches != Some(false))
         }
@@ -407,7 +406,7 @@ mod tests {
         Box::new(document::parse(text.as_bytes(), "test").unwrap())
     }
 
-    /// What a first boot leaves: the name without its Ignition part.
+    /// Returns what a first boot leaves: the name without its Ignition part.
     fn emptied(name: &str) -> Recorded {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}}}}}}}}"#
@@ -434,7 +433,7 @@ mod tests {
         }
     }
 
-    /// Intact, or with contents that are not those of its name.
+    /// Returns an entry that is intact, or whose contents do not match its name.
     fn cached(name: &str, intact: bool) -> Cached {
         let path = if intact { "/etc/x" } else { "/etc/other" };
         let config = with_file(name, path);
@@ -452,7 +451,7 @@ mod tests {
         Annotations::new("n", 7, current, Some(desired.into()), None)
     }
 
-    /// An update from one to another.
+    /// Returns a log with an update from one config to another.
     fn logged((from, name): (&str, &str)) -> DaemonLog {
         let trace = LogTrace {
             name: name.into(),
@@ -464,15 +463,15 @@ mod tests {
         DaemonLog::of([trace], 9).unwrap()
     }
 
-    /// One situation: what there is, what is chosen and why, and why each other is not.
+    /// One situation: the sources, the chosen config and why, and why each other one was not chosen.
     struct Row {
         what: &'static str,
         record: Recorded,
-        /// When; the annotations are of second 7, the log of second 9.
+        /// Time of the record; the annotations are of second 7, the log of second 9.
         written: u64,
         /// The annotations' current and desired.
         desired: Option<(&'static str, &'static str)>,
-        /// The log's last update, from and to.
+        /// The last update in the log, from and to.
         logged: Option<(&'static str, &'static str)>,
         cache: Vec<Cached>,
         chosen: Result<(&'static str, &'static str), &'static str>,

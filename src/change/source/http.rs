@@ -1,4 +1,4 @@
-//! The network, as configs use it: one fetch with the proxies, times and authorities of a config.
+//! Network access for configs: one fetch with the proxies, time limits and authorities of a config.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::host::root::{Root, RootPath};
 /// Time limit for all fetches of one run.
 const RUN_BOUND: Duration = Duration::from_secs(600);
 
-/// Fetches over HTTP. The system's authorities are those that the root trusts.
+/// Fetches over HTTP. The system's authorities are those trusted by the root.
 #[allow(
     missing_debug_implementations,
     reason = "a root and a deadline, with nothing to show"
@@ -34,7 +34,7 @@ impl<'a> Http<'a> {
         }
     }
 
-    /// Creates a fetcher with another time limit for the whole run.
+    /// Creates a fetcher with this time limit for the whole run.
     pub fn within(root: &'a Root, bound: Duration) -> Self {
         Self {
             deadline: Instant::now() + bound,
@@ -106,7 +106,7 @@ impl Fetch for Http<'_> {
     }
 }
 
-/// Logs the progress, for an admin at a console.
+/// Logs the progress, for a user at a console.
 pub fn tell(progress: FetchProgress<'_>) {
     match progress {
         FetchProgress::Failed {

@@ -1,5 +1,5 @@
-//! Pool and cluster of a node, from its files: the record, the annotations, kubeconfigs, and the config that it was
-//! provisioned with.
+//! Pool and cluster of a node, from its files: the record, the annotations, kubeconfigs, and the config from which it was
+//! provisioned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use crate::judge::daemon::{annotations, pod_log};
 use crate::node::authorities;
 use crate::node::{Recorded, Records};
 
-/// Bundles that are compared only with the same path: each has its own signers.
+/// Bundles, each compared only with the one at the same path, because each has its own signers.
 const BUNDLES: [&str; 3] = [
     "etc/kubernetes/ca.crt",
     "etc/kubernetes/kubelet-ca.crt",
     paths::KUBECONFIG,
 ];
-/// Config files that a node was provisioned with.
+/// Config files from which a node was provisioned.
 const POINTERS: [&str; 2] = ["boot/ignition/config.ign", "usr/lib/ignition/user.ign"];
 /// The unit whose labels contain the role of a node.
 const KUBELET: &str = "kubelet.service";
@@ -48,12 +48,12 @@ impl Witness {
     }
 }
 
-/// Pool and cluster of a node, from its own files.
+/// Pool and cluster of a node, according to its own files.
 #[derive(Debug, Clone, Default)]
 pub struct NodeIdentity {
-    /// Pools that the cluster or the daemon put the node in.
+    /// Pools in which the cluster or the daemon has put the node.
     pub pools: Vec<Witness>,
-    /// Pools that it was provisioned for, or runs as. A custom pool is provisioned as `worker`.
+    /// Pools for which it was provisioned, or as which it runs. A node of a custom pool is provisioned as `worker`.
     pub provisioned: Vec<Witness>,
     /// Hosts of its API.
     pub hosts: Vec<Witness>,
@@ -61,7 +61,7 @@ pub struct NodeIdentity {
     pub bundles: Bundles,
 }
 
-/// Pool and cluster of a config.
+/// Pool and cluster that a config claims.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
     /// Name of its pool.
@@ -73,7 +73,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Reads pool and cluster of a config.
+    /// Returns pool and cluster of a config.
     pub fn of(config: &MachineConfig, desired: &Desired) -> Self {
         let text = |path: &str| text_in(desired, path);
         let url = text(paths::APISERVER_URL);
@@ -107,11 +107,11 @@ pub enum Membership<'a> {
     Unknown,
 }
 
-/// Pools of the control plane; every other pool is made from `worker`.
+/// Pools of the control plane; every other pool is based on `worker`.
 const CONTROL_PLANE: [&str; 2] = ["master", "arbiter"];
 
 impl NodeIdentity {
-    /// Returns the pool in the best source.
+    /// Returns the pool according to the best source.
     pub fn pool(&self) -> Option<&str> {
         let first = self.pools.first().or(self.provisioned.first());
         first.map(|witness| witness.says.as_str())
@@ -129,7 +129,7 @@ impl NodeIdentity {
         if told.iter().any(|witness| witness.says == pool) {
             return Membership::Member;
         }
-        // A custom pool is provisioned as worker, and its kubelet runs as one.
+        // A node of a custom pool is provisioned as worker, and its kubelet runs as one.
         let worker = self
             .provisioned
             .iter()
@@ -141,10 +141,10 @@ impl NodeIdentity {
         }
     }
 
-    /// Reads the node. `recorded`: the objects of the recorded config. Files that are closed to this user are skipped.
+    /// Reads the node. `recorded` has the objects of the recorded config. Files that this user may not read are skipped.
     ///
     /// # Errors
-    /// A file that cannot be read: a config of another pool or cluster would pass without it.
+    /// A file cannot be read: without it, a config of another pool or cluster might be accepted.
     pub fn observe(
         root: &Root,
         records: &Records,
@@ -187,7 +187,7 @@ impl NodeIdentity {
                 .push(Witness::new(role, format!("/{}/{KUBELET}", paths::UNITS)));
         }
         if unless_denied(root.exists(&RootPath::fixed(paths::ETCD_POD)))? {
-            // An arbiter has a member of etcd too.
+            // An arbiter also has a member of etcd.
             let is_arbiter = self.provisioned.iter().any(|one| one.says == "arbiter");
             let role = if is_arbiter { "arbiter" } else { "master" };
             self.provisioned
@@ -218,7 +218,7 @@ impl NodeIdentity {
     }
 }
 
-/// Returns the pools in the names of record, API, daemon's log and first boot.
+/// Returns the pools named by the record, the API, the daemon's log and the first boot.
 fn told_pools(
     root: &Root,
     records: &Records,
@@ -255,7 +255,7 @@ fn told_pools(
     Ok(all)
 }
 
-/// Returns the annotations of the Machine Config Server, also from the daemon's backup copy.
+/// Returns the annotations from the Machine Config Server, or from the daemon's backup copy of them.
 fn initial_annotations(root: &Root) -> Result<BTreeMap<String, String>, RootError> {
     let mut all = BTreeMap::new();
     for path in [paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_KEPT] {
@@ -295,7 +295,7 @@ fn bytes_of(root: &Root, path: &str) -> Result<Option<Vec<u8>>, RootError> {
     }
 }
 
-/// Returns what was read; nothing of a file that is closed to this user.
+/// Returns the result; empty for a file that this user may not read.
 fn unless_denied<T: Default>(read: Result<T, RootError>) -> Result<T, RootError> {
     match skip_obstacle(read) {
         Err(error) if error.cause.is_denied() => {
@@ -322,14 +322,14 @@ fn certificates(bytes: &[u8]) -> BTreeSet<String> {
     all.iter().map(|der| sha256(der)).collect()
 }
 
-/// Returns the bundles that have certificates.
+/// Returns the bundles that are not empty.
 fn whole(all: impl IntoIterator<Item = (&'static str, BTreeSet<String>)>) -> Bundles {
     all.into_iter()
         .filter(|(_, certificates)| !certificates.is_empty())
         .collect()
 }
 
-/// Returns the hosts of the clusters in a kubeconfig, without the machine itself.
+/// Returns the hosts of the clusters in a kubeconfig, except the machine itself.
 fn hosts_in(kubeconfig: &str) -> Vec<String> {
     let document = yaml::parse(kubeconfig).unwrap_or_default();
     let clusters = document.get("clusters").and_then(Value::as_array);

@@ -1,7 +1,7 @@
-//! A medium with configs: a stick for a node without network.
+//! A medium with configs: a USB stick for a node without network.
 //!
-//! Found by its label, mounted read-only in a mount namespace of its own, so that it is unmounted however the program
-//! ends. Nothing on it is executed, or trusted more than a file that is named on the command line.
+//! It is found by its label and mounted read-only in a private mount namespace, so that it is unmounted however the program
+//! ends. Nothing on it is executed, or trusted more than a file named on the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ const PLACE: &str = "/run/mco-rescue-media-XXXXXX";
 /// The label of the medium.
 const LABEL: &str = "MCO-RESCUE";
 
-/// A reason why there is no medium.
+/// The reason why there is no medium.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigMediumError {
     /// No device has the label.
@@ -83,7 +83,7 @@ impl Drop for ConfigMedium {
         reason = "an empty directory of our own, never the node's root"
     )]
     fn drop(&mut self) {
-        // After a failed mount there is nothing to unmount; the namespace ends with the program anyway.
+        // After a failed mount there is nothing to unmount; the namespace ends with the program in any case.
         let _ = mounts::let_go(&self.directory);
         if let Err(error) = std::fs::remove_dir(&self.directory) {
             log::warn!(

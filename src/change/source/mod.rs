@@ -1,5 +1,5 @@
-//! The source of a config. A named one wins: a file, standard input, `cached:NAME` or `cached:latest`. Otherwise
-//! [`by_itself`] chooses: the cluster's last desired config if the cache has it intact, else the recorded one.
+//! The source of a config. A named one takes precedence: a file, standard input, `cached:NAME` or `cached:latest`. Otherwise
+//! [`by_itself`] chooses: the cluster's last desired config if the cache has an intact copy, or else the recorded one.
 
 pub mod cache;
 pub mod changes;
@@ -27,7 +27,7 @@ use crate::host::root::RootError;
 use crate::node::{Recorded, Records};
 use cache::{CacheEntry, Cached};
 
-/// A YAML document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
+/// Maximum size of a YAML document (64 MiB). The operator refuses rendered configs above 1.5 MiB.
 const MAX_YAML: u64 = 64 << 20;
 
 /// File name extensions of documents.
@@ -40,22 +40,22 @@ pub struct Chosen {
     pub config: MachineConfig,
     /// The reason, as text.
     pub why: String,
-    /// All other available configs, with the reason why they were not chosen; empty if one was named.
+    /// All other available configs, each with the reason why it was not chosen; empty if a config was named.
     pub others: Vec<Candidate>,
 }
 
-/// A reason why there is no config.
+/// The reason why there is no config.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The document cannot be read.
     #[error("reading {0}: {1}")]
     Read(String, Reason),
-    /// The file is missing, but another source may be meant.
+    /// The file is missing; the user may have meant something else.
     #[error("reading {name}: there is no such file{hint}")]
     NoFile {
         /// The name as given.
         name: String,
-        /// A probable file or config, or the way to get it.
+        /// A likely file or config, or how to get it.
         hint: String,
     },
     /// The document is too large for a MachineConfig.
@@ -63,7 +63,7 @@ pub enum SourceError {
         "reading {0}: larger than any MachineConfig (64 MiB, in JSON 1.5 GiB); check that it is the right file"
     )]
     TooLarge(String),
-    /// A URL was given, which another command fetches.
+    /// It is a URL, which another command fetches.
     #[error(
         "{0} is a URL. Fetch it into the cache first: {fetch}, then name it cached:NAME", fetch = mco_rescue("fetch URL")
     )]
@@ -82,7 +82,7 @@ pub enum SourceError {
          {list}, then cached:NAME", list = mco_rescue("cache list")
     )]
     SeveralPools(String),
-    /// The beginning of a name fits several configs of the cache.
+    /// The prefix matches several configs in the cache.
     #[error("{0:?} is the beginning of several configs in the cache: {1}. Give the whole name")]
     Ambiguous(String, String),
     /// The cache cannot be read.
@@ -93,14 +93,14 @@ pub enum SourceError {
         "no config was given, and {0}. Give a file: `{plan}`", plan = mco_rescue("plan FILE")
     )]
     NoneRecorded(String),
-    /// The encapsulated object of a first boot without its Ignition part; applying it would remove everything.
+    /// It is the encapsulated object of a first boot without its Ignition part; applying it would remove everything.
     #[error(
         "{0} is the encapsulated config of a first boot: its Ignition part is empty. Give the full one, such as \
          /{path} of a node with the same config",
         path = paths::MCS_CONTENT
     )]
     Encapsulated(String),
-    /// A part of a rendered config, without an Ignition part of its own.
+    /// It is a part of a rendered config without an Ignition part of its own.
     #[error(
         "{origin}: {name} is not a rendered config ({why}), and it names no file, unit or user: applying it would remove \
          everything. Merge all of its pool: mco-rescue render POOL FILES... > rendered.json"
@@ -121,7 +121,7 @@ pub enum SourceError {
         /// The error and the next step.
         problem: String,
     },
-    /// The document was read and refused.
+    /// The document was refused.
     #[error(transparent)]
     Document(#[from] DocumentError),
 }
@@ -137,8 +137,8 @@ pub const CACHED: &str = "cached:";
 /// Name of the newest config of the node's pool in the cache.
 pub const LATEST: &str = "cached:latest";
 
-/// Returns the config named on the command line, else the automatic choice. The references of a named bare Ignition
-/// config are fetched.
+/// Returns the config named on the command line, or else the automatic choice. The references of a named bare Ignition config
+/// are fetched.
 pub fn choose(
     argument: Option<&str>,
     kept: &KnownSources<'_>,
@@ -172,7 +172,7 @@ pub fn choose(
     }
 }
 
-/// Returns the error for a missing file, with a probable file or config: one with another extension, or a config.
+/// Returns the error for a missing file. It suggests a file with another extension, or a config.
 fn no_file(name: &str, kept: &KnownSources<'_>) -> SourceError {
     let hint = beside(name).or_else(|| (!name.contains('/')).then(|| of_config(name, kept))?);
     SourceError::NoFile {
@@ -181,7 +181,7 @@ fn no_file(name: &str, kept: &KnownSources<'_>) -> SourceError {
     }
 }
 
-/// Returns a file of the same name with another extension.
+/// Returns a file with the same name and another extension.
 fn beside(name: &str) -> Option<String> {
     let stem = match is_document(name) {
         true => name.rsplit_once('.')?.0,
@@ -192,7 +192,7 @@ fn beside(name: &str) -> Option<String> {
     Some(format!(". Did you mean {found}?"))
 }
 
-/// Returns a config of this name, or those whose names begin with it.
+/// Returns a config with this name, or those whose names begin with it.
 fn of_config(name: &str, kept: &KnownSources<'_>) -> Option<String> {
     let name = name.trim_end_matches(".json").trim_end_matches(".yaml");
     let named = cache::whole(kept.cache).map(|entry| entry.name.as_str());
@@ -234,7 +234,7 @@ fn taken(choice: Choice<'_>) -> Result<Chosen, SourceError> {
     })
 }
 
-/// Returns the full config of the same name, from the first boot's file or from the cache.
+/// Returns the complete config of the same name, from the first boot's file or from the cache.
 fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
     let kept = match &records.mcs_content {
         Recorded::Present(full) if full.name == given.config.name && !full.emptied => {
@@ -266,7 +266,7 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
     })
 }
 
-/// Returns the config of the node's pool that was fetched last and matches its name.
+/// Returns the last fetched config of the node's pool whose contents match its name.
 fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
     let newest = choice::newest(kept, |entry| entry.name_matches == Some(true));
     let newest = newest.map_err(|pools| match pools.is_empty() {
@@ -285,7 +285,7 @@ fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
     })
 }
 
-/// Returns the cached config with this name, or with the only name that begins with it.
+/// Returns the cached config with this name, or the only one whose name begins with it.
 pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a CacheEntry, SourceError> {
     let name = name.strip_prefix(CACHED).unwrap_or(name);
     let list = |entries: &[&CacheEntry]| -> String {
@@ -324,13 +324,13 @@ fn as_given(config: MachineConfig) -> Chosen {
     }
 }
 
-/// Returns the recorded config if the given document is identical: parsing it again would give the same.
+/// Returns the recorded config if the given document is identical, in which case parsing would give the same result.
 fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, SourceError> {
     let Some(config) = records.recorded() else {
         return Ok(None);
     };
     let file = open(Path::new(path))?;
-    // A pipe can be read once only.
+    // A pipe can only be read once.
     let is_file = file.metadata().is_ok_and(|found| found.is_file());
     // The caller reports a read error when it reads the whole file.
     let same = is_file && config.is_text_of(file).unwrap_or(false);
@@ -340,7 +340,7 @@ fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, S
     }))
 }
 
-/// Reads a document: a file of the caller, or `-` for standard input.
+/// Reads a document: a file named by the user, or `-` for standard input.
 pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
     match name {
         "-" => read(std::io::stdin(), 0, "standard input"),
@@ -356,7 +356,7 @@ pub fn is_document(name: &str) -> bool {
     extension.is_some_and(|extension| DOCUMENTS.contains(&extension))
 }
 
-/// Returns the files in a directory of the caller that may contain a config, sorted by name, without subdirectories.
+/// Returns the files that may contain a config in a directory named by the user, sorted by name, without subdirectories.
 pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
     let error = |e: std::io::Error| SourceError::Read(directory.to_owned(), e.into());
     let mut all = Vec::new();
@@ -384,7 +384,7 @@ fn open(path: &Path) -> Result<File, SourceError> {
 fn read(reader: impl Read, size: u64, name: &str) -> Result<Vec<u8>, SourceError> {
     let _phase = progress::begin(Work::new(format!("Reading {name}")));
     let mut reader = progress::Counted(reader);
-    // With room for all of it at once: a vector that grows has it twice meanwhile. It is a reservation alone.
+    // The capacity is for everything at once: a growing vector would temporarily need twice that. It is only a reservation.
     let room = usize::try_from(size.min(document::MAX_JSON)).unwrap_or_default();
     let mut bytes = Vec::with_capacity(room.saturating_add(1));
     let mut up_to = |limit: u64| {

@@ -1,10 +1,9 @@
-//! Configs that other configs refer to: fetched, verified and merged (docs/ignition.md: Merging), and the remote
-//! contents of their files (docs/ignition.md).
+//! Fetches, verifies and merges the configs that a config refers to (docs/ignition.md: Merging), and fetches the remote
+//! contents of its files (docs/ignition.md).
 //!
-//! Everything is fetched before anything is planned, so a server that fails changes nothing on the node.
-//! Deliberate differences from Ignition: nesting, number, size and time are bounded; a config that refers to
-//! itself is an error; an empty answer is an error instead of "no config at all"; hashes are compared without
-//! regard to letter case, and for empty contents too.
+//! Everything is fetched before anything is planned, so a failing server changes nothing on the node. Deliberate differences
+//! from Ignition: nesting, number, size and time are bounded; a config that refers to itself is an error; an empty answer is an
+//! error instead of "no config at all"; hashes are compared case-insensitively, and for empty contents too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ use crate::config::document::{
 
 /// Maximum depth of references between configs.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of configs that one config may refer to, on all levels together.
+/// Maximum number of configs that one config may refer to, on all levels in total.
 const MAX_CONFIGS: usize = 128;
-/// A config may not be larger than this, unpacked (64 MiB).
+/// Maximum size of a config after decompression (64 MiB).
 const MAX_CONFIG: u64 = 64 << 20;
-/// A certificate bundle may not be larger than this, unpacked (8 MiB).
+/// Maximum size of a certificate bundle after decompression (8 MiB).
 const MAX_BUNDLE: u64 = 8 << 20;
-/// All remote contents of files together, unpacked (512 MiB): they are held in memory until they are written.
+/// Maximum size of all remote contents of files after decompression (512 MiB): they are kept in memory until they are written.
 const MAX_CONTENTS: u64 = 512 << 20;
 /// Time limit for the headers of an answer (docs/ignition.md: Fetching).
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,9 +34,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct ReferenceNetwork {
     /// Proxies.
     pub proxy: ProxySection,
-    /// Time limit for the headers of one answer.
+    /// Time limit for the headers of one response.
     pub header_timeout: Duration,
-    /// Time limit for all attempts and the body of one source; `None`: only the limit of the whole run.
+    /// Time limit for all attempts and the body of one source; `None` if only the limit of the whole run applies.
     pub total_timeout: Option<Duration>,
     /// PEM bundles that are trusted in addition to those of the system.
     pub authorities: Vec<Arc<[u8]>>,
@@ -50,7 +49,7 @@ pub struct WantedReference<'a> {
     pub url: &'a str,
     /// Headers of the config.
     pub headers: &'a [(String, String)],
-    /// A larger body is an error.
+    /// Maximum size of the body; a larger one is an error.
     pub max_bytes: u64,
     /// The body will be compared with a hash.
     pub verified: bool,
@@ -58,7 +57,7 @@ pub struct WantedReference<'a> {
 
 /// Fetches resources: the network.
 pub trait Fetch {
-    /// Returns the body behind a URL, or a line with the error and the next step.
+    /// Returns the body at a URL, or a line with the error and the next step.
     fn fetch(
         &mut self,
         network: &ReferenceNetwork,
@@ -96,7 +95,7 @@ pub(super) fn complete(
 struct Loader<'a> {
     fetch: &'a mut dyn Fetch,
     origin: String,
-    /// The current settings: those of the configs that were read so far, as Ignition keeps them.
+    /// The current settings: those of all configs read so far, as in Ignition.
     network: ReferenceNetwork,
     bundles: BTreeMap<String, Arc<[u8]>>,
     configs: usize,
@@ -107,7 +106,7 @@ struct Loader<'a> {
 /// A config that is being completed.
 struct Frame {
     layer: ConfigLayer,
-    /// The sources from the first config to this one.
+    /// The chain of sources from the first config to this one.
     way: Vec<String>,
     /// The config's name in messages.
     origin: String,
@@ -130,14 +129,14 @@ impl Loader<'_> {
         let merged = std::mem::take(&mut config.warnings);
         config.warnings.clone_from(&layer.warnings);
         config.warnings.append(&mut self.warnings);
-        // The merged config repeats warnings of its layers.
+        // The merged config repeats the warnings of its layers.
         let known = config.warnings.clone();
         let new = |finding: &Finding| known.iter().all(|old| old.message != finding.message);
         config.warnings.extend(merged.into_iter().filter(new));
         Ok(config)
     }
 
-    /// Merges a config. `replace` wins over its whole content; else each of `merge` is laid over it, depth first.
+    /// Merges a config. `replace` replaces its whole content; otherwise each config in `merge` is merged over it, depth first.
     fn render(&mut self, frame: Frame) -> Result<ConfigLayer, SourceError> {
         let references = frame.layer.references();
         if let Some(resource) = references.replace {
@@ -210,9 +209,9 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Sets the network settings of a config; without authorities the old ones stay trusted.
+    /// Applies the network settings of a config; without authorities, the previous ones stay trusted.
     fn adopt(&mut self, meta: &Meta, origin: &str) -> Result<(), SourceError> {
-        // Zero sets no limit; a negative number is none either.
+        // Zero means no limit, and so does a negative number.
         let seconds = |given: i64| Duration::from_secs(u64::try_from(given).unwrap_or_default());
         let timeouts = &meta.timeouts;
         self.network.proxy = meta.proxy.clone();
@@ -355,7 +354,7 @@ fn headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-/// Returns the name of a source in messages: no credentials, no query, no contents.
+/// Returns the name of a source for messages: without credentials, query or contents.
 fn shown(source: &str) -> String {
     if source.is_empty() || source.starts_with("data:") {
         "the data URL".to_owned()

@@ -1,4 +1,4 @@
-//! The Machine Config Server (docs/agreement.md: Server): its address, the requests to it, and the trust in it.
+//! The Machine Config Server (docs/agreement.md: Server): its address, the requests to it, and how it is trusted.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::state_file;
 
-/// The port of the server that speaks TLS.
+/// The server's TLS port.
 const PORT: u16 = 22623;
 
 /// The stored data of the node's server, from its last answer.
@@ -20,35 +20,35 @@ pub struct Server {
     pub url: String,
     /// The requested pool.
     pub pool: String,
-    /// The PEM bundle that the server's certificate was checked against.
+    /// The PEM bundle with which the server's certificate was verified.
     pub authorities: String,
-    /// Time of the answer; seconds since 1970 by the node's clock.
+    /// Time of the answer by the node's clock, in seconds since 1970.
     pub answered: u64,
 }
 
 /// Version of both files.
 pub const VERSION: u32 = 1;
 
-/// Reads the stored data; None if the file is missing or damaged, which is logged.
+/// Reads the stored data; `None` if the file is missing or damaged, which is logged.
 pub fn remembered(root: &Root) -> Result<Option<Server>, RootError> {
     state_file::remembered(root, paths::SERVER, VERSION, |kept: &Server| kept.version)
 }
 
-/// The clocks of server and node at one moment.
+/// The clocks of server and node at the same moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerClock {
     /// Version of the file.
     pub version: u32,
     /// URL such as `https://api-int.example:22623`.
     pub url: String,
-    /// The server's time: `Date`, in seconds since 1970.
+    /// The server's time from its `Date` header, in seconds since 1970.
     pub date: u64,
-    /// The node's clock at that moment; None if another machine sent the request.
+    /// The node's clock at that moment; `None` if another machine sent the request.
     pub seen: Option<u64>,
 }
 
 impl ServerClock {
-    /// Creates the clocks of an answer that was just received.
+    /// Creates the clocks from an answer that was just received.
     pub fn new(url: &str, date: SystemTime, seen: Option<u64>) -> Self {
         let since = date.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -60,21 +60,21 @@ impl ServerClock {
     }
 }
 
-/// Reads the server's last time; None if the file is missing or damaged, which is logged.
+/// Reads the server's last time; `None` if the file is missing or damaged, which is logged.
 pub fn remembered_clock(root: &Root) -> Result<Option<ServerClock>, RootError> {
     state_file::remembered(root, paths::SERVER_CLOCK, VERSION, |kept: &ServerClock| {
         kept.version
     })
 }
 
-/// Returns the server of the API that the node's configuration names.
+/// Returns the server on the API host in the node's configuration.
 pub fn of_api(root: &Root) -> Result<Option<String>, RootError> {
     let bytes = root.read(&RootPath::fixed(paths::APISERVER_URL))?;
     let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
     Ok(host(&text).map(|host| format!("https://{host}:{PORT}")))
 }
 
-/// Returns the host of the API in the shell assignments of `apiserver-url.env`, unchanged.
+/// Returns the API host from the shell assignments in `apiserver-url.env`, unchanged.
 pub fn api_host(text: &str) -> Option<String> {
     let value = text
         .lines()
@@ -92,7 +92,7 @@ fn host(text: &str) -> Option<String> {
     })
 }
 
-/// Returns the base URL of a server: of a URL, or of a host with or without port.
+/// Returns the base URL of a server, given a URL, or a host with or without a port.
 pub fn base(given: &str) -> String {
     let given = given.trim_end_matches('/');
     if given.contains("://") {
@@ -113,7 +113,7 @@ pub fn config_url(base: &str, pool: &str) -> String {
     format!("{base}/config/{pool}")
 }
 
-/// Returns the explanation of a misleading HTTP status of this server (docs/agreement.md: Server).
+/// Explains a misleading HTTP status of this server (docs/agreement.md: Server).
 pub fn meaning(status: u16, pool: &str) -> Option<String> {
     match status {
         500 => Some(format!(

@@ -1,6 +1,5 @@
-//! What waits for the next boot: a deployment that was staged together with files (docs/operating-system.md), and what
-//! that boot turned out to be. Values and judgements only; [`super::state`] reads and writes
-//! the file; `cli/complete` and `cli/rollback` act.
+//! What the next boot has to bring: a deployment that was staged together with files (docs/operating-system.md), and judgements
+//! on that boot. Values only; [`super::state`] reads and writes the file; `cli/complete` and `cli/rollback` act on it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,61 +11,61 @@ use crate::change::transaction::journal::ConfigRef;
 use crate::node::boot::BootIdentity;
 use crate::node::command::rpm_ostree::status::Deployment;
 
-/// Which way a node is on.
+/// The direction of the pending change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Into a deployment that was staged, whose files are in place already.
+    /// Forward to a staged deployment, whose files are already in place.
     Forward,
-    /// Back to the deployment before; its files are put back when it runs.
+    /// Back to the previous deployment; its files are restored once it is running.
     Back,
 }
 
-/// A boot that is awaited; kept in `/var/lib/mco-rescue/awaited.json`.
+/// The pending boot, stored in `/var/lib/mco-rescue/awaited.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Awaited {
     /// Version of the file.
     pub version: u32,
     /// Forward or back.
     pub way: Way,
-    /// The config whose files are in place, or are to be taken back.
+    /// The config whose files are in place, or are to be reverted.
     pub config: ConfigRef,
-    /// The run of the files: what `rollback` takes back. Known before they come; a program that noted it afterwards may
-    /// have left none.
+    /// The run of the files, which `rollback` reverts. Known before the files are written; older versions recorded it
+    /// afterwards and may have left none.
     pub run: Option<String>,
-    /// While the files are still to come: the newest run of the history until then, empty where there is none. The
-    /// power can fail after they are in place; the history shows that.
+    /// While the files are not yet in place: the newest run in the history until then, empty if there is none. Power can fail
+    /// after they are in place; the history then shows that.
     #[serde(default)]
     pub files_after: Option<String>,
-    /// The newest run of the history when this was staged, empty where there is none.
+    /// The newest run in the history when this was staged, empty if there was none.
     #[serde(default)]
     pub head: Option<String>,
-    /// Runs before `run` whose deployments never ran either, the oldest first: their files go back with its own.
+    /// Runs before `run` whose deployments never ran either, oldest first: their files are reverted together with its own.
     #[serde(default)]
     pub earlier: Vec<String>,
     /// The boot in which this was written.
     #[serde(flatten)]
     pub boot: BootIdentity,
-    /// `CHECKSUM.SERIAL` of the deployment that ran then.
+    /// `CHECKSUM.SERIAL` of the deployment that was running then.
     pub from: String,
-    /// `CHECKSUM.SERIAL` of the deployment that `rollback` leads to, where `from` is a half itself.
+    /// `CHECKSUM.SERIAL` of the deployment to which `rollback` leads, if `from` itself is only half of a change.
     #[serde(default)]
     pub way_back: Option<String>,
-    /// `CHECKSUM.SERIAL` of the deployment that is to be booted, once it is known.
+    /// `CHECKSUM.SERIAL` of the deployment to be booted, once known.
     #[serde(default)]
     pub staged: Option<String>,
-    /// The image that is to be booted, byte for byte as the daemon compares it; `None`: it does not change.
+    /// The image to be booted, in the form that the daemon compares byte by byte; `None` if it does not change.
     pub image: Option<String>,
     /// Words that the kernel command line must have.
     pub kernel_arguments: Vec<String>,
-    /// Words that it must not have any more.
+    /// Words that it must no longer have.
     #[serde(default)]
     pub gone_arguments: Vec<String>,
     /// Seconds since 1970.
     pub since: u64,
-    /// The reason, where the wanted deployment did not come up.
+    /// The reason why the wanted deployment did not boot, if it did not.
     pub failed: Option<String>,
-    /// With that, the operating system and the files are of different configs.
+    /// Because of that, the operating system and the files belong to different configs.
     #[serde(default)]
     pub half: bool,
 }
@@ -74,10 +73,10 @@ pub struct Awaited {
 /// Version of the file.
 pub const VERSION: u32 = 1;
 
-/// The origin of an image that was staged alone, for the config that is recorded.
+/// The origin of an image that was staged alone, for the recorded config.
 pub const PIVOT: &str = "pivot";
 
-/// Runs that changed the operating system too; kept in `/var/lib/mco-rescue/os-runs.json`.
+/// Runs that also changed the operating system, stored in `/var/lib/mco-rescue/os-runs.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OsRuns {
     /// Version of the file.
@@ -86,21 +85,21 @@ pub struct OsRuns {
     pub runs: Vec<OsRun>,
 }
 
-/// A run that led from one deployment to another.
+/// A run that switched from one deployment to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OsRun {
     /// The run of the files.
     pub run: String,
-    /// `CHECKSUM.SERIAL` of the deployment that ran before: `rollback` goes back there. `None`: the run changed files
-    /// alone, above those of runs whose deployments never ran.
+    /// `CHECKSUM.SERIAL` of the deployment before the run, to which `rollback` returns. `None` if the run only changed files,
+    /// on top of runs whose deployments never ran.
     #[serde(default)]
     pub from: Option<String>,
-    /// Runs before it whose deployments never ran, the oldest first: they are taken back with it.
+    /// Earlier runs whose deployments never ran, oldest first: they are reverted together with it.
     #[serde(default)]
     pub earlier: Vec<String>,
 }
 
-/// A finished run of the history.
+/// A finished run in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
     /// Its id.
@@ -109,7 +108,7 @@ pub struct Ran {
     pub config: String,
 }
 
-/// The boot that is judged.
+/// The boot to be judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booted {
     /// The boot.
@@ -122,14 +121,14 @@ pub struct Booted {
     pub kernel_arguments: Vec<String>,
 }
 
-/// What a boot enters, whether it was or is to come.
+/// What a past or future boot enters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Entered {
     /// `CHECKSUM.SERIAL`.
     pub deployment: Option<String>,
     /// Its image.
     pub image: Option<String>,
-    /// The words of the kernel command line; `None` where they are not known.
+    /// The words of the kernel command line; `None` if unknown.
     pub kernel_arguments: Option<Vec<String>>,
 }
 
@@ -140,70 +139,70 @@ pub enum Arrival {
     NotYet,
     /// The awaited deployment runs.
     Arrived,
-    /// The deployment from before came up: its files have to be as before too.
+    /// The previous deployment booted, so its files have to be restored too.
     Stayed,
-    /// Something else runs; nothing is touched. In words: what is not as awaited.
+    /// Something else is running, so nothing is changed. Describes the difference.
     Elsewhere(String),
 }
 
-/// A node beside what is awaited.
+/// The node's state, for judging the pending boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scene<'a> {
     /// The boot that runs.
     pub booted: &'a Booted,
-    /// What the next boot enters; `None` where rpm-ostree does not tell.
+    /// What the next boot enters; `None` if rpm-ostree does not report it.
     pub next: Option<&'a Entered>,
-    /// The finished runs, the newest first.
+    /// The finished runs, newest first.
     pub history: &'a [Ran],
-    /// A run of ours, or a transaction of rpm-ostree, is at work right now.
+    /// A run of this program, or a transaction of rpm-ostree, is in progress.
     pub at_work: bool,
 }
 
-/// How it stands with what is awaited.
+/// The state of the pending change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is being made ready right now.
+    /// It is being prepared right now.
     AtWork,
-    /// Everything is ready; only the reboot is missing.
+    /// Everything is prepared; only the reboot is missing.
     Waits,
-    /// Everything was made ready, and it is not known if the next boot still enters it.
+    /// Everything was prepared, but it is unknown whether the next boot still enters it.
     NotKnown,
-    /// The next boot enters something else. In words: what is not as awaited.
+    /// The next boot enters something else. Describes the difference.
     Replaced(String),
-    /// The run was cut off before its files.
+    /// The run was interrupted before its files.
     CutOff,
-    /// The next boot does not enter it any more.
+    /// The next boot no longer enters it.
     Dropped,
-    /// It failed in this very boot, and that was said.
+    /// It failed in this boot, and that was reported.
     Failed,
-    /// The node was booted since: that has to be judged.
+    /// The node has been booted since; the result of judging that boot.
     Due(Arrival),
 }
 
-/// Which runs go back where the deployment from before came up.
+/// Which runs are reverted if the previous deployment booted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoesBack {
     /// These, the newest first.
     Runs(Vec<String>),
-    /// None: this config came later, and only the newest run is ever taken back.
+    /// None: this config was applied later, and only the newest run can be reverted.
     Superseded(String),
 }
 
-/// The part of an awaited run that a run which stages takes over.
+/// The part of a pending run that the next staging run takes over.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Inherited {
-    /// Runs of files whose deployments never ran, the oldest first.
+    /// Runs of files whose deployments never ran, oldest first.
     pub earlier: Vec<String>,
-    /// Where `rollback` leads, if what runs is a half.
+    /// Where `rollback` leads, if the running state is only half of a change.
     pub way_back: Option<String>,
 }
 
-/// The way of `rollback` where the last thing that was done has no files of its own.
+/// How `rollback` proceeds if the last change has no files of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
-    /// The deployment to go back to.
+    /// The deployment to return to.
     pub to: String,
-    /// Runs of files that go back with it, the newest first.
+    /// Runs of files that are reverted with it, newest first.
     pub runs: Vec<String>,
 }
 
@@ -221,7 +220,7 @@ impl Awaited {
         self.judge_entered(&entered, "runs")
     }
 
-    /// Judges what a boot enters, whenever that is: `enters` is the verb, such as `runs`.
+    /// Judges what a past or future boot enters; `enters` is the verb for messages, such as `runs`.
     fn judge_entered(&self, entered: &Entered, enters: &str) -> Arrival {
         let deployment = entered.deployment.as_deref();
         let stayed = deployment == Some(self.from.as_str());
@@ -238,14 +237,14 @@ impl Awaited {
         }
     }
 
-    /// Returns true if it was made for the next boot by the run that awaits it: `first` is the first deployment of the list.
+    /// Returns true if the run that this belongs to prepared it for the next boot. `first` is the first deployment in the list.
     pub fn made(&self, first: &Deployment) -> bool {
         let has_name = |name: &String| *name == first.name();
         let has_image = |image: &String| *image == first.image();
         match self.way {
             _ if self.failed.is_some() || first.booted => false,
             Way::Back => self.staged.as_ref().is_some_and(has_name),
-            // Without a name its staging was cut off.
+            // Without a name, its staging was interrupted.
             Way::Forward => {
                 (first.staged || self.staged.is_some())
                     && self.image.as_ref().is_none_or(has_image)
@@ -254,8 +253,8 @@ impl Awaited {
         }
     }
 
-    /// The boot in which this was written. A program that did not tell soft reboots apart kept no deployment with it; until
-    /// a boot was judged it is the one that ran.
+    /// Returns the boot in which this was written. Older versions did not distinguish soft reboots and stored no deployment;
+    /// until a boot is judged, it is the one that was running.
     fn written_in(&self) -> BootIdentity {
         let ran = || self.failed.is_none().then(|| self.from.clone());
         BootIdentity {
@@ -264,7 +263,7 @@ impl Awaited {
         }
     }
 
-    /// How it stands with it.
+    /// Returns the state of the pending change.
     pub fn verdict(&self, scene: &Scene<'_>) -> Verdict {
         match self.judge_boot(scene.booted) {
             _ if scene.at_work => Verdict::AtWork,
@@ -277,7 +276,7 @@ impl Awaited {
         }
     }
 
-    /// Returns how it stands with what was promised, if the next boot enters this.
+    /// Returns the state of the pending change if this is what the next boot enters.
     pub fn promise(&self, next: &Entered) -> Verdict {
         match self.judge_entered(next, "comes") {
             Arrival::Elsewhere(what) => Verdict::Replaced(what),
@@ -286,24 +285,24 @@ impl Awaited {
         }
     }
 
-    /// True where files were to come, and did not.
+    /// Returns true if its files were expected but are not in place.
     pub fn lacks_files(&self, history: &[Ran]) -> bool {
         self.files_after.is_some() && self.own_run(history).is_none()
     }
 
-    /// True where its files came.
+    /// Returns true if its files are in place.
     pub fn has_files(&self) -> bool {
         self.run.is_some() && self.files_after.is_none()
     }
 
-    /// The newest run of the history that brought its files.
+    /// Returns the newest run in the history that wrote its files.
     pub fn own_run<'a>(&self, history: &'a [Ran]) -> Option<&'a Ran> {
         history
             .iter()
             .find(|run| self.is_its_run(&run.id, &run.config))
     }
 
-    /// Which runs go back, of the history from the newest on.
+    /// Returns which runs are reverted, counted from the newest in the history.
     pub fn goes_back(&self, history: &[Ran]) -> GoesBack {
         let belongs =
             |run: &&Ran| self.is_its_run(&run.id, &run.config) || self.earlier.contains(&run.id);
@@ -320,7 +319,7 @@ impl Awaited {
         }
     }
 
-    /// Gives the part that a run takes over which stages while `booted` runs.
+    /// Returns the part that a new staging run takes over while `booted` is running.
     pub fn inherited(&self, booted: &Booted, history: &[Ran]) -> Inherited {
         let never_ran = booted.deployment.as_deref() == Some(self.from.as_str());
         let was_judged = self.half && booted.boot.is_same(&self.boot);
@@ -340,7 +339,7 @@ impl Awaited {
         }
     }
 
-    /// Gives the way of `rollback`, where this is the last thing that was done and has no files of its own.
+    /// Returns how `rollback` proceeds, if this is the last change and has no files of its own.
     pub fn leaving(&self, booted: &Booted, history: &[Ran]) -> Option<Leaving> {
         let newest = history
             .first()
@@ -359,7 +358,7 @@ impl Awaited {
         Some(Leaving { to, runs })
     }
 
-    /// Where the node came from with its run.
+    /// Returns which deployment the node came from in this run.
     pub fn os_run(&self, run: String) -> OsRun {
         OsRun {
             run,
@@ -368,7 +367,7 @@ impl Awaited {
         }
     }
 
-    /// The command that brings the rest of it.
+    /// Returns the command that completes it.
     pub fn apply_command(&self) -> String {
         if self.config.origin == PIVOT {
             mco_rescue("apply")
@@ -377,7 +376,7 @@ impl Awaited {
         }
     }
 
-    /// Returns true where a run of the history brought the files.
+    /// Returns true if this run in the history wrote the files.
     pub fn is_its_run(&self, id: &str, config: &str) -> bool {
         match (&self.run, &self.files_after) {
             (Some(run), _) => run == id,
@@ -386,7 +385,7 @@ impl Awaited {
         }
     }
 
-    /// Names a difference to what is awaited, where the deployment from before does not run.
+    /// Describes a difference to the expected state, if the previous deployment is not running.
     fn missing(&self, entered: &Entered, enters: &str) -> Option<String> {
         if let Some(image) = &self.image
             && entered.image.as_ref() != Some(image)
@@ -488,7 +487,7 @@ mod tests {
                 booted("now", "cc.0", old, &both),
                 elsewhere("quay.example/os@sha256:b was staged, quay.example/os@sha256:a runs"),
             ),
-            // Arguments are a multiset: one of two is not both.
+            // Arguments are a multiset: having one of two is not enough.
             (
                 booted("now", "bb.0", new, &["nosmt"]),
                 elsewhere("the kernel arguments nosmt are missing"),
@@ -511,7 +510,7 @@ mod tests {
         }
     }
 
-    /// As systemd shows a boot: the count from 256 on, the start of user space from 254 on.
+    /// Returns a boot as systemd shows it: the count from 256 on, the start of user space from 254 on.
     fn shown(systemd: u32, soft: u32) -> BootIdentity {
         BootIdentity {
             id: "then".to_owned(),
@@ -524,7 +523,7 @@ mod tests {
     #[test]
     fn every_kind_of_reboot_is_judged_with_every_systemd() {
         let (new, old) = ("quay.example/os@sha256:b", "quay.example/os@sha256:a");
-        // 0: systemd gives no answer. 252 makes no soft reboots.
+        // 0 means that systemd gives no answer. 252 has no soft reboots.
         for systemd in [0, 252, 254, 255, 256, 257] {
             for kind in ["none", "soft", "hard"] {
                 for entered in ["aa.0", "bb.0"] {
@@ -548,7 +547,7 @@ mod tests {
                     };
                     let wanted = match (kind, entered) {
                         ("none", _) => Arrival::NotYet,
-                        // Without an answer only another deployment tells a soft reboot.
+                        // Without an answer, only a different deployment reveals a soft reboot.
                         ("soft", "aa.0") if systemd == 0 => Arrival::NotYet,
                         (_, "aa.0") => Arrival::Stayed,
                         _ => Arrival::Arrived,
@@ -558,7 +557,7 @@ mod tests {
                     kept.boot.boot_deployment = Some("aa.0".to_owned());
                     let case = format!("systemd {systemd}, {kind}, {entered}");
                     assert_eq!(kept.judge_boot(&booted), wanted, "{case}");
-                    // A program that did not tell soft reboots apart kept the id alone.
+                    // Versions that did not distinguish soft reboots stored the id alone.
                     kept.boot = BootIdentity {
                         id: "then".to_owned(),
                         ..BootIdentity::default()
@@ -579,7 +578,7 @@ mod tests {
 
     #[test]
     fn a_half_that_was_judged_in_this_boot_is_known_by_its_boot_alone() {
-        // What runs is not what ran when it was staged.
+        // The running deployment differs from the one at the time of staging.
         let failed = Awaited {
             failed: Some("half".into()),
             half: true,
@@ -606,7 +605,7 @@ mod tests {
         assert!(unnamed(Some("9-7")).is_its_run("10-3", name));
         assert!(unnamed(Some("")).is_its_run("10-3", name));
         assert!(!unnamed(Some("9-7")).is_its_run("10-3", "rendered-worker-other"));
-        // From before it was staged, or nothing but the operating system was.
+        // It is from before the staging, or only the operating system was staged.
         assert!(!unnamed(Some("10-3")).is_its_run("10-3", name));
         assert!(!unnamed(None).is_its_run("10-3", name));
     }
@@ -630,7 +629,7 @@ mod tests {
             kernel_arguments: words(Kargs::from_entries(&[r#"dyndbg="file x +p""#])),
             ..awaited(Way::Forward)
         };
-        // As it was written, and as GRUB hands it over.
+        // As written, and as GRUB passes it on.
         for line in [r#"rw dyndbg="file x +p""#, r#"rw "dyndbg=file x +p""#] {
             let runs = Booted {
                 kernel_arguments: words(Kargs::parse(line)),

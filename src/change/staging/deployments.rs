@@ -1,4 +1,4 @@
-//! The deployments of the running node: asked for, and changed one transaction at a time.
+//! The deployments of the running node: queries, and changes in one transaction at a time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,14 +25,15 @@ use crate::node::command::{
 use crate::node::system::{self, Engine, ask};
 use crate::node::{Host, Records, System};
 
-/// How long a cancelled transaction may take to end.
+/// Time limit for the end of a cancelled transaction.
 const CANCEL: Duration = Duration::from_secs(120);
-/// The unit whose end finalizes what is staged.
+/// The unit that finalizes the staged deployment when it stops.
 const FINALIZE: &str = "ostree-finalize-staged.service";
-/// Pause between two questions for its end.
+/// Pause between two queries for the end of a transaction.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
+/// Runs a command that changes deployments. If the client is killed, the daemon continues the transaction, so that has to be
+/// ended.
 pub fn run_transaction(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -59,7 +60,7 @@ pub fn run_transaction(
     Err(cause)
 }
 
-/// Adds to an answer what a unit of ours that failed wrote to the journal.
+/// Adds the journal of a failed unit of ours to its output.
 fn with_log(
     runner: &dyn CommandRunner,
     line: &CommandLine,
@@ -79,7 +80,7 @@ fn with_log(
     CommandOutput { stderr, ..answer }
 }
 
-/// What works in a unit of ours goes on without its client.
+/// Stops our unit, which continues without its client.
 fn end_bootc(runner: &dyn CommandRunner) {
     if let Err(error) = systemctl::stop_units(runner, &[bootc::UNIT]) {
         log::warn!(
@@ -107,7 +108,7 @@ fn end_transaction(root: &Root, runner: &dyn CommandRunner) {
     );
 }
 
-/// The deployments as they are now.
+/// Returns the current deployments.
 pub fn read_deployments(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -118,9 +119,9 @@ pub fn read_deployments(
 /// Returns the kernel arguments of the next boot, without those that belong to a deployment.
 ///
 /// # Errors
-/// rpm-ostree gives no answer; where it is missing, bootc or a file.
+/// rpm-ostree gives no answer; or if it is missing, bootc does not, or a file cannot be read.
 pub fn next_arguments(root: &Root, runner: &dyn CommandRunner) -> Result<Kargs, RpmOstreeError> {
-    // Where it is there, one question is enough.
+    // If rpm-ostree is installed, one query is enough.
     match system::next_arguments(root, runner, Engine::RpmOstree, &Deployments::default()) {
         Err(RpmOstreeError::NotInstalled(_)) => {
             let (engine, all) = system::read_deployments(root, runner)?;
@@ -130,7 +131,7 @@ pub fn next_arguments(root: &Root, runner: &dyn CommandRunner) -> Result<Kargs, 
     }
 }
 
-/// Drops what is staged, and nothing else.
+/// Drops the staged deployment and nothing else.
 ///
 /// # Errors
 /// The program fails.
@@ -142,18 +143,18 @@ pub fn drop_staged(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOst
     }
 }
 
-/// Returns the command that drops what is staged; `None` where nothing is to be dropped. rpm-ostree's clean-up removes
-/// whatever comes before what runs, so ostree does it where something is queued; bootc has no command for it.
+/// Returns the command that drops the staged deployment; `None` if there is nothing to drop. rpm-ostree's clean-up removes
+/// everything before the running deployment, so ostree is used if another one is queued; bootc has no command for it.
 pub fn drop_command(engine: Engine, all: &Deployments) -> Option<CommandLine> {
     let staged = all.staged().map(|staged| arguments::undeploy(staged.index));
     match engine {
-        // Nothing staged may still have left something in the way.
+        // Even if nothing is staged, there may be leftovers in the way.
         Engine::RpmOstree if all.queued().is_none() => Some(arguments::drop_pending()),
         Engine::RpmOstree | Engine::Bootc => staged,
     }
 }
 
-/// Makes what runs the deployment of the next boot again; what is queued there is kept.
+/// Makes the running deployment the next boot's again; a queued one is kept.
 ///
 /// # Errors
 /// The program fails.
@@ -165,7 +166,7 @@ pub fn stay(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeErro
     enter_deployment(root, runner, engine, &all, &booted)
 }
 
-/// Makes a deployment that was queued the one of the next boot again.
+/// Makes a deployment that was queued before the next boot's again.
 ///
 /// # Errors
 /// The program fails.
@@ -178,16 +179,16 @@ pub fn queue_again(
     enter_deployment(root, runner, engine, &all, queued)
 }
 
-/// The way back of a run that changed the operating system.
+/// How a run that changed the operating system is reverted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WayBack {
-    /// The node never left: what was staged is dropped, and the files go back now.
+    /// The node has not left the previous deployment: the staged one is dropped, and the files are restored now.
     StillHere,
-    /// The next boot enters the deployment from before; its files go back there.
+    /// The next boot enters the previous deployment; the files are restored there.
     NextBoot,
 }
 
-/// True where the next boot enters what a run of ours staged and still waits for, or what a rollback of ours made the next.
+/// Returns true if the next boot enters what a run of this program staged and still waits for, or the target of its rollback.
 pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
     let Some(awaited) = state::read_awaited(root)?.filter(|_| root.is_live()) else {
         return Ok(false);
@@ -196,22 +197,22 @@ pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> 
     Ok(all.next_boot().is_some_and(|first| awaited.made(first)))
 }
 
-/// True where taking this run back drops the staged deployment, too.
+/// Returns true if reverting this run also drops the staged deployment.
 pub fn is_staged_by_run(root: &Root, runner: &dyn CommandRunner, run: &str) -> Result<bool> {
     let awaited = state::read_awaited(root)?;
     let its = awaited.is_some_and(|one| one.run.as_deref() == Some(run));
     Ok(its && is_staged_by_us(root, runner)?)
 }
 
-/// Nothing is awaited any more where the next boot enters what runs, as every finished run leaves it that stages nothing.
+/// Clears the pending boot if the next boot enters the running deployment, as after every finished run that stages nothing.
 ///
-/// The run is over by then: what fails here is said, and does not change how it ended.
+/// The run is over by then, so an error is only logged.
 pub fn settle_awaited(root: &Root, runner: &dyn CommandRunner) {
     settle(root, runner, None);
 }
 
-/// The same after a run of files. Files of runs whose operating system never ran are below those of this run: they go back
-/// with it, as nothing brings their system any more.
+/// Does the same after a run of files. The files of runs whose operating system never ran are below those of this run, so they
+/// are reverted with it, because their system is no longer going to boot.
 pub fn settle_after_run(root: &Root, runner: &dyn CommandRunner, run: &str) {
     settle(root, runner, Some(run));
 }
@@ -264,10 +265,10 @@ fn remember_earlier(
     state::store_os_run(root, one)
 }
 
-/// In what the operating system that runs is not that of the recorded config, in words.
+/// Describes how the running operating system differs from that of the recorded config.
 ///
 /// # Errors
-/// It is not known: rpm-ostree gives no answer.
+/// It is unknown: rpm-ostree gives no answer.
 pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<String>> {
     let records = Records::read(root)?;
     let system = System::observe(root, &Host::observe(root)?, runner)?;
@@ -281,20 +282,20 @@ pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<S
     }
 }
 
-/// Returns the sentence with the next step, in the words of the engine of this root.
+/// Returns the sentence with the next step, translated for this root's engine.
 pub fn said(root: &Root, cause: &RpmOstreeError) -> anyhow::Error {
     anyhow::anyhow!(system::spell(root, &cause.to_line()))
 }
 
-/// The deployment of a way back does not exist any more, so that no later attempt finds it.
+/// The deployment to return to no longer exists, so retrying is pointless.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct DeploymentMissing(String);
 
-/// Makes the deployment from before the one of the next boot.
+/// Makes the previous deployment the next boot's.
 ///
-/// The record of what is awaited stays where the node is there already: until the files are back, a boot has to bring
-/// them.
+/// If the node is already running it, the record of the pending boot is kept: until the files are restored, a boot has to
+/// restore them.
 pub fn go_back(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -335,8 +336,8 @@ pub fn go_back(
     })
 }
 
-/// Finalizes what is staged now, and not at the shutdown: its boot entry exists afterwards, and a failure is seen before
-/// the reboot.
+/// Finalizes the staged deployment now instead of at shutdown: its boot entry then exists, and a failure is noticed before the
+/// reboot.
 ///
 /// # Errors
 /// ostree cannot write it.
@@ -358,7 +359,7 @@ pub fn finalize_staged(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     }
 }
 
-/// Makes a deployment the one of the next boot by ostree alone, where no daemon answers.
+/// Makes a deployment the next boot's with ostree alone, if no daemon answers.
 ///
 /// # Errors
 /// No boot entry leads there, or ostree fails.
@@ -379,7 +380,7 @@ pub fn enter_without_daemon(runner: &dyn CommandRunner, name: &str) -> Result<()
     Ok(())
 }
 
-/// Makes a deployment that is there, and not staged, the one of the next boot.
+/// Makes a written deployment the next boot's.
 fn enter_deployment(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -390,13 +391,13 @@ fn enter_deployment(
     let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
         return Ok(());
     };
-    // Where another deployment comes first already, rpm-ostree's rollback makes the one that runs the first again.
+    // If another deployment is already first, rpm-ostree's rollback makes the running one first again.
     let runs_first = all.booted().is_some_and(|booted| booted.index == 0);
     let rollback = all.rollback().filter(|_| runs_first);
     let is_rollback = rollback.is_some_and(|next| next.index == wanted.index);
     let line = match engine {
         Engine::RpmOstree if is_rollback => arguments::swap_rollback(),
-        // bootc's own rollback refuses a deployment that rpm-ostree layered, and fails where its storage is missing.
+        // bootc's own rollback refuses a deployment with layered packages, and fails if its storage is missing.
         Engine::RpmOstree | Engine::Bootc => arguments::set_default(wanted.index),
     };
     run_transaction(root, runner, &line, &|| false)
@@ -430,7 +431,7 @@ fn awaited_back(leaving: &Leaving, config: &str, booted: String, boot: BootIdent
     }
 }
 
-/// Reboots, as asked, unless etcd would lose its quorum now.
+/// Reboots as requested, unless etcd would lose its quorum now.
 pub fn reboot_node(root: &Root, runner: &dyn CommandRunner, ignore_quorum: bool) -> Result<()> {
     quorum::allow_reboot(root, ignore_quorum)?;
     let answer = runner.run(&systemctl::reboot_node(is_soft_prepared(root)))?;
@@ -447,7 +448,7 @@ mod tests {
     use super::*;
     use crate::node::command::CommandError;
 
-    /// STUB of the host: the status documents of rpm-ostree in their order, and a fault for one command.
+    /// STUB of the host: rpm-ostree's status documents in order, and an error for one command.
     struct Scripted {
         status: RefCell<Vec<&'static str>>,
         fault: Option<(&'static str, CommandError)>,
@@ -536,7 +537,7 @@ mod tests {
         for (status, index, wanted) in [
             (IDLE, 0, &[][..]),
             (IDLE, 1, &["rpm-ostree rollback"]),
-            // The running one is not the first: rpm-ostree rollback would not choose by the place.
+            // The running deployment is not first: `rpm-ostree rollback` would not choose by index.
             (ROLLED_BACK, 0, &[]),
             (ROLLED_BACK, 1, &["ostree admin set-default 1"]),
         ] {

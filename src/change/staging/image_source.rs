@@ -1,4 +1,4 @@
-//! Where the bits of a wanted image come from: looked at before anything is staged.
+//! Where a wanted image comes from, determined before anything is staged.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::node::images::pull::{self, Trace};
 use crate::node::images::{ImageName, extensions, storage};
 use crate::node::system::Engine;
 
-/// Files of credentials that bootc takes; the first that exists counts.
+/// Credentials files that bootc uses; the first that exists is used.
 const BOOTC_SECRETS: [&str; 3] = [
     "run/ostree/auth.json",
     "etc/ostree/auth.json",
@@ -33,25 +33,25 @@ const RELEASE_REGISTRY_PORT: &str = ":22625";
 /// The source of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageSource {
-    /// A registry, or a mirror of it.
+    /// A registry or its mirror.
     Registry,
-    /// `containers-storage`, under the very name.
+    /// `containers-storage`, under exactly its name.
     Storage,
 }
 
 /// The options that choose the source.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SourceOptions<'a> {
-    /// A medium that holds the image.
+    /// A medium with the image.
     pub os_from: Option<&'a Path>,
-    /// The image is in containers-storage, under its very name.
+    /// The image is in containers-storage, under exactly its name.
     pub from_storage: bool,
     /// A directory with the packages of extensions and kernels.
     pub extensions_from: Option<&'a Path>,
 }
 
 impl SourceOptions<'_> {
-    /// Returns the source that rpm-ostree is given.
+    /// Returns the source to pass to rpm-ostree.
     pub fn source(&self) -> ImageSource {
         if self.from_storage || self.os_from.is_some() {
             ImageSource::Storage
@@ -60,7 +60,7 @@ impl SourceOptions<'_> {
         }
     }
 
-    /// Returns the source that rpm-ostree is given for a plan: an image that is copied first is in the storage.
+    /// Returns the source to pass to rpm-ostree for a plan: an image that is copied first is then in the storage.
     pub fn source_of(&self, os: &OsPlan) -> ImageSource {
         match os.brings() {
             true => ImageSource::Storage,
@@ -69,8 +69,8 @@ impl SourceOptions<'_> {
     }
 }
 
-/// Looks for the image and the packages that the steps of `os` need: where they come from, and what stands against
-/// getting them. `extensions` is the image of extensions that the config names, or empty.
+/// Looks for the image and the packages that the steps of `os` need: their sources, and any blockers. `extensions` is the
+/// config's extensions image, or empty.
 ///
 /// # Errors
 /// The directories of deployments cannot be read.
@@ -103,8 +103,8 @@ pub fn find_image_source(
     Ok(search.found)
 }
 
-/// Returns the reason why the tools of the node refuse to fetch an image, whatever the network does; `None` where nothing
-/// refuses it, or where it is at hand and nothing is fetched.
+/// Returns the reason why the node's tools refuse to fetch an image, regardless of the network; `None` if there is none, or if
+/// the image is available locally.
 ///
 /// # Errors
 /// In words: the deployments of the node or the medium cannot be read.
@@ -129,7 +129,7 @@ pub fn find_refusal(
     }
 }
 
-/// A directory of files is copied by no tool that asks the policy.
+/// Returns the reason why a medium's image is refused. A directory of files is never copied by a tool that checks the policy.
 fn refusal_of_medium(
     root: &Root,
     path: &Path,
@@ -157,7 +157,7 @@ fn refusal_of_medium(
     Ok((!ruling.accepts_anything()).then(|| refusal(&ruling, &address, &image)))
 }
 
-/// A search for the image and the packages of one plan.
+/// The search for the image and the packages of one plan.
 struct Search<'a> {
     root: &'a Root,
     runner: &'a dyn CommandRunner,
@@ -177,7 +177,7 @@ impl Search<'_> {
         }
     }
 
-    /// Packages come from a directory, or from the image that the config names.
+    /// Finds the packages: in a directory, or in the config's extensions image.
     fn packages(&mut self, directory: Option<&Path>, image: &str) {
         let from = match directory {
             Some(directory) => match repository_in(directory) {
@@ -197,7 +197,7 @@ impl Search<'_> {
         self.found.repository = Some(from);
     }
 
-    /// What cannot be removed with the deployments that do not run stops ostree half-way.
+    /// Checks old deployments: objects in them that cannot be removed make ostree stop half-way.
     fn old_deployments(&mut self, booted: &str) -> Result<()> {
         let mut found = Vec::new();
         for directory in deploy_directories::list(self.root)? {
@@ -217,7 +217,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Only bit-exact copies can have the digest of the name.
+    /// Examines a medium. Only bit-exact copies can have the digest in the name.
     fn medium(&mut self, path: &Path, name: &ImageName, image: &str) {
         let Some(digest) = &name.digest else {
             let message = format!(
@@ -246,7 +246,7 @@ impl Search<'_> {
         }
     }
 
-    /// An image for another machine is staged without complaint, and does not boot.
+    /// Adds a doubt about an image for another architecture, which can be staged but does not boot.
     fn judge_architecture(&mut self, found: Option<&str>, image: &str) {
         let own = go_architecture(std::env::consts::ARCH);
         let Some(found) = found.filter(|found| *found != own) else {
@@ -259,7 +259,7 @@ impl Search<'_> {
         self.found.doubts.push(doubtful);
     }
 
-    /// skopeo copies it, which asks the policy as every copy does.
+    /// Plans to copy the image with skopeo, which checks the policy.
     fn bring(&mut self, address: &Address, image: &str) {
         if let Err(error) = self.runner.run(&storage::skopeo_version()) {
             return self.block("skopeo", format!("{error}; it copies the image"));
@@ -295,14 +295,14 @@ impl Search<'_> {
         }
     }
 
-    /// What podman has under this very name.
+    /// Returns the image that podman has under exactly this name.
     fn in_storage(&self, image: &str) -> Result<Option<storage::Stored>, String> {
         let answer = self.runner.run(&storage::list_images(image));
         let answer = answer.map_err(|error| format!("{error}; podman knows what is in it"))?;
         storage::parse_stored(&answer.stdout, image).map_err(|error| error.to_string())
     }
 
-    /// The image of extensions is pulled by podman, unless it is there.
+    /// Checks that podman has the extensions image or can pull it.
     fn extensions_image(&mut self) {
         let Some(PackageRepository::Image(image)) = self.found.repository.clone() else {
             return;
@@ -324,7 +324,7 @@ impl Search<'_> {
         }
     }
 
-    /// How the pull would be decided is said before it is tried.
+    /// Adds notices about how a pull will be decided.
     fn traced(&mut self, name: &ImageName) {
         let trace = Trace::read(self.root, name);
         if self.is_in_release_registry(name, trace.as_ref().ok()) {
@@ -345,8 +345,9 @@ impl Search<'_> {
         }
     }
 
-    /// A control-plane node may have a registry of its own for the images of releases. rpm-ostree asks it if a mirror leads
-    /// there. Else it is asked here, and if it has the image, the image is copied from it; returns true then.
+    /// Looks for the image in a control-plane node's own registry of release images. rpm-ostree uses that registry if a mirror
+    /// leads there. Otherwise it is queried here, and if it has the image, the image is copied from it; returns true in that
+    /// case.
     fn is_in_release_registry(&mut self, name: &ImageName, trace: Option<&Trace>) -> bool {
         if !release_registry::is_present(self.root) {
             return false;
@@ -399,7 +400,8 @@ impl Search<'_> {
         taken
     }
 
-    /// Returns true if skopeo is there, and the signature policy lets it copy from a registry; else says why not.
+    /// Returns true if skopeo is installed and the signature policy lets it copy from a registry; otherwise adds a notice with
+    /// the reason.
     fn is_allowed(&mut self, from: &str) -> bool {
         let mut refused = |why: String| {
             self.found.notices.push(Notice {
@@ -423,7 +425,7 @@ impl Search<'_> {
         }
     }
 
-    /// bootc does not look for the credentials of the kubelet, which rpm-ostree gets by the daemon's link.
+    /// Checks bootc's credentials. Unlike rpm-ostree, for which the daemon creates a link, bootc does not use the kubelet's.
     fn credentials_of_bootc(&mut self) {
         let has = |path| !matches!(self.root.exists(&RootPath::fixed(path)), Ok(false));
         if BOOTC_SECRETS.into_iter().any(has) {
@@ -448,7 +450,8 @@ impl Search<'_> {
     }
 }
 
-/// The repository in a directory: itself, or below it as in the image of extensions. rpm-ostree wants a whole path.
+/// Returns the RPM repository in a directory: the directory itself, or the same path below it as in the extensions image.
+/// rpm-ostree requires an absolute path.
 fn repository_in(directory: &Path) -> Result<String, String> {
     let whole = std::path::absolute(directory).map_err(|error| error.to_string())?;
     let candidates = [whole.clone(), whole.join(extensions::REPOSITORY)];
@@ -471,7 +474,8 @@ fn repository_in(directory: &Path) -> Result<String, String> {
     }
 }
 
-/// A medium has no signatures, so whatever is wanted besides a digest refuses it. The policy stays as it is.
+/// Returns the refusal of a medium. A medium has no signatures, so any policy that requires more than a digest refuses it. The
+/// policy is not changed.
 fn refusal(ruling: &Ruling, address: &Address, image: &str) -> String {
     format!(
         "/{} does not let {address} be copied: {ruling}. If its digest is proof enough: skopeo --insecure-policy copy \
@@ -480,7 +484,7 @@ fn refusal(ruling: &Ruling, address: &Address, image: &str) -> String {
     )
 }
 
-/// As the policy names it.
+/// Returns the path in the form of the policy.
 fn without_links(address: &Address) -> Address {
     let whole = caller::resolve_links(&address.path);
     Address {

@@ -1,5 +1,6 @@
-//! What rpm-ostreed is lent while an operating system is staged, and taken from it again on every way out: the
-//! repository of the extensions, and the daemon's exception of one image from the signature policy (docs/agreement.md: Operating system, Packages).
+//! What is temporarily provided to rpm-ostreed while an operating system is staged, and removed however the run ends: the
+//! extensions repository, and the daemon's exception of one image from the signature policy (docs/agreement.md: Operating
+//! system, Packages).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,7 +24,7 @@ use crate::node::{Host, Labels};
 
 const DAEMON: &str = "rpm-ostreed.service";
 
-/// What can be lent on one root.
+/// Provides these on one root.
 #[allow(
     missing_debug_implementations,
     reason = "the runner of programs is a trait object"
@@ -38,8 +39,8 @@ pub struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// Takes everything back that we lent in this boot, a run that was cut off included. Of a boot before only the
-    /// repository can be left; that is a matter of the plan, which knows if another program uses it.
+    /// Removes everything that was provided during this boot, even by an interrupted run. From a previous boot, only the
+    /// repository can be left, which is a matter for the plan, because it knows whether another program uses it.
     pub fn take_back(&self) -> Result<()> {
         if !runtime::has(runtime::LENT) {
             return Ok(());
@@ -58,7 +59,7 @@ impl Lease<'_> {
         runtime::remove(runtime::LENT).context("forgetting what was lent")
     }
 
-    /// From here on there is something to take back.
+    /// Records that there is something to remove.
     fn begin(&self) -> Result<()> {
         runtime::write(runtime::LENT, b"").context("noting what is lent")
     }
@@ -76,7 +77,7 @@ impl Lease<'_> {
             .map_err(|error| RpmOstreeError::of_failure(&error))
     }
 
-    /// The content of the image of extensions in a directory, through a container that never runs.
+    /// Copies the content of the extensions image to a directory, using a container that never runs.
     fn copy_of(&self, image: &str) -> Result<String, RpmOstreeError> {
         let here = self.runner.run(&storage::list_images(image));
         let here = here.map_err(|error| RpmOstreeError::of_error(&error))?;
@@ -126,8 +127,8 @@ impl Lease<'_> {
         Ok(())
     }
 
-    /// Lends a policy that accepts this one image of containers-storage, where the node's would not: its digest was
-    /// checked when it was brought under its name.
+    /// Provides a policy that accepts this one image of containers-storage, if the node's policy would not. The image's digest
+    /// was verified when it was copied under its name.
     pub fn lease_exception(&self, image: &str) -> Result<()> {
         let policy = read_policy_text(self.root)?;
         let Some(policy) = policy else { return Ok(()) };
@@ -158,7 +159,7 @@ impl Lease<'_> {
     }
 }
 
-/// The daemon reads what it is lent when it starts.
+/// Restarts the daemon, which reads these files at its start.
 fn restart(runner: &dyn CommandRunner) -> Result<()> {
     systemctl::daemon_reload(runner)?;
     Ok(systemctl::try_restart(runner, DAEMON)?)

@@ -1,5 +1,5 @@
-//! Commits of the node that ostree stages where bootc is the engine: with other kernel arguments, and images that are kept.
-//! bootc has no command for either.
+//! Commits of the node that ostree stages if bootc is the engine: with other kernel arguments, and images that were kept. bootc
+//! has no command for either.
 
 use crate::base::kargs::Kargs;
 use crate::host::root::Root;
@@ -8,7 +8,7 @@ use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::node::command::{CommandLine, ostree};
 use crate::node::system::{inherited_arguments, origin_path, read_origin};
 
-/// Returns the command that stages what the next boot enters once more, with exactly these arguments and its own origin.
+/// Returns the command that stages the next boot's deployment again, with exactly these arguments and its own origin.
 ///
 /// # Errors
 /// Its origin file or the boot entries cannot be read.
@@ -22,10 +22,10 @@ pub(super) fn change_arguments(
     stage_again(root, next, &next.checksum, wanted)
 }
 
-/// Returns the command that stages a kept deployment of this image, with the arguments of what runs.
+/// Returns the command that stages a kept deployment of this image, with the arguments of the running one.
 ///
 /// # Errors
-/// It is gone, or its origin file cannot be read.
+/// It no longer exists, or its origin file cannot be read.
 pub(super) fn stage_kept(
     root: &Root,
     all: &Deployments,

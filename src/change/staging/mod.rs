@@ -1,8 +1,8 @@
 //! Staging of the operating system for the next boot, together with the files of a run.
 //!
-//! [`stage`] drives rpm-ostree one transaction at a time and proves the result; [`awaited`] holds what the next boot has
-//! to bring, and judges that boot; [`next_boot`] answers what it would enter now; [`state`] reads and writes the files of both. [`image_source`] and [`quorum`] are
-//! evidence for the plan; [`lease`] and [`pins`] are taken back on every way out.
+//! [`stage`] drives rpm-ostree one transaction at a time and verifies the result; [`awaited`] records what the next boot has to
+//! bring, and judges that boot; [`next_boot`] determines what it would enter now; [`state`] reads and writes the files of both.
+//! [`image_source`] and [`quorum`] are evidence for the plan; [`lease`] and [`pins`] are undone however a run ends.
 
 pub mod awaited;
 pub mod deployments;

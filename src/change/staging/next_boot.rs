@@ -1,4 +1,4 @@
-//! What the next boot enters, and who made it so. Every command asks here alone.
+//! Determines what the next boot enters, and who arranged that. Every command uses this module.
 
 use anyhow::Result;
 
@@ -12,31 +12,31 @@ use crate::node::command::CommandRunner;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::system::{Engine, SystemFacts};
 
-/// The next boot, if the shutdown before it is clean.
+/// The next boot after a clean shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextBoot {
     /// What it enters.
     pub enters: Entered,
-    /// The way by which it comes there.
+    /// Why it enters that.
     pub way: BootWay,
-    /// Who staged or queued the first deployment of the list, which may be locked; `None` where that is the running one.
+    /// Who staged or queued the first deployment in the list, which may be locked; `None` if that is the running one.
     pub by: Option<Author>,
-    /// Kernel arguments of this boot that it has not.
+    /// Kernel arguments of this boot that it does not have.
     pub without: Vec<String>,
-    /// Kernel arguments that it has beside those of this boot.
+    /// Kernel arguments that it has in addition to those of this boot.
     pub with: Vec<String>,
-    /// The command after which it enters what runs; `None` where it does so already.
+    /// The command after which it enters the running deployment; `None` if it already does.
     pub stay: Option<String>,
 }
 
-/// The way by which the next boot comes to its deployment.
+/// Why the next boot enters its deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootWay {
-    /// What runs is entered again.
+    /// It is the running one.
     Stays,
     /// It is staged: a clean shutdown writes it.
     Staged,
-    /// It is the first boot entry already, after a rollback or as the default: any boot enters it.
+    /// Its boot entry is already first, after a rollback or as the default: any boot enters it.
     Queued,
 }
 
@@ -51,21 +51,21 @@ impl BootWay {
     }
 }
 
-/// The one who staged or queued a deployment.
+/// Who staged or queued a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Author {
     /// A run of this program.
     Ours,
-    /// Perhaps a run of this program, which was cut off while it staged the same image.
+    /// Possibly a run of this program that was interrupted while it staged the same image.
     PerhapsOurs,
-    /// Another program or an admin: in words, as far as it is known.
+    /// Another program or an admin, in words, as far as known.
     Others(String),
-    /// Not known: who queues a deployment leaves no trace.
+    /// Unknown: queueing a deployment leaves no trace.
     Unknown,
 }
 
 impl Author {
-    /// Returns who it is, in words; `None` where it is, or may be, a run of this program.
+    /// Returns the author in words; `None` if it is, or may be, a run of this program.
     pub fn foreign(&self) -> Option<&str> {
         match self {
             Self::Ours | Self::PerhapsOurs => None,
@@ -77,7 +77,7 @@ impl Author {
 
 const QUEUED_BY: &str = "an unknown program, by a rollback or as the default";
 
-/// Answers what the next boot enters; `None` where no deployment is listed. `stager` names who staged what is staged.
+/// Determines what the next boot enters; `None` if no deployment is listed. `stager` names who staged the staged deployment.
 pub fn find_next_boot(
     facts: &SystemFacts,
     awaited: Option<&Awaited>,
@@ -127,7 +127,8 @@ pub fn find_next_boot(
     })
 }
 
-/// The engine tells the arguments of the first deployment alone. An empty command line is none: bootc tells none.
+/// Returns the arguments of the entered deployment. The engine only reports those of the first deployment. An empty command
+/// line means unknown, because bootc reports none.
 fn arguments_of<'a>(
     facts: &'a SystemFacts,
     first: &Deployment,
@@ -141,7 +142,7 @@ fn arguments_of<'a>(
     arguments.filter(|arguments| !arguments.is_empty())
 }
 
-/// Returns the command after which the next boot enters what runs.
+/// Returns the command after which the next boot enters the running deployment.
 fn stay_command(facts: &SystemFacts, way: BootWay) -> Option<String> {
     let all = &facts.deployments;
     let index = all.booted()?.index;
@@ -154,7 +155,7 @@ fn stay_command(facts: &SystemFacts, way: BootWay) -> Option<String> {
     }
 }
 
-/// Answers what the next boot of a running node enters.
+/// Determines what the next boot of a running node enters.
 ///
 /// # Errors
 /// A file of the node cannot be read.
@@ -175,7 +176,7 @@ pub fn observe_next_boot(
 }
 
 impl NextBoot {
-    /// Returns who chose it, in words, where it enters something that does not run and that no run of this program awaits.
+    /// Returns who chose it, in words, if it enters a deployment that is not running and that no run of this program expects.
     pub fn foreign(&self) -> Option<&str> {
         match self.way {
             BootWay::Stays => None,
@@ -183,7 +184,7 @@ impl NextBoot {
         }
     }
 
-    /// Returns the word for who chose it in documents.
+    /// Returns the word for the author in documents.
     pub fn author(&self) -> Option<&'static str> {
         self.by.as_ref().map(|by| match by {
             Author::Ours => "mco-rescue",
@@ -192,7 +193,7 @@ impl NextBoot {
         })
     }
 
-    /// Returns the kernel arguments that come and go, in words; empty where they stay.
+    /// Describes the changes of kernel arguments; empty if there are none.
     pub fn arguments_words(&self) -> String {
         let list = |word: &str, all: &[String]| match all.is_empty() {
             true => None,
@@ -229,7 +230,7 @@ mod tests {
                 "somebody",
                 Some("rpm-ostree cleanup -p"),
             ),
-            // rpm-ostree's clean-up would take the queued one along.
+            // rpm-ostree's clean-up would also remove the queued one.
             (
                 vec![staged(NEW), kept(), booted("x")],
                 BootWay::Staged,
@@ -256,7 +257,7 @@ mod tests {
     fn kernel_arguments_that_come_and_go_are_named() {
         let next = of(vec![staged("x"), booted("x")], "rw b=2");
         assert_eq!(next.arguments_words(), "without a=1 and with b=2");
-        // Arguments that are not known are no difference.
+        // Unknown arguments are not a difference.
         let next = of(vec![staged("x"), booted("x")], "");
         assert_eq!(next.arguments_words(), "");
         assert_eq!(next.enters.kernel_arguments, None);

@@ -1,5 +1,5 @@
-//! Deployments that we pinned as the way back: kept by name, so that only ours are ever let go, and only when the daemon
-//! is done or a person says so (docs/operating-system.md).
+//! Deployments that this program pinned for a rollback. They are stored by name, so that only these are ever unpinned, and only
+//! once the daemon is done or the user requests it (docs/operating-system.md).
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ struct Pins {
     deployments: Vec<String>,
 }
 
-/// Those that we pinned.
+/// Returns the deployments that this program pinned.
 pub fn read_pins(root: &Root) -> Result<Vec<String>, RootError> {
     let pins = state_file::remembered(root, paths::PINS, VERSION, |pins: &Pins| pins.version)?;
     Ok(pins.map(|pins| pins.deployments).unwrap_or_default())
@@ -44,7 +44,7 @@ pub fn remember_pin(root: &Root, deployment: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is kept of nothing: a run that failed leaves the node as it was.
+/// Stores the pins. Without pins the file is removed, so that a failed run leaves the node as it was.
 fn store_pins(root: &Root, deployments: Vec<String>) -> Result<()> {
     if deployments.is_empty() {
         let store = open_store(root, paths::STATE)?;
@@ -61,8 +61,8 @@ fn store_pins(root: &Root, deployments: Vec<String>) -> Result<()> {
     )?)
 }
 
-/// Lets those of ours go that `wanted` names; gives those that are let go. The index of a deployment changes with the
-/// others, so it is asked for each.
+/// Unpins our deployments for which `wanted` returns true; returns those that were unpinned. The index of a deployment changes
+/// with the others, so it is queried for each.
 pub fn unpin_deployments(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -79,7 +79,7 @@ pub fn unpin_deployments(
                 ask(runner, &arguments::unpin_deployment(deployment.index)).map_err(failed)?;
                 gone.push(deployment.clone());
             }
-            // Another program did it, or removed it.
+            // Another program has unpinned or removed it.
             _ => {}
         }
         kept.retain(|other| *other != name);
@@ -88,7 +88,8 @@ pub fn unpin_deployments(
     Ok(gone)
 }
 
-/// Whether the daemon has taken over what runs: it is done with the very config that is recorded, whose image runs.
+/// Returns true if the daemon has taken over the running state: it is done with exactly the recorded config, whose image is
+/// running.
 pub fn is_done(annotations: &Annotations, records: &Records, all: &Deployments) -> bool {
     let name = records.name();
     let is = |config: &Option<String>| config.is_some() && *config == name;

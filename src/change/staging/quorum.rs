@@ -1,4 +1,4 @@
-//! Asking the node's own etcd, before a reboot is prepared and again right before it.
+//! Queries the node's own etcd, before a reboot is prepared and again right before it.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::host::root::Root;
 use crate::node::etcd::{self, Etcd, EtcdAccess, EtcdMember, LOCAL};
 use crate::node::neighbours::has_fencing;
 
-/// Members on one network answer at once, or not at all.
+/// Time limit for an answer: members on one network answer immediately or not at all.
 const PATIENCE: Duration = Duration::from_secs(5);
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Refuses to stop the pods where quorum would be lost now.
+/// Refuses to stop the pods if the quorum would be lost now.
 pub fn allow_stopping(root: &Root, ignored: bool) -> Result<()> {
     match plan::judge_quorum(&read_etcd(root)?) {
         Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
@@ -26,7 +26,7 @@ pub fn allow_stopping(root: &Root, ignored: bool) -> Result<()> {
     }
 }
 
-/// Refuses a reboot by which quorum would be lost now.
+/// Refuses a reboot if the quorum would be lost now.
 pub fn allow_reboot(root: &Root, ignored: bool) -> Result<()> {
     match plan::judge_quorum(&read_etcd(root)?) {
         Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
@@ -37,7 +37,7 @@ pub fn allow_reboot(root: &Root, ignored: bool) -> Result<()> {
     }
 }
 
-/// What etcd says, where this is a running control-plane node.
+/// Returns the state of etcd if this is a running control-plane node.
 pub fn read_etcd(root: &Root) -> Result<Etcd> {
     if !root.is_live() || !etcd::is_here(root).context("looking for etcd")? {
         return Ok(Etcd::NotHere);
@@ -51,7 +51,7 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
     Ok(known.map_or_else(|error| Etcd::Silent(format!("{error:#}")), kind))
 }
 
-/// All members, each asked how it is.
+/// Returns all members, each with its health.
 fn members(access: &EtcdAccess) -> Result<Vec<EtcdMember>> {
     let list = format!("{LOCAL}/v3/cluster/member/list");
     let mut all = etcd::members(&get(access, &list, Some(b"{}"))?)?;

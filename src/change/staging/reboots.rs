@@ -1,5 +1,5 @@
-//! Runs after which the node has to be rebooted, because services go on with the files of before. The need belongs to one boot,
-//! so it ends by itself with the next one.
+//! Runs after which the node has to be rebooted, because services continue with the previous files. The need belongs to one
+//! boot, so it ends with the next one.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -24,20 +24,21 @@ struct RebootNeeds {
     runs: Vec<RebootNeed>,
 }
 
-/// One run whose change needs a reboot. It is written before the run, and counts once the history shows that the run came about.
+/// A run whose change needs a reboot. It is recorded before the run, and takes effect once the history shows that the run
+/// happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RebootNeed {
-    /// The newest run of the history before this one, empty where there was none.
+    /// The newest run in the history before this one, empty if there was none.
     after: String,
     /// The run, once it is known.
     #[serde(default)]
     run: Option<String>,
-    /// This older run is taken back by it.
+    /// The older run that it reverts.
     #[serde(default)]
     undoes: Option<String>,
     /// The config.
     pub config: String,
-    /// What needs a reboot, in words.
+    /// The reasons for a reboot, in words.
     pub causes: Vec<String>,
     /// Seconds since 1970.
     pub since: u64,
@@ -47,9 +48,9 @@ pub struct RebootNeed {
 }
 
 impl RebootNeed {
-    /// Returns the run that brought the change.
+    /// Returns the run that made the change.
     fn run<'a>(&'a self, history: &'a [FinishedRun]) -> Option<&'a str> {
-        // The oldest one after: the history has the newest first.
+        // The oldest one after it: the history has the newest first.
         let is_own = |run: &&FinishedRun| {
             id_order(&run.id) > id_order(&self.after) && run.config == self.config
         };
@@ -59,7 +60,7 @@ impl RebootNeed {
             .or_else(|| found().map(|run| run.id.as_str()))
     }
 
-    /// Returns true if its change is on the node: the run is in the history, or so old that it has left it.
+    /// Returns true if its change is on the node: the run is in the history, or is so old that the history dropped it.
     fn is_in_place(&self, history: &[FinishedRun]) -> bool {
         let is_there = |id: &str| history.iter().any(|run| run.id == id);
         if let Some(undone) = &self.undoes {
@@ -79,7 +80,7 @@ fn read(root: &Root) -> Result<Vec<RebootNeed>> {
     Ok(kept.map(|kept| kept.runs).unwrap_or_default())
 }
 
-/// Returns the needs of the boot that runs, the oldest first; none for a root that does not run.
+/// Returns the needs of the current boot, oldest first; empty for a root that is not running.
 pub fn read_needs(root: &Root, runner: &dyn CommandRunner) -> Result<Vec<RebootNeed>> {
     let mut all = read(root)?;
     if all.is_empty() {
@@ -93,7 +94,7 @@ pub fn read_needs(root: &Root, runner: &dyn CommandRunner) -> Result<Vec<RebootN
     Ok(all)
 }
 
-/// Notes before a run what of its change needs a reboot; nothing where `causes` is empty.
+/// Records before a run why its change needs a reboot; nothing if `causes` is empty.
 pub fn note_run(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -113,8 +114,8 @@ pub fn note_run(
     })
 }
 
-/// Notes before a run is taken back that services go on with its files, where they have been read since: the node was rebooted for
-/// them.
+/// Records, before a run is reverted, that services continue with its files, if they have read them since: the node was
+/// rebooted for these files.
 pub fn note_undone(root: &Root, runner: &dyn CommandRunner, undone: &FinishedRun) -> Result<()> {
     note(root, runner, |after, boot, known| {
         let its = known
@@ -131,7 +132,7 @@ pub fn note_undone(root: &Root, runner: &dyn CommandRunner, undone: &FinishedRun
     })
 }
 
-/// Adds a need, and forgets those that no boot and no run of the history has any more.
+/// Adds a need, and drops those that belong to no current boot or run in the history.
 fn note(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -202,7 +203,7 @@ mod tests {
             (need("5-1", None, None), &["6-1", "5-1"], true),
             // It was taken back.
             (need("5-1", Some("6-1"), None), &["5-1"], false),
-            // It left the history, which keeps only some runs.
+            // The history, which keeps only some runs, has dropped it.
             (need("5-1", Some("6-1"), None), &["9-1", "8-1", "7-1"], true),
             (need("6-1", None, Some("6-1")), &["6-1"], false),
             (need("6-1", None, Some("6-1")), &["5-1"], true),

@@ -1,5 +1,5 @@
-//! The registry for the images of releases that a control-plane node may run itself: `iri-registry.service`, port 22625. It
-//! works without the cluster's API and without an outside network, so it is asked before an outside registry.
+//! The registry of release images that a control-plane node may run itself: `iri-registry.service`, port 22625. It works
+//! without the cluster's API and without an external network, so it is tried before an external registry.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::host::net::{self, FetchRequest, FetchSettings};
 use crate::host::root::{Root, RootPath};
 use crate::node::images::Digest;
 
-/// Host and port on the node itself.
+/// Host and port of the registry on the node itself.
 pub(super) const HOST: &str = "localhost:22625";
-/// Repositories of a release: its payload, and the images that it names, such as that of the OS.
+/// Repositories of a release: its payload, and the images that it refers to, such as the OS image.
 const REPOSITORIES: [&str; 2] = [PAYLOADS, "openshift/release"];
 /// The repository of the payloads; its tags are the versions of the releases, such as `4.22.16-x86_64`.
 const PAYLOADS: &str = "openshift/release-images";
@@ -22,7 +22,7 @@ const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.o
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 /// A manifest is not larger.
 const MAX_MANIFEST: u64 = 4 << 20;
-/// The registry is on the node: an answer that takes longer does not come.
+/// Time limit: the registry is local, so a slower answer is not going to come.
 const BOUND: Duration = Duration::from_secs(5);
 
 /// Returns true if the node has the store of such a registry.
@@ -31,7 +31,7 @@ pub(super) fn is_present(root: &Root) -> bool {
     matches!(root.directory(&store), Ok(Some(_)))
 }
 
-/// Asks the registry of the node for the manifest of an image, and returns the reference by which it is copied.
+/// Queries the node's registry for the manifest of an image, and returns the reference from which to copy it.
 ///
 /// # Errors
 /// The reasons why no repository of the registry has it, in words.
@@ -43,14 +43,14 @@ pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, String>
             Err(reason) => reasons.push(reason),
         }
     }
-    // Without an answer there is one reason for both.
+    // Without an answer, the reason is the same for both.
     reasons.dedup();
     let mut text = reasons.join("; ");
     match list_releases(root) {
         Ok(releases) if !releases.is_empty() => {
             text += &format!("; it has the releases {}", releases.join(", "))
         }
-        // The reasons above say that it does not answer.
+        // The reasons above already say that it does not answer.
         Ok(_) | Err(_) => {}
     }
     Err(text)
@@ -65,7 +65,7 @@ fn find_in_repository(root: &Root, repository: &str, digest: &Digest) -> Result<
     Ok(format!("docker://{HOST}/{repository}@{digest}"))
 }
 
-/// Asks the registry for the versions of the releases that it holds. Tags of signatures (`sha256-DIGEST.sig`) are left out.
+/// Returns the versions of the releases in the registry. Tags of signatures (`sha256-DIGEST.sig`) are left out.
 fn list_releases(root: &Root) -> Result<Vec<String>, String> {
     #[derive(Deserialize)]
     struct Tags {
@@ -81,7 +81,7 @@ fn list_releases(root: &Root) -> Result<Vec<String>, String> {
     Ok(releases)
 }
 
-/// The bytes that the registry answers with.
+/// Returns the bytes of the registry's answer.
 fn ask(root: &Root, url: &str) -> Result<Vec<u8>, String> {
     let mut request = FetchRequest::new(url, MAX_MANIFEST);
     request.retry = false;
@@ -119,7 +119,7 @@ fn read_authorities(root: &Root) -> Vec<net::CertificateDer<'static>> {
     all
 }
 
-/// Reads user and password as the pull secret has them: base64 of both.
+/// Returns user and password in the form of the pull secret: base64 of both.
 fn read_login(root: &Root) -> Option<String> {
     #[derive(Deserialize)]
     struct Secrets {

@@ -1,4 +1,4 @@
-//! Staging an operating system through rpm-ostree, one mutation at a time; and what has to be known at the next boot.
+//! Stages an operating system through rpm-ostree, one change at a time, and records what the next boot needs to know.
 
 use std::cell::RefCell;
 
@@ -42,27 +42,27 @@ pub struct Staging<'a> {
     pub runner: &'a dyn CommandRunner,
     /// Prints one line of progress for the user.
     pub print: &'a dyn Fn(&str),
-    /// The root, where what is awaited is kept.
+    /// The root, where the pending boot is stored.
     pub root: &'a Root,
     /// Proof that no other process stages.
     pub lock: &'a transaction::Lock,
-    /// What is to be staged.
+    /// The plan of what is staged.
     pub plan: &'a OsPlan,
-    /// For whom.
+    /// The config for which it is staged.
     pub config: ConfigRef,
     /// From where.
     pub source: ImageSource,
     /// The id of the run whose files follow, if any do.
     pub files: Option<String>,
-    /// The run that was awaited before.
+    /// The previously pending run.
     pub over: Over,
-    /// The arguments that the next boot has to have, once they are known.
+    /// The arguments that the next boot has to have, once known.
     pub expected: RefCell<Option<Kargs>>,
-    /// `CHECKSUM.SERIAL` of what is staged, once it is.
+    /// `CHECKSUM.SERIAL` of the staged deployment, once it is staged.
     pub staged: RefCell<Option<String>>,
 }
 
-/// The run that was awaited when another one began, and the part that is taken over from it.
+/// The run that was pending when another one began, and the part of it that is taken over.
 #[derive(Debug, Default)]
 pub struct Over {
     boot: BootIdentity,
@@ -72,7 +72,7 @@ pub struct Over {
 }
 
 impl Over {
-    /// Looks at what is awaited.
+    /// Reads the pending run.
     pub fn read_over(root: &Root, booted: &Booted) -> Result<Self> {
         let before = state::read_awaited(root)?;
         let history = state::summarise_runs(&transaction::read_history(root)?);
@@ -90,21 +90,21 @@ impl Over {
         })
     }
 
-    /// True where the way back would be longer than the history, which keeps only some runs.
+    /// Returns true if a rollback would need more runs than the history keeps.
     pub fn is_full(&self) -> bool {
         self.inherited.earlier.len() >= transaction::HISTORY_KEPT
     }
 }
 
 impl Staging<'_> {
-    /// Stages everything; after a failure nothing of ours is staged any more.
+    /// Stages everything; after a failure, nothing that this run staged is left.
     ///
-    /// What is awaited is written first: a power cut at any moment later is told at the next boot.
+    /// The pending boot is recorded first, so that a power cut at any later time is reported at the next boot.
     pub fn stage_all(&self, facts: &SystemFacts) -> Result<()> {
         if self.plan.is_empty() {
             return Ok(());
         }
-        // A signal that ends the run must leave no lease of rpm-ostreed and no half staged deployment.
+        // A signal that ends the run must leave nothing provided to rpm-ostreed and no incompletely staged deployment.
         let signals = DeferredSignals::new();
         signals::answer(SignalAnswer::Cancelling);
         let lease = Lease {
@@ -139,7 +139,7 @@ impl Staging<'_> {
         Err(error)
     }
 
-    /// Takes all steps; else what went wrong, and what to do.
+    /// Takes all steps; the error is what went wrong and what to do.
     fn take_steps(
         &self,
         facts: &SystemFacts,
@@ -159,7 +159,7 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// Says which kernel arguments the image brings and takes away by itself, which no config asks for.
+    /// Prints the kernel arguments that the image itself adds and removes, which no config requests.
     fn say_arguments_of_image(&self, facts: &SystemFacts) {
         let expected = self.expected.borrow();
         let Some(staged) = expected.as_ref().filter(|_| facts.engine == Engine::Bootc) else {
@@ -182,7 +182,7 @@ impl Staging<'_> {
         }
     }
 
-    /// Remembers the requests of the config that runs: its record is about to be replaced.
+    /// Stores the requests of the running config, because its record is about to be replaced.
     fn remember_asked(&self) -> Result<()> {
         if let Some(asked) = &self.plan.booted_asked {
             state::store_requests(self.root, asked.clone())?;
@@ -210,7 +210,7 @@ impl Staging<'_> {
         state::store_awaited(self.root, &awaited)
     }
 
-    /// Gives the requests of the config that is staged; an image alone is still of the one before.
+    /// Returns the requests of the staged config; an image that is staged alone still belongs to the previous config.
     fn staged_asked(&self) -> Option<AskedFor> {
         if self.config.origin == PIVOT {
             return self.plan.base_asked.clone();
@@ -222,7 +222,7 @@ impl Staging<'_> {
         })
     }
 
-    /// The files are in place: their run can be taken back should the wanted deployment not come up.
+    /// Records that the files are in place: their run can be reverted if the wanted deployment does not boot.
     pub fn files_came(&self) {
         match (&self.files, self.plan.needs_reboot()) {
             (_, true) => state::settle_files(self.root),
@@ -231,7 +231,8 @@ impl Staging<'_> {
         }
     }
 
-    /// The files could not be applied: what we staged goes, and what was awaited before is again.
+    /// Reverts the staging, because the files could not be applied: drops what this run staged, and restores what was pending
+    /// before.
     pub fn take_back(&self) -> Result<()> {
         self.leave_nothing()
             .map_err(|cause| said(self.root, &cause).context("dropping what was staged"))?;
@@ -239,7 +240,7 @@ impl Staging<'_> {
         self.await_as_before()
     }
 
-    /// What this run staged is dropped, and what was queued before is queued again.
+    /// Drops what this run staged, and queues again what was queued before.
     fn leave_nothing(&self) -> Result<(), RpmOstreeError> {
         if self.plan.steps.iter().any(OsStep::is_staging) {
             drop_staged(self.root, self.runner)?;
@@ -326,7 +327,7 @@ impl Staging<'_> {
                 (self.print)(&format!("{}\n", step_gerund(step)));
                 return stay(self.root, self.runner);
             }
-            // The exception is rpm-ostreed's; bootc asks the policy of the node as it is.
+            // The exception is for rpm-ostreed; bootc uses the node's policy.
             OsStep::Image { to, .. }
                 if self.source == ImageSource::Storage && facts.engine == Engine::RpmOstree =>
             {
@@ -349,21 +350,21 @@ impl Staging<'_> {
             run_transaction(self.root, self.runner, &line, &is_ended)
         };
         match run() {
-            // The bus starts the daemon again.
+            // The bus restarts the daemon.
             Err(RpmOstreeError::DaemonDied)
                 if signals.waiting().is_none() && !self.is_done(step) =>
             {
                 log::warn!("{}; trying once more", RpmOstreeError::DaemonDied);
                 run()
             }
-            // bootc keeps what runs as the way back by itself.
+            // bootc itself keeps the running deployment for a rollback.
             Err(RpmOstreeError::NotInstalled(program))
                 if facts.engine == Engine::Bootc && matches!(step, OsStep::Pin { .. }) =>
             {
                 log::warn!("what runs is not pinned: {program} is not installed");
                 Ok(())
             }
-            // It may have been staged all the same: the proof later finds out.
+            // It may have been staged nevertheless, which the later verification detects.
             Err(cause) if signals.waiting().is_none() && self.is_done(step) => {
                 log::warn!("{cause}; but it is staged");
                 Ok(())
@@ -410,7 +411,7 @@ impl Staging<'_> {
                 };
                 Some(arguments::rebase_to(&target, version))
             }
-            // What was staged before may have brought its own: only now it is known what is missing.
+            // The previous staging may have brought arguments of its own: only now is it known which are missing.
             OsStep::Arguments { .. } => {
                 let present = next_arguments(self.root, self.runner)?;
                 let wanted = self.plan.wanted_arguments(&present);
@@ -448,7 +449,7 @@ impl Staging<'_> {
         }
     }
 
-    /// Names wrong arguments of the next boot: a wanted one is missing, or one that is to go is there.
+    /// Describes wrong arguments of the next boot: a wanted one is missing, or an unwanted one is present.
     fn wrong_arguments(&self) -> Result<Option<String>, RpmOstreeError> {
         let present = next_arguments(self.root, self.runner)?;
         let mut expected = self.expected.borrow_mut();
@@ -484,7 +485,7 @@ impl Staging<'_> {
         }))
     }
 
-    /// Names wrong packages of the next boot, in the daemon's words where it has some.
+    /// Describes wrong packages of the next boot, using the daemon's messages if there are any.
     fn lacks_packages(&self, next: Option<&Deployment>) -> Option<String> {
         let Some(next) = next else {
             return Some("no staged deployment found after applying extensions".to_owned());
@@ -519,8 +520,8 @@ impl Staging<'_> {
         wanted.map(|wanted| format!("the next boot has kernel type {kernel}, and not {wanted}"))
     }
 
-    /// Names what is wrong with the file by which ostree writes the staged deployment at shutdown. Under rpm-ostree it may
-    /// be missing where the status is right; bootc's word has to be in it.
+    /// Describes what is wrong with the file from which ostree writes the staged deployment at shutdown. Under rpm-ostree it
+    /// may be missing if the status is right; under bootc it has to be right.
     fn wrong_file(
         &self,
         engine: Engine,
@@ -552,7 +553,8 @@ impl Staging<'_> {
         })
     }
 
-    /// Exit codes prove nothing: the next boot has to have what is wanted. Else what is wrong, and what to do.
+    /// Verifies that the next boot has what is wanted, because exit codes prove nothing. The error is what is wrong and what to
+    /// do.
     fn prove_staged(&self, engine: Engine) -> Result<(), (String, String)> {
         let failed = |cause: RpmOstreeError| {
             let words = self.spell(&format!("looking at what is staged: {cause}"));
@@ -594,7 +596,7 @@ impl Staging<'_> {
         }
     }
 
-    /// Only what we staged is dropped, and what was awaited before is again.
+    /// Drops only what this run staged, and restores what was pending before.
     fn drop_staged(&self, words: &str, next: &str) -> anyhow::Error {
         let dropped = self.leave_nothing();
         self.unpin();

@@ -1,4 +1,4 @@
-//! The files in which staging remembers: the awaited boot, the runs that changed the operating system, and the requests
+//! The files in which staging stores its state: the pending boot, the runs that changed the operating system, and the requests
 //! of the configs of deployments.
 
 use anyhow::{Context, Result, bail};
@@ -17,24 +17,24 @@ use crate::node::requests::AskedFor;
 use crate::node::system::{OF_DEPLOYMENTS, asked};
 use crate::node::{Host, NodeState, Os, Records, bootloader};
 
-/// What is awaited, if anything.
+/// Returns the pending boot, if any.
 pub fn read_awaited(root: &Root) -> Result<Option<Awaited>> {
     let known = |kept: &Awaited| kept.version;
     state_file::remembered(root, paths::AWAITED, VERSION, known).context("reading what is awaited")
 }
 
-/// Keeps what is awaited.
+/// Stores the pending boot.
 pub fn store_awaited(root: &Root, awaited: &Awaited) -> Result<()> {
     Ok(store_value(root, paths::AWAITED, awaited)?)
 }
 
-/// Nothing is awaited any more.
+/// Removes the pending boot.
 pub fn forget_awaited(root: &Root) -> Result<()> {
     let store = open_store(root, paths::STATE)?;
     Ok(store.remove_file(RootPath::fixed(paths::AWAITED).name())?)
 }
 
-/// Forgets a failure that was reported.
+/// Removes a failure that was reported.
 pub fn forget_failure(root: &Root) -> Result<()> {
     match read_awaited(root)? {
         Some(awaited) if awaited.failed.is_some() => forget_awaited(root),
@@ -42,14 +42,14 @@ pub fn forget_failure(root: &Root) -> Result<()> {
     }
 }
 
-/// Where the node came from with a run, if that changed the operating system.
+/// Returns which deployment the node came from in a run, if that changed the operating system.
 pub fn find_os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
     let all = os_runs(root)?;
     let is_unknown = all.is_empty() && root.exists(&RootPath::fixed(paths::OS_RUNS))?;
     if let Some(kept) = all.into_iter().find(|one| one.run == run) {
         return Ok(Some(kept));
     }
-    // A run that was cut off before it was kept.
+    // The run was interrupted before that was stored.
     let awaited = read_awaited(root)?.filter(|one| one.files_after.is_some());
     let own = awaited.filter(|one| one.run.as_deref() == Some(run));
     if own.is_none() && is_unknown {
@@ -62,9 +62,10 @@ pub fn find_os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
     Ok(own.map(|one| one.os_run(run.to_owned())))
 }
 
-/// Notes that the files of what is awaited came, where the history shows it: later runs push theirs out of the history.
+/// Records that the files of the pending boot are in place, if the history shows it, because later runs push their run out of
+/// the history.
 ///
-/// The run is over by then: what fails here is said, and the next command tries again.
+/// The run is over by then: an error is only logged, and the next command tries again.
 pub fn settle_files(root: &Root) {
     if let Err(error) = try_settle_files(root) {
         log::warn!(
@@ -97,7 +98,7 @@ fn os_runs(root: &Root) -> Result<Vec<OsRun>> {
     Ok(kept.map(|kept| kept.runs).unwrap_or_default())
 }
 
-/// Keeps where the node came from, for as long as the history knows the run.
+/// Stores which deployment the node came from, for as long as the history has the run.
 pub fn store_os_run(root: &Root, run: OsRun) -> Result<()> {
     let history = transaction::read_history(root)?;
     let mut runs = os_runs(root)?;
@@ -111,7 +112,7 @@ pub fn store_os_run(root: &Root, run: OsRun) -> Result<()> {
     )?)
 }
 
-/// Remembers the requests of the config of a deployment, before its record is replaced.
+/// Stores the requests of a deployment's config, before its record is replaced.
 pub fn store_requests(root: &Root, one: AskedFor) -> Result<()> {
     let mut all = asked(root)?;
     if all.deployments.last() == Some(&one) {
@@ -121,8 +122,8 @@ pub fn store_requests(root: &Root, one: AskedFor) -> Result<()> {
     Ok(store_value(root, paths::ASKED, &all)?)
 }
 
-/// Remembers the requests of the config whose kernel arguments the node has, before a run replaces its record: unless that run
-/// stages an operating system, they stay in force.
+/// Stores the requests of the config whose kernel arguments the node has, before a run replaces its record: they stay in effect
+/// unless that run stages an operating system.
 pub fn keep_requests(root: &Root, node: &NodeState) -> Result<()> {
     let Some(deployment) = &node.host.deployment else {
         return Ok(());
@@ -147,7 +148,7 @@ pub fn keep_requests(root: &Root, node: &NodeState) -> Result<()> {
     )
 }
 
-/// The kernel arguments of the root's deployment: those of the kernel that runs, else of the default boot entry.
+/// Returns the kernel arguments of the root's deployment: those of the running kernel, or else of the default boot entry.
 fn line_of(root: &Root, node: &NodeState) -> Result<Option<Kargs>> {
     let line = match &node.os.kernel_arguments {
         Some(line) => Some(line.clone()),
@@ -159,7 +160,7 @@ fn line_of(root: &Root, node: &NodeState) -> Result<Option<Kargs>> {
     Ok(line.map(|line| line.without(&OF_DEPLOYMENTS)))
 }
 
-/// The runs of a history, the newest first.
+/// Returns the runs in a history, newest first.
 pub fn summarise_runs(history: &[FinishedRun]) -> Vec<Ran> {
     let ran = |run: &FinishedRun| Ran {
         id: run.id.clone(),
@@ -168,7 +169,7 @@ pub fn summarise_runs(history: &[FinishedRun]) -> Vec<Ran> {
     history.iter().map(ran).collect()
 }
 
-/// What runs.
+/// Returns what is running.
 pub fn read_booted(root: &Root, runner: &dyn CommandRunner) -> Result<Booted> {
     let host = Host::observe(root).context("looking at the node")?;
     if !host.live {

@@ -1,5 +1,5 @@
-//! The files of the image that a node is to run, wherever they are: on a medium, in containers-storage, or in a deployment
-//! of the node. Nothing is fetched or unpacked for it.
+//! The files of the image that a node is going to run, wherever they are: on a medium, in containers-storage, or in a
+//! deployment of the node. Nothing is fetched or unpacked for this.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::node::images::tree::{self, ImageTree};
 /// Reads the files of an image; `None` if it is neither on the given medium nor on the node.
 ///
 /// # Errors
-/// The medium, the storage or a deployment cannot be read, or the medium does not hold the image.
+/// The medium, the storage or a deployment cannot be read, or the medium does not have the image.
 pub fn find_target(
     root: &Root,
     image: Option<&str>,
@@ -38,7 +38,7 @@ pub fn find_target(
     stored.context("looking for the image in containers-storage")
 }
 
-/// Reads a medium, or a directory that holds the files themselves.
+/// Reads a medium, or a directory with the files themselves.
 fn read_medium(path: &Path, image: Option<&str>) -> Result<ImageTree> {
     match Medium::open(path) {
         Ok(medium) => {
@@ -64,7 +64,7 @@ fn read_medium(path: &Path, image: Option<&str>) -> Result<ImageTree> {
     }
 }
 
-/// Reads the deployment of an image that is on the node: staged, kept, or what runs.
+/// Reads the deployment of an image that is on the node: staged, kept, or running.
 fn read_deployment(root: &Root, image: &str) -> Result<Option<ImageTree>> {
     let all = deploy_directories::list(root)?;
     let found = all.iter().find(|one| one.image.as_deref() == Some(image));
@@ -73,14 +73,14 @@ fn read_deployment(root: &Root, image: &str) -> Result<Option<ImageTree>> {
     };
     let directory = root.within(&found.path)?;
     let source = found.path.to_string();
-    // Its `usr` alone is that of the image, and it is there while it is checked out.
+    // Only its `usr` belongs to the image, and only while it is checked out.
     if !directory.exists(&RootPath::fixed("usr"))? {
         return Ok(None);
     }
     Ok(Some(tree::read_directory(&directory, &source)?))
 }
 
-/// Returns the words for an image that is not at hand.
+/// Returns the message about an image that is not available locally.
 pub fn describe_missing(image: &str) -> String {
     format!(
         "{image} is not on this node, so it cannot be looked at before it is staged. Copy it to a medium: skopeo copy \

@@ -1,5 +1,5 @@
-//! Files of a run on a `/boot` of its own: GRUB cannot replay the journal of XFS, so what is only in there does not exist for
-//! it. After the last flush the file system is frozen and thawed, as ostree does for what it writes there itself.
+//! Files of a run on a separate `/boot`: GRUB cannot replay the journal of XFS, so it does not see changes that are only in the
+//! journal. After the last sync, the file system is frozen and thawed, as ostree does for its own files there.
 
 use std::os::fd::AsFd;
 
@@ -18,7 +18,7 @@ pub fn is_on_boot(path: &RootPath) -> bool {
     path.relative() == paths::BOOT || path.is_in(paths::BOOT)
 }
 
-/// Empties the journal of `/boot` if the run changed something there. What fails is logged: the bytes are durable already.
+/// Empties the journal of `/boot` if the run changed something there. An error is logged: the bytes are durable already.
 pub(super) fn settle_boot(root: &Root, journal: &Journal) {
     if !journal
         .steps
@@ -41,7 +41,7 @@ pub(super) fn settle_boot(root: &Root, journal: &Journal) {
     }
 }
 
-/// Freezes and thaws the file system of a directory, or flushes it where that is impossible.
+/// Freezes and thaws the file system of a directory, or syncs it if that is impossible.
 pub(super) fn empty_journal(root: &Root, dir: impl AsFd) -> Result<(), Reason> {
     let device = |fd: std::os::fd::BorrowedFd<'_>| fstat(fd).map(|stat| stat.st_dev);
     // The file system that this program itself writes to is never frozen.
@@ -51,7 +51,7 @@ pub(super) fn empty_journal(root: &Root, dir: impl AsFd) -> Result<(), Reason> {
     }
     let dir = disk::open_directory(dir.as_fd(), ".")?;
     match disk::freeze_and_thaw(&dir) {
-        // No freezing there, or another program freezes it right now: the flush before has to do.
+        // Freezing is unsupported, or another program is freezing it right now: the sync has to suffice.
         Err(Errno::EOPNOTSUPP | Errno::ENOTTY | Errno::ENOSYS | Errno::EBUSY | Errno::EINVAL) => {
             Ok(disk::sync_file_system(&dir)?)
         }

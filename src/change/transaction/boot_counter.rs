@@ -1,7 +1,8 @@
-//! Arming and disarming GRUB's half of a trial (docs/boot-counter.md).
+//! Arms and disarms GRUB's part of a trial (docs/boot-counter.md).
 //!
-//! Each file is replaced whole, flushed, and made visible to a boot loader that replays no journal. The order makes every cut
-//! in between harmless: lines without variables do nothing, so they come first and go last.
+//! Each file is completely replaced, synced, and made visible to a boot loader that does not replay a journal. Because of the
+//! order, an interruption at any time is harmless: our lines do nothing without the variables, so they are added first and
+//! removed last.
 
 use std::fs::File;
 use std::io;
@@ -24,19 +25,19 @@ use crate::node::boot_counter::{
 
 pub use crate::node::boot_counter::read_counter_state;
 
-/// Both files that may have our lines: the configuration of GRUB can be migrated between arming and disarming.
+/// The two files that may contain our lines: GRUB's configuration may be migrated between arming and disarming.
 const SCRIPTS: [ScriptFile; 2] = [ScriptFile::Custom, ScriptFile::User];
 
 /// An error while the counter is armed or disarmed.
 #[derive(Debug, thiserror::Error)]
 pub enum BootCounterError {
-    /// GRUB's files are not as they have to be.
+    /// GRUB's files are not in the required state.
     #[error(transparent)]
     Grub(#[from] GrubError),
     /// Nothing can be written on this root.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// GRUB would take the id for something else.
+    /// GRUB would misinterpret the id.
     #[error("GRUB finds no boot entry by the id {0:?}")]
     Entry(String),
     /// A file could not be written.
@@ -44,7 +45,7 @@ pub enum BootCounterError {
     System(String, Reason),
 }
 
-/// Arms the counter: the next start tries the default boot entry, and every start after it takes the entry with this id, until
+/// Arms the counter: the next boot attempt uses the default boot entry, and every later one the entry with this id, until
 /// [`disarm_boot_counter`]. `/boot` has to be writable. After an error nothing is armed.
 ///
 /// # Errors
@@ -76,10 +77,10 @@ pub fn arm_boot_counter(root: &Root, lock: &Lock, entry_id: &str) -> Result<(), 
     armed
 }
 
-/// Disarms the counter, and takes our lines out again. Returns true if it was armed or had fired.
+/// Disarms the counter, and removes our lines. Returns true if it was armed or had fired.
 ///
 /// # Errors
-/// The environment block could not be changed. Lines of ours that stay are logged: without variables they do nothing.
+/// The environment block could not be changed. Lines that could not be removed are logged: without variables they do nothing.
 pub fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<bool, BootCounterError> {
     lock.require_writable()?;
     disarm(root)
@@ -124,7 +125,7 @@ fn unusable(directory: &RootPath, name: &str, why: String) -> GrubError {
     GrubError::Unusable(format!("{directory}/{name} cannot be used: {why}"))
 }
 
-/// A directory of the boot loader, open.
+/// An open directory of the boot loader.
 struct BootDirectory<'a> {
     root: &'a Root,
     path: RootPath,
@@ -140,7 +141,7 @@ impl<'a> BootDirectory<'a> {
         Ok(Self { root, path, dir })
     }
 
-    /// Opens that of GRUB's files, and removes what a run that was cut off left of one.
+    /// Opens GRUB's directory, and removes leftovers of an interrupted run.
     fn open_grub(root: &'a Root, path: RootPath) -> Result<Self, BootCounterError> {
         let directory = Self::open(root, path)?;
         let names = SCRIPTS.map(ScriptFile::name).into_iter();
@@ -150,7 +151,7 @@ impl<'a> BootDirectory<'a> {
         Ok(directory)
     }
 
-    /// Removes what a run that was cut off left of a file.
+    /// Removes what an interrupted run left of a file.
     fn sweep(&self, name: &str) {
         let temporary = disk::temporary_name(name);
         if let Err(errno) = disk::remove_file(self.dir.as_fd(), &temporary) {
@@ -162,7 +163,7 @@ impl<'a> BootDirectory<'a> {
         }
     }
 
-    /// Takes the variables out of the environment block. On a full disk the state is overwritten in its place.
+    /// Removes the variables from the environment block. On a full disk, the state is overwritten in place.
     fn clear(&self, environment: Environment) -> Result<bool, BootCounterError> {
         let mut cleared = environment.clone();
         let was = grub::CounterState::of(&environment);
@@ -179,7 +180,7 @@ impl<'a> BootDirectory<'a> {
         Ok(was != grub::CounterState::Missing)
     }
 
-    /// Overwrites the state in the block as it is on the disk now. Returns false if there is none.
+    /// Overwrites the state in the block that is on the disk now. Returns false if there is none.
     fn end_in_place(&self) -> io::Result<bool> {
         let now =
             read_environment(self.root).map_err(|error| io::Error::other(error.to_string()))?;
@@ -232,8 +233,8 @@ impl<'a> BootDirectory<'a> {
         self.settle()
     }
 
-    /// Writes a file whole and durably. Mode, owner, label and attributes are those of the file before; a new one is as its
-    /// directory is, and for root alone.
+    /// Replaces a file completely and durably. Mode, owner, label and attributes are those of the old file; a new one is like
+    /// its directory, but only accessible to root.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let place = Place {
             dir: self.dir.as_fd().try_clone_to_owned()?.into(),
@@ -244,7 +245,7 @@ impl<'a> BootDirectory<'a> {
         let result =
             result.and_then(|()| Ok(disk::rename_over(self.dir.as_fd(), &temporary, &place)?));
         if let Err(error) = result {
-            // The first error is the one that matters; what stays is swept by the next run.
+            // The first error is the one that matters; the next run sweeps leftovers.
             let _ = disk::remove_file(self.dir.as_fd(), &temporary);
             return Err(error);
         }
@@ -287,7 +288,7 @@ impl<'a> BootDirectory<'a> {
     }
 }
 
-/// Returns true if another file does not fit on the disk.
+/// Returns true if the disk has no space for another file.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

@@ -1,5 +1,4 @@
-//! The only place that changes a file system: single system calls below a directory
-//! descriptor, on names with one component.
+//! The only module that changes a file system: single system calls below a directory descriptor, on names with one component.
 #![allow(
     clippy::disallowed_methods,
     reason = "this is the one place that changes a file system"
@@ -35,13 +34,13 @@ use crate::host::sys::signals::uninterrupted;
 
 use super::spare::with_spare;
 
-/// A directory descriptor on which names can be made and synced.
+/// Opens a directory in which names can be created and synced.
 pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
 }
 
-/// Makes a directory with this mode and owner; one that is there already is left as it is.
+/// Creates a directory with this mode and owner; an existing one is left unchanged. Returns true if it was created.
 pub(super) fn make_directory(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -59,7 +58,7 @@ pub(super) fn make_directory(
     Ok(true)
 }
 
-/// Opens a lock file for writing, and makes it (0600) if it is missing. Follows no link, and waits for no pipe.
+/// Opens a lock file for writing, and creates it (0600) if it is missing. Follows no link and does not block on a pipe.
 pub(super) fn open_lock_file(place: &Place) -> Result<File, Errno> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
@@ -67,7 +66,7 @@ pub(super) fn open_lock_file(place: &Place) -> Result<File, Errno> {
     uninterrupted(|| openat(&place.dir, place.name.as_str(), flags, mode)).map(File::from)
 }
 
-/// Takes an open directory of ours from all other users.
+/// Removes the permissions of all other users from an open directory of this program.
 pub(super) fn make_private(dir: &File) -> Result<(), Errno> {
     if fstat(dir)?.st_mode & 0o077 == 0 {
         return Ok(());
@@ -75,35 +74,36 @@ pub(super) fn make_private(dir: &File) -> Result<(), Errno> {
     fchmod(dir, Mode::from_bits_truncate(0o700))
 }
 
-/// The disk begins to write after so many bytes of a file, while the next are made; a barrier then waits for less.
+/// Number of bytes of a file after which the disk starts to write, while more are being produced; a barrier then has less to
+/// wait for.
 const BEHIND: u64 = 8 << 20;
 
-/// The origin of the bytes of a new file.
+/// The source of a new file's bytes.
 pub(super) enum ByteSource<'a> {
-    /// Bytes of ours that are small, or that were not looked at before.
+    /// Bytes of this program that are small, or that have not been measured.
     Bytes(&'a [u8]),
-    /// The text of the document: its digest was made when it was parsed, and it cannot change.
+    /// The text of the document: its digest was computed during parsing, and it cannot change.
     Text(&'a [u8]),
-    /// Contents of the document, measured when they were parsed: neither they nor their digest can change.
+    /// Contents of the document that were measured during parsing: neither they nor their digest can change.
     Contents(Box<dyn Read + Send + 'a>),
     /// Another file, which may change at any time.
     File(&'a File),
-    /// A file of ours that is made while it is written.
+    /// A file of this program that is generated while it is written.
     Made(&'a dyn Fn(&mut dyn Write) -> io::Result<()>),
 }
 
 impl ByteSource<'_> {
-    /// Returns true if the digest that the plan has is that of these bytes for sure.
+    /// Returns true if these bytes certainly have the digest in the plan.
     fn is_measured(&self) -> bool {
         matches!(self, Self::Text(_) | Self::Contents(_))
     }
 }
 
-/// Makes a new file, 0600 until it is whole, from `source`; gives what was written, and its stat. Of a source that has
-/// more than is wanted, one byte more is taken.
+/// Creates a new file from `source`, with mode 0600 until it is complete; returns what was written, and its stat. If the source
+/// has more bytes than wanted, one more byte is read.
 ///
-/// The digest of large contents that were measured already is that of `wanted`, and a file of ours gets none; else it is
-/// that of the written bytes.
+/// For large contents that were already measured, the digest is that of `wanted`; a file of this program gets none; otherwise
+/// it is that of the written bytes.
 pub(super) fn write_file(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -117,7 +117,7 @@ pub(super) fn write_file(
     let open = || uninterrupted(|| openat(dir, name, flags, mode));
     let file = File::from(with_spare(dir, open)?);
     let mut written = Written::new(&file, &source, wanted);
-    // One byte more than there should be is enough to see that there are more.
+    // One extra byte is enough to notice that there are more.
     let (expected, most) = match wanted.kind {
         ObjectKind::File { size, .. } => (size, size.saturating_add(1)),
         _ => (0, u64::MAX),
@@ -153,17 +153,17 @@ pub(super) fn write_file(
     Ok((kind, stat))
 }
 
-/// Bytes at hand are written in pieces of this size.
+/// Size of the pieces in which available bytes are written.
 const PIECE: usize = 1 << 20;
 
-/// Bytes that are made are written in pieces of this size.
+/// Size of the pieces in which generated bytes are written.
 const BUFFER: usize = 64 << 10;
 
 /// A file that is being written.
 struct Written<'a> {
     file: &'a File,
     size: u64,
-    /// None for large contents whose digest is known, and for a file of ours.
+    /// `None` for large contents with a known digest, and for a file of this program.
     hash: Option<Sha256>,
 }
 
@@ -220,8 +220,8 @@ impl Write for Written<'_> {
     }
 }
 
-/// Lets the disk begin to write a file from `offset` on. It is only sooner than else: a barrier waits for it, and reports
-/// its errors.
+/// Makes the disk start to write a file from `offset` on. This is only an optimisation: a barrier waits for it, and reports its
+/// errors.
 fn begin_flush(file: &File, offset: u64) {
     let Ok(offset) = i64::try_from(offset) else {
         return;
@@ -240,7 +240,7 @@ fn set_owner(file: &File, (uid, gid): (u32, u32)) -> Result<FileStat, Errno> {
     Ok(stat)
 }
 
-/// Makes a symbolic link.
+/// Creates a symbolic link.
 pub(super) fn write_link(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -262,10 +262,10 @@ pub(super) fn write_link(
     )
 }
 
-/// A second name for what is at `place`; a copy where the file system has no links for it.
+/// Creates a hard link to the object at `place`, or a copy if the file system does not support hard links for it.
 ///
-/// A process that watches the file itself gets an event for the new number of links (inotify's `IN_ATTRIB`). A process
-/// that watches its directory gets none.
+/// A process that watches the file itself gets an event about the new link count (inotify's `IN_ATTRIB`). A process that
+/// watches its directory gets none.
 pub(super) fn link_or_copy(
     place: &Place,
     object: &Object,
@@ -288,7 +288,7 @@ pub(super) fn link_or_copy(
     }
 }
 
-/// A second name for what is at `place`, a link itself not followed.
+/// Creates a hard link to the object at `place`; a symbolic link is not followed.
 pub(super) fn hard_link(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     let from = place.name.as_str();
     with_spare(dir, || {
@@ -296,7 +296,7 @@ pub(super) fn hard_link(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Resul
     })
 }
 
-/// A copy of a file or link with owner, mode, times and label.
+/// Copies a file or link with owner, mode, times and label.
 pub(super) fn copy_object(
     place: &Place,
     object: &Object,
@@ -318,8 +318,8 @@ pub(super) fn copy_object(
     copy_times(&source, dir, name)
 }
 
-/// A directory with everything below it: its directories anew, its files and links as second names or copies.
-/// Stays on the mount of `source`.
+/// Copies a directory with all its content: directories are created, files and links are hard-linked or copied. Stays on the
+/// mount of `source`.
 pub(super) fn copy_tree(
     source: &Place,
     dir: BorrowedFd<'_>,
@@ -354,13 +354,13 @@ pub(super) fn copy_tree(
             None => return Err(io::Error::other("changed while it was copied")),
         }
     }
-    // After what is below it, which would inherit from its access list.
+    // Copied after the content, which would otherwise inherit from its access list.
     copy_extended(&from, dir, name)?;
     copy_times(&from, dir, name)
 }
 
-/// Copies access lists and attributes of users, as `cp -a` does, where the other file system has
-/// them. An access list holds the mode of the group, so a copy with another mode gets none.
+/// Copies access lists and user attributes like `cp -a`, if the other file system supports them. An access list contains the
+/// group's mode, so a copy with another mode gets none.
 pub(super) fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let attributes = extended_attributes(source)?;
     if attributes.is_empty() {
@@ -381,7 +381,7 @@ pub(super) fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> i
     Ok(())
 }
 
-/// Access and modification times, as `cp -a` keeps them.
+/// Copies access and modification times, like `cp -a`.
 pub(super) fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let stat = fstat(source)?;
     let accessed = TimeSpec::new(stat.st_atime, stat.st_atime_nsec);
@@ -395,14 +395,14 @@ pub(super) fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::
     )?)
 }
 
-/// Gives a name its SELinux label, not followed.
+/// Sets the SELinux label of a name without following it.
 pub(super) fn set_label(dir: BorrowedFd<'_>, name: &str, label: &str) -> Result<(), Errno> {
-    // With its NUL, as libselinux and ostree write it.
+    // With the trailing NUL, like libselinux and ostree.
     let label = CString::new(label).map_err(|_| Errno::EINVAL)?;
     set_attribute(dir, name, LABEL, label.as_bytes_with_nul())
 }
 
-/// Sets one extended attribute of a name, not followed.
+/// Sets one extended attribute of a name without following it.
 fn set_attribute(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -411,7 +411,7 @@ fn set_attribute(
 ) -> Result<(), Errno> {
     let path = proc_path(dir, name)?;
     with_spare(dir, || {
-        // SAFETY: path, name and value live through the call, and the length is the value's.
+        // SAFETY: path, name and value are valid during the call, and the length is the value's.
         let written = unsafe {
             libc::lsetxattr(
                 path.as_ptr(),
@@ -425,7 +425,7 @@ fn set_attribute(
     })
 }
 
-/// The label of one object on another, where both file systems have labels and we may set them.
+/// Copies the label of one object to another, if both file systems have labels and this process may set them.
 pub(super) fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     let result = from.label().and_then(|label| match label {
         Some(label) => set_label(dir, name, &label),
@@ -437,16 +437,16 @@ pub(super) fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Resul
     })
 }
 
-/// Returns true if labels are impossible here, and the disk is neither broken nor full: no file system with labels, no
-/// privilege, a label that the running kernel's policy does not know, no `/proc`.
+/// Returns true if labels are impossible here although the disk is neither broken nor full: no file system with labels, no
+/// privilege, a label that is unknown to the running kernel's policy, or no `/proc`.
 pub(super) fn is_refusal(errno: Errno) -> bool {
     use Errno::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
     matches!(errno, EOPNOTSUPP | EPERM | EACCES | EINVAL | ENOENT)
 }
 
-/// Sets the flags of an open file or directory to these, others left.
+/// Sets these flags of an open file or directory; other flags are unchanged.
 pub(super) fn set_flags(file: &File, wanted: Flags) -> Result<(), Errno> {
-    // The kernel reads and writes an int, whatever the names of the requests say.
+    // The kernel reads and writes an int, despite the names of the requests.
     let mut bits: libc::c_int = 0;
     // SAFETY: the descriptor is open for the call, and the pointer is to an int of ours.
     let read = unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut bits) };
@@ -467,7 +467,7 @@ pub(super) fn set_flags(file: &File, wanted: Flags) -> Result<(), Errno> {
 const FS_IMMUTABLE: libc::c_int = 0x10;
 const FS_APPEND: libc::c_int = 0x20;
 
-/// Moves a name over whatever is at the other.
+/// Moves a name over an existing one.
 pub(super) fn rename_over(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     rename_across(from, name, to.dir.as_fd(), &to.name)
 }
@@ -478,7 +478,7 @@ pub(super) fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<
     match with_spare(&to.dir, || {
         renameat2(from, name, &to.dir, to.name.as_str(), flags)
     }) {
-        // Some file systems do not know the flag; then a look has to do.
+        // Some file systems do not support the flag; a check has to suffice there.
         Err(Errno::EINVAL) => match to.stat()? {
             Some(_) => Err(Errno::EEXIST),
             None => rename_over(from, name, to),
@@ -487,7 +487,7 @@ pub(super) fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<
     }
 }
 
-/// Exchanges two names in one step: neither is missing at any moment.
+/// Atomically exchanges two names: neither is missing at any time.
 pub(super) fn exchange_names(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     let flags = RenameFlags::RENAME_EXCHANGE;
     renameat2(from, name, &to.dir, to.name.as_str(), flags)
@@ -508,7 +508,7 @@ pub(super) fn rename_across(
     with_spare(to, || renameat(from, name, to, new_name))
 }
 
-/// Removes a file or link; a missing one is no error.
+/// Removes a file or link; a missing one is not an error.
 pub(super) fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::ENOENT) => Ok(()),
@@ -516,7 +516,7 @@ pub(super) fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> 
     }
 }
 
-/// Removes a name of ours; a directory only if it is empty.
+/// Removes a name of this program; a directory only if it is empty.
 pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     match remove_file(dir, name) {
         Err(Errno::EISDIR | Errno::EPERM) => remove_directory(dir, name).map(drop),
@@ -524,7 +524,7 @@ pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno
     }
 }
 
-/// Removes a name with everything below it. Links are not followed and no other mount is entered.
+/// Removes a name with everything below it. Links are not followed, and no other mount is entered.
 pub(super) fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result<(), Errno> {
     match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::EISDIR | Errno::EPERM) => {}
@@ -548,7 +548,7 @@ pub(super) fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) ->
     unlinkat(dir, name, UnlinkatFlags::RemoveDir)
 }
 
-/// Removes a directory that is empty and no mount point. Returns true if it no longer exists.
+/// Removes a directory that is empty and not a mount point. Returns true if it no longer exists.
 pub(super) fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
     match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(true),
@@ -557,7 +557,7 @@ pub(super) fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, 
     }
 }
 
-/// Sets mode and owner of a file or directory, not followed.
+/// Sets mode and owner of a file or directory without following it.
 pub(super) fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
     let stat = place.stat()?.ok_or(Errno::ENOENT)?;
@@ -578,21 +578,21 @@ pub(super) fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Res
         mode,
         FchmodatFlags::NoFollowSymlink,
     ) {
-        // Kernels before 6.6 cannot do that without /proc; an open descriptor serves as well.
+        // Kernels before 6.6 cannot do that without /proc; an open descriptor works too.
         Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => fchmod(place.open()?, mode),
         other => other,
     }
 }
 
-/// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
+/// Replaces a small file of this program atomically and durably.
 pub(super) fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
     write_temporary(dir, name, ByteSource::Bytes(bytes), true)?;
     commit_temporary(dir, name)?;
     Ok(sync_directory(dir)?)
 }
 
-/// Writes a small file of our own beside its name. Without `sync` its bytes are to be flushed, with the whole file
-/// system, before [`commit_temporary`].
+/// Writes a small file of this program next to its final name. Without `sync`, the whole file system has to be synced before
+/// [`commit_temporary`].
 pub(super) fn write_temporary(
     dir: &File,
     name: &str,
@@ -603,13 +603,13 @@ pub(super) fn write_temporary(
     remove_file(dir.as_fd(), &temporary)?;
     let result = write_own(dir, &temporary, source, sync);
     if result.is_err() {
-        // The first error is the one that matters; what stays is swept by the next run.
+        // The first error is the one that matters; the next run sweeps leftovers.
         let _ = remove_file(dir.as_fd(), &temporary);
     }
     result
 }
 
-/// Gives the file that [`write_temporary`] has written its name. The name is durable with the next flush.
+/// Renames the file that [`write_temporary`] wrote to its final name. The name is durable after the next sync.
 pub(super) fn commit_temporary(dir: &File, name: &str) -> io::Result<()> {
     let temporary = temporary_name(name);
     let result = rename_across(dir.as_fd(), &temporary, dir.as_fd(), name);
@@ -628,7 +628,7 @@ fn write_own(dir: &File, temporary: &str, source: ByteSource<'_>, sync: bool) ->
         gid: stat.st_gid,
     };
     write_file(dir.as_fd(), temporary, source, &object, sync)?;
-    // As the kernel would label it: like its directory.
+    // Labelled like its directory, as by the kernel.
     let own = Place {
         dir: dir.as_fd().try_clone_to_owned()?.into(),
         name: ".".to_owned(),
@@ -636,13 +636,13 @@ fn write_own(dir: &File, temporary: &str, source: ByteSource<'_>, sync: bool) ->
     Ok(copy_label(&own, dir.as_fd(), temporary)?)
 }
 
-/// The name under which a file of our own is written.
+/// Returns the temporary name under which a file of this program is written.
 pub(super) fn temporary_name(name: &str) -> String {
     format!(".{name}.new")
 }
 
-/// Overwrites bytes of a file in their place, durably. Nothing is allocated, so it works on a full disk; a cut in between can
-/// leave any mix of old and new bytes.
+/// Overwrites bytes of a file in place and durably. Nothing is allocated, so it works on a full disk; an interruption can leave
+/// any mix of old and new bytes.
 pub(super) fn overwrite_durably(
     dir: &File,
     name: &str,
@@ -655,7 +655,7 @@ pub(super) fn overwrite_durably(
     Ok(uninterrupted(|| fsync(&file))?)
 }
 
-/// Opens a file of ours for [`shrink`].
+/// Opens a file of this program for [`shrink`].
 pub(super) fn open_to_shrink(dir: &File, name: &str) -> Result<File, Errno> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
@@ -666,26 +666,26 @@ pub(super) fn size_of(file: &File) -> Result<u64, Errno> {
     fstat(file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-/// Cuts a file to this size, and flushes it: some file systems keep freed blocks until then.
+/// Truncates a file to this size and syncs it: some file systems keep freed blocks until then.
 pub(super) fn shrink(file: &File, size: u64) -> Result<(), Errno> {
     let size = i64::try_from(size).map_err(|_| Errno::EINVAL)?;
     uninterrupted(|| nix::unistd::ftruncate(file, size))?;
     uninterrupted(|| fsync(file))
 }
 
-/// Flushes the bytes of a file.
+/// Syncs the content of a file.
 pub(super) fn sync_file(dir: &File, name: &str) -> Result<(), Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let file = uninterrupted(|| openat(dir, name, flags, Mode::empty()))?;
     uninterrupted(|| fsync(&file))
 }
 
-/// Flushes a directory's names.
+/// Syncs the names in a directory.
 pub(super) fn sync_directory(dir: &File) -> Result<(), Errno> {
     uninterrupted(|| fsync(dir))
 }
 
-/// Flushes a whole file system; an error since `dir` was opened is reported once.
+/// Syncs a whole file system; an error since `dir` was opened is reported once.
 pub(super) fn sync_file_system(dir: impl AsFd) -> Result<(), Errno> {
     uninterrupted(|| syncfs(dir.as_fd()))
 }
@@ -694,14 +694,14 @@ pub(super) fn sync_file_system(dir: impl AsFd) -> Result<(), Errno> {
 const FIFREEZE: libc::c_ulong = 0xC004_5877;
 /// `FITHAW`: `_IOWR('X', 120, int)`.
 const FITHAW: libc::c_ulong = 0xC004_5878;
-/// The time after which a freeze ends by itself.
+/// The time after which a freeze ends in any case.
 const FREEZE_MILLISECONDS: libc::c_int = 30_000;
 
-/// Freezes a whole file system and thaws it at once, which empties its journal: what reads it without replaying a journal, as
-/// GRUB does, sees every change. A process of its own thaws it if this one dies in between.
+/// Freezes a whole file system and thaws it immediately, which empties its journal: a program that reads it without replaying a
+/// journal, such as GRUB, then sees every change. A separate process thaws it if this one dies in between.
 ///
 /// # Errors
-/// The file system or the kernel cannot freeze, or this process may not.
+/// The file system or the kernel does not support freezing, or this process may not do it.
 pub(super) fn freeze_and_thaw(dir: impl AsFd) -> Result<(), Errno> {
     let dir = dir.as_fd().as_raw_fd();
     let (watched, kept) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
@@ -736,12 +736,12 @@ pub(super) fn freeze_and_thaw(dir: impl AsFd) -> Result<(), Errno> {
         Err(errno) => Err(errno),
     };
     if frozen.is_err() || thawed.is_ok() {
-        // The child must not thaw what another program may freeze from here on.
+        // The child must not thaw a later freeze by another program.
         let _ = uninterrupted(|| nix::unistd::write(&kept, b"."));
     }
     drop(kept);
     let wait = || {
-        // SAFETY: it is a child of this process, and no status is wanted.
+        // SAFETY: it is a child of this process, and no status is requested.
         Errno::result(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) })
     };
     let _ = uninterrupted(wait);

@@ -1,4 +1,4 @@
-//! Changing names: one step forward, one step back, and what a path looks like in between.
+//! Changes of names: how to take a step, how to undo it, and the intermediate states of a path.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use crate::base::reason::Reason;
 use crate::change::plan::{Attributes, Step};
 use crate::host::root::{Place, RecentPlaces, ResolveError, Root, RootError, RootPath, mount_id};
 
-/// An error while a step is taken or undone.
+/// An error when a step is taken or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The kernel reported an error for a path.
@@ -35,18 +35,18 @@ pub enum StepError {
     Conflict(RootPath),
 }
 
-/// The progress of a step, by the object on disk.
+/// The progress of a step, according to the object on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepProgress {
     /// The old object is there.
     Before,
-    /// Mode and owner are half changed.
+    /// Mode and owner are partly changed.
     Between,
-    /// Nothing is there, although both sides have something.
+    /// The path is empty, although there should be an object both before and after the step.
     Absent,
     /// The new object is there.
     After,
-    /// Another object is there.
+    /// The path has a different object.
     Foreign,
 }
 
@@ -57,23 +57,23 @@ pub(super) enum KeptObject {
     NotNeeded,
     /// It is in the stage, at this path.
     As(String),
-    /// It is missing, or not whole.
+    /// It is missing or incomplete.
     Missing,
 }
 
-/// The staging directories in the journal's order; `None` for one that is not there any more.
+/// The staging directories in the journal's order; `None` for one that no longer exists.
 pub(super) type Stages<'a> = [Option<BorrowedFd<'a>>];
 
-/// Shows if the objects of a step can be moved between its stage and its target.
+/// Whether the objects of a step can be moved between its stage and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Stage and target are on one mount.
     Whole,
-    /// There is no stage any more.
+    /// The stage no longer exists.
     NoStage,
-    /// There is no directory for the target.
+    /// The directory of the target does not exist.
     NoDirectory,
-    /// The directory of the target is on another mount than the stage.
+    /// The directory of the target and the stage are on different mounts.
     OtherMount,
 }
 
@@ -82,12 +82,12 @@ pub(super) struct Executor<'a> {
     root: &'a Root,
     journal: &'a Journal,
     stages: &'a Stages<'a>,
-    /// Directories of the last steps.
+    /// Directories of recent steps.
     places: RefCell<RecentPlaces>,
 }
 
 impl<'a> Executor<'a> {
-    /// Makes an executor for the steps of a journal; `stages` are in the journal's order.
+    /// Creates an executor for the steps of a journal; `stages` are in the journal's order.
     pub(super) fn new(root: &'a Root, journal: &'a Journal, stages: &'a Stages<'a>) -> Self {
         Self {
             root,
@@ -102,7 +102,7 @@ impl<'a> Executor<'a> {
         let path = step.path();
         let found = match self.root.observe(path) {
             Ok(found) => found.map(|(object, _)| object),
-            // The directory above is still to be put in the place of something else.
+            // The parent directory has not yet replaced another object.
             Err(error) if error.cause == ResolveError::System(Errno::ENOTDIR) => None,
             Err(error) => return Err(error.into()),
         };
@@ -140,7 +140,7 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// Checks if the objects of a step can be moved between its stage and its target.
+    /// Checks whether the objects of a step can be moved between its stage and its target.
     ///
     /// # Errors
     /// The system's error.
@@ -152,7 +152,7 @@ impl<'a> Executor<'a> {
         let place = match self.root.place(path) {
             Ok(Some(place)) => place,
             Ok(None) => return Ok(Reach::NoDirectory),
-            // Something else stands where the directory was.
+            // Something else is in place of the directory.
             Err(error) if error.cause == ResolveError::System(Errno::ENOTDIR) => {
                 return Ok(Reach::NoDirectory);
             }
@@ -169,11 +169,11 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// Returns true if a step has certainly been taken: its target is the new object, and its stage shows that a run
-    /// has put it there. An object in the way of its path shows nothing.
+    /// Returns true if a step has certainly been taken: its target is the new object, and its stage shows that a run has moved
+    /// it there. An object in the way of its path proves nothing.
     ///
     /// # Errors
-    /// The system's error: the step may have been taken or not.
+    /// The system's error: the step may or may not have been taken.
     pub(super) fn is_taken(&self, index: usize, step: &JournalStep) -> Result<bool, StepError> {
         let progress = match self.step_progress(&step.step) {
             Err(StepError::Root(error)) if error.cause.is_obstacle() => return Ok(false),
@@ -191,7 +191,7 @@ impl<'a> Executor<'a> {
             put if put.exchanges() => is_kept(),
             Step::Put { .. } | Step::MakeDirectory { .. } => {
                 let has_left = self.find_staged(index, step)? == KeptObject::Missing;
-                // btrfs may forget that a name has left the stage, and keep that it has come to its target.
+                // btrfs may lose the removal of a name from the stage, but keep its addition to the target.
                 Ok(has_left || self.is_staged_object(index, step)?)
             }
             Step::Remove { .. } | Step::RemoveDirectory { .. } => is_kept(),
@@ -210,11 +210,10 @@ impl<'a> Executor<'a> {
         Ok(staged.is_some() && staged == of(self.root.place(step.step.path())?)?)
     }
 
-    /// Returns the name of a step's staged new object, if it is present and whole; a step without one needs
-    /// none.
+    /// Returns the name of a step's staged new object, if it is present and intact; not needed for a step without one.
     ///
     /// # Errors
-    /// The system's error: such an object is neither present nor missing.
+    /// The system's error: the object is then neither present nor missing.
     pub(super) fn find_staged(
         &self,
         index: usize,
@@ -231,10 +230,10 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Returns the name of a step's kept old object, if it is present and whole.
+    /// Returns the name of a step's kept old object, if it is present and intact.
     ///
     /// # Errors
-    /// As [`find_staged`](Self::find_staged).
+    /// As for [`find_staged`](Self::find_staged).
     pub(super) fn find_kept(
         &self,
         index: usize,
@@ -275,8 +274,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Returns the path and the place of a step's new object in the stage: in the directory in which it was staged, or
-    /// by itself, as older versions staged it, and where [`undo_step`](Self::undo_step) puts it.
+    /// Returns path and place of a step's new object in the stage: inside the directory in which it was staged, or separately,
+    /// as staged by older versions and by [`undo_step`](Self::undo_step).
     fn find_new(
         &self,
         index: usize,
@@ -295,7 +294,7 @@ impl<'a> Executor<'a> {
         Ok(None)
     }
 
-    /// Returns the place of a path below the stage of a step; `None` if the stage or a directory in it is missing.
+    /// Returns a place below the stage of a step; `None` if the stage or a directory in it is missing.
     fn place_in_stage(&self, step: &JournalStep, path: &str) -> Result<Option<Place>, StepError> {
         let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
             return Ok(None);
@@ -320,7 +319,7 @@ impl<'a> Executor<'a> {
         Ok(None)
     }
 
-    /// Takes a step. `seen` is the stamp the target had when it was staged; without one, identity decides.
+    /// Takes a step. `seen` is the stamp of the target when it was staged; without one, identity decides.
     pub(super) fn take_step(
         &self,
         index: usize,
@@ -328,7 +327,7 @@ impl<'a> Executor<'a> {
         seen: Option<&Stamp>,
     ) -> Result<(), StepError> {
         let path = step.step.path();
-        // A directory may be reached another way from here on, unless the step only adds a name.
+        // From here on, a directory may be reached by another path, unless the step only adds a name.
         let adds = matches!(
             &step.step,
             Step::MakeDirectory { .. } | Step::Put { old: None, .. }
@@ -338,16 +337,16 @@ impl<'a> Executor<'a> {
         }
         let place = self.places.borrow_mut().of(self.root, path)?;
         let place = place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))?;
-        // In the run itself such a step is not taken.
+        // In the run itself such a step is skipped.
         if step.within.is_some() && self.step_progress(&step.step)? == StepProgress::After {
             return Ok(());
         }
         let mut is_absent = false;
-        // Where nothing was, the kernel sees to it that nothing is.
+        // If the path was empty, the kernel ensures that it still is.
         if !adds {
             match self.progress_since(&place, path, &step.step, seen)? {
                 StepProgress::Before | StepProgress::Between => {}
-                // Of a run that was interrupted; in a run of our own something took it away just now.
+                // In recovery this is normal; in the run itself, something has just removed it.
                 StepProgress::Absent if seen.is_none() => is_absent = true,
                 _ => return Err(StepError::Conflict(path.clone())),
             }
@@ -365,7 +364,7 @@ impl<'a> Executor<'a> {
                 disk::rename_over(stage()?, &new_name(index), &place)
             }
             Step::Remove { .. } => disk::move_aside(&place, stage()?, &away_name(index)),
-            // If another program has put something in, it stays.
+            // If another program has added something, the directory is kept.
             Step::RemoveDirectory { .. } => {
                 disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
             }
@@ -376,7 +375,7 @@ impl<'a> Executor<'a> {
         result.map_err(|errno| StepError::Io(path.clone(), errno.into()))
     }
 
-    /// Gives the new object of a step its name, where nothing is.
+    /// Moves the new object of a step to its free target.
     fn place_staged(
         &self,
         index: usize,
@@ -391,14 +390,14 @@ impl<'a> Executor<'a> {
                 return Ok(placed);
             }
         }
-        // Of a run that was interrupted, or of an older version.
+        // From an interrupted run or an older version.
         let found = self.find_new(index, step)?;
         Ok(found.map_or(Err(Errno::ENOENT), |(_, from)| {
             disk::place_new(from.dir.as_fd(), &from.name, place)
         }))
     }
 
-    /// Returns the progress of a step. If its target still has the stamp, nothing is read.
+    /// Returns the progress of a step. Nothing is read if its target still has the stamp.
     fn progress_since(
         &self,
         place: &Place,
@@ -441,7 +440,7 @@ impl<'a> Executor<'a> {
             }
             Step::Metadata { .. } if is_absent => Ok(()),
             put if put.exchanges() => disk::exchange_names(stage()?, &new_name(index), &place),
-            // If another program has put something in, it stays.
+            // If another program has added something, the directory is kept.
             Step::MakeDirectory { .. } => {
                 disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
             }
@@ -452,7 +451,7 @@ impl<'a> Executor<'a> {
                     None => Err(Errno::EXDEV),
                 };
                 match moved {
-                    // Without a stage on its mount it goes for good: it is what the run put there.
+                    // Without a stage on its mount, the object is deleted: it is the one from the run.
                     Err(Errno::EXDEV) if !new.is_directory() => {
                         disk::remove_file(place.dir.as_fd(), &place.name)
                     }
@@ -479,12 +478,12 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// The error of a stage that cannot be read.
+/// Returns the error of an unreadable stage.
 fn unreadable(step: &JournalStep, reason: Reason) -> StepError {
     StepError::Staged(step.step.path().clone(), reason)
 }
 
-/// Compares the object at a path of the stage with the one that should be there.
+/// Compares the object at a path of the stage with the expected one.
 fn compare_staged(
     step: &JournalStep,
     path: String,
@@ -509,7 +508,7 @@ fn directory_object(mode: u32, uid: u32, gid: u32) -> Object {
     }
 }
 
-/// Returns true if the owner was changed and the mode was not, or if the change of owner removed special bits.
+/// Returns true if the owner was changed but not the mode, or if the change of owner cleared special bits.
 fn is_between(object: Option<&Object>, old: Attributes, new: Attributes) -> bool {
     let Some(found) = attributes_of(object) else {
         return false;

@@ -1,11 +1,11 @@
-//! Flags that stand in the way (`chattr +i`, `+a`): cleared right before the first rename, and set again on
-//! whatever is at the path afterwards.
+//! Flags in the way (`chattr +i`, `+a`): cleared right before the first rename, and set again on the object that is at the path
+//! afterwards.
 //!
-//! The journal lists them, so that every way out ends with them set. It is durable before the first one is
-//! cleared, and stays until the last one is set again and flushed: forward they are set before the mark
-//! `committed`, back before the journal goes. A run that is killed in between, even while it sets them, is
-//! taken up by `recover`, which clears them once more (clearing and setting may be repeated at will), goes
-//! its way, and sets them. What was taken away has none to carry; `rollback` finds its flags in the history.
+//! The journal lists them, so that they are set again however the run ends. It is durable before the first one is cleared, and
+//! is kept until the last one is set again and synced: forward they are set before the mark `committed`, backward before the
+//! journal is removed. If a run is killed in between, even while it sets them, `recover` takes over: it clears them once more
+//! (clearing and setting can be repeated), completes its work, and sets them. A removed object has no flags to set; `rollback`
+//! finds its flags in the history.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ use crate::base::reason::Reason;
 use crate::change::plan::Held;
 use crate::host::root::{Root, RootError, RootPath, hold_of};
 
-/// An error while flags are cleared or set.
+/// An error when flags are cleared or set.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagsError {
     /// The kernel refused.
@@ -36,16 +36,16 @@ pub(super) fn clear_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> 
     held.try_for_each(|held| set_flags_at(root, &held.path, Flags::default()))
 }
 
-/// Sets the flags again on the objects that are at these paths now.
+/// Sets the flags again on the objects that are now at these paths.
 pub(super) fn restore_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
     let mut held = held.iter();
     held.try_for_each(|held| set_flags_at(root, &held.path, held.flags))
 }
 
-/// Returns true if one of these flags is not set now. An object in the way of a path shows nothing.
+/// Returns true if one of these flags is not set now. An object in the way of a path proves nothing.
 ///
 /// # Errors
-/// The system's error: the flags may be set or not.
+/// The system's error: the flags may or may not be set.
 pub(super) fn are_cleared(root: &Root, held: &[Held]) -> Result<bool, FlagsError> {
     for held in held {
         let file = match open_flagged(root, &held.path) {
@@ -73,7 +73,7 @@ fn set_flags_at(root: &Root, path: &RootPath, flags: Flags) -> Result<(), FlagsE
     disk::set_flags(&file, flags).map_err(failed)
 }
 
-/// Opens the object at the path. A link has no flags; the directory that it leads to may have some.
+/// Opens the object at the path. A link has no flags, but the directory that it leads to may have some.
 fn open_flagged(root: &Root, path: &RootPath) -> Result<Option<File>, FlagsError> {
     let failed = |errno: Errno| FlagsError::Io(path.clone(), errno.into());
     let Some(place) = root.place(path)? else {
@@ -83,7 +83,7 @@ fn open_flagged(root: &Root, path: &RootPath) -> Result<Option<File>, FlagsError
         None => Ok(None),
         Some(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => {
             let dir = match root.directory(path) {
-                // A link that leads to no directory has nothing with flags behind it.
+                // A link that does not lead to a directory has no target with flags.
                 Err(error) if error.cause.is_obstacle() => None,
                 dir => dir?,
             };

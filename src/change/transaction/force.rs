@@ -1,4 +1,4 @@
-//! The daemon's force file (docs/agreement.md: Start): in memory and of this boot only, so no journal concerns it.
+//! The daemon's force file (docs/agreement.md: Start): in memory and only for this boot, so it is not part of a journal.
 
 use std::fs::File;
 
@@ -9,7 +9,7 @@ use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 use crate::node::Labels;
 
-/// Makes the daemon skip its comparison when it starts next, write everything anew, and reboot.
+/// Makes the daemon, at its next start, skip its comparison, rewrite everything, and reboot.
 ///
 /// # Errors
 /// The kernel's error.
@@ -18,7 +18,7 @@ pub fn request_force(root: &Root) -> Result<(), StateError> {
     disk::replace_durably(&dir, name, b"").map_err(force_error)
 }
 
-/// Withdraws the request; a missing request is no error.
+/// Withdraws the request; a missing request is not an error.
 ///
 /// # Errors
 /// The kernel's error.

@@ -1,9 +1,9 @@
-//! The daemon's container is frozen while names change (cgroup v2 `cgroup.freeze`), and killed once the records are
-//! written, so that it starts anew and judges the finished state.
+//! Freezes the daemon's container while names change (cgroup v2 `cgroup.freeze`), and kills it once the records are written, so
+//! that it restarts and judges the finished state.
 //!
-//! Bounded: a container that does not freeze in time is thawed, and the run goes on. Recoverable: the journal, durable
-//! before anything is frozen, names the cgroups, and is removed only after they were thawed. `recover` thaws them too,
-//! and a reboot forgets them. Thawing a cgroup that runs or is missing does nothing.
+//! Bounded: a container that does not freeze in time is thawed, and the run continues. Recoverable: the journal, which is
+//! durable before anything is frozen, lists the cgroups, and is removed only after they were thawed. `recover` thaws them too,
+//! and they do not survive a reboot. Thawing a cgroup that is running or missing does nothing.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::host::running;
 use crate::node::activity::{START_ANEW, cgroup_directory as directory};
 
-/// The deadline of a freeze: longer than any process needs that is not stuck in the kernel.
+/// Time limit of a freeze: longer than any process needs that is not stuck in the kernel.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Freezes all of them, and waits until they are frozen.
@@ -41,10 +41,10 @@ fn freeze_one(dir: &std::path::Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Kills every process in them; the container runtime starts the container anew.
+/// Kills every process in them; the container runtime restarts the container.
 pub(super) fn kill_cgroups(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
-        // Kernels before 5.14 cannot; then it goes on where it was.
+        // Kernels before 5.14 cannot do this; the container then continues where it was.
         if let Err(error) = running::write_setting(dir.join("cgroup.kill"), "1") {
             log::warn!("killing {}: {error}. Next: {START_ANEW}", dir.display());
         }
@@ -67,7 +67,7 @@ pub(super) fn thaw_cgroups(cgroups: &[String]) {
     }
 }
 
-/// Returns the control files of those that are frozen: `echo 0` into each thaws it.
+/// Returns the control files of the frozen ones: `echo 0` to a file thaws its cgroup.
 pub(super) fn frozen_files(cgroups: &[String]) -> Vec<PathBuf> {
     let dirs = cgroups.iter().filter_map(|cgroup| directory(cgroup));
     let stands = |dir: &PathBuf| {

@@ -1,7 +1,7 @@
 //! Jobs for the running system, between the files and the records (docs/transaction.md).
 //!
-//! A job may run twice, so recovery repeats all of them in the same boot. After another boot none is left: every service
-//! has read the files as they are. Once files are restored, the services that read the new ones read the old ones.
+//! A job may run twice, so recovery in the same boot repeats all of them. After another boot none is needed: every service has
+//! read the current files. When files are restored, the services that read the new ones are made to reread them.
 
 use super::journal::Journal;
 use crate::formats::systemd::changed::is_read_by_manager;
@@ -27,10 +27,10 @@ pub struct JobError {
     error: CommandError,
 }
 
-/// Runs jobs in order, up to the first that fails.
+/// Runs jobs in order, until one fails.
 ///
 /// # Errors
-/// The job that failed, with its index.
+/// The failed job, with its index.
 pub(super) fn carry_out(
     runner: &dyn CommandRunner,
     jobs: &[Job],
@@ -47,8 +47,8 @@ pub(super) fn carry_out(
     Ok(done)
 }
 
-/// Runs the first `told` jobs again after files were restored, and starts the units that were stopped for the run.
-/// Returns a line for every job that failed; a failure stops nothing.
+/// Runs the first `told` jobs again after files were restored, and starts the units that were stopped for the run. Returns a
+/// line for every failed job; a failure does not stop the others.
 pub(super) fn repeat_jobs(
     runner: &dyn CommandRunner,
     journal: &Journal,
@@ -73,7 +73,7 @@ pub(super) fn repeat_jobs(
     failed
 }
 
-/// Returns the jobs that an interrupted run still needs: all of them in the same boot, none after another boot.
+/// Returns the jobs that an interrupted run still needs: all in the same boot, none after another boot.
 pub(super) fn jobs_left<'a>(journal: &'a Journal, running: &RunningSystem<'_>) -> &'a [Job] {
     let boots = running.boot.zip(journal.boot.as_ref());
     let same = boots.is_some_and(|(now, then)| {
@@ -113,7 +113,7 @@ mod tests {
     use crate::node::command::{CommandLine, CommandOutput};
     use std::cell::RefCell;
 
-    /// Records the commands; `bad.service` fails, and every unit runs.
+    /// Records the commands; `bad.service` fails, and every unit is running.
     #[derive(Default)]
     struct Manager(RefCell<Vec<String>>);
 
@@ -187,7 +187,7 @@ mod tests {
         let runner = Manager::default();
         for (boot, told) in [
             (Some(boot("this", 1)), 4),
-            // A soft reboot keeps the id.
+            // A soft reboot keeps the boot id.
             (Some(boot("this", 2)), 0),
             (Some(boot("other", 1)), 0),
             (None, 0),
@@ -220,7 +220,7 @@ mod tests {
         let start = "start -- kubelet.service";
         assert_eq!(told("/etc/a", 0).0, [start]);
         assert_eq!(told("/etc/a", 1).0, ["reload -- a.service", start]);
-        // The manager reads unit files first of all.
+        // systemd reloads unit files first.
         let (said, failed) = told("/etc/systemd/system/a.service", 3);
         let wanted = [
             "daemon-reload",

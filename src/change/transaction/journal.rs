@@ -9,7 +9,7 @@ use crate::host::root::RootPath;
 use crate::node::boot::BootIdentity;
 use crate::node::command::job::Job;
 
-/// Version of the files below; an unknown one is never guessed at.
+/// Version of the files below; unknown versions are not interpreted.
 pub const VERSION: u32 = 1;
 
 /// First line of the marker file.
@@ -27,7 +27,7 @@ pub struct ConfigRef {
 }
 
 impl ConfigRef {
-    /// Stands for a config whose name is lost with the damaged file.
+    /// Returns a placeholder for a config whose name is lost because the file is damaged.
     pub fn unknown() -> Self {
         Self {
             name: "an unknown config".to_owned(),
@@ -42,19 +42,19 @@ impl ConfigRef {
 pub struct Intent {
     /// [`VERSION`].
     pub version: u32,
-    /// Name of the transaction; part of every staged name's directory.
+    /// Name of the transaction; part of the name of every staging directory.
     pub id: String,
     /// The config.
     pub config: ConfigRef,
     /// The OSTree deployment whose `etc` this is.
     pub deployment: Option<String>,
-    /// Directories that may hold staged names.
+    /// Directories that may contain staged names.
     pub stages: Vec<RootPath>,
-    /// Directories in which names change or that are made.
+    /// Directories in which names change, or which are created.
     pub directories: Vec<RootPath>,
 }
 
-/// The mark `committed`: every step of a run is in place, so recovery only goes forward.
+/// The mark `committed`: every step of a run is done, so recovery only goes forward.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "AnyMark")]
 pub struct CommitMark {
@@ -62,7 +62,7 @@ pub struct CommitMark {
     pub id: String,
 }
 
-/// The two formats of the mark: an object, or the id alone as older versions wrote it.
+/// The two formats of the mark: an object, or only the id, as written by older versions.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum AnyMark {
@@ -77,7 +77,7 @@ impl From<AnyMark> for CommitMark {
     }
 }
 
-/// All steps of a run. Its existence is the commit point.
+/// All steps of a run. The existence of this file is the commit point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
     /// [`VERSION`].
@@ -88,7 +88,7 @@ pub struct Journal {
     pub config: ConfigRef,
     /// The OSTree deployment whose `etc` this is.
     pub deployment: Option<String>,
-    /// Directories that hold staged names.
+    /// Directories that contain staged names.
     pub stages: Vec<RootPath>,
     /// The steps in order.
     pub steps: Vec<JournalStep>,
@@ -106,7 +106,7 @@ pub struct Journal {
     /// Jobs for the running system, which run before the records are written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<Job>,
-    /// The boot in which the jobs run: after another one every service has read the files as they are.
+    /// The boot in which the jobs run; after another boot, every service has read the current files.
     #[serde(flatten)]
     pub boot: Option<BootIdentity>,
 }
@@ -120,8 +120,8 @@ impl Journal {
         })
     }
 
-    /// Returns the step that brings a step's new object to its place: the step itself, or the one that makes the
-    /// highest of the directories in which it is staged.
+    /// Returns the step that moves a step's new object to its place: the step itself, or the one that creates the topmost of
+    /// the directories in which it is staged.
     pub fn placed_by(&self, index: usize) -> usize {
         let above = |at: &usize| {
             let within = self.steps.get(*at)?.within;
@@ -143,26 +143,26 @@ pub struct JournalStep {
     pub stage: usize,
     /// Its part of the config.
     pub section: Section,
-    /// Index of the step that makes the directory above. The new object is staged in that directory, and the two get
-    /// their names in the root together. `None` if it is staged by itself.
+    /// Index of the step that creates the parent directory. The new object is staged inside that directory, and the two are
+    /// moved into the root together. `None` if it is staged separately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<usize>,
 }
 
-/// Name of the new object of step `index`.
+/// Returns the name of the new object of step `index`.
 pub fn new_name(index: usize) -> String {
     format!("new-{index}")
 }
 
-/// Name of the new directory of step `index`, with all that is staged in it. Older versions staged it empty, as
-/// [`new_name`].
+/// Returns the name of the new directory of step `index`, with everything that is staged in it. Older versions staged it empty,
+/// under [`new_name`].
 pub fn tree_name(index: usize) -> String {
     format!("{TREE}{index}")
 }
 
 const TREE: &str = "tree-";
 
-/// Returns the path of the new object of step `index` below its staging directory. `find` gives a step and its
+/// Returns the path of the new object of step `index` below its staging directory. `find` returns a step and its
 /// [`JournalStep::within`].
 pub fn staged_path<'a>(
     index: usize,
@@ -187,22 +187,22 @@ pub fn staged_path<'a>(
     path
 }
 
-/// Returns true for a name of [`tree_name`]: what is in such a directory was made by the run, all of it.
+/// Returns true for a name from [`tree_name`]: everything in such a directory was created by the run.
 pub fn is_tree_name(name: &str) -> bool {
     is_staged_name(name) && name.starts_with(TREE)
 }
 
-/// Second name of the old object of step `index`.
+/// Returns the name of the hard link to the old object of step `index`.
 pub fn old_name(index: usize) -> String {
     format!("old-{index}")
 }
 
-/// Name to which step `index` moves the object that it removes.
+/// Returns the name to which step `index` moves the object that it removes.
 pub fn away_name(index: usize) -> String {
     format!("away-{index}")
 }
 
-/// Returns true if a name in a staging directory is one of ours.
+/// Returns true if a name in a staging directory is one of this program's.
 pub fn is_staged_name(name: &str) -> bool {
     let number = ["new-", "old-", "away-", TREE]
         .iter()

@@ -1,4 +1,4 @@
-//! The last run, as `status.json` keeps it.
+//! The last run, as stored in `status.json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub struct RunPhase {
 pub struct LastRun {
     /// Version of this file.
     pub version: u32,
-    /// Id of the transaction; empty if none was begun.
+    /// Id of the transaction; empty if none began.
     pub id: String,
     /// The config.
     pub config: ConfigRef,

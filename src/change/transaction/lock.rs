@@ -1,6 +1,6 @@
 //! One run at a time: a lock on the state directory, which needs no file of its own.
 //!
-//! Only its owner can open that directory. A directory that every user can open would let every user keep all runs out.
+//! Only the owner can open that directory. If every user could open it, every user could block all runs.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -25,18 +25,18 @@ use crate::host::running;
 use crate::host::sys::signals;
 use crate::node::{Host, Labels};
 
-/// The names on the way to the state directory, from the top.
+/// The components of the state directory's path, from the top.
 const NAMES: [&str; 3] = ["var", "lib", "mco-rescue"];
-/// Descriptor of the directory in which this run made each of them; -1 for a directory that it did not make.
+/// Descriptor of the directory in which this run created each of them; -1 for a directory that it did not create.
 static MADE_IN: [AtomicI32; NAMES.len()] = [const { AtomicI32::new(-1) }; NAMES.len()];
 
-/// Makes a signal that ends the program remove these directories if they are empty.
+/// Makes a fatal signal remove these directories if they are empty.
 fn leave_nothing_at_a_signal(made: &[Place]) {
     for (slot, place) in MADE_IN.iter().rev().zip(made.iter().rev()) {
         slot.store(place.dir.as_raw_fd(), Ordering::Relaxed);
     }
     if !made.is_empty() {
-        // SAFETY: what is called removes directories by open descriptors, and allocates nothing.
+        // SAFETY: the function removes directories by open descriptors and does not allocate.
         unsafe { signals::before_end(remove_made) };
     }
 }
@@ -48,30 +48,30 @@ fn remove_made() {
         if dir >= 0 {
             // SAFETY: the descriptor is taken out of its slot before it is closed.
             let dir = unsafe { BorrowedFd::borrow_raw(dir) };
-            // A directory that is not empty stays; a signal handler cannot log that.
+            // A directory that is not empty is kept; a signal handler cannot log that.
             let _ = disk::remove_directory(dir, name);
         }
     }
 }
 
-/// The right to run a transaction; only [`acquire_lock`] makes one. It ends with its descriptors: unlocking them
-/// could fail, and a failure could no longer be reported.
+/// The right to run a transaction; only [`acquire_lock`] creates one. It ends when its descriptors are closed: unlocking them
+/// explicitly could fail, and that could no longer be reported.
 #[derive(Debug)]
 pub struct Lock {
-    /// The locked state directory; none for a file that is no part of a node. Else why it cannot be made: then nothing can
-    /// be written on this root.
+    /// The locked state directory; `None` for a file that is not part of a node. The error is why it cannot be created: nothing
+    /// can then be written on this root.
     held: Result<Option<File>, String>,
-    /// Directories that did not exist before, from the top.
+    /// Directories that were created, from the top.
     made: Vec<Place>,
-    /// Those above the state directory stay: a config counts on them.
+    /// The directories above the state directory are kept, because a config needs them.
     keeps_parents: Cell<bool>,
-    /// The directories that versions before this one lock, and one that holds no node.
+    /// The directories that older versions lock, and one that contains no node.
     _older: Vec<File>,
 }
 
 impl Lock {
-    /// Refuses to write where the lock could not be taken. A state directory that other users can open is closed: they
-    /// could lock it.
+    /// Refuses to write if the lock could not be taken. A state directory that other users can open is made private, because
+    /// they could lock it.
     ///
     /// # Errors
     /// The reason why nothing can be written; reading works without the lock.
@@ -83,7 +83,7 @@ impl Lock {
         }
     }
 
-    /// The node is as its config wants it with the directories above the state directory, so they stay.
+    /// Keeps the directories above the state directory, because the node's config requires them.
     pub fn keep_parents(&self) {
         self.keeps_parents.set(true);
         let above = MADE_IN.iter().take(NAMES.len() - 1);
@@ -96,7 +96,7 @@ impl Lock {
     }
 }
 
-/// Removes the directories that were made for the lock, if they are empty.
+/// Removes the directories that were created for the lock, if they are empty.
 impl Drop for Lock {
     fn drop(&mut self) {
         let all = self.made.iter().rev();
@@ -106,7 +106,7 @@ impl Drop for Lock {
             usize::MAX
         };
         for place in all.take(most) {
-            // What holds something by now stays.
+            // A directory that is no longer empty is kept.
             if let Err(errno) = disk::remove_directory(place.dir.as_fd(), &place.name) {
                 log::info!("removing {}: {}", place.name, Reason::from(errno));
             }
@@ -118,13 +118,13 @@ impl Drop for Lock {
     }
 }
 
-/// An error while the lock is taken.
+/// An error when the lock is taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds the lock.
     #[error("another run holds the lock on this root: {0}. Wait for it to end. Next: {again}", again = again())]
     Held(String),
-    /// The state directory cannot be made.
+    /// The state directory cannot be created.
     #[error("{0}")]
     Impossible(String),
     /// The directory could not be opened.
@@ -141,13 +141,13 @@ impl From<Errno> for LockError {
     }
 }
 
-/// Takes the lock, without waiting. Two deployments share it with their `var`.
+/// Takes the lock without waiting. Two deployments share it through their common `var`.
 ///
-/// A missing state directory is made, and removed with the lock if it is still empty. If it cannot be
-/// made, a plan may still be shown: [`Lock::require_writable`] precedes everything that writes.
+/// A missing state directory is created, and removed with the lock if it is still empty. If it cannot be created, a plan can
+/// still be shown: [`Lock::require_writable`] precedes every write.
 ///
 /// # Errors
-/// Another run holds it, or the kernel reports an error.
+/// Another run holds the lock, or the kernel reports an error.
 pub fn acquire_lock(root: &Root) -> Result<Lock, LockError> {
     let older = lock_older(root)?;
     loop {
@@ -163,7 +163,7 @@ pub fn acquire_lock(root: &Root) -> Result<Lock, LockError> {
             }
         };
         try_lock(&dir)?.map_err(LockError::Held)?;
-        // A run that ended meanwhile may have taken the directory with it.
+        // A run that has just ended may have removed the directory.
         if is_the_state(root, &dir)? {
             leave_nothing_at_a_signal(&made);
             return Ok(Lock {
@@ -176,7 +176,8 @@ pub fn acquire_lock(root: &Root) -> Result<Lock, LockError> {
     }
 }
 
-/// Returns true if a run holds the lock. The lock is not taken for this: that would stop a run that starts just now.
+/// Returns true if a run holds the lock. Does not take the lock to find out, because that would block a run that is just
+/// starting.
 pub fn is_held(root: &Root) -> bool {
     let opened = root.directory(&RootPath::fixed(paths::STATE));
     let Ok(Some(dir)) = opened else {
@@ -187,11 +188,12 @@ pub fn is_held(root: &Root) -> bool {
         find_lock(&kernel_locks(), stat.st_ino, device.as_deref())
     };
     let known = fstat(&dir).ok().and_then(by_device);
-    // By the inode alone the lock could be of a file elsewhere.
+    // With only the inode to go by, the lock could be on a file elsewhere.
     known.is_some() || is_held_by_us(&dir)
 }
 
-/// Opens the state directory, or makes it; returns also the directories that were made. The inner error: it cannot be made.
+/// Opens or creates the state directory; also returns the directories that were created. The inner error is why it cannot be
+/// created.
 fn open_or_make(root: &Root) -> Result<Result<(File, Vec<Place>), StateError>, LockError> {
     if let Some(dir) = root.directory(&RootPath::fixed(paths::STATE))? {
         return Ok(Ok((disk::open_directory(dir.as_fd(), ".")?, Vec::new())));
@@ -234,8 +236,8 @@ fn try_lock(dir: &File) -> Result<Result<(), String>, LockError> {
     }
 }
 
-/// Versions before this one lock the root and its `var`: they are kept out, and one that runs keeps us out. A lock of
-/// any other program means nothing there.
+/// Takes the locks of older versions on the root and its `var`: this blocks older versions, and they block this one. A lock of
+/// any other program there is ignored.
 fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
     let var = root.directory(&RootPath::fixed("var"))?;
     let all = [
@@ -253,8 +255,8 @@ fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
     Ok(locked)
 }
 
-/// Returns true if this program holds a lock, run by root or by our own user. The name alone proves nothing: every
-/// user can give it to a program.
+/// Returns true if the lock is held by this program, run by root or by the current user. The name alone proves nothing, because
+/// every user can choose it.
 fn is_held_by_us(dir: impl AsFd) -> bool {
     let Some(pid) = holder_pid(dir) else {
         return false;
@@ -267,10 +269,10 @@ fn is_held_by_us(dir: impl AsFd) -> bool {
     inspect_process(pid, &ours).unwrap_or_default()
 }
 
-/// The name of this program as the kernel knows it.
+/// The kernel's name of this program.
 const PROGRAM: &str = "mco-rescue";
 
-/// Calls `ask` with a process; `None` if the process no longer exists.
+/// Calls `ask` with a process; `None` if it no longer exists.
 fn inspect_process<T>(pid: u32, ask: &dyn Fn(&Process) -> T) -> Option<T> {
     let mut system = System::new().ok()?;
     let what = ProcessRefreshKind::nothing()
@@ -300,16 +302,16 @@ fn kernel_locks() -> String {
 
 fn lock_owner(locks: &str, stat: &FileStat) -> Option<u32> {
     let device = device_number(stat);
-    // Some file systems show another device number there than to stat; the inode alone is the second best.
+    // Some file systems show a different device number there than in stat; the inode alone is second best.
     find_lock(locks, stat.st_ino, Some(&device)).or_else(|| find_lock(locks, stat.st_ino, None))
 }
 
-/// Formats the device number as `/proc/locks` does.
+/// Formats the device number like `/proc/locks`.
 fn device_number(stat: &FileStat) -> String {
     format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev))
 }
 
-/// Lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`.
+/// Finds the process in lines of `/proc/locks` such as `1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`.
 fn find_lock(locks: &str, inode: u64, device: Option<&str>) -> Option<u32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();

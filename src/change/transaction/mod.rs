@@ -1,15 +1,14 @@
-//! The transaction: intent, staging, journal, barrier, names, records, mark, barrier (docs/transaction.md). All or
-//! nothing, and the next run finishes or undoes.
+//! The transaction: intent, staging, journal, barrier, names, records, mark, barrier (docs/transaction.md). All or nothing; the
+//! next run completes or undoes an interrupted one.
 //!
-//! Flushes take most of the time of a small run, so there are two for each file system, however much is changed. The
-//! first makes all bytes durable, and the second all names. In between the run relies on ext4, xfs and btrfs: of two
-//! names on one file system, the later is never durable before the earlier. So a journal that has its name proves that
-//! everything staged is durable, and a mark proves that every name before it is. Of two file systems one may be ahead
-//! of the other: a prepared journal counts as soon as a name of its run has changed (`recover`), and the mark waits
+//! Syncing takes most of the time of a small run, so there are two syncs for each file system, however much is changed. The
+//! first makes all bytes durable, the second all names. In between, the run relies on a property of ext4, xfs and btrfs: of two
+//! names on one file system, the later is never durable before the earlier. So a journal under its final name proves that
+//! everything staged is durable, and a mark proves the same for every name before it. Of two file systems, one may be ahead of
+//! the other: a prepared journal therefore counts as soon as any name of its run has changed (`recover`), and the mark waits
 //! for the names on all others.
 //!
-//! Only `disk`, private to this module, changes a file system. The guard that
-//! [`acquire_lock`] returns is the only way to begin.
+//! Only `disk`, private to this module, changes a file system. The guard returned by [`acquire_lock`] is the only way to begin.
 
 mod boot;
 mod boot_counter;
@@ -93,17 +92,17 @@ pub const HISTORY_KEPT: usize = 3;
 pub struct TransactionRequest<'a> {
     /// The root.
     pub root: &'a Root,
-    /// Proof that no other run works on this root.
+    /// Proof that no other run is active on this root.
     pub lock: &'a Lock,
     /// The steps; those of [`Section::Records`] come last.
     pub steps: &'a [PlannedStep],
-    /// Flags that stand in the way of the steps.
+    /// Flags in the way of the steps.
     pub held: &'a [Held],
     /// Cgroups that are frozen while names change, and killed afterwards.
     pub freeze: &'a [String],
-    /// Stamps of the objects that the plan saw.
+    /// Stamps of the objects that the plan read.
     pub seen: &'a BTreeMap<RootPath, Stamp>,
-    /// The labels that our own files get; those of the steps are in the steps.
+    /// The labels for this program's own files; those of the steps are in the steps.
     pub labels: &'a Labels,
     /// Its id, from [`next_run_id`].
     pub id: String,
@@ -111,9 +110,9 @@ pub struct TransactionRequest<'a> {
     pub config: ConfigRef,
     /// The deployment whose `etc` this is.
     pub deployment: Option<String>,
-    /// The root's `var` is a mount of its own: an empty one is not the real one.
+    /// The root's `var` is a separate mount: an empty directory is not the real one.
     pub separate_var: bool,
-    /// Id of the finished run that this one undoes; both leave the history.
+    /// Id of the finished run that this one reverts; both are removed from the history.
     pub undoes: Option<String>,
     /// Jobs for the running system, which run between the files and the records.
     pub jobs: &'a [Job],
@@ -126,7 +125,7 @@ pub struct TransactionRequest<'a> {
 pub struct Finished {
     /// Its id.
     pub id: String,
-    /// New objects that could not be given their SELinux label, and why.
+    /// New objects whose SELinux label could not be set, and why.
     pub unlabelled: Vec<(RootPath, Reason)>,
     /// The jobs that ran, with their results.
     pub told: Vec<(Job, Done)>,
@@ -135,20 +134,20 @@ pub struct Finished {
 /// A transaction that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransactionFailure {
-    /// Before anything was changed; staged objects were removed.
+    /// It failed before anything was changed; staged objects were removed.
     #[error("{0}")]
     NothingChanged(String),
-    /// Half-way; everything was restored.
+    /// It failed half-way; everything was restored.
     #[error("{0}")]
     RolledBack(String),
-    /// Half-way, and it could not be restored: `recover` is needed.
+    /// It failed half-way and could not be restored: `recover` is needed.
     #[error("{0}")]
     Incomplete(String),
 }
 
 /// Runs the steps of a request as one transaction.
 ///
-/// The text of `describe` for the result is stored for `status` as soon as a name was changed.
+/// The text that `describe` returns for the result is stored for `status` as soon as a name was changed.
 pub fn run_transaction(
     request: &TransactionRequest<'_>,
     describe: impl Fn(&Result<Finished, TransactionFailure>) -> LastRun,
@@ -156,7 +155,7 @@ pub fn run_transaction(
     let unchanged =
         |error: &dyn std::fmt::Display| TransactionFailure::NothingChanged(error.to_string());
     request.lock.require_writable().map_err(|e| unchanged(&e))?;
-    // A signal must not end the run between two names; while there are only staged ones it undoes them.
+    // A signal must not end the run between two names; while there are only staged names, it undoes them.
     let signals = DeferredSignals::new();
     signals::answer(SignalAnswer::Staging);
     let _accounts = pwd_lock::lock_for_steps(request.root, request.steps, request.labels)
@@ -179,7 +178,7 @@ pub fn run_transaction(
     let _changing = RunStage::changing();
     signals::answer(SignalAnswer::Finishing);
     freeze::freeze_cgroups(request.freeze);
-    // Signals still wait, so that what is written of the run is not cut off.
+    // Signals are still deferred, so that the report of the run is complete.
     let committed = run.commit_run(&describe);
     signals::answer(SignalAnswer::SeeStatus);
     match committed {
@@ -189,7 +188,7 @@ pub fn run_transaction(
         }
         Err(error) => {
             let failed = Err(run.undo_taken(&error));
-            // Half-way, a person has to act first: until then the daemon runs on.
+            // Half-way, the user has to act first: until then the daemon keeps running.
             freeze::thaw_cgroups(request.freeze);
             warn_if_unwritten(run.state.write_file(paths::STATUS, &describe(&failed)));
             failed
@@ -197,7 +196,7 @@ pub fn run_transaction(
     }
 }
 
-/// Returns true if the status was written. A failure is logged, and the run does not fail for it.
+/// Returns true if the status was written. An error is logged and does not fail the run.
 fn warn_if_unwritten(result: Result<(), StateError>) -> bool {
     if let Err(error) = &result {
         log::warn!("writing the status: {error}");
@@ -256,7 +255,7 @@ impl Staged {
     }
 }
 
-/// Stages all steps, on all processors where there are enough.
+/// Stages all steps, on all processors if there are enough steps.
 fn stage_all(
     staging: &StageContext<'_>,
     signals: &DeferredSignals,
@@ -295,20 +294,20 @@ struct TransactionRun<'a> {
     signals: &'a DeferredSignals,
     id: String,
     state: StateDirectory,
-    /// Every file is flushed by itself: this kernel's `syncfs` reports no errors.
+    /// Every file is synced separately, because this kernel's `syncfs` reports no errors.
     sync_each: bool,
     history: Option<File>,
     candidates: Vec<stage::Candidates>,
     stage_of: Vec<usize>,
     within: Vec<Option<usize>>,
     stages: Vec<Stage>,
-    /// Stamps of the targets that are there, by the indices of their steps.
+    /// Stamps of the existing targets, by the indexes of their steps.
     stamps: BTreeMap<usize, Stamp>,
     unlabelled: Vec<(RootPath, Reason)>,
     journal: Option<Journal>,
-    /// Number of steps that were taken.
+    /// Number of steps taken.
     taken: usize,
-    /// Number of jobs that were begun.
+    /// Number of jobs started.
     begun: usize,
     told: Vec<(Job, Done)>,
 }
@@ -343,8 +342,8 @@ impl<'a> TransactionRun<'a> {
         })
     }
 
-    /// Writes the intent. It is durable with the first staged name on its file system; staged names on another one are
-    /// found without it, by the places where they are.
+    /// Writes the intent. It becomes durable with the first staged name on its file system; staged names on other file systems
+    /// are found without it, by their location.
     fn write_intent(&mut self) -> Result<(), TransactionError> {
         let steps = self.request.steps.iter();
         let touched: BTreeSet<RootPath> =
@@ -367,7 +366,7 @@ impl<'a> TransactionRun<'a> {
         Ok(())
     }
 
-    /// Every directory that may hold staged names.
+    /// Returns every directory that may contain staged names.
     fn stage_paths(&self) -> Vec<RootPath> {
         self.candidates
             .iter()
@@ -375,7 +374,7 @@ impl<'a> TransactionRun<'a> {
             .collect()
     }
 
-    /// Returns true if something is staged on another file system than the state's, or that cannot be seen.
+    /// Returns true if something is staged on a different file system than the state's, or if that is unknown.
     fn stages_elsewhere(&self) -> bool {
         let own = fstat(self.state.dir()).map(|stat| stat.st_dev);
         let device = |path: &RootPath| {
@@ -386,14 +385,14 @@ impl<'a> TransactionRun<'a> {
         first.map(device).any(|device| device != own.ok())
     }
 
-    /// Stages every new object and keeps a second name of every old one, then barrier 1.
+    /// Stages every new object and hard-links every old one, then passes barrier 1.
     fn stage_steps(&mut self) -> Result<(), TransactionError> {
         let first: Vec<RootPath> = self
             .candidates
             .iter()
             .filter_map(|set| set.paths.first().cloned())
             .collect();
-        // After a power cut only the intent leads to the others.
+        // After a power cut, only the intent leads to the others.
         let mut is_listed = false;
         let mut list_elsewhere = |path: &RootPath| {
             if is_listed || first.contains(path) {
@@ -406,7 +405,7 @@ impl<'a> TransactionRun<'a> {
             list_elsewhere(&RootPath::fixed(paths::INTENT))?;
         }
         if self.state.is_new() && self.stages_elsewhere() {
-            // Without its state directory, a later run does not know whether what is staged is still needed.
+            // Without its state directory, a later run would not know whether staged objects are still needed.
             self.state.sync_names()?;
         }
         for set in &self.candidates {
@@ -438,19 +437,19 @@ impl<'a> TransactionRun<'a> {
         let all = stage_all(&staging, self.signals)?;
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
         drop(phase);
-        // So a journal that is whole proves that what is staged elsewhere is durable.
+        // So an intact journal proves that everything staged elsewhere is durable.
         self.flush_others()?;
         self.prepare_journal()?;
         self.flush_own()?;
         self.go_on()
     }
 
-    /// Stops the run after a signal; once the journal is written a signal stops nothing.
+    /// Stops the run after a signal; once the journal is written, signals no longer stop it.
     fn go_on(&self) -> Result<(), TransactionError> {
         go_on(self.signals)
     }
 
-    /// Flushes every file system that is touched, but that of the state, each once.
+    /// Syncs every affected file system except that of the state, each once.
     fn flush_others(&self) -> Result<(), TransactionError> {
         let _phase = progress::begin(Work::new("Flushing to disk"));
         let state = RootPath::fixed(paths::STATE);
@@ -466,7 +465,7 @@ impl<'a> TransactionRun<'a> {
         Ok(())
     }
 
-    /// Flushes the file system of the state.
+    /// Syncs the file system of the state.
     fn flush_own(&self) -> Result<(), TransactionError> {
         let _phase = progress::begin(Work::new("Flushing to disk"));
         let failed =
@@ -474,7 +473,7 @@ impl<'a> TransactionRun<'a> {
         disk::sync_file_system(self.state.dir()).map_err(failed)
     }
 
-    /// Gives the journal its name: it proves that barrier 1 was passed.
+    /// Renames the journal to its final name, which proves that barrier 1 was passed.
     fn name_journal(&mut self) -> Result<(), TransactionError> {
         Ok(self.state.commit_file(paths::JOURNAL)?)
     }
@@ -515,8 +514,8 @@ impl<'a> TransactionRun<'a> {
         Ok(())
     }
 
-    /// Clears flags, renames, runs the jobs, writes the records, sets flags, then the mark and barrier 2: from there
-    /// recovery only goes forward.
+    /// Clears flags, renames, runs the jobs, writes the records, sets flags, then writes the mark and passes barrier 2. From
+    /// there on, recovery only goes forward.
     fn commit_run(
         &mut self,
         describe: &impl Fn(&Result<Finished, TransactionFailure>) -> LastRun,
@@ -539,7 +538,7 @@ impl<'a> TransactionRun<'a> {
         self.run_jobs(journal)?;
         self.take_steps(journal, journal.steps.len())?;
         flags::restore_flags(self.request.root, &journal.held)?;
-        // A mark that is durable before a name elsewhere would take that name for changed.
+        // If the mark became durable before a name elsewhere, recovery would treat that name as changed.
         self.flush_others()?;
         let mark = CommitMark {
             id: self.id.clone(),
@@ -591,7 +590,7 @@ impl<'a> TransactionRun<'a> {
     }
 
     fn finish_run(&self) -> Finished {
-        // Everything is in place; what is left over now is swept by the next run.
+        // Everything is in place; the next run sweeps any leftovers.
         if let Err(error) = self.tidy_up() {
             log::warn!("tidying up after the run: {error}");
         }
@@ -615,21 +614,21 @@ impl<'a> TransactionRun<'a> {
         }
         recover::close_run(root, &self.state, &self.id, &stages)?;
         if self.request.undoes.is_some() {
-            // What was taken back is the config's own; it can be applied again.
+            // What was reverted is the config's own, and can be applied again.
             recover::remove_history(root, &recover::history_path(&self.id));
         }
         Ok(())
     }
 
-    /// Checks that spare descriptors are left: from here on none may be missing.
+    /// Checks that there are spare descriptors, because from here on none may be lacking.
     fn ensure_descriptors(&self) -> Result<(), TransactionError> {
         let left = limits::ensure_descriptors(self.request.root.as_fd());
         left.map_err(|errno| TransactionError::Descriptors(errno.into()))
     }
 
-    /// Removes journal and staged names. Nothing was renamed yet, so the node is as it was.
+    /// Removes journal and staged names. No name was changed yet, so the node is as it was.
     fn abandon_run(&self, error: &TransactionError) -> TransactionFailure {
-        // Durably, and before its staged names go: else the next run could take them for placed.
+        // Durably, and before the staged names: otherwise the next run could take these for placed.
         if let Err(second) = self.state.remove_journal()
             && self.may_have_journal()
         {
@@ -650,7 +649,7 @@ impl<'a> TransactionRun<'a> {
         }
     }
 
-    /// Returns true if a journal of this run is there; one that cannot be looked for may be.
+    /// Returns true if a journal of this run exists, or if that is unknown.
     fn may_have_journal(&self) -> bool {
         let mut files = [paths::JOURNAL, paths::PREPARED_JOURNAL].into_iter();
         let is_missing = |file| {
@@ -660,16 +659,16 @@ impl<'a> TransactionRun<'a> {
         !files.all(is_missing)
     }
 
-    /// Undoes the steps that were taken. Reports the first error; an error while undoing follows it.
+    /// Undoes the steps that were taken. Reports the first error, followed by any error of undoing.
     fn undo_taken(&self, error: &TransactionError) -> TransactionFailure {
         log::warn!("{error}; restoring everything");
         let Some(journal) = &self.journal else {
             return TransactionFailure::Incomplete(error.to_string());
         };
         let dirs = stage_dirs(&self.stages);
-        // The step that failed took no effect as a rule; a change of mode and owner may be half done.
+        // Usually the failed step had no effect, but a change of mode and owner may be partly done.
         let executor = Executor::new(self.request.root, journal, &dirs);
-        // A directory that is there may be another program's, and what the run staged for it is in the stage then.
+        // An existing directory may be another program's; what the run staged for it is then still in the stage.
         let failed = journal.steps.get(self.taken);
         let took_effect = failed.map(|step| executor.is_taken(self.taken, step));
         let took_effect = match took_effect.transpose() {
@@ -694,7 +693,7 @@ impl<'a> TransactionRun<'a> {
         TransactionFailure::RolledBack(said.join("; "))
     }
 
-    /// Runs the jobs again: services have read files that were removed or replaced since.
+    /// Runs the jobs again, because services have read files that have been removed or replaced since.
     fn repeat_jobs(&self, journal: &Journal) -> Option<String> {
         let failed = jobs::repeat_jobs(self.request.running.runner, journal, self.begun);
         match (self.begun, failed.as_slice()) {
@@ -726,8 +725,8 @@ fn touched_directory(step: &Step) -> Option<RootPath> {
     }
 }
 
-/// Returns the id of the next run: unique on this node, and later than every run of the history even if the clock was
-/// set back. It is known before the run begins, so that no power cut can leave a run in place that nothing names.
+/// Returns the id of the next run: unique on this node, and later than every run in the history even if the clock was set back.
+/// It is determined before the run begins, so that no power cut can leave a run in place without a name.
 ///
 /// # Errors
 /// The history cannot be read.
@@ -741,7 +740,7 @@ pub fn next_run_id(root: &Root, _lock: &Lock) -> Result<String, StateError> {
     Ok(format!("{now}-{}", std::process::id()))
 }
 
-/// Returns true from kernel 5.8 on; older ones lose write errors in `syncfs`.
+/// Returns true from kernel 5.8 on; older kernels lose write errors in `syncfs`.
 fn syncfs_reports_errors() -> bool {
     let release = sysinfo::System::kernel_version().unwrap_or_default();
     let mut numbers = release

@@ -1,4 +1,4 @@
-//! A file that the caller asked for, outside of any root: an archive or a page. It is whole or missing, whatever happens.
+//! A file that the user requested, outside of any root: an archive or a page. It is complete or missing, whatever happens.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,13 +13,13 @@ use crate::base::object::{Object, ObjectKind};
 use crate::base::reason::Reason;
 use crate::host::root::{Place, Root, RootError, RootPath};
 
-/// A file that was not written; nothing else was changed.
+/// The reason why a file was not written; nothing else was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// The path does not end in the name of a file.
+    /// The path does not end in a file name.
     #[error("the path does not end in a file name")]
     NoName,
-    /// There is a file which may not be replaced.
+    /// There is a file that must not be replaced.
     #[error("it exists already")]
     Exists,
     /// The directory cannot be opened.
@@ -30,10 +30,10 @@ pub enum OutputError {
     Io(Reason),
 }
 
-/// Bytes at the beginning of a file by which its maker is known.
+/// Number of bytes at the start of a file that identify its creator.
 const BEGINNING: u64 = 4096;
 
-/// Writes a file that only its owner can read. An existing one is replaced only if `is_ours` accepts its beginning.
+/// Writes a file that only its owner can read. An existing one is only replaced if `is_ours` accepts its first bytes.
 ///
 /// # Errors
 /// The reason; nothing of the new file is left.
@@ -45,7 +45,7 @@ pub fn write_output(
     write_with_mode(path, bytes, is_ours, 0o600)
 }
 
-/// The same for a file that all users can read, as other programs do.
+/// Does the same for a file that all users can read, like other programs.
 ///
 /// # Errors
 /// The reason; nothing of the new file is left.
@@ -87,7 +87,7 @@ fn write_with_mode(
     disk::sync_directory(&directory).map_err(|errno| OutputError::Io(errno.into()))
 }
 
-/// Returns true if there is a file that may be replaced.
+/// Returns true if an existing file may be replaced.
 fn may_replace(place: &Place, is_ours: fn(&[u8]) -> bool) -> Result<bool, OutputError> {
     let failed = |errno: nix::errno::Errno| OutputError::Io(errno.into());
     let Some(stat) = place.stat().map_err(failed)? else {

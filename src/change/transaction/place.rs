@@ -1,7 +1,7 @@
-//! Single files of ours in the node's own directories: the program, its units and their links (`install`).
+//! Single files of this program in the node's own directories: the program, its units and their links (`install`).
 //!
-//! Each name changes durably in one rename, so an interrupted run can be repeated. It leaves at most a hidden name
-//! beside the target that ends in `.new`: no unit for systemd, and removed by the next run.
+//! Each name changes durably in one rename, so an interrupted run can be repeated. At most, it leaves a hidden name ending in
+//! `.new` next to the target; systemd does not take that for a unit, and the next run removes it.
 
 use std::fs::File;
 use std::io;
@@ -22,10 +22,10 @@ use crate::base::reason::Reason;
 use crate::host::root::{Place, RealPath, Root, RootError, RootPath};
 use crate::node::{Host, Labels};
 
-/// An error while a file of ours is put in place or removed.
+/// An error when a file of this program is written or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// A path could not be put in place.
+    /// A path could not be written.
     #[error(
         "putting {0} in place: {1}. What was put before it is whole. See to the cause first. Next: {again}", again = again()
     )]
@@ -33,7 +33,7 @@ pub enum PlaceError {
     /// A path could not be removed.
     #[error("removing {0}: {1}. See to the cause first. Next: {remove}", remove = mco_rescue("install --remove"))]
     Remove(RootPath, Reason),
-    /// A link in the way of a directory that leads to nothing that can be made.
+    /// A link in place of a directory is broken, and its target cannot be created.
     #[error(
         "{0} is a link to {1}, and nothing can be made there. Make that directory, or mount what holds it. Next: {again}", again = again()
     )]
@@ -49,7 +49,7 @@ pub enum PlaceError {
     Root(#[from] RootError),
 }
 
-/// A file or link that is to be at a path.
+/// A desired file or link at a path.
 #[derive(Debug, Clone, Copy)]
 pub struct Placement<'a> {
     /// Path in the root.
@@ -62,17 +62,17 @@ pub struct Placement<'a> {
     pub label: Option<&'a str>,
 }
 
-/// Directories that were made for our files; they are removed with the files.
+/// Directories that were created for our files; they are removed together with the files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Made {
     version: u32,
     directories: Vec<RootPath>,
 }
 
-/// Makes the parent directory of a path, and records every new directory for [`remove_directories`].
+/// Creates the parent directory of a path, and records every new directory for [`remove_directories`].
 ///
-/// A link whose target is missing is followed: on an OSTree system `/usr/local` leads below `/var`, where a root that
-/// never booted has no such directory yet.
+/// A link whose target is missing is followed: on an OSTree system `/usr/local` leads below `/var`, where a root that never
+/// booted does not have that directory yet.
 ///
 /// # Errors
 /// Another object is in the way, or the system reports an error.
@@ -98,7 +98,8 @@ pub fn make_parent(
     Ok(())
 }
 
-/// The record is durable before the first directory exists: an empty one too many is removed, one too few is not.
+/// Records directories. The record is durable before the first directory exists: a listed directory that is empty can be
+/// removed, but one that is not listed cannot.
 fn record_directories(
     root: &Root,
     directories: Vec<RootPath>,
@@ -123,7 +124,7 @@ fn read_made(root: &Root, state: &StateDirectory) -> Result<Made, StateError> {
     }))
 }
 
-/// Returns the missing directories above a path, the upper first, each with its name and its real path.
+/// Returns the missing parent directories of a path, topmost first, each with its name and its real path.
 fn missing_directories(
     root: &Root,
     path: &RootPath,
@@ -145,7 +146,7 @@ fn missing_directories(
     Ok(missing)
 }
 
-/// Returns the target of a dangling link, and adds the missing directories above it.
+/// Returns the target of a broken link, and adds the missing directories above it.
 fn behind_link(
     root: &Root,
     link: &RootPath,
@@ -175,7 +176,7 @@ fn behind_link(
     Ok(real)
 }
 
-/// Resolves a link's text from a directory, inside the root: `..` stops there.
+/// Resolves a link's target relative to a directory, inside the root; `..` stops there.
 fn link_target(beside: &RealPath, target: &str) -> Option<RootPath> {
     let start = match target.strip_prefix('/') {
         Some(_) => "",
@@ -192,8 +193,8 @@ fn link_target(beside: &RealPath, target: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}", parts.join("/"))).ok()
 }
 
-/// Makes a directory. It gets its name once mode, owner and label are right: an interrupted run leaves none that only
-/// root may enter.
+/// Creates a directory. It is renamed to its final name once mode, owner and label are right, so an interrupted run does not
+/// leave one that only root may enter.
 fn make_directory(
     root: &Root,
     path: &RootPath,
@@ -208,17 +209,17 @@ fn make_directory(
     let made = label.map_or(Ok(None), |label| set_label(&place, &temporary, label));
     let placed = made.and_then(|_| Ok(disk::place_new(dir.as_fd(), &temporary, &place)?));
     if placed.is_err() {
-        // As with files.
+        // As for files.
         let _ = disk::remove_staged(dir.as_fd(), &temporary);
     }
     placed?;
     Ok(disk::sync_directory(&dir)?)
 }
 
-/// Puts a file or link in place, and replaces an older one. Returns the reason if it could not be labelled.
+/// Creates a file or link, or replaces an older one. Returns the reason if it could not be labelled.
 ///
 /// # Errors
-/// The system's error; the name still has its old object.
+/// The system's error; the old object is still at the path.
 pub fn put_file(
     root: &Root,
     lock: &Lock,
@@ -235,7 +236,7 @@ fn try_put(root: &Root, placement: &Placement<'_>) -> Result<Option<Reason>, Rea
     disk::remove_file(dir.as_fd(), &temporary)?;
     let result = write_and_rename(&dir, &temporary, &place, placement);
     if result.is_err() {
-        // The first error is the one that matters; what stays is swept by the next run.
+        // The first error is the one that matters; the next run sweeps leftovers.
         let _ = disk::remove_file(dir.as_fd(), &temporary);
     }
     result
@@ -269,7 +270,7 @@ fn write_and_rename(
 /// Sets the label of the object at a path. Returns the reason if that is impossible.
 ///
 /// # Errors
-/// A broken disk.
+/// The disk is broken.
 pub fn relabel_file(
     root: &Root,
     lock: &Lock,
@@ -292,7 +293,7 @@ fn set_label(place: &Place, name: &str, label: &str) -> Result<Option<Reason>, R
     }
 }
 
-/// Removes the temporary name that an interrupted run left beside a path.
+/// Removes the temporary name that an interrupted run left next to a path.
 ///
 /// # Errors
 /// The system's error.
@@ -333,7 +334,7 @@ fn try_remove(root: &Root, path: &RootPath) -> Result<bool, Reason> {
     Ok(true)
 }
 
-/// Removes a path with everything below it. Returns true if there was anything.
+/// Removes a path with everything below it. Returns true if it existed.
 ///
 /// # Errors
 /// The system's error.
@@ -350,7 +351,7 @@ pub fn remove_tree(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, Pl
     remove().map_err(|reason| PlaceError::Remove(path.clone(), reason))
 }
 
-/// Removes the directories that [`make_parent`] made, if they are empty. Returns those that were removed.
+/// Removes the directories that [`make_parent`] created, if they are empty. Returns those that were removed.
 ///
 /// # Errors
 /// The system's error.
@@ -360,7 +361,7 @@ pub fn remove_directories(root: &Root, lock: &Lock) -> Result<Vec<RootPath>, Pla
         return Ok(Vec::new());
     };
     let mut directories = read_made(root, &state)?.directories;
-    // What is in a directory stands behind it.
+    // Subdirectories come first.
     directories.sort_by_key(|path| std::cmp::Reverse(path.ancestors().count()));
     let mut gone = Vec::new();
     for path in directories {
@@ -376,7 +377,7 @@ fn remove_directory(root: &Root, path: &RootPath) -> Result<bool, Reason> {
     let Some(place) = root.place(path)? else {
         return Ok(false);
     };
-    // A link that has taken its place since is not ours.
+    // A link that has replaced it since is not ours.
     if !place
         .shallow_kind()?
         .is_some_and(|found| found == ObjectKind::Directory)
@@ -388,11 +389,11 @@ fn remove_directory(root: &Root, path: &RootPath) -> Result<bool, Reason> {
     Ok(gone)
 }
 
-/// Removes the state directory with cache and history. Returns true if there was one. Its marker is removed last, so
-/// that an interrupted removal can be repeated.
+/// Removes the state directory with cache and history. Returns true if it existed. Its marker is removed last, so that an
+/// interrupted removal can be repeated.
 ///
 /// # Errors
-/// A directory that is not ours, or the system's error.
+/// A directory is not ours, or the system's error.
 pub fn remove_state(root: &Root, lock: &Lock) -> Result<bool, PlaceError> {
     lock.require_writable()?;
     if lock.made_state() {

@@ -1,4 +1,4 @@
-//! The lock that shadow-utils takes on the account files, held while we replace one of them.
+//! The lock that shadow-utils takes on the account files, held while this program replaces one of them.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -17,17 +17,17 @@ use crate::host::sys::signals::uninterrupted;
 use crate::node::Labels;
 use crate::node::account_files::WRITTEN;
 
-/// The lock, held until it is dropped. The file stays, as shadow-utils leaves it: another process may wait for it.
+/// The lock, held until it is dropped. The file is kept, as by shadow-utils, because another process may be waiting for it.
 pub(super) struct PasswordLock {
     _file: File,
 }
 
-/// An error while the lock is taken.
+/// An error when the lock is taken.
 #[derive(Debug, thiserror::Error)]
 #[error("locking the account files (/{path}): {0}. Another program may be changing a password; try again", path = paths::PWD_LOCK)]
 pub(super) struct PasswordLockError(Reason);
 
-/// Takes the lock if a step touches an account file.
+/// Takes the lock if a step changes an account file.
 pub(super) fn lock_for_steps(
     root: &Root,
     steps: &[PlannedStep],
@@ -63,7 +63,7 @@ fn acquire_password_lock(root: &Root, labels: &Labels) -> Result<PasswordLock, P
     Ok(PasswordLock { _file: file })
 }
 
-/// Labels a lock file that has no label, as one has that was just made where no policy is loaded.
+/// Labels a lock file without a label, such as one just created while no policy is loaded.
 fn label_lock_file(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
     let file = ObjectKind::File {
         size: 0,

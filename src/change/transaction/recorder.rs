@@ -1,6 +1,6 @@
-//! Writes snapshots of the flight recorder: the parts first, then the record that names them, and what is not needed any
-//! more goes last. An interruption at any moment leaves the snapshots that were there, and perhaps a part without a record,
-//! which the next snapshot removes.
+//! Writes snapshots of the flight recorder: first the parts, then the record that refers to them, and finally removes what is
+//! no longer needed. An interruption at any time leaves the existing snapshots, and perhaps a part without a record, which the
+//! next snapshot removes.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -23,14 +23,14 @@ pub struct RecorderWrite {
     pub first: Vec<RecorderFile>,
     /// Records.
     pub records: Vec<RecorderFile>,
-    /// Names of files that are not needed any more.
+    /// Names of files that are no longer needed.
     pub gone: Vec<String>,
-    /// Files that may be lost: they only save work.
+    /// Files that may be lost, because they are only a cache.
     pub last: Vec<RecorderFile>,
 }
 
 impl RecorderWrite {
-    /// Returns true if nothing is to be done.
+    /// Returns true if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.first.is_empty()
             && self.records.is_empty()
@@ -42,7 +42,7 @@ impl RecorderWrite {
 /// Writes snapshots below the state directory.
 ///
 /// # Errors
-/// The first file that cannot be written; those before it are whole.
+/// The first file that cannot be written; those before it are complete.
 pub fn write_snapshots(root: &Root, lock: &Lock, write: &RecorderWrite) -> Result<(), StateError> {
     if write.is_empty() {
         return Ok(());
@@ -72,7 +72,7 @@ pub fn write_boot_copies(
 }
 
 fn write_into(root: &Root, path: &RootPath, write: &RecorderWrite) -> Result<(), StateError> {
-    // The directory takes the label of what it is in.
+    // The directory gets the label of its parent.
     let dir = make_path_durably(root, path, &Labels::default())?;
     let failed = |name: &str, reason: Reason| StateError::System(format!("{path}/{name}"), reason);
     let put = |(name, bytes): &RecorderFile, sync: bool| -> Result<(), StateError> {

@@ -1,4 +1,4 @@
-//! Finishes or undoes an interrupted run. May itself be interrupted, and run again.
+//! Completes or undoes an interrupted run. May itself be interrupted, and repeated.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -32,16 +32,16 @@ use crate::host::root::{Place, Root, RootError, RootPath};
 use crate::host::sys::signals::DeferredSignals;
 use crate::node::activity;
 
-/// The work that an earlier run left.
+/// What an earlier run left to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pending {
     /// Nothing.
     Nothing,
-    /// Staged names only: no name of the node was changed.
+    /// Only staged names: no name of the node was changed.
     Staged(ConfigRef),
-    /// A journal: names may be half-way.
+    /// A journal: some names may be changed and others not.
     Unfinished(ConfigRef, Option<String>),
-    /// Everything is in place; only tidying up remains.
+    /// Everything is in place; only cleaning up remains.
     Committed(ConfigRef),
 }
 
@@ -56,7 +56,7 @@ pub enum Recovered {
     Finished(ConfigRef, RecoveryChanges),
     /// The interrupted run was undone.
     Undone(ConfigRef, RecoveryChanges),
-    /// The interrupted run was given up; with the path of its backup copies.
+    /// The interrupted run was given up; has the path of its backup copies.
     GivenUp(ConfigRef, Option<RootPath>),
 }
 
@@ -65,7 +65,7 @@ pub enum Recovered {
 pub struct RecoveryChanges {
     /// Paths that were changed.
     pub changed: Vec<RootPath>,
-    /// These could not be changed and stay as they are.
+    /// Paths that could not be changed and are left as they are.
     pub left: Vec<LeftPath>,
 }
 
@@ -78,7 +78,7 @@ impl Recovered {
         }
     }
 
-    /// Returns the paths that stay as they are.
+    /// Returns the paths that are left as they are.
     pub fn left(&self) -> &[LeftPath] {
         match self {
             Self::Nothing | Self::Swept(_) | Self::GivenUp(..) => &[],
@@ -99,21 +99,21 @@ pub enum RecoverError {
     /// Flags could not be cleared or set.
     #[error(transparent)]
     Flags(#[from] FlagsError),
-    /// The run can be taken in no direction.
+    /// The run can go in neither direction.
     #[error("{0}")]
     Stuck(Box<Stuck>),
-    /// A path of `--leave` that is none of the run's.
+    /// A path of `--leave` does not belong to the run.
     #[error(
         "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: {recover}", recover = mco_rescue("recover")
     )]
     NotItsPath(RootPath),
-    /// No journal is damaged or of another version, so nothing can be given up.
+    /// No journal is damaged or of another version, so there is nothing to give up.
     #[error(
         "--give-up is for an interrupted run whose journal is damaged, or of another version; here none is. Nothing was changed. \
          Next: {recover}", recover = mco_rescue("recover")
     )]
     Whole,
-    /// The journal is about another deployment's `etc`.
+    /// The journal belongs to another deployment's `etc`.
     #[error(
         "the interrupted run belongs to deployment {0}, but this is {1}. Boot into that deployment and run recover there, \
          or give it up here with `recover --back`"
@@ -122,7 +122,7 @@ pub enum RecoverError {
     /// A staged name could not be removed.
     #[error("left-overs of the run could not be removed; the next run tries again")]
     LeftOvers,
-    /// A file system could not be flushed.
+    /// A file system could not be synced.
     #[error("flushing to disk: {0}")]
     Sync(Reason),
     /// A job for the running system failed, so the files were restored.
@@ -136,7 +136,7 @@ pub enum ForgetError {
     /// The lock is not held for writing.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Something of it could not be removed.
+    /// Part of it could not be removed.
     #[error("run {0} was taken back, but it is still in the history. Next: rm -r /{history}/{0}", history = paths::HISTORY)]
     Left(String),
 }
@@ -144,9 +144,9 @@ pub enum ForgetError {
 /// The input of a recovery.
 #[derive(Debug, Clone, Copy)]
 pub struct RecoverRequest<'a> {
-    /// The direction that was asked for.
+    /// The requested direction.
     pub direction: Direction,
-    /// Paths that may stay as they are.
+    /// Paths that may be left as they are.
     pub leave: &'a Leave,
     /// The deployment whose `etc` this is.
     pub deployment: Option<&'a str>,
@@ -165,7 +165,8 @@ struct RunFiles {
 }
 
 impl RunFiles {
-    /// Reads them. A damaged journal is an error: without it nothing is known of the names. A damaged mark or intent is not.
+    /// Reads the files. A damaged journal is an error, because without it nothing is known about the names. A damaged mark or
+    /// intent is not.
     fn read_files(root: &Root, state: &StateDirectory) -> Result<Self, StateError> {
         let journal = read_journal(root, state)?;
         let (mark, lost_mark) = or_damaged(state.read_file::<CommitMark>(root, paths::COMMITTED))?;
@@ -186,9 +187,9 @@ impl RunFiles {
     }
 }
 
-/// Returns the journal of a run that has changed names. One that has not got its name yet counts if a name of its run
-/// has changed: of two file systems the state's may have forgotten more at a power cut. Everything that it names was
-/// durable before the first name changed.
+/// Returns the journal of a run that has changed names. A journal without its final name counts if a name of its run has
+/// changed, because of two file systems the state's may have lost more in a power cut. Everything listed in it was durable
+/// before the first name changed.
 fn read_journal(root: &Root, state: &StateDirectory) -> Result<Option<Journal>, StateError> {
     match state.read_file(root, paths::JOURNAL)? {
         Some(journal) => Ok(Some(journal)),
@@ -228,8 +229,8 @@ fn is_step_taken(
     taken.map_err(|error| StateError::Undecided(error.to_string()))
 }
 
-/// Gives a prepared journal its name if its run has changed names, and removes it if not: durably, before what it names
-/// is touched.
+/// Renames a prepared journal to its final name if its run has changed names, or removes it: durably, before anything listed in
+/// it is touched.
 fn resolve_prepared(root: &Root, state: &StateDirectory) -> Result<(), StateError> {
     let has = |file| {
         let path = RootPath::fixed(file);
@@ -260,7 +261,7 @@ fn or_damaged<T>(read: Result<Option<T>, StateError>) -> Result<(Option<T>, bool
     }
 }
 
-/// Returns the work that an earlier run left on a root; reads only.
+/// Returns what an earlier run left to do on a root; only reads.
 pub fn find_pending(root: &Root) -> Result<Pending, StateError> {
     let Some(state) = StateDirectory::open(root)? else {
         return Ok(Pending::Nothing);
@@ -278,20 +279,20 @@ pub fn find_pending(root: &Root) -> Result<Pending, StateError> {
     })
 }
 
-/// The way of the next recovery, and what it will bring.
+/// The direction of the next recovery, and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryOutlook {
     /// Finished, or undone.
     pub direction: Direction,
     /// Paths that it changes.
     pub left: Vec<RootPath>,
-    /// The changes that are left, in their order.
+    /// The remaining changes, in order.
     pub steps: Vec<Step>,
-    /// The text of the daemon's record, where it brings a new one.
+    /// The text of the daemon's record, if a new one is written.
     pub record: Option<Vec<u8>>,
 }
 
-/// Foresees the recovery of a run that is half-way; `None` without one. Reads only.
+/// Predicts the recovery of a half-finished run; `None` without one. Only reads.
 ///
 /// # Errors
 /// The recovery would be stuck, or a file cannot be read.
@@ -332,7 +333,7 @@ pub fn foresee_recovery(root: &Root) -> Result<Option<RecoveryOutlook>, RecoverE
     }))
 }
 
-/// Reads the daemon's record that one of some steps is to bring.
+/// Reads the daemon's record that one of these steps will write.
 fn staged_record(
     root: &Root,
     journal: &Journal,
@@ -357,7 +358,8 @@ fn staged_record(
     Ok(None)
 }
 
-/// Returns the number of steps that an unfinished run has taken, and of all its steps; reads only. `None` without such a run.
+/// Returns the number of steps that an unfinished run has taken, and the number of all its steps; only reads. `None` without
+/// such a run.
 ///
 /// # Errors
 /// The journal or a stage of the run cannot be read.
@@ -392,7 +394,7 @@ pub fn find_frozen(root: &Root) -> Result<Vec<PathBuf>, StateError> {
     Ok(journal.map_or_else(Vec::new, |journal| freeze::frozen_files(&journal.freeze)))
 }
 
-/// Finishes or undoes an interrupted run. Without one it only removes stale staging directories.
+/// Completes or undoes an interrupted run. Without one, only removes stale staging directories.
 pub fn recover_interrupted(
     root: &Root,
     _lock: &Lock,
@@ -400,7 +402,7 @@ pub fn recover_interrupted(
     running: &RunningSystem<'_>,
 ) -> Result<Recovered, RecoverError> {
     recover_state(root, wanted, running).inspect_err(|_| {
-        // A person has to look first; that may take days. What the journal names cannot be read in every state.
+        // The user has to look first, which may take days. The list in the journal cannot be read in every state.
         freeze::thaw_cgroups(&activity::daemon_containers(root));
     })
 }
@@ -429,8 +431,8 @@ fn recover_state(
     Ok(recovered)
 }
 
-/// Returns true if the journal of a run is in its history: only a run that is committed moves it there. btrfs can forget
-/// the removal of the intent and keep that of the mark.
+/// Returns true if the journal of a run is in its history: only a committed run moves it there. btrfs can lose the removal of
+/// the intent but keep that of the mark.
 fn is_closed(root: &Root, id: &str) -> Result<bool, StateError> {
     let name = RootPath::fixed(paths::JOURNAL);
     let Ok(path) = history_path(id).join(name.name()) else {
@@ -448,14 +450,14 @@ fn pending_id(root: &Root, state: &StateDirectory) -> Result<Option<String>, Sta
     Ok(journal.map(|journal| journal.id).or(of_intent))
 }
 
-/// Returns the stale staging directories; reads only.
+/// Returns the stale staging directories; only reads.
 pub fn find_strays(root: &Root) -> Vec<RootPath> {
     let id = match StateDirectory::open(root) {
         Ok(Some(state)) => pending_id(root, &state),
         Ok(None) => Ok(None),
         Err(error) => Err(error),
     };
-    // Without the state it is unknown which of them a run still needs.
+    // Without the state, it is unknown which of them a run still needs.
     id.map_or_else(
         |_| Vec::new(),
         |id| stray_stages::find_stages(root, id.as_deref()),
@@ -470,7 +472,7 @@ fn recover_run(
 ) -> Result<Recovered, RecoverError> {
     let files = RunFiles::read_files(root, state)?;
     if files.stray_mark {
-        // It is of no run that is known; what is in place shows by itself.
+        // It belongs to no known run; the files themselves show what is in place.
         log::warn!("/{} belongs to no run and is removed", paths::COMMITTED);
         state.remove_file(paths::COMMITTED)?;
     }
@@ -512,7 +514,7 @@ fn recover_run(
             Ok(Recovered::Swept(intent.config))
         }
         (None, _, None) if files.lost_intent => {
-            // Without a journal no name had changed.
+            // Without a journal, no name was changed.
             sweep_unnamed_history(root)?;
             state.remove_file(paths::INTENT)?;
             Ok(Recovered::Swept(ConfigRef::unknown()))
@@ -521,24 +523,24 @@ fn recover_run(
     }
 }
 
-/// Removes the status of an interrupted run if its bytes are lost: its name may be durable without them.
+/// Removes the status of an interrupted run if its content is lost: the name may be durable without it.
 fn drop_torn_status(root: &Root, state: &StateDirectory) -> Result<(), StateError> {
     match or_damaged(state.read_file::<LastRun>(root, paths::STATUS)) {
         Ok((_, true)) => state.unlink_file(paths::STATUS),
-        // Of another version it tells of another run.
+        // In another version, it describes another run.
         Ok((_, false)) | Err(StateError::Version(..)) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Flushes the file system of the state. A run that was killed before its last flush has left a mark that a power cut
-/// would take back; names on other file systems were flushed before the mark was written.
+/// Syncs the file system of the state. A run that was killed before its last sync has left a mark that a power cut would undo;
+/// names on other file systems were synced before the mark was written.
 fn flush_mark(state: &StateDirectory) -> Result<(), RecoverError> {
     disk::sync_file_system(state.dir()).map_err(|errno| RecoverError::Sync(errno.into()))
 }
 
-/// Gives up a run whose journal is damaged, or a file of which is of another version: the tree stays as it is, with files
-/// from before and of the run. Its backup copies stay in the history, and the files as `NAME.damaged`.
+/// Gives up a run with a damaged journal, or with a file of another version: the tree is left as it is, with some files from
+/// before the run and some from the run. Its backup copies stay in the history, and the files as `NAME.damaged`.
 pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError> {
     let Some(state) = StateDirectory::open(root)? else {
         return Ok(Recovered::Nothing);
@@ -563,7 +565,7 @@ pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError>
         }
         other => other?.0,
     };
-    // The journal would have named them.
+    // The journal would have listed them.
     freeze::thaw_cgroups(&activity::daemon_containers(root));
     state.set_aside(paths::JOURNAL)?;
     state.set_aside(paths::PREPARED_JOURNAL)?;
@@ -589,7 +591,7 @@ fn is_of_other_version<T>(read: Result<T, StateError>) -> Result<bool, StateErro
     }
 }
 
-/// Name of the file that marks the backup copies of a run that was given up: they have no journal, and stay.
+/// Name of the file that marks the backup copies of a run that was given up: they have no journal, and are kept.
 const GIVEN_UP: &str = "given-up";
 
 /// Marks the backup copies below a path. Returns false if there are none. The run is given up even on a full disk.
@@ -631,7 +633,7 @@ fn union_of(a: &[RootPath], b: &[RootPath]) -> Vec<RootPath> {
         .collect()
 }
 
-/// An interrupted run with a journal and without the mark.
+/// An interrupted run with a journal but without the mark.
 struct Unfinished<'a> {
     root: &'a Root,
     state: &'a StateDirectory,
@@ -685,7 +687,7 @@ impl Unfinished<'_> {
             changed: paths_of(journal, &steps),
             left: survey.left_paths(journal, Direction::Back),
         };
-        // Nothing was told before the last file was in place.
+        // No job runs before the last file is in place.
         let told = survey.all_files(journal);
         undo_steps(self.root, self.state, journal, stages, &steps)?;
         let left = jobs::jobs_left(journal, self.running).len();
@@ -740,7 +742,8 @@ impl Unfinished<'_> {
         Ok(())
     }
 
-    /// Runs all jobs in the same boot, some perhaps a second time. A job that fails undoes the run, as in the run itself.
+    /// Runs all jobs if it is the same boot, some perhaps for the second time. A failed job undoes the run, as in the run
+    /// itself.
     fn run_jobs(&self, survey: &Survey, stages: &Stages<'_>) -> Result<(), RecoverError> {
         let (journal, runner) = (&self.journal, self.running.runner);
         let left = jobs::jobs_left(journal, self.running);
@@ -763,7 +766,7 @@ impl Unfinished<'_> {
     }
 }
 
-/// Checks that every path of `--leave` is one of the run's, or above one.
+/// Checks that every path of `--leave` belongs to the run, or is above such a path.
 fn are_its_paths(journal: &Journal, leave: &Leave) -> Result<(), RecoverError> {
     let is_its = |left: &&RootPath| {
         let mut steps = journal.steps.iter();
@@ -806,7 +809,7 @@ pub(super) fn undo_steps(
     stages: &Stages<'_>,
     steps: &[usize],
 ) -> Result<(), RecoverError> {
-    // A mark that outlived the error would make the next run take a half-undone tree for a finished one.
+    // If the mark outlived an error, the next run would take a half-undone tree for a finished one.
     state.remove_file(paths::COMMITTED)?;
     let executor = Executor::new(root, journal, stages);
     if !steps.is_empty() {
@@ -823,12 +826,12 @@ pub(super) fn undo_steps(
     sync_all(stages)?;
     freeze::thaw_cgroups(&journal.freeze);
     state.remove_file(paths::JOURNAL)?;
-    // Everything is as before; what is left over now is swept by the next run.
+    // Everything is as before; the next run sweeps any leftovers.
     warn_only(discard_undone(root, state, journal));
     Ok(())
 }
 
-/// Removes what is left of a run that was undone. Its intent alone names all its staging directories.
+/// Removes what is left of an undone run. Only its intent lists all its staging directories.
 fn discard_undone(
     root: &Root,
     state: &StateDirectory,
@@ -840,14 +843,14 @@ fn discard_undone(
     discard_run(root, state, &journal.id, &stages)
 }
 
-/// Logs an error of tidying up: it does not change the result, and the next run tries again.
+/// Logs an error of cleaning up: it does not change the result, and the next run tries again.
 fn warn_only(result: Result<(), RecoverError>) {
     if let Err(error) = result {
         log::warn!("tidying up: {error}. Next: {}", mco_rescue("recover"));
     }
 }
 
-/// After the `committed` mark: moves backup copies to the history and removes staged names. A failure is logged.
+/// After the `committed` mark: moves backup copies to the history and removes staged names. An error is logged.
 pub(super) fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
     settle_boot(root, journal);
     let tidied = keep_trees(root, journal)
@@ -869,11 +872,11 @@ pub(super) fn history_path(id: &str) -> RootPath {
         .unwrap_or_else(|_| RootPath::fixed(paths::HISTORY))
 }
 
-/// After the `committed` mark: directories that gave way go to the history. Where that is on another mount, a copy is
-/// there since they were staged; what has changed in them since is copied once more.
+/// After the `committed` mark: moves replaced directories to the history. If that is on another mount, it has had a copy since
+/// they were staged; whatever has changed in them since is copied again.
 ///
 /// # Errors
-/// A transient error, such as an I/O error: nothing is deleted then, and the next run tries again.
+/// A transient error, such as an I/O error: nothing is deleted, and the next run tries again.
 pub(super) fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
     let failed = |path: &RootPath, reason: Reason| StateError::System(path.to_string(), reason);
     let history = history_path(&journal.id);
@@ -903,7 +906,7 @@ pub(super) fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverEr
     Ok(())
 }
 
-/// Takes a tree away whose copy is in the history; a run that is cut off here goes on where it was.
+/// Removes a tree whose copy is in the history; an interrupted run continues where it was.
 fn keep_across(
     stage: &File,
     history: Option<&File>,
@@ -915,19 +918,19 @@ fn keep_across(
         if let Some(history) = history {
             copy_again(stage, history, index, step);
         }
-        // From here on no half of it is taken for the whole.
+        // From here on, an incomplete tree is not taken for the complete one.
         disk::rename_across(stage.as_fd(), &name, stage.as_fd(), &away)?;
     }
     remove_for_good(stage, &away, step);
-    // After a power cut the journal alone describes it, and the journal goes next.
+    // After a power cut only the journal describes it, and the journal is removed next.
     Ok(disk::sync_file_system(stage)?)
 }
 
-/// The tree as it was when it gave way, in place of its copy of some moments before; where that fails, that one stays.
-/// One of the two is there at any moment.
+/// Replaces the earlier copy with the tree as it was when it was replaced; if that fails, the earlier copy is kept. One of the
+/// two exists at any time.
 fn copy_again(stage: &File, history: &File, index: usize, step: &JournalStep) {
     let (kept, fresh) = (old_name(index), away_name(index));
-    // A run that was killed here has left half a copy.
+    // A run that was killed here has left an incomplete copy.
     let copied = disk::remove_tree(history.as_fd(), fresh.as_str()).map_err(Reason::from);
     let replaced = copied.and_then(|()| {
         let tree = place_in(stage, &new_name(index))?;
@@ -965,11 +968,10 @@ fn remove_for_good(stage: &File, name: &str, step: &JournalStep) {
     }
 }
 
-/// After the `committed` mark: removes the run that was undone from the history, so that the next `rollback` goes
-/// further.
+/// After the `committed` mark: removes the reverted run from the history, so that the next `rollback` goes further back.
 ///
 /// # Errors
-/// Something of it is left: a later `rollback` would take it for the newest run. The next run tries again.
+/// Part of it is left: a later `rollback` would take it for the newest run. The next run tries again.
 pub(super) fn forget_undone(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
     match &journal.undoes {
         Some(undone) if !remove_history(root, &history_path(undone)) => {
@@ -979,10 +981,10 @@ pub(super) fn forget_undone(root: &Root, journal: &Journal) -> Result<(), Recove
     }
 }
 
-/// Returns the names of the history's directories, the oldest first; none without a history.
+/// Returns the names of the history's directories, oldest first; empty without a history.
 ///
 /// # Errors
-/// The history cannot be read: it is not empty then.
+/// The history cannot be read: it is then not empty.
 pub(super) fn history_names(root: &Root) -> Result<Vec<String>, StateError> {
     let path = RootPath::fixed(paths::HISTORY);
     let all = root.list(&path);
@@ -991,7 +993,7 @@ pub(super) fn history_names(root: &Root) -> Result<Vec<String>, StateError> {
     Ok(names)
 }
 
-/// Returns the numbers of an id, for ordering: a clock may have begun at 1970, so letters do not order ids.
+/// Returns the numbers in an id, for sorting. The clock may have begun at 1970, so ids do not sort as text.
 pub fn id_order(id: &str) -> (u128, u64) {
     let (time, process) = id.split_once('-').unwrap_or((id, ""));
     (
@@ -1000,10 +1002,10 @@ pub fn id_order(id: &str) -> (u128, u64) {
     )
 }
 
-/// Returns the finished runs that can be undone, the newest first.
+/// Returns the finished runs that can be reverted, newest first.
 ///
 /// # Errors
-/// The history or a journal in it cannot be read: going on to an older run would take the wrong one back.
+/// The history or a journal in it cannot be read: continuing with an older run would revert the wrong one.
 pub fn read_history(root: &Root) -> Result<Vec<FinishedRun>, StateError> {
     let all = RootPath::fixed(paths::HISTORY);
     let names = history_names(root)?;
@@ -1042,8 +1044,8 @@ fn as_finished_run(journal: Journal, objects: RootPath) -> FinishedRun {
     }
 }
 
-/// After the `committed` mark: sweep, move the journal to the history, forget the intent. All of it is durable with a
-/// later flush; what a power cut undoes of it is done again by the next run.
+/// After the `committed` mark: sweeps, moves the journal to the history, and removes the intent. All of this becomes durable
+/// with a later sync; the next run redoes what a power cut undoes.
 pub(super) fn close_run(
     root: &Root,
     state: &StateDirectory,
@@ -1051,7 +1053,7 @@ pub(super) fn close_run(
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
     let swept = sweep_all(root, stages);
-    // What another file system forgets of this is found again by its place and name.
+    // Whatever another file system loses of this is found again by its location and name.
     let swept =
         swept && (stray_stages::are_searched(root, stages) || flush_others(root, state, stages));
     let history = history_path(id);
@@ -1065,17 +1067,17 @@ pub(super) fn close_run(
             history.as_fd(),
             name.name(),
         ) {
-            // An earlier attempt has moved it already.
+            // An earlier attempt has already moved it.
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(StateError::System(name.to_string(), errno.into()).into()),
         }
     } else {
-        // Left where it is, it would be taken for an unfinished run without end.
+        // Left in place, it would always be taken for an unfinished run.
         log::warn!("{history} is missing, so this run cannot be taken back");
         state.unlink_file(paths::JOURNAL)?;
     }
     forget_intent(state, swept)?;
-    // Last: a journal without the mark would be taken for an unfinished run. A mark alone says nothing.
+    // Last: a journal without the mark would be taken for an unfinished run. A mark alone means nothing.
     state.unlink_file(paths::COMMITTED)?;
     if let Err(error) = prune_history(root) {
         log::warn!("removing old runs from the history: {error}");
@@ -1097,7 +1099,7 @@ pub(super) fn discard_run(
     Ok(state.sync_names()?)
 }
 
-/// Opens a directory of ours; `None` if it is missing.
+/// Opens a directory of this program; `None` if it is missing.
 fn open_own(root: &Root, path: &RootPath) -> Result<Option<File>, Reason> {
     let dir = root.directory(path)?;
     let opened = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
@@ -1121,7 +1123,7 @@ fn sweep_all(root: &Root, stages: &[RootPath]) -> bool {
     all & remove_if_empty(root, &RootPath::fixed(paths::STAGE))
 }
 
-/// Removes a staged name. A directory goes with what is in it only if the run has made all of it.
+/// Removes a staged name. A directory is removed with its content only if the run created all of it.
 pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     if is_tree_name(name) {
         disk::remove_tree(dir, name)
@@ -1130,8 +1132,8 @@ pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno
     }
 }
 
-/// Flushes the file systems whose staged names were removed, except that of the state: there no removal is durable after
-/// that of the intent. A removal that another file system loses at a power cut would be found by no later run.
+/// Syncs the file systems whose staged names were removed, except that of the state: there, no removal is durable after that of
+/// the intent. If another file system lost a removal in a power cut, no later run would find the names.
 fn flush_others(root: &Root, state: &StateDirectory, stages: &[RootPath]) -> bool {
     let Ok(own) = fstat(state.dir()) else {
         return false;
@@ -1168,10 +1170,10 @@ fn flush_parent(
     Ok(())
 }
 
-/// Removes a finished run from the history: it can be taken back no more.
+/// Removes a finished run from the history, after which it can no longer be reverted.
 ///
 /// # Errors
-/// The lock is not held for writing, or something of the run is left.
+/// The lock is not held for writing, or part of the run is left.
 pub fn forget_run(root: &Root, lock: &Lock, id: &str) -> Result<(), ForgetError> {
     lock.require_writable()?;
     match remove_history(root, &history_path(id)) {
@@ -1180,7 +1182,7 @@ pub fn forget_run(root: &Root, lock: &Lock, id: &str) -> Result<(), ForgetError>
     }
 }
 
-/// Removes the directory of a run in the history. Returns false if something of it is left.
+/// Removes the directory of a run in the history. Returns false if part of it is left.
 pub(super) fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
     let is_ours = |name: &str| is_staged_name(name) || name == journal.name() || name == GIVEN_UP;
@@ -1190,8 +1192,8 @@ pub(super) fn remove_history(root: &Root, directory: &RootPath) -> bool {
     emptied & remove_if_empty(root, &RootPath::fixed(paths::HISTORY))
 }
 
-/// Removes our own names from a directory, then the directory. Other names stay, and are logged.
-/// Returns false if a name of ours is left.
+/// Removes this program's names from a directory, then the directory. Other names are kept and logged. Returns false if a name
+/// of this program is left.
 pub(super) fn empty_directory(
     root: &Root,
     directory: &RootPath,
@@ -1219,7 +1221,7 @@ pub(super) fn empty_directory(
     emptied & remove_if_empty(root, directory)
 }
 
-/// Removes an empty directory; one that is not empty stays. Returns false if the system reported an error.
+/// Removes an empty directory; one that is not empty is kept. Returns false if the system reported an error.
 fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
     let place = match root.place(directory) {
         Ok(Some(place)) => place,

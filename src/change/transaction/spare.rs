@@ -1,8 +1,8 @@
-//! Space that a way back kept for itself, and takes bit by bit.
+//! Space that a revert has reserved, and that it uses bit by bit.
 //!
-//! On a full disk another program often waits for the next free block. Space that is freed at once, before the way back
-//! begins, is gone by the time it writes. So a process that holds the spare file gives a piece of it back only when one of its
-//! own calls finds the file system full, and makes the call again at once.
+//! On a full disk, another program is often waiting for the next free block. If the space were freed all at once before the
+//! revert begins, it would be gone by the time it is needed. So a process that holds the spare file frees a piece of it only
+//! when one of its own calls finds the file system full, and repeats the call immediately.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use nix::sys::stat::fstat;
 
 use super::disk;
 
-/// Bytes that are freed for one call.
+/// Number of bytes that are freed for one call.
 const PIECE: u64 = 128 << 10;
 
 /// The spare file that this process holds.
@@ -32,8 +32,8 @@ pub(super) fn release() {
     *held() = None;
 }
 
-/// Makes a call on the file system that `place` is on. As long as that is full and a piece of the spare file on it is left, one
-/// is freed and the call is made again.
+/// Makes a call on the file system of `place`. As long as that is full and a piece of the spare file on it is left, one is
+/// freed and the call is repeated.
 ///
 /// # Errors
 /// Those of the call.

@@ -1,7 +1,7 @@
-//! Staging: every new object is made, and every old one kept, before the first name changes.
+//! Staging: creates every new object and keeps every old one before the first name changes.
 //!
-//! In 0700 directories on each mount: never in a target's own directory (programs read
-//! every file of their conf directories), and never across a bind mount (EXDEV).
+//! Uses 0700 directories on each mount: never a target's own directory (programs read every file in their conf directories),
+//! and never across a bind mount (EXDEV).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::change::plan::{Attributes, Payload, PlannedStep, Section, Step};
 use crate::host::root::{Place, Root, RootError, RootPath, mount_id};
 use crate::node::Labels;
 
-/// An error while an object is staged.
+/// An error when an object is staged.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StageError {
     /// The system reported an error for a path.
@@ -35,7 +35,7 @@ pub(super) enum StageError {
     /// Another program changed the path since the plan was made.
     #[error("{0} was changed by another program meanwhile. Look at it, then run again")]
     Changed(RootPath),
-    /// The bytes are not those that were planned.
+    /// The bytes differ from the planned ones.
     #[error("{0}: the bytes to be written are not those that were planned")]
     WrongBytes(RootPath),
 }
@@ -49,7 +49,7 @@ fn io_error(path: &RootPath, error: impl Into<Reason>) -> StageError {
 pub(super) struct Stage {
     /// The directory in the root.
     pub path: RootPath,
-    /// Open for making names and syncing; opened before the first staged write.
+    /// Open for creating names and syncing; opened before the first staged write.
     pub dir: File,
     /// The file system.
     pub dev: u64,
@@ -59,12 +59,12 @@ pub(super) struct Stage {
 #[derive(Debug, Clone)]
 pub(super) struct Candidates {
     mount: u64,
-    /// In the order they are tried.
+    /// The directories, in the order in which they are tried.
     pub paths: Vec<RootPath>,
 }
 
 impl Candidates {
-    /// The same places under another name.
+    /// Returns the same locations under another name.
     fn with_number(&self, number: usize) -> Self {
         let renamed = |path: &RootPath| RootPath::parse(&format!("{path}-{number}")).ok();
         Self {
@@ -74,7 +74,7 @@ impl Candidates {
     }
 }
 
-/// Returns sets of candidates for each mount that the steps touch, and for each step the index of its set.
+/// Returns sets of candidates for each mount that the steps use, and for each step the index of its set.
 pub(super) fn stage_candidates(
     root: &Root,
     id: &str,
@@ -85,8 +85,8 @@ pub(super) fn stage_candidates(
     Ok(spread_steps(sets, &used, within))
 }
 
-/// Returns for each step the one that makes the directory above: the new object is staged in that directory, and gets
-/// its name with it. Not a record: it gets its name after all else.
+/// Returns for each step the one that creates its parent directory: the new object is staged inside that directory and moved
+/// together with it. Records are excluded, because they are moved last.
 pub(super) fn nest_steps(steps: &[PlannedStep]) -> Vec<Option<usize>> {
     let mut made: BTreeMap<&str, usize> = BTreeMap::new();
     let mut within = Vec::with_capacity(steps.len());
@@ -108,20 +108,20 @@ pub(super) fn nest_steps(steps: &[PlannedStep]) -> Vec<Option<usize>> {
     within
 }
 
-/// Steps that share a directory: a directory takes one new name at a time, however many threads make names.
+/// Number of steps that share a directory: a directory accepts one new name at a time, however many threads create names.
 const SHARE: usize = 96;
 
-/// Upper limit of sets: more do not make staging faster.
+/// Maximum number of sets; more do not make staging faster.
 const MOST_SETS: usize = 64;
 
-/// Splits the steps of a mount into groups, each with a set of its own.
+/// Splits the steps of a mount into groups, each with its own set.
 fn spread_steps(
     mut sets: Vec<Candidates>,
     used: &[usize],
     within: &[Option<usize>],
 ) -> (Vec<Candidates>, Vec<usize>) {
     let share = SHARE.max(used.len().div_ceil(MOST_SETS));
-    // Of each mount: the set in use, and by how many steps.
+    // For each mount: the current set, and how many steps use it.
     let mut current: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
     let mut spread: Vec<usize> = Vec::with_capacity(used.len());
     for (&mount, within) in used.iter().zip(within) {
@@ -143,7 +143,7 @@ fn spread_steps(
     (sets, spread)
 }
 
-/// Returns one set of candidates for each mount that the steps touch, and for each step the index of its set.
+/// Returns one set of candidates for each mount that the steps use, and for each step the index of its set.
 fn by_mount(
     root: &Root,
     id: &str,
@@ -151,16 +151,16 @@ fn by_mount(
 ) -> Result<(Vec<Candidates>, Vec<usize>), StageError> {
     let own = path_below(&Some(RootPath::fixed(paths::STAGE)), id);
     let mut sets = Vec::new();
-    // By the directory itself: it may be a mount of its own.
+    // By the directory itself, which may be a mount point.
     if let Some(path) = own.first() {
         let (_, dir) = root.nearest(path)?;
         let mount = mount_id(&dir).map_err(|e| io_error(path, e))?;
         sets.push(Candidates { mount, paths: own });
     }
     let mut known: BTreeMap<Option<RootPath>, usize> = BTreeMap::new();
-    // By the directory that a path is to be in, there or not.
+    // By the parent directory of a path, whether it exists or not.
     let mut by_parent: BTreeMap<Option<RootPath>, usize> = BTreeMap::new();
-    // A directory that is still to be made will be on the mount of the one above it.
+    // A directory that is about to be created will be on the mount of its parent.
     let mut made: BTreeMap<&RootPath, usize> = BTreeMap::new();
     let mut used = Vec::new();
     for planned in steps {
@@ -191,7 +191,7 @@ fn by_mount(
     Ok((sets, used))
 }
 
-/// Returns the index of the set of a mount, which is added if it is missing.
+/// Returns the index of a mount's set, which is added if it is missing.
 fn set_on_mount(
     root: &Root,
     nearest: &Option<RootPath>,
@@ -207,8 +207,7 @@ fn set_on_mount(
     Ok(sets.len() - 1)
 }
 
-/// Returns the candidates from the top of the mount down to the directory: the top may be immutable, as a deployment's
-/// root is.
+/// Returns the candidates from the top of the mount down to the directory: the top may be immutable, like a deployment's root.
 fn on_mount(
     root: &Root,
     nearest: &Option<RootPath>,
@@ -244,8 +243,8 @@ fn path_below(directory: &Option<RootPath>, name: &str) -> Vec<RootPath> {
     path.into_iter().collect()
 }
 
-/// Makes the staging directory of one mount: the first candidate that the file system allows. `prepare` is called with
-/// each candidate before it is made.
+/// Creates the staging directory of one mount: the first candidate that the file system allows. `prepare` is called for each
+/// candidate before it is created.
 pub(super) fn make_stage(
     root: &Root,
     candidates: &Candidates,
@@ -276,21 +275,21 @@ pub(super) fn make_stage(
 /// The order in which steps are staged.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StagingOrder {
-    /// These before all others: large directories, without what is in them.
+    /// Steps before all others: large directories, without their content.
     pub first: Vec<usize>,
-    /// Each part in its own order; no part needs another one.
+    /// The other parts, each in its own order; no part depends on another.
     pub parts: Vec<Vec<usize>>,
 }
 
-/// A part has about so many steps: fewer are not worth a thread.
+/// Approximate number of steps in a part: fewer are not worth a thread.
 const PART: usize = 32;
 
-/// Distributes steps over parts. A directory and what is staged in it are one part; if that is more than half of all
-/// steps, the directory comes before all parts.
+/// Distributes steps over parts. A directory and everything staged in it form one part; if that is more than half of all steps,
+/// the directory precedes all parts.
 fn share_out(steps: &[PlannedStep], within: &[Option<usize>]) -> StagingOrder {
     let mut order = StagingOrder::default();
     let mut trees: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    // Of each step, the one whose directory holds it in the end.
+    // For each step, the one whose directory contains it in the end.
     let mut tops: Vec<usize> = Vec::with_capacity(steps.len());
     for (index, within) in within.iter().enumerate() {
         let top = within.and_then(|above| tops.get(above).copied());
@@ -330,7 +329,7 @@ pub(super) struct StageContext<'a> {
     pub steps: &'a [PlannedStep],
     /// Index into `stages` for each step.
     pub stage_of: &'a [usize],
-    /// Of each step, as [`nest_steps`] gives it.
+    /// The result of [`nest_steps`].
     pub within: &'a [Option<usize>],
     /// The staging directories.
     pub stages: &'a [Stage],
@@ -338,9 +337,9 @@ pub(super) struct StageContext<'a> {
     pub root: &'a Root,
     /// History directory of this transaction.
     pub history: &'a File,
-    /// Stamps of the objects that the plan saw.
+    /// Stamps of the objects that the plan read.
     pub seen: &'a BTreeMap<RootPath, Stamp>,
-    /// Flush every file: this kernel's `syncfs` reports no errors.
+    /// Every file is synced, because this kernel's `syncfs` reports no errors.
     pub sync_each: bool,
 }
 
@@ -353,7 +352,7 @@ impl StageContext<'_> {
         stage: &Stage,
     ) -> Result<Option<Stamp>, StageError> {
         match &planned.step {
-            // What is taken away is staged as well, for taking it back.
+            // A removed directory is staged too, to be able to restore it.
             Step::MakeDirectory {
                 path,
                 mode,
@@ -374,7 +373,7 @@ impl StageContext<'_> {
                 self.new_object(index, planned, path, new, stage)?;
                 match old {
                     None => Ok(None),
-                    // It moves here whole when its name changes.
+                    // It is moved here as a whole when its name changes.
                     Some(old) if old.is_directory() => {
                         self.keep_tree(index, path, stage)?;
                         self.check_unchanged(path, old).map(Some)
@@ -406,7 +405,7 @@ impl StageContext<'_> {
     /// Returns the order in which the steps are staged.
     pub(super) fn share_out(&self) -> StagingOrder {
         let is_second_name = |planned: &PlannedStep| matches!(planned.payload, Payload::LinkTo(_));
-        // A second name needs what it is a name of, and the steps are in such an order.
+        // A hard link needs its target first, and the steps are in such an order.
         if self.steps.iter().any(is_second_name) {
             return StagingOrder {
                 first: (0..self.steps.len()).collect(),
@@ -482,7 +481,7 @@ impl StageContext<'_> {
                 let (kind, stat) = disk::write_file(dir, &name, source, new, self.sync_each)
                     .map_err(|e| io_error(path, e))?;
                 if kind == new.kind {
-                    // With the text that the config has: there is only one of it.
+                    // With the config's text, so that there is only one copy of it.
                     self.root.digests().learn_written(&stat, &new.kind);
                 }
                 kind
@@ -494,7 +493,7 @@ impl StageContext<'_> {
         Ok(())
     }
 
-    /// Makes a hard link to the object that an earlier step staged for the target, or to the target itself.
+    /// Creates a hard link to the object that an earlier step staged for the target, or to the target itself.
     fn link_staged(
         &self,
         target: &RootPath,
@@ -546,7 +545,7 @@ impl StageContext<'_> {
         }
     }
 
-    /// Returns the object whose label a new object without a label of its own gets: its source, or the object it replaces.
+    /// Returns the object whose label a new object without its own gets: its source, or the object that it replaces.
     fn label_source(&self, planned: &PlannedStep) -> Result<Option<Place>, StageError> {
         let path = match (&planned.step, &planned.payload) {
             (_, Payload::LinkTo(_) | Payload::NameOf(_) | Payload::TreeOf(_)) => return Ok(None),
@@ -564,12 +563,12 @@ impl StageContext<'_> {
         Ok(self.root.place(path)?)
     }
 
-    /// Returns the stamp of the old object, if it is still the one that the plan saw.
+    /// Returns the stamp of the old object, if it is still the one that the plan read.
     fn check_unchanged(&self, path: &RootPath, old: &Object) -> Result<Stamp, StageError> {
         let place = self.resolve_place(path)?;
         let stat = place.stat().map_err(|e| io_error(path, e))?;
         let now = stat.as_ref().map(Stamp::from);
-        // The stamp is the quick answer; a second name of the same inode may have changed it, so identity decides.
+        // The stamp is the quick answer; a hard link to the same inode may have changed it, so identity decides.
         if now.is_none() || now.as_ref() != self.seen.get(path) {
             let again = place.observe().map_err(|e| io_error(path, e))?;
             if !again.is_some_and(|(object, _)| object.is_like(old)) {
@@ -579,8 +578,8 @@ impl StageContext<'_> {
         now.ok_or_else(|| StageError::Changed(path.clone()))
     }
 
-    /// Copies a directory that will be replaced to the history, if the history is on another mount. It cannot be moved
-    /// there later, and now a full disk still means that nothing was changed.
+    /// Copies a directory that will be replaced to the history, if that is on another mount. It cannot be moved there later,
+    /// and at this time a full disk still means that nothing was changed.
     fn keep_tree(&self, index: usize, path: &RootPath, stage: &Stage) -> Result<(), StageError> {
         let at = |errno: Errno| io_error(path, errno);
         let here = mount_id(&stage.dir).map_err(at)?;
@@ -597,7 +596,7 @@ impl StageContext<'_> {
         })
     }
 
-    /// Gives the old object second names: one beside its new one for undoing, one in the history.
+    /// Hard-links the old object twice: next to its new one for undoing, and in the history.
     fn keep_old(
         &self,
         index: usize,
@@ -615,12 +614,12 @@ impl StageContext<'_> {
         let kept =
             dirs.try_for_each(|dir| disk::link_or_copy(&place, old, dir, &name, self.sync_each));
         if let Err(error) = kept {
-            // If another program changed it meanwhile, that is the error to report.
+            // If another program changed it in the meantime, that is the error to report.
             self.check_unchanged(path, old)?;
             return Err(io_error(path, error));
         }
-        // A new link changes the inode's change time; from here on that is the one to compare. Whatever else
-        // has changed by then was changed by another program.
+        // A new link changes the inode's change time; this is the one to compare from here on. Any other difference was made by
+        // another program.
         let after = place.stat().map_err(|e| io_error(path, e))?;
         let kept = after.as_ref().filter(|after| {
             Stamp::from(*after).same_but_change_time(&before) && old.has_attributes_of(after)

@@ -1,4 +1,4 @@
-//! The state directory: making it, proving that it is the real one, reading and writing its files.
+//! The state directory: creates it, verifies that it is the real one, reads and writes its files.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -19,7 +19,7 @@ use crate::host::sealed;
 use crate::host::state_file::{other_version, version_of};
 use crate::node::Labels;
 
-/// A file of ours is made in pieces of this size.
+/// Size of the pieces in which a file is generated.
 const BUFFER: usize = 16 << 10;
 
 /// The state directory of a root, open.
@@ -32,13 +32,13 @@ pub(super) struct StateDirectory {
 /// An error of the state directory.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// There is a directory, but it is not ours.
+    /// The directory exists, but is not ours.
     #[error(
         "/{} exists but has no marker file: this may not be the node's real /var. Mount it, or remove the directory",
         paths::STATE
     )]
     NoMarker,
-    /// `/var` is empty: the real mount is missing, and would hide what is written now.
+    /// `/var` is empty: the real mount is missing, and would hide whatever is written now.
     #[error(
         "/var of the root is empty here: the real one is not mounted yet. Mount it below the root first"
     )]
@@ -46,7 +46,7 @@ pub enum StateError {
     /// One of our files is damaged.
     #[error("/{dir}/{0}: {1}. It is left as it is. {next}", dir = paths::STATE, next = way_out(.0))]
     Damaged(String, String),
-    /// One of our files is of another version. Unlike a damaged one it is never removed or replaced by recovery.
+    /// One of our files is of another version. Unlike a damaged one, recovery never removes or replaces it.
     #[error(
         "/{dir}/{0} is of version {1}, this program knows {VERSION}. It is left as it is, for the version of mco-rescue that \
          wrote it. {next}",
@@ -56,7 +56,7 @@ pub enum StateError {
     /// The kernel reported an error for a path.
     #[error("{0}: {1}")]
     System(String, Reason),
-    /// A run is prepared, and it cannot be seen whether it has changed anything.
+    /// A run is prepared, and it is unknown whether it has changed anything.
     #[error("it cannot be seen how far an interrupted run has come: {0}")]
     Undecided(String),
 }
@@ -75,7 +75,7 @@ impl StateDirectory {
         let names = root.list(&path).map_err(|e| system_error(&path, e))?;
         let begun = disk::temporary_name(RootPath::fixed(paths::MARKER).name());
         if names.iter().all(|name| *name == begun) {
-            // A run that was cut off between making the directory and its marker.
+            // A run was interrupted between creating the directory and its marker.
             return Ok(None);
         }
         let file = RootPath::fixed(paths::MARKER);
@@ -89,7 +89,7 @@ impl StateDirectory {
         Ok(Some(Self { dir, is_new: false }))
     }
 
-    /// Opens the state directory, and makes it first if it is missing. A new one is durable with the next flush.
+    /// Opens the state directory, and creates it first if it is missing. A new one is durable after the next sync.
     pub(super) fn open_or_make(
         root: &Root,
         separate_var: bool,
@@ -119,7 +119,7 @@ impl StateDirectory {
         Ok(Self { dir, is_new: true })
     }
 
-    /// Returns true if it was made now: it is not durable before the next flush.
+    /// Returns true if it was just created: it is not durable before the next sync.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }
@@ -155,7 +155,7 @@ impl StateDirectory {
         self.sync_names()
     }
 
-    /// Writes one of our JSON files beside its place. Without `sync` the whole file system is to be flushed before
+    /// Writes one of our JSON files next to its final name. Without `sync`, the whole file system has to be synced before
     /// [`StateDirectory::commit_file`].
     pub(super) fn prepare_file(
         &self,
@@ -164,7 +164,7 @@ impl StateDirectory {
         sync: bool,
     ) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
-        // The journal of many files is larger than all that a run knows of them: it is never in memory as a whole.
+        // The journal of many files is larger than everything else that a run keeps in memory, so it is never there as a whole.
         let write = |out: &mut dyn Write| {
             let mut out = BufWriter::with_capacity(BUFFER, out);
             match file {
@@ -180,8 +180,8 @@ impl StateDirectory {
             .map_err(|e| system_error(&path, e))
     }
 
-    /// Reads the journal that was prepared and has not got its name yet; `None` if it is missing or not whole: it was
-    /// never flushed then.
+    /// Reads a prepared journal, which does not have its final name yet; `None` if it is missing or incomplete, which means
+    /// that it was never synced.
     pub(super) fn read_prepared_journal(&self, root: &Root) -> Result<Option<Journal>, StateError> {
         let path = RootPath::fixed(paths::PREPARED_JOURNAL);
         let bytes = root.read(&path).map_err(|e| system_error(&path, e))?;
@@ -192,20 +192,20 @@ impl StateDirectory {
         Ok(whole.and_then(|bytes| parse_file(&bytes).ok()))
     }
 
-    /// Flushes a file with its name.
+    /// Syncs a file and its name.
     pub(super) fn sync_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         disk::sync_file(&self.dir, path.name()).map_err(|e| system_error(&path, e))?;
         self.sync_names()
     }
 
-    /// Gives a prepared file its name. The name is durable with the next flush.
+    /// Renames a prepared file to its final name. The name is durable after the next sync.
     pub(super) fn commit_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         disk::commit_temporary(&self.dir, path.name()).map_err(|e| system_error(&path, e))
     }
 
-    /// Flushes the names of the directory.
+    /// Syncs the names in the directory.
     pub(super) fn sync_names(&self) -> Result<(), StateError> {
         let path = RootPath::fixed(paths::STATE);
         disk::sync_directory(&self.dir).map_err(|e| system_error(&path, e))
@@ -231,7 +231,8 @@ impl StateDirectory {
         }
     }
 
-    /// Renames one of our files to `NAME.damaged`, for a person to read; durable with the next flush. A missing one is none.
+    /// Renames one of our files to `NAME.damaged`, for the user to inspect; durable after the next sync. A missing file is not
+    /// an error.
     pub(super) fn set_aside(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         let (dir, aside) = (self.dir.as_fd(), format!("{}.damaged", path.name()));
@@ -247,21 +248,21 @@ impl StateDirectory {
         self.sync_names()
     }
 
-    /// Removes the journal and one that has not got its name, durably.
+    /// Removes the journal, and a prepared one, durably.
     pub(super) fn remove_journal(&self) -> Result<(), StateError> {
         self.unlink_file(paths::JOURNAL)?;
         self.unlink_file(paths::PREPARED_JOURNAL)?;
         self.sync_names()
     }
 
-    /// Removes one of our files. The removal is durable with the next flush.
+    /// Removes one of our files. The removal is durable after the next sync.
     pub(super) fn unlink_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system_error(&path, e))
     }
 }
 
-/// Returns true for a marker whose name a power cut left without its text: the name alone is durable before a flush.
+/// Returns true for a marker whose text was lost in a power cut: before a sync, only the name is durable.
 fn is_unwritten(marker: &[u8]) -> bool {
     let end = marker.iter().rposition(|byte| *byte != 0);
     let text = marker.get(..end.map_or(0, |end| end + 1));
@@ -270,7 +271,7 @@ fn is_unwritten(marker: &[u8]) -> bool {
     })
 }
 
-/// The reason why a file of ours cannot be used.
+/// The reason why one of our files cannot be used.
 #[derive(Debug)]
 pub(super) enum ParseError {
     /// It is damaged, in words.
@@ -296,7 +297,7 @@ impl ParseError {
 pub(super) fn parse_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
     let unreadable = |e: serde_json::Error| ParseError::Damaged(format!("cannot be read: {e}"));
     let version = version_of(bytes).map_err(unreadable)?;
-    // Before the seal: another version may seal in another way.
+    // Before the seal: another version may use a different seal.
     if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
         return Err(ParseError::Version(version));
     }
@@ -339,7 +340,7 @@ fn is_empty_var(root: &Root) -> bool {
     names.is_ok_and(|names| names.is_empty())
 }
 
-/// Makes a directory of ours durably.
+/// Creates a directory of this program durably.
 pub(super) fn make_path_durably(
     root: &Root,
     path: &RootPath,
@@ -356,12 +357,12 @@ pub(super) fn make_path_durably(
     Ok(dir)
 }
 
-/// Makes a directory of ours with everything above it (0755), itself 0700, and opens it.
+/// Creates a directory of this program with mode 0700, and its parents with 0755, and opens it.
 pub(super) fn make_path(root: &Root, path: &RootPath, labels: &Labels) -> Result<File, StateError> {
     make_path_noting(root, path, labels, &mut Vec::new())
 }
 
-/// Does the same, and adds every directory that it made to `made`, from the top.
+/// Does the same, and adds every created directory to `made`, from the top.
 pub(super) fn make_path_noting(
     root: &Root,
     path: &RootPath,
@@ -383,7 +384,7 @@ pub(super) fn make_path_noting(
         {
             let (dir, name) = (place.dir.clone(), place.name.clone());
             let is_new = disk::make_directory(dir.as_fd(), &name, mode, own_ids());
-            // Made and then not given away is made as well.
+            // If its owner could not be set, it was created nevertheless.
             if !matches!(is_new, Ok(false)) {
                 made.push(Place { dir, name });
             }
@@ -396,7 +397,7 @@ pub(super) fn make_path_noting(
     disk::open_directory(dir.as_fd(), ".").map_err(|e| system_error(path, e))
 }
 
-/// Labels a new directory of ours. If that is impossible, the kernel's choice stays.
+/// Labels a new directory of this program. If that is impossible, it keeps the kernel's default.
 fn label_directory(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
     let Some(label) = labels.wanted(path, &ObjectKind::Directory) else {
         return Ok(());
@@ -407,7 +408,7 @@ fn label_directory(place: &Place, path: &RootPath, labels: &Labels) -> Result<()
     }
 }
 
-/// User and group of our own files: those of the process.
+/// Returns user and group of this program's own files: those of the process.
 fn own_ids() -> (u32, u32) {
     (
         nix::unistd::geteuid().as_raw(),

@@ -1,7 +1,7 @@
-//! Single files of our own that no transaction concerns: the cache of configs, and what is known of the server.
+//! Single files of this program that belong to no transaction: the cache of configs, and what is known about the server.
 //!
-//! Each is replaced whole and durably, without the lock of a run: a timer that fetches must neither finish nor
-//! hold up what a person has begun.
+//! Each is replaced completely and durably, without the lock of a run: a timer that fetches must neither complete nor block
+//! what the user has begun.
 
 use std::fs::File;
 
@@ -23,13 +23,13 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a directory of ours, and makes it and the state directory first if they are missing.
+    /// Opens a directory of this program, and creates it and the state directory first if they are missing.
     pub fn open_or_make(
         root: &Root,
         directory: &'static str,
         separate_var: bool,
     ) -> Result<Self, StateError> {
-        // The directories take the label of what they are in, as the policy has it for all of ours.
+        // The directories inherit their parent's label, which is also the policy's for all of ours.
         let labels = Labels::default();
         StateDirectory::open_or_make(root, separate_var, &labels)?;
         let path = RootPath::fixed(directory);
@@ -37,20 +37,20 @@ impl Store {
         Ok(Self { path, dir })
     }
 
-    /// Writes a file, wholly or not at all.
+    /// Writes a file, completely or not at all.
     pub fn put_file(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         disk::replace_durably(&self.dir, name, bytes).map_err(|error| self.file_error(name, error))
     }
 
-    /// Removes a file; a missing one is no error.
+    /// Removes a file; a missing one is not an error.
     pub fn remove_file(&self, name: &str) -> Result<(), StateError> {
         use std::os::fd::AsFd;
         disk::remove_file(self.dir.as_fd(), name).map_err(|errno| self.file_error(name, errno))?;
         disk::sync_directory(&self.dir).map_err(|errno| self.file_error(name, errno))
     }
 
-    /// Holds the space of a file for the writes of this process, half of it; the other half is freed for other programs. A
-    /// missing file is no error.
+    /// Reserves half of a spare file for the writes of this process; the other half is freed for other programs. A missing file
+    /// is not an error.
     pub fn hold_spare(&self, name: &str) -> Result<(), StateError> {
         match disk::open_to_shrink(&self.dir, name).and_then(spare::hold) {
             Err(nix::errno::Errno::ENOENT) => Ok(()),
@@ -58,7 +58,7 @@ impl Store {
         }
     }
 
-    /// Frees the space of a file that [`Store::hold_spare`] may hold.
+    /// Frees the space of a file that [`Store::hold_spare`] may be holding.
     pub fn remove_spare(&self, name: &str) -> Result<(), StateError> {
         spare::release();
         self.remove_file(name)

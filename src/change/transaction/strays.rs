@@ -1,9 +1,8 @@
-//! Staging directories that no run needs any more: of a disk that was not mounted when its run was recovered, or of one
-//! that forgot their removal when the power failed. They hold old files, secrets among them, so that every later run
-//! removes them.
+//! Staging directories that no run needs any more: on a disk that was not mounted when its run was recovered, or on one that
+//! lost their removal in a power cut. They contain old files, including secrets, so every later run removes them.
 //!
-//! Only ours: by name, owner and mode, at the places where runs make them, and not where another root below this one
-//! has a state of its own: its runs are its own matter. Names in them that are not ours stay and are logged.
+//! Only ours: by name, owner and mode, in the places where runs create them, and not where another root below this one has a
+//! state directory of its own, because its runs are its own matter. Names in them that are not ours are kept and logged.
 
 use nix::sys::stat::SFlag;
 
@@ -12,10 +11,10 @@ use super::recover::{empty_directory, remove_staged};
 use crate::base::paths;
 use crate::host::root::{Root, RootPath};
 
-/// The name of every staging directory outside of the state directory, before the id of its run.
+/// Prefix of every staging directory outside of the state directory; the id of its run follows.
 const PREFIX: &str = ".mco-rescue-";
 
-/// The staging directories of runs that are over, but those of the run with this id.
+/// Returns the staging directories of finished runs, except those of the run with this id.
 pub(super) fn find_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
     let stage = RootPath::fixed(paths::STAGE);
     let names = root.list(&stage).unwrap_or_default().into_iter();
@@ -29,7 +28,7 @@ pub(super) fn find_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
     all
 }
 
-/// Returns true if every one of these staging directories is found by its place and name alone.
+/// Returns true if all these staging directories can be found by location and name alone.
 pub(super) fn are_searched(root: &Root, stages: &[RootPath]) -> bool {
     let places = stage_places(root);
     let mut stages = stages.iter();
@@ -46,7 +45,7 @@ pub(super) fn sweep_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> 
     all
 }
 
-/// The top of every mount, and where the top cannot be written to, as that of a deployment, the directory below it.
+/// Returns the top of every mount, or if the top is not writable, as in a deployment, the directory below it.
 fn stage_places(root: &Root) -> Vec<Option<RootPath>> {
     let mut all = vec![None, Some(RootPath::fixed("etc"))];
     let others = root.mount_points().into_iter();

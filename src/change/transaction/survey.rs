@@ -1,9 +1,8 @@
-//! The directions that are open for an interrupted run. Every step is judged by itself: by the object at its path and
-//! the objects in its stage.
+//! The possible directions for an interrupted run. Every step is judged separately: by the object at its path and the objects
+//! in its stage.
 //!
-//! A step whose file system is missing (a tmpfs after a boot, a disk that is not mounted) stops nothing: its path is
-//! left and reported. A path that was changed since stops both directions until it is corrected,
-//! moved away, or left by name.
+//! A step whose file system is missing (a tmpfs after a boot, a disk that is not mounted) stops nothing: its path is left and
+//! reported. A path that was changed since blocks both directions until it is corrected, moved away, or named to be left.
 
 use std::collections::BTreeSet;
 
@@ -17,23 +16,23 @@ use crate::host::root::{Place, Root, RootPath};
 /// The direction of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// To the end of the run; back if that is impossible.
+    /// To the end of the run, or back if that is impossible.
     Forward,
     /// Back to the state before the run.
     Back,
 }
 
-/// Paths that may stay as they are if recovery cannot change them.
+/// Paths that may be left as they are if recovery cannot change them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leave {
     /// Everything.
     pub all: bool,
-    /// These, and what is below them.
+    /// These paths and everything below them.
     pub paths: Vec<RootPath>,
 }
 
 impl Leave {
-    /// Returns true if a path is one of them.
+    /// Returns true if it includes a path.
     pub fn covers(&self, path: &RootPath) -> bool {
         self.all || self.paths.iter().any(|left| path.is_in(left.relative()))
     }
@@ -48,32 +47,32 @@ pub struct LeftPath {
     pub why: &'static str,
 }
 
-/// The work that remains for a step in one direction.
+/// What remains to be done for a step in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepOutlook {
     /// Nothing: the wanted object is in place.
     There,
     /// The step can be taken.
     Open,
-    /// Nothing: its place is missing, for this reason.
+    /// Nothing: its location is missing, for this reason.
     Gone(&'static str),
-    /// The object that it takes is missing.
+    /// The object that it needs is missing.
     Lost,
 }
 
-/// The direction that was asked for, and the paths that may be left.
+/// The requested direction, and the paths that may be left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryChoice {
-    /// The direction that was asked for.
+    /// The requested direction.
     pub direction: Direction,
     /// Paths that may be left.
     pub leave: Leave,
 }
 
-/// A path that has neither its old nor its new object.
+/// A path with neither its old nor its new object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foreign {
-    /// Which.
+    /// The path.
     pub path: RootPath,
     /// The difference from both, in words.
     pub why: String,
@@ -83,28 +82,28 @@ pub struct Foreign {
     pub after: Option<String>,
 }
 
-/// The reason why the run can be taken in no direction, or not in the one that was asked for.
+/// The reason why the run can go in neither direction, or not in the requested one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stuck {
     /// Paths that have neither their old nor their new object.
     Foreign {
-        /// The direction, and the paths that may be left.
+        /// The requested direction, and the paths that may be left.
         asked: RecoveryChoice,
         /// The paths.
         paths: Vec<Foreign>,
     },
-    /// Paths whose new, and whose old objects are missing.
+    /// Paths whose new objects, and paths whose old objects are missing.
     Lost {
-        /// The direction, and the paths that may be left.
+        /// The requested direction, and the paths that may be left.
         asked: RecoveryChoice,
-        /// They cannot be brought forward.
+        /// Paths that cannot be completed.
         forward: Vec<RootPath>,
         /// They cannot be taken back.
         back: Vec<RootPath>,
     },
 }
 
-/// More paths than this are named by the directory that they have in common.
+/// Maximum number of paths that are listed; beyond that, their common directory is named.
 const NAMED: usize = 6;
 
 impl std::fmt::Display for Stuck {
@@ -178,7 +177,7 @@ fn join_paths(paths: &[RootPath]) -> String {
     all.join(", ")
 }
 
-/// The command that leaves these paths as they are, besides those that were named already.
+/// Returns the command that leaves these paths as they are, in addition to those that were already named.
 fn recover_command(direction: Direction, leave: &Leave, paths: &[RootPath]) -> String {
     let mut said = "recover".to_owned();
     if direction == Direction::Back {
@@ -198,21 +197,21 @@ fn recover_command(direction: Direction, leave: &Leave, paths: &[RootPath]) -> S
     mco_rescue(&said)
 }
 
-/// The deepest directory that is above all of them.
+/// Returns the deepest directory that contains all of them.
 fn common_directory(paths: &[RootPath]) -> String {
     let mut above = paths.iter().take(1).flat_map(RootPath::ancestors).skip(1);
     let common = above.find(|directory| paths.iter().all(|path| path.is_in(directory.relative())));
     common.map_or_else(|| "/".to_owned(), |directory| directory.to_string())
 }
 
-/// The progress of every step, and the work that remains for it.
+/// The progress of every step, and what remains to be done for it.
 pub(super) struct Survey {
     progress: Vec<Option<StepProgress>>,
     forward: Vec<StepOutlook>,
     back: Vec<StepOutlook>,
-    /// Steps that stay as they are because they were named.
+    /// Steps that are left as they are because the user named them.
     named: BTreeSet<usize>,
-    /// Every path counts as named, as in the way back of a trial.
+    /// Every path counts as named, as when a trial is reverted.
     leaves_all: bool,
     foreign: Vec<Foreign>,
 }
@@ -221,7 +220,7 @@ impl Survey {
     /// Reads every path of a journal.
     ///
     /// # Errors
-    /// A stage that cannot be read: its objects are neither present nor missing.
+    /// A stage cannot be read: its objects are then neither present nor missing.
     pub(super) fn of_journal(
         root: &Root,
         journal: &Journal,
@@ -245,7 +244,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Judges every step in one direction. A directory that an earlier step makes is as good as there.
+    /// Judges every step in one direction. A directory that an earlier step creates counts as existing.
     fn ways_towards(
         &self,
         journal: &Journal,
@@ -263,7 +262,7 @@ impl Survey {
             let (Some(step), Some(slot)) = (journal.steps.get(index), ways.get_mut(index)) else {
                 continue;
             };
-            // What is on neither side is judged by itself.
+            // A step in neither state is judged separately.
             let Some(progress) = self.progress.get(index).copied().flatten() else {
                 continue;
             };
@@ -287,7 +286,7 @@ impl Survey {
         (index, step): (usize, &JournalStep),
     ) -> Result<(), StepError> {
         let path = step.step.path();
-        // An error of the disk may pass, and a path that cannot be read may be left as it is for good.
+        // A disk error may be transient, but a path that cannot be read may also be left permanently.
         let progress = executor.step_progress(&step.step);
         let why = match progress.or_else(|_| executor.step_progress(&step.step)) {
             Ok(StepProgress::Foreign) => "it is neither as before nor as after the run".to_owned(),
@@ -312,7 +311,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Marks the steps whose objects are lost and whose paths were named: they stay as they are.
+    /// Marks the steps whose objects are lost and whose paths were named: they are left as they are.
     fn mark_named(&mut self, journal: &Journal, leave: &Leave) {
         for (index, step) in journal.steps.iter().enumerate() {
             if !leave.covers(step.step.path()) {
@@ -328,7 +327,7 @@ impl Survey {
     /// Chooses the direction.
     ///
     /// # Errors
-    /// The paths in the way, with the commands that lead on.
+    /// The paths in the way, with the commands that resolve this.
     pub(super) fn decide_direction(
         &self,
         journal: &Journal,
@@ -339,7 +338,7 @@ impl Survey {
             let paths = self.foreign.clone();
             return Err(Stuck::Foreign { asked, paths });
         }
-        // Whole before with something left; as asked before the other way.
+        // Complete takes precedence over leaving something, and the requested direction over the other one.
         for lenient in [false, true] {
             if direction == Direction::Forward && self.is_open(Direction::Forward, lenient) {
                 return Ok(Direction::Forward);
@@ -391,7 +390,7 @@ impl Survey {
         open.map(|(index, _)| index)
     }
 
-    /// Returns true if a step stays as it is in a direction.
+    /// Returns true if a step is left as it is in a direction.
     pub(super) fn stays(&self, index: usize, direction: Direction) -> bool {
         let way = self.ways_in(direction).get(index);
         self.is_left(index) || matches!(way, Some(StepOutlook::Gone(_) | StepOutlook::Lost))
@@ -402,7 +401,7 @@ impl Survey {
         self.named.contains(&index) && self.progress.get(index).copied().flatten().is_none()
     }
 
-    /// Returns the paths that stay as they are in a direction.
+    /// Returns the paths that are left as they are in a direction.
     pub(super) fn left_paths(&self, journal: &Journal, direction: Direction) -> Vec<LeftPath> {
         let steps = journal
             .steps
@@ -426,7 +425,7 @@ impl Survey {
         left.collect()
     }
 
-    /// Returns true if every file was in place: only then a job may have run.
+    /// Returns true if every file was in place: only then can a job have run.
     pub(super) fn all_files(&self, journal: &Journal) -> bool {
         let mut files = self.progress.iter().take(journal.records_from);
         files.all(|progress| *progress == Some(StepProgress::After))
@@ -498,7 +497,7 @@ fn judge_step(
         }
         Reach::NoDirectory | Reach::Whole => match needed {
             KeptObject::NotNeeded | KeptObject::As(_) => StepOutlook::Open,
-            // It was in its place already, else it would be in the stage.
+            // It was in place before; otherwise it would be in the stage.
             KeptObject::Missing if progress == StepProgress::Absent => {
                 StepOutlook::Gone("it was removed since")
             }
@@ -510,7 +509,7 @@ fn judge_step(
     })
 }
 
-/// Returns true if nothing is at the path.
+/// Returns true if the path is empty.
 fn is_nothing(step: &Step, progress: StepProgress) -> bool {
     match step {
         Step::MakeDirectory { .. } | Step::Put { old: None, .. } => {
@@ -521,7 +520,7 @@ fn is_nothing(step: &Step, progress: StepProgress) -> bool {
     }
 }
 
-/// Returns true if a step needs nothing but its path.
+/// Returns true if a step needs nothing from the stage.
 fn needs_no_stage(step: &Step, direction: Direction) -> bool {
     match (step, direction) {
         (Step::RemoveDirectory { .. }, Direction::Forward)
@@ -531,7 +530,7 @@ fn needs_no_stage(step: &Step, direction: Direction) -> bool {
     }
 }
 
-/// Returns the paths of the two copies of a changed path: from before the run, and of the run.
+/// Returns the paths of the two copies of a changed path: from before the run, and from the run.
 fn kept_copies(
     root: &Root,
     journal: &Journal,

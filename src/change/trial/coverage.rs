@@ -1,19 +1,20 @@
-//! The accidents that a trial on this node survives by itself, and those that it does not; said before it begins.
+//! The accidents after which a trial on this node reverts on its own, and those after which it does not; shown before it
+//! begins.
 
 use serde::Serialize;
 
-/// The facts that decide about the accidents that a trial survives.
+/// The facts that determine which accidents are covered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CoverageFacts {
     /// A reboot is part of the trial.
     pub reboots: bool,
-    /// The operating system, or its kernel arguments, change: the old deployment stays on the disk.
+    /// The operating system or its kernel arguments change; the old deployment is kept on the disk.
     pub system: bool,
-    /// The reason why the boot loader cannot go back by itself; `None` if it can.
+    /// The reason why the boot loader cannot revert on its own; `None` if it can.
     pub no_counter: Option<String>,
     /// A hardware watchdog is there.
     pub watchdog: bool,
-    /// `kernel.panic`: seconds after which a panic reboots; 0 if it never does.
+    /// `kernel.panic`: seconds after which a panic reboots; 0 for never.
     pub panic: i32,
 }
 
@@ -22,13 +23,13 @@ pub struct CoverageFacts {
 pub struct Accident {
     /// The accident.
     pub what: &'static str,
-    /// The node comes back by itself.
+    /// The node recovers on its own.
     pub covered: bool,
-    /// The part that takes the change back, or the reason why none does.
+    /// What reverts the change, or the reason why nothing does.
     pub by: String,
 }
 
-/// Returns the accidents in the order in which they may happen.
+/// Returns the accidents in the order in which they can happen.
 pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
     let mut all = vec![
         covered(
@@ -106,7 +107,7 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
     all
 }
 
-/// An accident that is over only once the machine resets.
+/// Returns an accident that only a reset of the machine ends.
 fn by_reset(facts: &CoverageFacts, what: &'static str, then: &str) -> Accident {
     match (facts.watchdog, facts.panic) {
         (true, _) => covered(what, &format!("the watchdog resets the node; {then}")),

@@ -1,8 +1,8 @@
-//! Trials (`--try`): a change that goes back by itself unless it is confirmed (docs/trial.md). Values and judgements
-//! only: `cli/trial` acts, and [`store`] keeps the state.
+//! Trials (`--try`): a change that is reverted automatically unless it is confirmed (docs/trial.md). Values and judgements
+//! only: `cli/trial` acts on them, and [`store`] stores the state.
 //!
-//! Times of a trial are milliseconds of CLOCK_BOOTTIME: no clock that is set changes them. They belong to one boot, so
-//! the boot is kept with them.
+//! Times of a trial are milliseconds of CLOCK_BOOTTIME, which setting a clock does not affect. They belong to one boot, so the
+//! boot is stored with them.
 
 pub mod coverage;
 pub mod store;
@@ -19,41 +19,42 @@ use crate::node::login_session::LoginSession;
 
 /// Version of the files.
 pub const VERSION: u32 = 1;
-/// Shortest and longest time for a confirmation.
+/// Shortest time limit for a confirmation.
 pub const SHORTEST: Duration = Duration::from_secs(5);
-/// See [`SHORTEST`].
+/// Longest time limit for a confirmation.
 pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// Time after which a reboot that was asked for has not begun: the trial goes back.
+/// Time limit for a requested reboot to begin; otherwise the trial is reverted.
 pub const REBOOT_LIMIT: Duration = Duration::from_secs(30 * 60);
-/// Time after which a way back that fails is given up. Longer than a boot takes to mount everything.
+/// Time after which a failing revert is given up: longer than a boot needs to mount everything.
 pub const GIVE_UP: Duration = Duration::from_secs(10 * 60);
-/// A boot loader that enters the new deployment so many times, although the old one is the default, will not enter the old one.
+/// Number of boots into the new deployment, despite the old one being the default, after which the boot loader is assumed never
+/// to enter the old one.
 pub const RETURNS: u32 = 3;
 
-/// The step of its way that a trial has reached.
+/// The phase of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
     /// The change is being made.
     Applying,
-    /// The change is in place; a confirmation is awaited.
+    /// The change is in place, waiting for a confirmation.
     Waiting {
         /// Since when, in milliseconds.
         since: u64,
         /// Until when, in milliseconds.
         until: u64,
     },
-    /// The change is in place, and the reboot that is part of the trial was asked for.
+    /// The change is in place, and the reboot that is part of the trial was requested.
     AwaitingBoot {
-        /// Until when the reboot has to have begun, in milliseconds.
+        /// Time by which the reboot has to have begun, in milliseconds.
         until: u64,
     },
-    /// That boot runs, and has not reached its end.
+    /// That boot is running but not yet complete.
     TrialBoot {
-        /// Until when it has to have reached its end, in milliseconds.
+        /// Time by which it has to be complete, in milliseconds.
         until: u64,
     },
-    /// The change goes back. No way leads back from here.
+    /// The change is being reverted. No other phase follows.
     Reverting {
         /// The reason.
         why: String,
@@ -61,7 +62,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the word for programs and for `status`.
+    /// Returns the word for scripts and for `status`.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Applying => "applying",
@@ -72,12 +73,12 @@ impl Phase {
         }
     }
 
-    /// Returns true while the change goes back.
+    /// Returns true while the change is being reverted.
     pub fn reverts(&self) -> bool {
         matches!(self, Self::Reverting { .. })
     }
 
-    /// Returns the moment at which the time of this phase ends, in milliseconds.
+    /// Returns the end of this phase, in milliseconds.
     pub fn until(&self) -> Option<u64> {
         match self {
             Self::Waiting { until, .. }
@@ -91,31 +92,31 @@ impl Phase {
 /// The operating system of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialSystem {
-    /// `CHECKSUM.SERIAL` of the deployment that ran before: the trial goes back there.
+    /// `CHECKSUM.SERIAL` of the deployment before the trial, to which it reverts.
     pub from: String,
 }
 
-/// A trial, as `trial.json` keeps it.
+/// A trial, as stored in `trial.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// [`VERSION`].
     pub version: u32,
-    /// A name for this trial: the time at which it began and the process.
+    /// Id of this trial: the time when it began, and the process.
     pub id: String,
-    /// The change: the name of a config, an image, or of a finding.
+    /// The change: the name of a config, of an image, or of a finding.
     pub what: String,
-    /// Seconds since 1970 at which it began.
+    /// Time when it began, in seconds since 1970.
     pub began: u64,
     /// Seconds that a confirmation has.
     pub window: u64,
-    /// Seconds that the boot of the trial has.
+    /// Time limit of the trial's boot, in seconds.
     pub boot_limit: u64,
-    /// The step that it has reached.
+    /// Its current phase.
     #[serde(flatten)]
     pub phase: Phase,
     /// The boot to which the times of the phase belong.
     pub boot: BootIdentity,
-    /// The newest run of the history when it began, empty without one: later runs are the trial's.
+    /// The newest run in the history when it began, empty if there was none: later runs belong to the trial.
     pub head: String,
     /// A reboot is part of the trial.
     pub reboots: bool,
@@ -133,24 +134,24 @@ pub struct Trial {
     /// The checkpoint of NetworkManager.
     #[serde(default)]
     pub checkpoint: Option<NetworkCheckpoint>,
-    /// Jobs that make the services read the files of before.
+    /// Jobs that make the services reread the previous files.
     #[serde(default)]
     pub jobs_back: Vec<Job>,
-    /// Runs that leave the history once it is confirmed.
+    /// Runs to remove from the history once it is confirmed.
     #[serde(default)]
     pub forgets: Vec<String>,
     /// `kernel.panic` before the trial, if the trial changed it.
     #[serde(default)]
     pub panic: Option<i32>,
-    /// The way back fails, in the boot of the phase.
+    /// Set if the revert is failing, in the boot of the phase.
     #[serde(default)]
     pub failing: Option<FailingWay>,
-    /// Number of boots into the new deployment after the way back had left it.
+    /// Number of boots into the new deployment after the revert had left it.
     #[serde(default)]
     pub returns: u32,
 }
 
-/// A way back that fails again and again.
+/// A revert that keeps failing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailingWay {
     /// Since when, in milliseconds.
@@ -163,17 +164,17 @@ pub struct FailingWay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialOutcome {
-    /// It was confirmed, and the change stays.
+    /// It was confirmed, and the change is kept.
     Confirmed,
-    /// Everything is as it was before.
+    /// Everything is restored.
     Reverted,
-    /// Everything is as it was before, but for what the reason says.
+    /// Everything is restored, except for what the reason says.
     PartlyReverted,
-    /// It could not be taken back. The change stays until a person decides.
+    /// It could not be reverted. The change is kept until the user decides.
     NotReverted,
 }
 
-/// The end of the last trial, as `trial-result.json` keeps it.
+/// The end of the last trial, as stored in `trial-result.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialResult {
     /// [`VERSION`].
@@ -186,33 +187,33 @@ pub struct TrialResult {
     pub outcome: TrialOutcome,
     /// The reason, or what confirmed it.
     pub why: String,
-    /// Seconds since 1970 at which it began.
+    /// Time when it began, in seconds since 1970.
     pub began: u64,
-    /// Seconds since 1970 at which it ended.
+    /// Time when it ended, in seconds since 1970.
     pub ended: u64,
 }
 
 impl TrialResult {
-    /// Returns true if a run that finished at this time, in seconds since 1970, came after the trial. The run that takes a change
-    /// back ends within the trial, and may do so in its last second.
+    /// Returns true if a run that finished at this time (seconds since 1970) came after the trial. The run that reverts a
+    /// change ends within the trial, possibly in its last second.
     pub fn is_before(&self, finished: u64) -> bool {
         finished > self.ended
     }
 }
 
-/// The deployment that runs, beside a trial.
+/// Which deployment is running, relative to a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialPlace {
-    /// The trial changes no operating system.
+    /// The trial does not change the operating system.
     Same,
     /// The deployment from before runs.
     Old,
-    /// Another one runs.
+    /// Another one is running.
     New,
 }
 
 impl Trial {
-    /// Returns the place of the node in the trial.
+    /// Returns which deployment of the trial is running.
     pub fn place(&self, deployment: Option<&str>) -> TrialPlace {
         match &self.system {
             None => TrialPlace::Same,
@@ -221,39 +222,39 @@ impl Trial {
         }
     }
 
-    /// Returns the seconds until the time of the phase ends, seen from a moment in milliseconds.
+    /// Returns the seconds until the phase ends, at a given time in milliseconds.
     pub fn remaining(&self, now: u64) -> Option<u64> {
         let until = self.phase.until()?;
         Some(until.saturating_sub(now).div_ceil(1000))
     }
 
-    /// Returns true if the way back has failed for so long that it is given up.
+    /// Returns true if the revert has been failing for so long that it is given up.
     pub fn is_given_up(&self, now: u64) -> bool {
         let limit = u64::try_from(GIVE_UP.as_millis()).unwrap_or(u64::MAX);
         let failing = self.failing.as_ref();
         failing.is_some_and(|failing| now >= failing.since.saturating_add(limit))
     }
 
-    /// Returns the time for a confirmation in words.
+    /// Returns the time limit for a confirmation in words.
     pub fn window_words(&self) -> String {
         duration_words(self.window)
     }
 }
 
-/// The step of the early unit at a boot.
+/// What the early unit has to do at a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BootStep {
     /// Nothing: the boot is known.
     None,
-    /// This is the boot of the trial: its time begins.
+    /// This is the trial's boot: its time limit begins.
     BeginBoot,
-    /// The files go back now, before anything reads them.
+    /// The files are reverted now, before anything reads them.
     RevertFiles(String),
-    /// The guard takes the trial back, once the deployment from before runs or can be entered.
+    /// The guard reverts the trial, once the previous deployment is running or can be entered.
     Revert(String),
 }
 
-/// Judges a boot that may not be the one to which the times of a trial belong.
+/// Judges a boot, which may differ from the one to which a trial's times belong.
 pub fn judge_boot(trial: &Trial, is_same_boot: bool, place: TrialPlace) -> BootStep {
     let revert = |why: &str| match place {
         TrialPlace::Same => BootStep::RevertFiles(why.to_owned()),
@@ -277,29 +278,29 @@ pub fn judge_boot(trial: &Trial, is_same_boot: bool, place: TrialPlace) -> BootS
     }
 }
 
-/// The node beside a trial, as the guard sees it.
+/// The node's state during a trial, as seen by the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardScene {
     /// Milliseconds of CLOCK_BOOTTIME.
     pub now: u64,
-    /// The command that makes the change has the lock.
+    /// The command that makes the change holds the lock.
     pub is_applying: bool,
-    /// The boot has reached its end: every unit has started or failed, and no run waits for this boot any more.
+    /// The boot is complete: every unit has started or failed, and no run is waiting for this boot.
     pub is_booted: bool,
 }
 
-/// The next step of the guard.
+/// The next action of the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardStep {
     /// Nothing now.
     Wait,
-    /// The boot has reached its end: the time for a confirmation begins.
+    /// The boot is complete: the time limit for a confirmation begins.
     BeginWaiting,
-    /// The trial goes back.
+    /// The trial is reverted.
     Revert(String),
 }
 
-/// Judges the next step of the guard, in the boot to which the times of the trial belong.
+/// Judges the next action of the guard, in the boot to which the trial's times belong.
 pub fn judge_guard(trial: &Trial, scene: GuardScene) -> GuardStep {
     let is_over = trial.phase.until().is_some_and(|until| scene.now >= until);
     match &trial.phase {
@@ -336,10 +337,10 @@ pub fn duration_words(seconds: u64) -> String {
     }
 }
 
-/// Parses a time such as `90s`, `10m`, `1h` or `90`, which is seconds.
+/// Parses a time such as `90s`, `10m`, `1h` or `90` (seconds).
 ///
 /// # Errors
-/// The text is no such time, or outside of [`SHORTEST`] to [`LONGEST`].
+/// The text is not such a time, or is outside of [`SHORTEST`] to [`LONGEST`].
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let form = || "is not a time such as 90s, 10m or 1h".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -473,7 +474,7 @@ mod tests {
             judge(boot.clone(), scene(5, false, true)),
             GuardStep::BeginWaiting
         );
-        // A boot that ends late was no hang.
+        // A boot that completes late did not hang.
         assert_eq!(
             judge(boot.clone(), scene(900_000, false, true)),
             GuardStep::BeginWaiting

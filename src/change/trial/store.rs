@@ -1,4 +1,4 @@
-//! The files of trials: the one that runs, and the result of the last one.
+//! The files of trials: the current one, and the result of the last one.
 
 use serde::de::DeserializeOwned;
 
@@ -10,7 +10,7 @@ use crate::host::root::{Root, RootPath};
 use crate::host::sealed;
 use crate::host::state_file::other_version;
 
-/// A file of a trial that cannot be used.
+/// The reason why a file of a trial cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialFileError {
     /// The file is damaged, or of another version.
@@ -31,7 +31,7 @@ pub enum TrialFileError {
     Root(#[from] crate::host::root::RootError),
 }
 
-/// Reads the trial that runs; `None` if none does.
+/// Reads the current trial; `None` if there is none.
 ///
 /// # Errors
 /// The file is damaged or cannot be read.
@@ -63,7 +63,7 @@ pub fn store_result(root: &Root, result: &TrialResult) -> Result<(), StateDirect
     store_value(root, paths::TRIAL_RESULT, result)
 }
 
-/// Ends a trial: its result is written, then the trial is removed. The removal is the commit point.
+/// Ends a trial: writes its result, then removes the trial. The removal is the commit point.
 ///
 /// # Errors
 /// A file cannot be written or removed.
@@ -83,7 +83,7 @@ fn read_file<T: DeserializeOwned>(
         return Ok(None);
     };
     let damaged = |why: String| TrialFileError::Damaged { file, why };
-    // Before the seal and the keys: another version may have others.
+    // Before the seal and the keys, which may differ in another version.
     if let Some(other) = other_version(&bytes, VERSION) {
         let why = format!("is of version {other}, this program knows {VERSION}");
         return Err(damaged(why));
