@@ -1,7 +1,7 @@
-//! The command that an entry of a config needs on the current accounts: none if nothing differs.
+//! The command that brings one account in line with a config entry; no command if nothing differs.
 //!
-//! No command gets a password hash: every user of the node could read it in the list of processes. A
-//! placeholder is passed, and the hash replaces it in the result.
+//! A command line never contains a password hash, because every user of the node could read it in the process list. A
+//! placeholder is passed instead, and the hash replaces it in the result.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::config::document::ignition::{Group, User};
 use crate::node::account_files::{AccountFiles, UserEntry};
 use crate::node::command::shadow::{self, Tool, UserChanges, non_empty};
 
-/// A password field that nothing matches: for a new user without a hash, and for an empty one.
+/// A password field that matches no password: for a new user without a hash, and for an empty hash.
 const LOCKED: &str = "*";
 
 /// The command for one entry.
@@ -17,7 +17,7 @@ const LOCKED: &str = "*";
 pub(super) struct AccountChange {
     /// The command.
     pub tool: Tool,
-    /// It only sets a password.
+    /// True if the command only sets a password.
     pub only_password: bool,
 }
 
@@ -112,7 +112,7 @@ fn modified(
     })
 }
 
-/// Returns true if the supplementary groups differ. A missing one does: the tool reports it.
+/// Returns true if the supplementary groups differ. A missing group counts as a difference: the tool then reports it.
 fn other_groups(files: &AccountFiles, user: &User) -> bool {
     if user.groups.is_empty() {
         return false;

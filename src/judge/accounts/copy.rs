@@ -1,5 +1,5 @@
-//! The private copy of the account files on which the tools run. The only effects here are on that copy: a
-//! directory that only root may enter; it is removed when the value is dropped.
+//! The private copy of the account files on which the tools run. All effects are limited to that copy: a directory that only
+//! root can enter, removed when the value is dropped.
 #![allow(
     clippy::disallowed_methods,
     reason = "a private directory of our own, never the node's root"
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 use crate::host::sys::signals::DeferredSignals;
 use crate::node::account_files::{AccountFiles, WRITTEN};
 
-/// Parent directories, in memory first, as the files contain hashes.
+/// Parent directories, those in memory first, because the files contain hashes.
 const PLACES: [&str; 2] = ["/run", "/tmp"];
 /// The name service configuration: the tools look up only the copy.
 const NSSWITCH: &str = "passwd: files\ngroup: files\nshadow: files\ngshadow: files\nsubid: files\n";
 
-/// A directory with account files that is `/` for the tools.
+/// A directory with account files that the tools use as `/`.
 pub(super) struct PrivateCopy {
     dir: PathBuf,
-    // Dropped after the directory was removed: no signal may end the program before.
+    // Dropped after the directory is removed, so that no signal ends the program before that.
     _signals: DeferredSignals,
 }
 
 impl PrivateCopy {
-    /// Writes the account files, those of the OS merged in, and the settings of the tools.
+    /// Writes the account files, merged with those of the OS, and the settings of the tools.
     ///
     /// # Errors
     /// The system's error; the directory is removed then.
@@ -56,7 +56,7 @@ impl PrivateCopy {
         &self.dir
     }
 
-    /// Returns the account files after the tools; `before` are the originals of the copy.
+    /// Returns the account files after the tools have run; `before` are the originals of the copy.
     ///
     /// # Errors
     /// The system's error.

@@ -1,4 +1,4 @@
-//! The settings of `login.defs` and useradd's defaults for a home: the rules of useradd 4.
+//! The settings of `login.defs` and useradd's defaults for a home, by the rules of useradd 4.
 
 /// The settings with which useradd creates homes and mailboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace()
 }
 
-/// Returns the value of a name; the last line counts, as for the tools.
+/// Returns the value of a name; the last line wins, as for the tools.
 fn setting<'t>(text: &'t str, name: &str, separator: fn(char) -> bool) -> Option<&'t str> {
     let value = |line: &'t str| {
         let rest = line.trim_start().strip_prefix(name)?;

@@ -1,4 +1,4 @@
-//! Existing homes: the facts that a plan needs to create, move or hand over one. It only reads.
+//! Existing homes: the facts that a plan needs to create, move or reassign one. Read-only.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::config::document::ignition::User;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::account_files::{AccountFiles, UserEntry};
 
-/// Maximum number of changes of owner that are made step by step.
+/// Maximum number of ownership changes that are made as individual steps.
 pub const MAX_OWNED: usize = 10_000;
 
 /// A configured user that will exist, with its home.
@@ -24,7 +24,7 @@ pub struct Home {
     pub path: Result<RootPath, String>,
     /// This run creates the user.
     pub is_new: bool,
-    /// Path of a new user's mailbox.
+    /// Path of the mailbox of a new user.
     pub mailbox: Option<RootPath>,
     /// Path of the old home; true if it has contents.
     pub moved_from: Option<(RootPath, bool)>,
@@ -37,13 +37,13 @@ pub struct Home {
 /// Objects that change owner when the ids of a user change.
 #[derive(Debug, Clone, Default)]
 pub struct Owned {
-    /// Paths with their objects, one for each file; digests of files are left empty.
+    /// Paths with their objects, one for each file; file digests are left empty.
     pub entries: Vec<(RootPath, Object)>,
-    /// Files among them with further names.
+    /// Files among them that have several names (hard links).
     several_names: BTreeSet<(u64, u64)>,
-    /// There are more than [`MAX_OWNED`].
+    /// True if there are more than [`MAX_OWNED`].
     pub too_many: bool,
-    /// Some names are not text, so steps cannot name them.
+    /// True if some names are not UTF-8, so steps cannot name them.
     pub unnamed: bool,
 }
 
@@ -117,8 +117,8 @@ fn moved(
     Ok(Some((from, filled)))
 }
 
-/// Returns all objects in the home that belong to the old ids, the home itself first, and the mailbox, like usermod:
-/// a home of another user is left alone.
+/// Returns all objects in the home that belong to the old ids, the home itself first, and the mailbox. Like usermod, leaves a
+/// home that belongs to another user alone.
 fn owned(
     root: &Root,
     home: &RootPath,
@@ -172,7 +172,7 @@ fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Res
         found.too_many = true;
         return Ok(());
     }
-    // Its owner changes under all names at once; a link is created again, under each name.
+    // The owner of a file changes under all its names at once; a link is created again under each name.
     let is_link = stat.st_mode & libc::S_IFMT == libc::S_IFLNK;
     let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
     let several = stat.st_nlink > 1 && !is_link && !is_directory;

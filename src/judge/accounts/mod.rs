@@ -1,8 +1,7 @@
-//! Users and groups of bare Ignition configs (docs/ignition.md: Users): shadow-utils runs on a private copy of the
-//! account files, and the result is a value that a plan turns into steps.
+//! Users and groups of bare Ignition configs (docs/ignition.md: Users): shadow-utils runs on a private copy of the account
+//! files, and a plan turns the result into steps.
 //!
-//! Nothing in the root is changed here. A command runs only if an account differs from the config, so that a
-//! second run starts none.
+//! Changes nothing in the root. Runs a command only if an account differs from the config, so a second run starts no command.
 
 mod changes;
 mod copy;
@@ -32,7 +31,7 @@ use copy::PrivateCopy;
 pub use defaults::Defaults;
 pub use homes::{Home, MAX_OWNED, Owned};
 
-/// The accounts before and after, and the homes between them.
+/// The accounts before and after the change, and the homes affected.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     /// The current account files.
@@ -79,7 +78,7 @@ impl Prepared {
     }
 }
 
-/// Computes the accounts after the run; `None` for a config that is not bare or has none.
+/// Computes the accounts after the run. Returns `None` for a config that is not bare or that has no accounts.
 ///
 /// # Errors
 /// The root cannot be read. An error of the tools is a [`Prepared::problem`].
@@ -134,7 +133,7 @@ pub fn prepare(
     Ok(Some(prepared))
 }
 
-/// Returns a value of an entry that no line of an account file can contain: the tools never get it.
+/// Returns a notice for a value that cannot be stored in an account file; the tools are not run with it.
 fn refused(desired: &Desired) -> Option<Notice> {
     let mut refused = desired.unsupported.iter();
     let part = refused.find(|part| part.path.starts_with("passwd."))?;
@@ -226,8 +225,8 @@ fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
     (files, unreadable)
 }
 
-/// Returns the account files with those that a config replaces as a whole: owners are looked up in the new ones. `None`
-/// if it replaces none.
+/// Returns the account files, with those that the config replaces as a whole: owners are looked up in the new ones. Returns
+/// `None` if it replaces none.
 pub fn brought(root: &Root, desired: &Desired) -> Option<AccountFiles> {
     let file = |path: &'static str| Some((path, desired.file_at(&RootPath::fixed(path))?));
     let brought: Vec<_> = WRITTEN.into_iter().filter_map(file).collect();
@@ -324,7 +323,7 @@ impl Run<'_> {
         Err(notice(at, &unable))
     }
 
-    /// Refuses missing files: the tools would create new ones without the other entries.
+    /// Refuses to run if account files are missing: the tools would create new ones without the other entries.
     fn may_run(&self) -> Result<(), String> {
         if let Some(error) = &self.unreadable {
             return Err(format!(
@@ -373,7 +372,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Sets a password without the tools, which a rescue may need.
+    /// Sets a password without the tools, which may be missing in a rescue system.
     fn set_password(&mut self, at: &str, name: &str) -> bool {
         let Some((stand_in, _)) = self.hashes.last() else {
             return false;
@@ -408,7 +407,7 @@ enum Unable {
     Failed(String),
 }
 
-/// Returns the missing capabilities; the tools do not need that for audit.
+/// Returns an error if capabilities are missing that the tools need; audit is not needed.
 fn lacks_nothing(command: &CommandLine) -> Result<(), Unable> {
     let ours = privileges::effective();
     let mut needed = command.capabilities.iter();
@@ -459,7 +458,7 @@ fn kernel_has_selinux() -> bool {
     running::exists("/sys/fs/selinux/enforce")
 }
 
-/// Returns the keys that a user gets, one per line; `None` if the config gives none, and existing ones stay.
+/// Returns the SSH keys of a user, one per line; `None` if the config has none, in which case existing keys stay.
 pub fn keys_text(user: &User) -> Option<String> {
     let keys = &user.ssh_authorized_keys;
     (!keys.is_empty()).then(|| keys.join("\n") + "\n")

@@ -14,7 +14,7 @@ pub use target::Target;
 use crate::host::root::RootPath;
 use crate::node::platform::Platform;
 
-/// The consequence of a finding for a run that stages the image. The worst comes first in every order.
+/// The effect of a finding on a run that stages the image. Sorts worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CrossingSeverity {
@@ -22,7 +22,7 @@ pub enum CrossingSeverity {
     Inhibitor,
     /// The same, but the run cures it: see [`CrossingFinding::cures`].
     Cured,
-    /// Something will not be as before.
+    /// Something will behave differently.
     Warning,
     /// The evidence is missing.
     Unknown,
@@ -33,11 +33,11 @@ pub enum CrossingSeverity {
 pub struct Evidence {
     /// A file of the node or of the target, or another source.
     pub place: String,
-    /// Its content in short; never a secret.
+    /// Its content in brief; never a secret.
     pub said: String,
 }
 
-/// A change that the run makes, so that the node survives the crossing.
+/// A change that the run makes so that the node survives the crossing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cure {
     /// A new file, owned by root.
@@ -49,35 +49,35 @@ pub enum Cure {
         /// Content.
         bytes: Vec<u8>,
     },
-    /// Kernel arguments that are added, in the same staging as the image.
+    /// Kernel arguments that are added in the same staging as the image.
     AppendArguments(Vec<String>),
-    /// Kernel arguments that go, in the same staging as the image.
+    /// Kernel arguments that are removed in the same staging as the image.
     DeleteArguments(Vec<String>),
 }
 
 /// A result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrossingFinding {
-    /// Id of the check, such as `interface-names`; [`judge`] fills it in. `--accept-risk` takes it.
+    /// Id of the check, such as `interface-names`, as `--accept-risk` takes it; filled in by [`judge`].
     pub check: &'static str,
     /// The consequence.
     pub severity: CrossingSeverity,
     /// The part of the node or of the target, such as an interface.
     pub subject: String,
-    /// A sentence: what will break.
+    /// A sentence that says what will break.
     pub what: String,
     /// The evidence.
     pub evidence: Vec<Evidence>,
-    /// The words of the failure that it prevents, as a log or a screen shows them.
+    /// The message of the prevented failure, as a log or screen shows it.
     pub prevents: Option<String>,
-    /// Commands or actions that cure it, in order.
+    /// Commands or actions that fix it, in order.
     pub next: Vec<String>,
     /// The changes that the run makes itself; empty unless the severity is [`CrossingSeverity::Cured`].
     pub cures: Vec<Cure>,
 }
 
 impl CrossingFinding {
-    /// Makes a finding without evidence and cure.
+    /// Creates a finding without evidence and cure.
     pub fn new(
         severity: CrossingSeverity,
         subject: impl Into<String>,
@@ -105,14 +105,14 @@ impl CrossingFinding {
         self
     }
 
-    /// Sets the words of the failure that it prevents.
+    /// Sets the message of the failure that it prevents.
     #[must_use]
     pub fn prevents(mut self, words: impl Into<String>) -> Self {
         self.prevents = Some(words.into());
         self
     }
 
-    /// Adds a command or an action that cures it.
+    /// Adds a command or action that fixes it.
     #[must_use]
     pub fn next(mut self, command: impl Into<String>) -> Self {
         self.next.push(command.into());
@@ -134,19 +134,19 @@ pub struct CrossingCheck {
     pub id: &'static str,
     /// The question that it answers, in a few words.
     pub title: &'static str,
-    /// It judges the image with the node, and `plan` makes it too. Else it judges the files of the node, about which `plan` has
-    /// its own words.
+    /// True if it judges the image together with the node; `plan` runs it too. Otherwise it judges the node's files, on which
+    /// `plan` has messages of its own.
     pub is_of_image: bool,
     /// The judgement.
     pub judge: fn(&Target, &Platform) -> Vec<CrossingFinding>,
 }
 
-/// Runs all checks, and returns the findings, the worst first.
+/// Runs all checks and returns the findings, worst first.
 pub fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     judge_some(target, node, |_| true)
 }
 
-/// Runs the checks with these ids, and returns the findings, the worst first.
+/// Runs the checks with these ids and returns the findings, worst first.
 pub fn judge_some(
     target: &Target,
     node: &Platform,

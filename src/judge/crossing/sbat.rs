@@ -1,17 +1,17 @@
-//! Generations of boot loaders (SBAT): the section of a program, and the level below which shim refuses it. Pure.
+//! Boot loader generations (SBAT): a program's section, and the level below which shim refuses it. Pure.
 
 use std::collections::BTreeMap;
 
-/// A revocation level: the least generation of each component.
+/// A revocation level: the lowest accepted generation of each component.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RevocationLevel {
-    /// Its date, by which two levels are compared; 0 of an empty one.
+    /// Its date, by which levels are compared; 0 for an empty level.
     pub(super) date: u64,
     /// Generations by component.
     pub(super) components: BTreeMap<String, u32>,
 }
 
-/// Sections of a program, at most.
+/// Maximum number of sections of a program.
 const MAX_SECTIONS: usize = 96;
 const SECTION: usize = 40;
 /// Columns of a row of `.sbat`.
@@ -64,10 +64,10 @@ impl RevocationLevel {
     }
 }
 
-/// Returns the level that a shim sets when it boots: the first one that is compiled in.
+/// Returns the level that a shim sets when it boots: the first one compiled in.
 pub(super) fn level_of_shim(program: &[u8]) -> Option<RevocationLevel> {
     let section = find_section(program, ".sbatlevel")?;
-    // A format, then two offsets that count from behind it.
+    // A format, then two offsets relative to the end of the format.
     let offset = usize::try_from(number(section, 4)?).ok()?;
     let text = section.get(offset.checked_add(4)?..)?;
     let text = text.split(|byte| *byte == 0).next()?;
@@ -75,7 +75,7 @@ pub(super) fn level_of_shim(program: &[u8]) -> Option<RevocationLevel> {
     (level.date > 0).then_some(level)
 }
 
-/// Returns component and generation of each row; `None` where shim takes the whole section for invalid.
+/// Returns component and generation of each row; `None` if shim regards the whole section as invalid.
 fn parse_rows(section: &[u8]) -> Option<Vec<(String, u32)>> {
     let text = section.split(|byte| *byte == 0).next()?;
     let text = std::str::from_utf8(text).ok()?;
@@ -91,7 +91,7 @@ fn parse_rows(section: &[u8]) -> Option<Vec<(String, u32)>> {
         .collect()
 }
 
-/// Returns a section of a PE program. A name of more than eight letters is cut off, or in the table of strings.
+/// Returns a section of a PE program. A name of more than eight bytes is truncated, or stored in the string table.
 fn find_section<'a>(program: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let header = usize::try_from(number(program, 0x3c)?).ok()?;
     let file = program.get(header..)?;

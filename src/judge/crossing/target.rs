@@ -1,11 +1,11 @@
-//! The target image: its tree, and the facts that several checks ask of it.
+//! The target image: its tree, and the facts that several checks need.
 
 use serde::Deserialize;
 
 use crate::node::OsRelease;
 use crate::node::images::tree::{ImageTree, ModuleLists};
 
-/// The image that the node is to run.
+/// The image that the node is going to run.
 #[derive(Debug, Clone, Default)]
 pub struct Target {
     /// The files of the image.
@@ -14,7 +14,7 @@ pub struct Target {
     pub os_release: OsRelease,
     /// Version of its kernel, such as `6.12.0-55.el10.x86_64`; `None` if the tree has no kernel or several.
     pub kernel: Option<String>,
-    /// The modules of this kernel; empty if the tree has no lists of them.
+    /// The modules of this kernel; empty if the tree has no module lists.
     pub modules: ModuleLists,
     /// Its packages, if the image lists them.
     pub packages: Option<Vec<Package>>,
@@ -33,11 +33,11 @@ pub struct Package {
     pub architecture: String,
 }
 
-/// The list of packages that the build of a node image leaves in it.
+/// The package list that the build of a node image leaves in the image.
 const PACKAGE_LIST: &str = "usr/share/openshift/base/meta.json";
 
 impl Target {
-    /// Takes the facts out of a tree.
+    /// Extracts the facts from a tree.
     pub fn of(tree: ImageTree) -> Self {
         let os_release = OsRelease::parse(&tree.text("usr/lib/os-release").unwrap_or_default());
         let kernel = match kernels_of(&tree).as_slice() {

@@ -24,7 +24,7 @@ pub(super) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 pub enum Action {
     /// Reboots the node; always the only action.
     Reboot,
-    /// Evicts the pods before the files; nothing is left to do after them.
+    /// Drains the node before the files are written; nothing is left to do afterwards.
     Drain,
     /// `systemctl reload` of a service.
     Reload(String),
@@ -32,7 +32,7 @@ pub enum Action {
     Restart(String),
     /// `systemctl daemon-reload`.
     DaemonReload,
-    /// For registries.conf alone: CRI-O is reloaded, and the change of its content decides about the drain.
+    /// For registries.conf only: CRI-O is reloaded, and the change of its content decides about the drain.
     Special,
     /// Does nothing.
     None,
@@ -41,7 +41,7 @@ pub enum Action {
 /// An action of a policy that cannot be carried out here: of an unknown kind, or without its service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// A kind of a later release.
+    /// A kind that only a later release knows.
     #[error("the policy asks for {0:?}, which this version does not support")]
     Kind(String),
     /// `Reload` or `Restart` without a service.
@@ -96,7 +96,7 @@ impl From<&Action> for policies::PolicyAction {
 }
 
 impl Action {
-    /// Returns the job on the running system; None for actions before the files, at the end, or without effect.
+    /// Returns the job on the running system; `None` for actions before the files, at the end, or without effect.
     pub fn job(&self) -> Option<Job> {
         match self {
             Self::Reload(name) => Some(Job::Reload(name.clone())),
@@ -182,7 +182,7 @@ pub struct ActionChanges<'a> {
     pub users: bool,
 }
 
-/// Returns the actions for the changes: in order, duplicates kept, a reboot alone.
+/// Returns the actions for the changes: in order, with duplicates; a reboot is always alone.
 ///
 /// A policy that cannot be followed means a reboot, like a missing one: a reboot has the effect of every action.
 pub fn action_queue(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
@@ -242,7 +242,7 @@ fn queued_action<'a>(
         })
 }
 
-/// Drops actions without effect: all others beside a reboot, and `None` beside others.
+/// Drops actions without effect: all others next to a reboot, and `None` next to others.
 fn settled(mut all: Vec<Queued>) -> Vec<Queued> {
     let is = |queued: &Queued, action: &Action| queued.action == *action;
     if let Some(reboot) = all.iter().find(|queued| is(queued, &Action::Reboot)) {
@@ -256,8 +256,8 @@ fn settled(mut all: Vec<Queued>) -> Vec<Queued> {
     all
 }
 
-/// Returns the policy for a path: of the path itself, byte for byte, or of a directory above it other than `/`. The longest
-/// text counts, with each of its slashes.
+/// Returns the policy for a path: one for exactly this path, byte for byte, or for a directory above it other than `/`. The
+/// longest path text wins, counting every slash.
 fn file_policy<'a>(path: &str, policies: &'a ClusterPolicies) -> Option<&'a FilePolicy> {
     let of_file: Vec<&str> = path.split('/').skip(1).collect();
     let holds = |policy: &&FilePolicy| {
@@ -267,12 +267,12 @@ fn file_policy<'a>(path: &str, policies: &'a ClusterPolicies) -> Option<&'a File
             && of_file.starts_with(&directory);
         policy.path == path || is_above
     };
-    // Of two for the same path the first counts.
+    // Of two policies for the same path, the first wins.
     let all = policies.files.iter().rev();
     all.filter(holds).max_by_key(|policy| policy.path.len())
 }
 
-/// The names on the way to a directory, without `.`, `..` and repeated slashes; none for a relative path and for `/`.
+/// Returns the components of a directory path, without `.`, `..` and repeated slashes; none for a relative path and for `/`.
 fn directory_names(path: &str) -> Vec<&str> {
     let mut names = Vec::new();
     if !path.starts_with('/') {
@@ -288,7 +288,7 @@ fn directory_names(path: &str) -> Vec<&str> {
     names
 }
 
-/// Returns the operator's defaults (of 2026-08), over which a cluster lays its own policies.
+/// Returns the operator's defaults (as of 2026-08), which a cluster's own policies override.
 pub fn default_policies() -> ClusterPolicies {
     let reload = || Action::Reload(CRIO.to_owned());
     let restart = |name: &str| Action::Restart(name.to_owned());
@@ -333,8 +333,8 @@ pub fn default_policies() -> ClusterPolicies {
     }
 }
 
-/// Returns the operator's defaults with a cluster administrator's policies laid over them, as the operator does it:
-/// an entry with the same path or name replaces the default.
+/// Returns the operator's defaults overridden by an administrator's policies, as the operator does it: an entry with the same
+/// path or name replaces the default.
 pub fn laid_over_defaults(user: &ClusterPolicies) -> ClusterPolicies {
     let mut all = default_policies();
     for policy in &user.files {
@@ -502,7 +502,7 @@ mod tests {
             "/etc/containers/registries.d/a",
             "/var/lib/kubelet/config.json",
         ]);
-        // Twice, as the daemon does it.
+        // Twice, like the daemon.
         let wanted = ["reload crio.service", "reload crio.service"];
         assert_eq!(actions(&changed, &default_policies()), wanted);
         let quiet = files(&["/etc/nmstate/openshift/a", "/var/lib/kubelet/config.json"]);
@@ -528,7 +528,7 @@ mod tests {
         }
     }
 
-    /// As seen beside the operator's own code.
+    /// Observed with the operator's own code.
     #[test]
     fn a_policy_finds_its_files_by_its_text() {
         let reboot: &[Action] = &[Action::Reboot];

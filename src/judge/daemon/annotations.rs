@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 /// Prefix of the annotations of daemon and controller.
 const PREFIX: &str = "machineconfiguration.openshift.io/";
 
-/// The node's annotations at the last answer of the API.
+/// The node's annotations at the API's last answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Annotations {
     version: u32,
@@ -23,13 +23,13 @@ pub struct Annotations {
     pub node: String,
     /// Time of the answer; seconds since 1970 by the node's clock.
     pub seen: u64,
-    /// `currentConfig`: the config that the daemon reported last.
+    /// `currentConfig`: the config that the daemon last reported.
     pub current: Option<String>,
-    /// `desiredConfig`: the config that the controller desired last.
+    /// `desiredConfig`: the config that the controller last requested.
     pub desired: Option<String>,
     /// `state` of the daemon.
     pub state: Option<String>,
-    /// The layered images and the topology; None in files of older versions.
+    /// The layered images and the topology; `None` in files of older versions.
     #[serde(default)]
     pub more: Option<More>,
 }
@@ -37,11 +37,11 @@ pub struct Annotations {
 /// Annotations that only matter on some nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct More {
-    /// `currentImage`: the layered image that the daemon reported last.
+    /// `currentImage`: the layered image that the daemon last reported.
     pub current_image: Option<String>,
-    /// `desiredImage`: the layered image that the controller desired last.
+    /// `desiredImage`: the layered image that the controller last requested.
     pub desired_image: Option<String>,
-    /// `controlPlaneTopology` is `SingleReplica`: nothing is ever drained.
+    /// True if `controlPlaneTopology` is `SingleReplica`: nothing is ever drained.
     pub single_replica: bool,
 }
 
@@ -68,7 +68,7 @@ pub enum ApiError {
 /// The kubelet's access to the API.
 #[derive(Debug)]
 pub struct ApiAccess {
-    /// Such as `https://api-int.example:6443`.
+    /// URL, such as `https://api-int.example:6443`.
     pub server: String,
     /// The authorities that sign the server's certificate.
     pub authorities: Vec<CertificateDer<'static>>,
@@ -79,7 +79,7 @@ pub struct ApiAccess {
 /// The API server in the kubelet's kubeconfig.
 #[derive(Debug)]
 pub struct ApiServer {
-    /// Such as `https://api-int.example:6443`.
+    /// URL, such as `https://api-int.example:6443`.
     pub server: String,
     /// The authorities that sign the server's certificate.
     pub authorities: Vec<CertificateDer<'static>>,
@@ -131,7 +131,7 @@ fn bad_material(what: &str, error: &net::BundleError) -> ApiError {
     ApiError::Kubeconfig(format!("{what}: {error}"))
 }
 
-/// Returns the cluster or user of the current context; without a context, the first.
+/// Returns the cluster or user of the current context, or the first one if there is no context.
 fn part<'a>(config: &'a Value, list: &str, kind: &str) -> Result<&'a Value, ApiError> {
     let named = |list: &str, name: &str| {
         let mut all = config.get(list)?.as_array()?.iter();
@@ -148,7 +148,7 @@ fn part<'a>(config: &'a Value, list: &str, kind: &str) -> Result<&'a Value, ApiE
         .ok_or_else(|| ApiError::Kubeconfig(format!("has no {kind} for its context")))
 }
 
-/// Returns PEM from `KEY-data` (base64), else from the file that KEY names.
+/// Returns PEM from `KEY-data` (base64), or else from the file that KEY names.
 fn read_material(root: &Root, of: &Value, key: &str) -> Result<Vec<u8>, ApiError> {
     let text = |key: &str| of.get(key).and_then(Value::as_str);
     if let Some(data) = text(&format!("{key}-data")) {

@@ -1,37 +1,37 @@
-//! The last failure in the daemon's log, and how often it came: each retry ends with the same line.
+//! The last failure in the daemon's log and how often it was repeated: each retry ends with the same line.
 
 use super::pod_log::{self, LogMessage};
 use crate::host::root::Root;
 
-/// The beginning of a line with which a retry ends.
+/// Prefixes of a line with which a retry ends.
 const FAILED: [&str; 2] = [
     "Marking Degraded due to: ",
     "Marking Unreconcilable due to: ",
 ];
-/// The beginning of a line with which an update begins.
+/// Prefix of a line with which an update begins.
 const STARTING: &str = "Starting update from ";
-/// The beginning of a line after which no earlier failure counts.
+/// Prefixes of a line after which earlier failures no longer count.
 const WELL: [&str; 4] = [
     "Completing update to target",
     "Update completed for config",
     "In desired config",
     "Validated on-disk state",
 ];
-/// Letters of a failure that are kept.
+/// Maximum number of characters of a failure that are kept.
 const MAX_TEXT: usize = 300;
-/// Letters by which two failures are the same: what follows may name a time or a temporary file.
+/// Number of characters by which failures are compared: the rest may contain a time or a temporary file name.
 const SAME: usize = 60;
 
-/// A failure that nothing after it shows to be over.
+/// A failure that no later line shows to be over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Complaint {
     /// The daemon's words, after `due to:`.
     pub text: String,
-    /// Number of times that it came in a row.
+    /// Number of consecutive occurrences.
     pub times: usize,
-    /// Time of the first of them; seconds since 1970 by the node's clock.
+    /// Time of the first occurrence; seconds since 1970 by the node's clock.
     pub first: u64,
-    /// Time of the last one.
+    /// Time of the last occurrence.
     pub last: u64,
     /// The config of the update that failed; `None` if the log does not name it.
     pub target: Option<String>,
@@ -81,7 +81,7 @@ fn last_of(messages: Vec<LogMessage>) -> Option<Complaint> {
     found
 }
 
-/// Returns the words without the quotes of the log.
+/// Returns the text without the quoting of the log.
 fn clean(words: &str) -> String {
     let words = words.trim().trim_matches(['"', '\\']).replace("\\\"", "\"");
     words.chars().take(MAX_TEXT).collect()

@@ -1,12 +1,12 @@
-//! The daemon's first-boot service: what it would change on the way to its config (docs/agreement.md: First boot).
+//! The daemon's first-boot service: what it would change to reach its config (docs/agreement.md: First boot).
 
 use crate::base::kargs::Kargs;
 use crate::config::document::{KernelType, MachineConfig};
 
-/// Work of the first-boot service.
+/// The work left for the first-boot service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstBootWork {
-    /// It finds no change: it removes its file, and the boot goes on.
+    /// Nothing to change: the service removes its file, and the boot goes on.
     Nothing,
     /// It changes these, and reboots.
     Changes(Vec<&'static str>),
@@ -14,8 +14,8 @@ pub enum FirstBootWork {
     Unknown,
 }
 
-/// Returns the work towards `config` on a node that runs `booted`, with the kernel arguments of its next boot. The daemon
-/// takes the requested arguments in the order in which they are booted, and another order is a change.
+/// Returns the work needed to reach `config` on a node that runs `booted`, with the kernel arguments of its next boot. The
+/// daemon compares the requested arguments in boot order; another order is a change.
 pub fn find_first_boot_work(
     config: &MachineConfig,
     booted: &str,

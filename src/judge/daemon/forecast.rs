@@ -1,4 +1,4 @@
-//! The daemon's next start, from the known annotations of the node: their source, its reliability, and both branches
+//! The daemon's next start, predicted from the known annotations of the node: their source, its reliability, and both branches
 //! if the source may be stale.
 
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::judge::daemon::annotations;
 use crate::judge::daemon::pod_log::DaemonLog;
 use crate::judge::daemon::release::ReleaseSource;
 
-/// The forecast of the daemon's behaviour, as far as the sources here allow.
+/// The forecast of the daemon's behavior, as far as these sources allow.
 #[derive(Debug, Clone, Serialize)]
 pub struct Forecast {
     /// The release whose rules are used: `4.21`, `4.21.3`, a day of the main branch, or `newest`.
@@ -28,20 +28,20 @@ pub struct Forecast {
     pub told_words: String,
     /// Time of the source; seconds since 1970.
     pub at: Option<u64>,
-    /// A daemon runs now: the forecast is for its next restart.
+    /// A daemon is running now: the forecast is for its next restart.
     pub running: bool,
     /// A reboot is pending, and the forecast is for the start after it.
     pub after_reboot: bool,
     /// The forecast is for the node after a plan.
     #[serde(skip)]
     pub planned: bool,
-    /// The recorded config has no kubelet.service: no pod starts on the node, and so no daemon.
+    /// The recorded config has no kubelet.service: no pods start on the node, so there is no daemon.
     pub no_kubelet: bool,
     /// `currentConfig`, if it is known.
     pub current: Option<String>,
-    /// The config that the node is, or will be, recorded to be in.
+    /// The config that the node's record names, or will name.
     pub record: Option<String>,
-    /// One branch if the annotations are known, else one for each possible value.
+    /// One branch if the annotations are known; otherwise one for each possible value.
     pub branches: Vec<Branch>,
 }
 
@@ -74,7 +74,7 @@ pub struct ForecastEvidence {
     pub told: AnnotationSource,
     /// Time of the source; seconds since 1970.
     pub at: Option<u64>,
-    /// The node's config changed since, so the cluster may desire another one now.
+    /// The node's config has changed since, so the cluster may now want another one.
     pub doubtful: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Witnesses<'a> {
     pub log: Option<&'a DaemonLog>,
     /// The backup copy of `node-annotations.json` after the first boot.
     pub first_boot: Option<&'a StartAnnotations>,
-    /// The config that the node is or will be recorded to be in.
+    /// The config that the node's record names or will name.
     pub record: Option<&'a str>,
 }
 
@@ -114,7 +114,7 @@ pub fn gather_evidence(all: &Witnesses<'_>) -> ForecastEvidence {
     }
     let named = |name: &str| all.record == Some(name);
     if let (Some(annotations), Some(seen)) = (seen, all.api) {
-        // Between these two configs the node is as the API knows it.
+        // The node is between these two configs, as the API knows it.
         let is_one = |name: &Option<String>| name.as_deref().is_some_and(named);
         let elsewhere = all.record.is_some() && !is_one(&seen.current) && !is_one(&seen.desired);
         return ForecastEvidence {
@@ -192,15 +192,15 @@ impl ForecastEvidence {
 /// A possible course of the daemon's start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Branch {
-    /// The value of `desiredConfig` in this course; None if there is none.
+    /// The value of `desiredConfig` in this course; `None` if there is none.
     pub desired: Option<String>,
-    /// The value is known, not only possible.
+    /// True if the value is known, not just possible.
     pub known: bool,
     /// The daemon's behaviour.
     pub prediction: Prediction,
 }
 
-/// Predicts the daemon's start. One branch if the annotations are known; else one for each possible value.
+/// Predicts the daemon's start. Returns one branch if the annotations are known, otherwise one for each possible value.
 pub fn forecast_branches(
     here: &Situation<'_>,
     evidence: &ForecastEvidence,
@@ -226,7 +226,7 @@ pub fn forecast_branches(
     };
     let first = go(None, true);
     let told = evidence.annotations.desired != Annotation::Unknown;
-    // A pool never targets a config that was not rendered.
+    // A pool never targets a config that is not a rendered one.
     let wanted = record.filter(|name| name.starts_with("rendered-"));
     let other = wanted.filter(|name| first.desired.as_deref() != Some(*name));
     match (told, record) {
@@ -240,7 +240,7 @@ pub fn forecast_branches(
     }
 }
 
-/// Joins branches with the same result, which does not depend on the cluster's desired config.
+/// Merges branches with the same result, which then does not depend on the cluster's desired config.
 fn either(one: Branch, other: Branch) -> Vec<Branch> {
     let (seen, also) = (&one.prediction, &other.prediction);
     if seen.error.is_none() || seen.error != also.error || seen.update.is_some() {

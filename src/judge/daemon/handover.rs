@@ -1,5 +1,5 @@
-//! Handing a node over to the cluster again: the steps of an admin with `oc` when the API is back, as the controller and
-//! the daemon would do them (docs/agreement.md: Annotations, Start, Drain), with a check before each step.
+//! Returning a node to the cluster: the steps of an admin with `oc` once the API is back, as the controller and the daemon
+//! would take them (docs/agreement.md: Annotations, Start, Drain), with a check before each step.
 //!
 //! Pure. Nothing here is secret: a rendered config is named, never shown.
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::start::{PREFIX, Prediction, State};
 use crate::base::invocation::mco_rescue;
 
-/// Placeholder for the pool's uid in an object that will be created again.
+/// Placeholder for the pool's uid in an object that is to be recreated.
 pub const POOL_UID: &str = "POOL-UID";
 
 /// The facts for the steps.
@@ -23,15 +23,15 @@ pub struct Given<'a> {
     pub config: &'a str,
     /// `currentConfig`, if it is known.
     pub current: Option<&'a str>,
-    /// The daemon's behaviour once the cluster desires that config.
+    /// The daemon's behavior once the cluster desires that config.
     pub prediction: &'a Prediction,
     /// Names of the configs whose contents are on the node.
     pub at_hand: &'a [String],
-    /// The change that made the config, if it was made on the node.
+    /// The change that produced the config, if it was made on the node.
     pub change: Option<&'a OfflineChange>,
 }
 
-/// The steps back into the cluster.
+/// The steps for returning to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Handover {
     /// Name of the Node.
@@ -44,7 +44,7 @@ pub struct Handover {
     pub warning: Option<String>,
     /// The change of the Node object, as a merge patch.
     pub patch: Value,
-    /// A change that was made on the node in place of the cluster's controllers; the config is made of it.
+    /// A change made on the node in place of the cluster's controllers, from which the config was rendered.
     pub change: Option<OfflineChange>,
     /// Objects that the API must have.
     pub objects: Vec<Lost>,
@@ -57,15 +57,15 @@ pub struct Handover {
 pub struct OfflineChange {
     /// The change in words.
     pub what: String,
-    /// The cluster gives the same name to the config.
+    /// True if the cluster gives the config the same name.
     pub exact: bool,
     /// Reasons why the name may differ.
     pub reasons: Vec<String>,
-    /// Other notes, such as an object that has to lose an entry.
+    /// Other notes, such as an object that must lose an entry.
     pub notes: Vec<String>,
     /// Kinds and names of the objects.
     pub objects: Vec<String>,
-    /// The command that writes them on the node.
+    /// The command that exports them on the node.
     pub export: String,
 }
 
@@ -74,7 +74,7 @@ pub struct OfflineChange {
 pub struct Lost {
     /// Name of the MachineConfig.
     pub machine_config: String,
-    /// The command that writes it on the node; None if the node does not have it.
+    /// The command that exports it on the node; `None` if the node does not have it.
     pub export: Option<String>,
     /// The command that creates it in the API.
     pub create: Option<String>,
@@ -87,9 +87,9 @@ pub struct HandoverStep {
     pub what: String,
     /// The check before the step.
     pub check: String,
-    /// The expected output of the check; None if the purpose describes it.
+    /// The expected output of the check; `None` if the purpose describes it.
     pub expect: Option<String>,
-    /// The commands after the check; empty if the check is all.
+    /// The commands after the check; empty if the step is only a check.
     pub commands: Vec<String>,
     /// The command for a special case.
     pub instead: Option<Instead>,
@@ -133,7 +133,8 @@ pub fn make_handover(given: &Given<'_>) -> Handover {
     }
 }
 
-/// The objects come first: without them the pool has another config, and the node goes back to it.
+/// Returns the step that creates the objects. It comes first: without them the pool has another config, and the node is moved
+/// back to it.
 fn give_objects(change: &OfflineChange) -> HandoverStep {
     let objects: Vec<String> = change
         .objects
@@ -352,7 +353,7 @@ impl Given<'_> {
     }
 }
 
-/// Returns a word of a shell command; special characters are quoted.
+/// Quotes a word for a shell command if it has special characters.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if !text.is_empty() && text.chars().all(plain) && !text.starts_with('-') {
@@ -366,8 +367,8 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Returns the object for `oc create`: fields of the old API are removed, and the pool is named as its owner again, or
-/// the garbage collector would remove the object.
+/// Returns the object for `oc create`: fields of the old API are removed, and the pool is set as its owner again; without an
+/// owner the garbage collector would remove the object.
 pub fn object(record: &str, pool: Option<&str>) -> serde_json::Result<Value> {
     let mut object: Value = serde_json::from_str(record)?;
     let Some(fields) = object.as_object_mut() else {

@@ -16,7 +16,7 @@ pub enum Failure {
     Over(String),
 }
 
-/// Returns the first part of `new` that the daemon of a release cannot write on this node: a file, then a unit. `old`: the
+/// Returns the first part of `new` that the daemon of a release cannot write on this node: a file, then a unit. `old` is the
 /// node's current config, if it is known.
 pub fn find_failure(
     new: &Desired,

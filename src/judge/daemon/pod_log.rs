@@ -1,8 +1,8 @@
-//! The configs in the daemon's log on the node: the weakest evidence, for when the API cannot be reached.
+//! The configs named in the daemon's log on the node: the weakest evidence, for when the API cannot be reached.
 //!
-//! It reads the container's logs as the runtime writes them, and the daemon's copies of the previous pod's logs
-//! (docs/agreement.md: Files on a node). Only known forms of lines count, and only at the beginning of a message:
-//! quoted text proves nothing. Logs are removed with the pod, so the last traces are stored.
+//! Reads the container's logs as the runtime writes them, and the daemon's copies of the previous pod's logs
+//! (docs/agreement.md: Files on a node). Only known line formats count, and only at the beginning of a message: quoted text
+//! proves nothing. Logs are removed with the pod, so the last traces are stored.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -19,13 +19,13 @@ use crate::node::clock;
 const VERSION: u32 = 1;
 /// Number of bytes that are read from the end of each file (1 MiB).
 const TAIL: u64 = 1 << 20;
-/// Number of files that are read, the newest first.
+/// Maximum number of files that are read, newest first.
 const MAX_FILES: usize = 8;
-/// Number of names of a directory that are checked.
+/// Maximum number of names in a directory that are checked.
 const MAX_NAMES: usize = 256;
 /// Maximum depth of the copies; their layout is not documented.
 const MAX_DEPTH: usize = 4;
-/// Seconds by which a corrected clock may be behind a trace.
+/// Number of seconds by which a corrected clock may be behind a trace.
 const SLACK: u64 = 600;
 /// Prefix of the daemon's pods; only the operator can create pods in this namespace.
 const POD: &str = "openshift-machine-config-operator_machine-config-daemon-";
@@ -49,7 +49,7 @@ pub enum Line {
 pub struct LogTrace {
     /// Name of the config.
     pub name: String,
-    /// The config before that; None if the form does not name it, or it is not a rendered one.
+    /// The config before that; `None` if the line does not name it, or if it is not a rendered config.
     pub from: Option<String>,
     /// Time of the line; seconds since 1970 by the node's clock.
     pub at: u64,
@@ -70,9 +70,9 @@ pub struct DaemonLog {
 }
 
 impl DaemonLog {
-    /// Returns the last trace of each kind; `None` if there is none. Traces of one file are in its order.
+    /// Returns the last trace of each kind, or `None` if there are none. Traces of one file keep its order.
     ///
-    /// A trace later than `now` was written under a wrong clock, and ranks below all others.
+    /// A trace later than `now` was written with a wrong clock, and ranks below all others.
     pub fn of(traces: impl IntoIterator<Item = LogTrace>, now: u64) -> Option<Self> {
         let mut log = Self {
             version: VERSION,
@@ -92,7 +92,7 @@ impl DaemonLog {
 }
 
 fn keep_later(kept: &mut Option<LogTrace>, trace: &LogTrace, now: u64) {
-    // Later lines of a file were written later, whatever the clock was, and so were lines of the container's next
+    // Within a file, later lines were written later, whatever the clock said, and so were the lines of the container's next
     // start; between other files only the clock decides.
     let by_clock = |trace: &LogTrace| (trace.at <= now.saturating_add(SLACK), trace.at);
     let is_later = |kept: &LogTrace| match (start(&kept.file), start(&trace.file)) {
@@ -120,7 +120,7 @@ pub fn read_pod_log(root: &Root) -> Result<Option<DaemonLog>, RootError> {
     Ok(DaemonLog::of(kept.chain(read(root)), clock::now()))
 }
 
-/// Reads the stored traces; None if the file is missing or damaged, which is logged.
+/// Reads the stored traces; `None` if the file is missing or damaged, which is logged.
 pub fn remembered(root: &Root) -> Result<Option<DaemonLog>, RootError> {
     state_file::remembered(root, paths::DAEMON_LOG, VERSION, |kept: &DaemonLog| {
         kept.version
@@ -159,7 +159,7 @@ fn of_pods(root: &Root) -> Files {
     files
 }
 
-/// Collects the log files of a directory and of those in it. Links are not followed.
+/// Collects the log files in a directory and below it. Links are not followed.
 fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
     for name in list_names(root, directory).take(MAX_NAMES) {
         let Ok(path) = directory.join(&name) else {
@@ -170,7 +170,7 @@ fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
         };
         match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFDIR if depth > 1 => below(root, &path, depth - 1, files),
-            // A rotated file has a time after `.log`, and is compressed later.
+            // A rotated file has a timestamp after `.log`, and is compressed later.
             SFlag::S_IFREG if files.len() >= MAX_NAMES => return,
             SFlag::S_IFREG if name.contains(".log") && !name.ends_with(".gz") => {
                 files.push((stat, path));
@@ -234,11 +234,11 @@ pub(super) struct LogMessage {
     pub(super) file: String,
 }
 
-/// Number of files that are read for messages, the newest first.
+/// Maximum number of files that are read for messages, newest first.
 const MESSAGE_FILES: usize = 3;
 
-/// Reads the messages of the daemon's own container that a caller wants, in the order in which they were written.
-/// Unreadable files are skipped.
+/// Reads the wanted messages of the daemon's own container, in the order in which they were written. Unreadable files are
+/// skipped.
 pub(super) fn read_messages(root: &Root, is_wanted: impl Fn(&str) -> bool) -> Vec<LogMessage> {
     let mut files = of_pods(root);
     files.sort_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
@@ -286,7 +286,7 @@ fn parse_message(line: &str) -> Option<(u64, &str)> {
     Some((at, text))
 }
 
-/// Returns the form, the config before, and the text from the new name on.
+/// Returns the kind of line, the previous config, and the text from the new name on.
 fn form(text: &str) -> Option<(Line, Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix("Starting update from ") {
         let (from, rest) = rest.split_once(" to ")?;
@@ -310,7 +310,7 @@ pub(super) fn name(text: &str) -> Option<String> {
     (name.starts_with("rendered-") && name.len() <= 253).then(|| name.to_owned())
 }
 
-/// Returns the seconds since 1970 of a time such as `2026-06-11T17:26:38.595644301+02:00`.
+/// Parses a time such as `2026-06-11T17:26:38.595644301+02:00` into seconds since 1970.
 fn parse_instant(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let has = |index: usize, wanted: &str| text.get(index..=index) == Some(wanted);
@@ -326,7 +326,7 @@ fn parse_instant(text: &str) -> Option<u64> {
     u64::try_from(seconds).ok()
 }
 
-/// Returns the seconds east of Greenwich.
+/// Returns the offset in seconds east of UTC.
 fn parse_offset(zone: &str) -> Option<i64> {
     if zone == "Z" {
         return Some(0);
@@ -486,12 +486,12 @@ mod tests {
             DaemonLog::of(traces, now).unwrap().wanted.unwrap().name
         };
         for (traces, newest) in [
-            // Between files, a time of the future counts less than any other.
+            // Between files, a time in the future ranks below any other.
             (vec![("/a", "old", far), ("/b", "new", NOW - 9)], "new"),
             (vec![("/b", "new", NOW - 9), ("/a", "old", far)], "new"),
-            // Two of the future: by the clock.
+            // Two in the future: by the clock.
             (vec![("/a", "old", far), ("/b", "new", far + 1)], "new"),
-            // In a file the order of the lines tells, and among starts of one container their number.
+            // Within a file the order of the lines decides, and among starts of one container their number.
             (vec![("/a", "old", NOW - 5), ("/a", "new", NOW - 9)], "new"),
             (
                 vec![("/p/0.log", "old", far), ("/p/1.log", "new", 5)],
@@ -501,7 +501,7 @@ mod tests {
                 vec![("/p/10.log", "new", 5), ("/p/9.log", "old", NOW - 5)],
                 "new",
             ),
-            // Of other containers the number says nothing.
+            // For different containers the number says nothing.
             (
                 vec![("/p/1.log", "old", 5), ("/q/0.log", "new", NOW - 5)],
                 "new",

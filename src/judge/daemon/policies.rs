@@ -1,7 +1,6 @@
-//! The cluster's MachineConfiguration: its effective node disruption policies (docs/agreement.md: Actions), which decide
-//! about the daemon's actions after a change, and the changes of storage sections that it allows. Requested while there
-//! is a network, stored with their time, and never treated as current. A kubelet may not be allowed to read them; that is
-//! no error.
+//! The cluster's MachineConfiguration: its effective node disruption policies (docs/agreement.md: Actions), which decide the
+//! daemon's actions after a change, and the changes of storage sections that it allows. Requested while there is a network,
+//! stored with their time, and never treated as current. A kubelet may not be allowed to read them; that is not an error.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,14 +14,14 @@ use crate::judge::daemon::{default_policies, laid_over_defaults};
 /// Version of the file.
 const VERSION: u32 = 1;
 
-/// The part of the cluster's MachineConfiguration that counts for a run.
+/// The part of the cluster's MachineConfiguration that matters for a run.
 #[derive(Debug)]
 pub struct ClusterSettings {
     /// The disruption policies.
     pub policies: ClusterPolicies,
-    /// Where the policies come from, in words.
+    /// The source of the policies, in words.
     pub whose: String,
-    /// Changes of storage sections that the daemon lets pass; nothing where that is not known.
+    /// Changes of storage sections that the daemon accepts; `None` if unknown.
     pub overrides: Option<Overrides>,
 }
 
@@ -34,9 +33,9 @@ pub struct Policies {
     pub asked: PolicyRequest,
     /// Time of the last request; seconds since 1970 by the node's clock.
     pub at: u64,
-    /// The last received policies.
+    /// The last policies received.
     pub known: Option<ReceivedPolicies>,
-    /// The last received overrides.
+    /// The last overrides received.
     #[serde(default)]
     pub overrides: Option<Overrides>,
 }
@@ -58,9 +57,9 @@ pub enum PolicyRequest {
     Given,
     /// This node's credentials may not read them (401, 403).
     NotAllowed,
-    /// The cluster has none (404), as older releases.
+    /// The cluster has none (404), like older releases.
     None,
-    /// The operator has not finished the current generation; the daemon would wait.
+    /// The operator has not processed the current generation yet; the daemon would wait.
     NotReady,
 }
 
@@ -75,10 +74,10 @@ pub struct ReceivedPolicies {
     pub cluster: ClusterPolicies,
 }
 
-/// The effective policies: the operator's defaults with the administrator's laid over them.
+/// The effective policies: the operator's defaults overridden by the administrator's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterPolicies {
-    /// Policies by path; a directory covers everything below it.
+    /// Policies by path; one for a directory covers everything below it.
     #[serde(default)]
     pub files: Vec<FilePolicy>,
     /// Policies by name.
@@ -137,7 +136,7 @@ pub struct PolicyService {
     pub service_name: String,
 }
 
-/// The used parts of the object.
+/// The parts of the object that are used.
 #[derive(Deserialize)]
 struct PolicyObject {
     kind: String,
@@ -163,7 +162,7 @@ struct Irreconcilable {
 
 #[derive(Deserialize)]
 struct Metadata {
-    /// Missing in an object that was written by hand.
+    /// Missing in a hand-written object.
     #[serde(default)]
     generation: Option<i64>,
 }
@@ -171,7 +170,7 @@ struct Metadata {
 /// The content of the API's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyAnswer {
-    /// The policies; None if the operator has not finished the current generation.
+    /// The policies; `None` if the operator has not processed the current generation.
     pub policies: Option<ReceivedPolicies>,
     /// The overrides, which the daemon uses independently of the operator's result.
     pub overrides: Overrides,
@@ -193,7 +192,7 @@ pub struct Brought {
 pub enum FoundPolicies {
     /// The operator's result for the current generation.
     Result,
-    /// The administrator's policies, laid over the defaults as the operator does it.
+    /// The administrator's policies, merged into the defaults as the operator does it.
     Asked,
 }
 
@@ -246,14 +245,14 @@ pub fn parse_answer(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> 
     })
 }
 
-/// Parses a file, JSON or YAML: the operator's result, else the administrator's policies. `origin` is the file's name
-/// in messages.
+/// Parses a file, JSON or YAML: the operator's result, or else the administrator's policies. `origin` is the file's name in
+/// messages.
 ///
 /// # Errors
 /// The file contains another object, or a broken one.
 pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFileError> {
     let failed = |words: String| PolicyFileError::Form(origin.to_owned(), words);
-    // JSON is no YAML in all of its escapes.
+    // Some JSON escapes are not valid YAML.
     let value = match text.trim_start().starts_with('{') {
         true => serde_json::from_str(text).or_else(|_| yaml::parse(text)),
         false => yaml::parse(text),
@@ -310,7 +309,7 @@ impl PolicyObject {
 }
 
 impl Policies {
-    /// Returns the record to be kept after asking: what is not given again stays known, with its time.
+    /// Returns the record to store after a request: values that were not received again are kept, with their time.
     pub fn after(
         before: Option<Self>,
         asked: PolicyRequest,
@@ -329,7 +328,7 @@ impl Policies {
     }
 }
 
-/// Reads the stored policies; None if the file is missing or damaged, which is logged.
+/// Reads the stored policies; `None` if the file is missing or damaged, which is logged.
 pub fn remembered(root: &Root) -> Result<Option<Policies>, RootError> {
     state_file::remembered(root, paths::POLICIES, VERSION, |kept: &Policies| {
         kept.version

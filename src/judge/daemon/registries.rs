@@ -1,7 +1,7 @@
 //! The effect of a change of registries.conf on running pods (docs/agreement.md: Drain).
 //!
-//! It follows the daemon's own reading, which is laxer than that of the containers tools (`images/registries`): names
-//! stay as they are written, and only broken TOML is refused.
+//! Follows the daemon's own parsing, which is laxer than that of the container tools (`images/registries`): names are used as
+//! written, and only invalid TOML is refused.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ const DIGEST_ONLY: &str = "digest-only";
 /// The effect of a change of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegistryChange {
-    /// Images are found in the same places.
+    /// Images are still found in the same places.
     Safe,
-    /// Images may not be found, for this reason; the daemon drains.
+    /// Images may no longer be found, for this reason; the daemon drains.
     Unsafe(String),
     /// The daemon cannot read the file and fails, for this reason.
     Unreadable(String),
@@ -49,7 +49,7 @@ struct MirrorEntry {
     pull_from_mirror: String,
 }
 
-/// Compares the file in two configs; one that is not in a config counts as empty.
+/// Compares the file in two configs; a missing file counts as empty.
 pub fn registry_change(old: &Ignition, new: &Ignition) -> RegistryChange {
     match (read_registries(old), read_registries(new)) {
         (Ok(old), Ok(new)) => verdict(compare_registries(&old, &new)),
@@ -111,7 +111,7 @@ fn compare_registries(old: &Conf, new: &Conf) -> Result<(), String> {
         })
 }
 
-/// Returns the registries by prefix, or location without a prefix; of two equal ones the last counts.
+/// Returns the registries by prefix, or by location if there is no prefix; of two equal keys the last wins.
 fn by_scope(conf: &Conf) -> BTreeMap<&str, &RegistryEntry> {
     let pairs = conf.registry.iter().map(|registry| {
         let scope = match registry.prefix.as_str() {
@@ -160,7 +160,7 @@ fn mirror_change(
     }
 }
 
-/// Judges an added registry; its own mirror-by-digest-only does not replace that of its mirrors.
+/// Judges an added registry; its own mirror-by-digest-only does not stand in for that of its mirrors.
 fn added(scope: &str, registry: &RegistryEntry) -> Result<(), String> {
     let mut mirrors = registry.mirror.iter();
     let safe = if registry.mirror.is_empty() {
@@ -237,7 +237,7 @@ mod tests {
                 "mirror-by-digest-only = true",
                 "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\nmirror-by-digest-only = true",
             ),
-            // What was for all names may be for digests alone from now on; and a mirror's TLS is not looked at.
+            // What applied to all names may now apply to digests only; and a mirror's TLS settings are not checked.
             (
                 "location = \"other.local/r\"",
                 "location = \"other.local/r\"\npull-from-mirror = \"digest-only\"",
@@ -300,7 +300,7 @@ mod tests {
                 "[[registry.mirror]]\nlocation = \"new.local\"\n[[registry]]\n        prefix",
                 "mirror new.local of registry quay.example/r is added",
             ),
-            // For a registry that is new, each mirror counts by itself.
+            // For a new registry, each mirror is judged by itself.
             (
                 "mirror-by-digest-only = true",
                 "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\nmirror-by-digest-only = true\n\

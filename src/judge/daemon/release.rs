@@ -1,6 +1,6 @@
-//! Releases of the daemon: which of its rules a branch has on a day (docs/agreement.md: Versions).
+//! Releases of the daemon: which rules a branch has on a given day (docs/agreement.md: Versions).
 //!
-//! A branch gets a change of the main one on a day of its own, or never, and a change can be taken back.
+//! A branch receives a change of the main branch on a day of its own, or never, and a change can be reverted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::node::os_release::OpenshiftVersion;
 
-/// A daemon: a branch of its source, and the day up to which that is known.
+/// A daemon: a branch of its source, and the day up to which the branch counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
     branch: Branch,
@@ -21,21 +21,21 @@ pub struct Release {
 /// A branch of the operator's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Branch {
-    /// `release-4.MINOR`. 5.0 is the tree of 4.23.
+    /// `release-4.MINOR`. 5.0 is the same tree as 4.23.
     Minor(u32),
     /// The main one.
     Main,
 }
 
-/// A day as a number that sorts.
+/// A day as a number that sorts chronologically.
 type Day = u32;
 
-/// Returns a day as a number that sorts.
+/// Returns a day as a number that sorts chronologically.
 const fn on(year: u32, month: u32, day: u32) -> Day {
     year * 10_000 + month * 100 + day
 }
 
-/// A day after all others: that of a release of which only the branch is known.
+/// A day later than all others: used for a release of which only the branch is known.
 const NEWEST: Day = on(9999, 12, 31);
 /// Since the branch began.
 const ALWAYS: Day = 0;
@@ -49,31 +49,31 @@ const FIVE: u32 = 23;
 pub enum Rule {
     /// Ignition 3.5 is accepted.
     Ignition3_5,
-    /// Units that are enabled and should be disabled are reported, and the other way round.
+    /// Units that are enabled but should be disabled are reported, and vice versa.
     Enablement,
-    /// The force file rewrites all units, not only the changed ones.
+    /// The force file rewrites all units, not only changed ones.
     ForceWritesUnits,
     /// Packages of extensions are checked after an update.
     Packages,
     /// A unit without contents and without a file on the node is skipped, not switched.
     MissingUnitsSkipped,
-    /// An update that fails takes changed units back.
+    /// A failed update reverts changed units.
     UnitsRolledBack,
-    /// The image of extensions is pulled only for extensions and for another kernel, not for each OS update.
+    /// The extensions image is pulled only for extensions and for another kernel, not for every OS update.
     ExtensionsWhenNeeded,
 }
 
 /// The days of a rule.
 struct RuleDays {
-    /// When the main branch got it; a second pair where it was taken back and came again.
+    /// When the main branch got it; a second pair if it was reverted and came back.
     main: &'static [(Day, Day)],
-    /// The first branch that has it since it began.
+    /// The first branch that has had it from its start.
     since_branch: u32,
-    /// When older branches got it; those that are not named never did.
+    /// When older branches got it; branches not listed never did.
     backports: &'static [(u32, Day)],
 }
 
-/// When older branches got `Enablement` and `ForceWritesUnits`, which came to each of them in one merge.
+/// When older branches got `Enablement` and `ForceWritesUnits`, which reached each of them in one merge.
 const ENABLEMENT_BACKPORTS: [(u32, Day); 4] = [
     (21, on(2026, 2, 12)),
     (20, on(2026, 2, 23)),
@@ -105,7 +105,7 @@ impl Rule {
                     }
                 }
             }
-            // Taken back (ea59abee8) before 4.20 and 4.21 began, and there again since b03faf5ec.
+            // Reverted (ea59abee8) before 4.20 and 4.21 branched off, and back since b03faf5ec.
             Self::Enablement => {
                 const {
                     &RuleDays {
@@ -180,8 +180,9 @@ impl Rule {
     }
 }
 
-/// Patch releases of a branch, each with the day of its issue by the release notes of the product; some are known of each
-/// branch. The source is older: neither this release nor one before it has what came to its branch on that day or later.
+/// Patch releases of a branch, each with its release date from the product's release notes; only some are listed for each
+/// branch. The source is older than the release: neither this release nor an earlier one has a change that reached its branch
+/// on that day or later.
 const ISSUED: [(u32, u32, Day); 13] = [
     (18, 0, on(2025, 2, 25)),
     (18, 44, on(2026, 6, 17)),
@@ -195,15 +196,15 @@ const ISSUED: [(u32, u32, Day); 13] = [
     (21, 1, on(2026, 2, 10)),
     (21, 17, on(2026, 5, 26)),
     (21, 18, on(2026, 6, 2)),
-    // The notes of 4.22.1 name the check of packages as new, which came to the branch on this day.
+    // The notes of 4.22.1 call the check of packages new; it reached the branch on this day.
     (22, 0, on(2026, 5, 26)),
 ];
 
-/// The begin of the day of the newest source whose rules are known; seconds since 1970 (2026-08-20).
+/// Start of the day of the newest source whose rules are known; seconds since 1970 (2026-08-20).
 pub const RULES_OF: u64 = 1_787_184_000;
 
 impl Release {
-    /// The newest one with known rules.
+    /// The newest release with known rules.
     pub const NEWEST: Self = Self {
         branch: Branch::Main,
         patch: None,
@@ -233,38 +234,38 @@ impl Release {
         }
     }
 
-    /// Returns the newest minor version of Ignition's spec 3 that it accepts.
+    /// Returns the newest minor version of Ignition spec 3 that it accepts.
     pub fn ignition_minor(self) -> u64 {
         if self.has(Rule::Ignition3_5) { 5 } else { 4 }
     }
 
-    /// Returns true if its day is not known, so that it counts as the newest of its branch.
+    /// Returns true if its day is unknown, so that it counts as the newest of its branch.
     pub fn is_of_unknown_day(self) -> bool {
         self.patch.is_some() && self.day == NEWEST
     }
 }
 
-/// The release of a node's daemon, and what names it.
+/// The release of a node's daemon, and where it is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRelease {
-    /// The release whose rules count.
+    /// The release whose rules apply.
     pub release: Release,
     /// Source of the release.
     pub source: ReleaseSource,
-    /// The name as it was seen, with its source; of an unknown release the reason.
+    /// The name as found, with its source; for an unknown release, the reason.
     seen: String,
-    /// The named release against those with known rules.
+    /// Whether the rules of the named release are known.
     known: KnownRules,
 }
 
-/// A named release against those with known rules.
+/// Whether the rules of a named release are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KnownRules {
     /// Its rules are known.
     Own,
-    /// It is older, and the oldest known rules count.
+    /// It is older than those: the oldest known rules apply.
     Oldest,
-    /// It is newer, and the newest known rules count.
+    /// It is newer than those: the newest known rules apply.
     Newest,
 }
 
@@ -283,8 +284,8 @@ pub enum ReleaseSource {
 }
 
 impl NodeRelease {
-    /// Finds the release: `given` on the command line, else the newer one of those that the recorded config and os-release
-    /// name. Without any it is the newest.
+    /// Finds the release: `given` on the command line, or else the newer of the ones that the recorded config and os-release
+    /// name. Falls back to the newest release.
     pub fn find(given: Option<Release>, record: Option<&str>, os: &OpenshiftVersion) -> Self {
         if let Some(release) = given {
             return Self {
@@ -358,7 +359,7 @@ impl NodeRelease {
         })
     }
 
-    /// Returns the release in words, with what names it, and whose rules count if they are not its own.
+    /// Returns the release in words, with its source, and the rules that apply if they are not its own.
     pub fn words(&self) -> String {
         let (Self { seen, release, .. }, oldest) = (self, format!("4.{OLDEST}"));
         let Release { branch, patch, day } = *release;
@@ -416,7 +417,7 @@ fn is_older(text: &str) -> bool {
     }
 }
 
-/// A release as it is named: `MAJOR.MINOR`, with a patch release and a suffix (`4.21.3-rc.1`, `4.19.0-okd-scos.9`).
+/// Parses a release name: `MAJOR.MINOR`, with a patch release and a suffix (`4.21.3-rc.1`, `4.19.0-okd-scos.9`).
 fn release(text: &str) -> Option<Release> {
     let plain = text.split(['-', '+']).next().unwrap_or_default();
     let numbers: Option<Vec<u32>> = plain.split('.').map(|part| part.parse().ok()).collect();
@@ -428,12 +429,12 @@ fn release(text: &str) -> Option<Release> {
     let branch = match (major, minor) {
         (4, OLDEST..=FIVE) => Branch::Minor(minor),
         (5, 0) => Branch::Minor(FIVE),
-        // Newer than what is known.
+        // Newer than any known release.
         (4, minor) if minor > FIVE => Branch::Main,
         (5.., _) => Branch::Main,
         _ => return None,
     };
-    // OKD counts in the suffix: all of its releases of a branch are `.0`.
+    // OKD numbers its releases in the suffix: all releases of a branch are `.0`.
     let counted = patch.filter(|_| !text.contains("okd"));
     let not_before = |(of, number, _): &&(u32, u32, Day)| {
         Branch::Minor(*of) == branch && counted.is_some_and(|patch| patch <= *number)
@@ -582,7 +583,7 @@ mod tests {
         }
     }
 
-    /// For each rule: the branches that have it with all their backports, and days with their answer.
+    /// For each rule: the branches that have it with all their backports, and days with the expected answer.
     #[test]
     fn a_branch_has_its_own_days() {
         let minors = [
@@ -624,14 +625,14 @@ mod tests {
         for (rule, wanted) in rows {
             assert_eq!(last(rule), wanted, "{rule:?}");
         }
-        // The first releases were before the backports, and after the revert.
+        // The first releases came before the backports, and after the revert.
         for release in [
             "4.18.0", "4.19.0", "4.19.21", "4.20.0", "4.20.14", "4.21.0", "4.21.1",
         ] {
             assert!(!of(release).has(Rule::Enablement), "{release}");
             assert!(!of(release).has(Rule::Packages), "{release}");
         }
-        // Issued before the check of packages came, and after the others.
+        // Released before the check of packages was added, and after the other rules.
         for release in ["4.18.44", "4.19.34", "4.20.24", "4.21.18", "4.22.0"] {
             assert!(of(release).has(Rule::Enablement), "{release}");
             assert!(of(release).has(Rule::UnitsRolledBack), "{release}");

@@ -1,7 +1,7 @@
-//! The daemon's start: its first look at the node and at the API, as a walk over values (docs/agreement.md: Start).
+//! The daemon's start: how it first examines the node and the API, as a walk over values (docs/agreement.md: Start).
 //!
-//! Unknown facts are values as well: an annotation without a source is [`Annotation::Unknown`], and an object that the
-//! API must have is a [`StartNeed`] with the daemon's message for the case that it is missing.
+//! Unknown facts are values as well: an annotation without a source is [`Annotation::Unknown`], and an object that the API must
+//! have is a [`StartNeed`] with the daemon's message in case it is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ pub enum Annotation {
 }
 
 impl Annotation {
-    /// Converts the value of an answer of the API.
+    /// Converts a value from an answer of the API.
     pub fn told(value: Option<&str>) -> Self {
         match value {
             None | Some("") => Self::Absent,
@@ -76,7 +76,7 @@ pub enum DaemonRecord<'a> {
     Missing,
     /// The daemon's message about an unreadable file.
     Broken(&'a str),
-    /// A file that the daemon cannot read, for this reason, with a message that is not known here.
+    /// A file that the daemon cannot read, for this reason; its message is not known here.
     Undecodable(&'a str),
     /// A file that the daemon reads, but that is refused here.
     Refused {
@@ -94,7 +94,7 @@ pub enum DaemonRecord<'a> {
 pub struct KnownConfig<'a> {
     /// The contents.
     pub config: &'a MachineConfig,
-    /// The hash in its name matches the contents, so the API's object is the same.
+    /// True if the hash in its name matches the contents, so the API's object is the same.
     pub proven: bool,
 }
 
@@ -112,7 +112,7 @@ pub enum ApiReach<'a> {
 pub struct DiskComparison {
     /// The differences, in the daemon's order.
     pub drifts: Vec<Drift>,
-    /// The operating system should be compared too, but could not be queried.
+    /// True if the operating system should be compared too, but could not be queried.
     pub os_unknown: bool,
     /// The error with which the last shutdown failed to write the staged deployment; the daemon adds it to its message.
     pub root_cause: Option<String>,
@@ -129,11 +129,11 @@ pub type Fails<'a> = &'a dyn Fn(&str) -> Option<Failure>;
 pub struct StartOs {
     /// The daemon's classification of it.
     pub class: Class,
-    /// The running image; None if rpm-ostree was not queried.
+    /// The running image; `None` if rpm-ostree was not queried.
     pub booted: Option<String>,
-    /// Installed packages of extensions; None if rpm was not queried.
+    /// Installed extension packages; `None` if rpm was not queried.
     pub packages: Option<BTreeSet<String>>,
-    /// The error of podman, if it was asked for an image and failed.
+    /// Podman's error, if it was asked for an image and failed.
     pub podman: Option<String>,
 }
 
@@ -151,7 +151,7 @@ pub struct Triggers {
     pub kubeconfig: bool,
     /// `/etc/yum.repos.d/coreos-extensions.repo`.
     pub repository: bool,
-    /// A deployment waits for the next boot.
+    /// True if a deployment is staged for the next boot.
     pub staged: bool,
 }
 
@@ -168,7 +168,7 @@ pub struct Situation<'a> {
     pub node: &'a str,
     /// Its annotations.
     pub annotations: &'a StartAnnotations,
-    /// The cluster has one node, so the daemon asks for no drain.
+    /// True if the cluster has one node, so the daemon requests no drain.
     pub single_replica: bool,
     /// The config that the pool targets, if it is known.
     pub pool_target: Option<&'a str>,
@@ -180,12 +180,12 @@ pub struct Situation<'a> {
     pub record: DaemonRecord<'a>,
     /// `currentimage`.
     pub image: Option<&'a str>,
-    /// `node-annotations.json`: its content, or the error of its reader. While it exists the daemon treats the node as
-    /// one on its first boot.
+    /// `node-annotations.json`: its content, or the parser's error. While it exists, the daemon treats this as the node's first
+    /// boot.
     pub initial: Option<Result<&'a StartAnnotations, &'a str>>,
     /// Other files.
     pub triggers: Triggers,
-    /// Work of the first-boot service, if its file is there.
+    /// Work left for the first-boot service, if its file exists.
     pub first_boot: &'a FirstBootWork,
     /// The operating system.
     pub os: &'a StartOs,
@@ -193,9 +193,9 @@ pub struct Situation<'a> {
     pub fips: Option<bool>,
     /// The node disruption policies.
     pub policies: &'a ClusterPolicies,
-    /// The policies are the cluster's own, not the defaults.
+    /// True if the policies are the cluster's own, not the defaults.
     pub policies_known: bool,
-    /// The changes of storage sections that the cluster allows, if they are known.
+    /// The changes of storage sections that the cluster allows, if known.
     pub overrides: Option<&'a Overrides>,
     /// Compares the disk with a config.
     pub compare: Compare<'a>,
@@ -233,7 +233,7 @@ pub struct StartUpdate {
 pub struct StartNeed {
     /// Name of the MachineConfig.
     pub machine_config: String,
-    /// The daemon's message while it is missing, Degraded.
+    /// The message with which the daemon is Degraded while the object is missing.
     pub otherwise: String,
 }
 
@@ -255,13 +255,13 @@ pub struct Prediction {
     pub error: Option<String>,
     /// The update that starts.
     pub update: Option<StartUpdate>,
-    /// The image that it rebases to first, on a first boot.
+    /// The image that it first rebases to on a first boot.
     pub pivot: Option<String>,
-    /// It asks for a drain; None if that depends on unknown facts.
+    /// Whether it requests a drain; `None` if that depends on unknown facts.
     pub drain: Option<bool>,
-    /// It reboots the node; None if that depends on unknown facts.
+    /// Whether it reboots the node; `None` if that depends on unknown facts.
     pub reboot: Option<bool>,
-    /// The config in `currentconfig` afterwards; None if the file is missing or unreadable.
+    /// The config in `currentconfig` afterwards; `None` if the file is missing or unreadable.
     pub record_after: Option<String>,
     /// `node-annotations.json` exists afterwards.
     pub node_annotations_after: bool,
@@ -269,16 +269,16 @@ pub struct Prediction {
     pub force_file_after: bool,
     /// Files that it renames.
     pub renamed: Vec<Renamed>,
-    /// Objects that the API must have for this.
+    /// Objects that the API must have for this outcome.
     pub needs: Vec<StartNeed>,
     /// The reasons, and other facts for the reader.
     pub because: Vec<String>,
 }
 
-/// A reason for an early end of the walk.
+/// A reason for ending the walk early.
 enum Stop {
     Degraded(String),
-    /// Degraded, with an unknown message; the reason.
+    /// Degraded, with an unknown message; holds the reason.
     Fails(String),
     Unreconcilable(String),
     CannotTell(String),
@@ -382,7 +382,8 @@ impl<'a> Walk<'a> {
         self.start_update(&from, &desired)
     }
 
-    /// The API's object is validated if the record has its name; the update starts from the record itself.
+    /// Returns the config that an update starts from: the API's object is validated if the record has its name, but the update
+    /// starts from the record itself.
     fn recorded(&self, from: Subject<'a>) -> Subject<'a> {
         match self.here.record {
             DaemonRecord::Present(record) if !self.first_boot() && record.name == from.name => {
@@ -396,7 +397,7 @@ impl<'a> Walk<'a> {
         self.here.initial.is_some()
     }
 
-    /// Adds a reason once.
+    /// Adds a reason unless it is already there.
     fn say(&mut self, words: impl Into<String>) {
         let words = words.into();
         if !self.out.because.contains(&words) {
@@ -529,7 +530,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Requires both configs in the API, even if the record on disk counts later.
+    /// Requires both configs in the API, even if the record on disk is used later.
     fn objects(&mut self, desired: &str) -> Result<(), Stop> {
         let current = self.annotations.current.value().unwrap_or(OF_CURRENT);
         let mut names = vec![current.to_owned()];
@@ -582,7 +583,7 @@ impl<'a> Walk<'a> {
         )
     }
 
-    /// Rebases on a first boot if another image runs; else renames the trigger.
+    /// Rebases on a first boot if another image is running; otherwise renames the trigger file.
     fn pivots(&mut self) -> Result<bool, Stop> {
         let current = self.api_config(&self.annotations.current.clone());
         let image = self.annotations.current_image.value().map(str::to_owned);
@@ -622,7 +623,7 @@ impl<'a> Walk<'a> {
         Subject { name, config }
     }
 
-    /// Returns the config that the disk is compared with: the record if its name differs from the annotation, else the
+    /// Returns the config that the disk is compared with: the record if its name differs from the annotation, otherwise the
     /// API's object.
     fn validated(&mut self) -> Result<Subject<'a>, Stop> {
         let current = self.annotations.current.clone();
@@ -659,8 +660,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the API's object of the name in a record that is refused here: where it is that of the annotation, nothing
-    /// else of the record is compared.
+    /// Returns the API's object of the name in a record that is refused here: if it is the one in the annotation, nothing else
+    /// of the record is compared.
     fn validated_by_name(&mut self, name: &str, why: &str) -> Result<Subject<'a>, Stop> {
         let current = self.annotations.current.value();
         if name.is_empty() || current.is_some_and(|current| current != name) {
@@ -672,7 +673,7 @@ impl<'a> Walk<'a> {
         self.comparable(self.api_config(&Annotation::Is(name.to_owned())))
     }
 
-    /// Reports that a rendered config whose hash does not match may differ in the API.
+    /// Notes that the API's version of a rendered config may differ if the hash does not match.
     fn unproven(&mut self, known: &KnownConfig<'a>, name: &str) {
         if !known.proven {
             self.say(format!(
@@ -704,7 +705,7 @@ impl<'a> Walk<'a> {
         ));
     }
 
-    /// Validates the disk. The first message counts: image, kernel arguments, the version of the Ignition part, files, units.
+    /// Validates the disk. The first message wins: image, kernel arguments, Ignition version, files, units.
     fn validate_disk(&mut self, from: &Subject<'a>) -> Result<(), Stop> {
         let Some(config) = from.config else {
             return Ok(());
@@ -734,7 +735,7 @@ impl<'a> Walk<'a> {
         )))
     }
 
-    /// Returns the layered image: of the disk if there is a record, else of the annotation.
+    /// Returns the layered image: from the disk if there is a record, otherwise from the annotation.
     fn layered_image(&self) -> Option<String> {
         let image = match (self.first_boot(), self.here.record) {
             (false, DaemonRecord::Present(_)) => self.here.image,
@@ -743,7 +744,7 @@ impl<'a> Walk<'a> {
         image.filter(|image| !image.is_empty()).map(str::to_owned)
     }
 
-    /// Sets the record, which the daemon writes on a first boot.
+    /// Sets the record that the daemon writes on a first boot.
     fn store_record(&mut self, from: &Subject<'a>) {
         if self.first_boot() {
             self.out.record_after = Some(from.name.clone());
@@ -764,7 +765,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks the packages of extensions, as the last check.
+    /// Checks the extension packages, as the last check.
     fn check_packages(&mut self, at: &Subject<'a>) -> Result<(), Stop> {
         let (Some(config), Class::EnterpriseCoreos) = (at.config, self.here.os.class) else {
             return Ok(());
@@ -840,7 +841,7 @@ impl<'a> Walk<'a> {
             None => {}
         }
         let brings = |subject: &Subject<'a>| subject.config.is_some_and(brings_kubeconfig);
-        // An update that drops it removes it as a stale file, before the daemon checks it.
+        // An update that drops it removes it as a stale file before the daemon checks it.
         let drops = to.config.is_some() && brings(from);
         let is_there = self.here.triggers.kubeconfig && !drops;
         if !is_there && !brings(to) {
@@ -859,7 +860,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reports units that a failed update leaves changed, under a release that does not take them back.
+    /// Warns about units that a failed update leaves changed, under a release that does not revert them.
     fn warn_of_units(&mut self, from: &Subject<'a>, to: &Subject<'a>) {
         let (Some(old), Some(new)) = (from.config, to.config) else {
             return;
@@ -892,7 +893,7 @@ impl<'a> Walk<'a> {
             && plain(to)
     }
 
-    /// Returns drain and reboot, if both configs are available.
+    /// Returns whether the update drains and reboots, if both configs are available.
     fn takes(
         &mut self,
         from: &Subject<'a>,
@@ -954,7 +955,7 @@ impl<'a> Walk<'a> {
         Ok((Some(image || takes.drain), Some(image || takes.reboots())))
     }
 
-    /// Reports the reason of an update to the current config.
+    /// Adds the reason for an update to the current config.
     fn why(&mut self, from: &Subject<'a>, desired: &str) {
         if from.name == desired && self.here.triggers.force {
             self.say("the force file requests a complete rewrite");
@@ -998,7 +999,7 @@ fn subject(config: &MachineConfig) -> Subject<'_> {
     }
 }
 
-/// Returns the API group as error messages write it, up to the name.
+/// Returns the API group as error messages write it before the name.
 fn group() -> &'static str {
     "machineconfiguration.openshift.io "
 }
@@ -1006,7 +1007,7 @@ fn group() -> &'static str {
 /// The newest version of spec 2 that the daemon supports: 2.2.
 const NEWEST_SPEC_2: u64 = 2;
 
-/// Returns the differences with the messages of a release: one that does not check something has none about it.
+/// Returns the differences with the messages of a release, which has no message about anything it does not check.
 pub fn as_seen_by(release: Release, mut drifts: Vec<Drift>) -> Vec<Drift> {
     let is_unseen =
         |drift: &&mut Drift| drift.kind == DriftKind::Enablement && !release.has(Rule::Enablement);
@@ -1016,8 +1017,8 @@ pub fn as_seen_by(release: Release, mut drifts: Vec<Drift>) -> Vec<Drift> {
     drifts
 }
 
-/// Returns the first message of a release about a config and its differences from the disk: those of the operating system
-/// come first, then the version of its Ignition part.
+/// Returns a release's first message about a config and its differences from the disk: the operating system comes first, then
+/// the Ignition version.
 pub fn first_message(config: &MachineConfig, drifts: &[Drift], release: Release) -> Option<String> {
     let said = |of_os: bool| {
         let is_seen = |drift: &&Drift| {
@@ -1032,12 +1033,12 @@ pub fn first_message(config: &MachineConfig, drifts: &[Drift], release: Release)
         .or_else(|| said(false))
 }
 
-/// Returns the message for an Ignition part of a version that the daemon does not support.
+/// Returns the message for an Ignition config of a version that the daemon does not support.
 fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
     let newest = release.ignition_minor();
     let is_known = match &config.spec2 {
         Some(written) => written.minor <= NEWEST_SPEC_2,
-        // Without an Ignition part there is nothing to parse.
+        // Without an Ignition config there is nothing to parse.
         None if config.ignition.ignition.version.is_empty() => true,
         None => config.emptied || config.ignition.minor_version() <= newest,
     };
@@ -1052,7 +1053,7 @@ fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
     ))
 }
 
-/// Returns the message for an extension without a complete set of packages.
+/// Returns the message for an extension whose set of packages is incomplete.
 fn incomplete(extension: &str, installed: &BTreeSet<String>) -> Option<String> {
     let sets = package_sets(extension);
     let missing = |set: &PackageSet| -> Vec<&str> {

@@ -15,23 +15,23 @@ use crate::judge::daemon::policies::ClusterPolicies;
 /// The daemon's decision about a step from one config to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// The reason for a refusal; nothing is queued then.
+    /// The reason for a refusal; no actions are queued in that case.
     pub refusal: Option<TransitionRefusal>,
     /// The differences.
     pub diff: Diff,
-    /// Paths of files that are added, removed or differ in anything, sorted.
+    /// Sorted paths of files that are added, removed or changed in any way.
     pub changed_files: Vec<String>,
-    /// Names of units that are new, sorted.
+    /// Sorted names of new units.
     pub added_units: Vec<String>,
-    /// Names of units that differ in anything, sorted.
+    /// Sorted names of units that differ in any way.
     pub updated_units: Vec<String>,
-    /// Names of units that are removed, sorted.
+    /// Sorted names of removed units.
     pub removed_units: Vec<String>,
     /// The actions after the files, in order, with their causes.
     pub queue: Vec<Queued>,
-    /// It drains first, or should: if it cannot read registries.conf its update ends with an error instead.
+    /// True if it drains first, or should: if it cannot read registries.conf, its update ends with an error instead.
     pub drain: bool,
-    /// The effect of a change of registries.conf, if it decides about the drain.
+    /// The effect of a change of registries.conf, if that decides about the drain.
     pub registries: Option<RegistryChange>,
 }
 
@@ -39,7 +39,7 @@ pub struct Update {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diff {
-    /// `osImageURL`, or the force file exists.
+    /// `osImageURL` differs, or the force file exists.
     pub os_update: bool,
     /// `kernelArguments`.
     pub kargs: bool,
@@ -57,12 +57,12 @@ pub struct Diff {
     pub extensions: bool,
 }
 
-/// The daemon's decision at a first boot, when it reaches no API (docs/agreement.md: Actions).
+/// The daemon's decision at a first boot, when it cannot reach an API (docs/agreement.md: Actions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstBootDecision {
     /// The action after the files.
     pub action: FirstBootAction,
-    /// It would drain if it reached an API.
+    /// True if it would drain with a reachable API.
     pub drain: bool,
 }
 
@@ -137,8 +137,8 @@ impl Update {
 
 /// Decides about a step. `forced`: the force file exists.
 ///
-/// The caller replaces an old config of `null` by one with an empty Ignition part. The check against the kernel's own
-/// FIPS mode is not in here: that is a fact of the node.
+/// The caller replaces an old config of `null` by one with an empty Ignition config. The check against the kernel's FIPS mode
+/// is not included: that is a fact about the node.
 pub fn decide_update(
     old: &MachineConfig,
     new: &MachineConfig,
@@ -167,8 +167,8 @@ pub fn decide_allowing(
     update
 }
 
-/// Decides about a step that a person takes against a refusal too. `files_only`: parts that only a reboot applies are
-/// left out, so they decide nothing.
+/// Decides about a step that a person takes even if the daemon would refuse it. `files_only`: parts that only a reboot applies
+/// are left out, so they decide nothing.
 pub fn decide_taken(
     old: &MachineConfig,
     new: &MachineConfig,
@@ -298,7 +298,7 @@ impl Update {
     }
 }
 
-/// Returns the action of the older table, in which only direct children of a directory count.
+/// Returns the action from the older table, in which only direct children of a directory count.
 fn of_first_boot(path: &str) -> FirstBootAction {
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     match (path, parent) {
@@ -311,7 +311,7 @@ fn of_first_boot(path: &str) -> FirstBootAction {
     }
 }
 
-/// Added, removed, or different in any field; order does not count here.
+/// Returns the files that are added, removed, or different in any field; order does not count here.
 fn changed_files(old: &Ignition, new: &Ignition) -> Vec<String> {
     let (before, after) = (files(old), files(new));
     let all: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
@@ -488,7 +488,7 @@ mod tests {
             })
         };
         let old = with("data:,", None);
-        // An empty gzip stream, which the daemon takes for TOML.
+        // An empty gzip stream, which the daemon parses as TOML.
         let packed = "data:;base64,H4sIAAAAAAAAAwMAAAAAAAAAAAA=";
         let update = decide_update(
             &old,

@@ -1,13 +1,13 @@
-//! The enablement links that a config leads to: the daemon's sequence of systemctl calls
-//! (docs/agreement.md: Units), played on a [`UnitTree`].
+//! The enablement links that a config results in: the daemon's sequence of systemctl calls (docs/agreement.md: Units),
+//! simulated on a [`UnitTree`].
 //!
 //! Deliberate differences from the daemon:
-//! - an instance of a template that exists is enabled although systemd lists no file of that name;
-//! - stale drop-ins are removed before units are switched, not after it: the links are those of what stays;
-//! - removed units are preset before the others are switched, not after it: their `Also=` undoes nothing;
+//! - an instance of an existing template is enabled although systemd lists no file of that name;
+//! - stale drop-ins are removed before units are switched, not afterwards, so links follow from the remaining files;
+//! - removed units are preset before the others are switched, not afterwards, so their `Also=` undoes nothing;
 //! - a mask that is removed with the links of its template, when that is disabled, is restored;
-//! - when the last file of a removed unit is removed, so are its links, instead of dangling;
-//! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot.
+//! - the links of a removed unit are removed together with its last file instead of dangling;
+//! - a unit that is to be disabled also loses its runtime links, which systemctl leaves until the next boot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -26,7 +26,7 @@ use crate::node::neighbours::is_fenced;
 use crate::node::originals::OriginalPaths;
 use crate::node::{NodeState, is_source_path};
 
-/// A link to be made (with its target) or removed.
+/// A link that is created (with its target) or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkStep {
     /// Path of the link.
@@ -40,18 +40,18 @@ pub struct LinkStep {
 pub struct Simulated {
     /// Tree with all files and links.
     pub tree: UnitTree,
-    /// Units that the daemon would have systemctl enable or disable, and that it refuses: the update would fail.
+    /// Units that systemctl refuses to enable or disable for the daemon: the update would fail.
     pub failures: Vec<String>,
-    /// Names of units that are to be switched, and have neither contents nor a file; they are skipped.
+    /// Names of units that should be switched but have neither contents nor a file; they are skipped.
     pub missing: Vec<String>,
-    /// Units of which some file was not read.
+    /// Units with files that were not read.
     pub unjudged: Vec<String>,
-    /// Units that the daemon, or systemd's first boot, would skip in silence.
+    /// Units that the daemon, or systemd's first boot, would silently skip.
     pub notices: Vec<String>,
 }
 
-/// The simulation of an update from a config to itself. The first call of [`Self::simulate`] computes it, and the others
-/// share the result, on any thread.
+/// The simulation of an update from a config to itself. The first call of [`Self::simulate`] computes it; later calls share the
+/// result, on any thread.
 #[derive(Debug, Default)]
 pub struct UnchangedUnits(OnceLock<Simulated>);
 
@@ -83,7 +83,7 @@ pub fn unit_entries(desired: &Desired) -> Vec<(String, UnitEntry)> {
     entries
 }
 
-/// Returns the unit files and presets that come as files.
+/// Returns the unit files and presets that the config has as plain files.
 fn files_among_units(desired: &Desired) -> Vec<(String, UnitEntry)> {
     let mut entries = Vec::new();
     for file in &desired.files {
@@ -113,7 +113,7 @@ fn unit_file(name: &str) -> String {
     format!("{CONFIG_DIR}/{name}")
 }
 
-/// Plays the update from `old` (unknown: everything is new) to `desired`.
+/// Simulates the update from `old` to `desired`; without `old`, everything is new.
 pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> Simulated {
     let mut play = Play {
         tree: node.units.clone(),
@@ -183,7 +183,7 @@ fn units_by_name(config: &Desired) -> BTreeMap<&str, Vec<&Unit>> {
     units
 }
 
-/// Returns true for a unit of which the OS's own file is restored.
+/// Returns true for a unit whose original OS file is restored.
 fn comes_back(unit: &Unit, node: &NodeState) -> bool {
     let Some(path) = unit_path(&unit.name) else {
         return false;
@@ -210,11 +210,11 @@ fn switched(on: bool) -> &'static str {
 struct Play<'d> {
     tree: UnitTree,
     support: Support,
-    /// Units that are new or changed; of the others the daemon writes and switches none.
+    /// Units that are new or changed; the daemon neither writes nor switches the others.
     changed: BTreeSet<&'d str>,
-    /// True if presets decide, at the first boot: nothing fails over a unit.
+    /// True if presets decide, as on the first boot: a unit cannot make that fail.
     first_boot: bool,
-    /// True if Pacemaker starts and stops some units: none of them is switched.
+    /// True if Pacemaker starts and stops some units: those are not switched.
     fencing: bool,
     failures: Vec<String>,
     missing: Vec<String>,
@@ -246,7 +246,7 @@ fn has_also(tree: &UnitTree, name: &str) -> bool {
     entries_of(tree, name).any(|entry| !named_in_also(entry).is_empty())
 }
 
-/// Returns the units that a file names in its `Also=`, specifiers not expanded.
+/// Returns the units that a file names in `Also=`, without expanding specifiers.
 fn named_in_also(entry: &UnitEntry) -> Vec<&str> {
     match entry {
         // Most files have none.
@@ -258,13 +258,13 @@ fn named_in_also(entry: &UnitEntry) -> Vec<&str> {
     }
 }
 
-/// The value of an `Also=` in a line.
+/// Returns the value of `Also=` in a line.
 fn also_of(line: &str) -> Option<&str> {
     let (key, value) = line.split_once('=')?;
     (key.trim() == "Also").then_some(value)
 }
 
-/// Returns the tree with a unit that names no other one.
+/// Returns the tree with the `Also=` of one unit removed.
 fn without_also(tree: &UnitTree, name: &str) -> UnitTree {
     let mut tree = tree.clone();
     let template = unit_name::template_of(name);
@@ -292,12 +292,12 @@ fn strip_also(entry: &mut UnitEntry) {
 #[derive(PartialEq, Eq)]
 struct Refusal {
     reason: String,
-    /// True if the daemon would have asked for the same.
+    /// True if the daemon would have made the same request.
     by_daemon: bool,
 }
 
 impl Play<'_> {
-    /// Returns true for a unit that Pacemaker starts: it disabled it, whatever the config says.
+    /// Returns true for a unit that Pacemaker starts, and has therefore disabled, whatever the config says.
     fn is_managed(&self, unit: &str) -> bool {
         self.fencing && is_fenced(unit)
     }
@@ -322,20 +322,20 @@ impl Play<'_> {
         }
     }
 
-    /// Returns the units that systemd lists before any is written: the daemon switches these, with contents or without.
+    /// Returns the units that systemd lists before any is written: the daemon switches these even if they have no contents.
     fn listed_units<'u>(&self, units: &'u [Unit]) -> BTreeSet<&'u str> {
         let names = units.iter().map(|unit| unit.name.as_str());
         names.filter(|name| self.is_listed(name)).collect()
     }
 
-    /// Returns true for a unit that systemd lists: it has a file or a link, wherever that leads.
+    /// Returns true for a unit that systemd lists: it has a file or a link, wherever that points.
     fn is_listed(&self, name: &str) -> bool {
         let is_file = |entry: &UnitEntry| matches!(entry, UnitEntry::File(_) | UnitEntry::Link(_));
         let mut dirs = self.tree.dirs.iter();
         unit_name::is_valid(name) && dirs.any(|dir| dir.entries.get(name).is_some_and(is_file))
     }
 
-    /// Returns true if the unit's link leads to `/dev/null`, however it is written.
+    /// Returns true if the unit's link resolves to `/dev/null`, however it is written.
     fn is_masked(&self, unit: &str) -> bool {
         systemd::eval_symlinks(&self.tree, &unit_file(unit)).is_ok_and(|end| end == DEV_NULL)
     }
@@ -434,8 +434,8 @@ impl Play<'_> {
         }
     }
 
-    /// Writes the masks again: one may hide a file that was written after it, and that of an instance is removed
-    /// when its template is disabled.
+    /// Writes the masks again: a mask may hide a file that was written after it, and the mask of an instance is removed when
+    /// its template is disabled.
     fn renew_masks(&mut self, units: &[Unit]) {
         for unit in units.iter().filter(|unit| unit.mask == Some(true)) {
             self.mask_unit(unit, false);
@@ -449,7 +449,7 @@ impl Play<'_> {
         matches!(entry, Some(UnitEntry::Link(target)) if target == DEV_NULL)
     }
 
-    /// Returns the state that systemctl reports; a file that was not read must not be guessed.
+    /// Returns the state that systemctl reports; `None` if a file was not read, because then the state must not be guessed.
     fn state_of(&mut self, unit: &str) -> Option<UnitFileState> {
         match systemd::unit_file_state(&self.tree, unit, &self.support) {
             Ok(state) => Some(state),
@@ -462,7 +462,7 @@ impl Play<'_> {
         }
     }
 
-    /// Presets a unit. Failures are ignored, as the daemon does.
+    /// Presets a unit. Failures are ignored, as by the daemon.
     fn preset_unit(&mut self, unit: &str) {
         if self.is_option(unit) {
             return;
@@ -471,7 +471,7 @@ impl Play<'_> {
         self.carry_out(preset);
     }
 
-    /// Switches units on or off; a unit that has neither contents nor a file anywhere is skipped.
+    /// Enables or disables units; a unit that has neither contents nor a file anywhere is skipped.
     fn switch_units(&mut self, units: &[Unit], listed: &BTreeSet<&str>, on: bool) {
         let mut names = Vec::new();
         let mut by_daemon = BTreeSet::new();
@@ -514,8 +514,8 @@ impl Play<'_> {
         }
     }
 
-    /// Returns the units that name others in an `Also=`, and those that are named. The daemon switches changed units only, so no
-    /// `Also=` of an unchanged one counts.
+    /// Returns the units that name others in `Also=`, and those that are named. The daemon switches only changed units, so the
+    /// `Also=` of an unchanged unit has no effect.
     fn linked_by_also(&self) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         let mut add = |unit: &str, entry: &UnitEntry| {
@@ -537,8 +537,8 @@ impl Play<'_> {
         all
     }
 
-    /// Returns true for a unit that another unchanged one of the config switches the other way by its `Also=`: both states are
-    /// right, as they depend on which of them was changed last.
+    /// Returns true for a unit that another unchanged unit of the config switches the opposite way with its `Also=`: both
+    /// states are correct, because they depend on which of the two was changed last.
     fn is_switched_by_another(&self, name: &str, units: &[Unit], on: bool) -> bool {
         let others = units.iter().filter(|unit| unit.enabled == Some(!on));
         let mut others = others.filter(|unit| unit.name != name && !self.is_changed(unit));
@@ -561,7 +561,7 @@ impl Play<'_> {
         }
     }
 
-    /// Returns true for a name that systemctl takes for an option. systemd at the first boot takes it as it is.
+    /// Returns true for a name that systemctl takes for an option. systemd takes it as it is on the first boot.
     fn is_option(&self, name: &str) -> bool {
         name.starts_with('-') && !self.first_boot
     }
@@ -586,8 +586,8 @@ impl Play<'_> {
         systemd::disable_units(tree, &names, &self.support)
     }
 
-    /// Switches all units in one operation, as the daemon calls systemctl; returns true if there was no problem. If
-    /// there was, nothing is changed: switching one by one then finds the unit of each problem.
+    /// Switches all units in one operation, as the daemon calls systemctl, and returns true if there was no problem. Otherwise
+    /// nothing is changed: switching units one by one then finds the unit of each problem.
     fn switch_at_once(&mut self, names: &[&str], on: bool) -> bool {
         match self.switch(&self.tree, names, on) {
             Ok(outcome) if outcome.problems.is_empty() => {
@@ -599,7 +599,7 @@ impl Play<'_> {
         }
     }
 
-    /// Switches units one by one. Those that systemctl refuses for the same reason are reported together.
+    /// Switches units one by one. Units that systemctl refuses for the same reason are reported together.
     fn switch_one_by_one(&mut self, names: &[&str], by_daemon: &BTreeSet<&str>, on: bool) {
         let mut refusals: Vec<(Refusal, Vec<&str>)> = Vec::new();
         for name in names {
@@ -635,7 +635,8 @@ impl Play<'_> {
         }
     }
 
-    /// Removes runtime links: systemctl leaves those below `/run` alone; the daemon reports such a unit until the next boot.
+    /// Removes runtime links: systemctl leaves those below `/run` alone, and the daemon reports such a unit until the next
+    /// boot.
     fn remove_runtime_links(&mut self, unit: &str) {
         if !matches!(self.state_of(unit), Some(UnitFileState::EnabledRuntime)) {
             return;
@@ -672,13 +673,13 @@ impl Play<'_> {
         }
     }
 
-    /// Removes the links that older releases left behind, as every daemon since 2024-06-21 does. A config of before that asks
-    /// for them in `[Install]`, and its daemon leaves them.
+    /// Removes the links that older releases left behind, as every daemon since 2024-06-21 does. An older config asks for them
+    /// in `[Install]`, and its daemon leaves them.
     fn remove_leaked_links(&mut self, units: &[Unit]) {
         for link in paths::LEAKED_LINKS {
             let path = format!("/{link}");
             let name = path.rsplit('/').next().unwrap_or_default();
-            // Most nodes have none, and a copy of the tree takes time.
+            // Most nodes have none, and copying the tree takes time.
             if self.tree.get(&path).is_none() {
                 continue;
             }
@@ -695,7 +696,7 @@ impl Play<'_> {
         }
     }
 
-    /// Removes the links of a removed unit, but for those of its instances that have a file of their own.
+    /// Removes the links of a removed unit, except those of instances that have a file of their own.
     fn remove_links(&mut self, unit: &str) {
         let disabled = systemd::disable_units(&self.tree, &[unit], &self.support);
         let changes = disabled.map_or_else(|error| error.partial, |outcome| outcome.changes);
@@ -711,7 +712,7 @@ impl Play<'_> {
         }
     }
 
-    /// Carries out the changes of an operation; returns its error, if there is one.
+    /// Applies the changes of an operation and returns its error, if any.
     fn carry_out(&mut self, result: SwitchResult) -> Option<String> {
         let all_of = |problems: &[systemd::Problem]| {
             let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -727,7 +728,7 @@ impl Play<'_> {
                 }
                 (outcome.changes, None)
             }
-            // systemctl on the node expands what depends on the host: nothing fails there.
+            // systemctl on the node expands what depends on the host, so nothing fails there.
             Err(error) if error.problems.iter().all(is_of_host) => {
                 self.unjudged.push(format!(
                     "a unit cannot be judged: {}",
@@ -747,8 +748,8 @@ fn is_of_host(problem: &systemd::Problem) -> bool {
     matches!(problem.fault, Fault::Specifier(_))
 }
 
-/// Returns the links below [`LINK_DIRS`] that differ. Links that become files, and files that
-/// become links, are distinguished by the caller through what is on disk.
+/// Returns the links below [`LINK_DIRS`] that differ. The caller distinguishes links that become files, and files that become
+/// links, by what is on disk.
 pub fn link_changes(before: &UnitTree, after: &UnitTree) -> Vec<LinkStep> {
     let mut changes = LinkChanges::default();
     for dir in LINK_DIRS {
@@ -777,7 +778,7 @@ struct LinkChanges {
 }
 
 impl LinkChanges {
-    /// Finds the links that are new where a link from the unit directories leads.
+    /// Finds new links at the places outside the unit directories that their links point to.
     fn compare_outside(&mut self, before: &UnitTree, after: &UnitTree) {
         for (path, entry) in &after.outside {
             if let UnitEntry::Link(target) = entry
@@ -788,7 +789,7 @@ impl LinkChanges {
         }
     }
 
-    /// Compares the directory at a path, before and after, with all that is below it.
+    /// Compares the directory at a path, before and after, with everything below it.
     fn compare<'t>(
         &mut self,
         at: &mut Vec<&'t str>,

@@ -1,8 +1,7 @@
 //! Drift: where the disk differs from a config, in the daemon's order and words.
 //!
-//! Pure: a config and a node state in, a list out. What the daemon's own check
-//! (docs/agreement.md: Validation) would report carries its message; what it never looks
-//! at is marked so. Applying a config is removing this list.
+//! Pure: a config and a node state in, a list out. A difference that the daemon's own check (docs/agreement.md: Validation)
+//! would report carries its message; one that the daemon never checks is marked so. Applying a config means clearing this list.
 
 pub mod enablement;
 
@@ -26,14 +25,14 @@ use crate::node::os_release::Class;
 use crate::node::system::SystemFacts;
 use crate::node::{Accounts, NodeState, Records, System};
 
-/// What is made in a directory with this bit gets its group.
+/// The setgid bit: files created in such a directory get its group.
 pub const SETGID: u32 = 0o2000;
 
 /// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftKind {
-    /// Missing, or it cannot be examined.
+    /// Missing, or not readable.
     Missing,
     /// Permission bits or file type.
     Mode,
@@ -41,9 +40,9 @@ pub enum DriftKind {
     Content,
     /// Owner or group.
     Owner,
-    /// Masked, but should not be, or the other way round.
+    /// Masked but should not be, or vice versa.
     Mask,
-    /// A unit that should be on or off and is not, or a link of it.
+    /// A unit that should be enabled or disabled and is not, or one of its links.
     Enablement,
     /// Present, but the config removes it.
     Superfluous,
@@ -66,12 +65,12 @@ pub struct Drift {
     pub subject: String,
     /// The difference, in our words.
     pub detail: String,
-    /// The daemon's message; `None`: the daemon does not check this.
+    /// The daemon's message; `None` if the daemon does not check this.
     pub daemon: Option<String>,
 }
 
 impl Drift {
-    /// Returns true if only another boot can remove it.
+    /// Returns true if only a reboot can resolve it.
     pub fn is_of_the_os(&self) -> bool {
         matches!(self.kind, DriftKind::Image | DriftKind::Arguments)
     }
@@ -94,7 +93,7 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
     all
 }
 
-/// Returns the difference of the running image from `layered`, or else from the config's.
+/// Returns the difference between the running image and `layered`, or else the config's image.
 pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) -> Option<Drift> {
     let wanted = layered.filter(|image| !image.is_empty());
     let wanted = wanted.unwrap_or(&config.os_image_url);
@@ -110,8 +109,9 @@ pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) ->
     })
 }
 
-/// Kernel arguments that the daemon misses. Of `present` it sees those without blanks only: it cuts what it reads back
-/// at every blank (docs/agreement.md: Validation). Where `present` is none, what it would miss whatever is there.
+/// Returns the kernel arguments that the daemon misses. Of `present`, it sees only those without blanks, because it splits what
+/// it reads at every blank (docs/agreement.md: Validation). If `present` is `None`, returns those that it would miss in any
+/// case.
 pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Option<Drift> {
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let never = asked_for.never_found();
@@ -145,7 +145,7 @@ pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Opt
     })
 }
 
-/// Kernel arguments that are not `present`, in the quoting of the config. The daemon may miss more.
+/// Returns the kernel arguments that are not `present`, in the quoting of the config. The daemon may miss more.
 pub fn absent_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift> {
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let present = present.written_as(&asked_for);
@@ -155,8 +155,8 @@ pub fn absent_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift
         .flatten()
 }
 
-/// Kernel arguments that are all `present`, but not in the order that gives them their meaning. The daemon does not look
-/// at any order.
+/// Returns kernel arguments that are all `present`, but not in the order that gives them their meaning. The daemon ignores
+/// order.
 pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift> {
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let list = asked_for.out_of_order(present).join(" ");
@@ -171,7 +171,7 @@ pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<D
     })
 }
 
-/// The running operating system beside the recorded config.
+/// The running operating system compared with the recorded config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OsMatch {
     /// It is the recorded one.
@@ -180,7 +180,7 @@ pub enum OsMatch {
     Differs(String),
     /// There is nothing to compare: no usable record, or a system whose images the daemon does not stage.
     NoneToCompare,
-    /// It is not known, for this reason.
+    /// Unknown, for this reason.
     Unknown(String),
 }
 
@@ -235,14 +235,14 @@ pub fn is_next(records: &Records, facts: &SystemFacts) -> bool {
         && absent_arguments(config, &facts.arguments).is_none()
 }
 
-/// Kernel arguments of the next boot that the config of its deployment asked for, and this one does not. The daemon does not look
-/// for them.
+/// Returns the kernel arguments of the next boot that its deployment's config asked for, and this config does not. The daemon
+/// does not look for them.
 pub fn left_arguments(config: &MachineConfig, facts: &SystemFacts) -> Option<Drift> {
     let next = facts.deployments.next_boot()?;
     arguments_left(config, facts, next, &facts.arguments)
 }
 
-/// Arguments of a deployment that the config it was made for asked for, and `config` does not.
+/// Returns the arguments of a deployment that its own config asked for, and `config` does not.
 fn arguments_left(
     config: &MachineConfig,
     facts: &SystemFacts,
@@ -269,7 +269,7 @@ pub fn find_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     find_drifts_with(desired, node, &UnchangedUnits::default())
 }
 
-/// Like [`find_drifts`], with a simulation that others use as well.
+/// Like [`find_drifts`], with a simulation shared with other callers.
 pub fn find_drifts_with(
     desired: &Desired,
     node: &NodeState,
@@ -300,26 +300,26 @@ pub fn find_drifts_with(
     drifts
 }
 
-/// Returns the daemon's verdict on a node that is compared with `config` (docs/agreement.md: Validation); `None` if the
-/// daemon finds nothing. `layered` is the recorded layered image.
+/// Returns the daemon's verdict on a node that is compared with `config` (docs/agreement.md: Validation); `None` if the daemon
+/// finds nothing. `layered` is the recorded layered image.
 pub fn daemon_verdict(config: &str, layered: Option<&str>, drifts: &[Drift]) -> Option<String> {
     let first = drifts.iter().find_map(|drift| drift.daemon.as_deref())?;
     Some(verdict_sentence(config, layered, first))
 }
 
-/// Returns the sentence with which the daemon goes Degraded over a difference. With a layered image it names the image,
-/// and not the config.
+/// Returns the message with which a difference makes the daemon Degraded. With a layered image, it names the image instead of
+/// the config.
 pub fn verdict_sentence(config: &str, layered: Option<&str>, message: &str) -> String {
     let subject = layered.filter(|image| !image.is_empty()).unwrap_or(config);
     format!("unexpected on-disk state validating against {subject}: {message}")
 }
 
-/// Returns true if the daemon leaves a file out of its validation.
+/// Returns true if the daemon does not validate the file.
 pub fn is_exempt(path: &RootPath) -> bool {
     paths::EXEMPT.contains(&path.relative())
 }
 
-/// The object that a file entry asks for, as far as this process can make it.
+/// Returns the object that a file entry asks for, as far as this process can create it.
 ///
 /// # Errors
 /// The daemon's message for a user or group that the root does not have.
@@ -337,7 +337,8 @@ pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, Strin
     })
 }
 
-/// Ignition leaves a new file the group that the kernel gives it, unless the config names one. The daemon sets every group.
+/// Returns the owner of a file. Unless the config names a group, Ignition leaves a new file the group that the kernel gives it.
+/// The daemon sets every group.
 fn wanted_owner(file: &DesiredFile, node: &NodeState) -> Result<(u32, u32), String> {
     let bare = file.bare.as_ref();
     let handed_down = bare.filter(|bare| bare.group.is_none());
@@ -351,7 +352,7 @@ fn wanted_owner(file: &DesiredFile, node: &NodeState) -> Result<(u32, u32), Stri
     Ok((uid, handed_down.unwrap_or(gid)))
 }
 
-/// The number of a user, looked up in the root's own account files.
+/// Returns the id of a user from the root's own account files.
 ///
 /// # Errors
 /// The daemon's message for a name that the root does not have; the same for [`group_id`].
@@ -376,7 +377,7 @@ pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
     }
 }
 
-/// A regular file with this text.
+/// Returns a regular file with this text.
 pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
     let sha256 = match text {
         [] => HexDigest::of_nothing(),
@@ -393,7 +394,7 @@ pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
     }
 }
 
-/// No contents on disk make the daemon content with such a file.
+/// Returns the difference for a file whose contents the daemon cannot decode, so that nothing on disk satisfies it.
 fn undecodable_drift(file: &Undecodable) -> Drift {
     let why = if file.appends {
         "the config appends to it, which the daemon does not do"
@@ -408,7 +409,7 @@ fn undecodable_drift(file: &Undecodable) -> Drift {
     }
 }
 
-/// The daemon compares every entry of a list of spec 2 in its order; of entries of one name only the last is written.
+/// Compares units of spec 2: the daemon compares every list entry in order, but only the last entry of a name is written.
 fn written_unit_drifts(units: &[Unit], node: &NodeState) -> Vec<Drift> {
     let mut drifts: Vec<Drift> = Vec::new();
     for (index, unit) in units.iter().enumerate() {
@@ -430,7 +431,7 @@ fn written_unit_drifts(units: &[Unit], node: &NodeState) -> Vec<Drift> {
     drifts
 }
 
-/// The daemon looks for a file of spec 2 by its path as written, and names it so.
+/// Adjusts differences of a spec 2 file: the daemon looks it up by its path as written, and reports that path.
 fn by_written_path(
     written: &WrittenPath,
     path: &RootPath,
@@ -493,7 +494,7 @@ fn file_drifts(file: &DesiredFile, node: &NodeState, spec2: bool) -> Vec<Drift> 
     }
 }
 
-/// The daemon compares mode, then bytes; owner is ours.
+/// Compares a file: the daemon compares mode, then bytes; only this program compares the owner.
 fn compare_file(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
     if let Some(errno) = node.obstructed.get(path) {
         return vec![obstructed_drift(path, errno)];
@@ -556,7 +557,7 @@ fn obstructed_drift(path: &RootPath, cause: &ResolveError) -> Drift {
                 go_path(path)
             )
         }
-        // In the words of Go, whose lstat finds nothing behind a link that leads nowhere.
+        // In Go's words, whose lstat finds nothing behind a dangling link.
         other => format!(
             "could not stat file {}: lstat {path}: {}",
             go_path(path),
@@ -616,8 +617,8 @@ pub fn dropin_path(unit: &str, dropin: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}/{unit}.d/{dropin}", paths::UNITS)).ok()
 }
 
-/// Drop-ins first, then the file, then whether it is on (docs/agreement.md: Validation). For a config of
-/// spec 2 the daemon wants empty drop-ins to be there, and does not look at enablement.
+/// Compares a unit: drop-ins first, then the file, then enablement (docs/agreement.md: Validation). For a config of spec 2 the
+/// daemon expects empty drop-ins to exist, and does not check enablement.
 fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let mut drifts = Vec::new();
     let owner = node.host.attainable((0, 0));
@@ -626,7 +627,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
             continue;
         };
         let wanted = text_object(dropin.text().unwrap_or_default().as_bytes(), 0o644, owner);
-        // An empty drop-in is one that need not be there.
+        // An empty drop-in does not need to exist.
         match look_at_end(&path, node) {
             _ if spec2 || dropin.text().is_some() => {
                 drifts.extend(compare_file(&path, &wanted, node))
@@ -664,7 +665,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     drifts
 }
 
-/// Returns true if anything is where a drop-in's path leads, as the daemon's `stat` says.
+/// Returns true if something exists where a drop-in's path leads, as the daemon's `stat` sees it.
 ///
 /// # Errors
 /// The words of the error that ends the daemon's update.
@@ -690,7 +691,7 @@ pub fn look_at_end(path: &RootPath, node: &NodeState) -> Result<bool, String> {
     }
 }
 
-/// The words of Go for an error that `stat` returns.
+/// Returns Go's text for an error of `stat`.
 fn stat_words(cause: &ResolveError) -> String {
     match cause {
         ResolveError::System(Errno::EACCES | Errno::EPERM) => "permission denied".to_owned(),
@@ -700,7 +701,7 @@ fn stat_words(cause: &ResolveError) -> String {
     }
 }
 
-/// The daemon looks at masks only where the unit also has contents, and then at where the path leads.
+/// Compares a mask. The daemon checks masks only if the unit also has contents, and then by where the path leads.
 fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<Drift> {
     let message = match systemd::eval_symlinks(&node.units, &path.to_string()) {
         Ok(end) if end == DEV_NULL => return None,
@@ -727,7 +728,7 @@ fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<D
     })
 }
 
-/// Only one direction can be seen by the daemon: its runner drops the output of a failing `is-enabled`.
+/// Compares enablement. The daemon can see only one direction: its runner drops the output of a failing `is-enabled`.
 fn enabled_drift(unit: &Unit, node: &NodeState) -> Option<Drift> {
     if unit.enabled != Some(false) {
         return None;
@@ -751,7 +752,7 @@ fn enabled_drift(unit: &Unit, node: &NodeState) -> Option<Drift> {
     })
 }
 
-/// Enablement links that are missing or too many; the daemon sees none of them by themselves.
+/// Returns enablement links that are missing or superfluous; the daemon checks none of them individually.
 fn link_drifts(desired: &Desired, node: &NodeState, unchanged: &UnchangedUnits) -> Vec<Drift> {
     let wanted = unchanged.simulate(desired, node);
     let masks: Vec<_> = desired
@@ -792,7 +793,7 @@ fn user_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     drifts
 }
 
-/// Only a hash that the config gives is compared; a line that no login can read is wrong in any case.
+/// Compares core's password: only a hash that the config gives, but a line that no login can parse is always reported.
 fn password_drift(desired: &Desired, node: &NodeState) -> Option<Drift> {
     if node.accounts.is_broken("core") {
         let path = RootPath::fixed(paths::SHADOW);
@@ -832,7 +833,7 @@ fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<D
     Some(unchecked_drift(DriftKind::Keys, &path, detail))
 }
 
-/// The key file as it is to be (docs/agreement.md: Users).
+/// Returns the key file as it should be (docs/agreement.md: Users).
 pub fn keys_object(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Object {
     text_object(
         keys_text(desired).as_bytes(),
@@ -921,7 +922,7 @@ mod tests {
         Desired::from_config(&parse_config(&json!({"config": part})))
     }
 
-    /// A node with these files, each with its text, mode and owner.
+    /// Returns a node with these files, each with its text, mode and owner.
     fn node_with(files: &[(&str, &str, u32, u32)]) -> NodeState {
         let object = |(path, text, mode, owner): &(&str, &str, u32, u32)| {
             let object = text_object(text.as_bytes(), *mode, (*owner, *owner));
@@ -1019,7 +1020,7 @@ mod tests {
         let layered = daemon_verdict("c", Some("registry.example/os@sha256:ab"), &all);
         let of_image = message.replace("against c:", "against registry.example/os@sha256:ab:");
         assert_eq!(layered, Some(of_image));
-        // Without the privilege an owner cannot be changed, so it does not count.
+        // Without the privilege an owner cannot be changed, so it is not compared.
         node.host.can_chown = false;
         assert_eq!(kinds(&find_drifts(&desired, &node)), wanted[1..]);
     }

@@ -1,4 +1,4 @@
-//! Can the users that the image needs be made on this node?
+//! Can the users that the image needs be created on this node?
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Are kernel modules turned off that the node needs?
+//! Are kernel modules that the node needs disabled?
 
 use super::faults;
 use crate::base::invocation::kargs_command;

@@ -1,4 +1,4 @@
-//! Does the machine boot what is staged, where its boot loader reads no boot entries?
+//! Does the machine boot the staged deployment if its boot loader does not read boot entries?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::Platform;

@@ -1,4 +1,4 @@
-//! Is `/boot` the one that the next boot uses?
+//! Is the mounted `/boot` the one that the next boot uses?
 
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
@@ -43,7 +43,7 @@ fn missing_evidence(node: &Platform) -> Option<String> {
     mounts.or(devices).or(entries).cloned().or_else(none)
 }
 
-/// A proof that the mounted `/boot` is not the one of this system: place and words.
+/// Proof that the mounted `/boot` is not the one of this system: place, text, and reason.
 type Proof = (String, String, &'static str);
 
 fn find_wrong(node: &Platform) -> Vec<Proof> {
@@ -190,7 +190,7 @@ pub(super) fn labelled(storage: &BlockStorage) -> Vec<&BlockDevice> {
     found
 }
 
-/// Several file systems with the label, and nothing else says which one it is.
+/// Reports several file systems with the label if nothing else tells which one is used.
 fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
     let storage = &node.storage;
     let all = labelled(storage);
@@ -204,7 +204,7 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
         .mounted_at("/boot")
         .and_then(|mount| storage.device(&mount.number));
     let own = own.filter(|device| !device.get("ID_FS_UUID").is_empty());
-    // Without a file that ties it to this root, the running kernel and the disk have to speak for it.
+    // Without a file that ties it to this root, the running kernel and the disk are the only proof.
     let has_kernel = booted_kernel(node).is_some() && has_entries(node);
     let on_root = own.is_some_and(|own| {
         !storage

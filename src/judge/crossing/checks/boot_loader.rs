@@ -25,7 +25,7 @@ const STUB: &str = "grub.cfg";
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let mut findings = Vec::new();
     findings.extend(judge_style(node));
-    // A machine with a BIOS does not read the partition.
+    // A BIOS machine does not read the partition.
     if node.firmware.is_efi == Ok(false) {
         return findings;
     }
@@ -60,8 +60,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     findings
 }
 
-/// Returns the files of the image for the partition, by path below `EFI` in small letters. The newer layout has a
-/// directory for each package and version.
+/// Returns the image's files for the partition, by path below `EFI` in lower case. The newer layout has a directory for each
+/// package and version.
 pub(super) fn payload_of(tree: &ImageTree) -> BTreeMap<String, &[u8]> {
     let newer = tree.below("usr/lib/efi").filter_map(|path| {
         let (_, rest) = path.strip_prefix("usr/lib/efi/")?.split_once('/')?;
@@ -165,7 +165,7 @@ fn state_words(
     }
 }
 
-/// bootupd exchanges a directory by a copy beside it, which stays where the update was interrupted.
+/// bootupd replaces a directory by means of a copy next to it, which remains if the update is interrupted.
 fn judge_leftovers(place: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<CrossingFinding> {
     let names = files.keys().filter_map(|path| path.split_once('/'));
     let names = names
@@ -188,8 +188,8 @@ fn judge_leftovers(place: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<Cro
     )
 }
 
-/// The commands that update a partition. bootupd compares versions only: it does nothing where it knows no boot loader, and
-/// where its state has the image's version already.
+/// Returns the commands that update a partition. bootupd compares only versions: it does nothing if it knows no boot loader, or
+/// if its state already has the image's version.
 fn update_commands(target: &Target, node: &Platform, place: &str) -> Vec<String> {
     let version = payload_version(target);
     let state = node.firmware.state.as_ref().ok().and_then(Option::as_ref);
@@ -230,7 +230,7 @@ fn update_commands(target: &Target, node: &Platform, place: &str) -> Vec<String>
     }
 }
 
-/// The file beside the boot loader that leads it to `/boot`.
+/// Judges the file next to the boot loader that points it to `/boot`.
 fn judge_stubs(
     node: &Platform,
     place: &str,
@@ -298,7 +298,7 @@ fn judge_stubs(
     findings
 }
 
-/// A configuration of GRUB that a program generates from the boot entries.
+/// Reports a GRUB configuration that is generated from the boot entries.
 fn judge_style(node: &Platform) -> Option<CrossingFinding> {
     let text = &node.firmware.grub_config;
     if !text.contains("### BEGIN /etc/grub.d/15_ostree ###") {

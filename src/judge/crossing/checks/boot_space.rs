@@ -1,4 +1,4 @@
-//! Is there room for the image: its kernel on `/boot`, its content on `/sysroot`?
+//! Is there enough space for the image: for its kernel on `/boot`, and for its content on `/sysroot`?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::bootloader::BootEntry;
@@ -89,7 +89,7 @@ fn judge_sysroot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let Some(lacking) = missing(bytes) else {
         return Vec::new();
     };
-    // Content that the node has already is not imported again; without the reserve nothing is imported.
+    // Content that the node already has is not imported again; without the reserve nothing is imported.
     let severity = match missing(0) {
         Some(_) => CrossingSeverity::Inhibitor,
         None => CrossingSeverity::Warning,

@@ -1,4 +1,4 @@
-//! Is there all in the image that a node needs to deploy it and to start it?
+//! Does the image contain everything that a node needs to deploy and start it?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::Platform;
@@ -11,13 +11,13 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// The labels of which an image needs one to be deployed.
+/// Labels, one of which an image needs to be deployed.
 const LABELS: [&str; 2] = ["ostree.bootable", "containers.bootc"];
 
-/// The programs of which the kernel, or the initramfs, starts one.
+/// Programs, one of which the kernel or the initramfs starts.
 const INITS: [&str; 2] = ["usr/lib/systemd/systemd", "usr/sbin/init"];
 
-/// The way out of all of these.
+/// The next step for all of these findings.
 const NEXT: &str = "Take the node image of the cluster's release: oc adm release info --image-for=rhel-coreos RELEASE; or build the image again, \
      with bootc container lint as its last step.";
 
@@ -36,7 +36,7 @@ fn inhibitor(target: &Target, subject: &str, what: &str, seen: String) -> Crossi
         .next(NEXT)
 }
 
-/// A directory has no labels; an image has an architecture beside them.
+/// Judges the labels. A directory has none; an image has labels and an architecture.
 fn judge_label(target: &Target) -> Option<CrossingFinding> {
     let labels = &target.tree.labels;
     target.tree.architecture.as_ref()?;

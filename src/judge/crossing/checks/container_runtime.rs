@@ -15,7 +15,7 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// The first CRI-O whose own default is crun.
+/// First CRI-O release that uses crun by default.
 const CRUN_SINCE: (u32, u32) = (1, 31);
 
 #[derive(Deserialize, Default)]
@@ -49,7 +49,7 @@ struct Runtimes {
     default: String,
     /// Name, `runtime_path` and the place that sets it.
     tables: BTreeMap<String, String>,
-    /// The setting of the default; `None` if it is CRI-O's own.
+    /// The setting of the default; `None` if CRI-O's own default applies.
     set_by: Option<SetBy>,
 }
 
@@ -59,7 +59,7 @@ struct SetBy {
     file: String,
     line: usize,
     is_targets: bool,
-    /// The file does nothing else.
+    /// True if the file does nothing else.
     alone: bool,
 }
 
@@ -132,7 +132,7 @@ impl Runtimes {
         Ok(())
     }
 
-    /// Options and variables of the command line win over all files.
+    /// Applies options and variables of the command line, which override all files.
     fn add_options(&mut self, place: &str, text: &str) {
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -171,7 +171,7 @@ fn refused_file(file: &CrioFile, error: &toml::de::Error) -> CrossingFinding {
         ))
 }
 
-/// Returns the command that moves a file to the directory above, of which CRI-O reads `crio.conf` alone.
+/// Returns the command that moves a file to the directory above, where CRI-O reads only `crio.conf`.
 fn command_to_move_aside(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     format!("mv {path} /etc/crio/{name}.mco-rescue-aside")
@@ -262,7 +262,7 @@ enum Program {
     Unknown(String),
 }
 
-/// Looks for the program of a runtime in the image; what is not in `/usr` belongs to the node and stays.
+/// Looks for the program of a runtime in the image; a program outside of `/usr` belongs to the node and stays.
 fn find_program(target: &Target, node: &Platform, name: &str, path: &str) -> Program {
     let tree = &target.tree;
     if tree.below("usr/bin").next().is_none() {
@@ -290,7 +290,7 @@ fn find_program(target: &Target, node: &Platform, name: &str, path: &str) -> Pro
     let listed = ["usr/bin/", "usr/sbin/", "usr/libexec/crio/"];
     match listed.iter().any(|directory| path.starts_with(directory)) {
         true => has(tree.exists(&path)),
-        // EL 10 has all programs in usr/bin, and a link for the other directory.
+        // EL 10 has all programs in usr/bin, and a link in place of the other directory.
         false => Program::Unknown(format!(
             "/{path} is not among the files that are read of an image"
         )),

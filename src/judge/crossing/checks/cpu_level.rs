@@ -1,4 +1,4 @@
-//! Does the processor have all that the image's C library asks for?
+//! Does the processor support everything that the image's C library requires?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Evidence, Target};
 use crate::node::images::tree::x86_isa_needed;
@@ -12,10 +12,10 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// Files whose note names the level: the C library and the loader, which stops every program.
+/// Files whose note states the level: the C library, and the loader, which refuses to start any program.
 const LIBRARIES: [&str; 2] = ["usr/lib64/libc.so.6", "usr/lib64/ld-linux-x86-64.so.2"];
 
-/// A level of x86-64: its bit in the note, its name, the flags that it adds.
+/// An x86-64 level: its bit in the note, its name, and the flags that it adds.
 struct Level {
     bit: u32,
     name: &'static str,
@@ -57,7 +57,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let finding = match &node.processor {
         Ok(Processor::X86 { model, flags }) => {
             let of_image = target.tree.architecture.as_deref();
-            // An image of another architecture is a finding of its own.
+            // An image of another architecture is reported by another check.
             let wanted = of_image.is_none_or(|name| name == "amd64");
             let (level, evidence) = match x86_level(target, major).filter(|_| wanted) {
                 Some(found) => found,
@@ -89,7 +89,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     finding.into_iter().collect()
 }
 
-/// The command with which the C library of a running node tells the level of its processor; `architecture` as Go names it.
+/// Returns the command with which the C library of a running node prints the level of its processor; `architecture` is Go's
+/// name.
 fn level_command(architecture: Option<&str>) -> &'static str {
     match architecture {
         Some("ppc64le" | "s390x") => "LD_SHOW_AUXV=1 /usr/bin/true | grep AT_PLATFORM",
@@ -105,7 +106,7 @@ fn is_leveled(target: &Target, major: Option<u32>) -> bool {
     }
 }
 
-/// Returns the highest level that the image needs, as its place in [`LEVELS`], with the evidence.
+/// Returns the highest level that the image needs, as an index into [`LEVELS`], with the evidence.
 fn x86_level(target: &Target, major: Option<u32>) -> Option<(usize, Evidence)> {
     let highest = |bits: u32| LEVELS.iter().rposition(|level| bits & level.bit != 0);
     let of_files = LIBRARIES.iter().filter_map(|path| {

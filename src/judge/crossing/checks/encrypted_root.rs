@@ -1,4 +1,4 @@
-//! Does the next boot open encrypted disks of the system?
+//! Can the next boot unlock the system's encrypted disks?
 
 use crate::base::kargs::Kargs;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
@@ -12,9 +12,9 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// Registers of the TPM that another boot loader, kernel or kernel argument changes.
+/// TPM registers that change with another boot loader, kernel or kernel argument.
 const OF_BOOT: [u32; 3] = [4, 8, 9];
-/// Registers that other firmware, keys or options may change, which may come with another boot loader.
+/// TPM registers that may change with firmware, keys or options, which may come with another boot loader.
 const OF_FIRMWARE: [u32; 8] = [0, 1, 2, 3, 5, 6, 7, 14];
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
@@ -33,7 +33,7 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
     let pins = &header.pins;
     let mut findings = Vec::new();
     findings.extend(judge_copy(source, header));
-    // Without clevis a person or a key file opens it, as before.
+    // Without clevis, a person or a key file unlocks it, as before.
     if pins.is_empty() {
         return findings;
     }
@@ -67,7 +67,7 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
                 )),
         );
     }
-    // The network of the running system opens other disks.
+    // Other disks are unlocked with the network of the running system.
     if device.is_root && pins.iter().all(needs_network) {
         findings.extend(judge_network(node, source, header));
     }
@@ -80,7 +80,7 @@ fn unknown(source: &str, reason: &str) -> CrossingFinding {
     finding.next(format!("clevis luks list -d {source}"))
 }
 
-/// Nothing opens it but what has it open now.
+/// Reports a disk that stays readable only while it is open.
 fn judge_damaged(source: &str, fault: &LuksFault) -> CrossingFinding {
     let what =
         "no boot opens this disk any more: the header with its keys is damaged, in both copies";
@@ -112,7 +112,7 @@ fn judge_copy(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
     )
 }
 
-/// Judges the network of the initramfs, without which Tang opens nothing.
+/// Judges the network of the initramfs, without which Tang cannot unlock a disk.
 fn judge_network(node: &Platform, source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
     let (place, arguments) = node.boot.inherited_arguments(&node.command_line).ok()?;
     let tokens = arguments.tokens();
@@ -146,7 +146,7 @@ fn judge_network(node: &Platform, source: &str, header: &LuksHeader) -> Option<C
         })
     };
     let hosts = tang_hosts(&header.pins);
-    // Addresses of IPv6 that come by themselves reach only what has one.
+    // Automatic IPv6 addresses reach only hosts that have one too.
     let suits = |network: &&StaticNetwork| {
         let is_v4 = |host: &String| host.parse::<std::net::Ipv4Addr>().is_ok();
         !network.has_automatic_v6 || hosts.iter().all(is_v4)
@@ -179,7 +179,7 @@ fn judge_network(node: &Platform, source: &str, header: &LuksHeader) -> Option<C
     None
 }
 
-/// Returns the argument that gives the initramfs the address of a connection.
+/// Returns the kernel argument that gives the initramfs the address of a connection.
 fn argument_of(network: &StaticNetwork) -> String {
     let StaticNetwork {
         address,
@@ -198,13 +198,13 @@ fn servers_of(network: &StaticNetwork) -> String {
     all.collect()
 }
 
-/// Returns true for `ip=` with an address of its own.
+/// Returns true for an `ip=` with a static address.
 fn is_static_address(token: &str) -> bool {
     let value = token.strip_prefix("ip=").unwrap_or_default();
     value.contains("::") && value.ends_with(":none") || value.contains(":none:")
 }
 
-/// Returns true if an argument names a name server: its own, or the fields of `ip=` after the way of configuration.
+/// Returns true if an argument names a name server: `nameserver=`, or the fields of `ip=` after the configuration method.
 fn has_name_server(arguments: &Kargs) -> bool {
     let mut tokens = arguments.tokens().iter();
     tokens.any(|token| {
@@ -237,7 +237,7 @@ fn tang_hosts(pins: &[Pin]) -> Vec<String> {
     hosts
 }
 
-/// Returns true if a pin still opens after these registers have changed.
+/// Returns true if a pin still unlocks the disk after these registers have changed.
 fn opens(pin: &Pin, changed: &[u32]) -> bool {
     match pin {
         Pin::Tpm2(registers) => !registers.iter().any(|one| changed.contains(one)),
@@ -249,7 +249,7 @@ fn opens(pin: &Pin, changed: &[u32]) -> bool {
     }
 }
 
-/// Returns true if a pin does not open without a network.
+/// Returns true if a pin needs a network.
 fn needs_network(pin: &Pin) -> bool {
     match pin {
         Pin::Tang(_) => true,

@@ -1,14 +1,14 @@
-//! Findings on faults in the node's files, which are judged by the rules of `doctor`.
+//! Findings on faults in the node's files, judged by the rules of `doctor`.
 
 use crate::base::invocation::node_path;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
 use crate::node::fault_group::{FaultGroup, FaultWeight};
 use crate::node::platform::Platform;
 
-/// Faults of a kind that are listed; the others are counted.
+/// Number of faults of one kind that are listed; the others are only counted.
 const SHOWN: usize = 5;
 
-/// Returns the severity of a fault; `None` for one that may be meant.
+/// Returns the severity of a fault; `None` for one that may be intended.
 pub(super) fn severity(weight: FaultWeight) -> Option<CrossingSeverity> {
     match weight {
         FaultWeight::Fatal => Some(CrossingSeverity::Inhibitor),
@@ -17,7 +17,7 @@ pub(super) fn severity(weight: FaultWeight) -> Option<CrossingSeverity> {
     }
 }
 
-/// Returns a finding for each kind of faults that is not harmless, with the place that a person has to look at.
+/// Returns a finding for each kind of fault that is not harmless, with the place to look at.
 pub(super) fn of_groups<K>(node: &Platform, groups: &[FaultGroup<K>]) -> Vec<CrossingFinding> {
     let found = groups.iter().filter_map(|group| {
         let severity = severity(group.weight)?;
@@ -26,7 +26,7 @@ pub(super) fn of_groups<K>(node: &Platform, groups: &[FaultGroup<K>]) -> Vec<Cro
     found.collect()
 }
 
-/// Returns the finding of faults of one kind.
+/// Returns the finding for faults of one kind.
 pub(super) fn of_group<K>(severity: CrossingSeverity, group: &FaultGroup<K>) -> CrossingFinding {
     let what = sentences(group.what, group.means);
     let finding = CrossingFinding::new(severity, group.place(), what);
@@ -42,12 +42,12 @@ pub(super) fn of_group<K>(severity: CrossingSeverity, group: &FaultGroup<K>) -> 
     }
 }
 
-/// Returns what is wrong, and what follows from it.
+/// Returns what is wrong, and its consequence, as sentences.
 pub(super) fn sentences(what: &str, means: &str) -> String {
     format!("{what}. {}", means.trim_end_matches('.'))
 }
 
-/// Adds the step with which a person begins.
+/// Adds the first step for a person to take.
 pub(super) fn look_at(node: &Platform, place: &str, finding: CrossingFinding) -> CrossingFinding {
     match node.record.files.contains(place) {
         true => finding
@@ -56,7 +56,7 @@ pub(super) fn look_at(node: &Platform, place: &str, finding: CrossingFinding) ->
     }
 }
 
-/// Returns a finding for files that could not be read. A reason begins with the path.
+/// Returns a finding for files that could not be read. Each reason begins with the path.
 pub(super) fn unseen(subject: &str, reasons: &[String]) -> Option<CrossingFinding> {
     let (first, rest) = reasons.split_first()?;
     let more = match rest.len() {

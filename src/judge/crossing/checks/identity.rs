@@ -1,4 +1,4 @@
-//! Is it an image for nodes, for this machine, and not older than the node's?
+//! Is the image a node image, for this machine, and not older than the node's?
 
 use super::ARCHITECTURE;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
@@ -14,7 +14,7 @@ pub(super) const MACHINE: CrossingCheck = CrossingCheck {
     judge: judge_architecture,
 };
 
-/// The check of the kind of image.
+/// The check that the image is a node image.
 pub(super) const NODE_IMAGE: CrossingCheck = CrossingCheck {
     id: "node-image",
     title: "the image is one that nodes run",

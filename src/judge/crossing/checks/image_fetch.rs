@@ -1,4 +1,4 @@
-//! Do the tools of the node fetch the image, or does its signature policy or a blocked registry refuse it?
+//! Can the node's tools fetch the image, or does the signature policy or a blocked registry refuse it?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::Platform;

@@ -12,7 +12,7 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// Buses whose drivers list their devices by pattern.
+/// Buses whose drivers list their devices by modalias pattern.
 const BUSES: [&str; 9] = [
     "pci", "usb", "virtio", "scsi", "vmbus", "xen", "ccw", "vio", "mmc",
 ];
@@ -112,17 +112,17 @@ fn missing_early<'a>(
     })
 }
 
-/// Returns the sentence about a device that no module of the image takes; `None` if one does, or it cannot be judged.
+/// Returns a sentence about a device that no module of the image drives; `None` if one does, or if that cannot be judged.
 pub(super) fn lost_device(level: &DeviceLevel, target: &Target, node: &Platform) -> Option<String> {
     let (bus, rest) = level.modalias.split_once(':')?;
-    // Bridges between buses are driven by the kernel itself, without a pattern.
+    // The kernel itself drives bridges between buses, without a pattern.
     let is_bridge = bus == "pci" && rest.contains("bc06");
     let judged = BUSES.contains(&bus) && !is_bridge;
     let lists = &target.modules;
     if !judged || !lists.modules_of(&level.modalias).is_empty() {
         return None;
     }
-    // What the lists of today do not know either was never found by a pattern.
+    // A device that the running kernel's lists do not know either is not found by patterns.
     let own = &node.modules;
     if !own.is_empty() && own.modules_of(&level.modalias).is_empty() {
         return None;
@@ -134,7 +134,7 @@ pub(super) fn lost_device(level: &DeviceLevel, target: &Target, node: &Platform)
     })
 }
 
-/// Makes the finding about an image without lists of modules.
+/// Returns the finding for an image without module lists.
 pub(super) fn lists_missing(target: &Target) -> Option<CrossingFinding> {
     let place = target.kernel_file("modules.alias");
     let place = place.unwrap_or_else(|| "usr/lib/modules".to_owned());

@@ -1,7 +1,7 @@
 //! Do the interfaces that the configuration names keep their names?
 //!
-//! Names come from the system and from the driver, and both change with the major. The daemon's helper pins every name by its
-//! permanent address before that, with a file of systemd each; so does the run, with the same bytes.
+//! Names depend on the system and on the driver, and both change with the major version. Before that, the daemon's helper pins
+//! every name to its permanent address with a systemd `.link` file each; the run does the same, with the same bytes.
 
 use crate::base::kargs::Kargs;
 use crate::formats::systemd::glob_matches;
@@ -22,10 +22,10 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// The failure: a connection for a name that no interface has stays inactive.
+/// The failure: a connection stays inactive if no interface has the name.
 const LOST: &str =
     "lost network configs: the connection of the old name is never started, and no log says so";
-/// Directories of the image whose `.link` files the next system reads, the first before the second.
+/// Directories of the image whose `.link` files the next system reads, in order of precedence.
 const OF_IMAGE: [&str; 2] = ["usr/etc/systemd/network", "usr/lib/systemd/network"];
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
@@ -68,7 +68,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     found
 }
 
-/// All that is the same for every interface.
+/// Values that are the same for every interface.
 struct Place<'a> {
     target: &'a Target,
     node: &'a Platform,
@@ -79,18 +79,18 @@ struct Place<'a> {
 
 /// The `Driver=` line of a pin.
 enum DriverLine {
-    /// The driver of today, as the helper writes it.
+    /// The current driver, as the helper writes it.
     Same(Option<String>),
-    /// The image has another driver for this device.
+    /// The image uses another driver for this device.
     Other {
-        /// Its module.
+        /// The module of that driver.
         next: String,
     },
 }
 
 /// The name that the next system's files give an interface.
 enum Pin<'a> {
-    /// The name that it has.
+    /// It keeps its name.
     Holds,
     /// A file applies before ours would, and gives no name or another one.
     Taken(&'a LinkFile),
@@ -108,7 +108,7 @@ impl Place<'_> {
         several: bool,
     ) -> Option<CrossingFinding> {
         let name = interface.name.as_str();
-        // What a connection says of the address counts where the machine does not show it.
+        // Where the machine does not show the address, the one in a connection is used.
         let of_connection = uses.iter().filter(|one| one.name == name).find_map(|one| {
             let address = one.mac.clone()?;
             let place = one.place.clone();
@@ -205,7 +205,7 @@ impl Place<'_> {
         Some(self.cured(interface, uses, &mac, &driver, no_policy))
     }
 
-    /// Makes the finding that the run cures.
+    /// Returns the finding that the run cures.
     fn cured(
         &self,
         interface: &Interface,
@@ -300,8 +300,8 @@ impl Place<'_> {
         finding
     }
 
-    /// The stamp comes with the first file. It keeps the daemon's helper from ever pinning the other interfaces, which the
-    /// cluster may name where the node cannot see it; so they are pinned with it.
+    /// Adds the stamp together with the first file. The stamp keeps the daemon's helper from ever pinning the other interfaces,
+    /// which the cluster may name in places the node cannot see; so those are pinned as well.
     fn add_stamp(&self, interfaces: &[Interface], found: &mut [CrossingFinding]) {
         if self.node.interface_names.stamp {
             return;
@@ -334,7 +334,8 @@ impl Place<'_> {
         });
     }
 
-    /// Returns the pin of an interface that the configuration does not name; `None` if it has one, or none can be made.
+    /// Returns the pin of an interface that the configuration does not name; `None` if it already has one, or if none can be
+    /// made.
     fn pin_of_unused(&self, interface: &Interface, all: &[Interface]) -> Option<Cure> {
         let mac = interface.mac.as_ref()?;
         let driver = self.driver_line(interface);
@@ -384,10 +385,10 @@ impl Place<'_> {
             let gives_name = file.new_name.as_deref() == Some(interface.name.as_str());
             match file.applies(interface, mac, next) {
                 Applies::Yes if gives_name => return Pin::Holds,
-                // The files are in order: this one is read first.
+                // The files are sorted: this one is read first.
                 Applies::Yes if file.name < own => return Pin::Taken(file),
                 Applies::Yes => return Pin::Missing,
-                // Without an address a file that gives this very name has to be believed.
+                // Without an address, a file that gives this very name has to be trusted.
                 Applies::Unknown if gives_name && mac.is_none() => return Pin::Holds,
                 _ => {}
             }
@@ -425,7 +426,7 @@ fn links_after(target: &Target, node: &Platform) -> Vec<LinkFile> {
     all
 }
 
-/// Returns the interfaces that the configuration names for certain, for a root without `/sys`.
+/// Returns the interfaces that the configuration certainly names, for a root without `/sys`.
 fn guessed_interfaces(uses: &[NameUse]) -> Vec<Interface> {
     let mut names: Vec<&NameUse> = uses.iter().filter(|one| one.is_ethernet).collect();
     names.sort_by_key(|one| (&one.name, one.mac.is_none()));
@@ -441,8 +442,8 @@ fn guessed_interfaces(uses: &[NameUse]) -> Vec<Interface> {
     all.collect()
 }
 
-/// Returns true if the kernel may find the interfaces in another order. On some clouds a virtual function has the address of
-/// the interface that it stands behind, and is none of its own.
+/// Returns true if the kernel may find the interfaces in another order. On some clouds a virtual function shares the address of
+/// the interface in front of it, and does not count as one of its own.
 fn has_several(interfaces: &[Interface]) -> bool {
     let all = interfaces.iter().filter(|one| !one.is_function);
     let mut addresses: Vec<Option<&str>> = all
@@ -453,7 +454,7 @@ fn has_several(interfaces: &[Interface]) -> bool {
     addresses.len() > 1
 }
 
-/// Makes the findings about evidence that is missing.
+/// Returns the findings about missing evidence.
 fn not_seen(node: &Platform, names: &[&NameUse]) -> Vec<CrossingFinding> {
     let mut found = Vec::new();
     if let (Err(reason), Some(first)) = (&node.interfaces, names.first()) {
@@ -489,7 +490,7 @@ fn not_seen(node: &Platform, names: &[&NameUse]) -> Vec<CrossingFinding> {
     found
 }
 
-/// Returns true if a pin of this interface would take the other one too.
+/// Returns true if a pin of this interface would also match the other one.
 fn is_twin(one: &Interface, other: &Interface, mac: &Mac, driver: Option<&str>) -> bool {
     let same = other
         .mac
@@ -510,7 +511,7 @@ fn link_bytes(name: &str, mac: &str, driver: Option<&str>) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Returns true for `eth0` and the like, which the kernel gives in the order of its search.
+/// Returns true for `eth0` and the like, which the kernel numbers in the order of discovery.
 fn is_kernel_name(name: &str) -> bool {
     let digits = name.strip_prefix("eth");
     digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))

@@ -1,4 +1,4 @@
-//! Are there kernel arguments that the image's systemd does not take?
+//! Are there kernel arguments that the image's systemd does not accept?
 
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::KargsChange;
@@ -45,7 +45,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     findings
 }
 
-/// The arguments for cgroup v1. The last value of a key counts.
+/// Judges the arguments for cgroup v1. The last value of a key wins.
 fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<CrossingFinding> {
     let mut of_unified = tokens.iter().filter(|token| key(token) == UNIFIED);
     if !is_false(of_unified.next_back()?) {
@@ -74,7 +74,7 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
     let recorded = node.record.kernel_arguments.tokens();
     let kept: Vec<&String> = going.iter().filter(|one| recorded.contains(one)).collect();
     if !kept.is_empty() {
-        // A run that took them away would not be the config, and the next boot would never be the awaited one.
+        // If a run removed them, the result would not match the config, and the next boot would never be the expected one.
         let kept = kept.into_iter().cloned().collect::<Vec<_>>().join(" ");
         let what = format!("{what}. The config asks for them");
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "cgroup v1", what)
@@ -95,7 +95,7 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
     Some(finding.cure(Cure::DeleteArguments(going)))
 }
 
-/// Arguments that do nothing, or something else, on the target.
+/// Judges an argument that has no effect, or another one, on the target.
 fn judge_one(token: &str) -> Option<CrossingFinding> {
     let (_, value) = token.split_once('=').unwrap_or((token, ""));
     let what = match key(token).as_str() {
@@ -119,13 +119,13 @@ fn judge_one(token: &str) -> Option<CrossingFinding> {
     Some(finding.next(kargs_command(&[KargsChange::Delete(token.to_owned())])))
 }
 
-/// Returns the key; to systemd `-` and `_` are one letter.
+/// Returns the key; systemd treats `-` and `_` as the same letter.
 fn key(token: &str) -> String {
     let (key, _) = token.split_once('=').unwrap_or((token, ""));
     key.replace('-', "_").to_ascii_lowercase()
 }
 
-/// Returns true for a value that systemd reads as false; a key alone is true.
+/// Returns true for a value that systemd reads as false; a key without a value is true.
 fn is_false(token: &str) -> bool {
     let value = token.split_once('=').map(|(_, value)| value);
     let value = value.map(|value| value.trim_matches('"').to_ascii_lowercase());

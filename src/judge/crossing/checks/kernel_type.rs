@@ -1,4 +1,4 @@
-//! Can the machine and the image have the kernel that the config asks for?
+//! Can the machine and the image provide the kernel that the config requests?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::command::rpm_ostree::packages::find_lacking_kernel;

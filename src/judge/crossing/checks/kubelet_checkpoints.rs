@@ -1,4 +1,4 @@
-//! Does the image's kubelet read the checkpoint files that the node's kubelet wrote?
+//! Can the image's kubelet read the checkpoint files that the node's kubelet wrote?
 
 use super::kubelet_skew::{kubelet_of, own_release};
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};

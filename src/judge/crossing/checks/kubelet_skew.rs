@@ -1,4 +1,4 @@
-//! Is the image's kubelet one that the cluster's API server takes?
+//! Does the cluster's API server accept the image's kubelet?
 
 use crate::formats::checkpoint::kubernetes_minor;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
@@ -12,10 +12,10 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// Minor versions that a kubelet may be older than the API server.
+/// Number of minor versions by which a kubelet may be older than the API server.
 const OLDEST: u32 = 3;
 
-/// A version, as far as the skew counts it.
+/// A version, to the precision that the skew needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SkewVersion {
     OpenShift(u32, u32),
@@ -57,7 +57,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             .into_iter()
             .collect();
     }
-    // The node's own release is not newer than that of the control plane.
+    // The node's own release is never newer than that of the control plane.
     match own_release(node) {
         Some((_, version, _)) if !is_newer(kubelet, version) => Vec::new(),
         Some((own_place, _, text)) => vec![
@@ -73,7 +73,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     }
 }
 
-/// Returns the place, the version and the words of the node's own release.
+/// Returns the place, the version and the text of the node's own release.
 pub(super) fn own_release<'a>(node: &'a Platform) -> Option<(&'static str, SkewVersion, &'a str)> {
     let own = [
         (
@@ -90,7 +90,7 @@ pub(super) fn own_release<'a>(node: &'a Platform) -> Option<(&'static str, SkewV
     own.into_iter().find_map(known)
 }
 
-/// Returns the place, the words and the version of the image's kubelet.
+/// Returns the place, the text and the version of the image's kubelet.
 pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, SkewVersion)> {
     for name in ["openshift-kubelet", "openshift-hyperkube", "kubelet"] {
         if let Some(package) = target.package(name) {
@@ -107,7 +107,7 @@ pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, SkewVersion
     Some((place, format!("OPENSHIFT_VERSION={text}"), openshift(text)?))
 }
 
-/// Returns the version of the API server that can be compared with this one.
+/// Returns the API server's version, if it is comparable with this one.
 fn same_kind(server: &ApiServerPod, kubelet: SkewVersion) -> Option<(String, SkewVersion)> {
     match kubelet {
         SkewVersion::OpenShift(..) => {
@@ -150,12 +150,12 @@ fn is_newer(one: SkewVersion, other: SkewVersion) -> bool {
     match (one, other) {
         (SkewVersion::OpenShift(a, b), SkewVersion::OpenShift(c, d))
         | (SkewVersion::Kubernetes(a, b), SkewVersion::Kubernetes(c, d)) => (a, b) > (c, d),
-        // Not comparable: nothing is taken for granted.
+        // Not comparable: assume nothing.
         _ => true,
     }
 }
 
-/// An old CoreOS has OpenShift's version as `VERSION_ID`, a newer one that of its base.
+/// Returns OpenShift's version from `VERSION_ID`: an old CoreOS has it there, a newer one has that of its base.
 fn openshift_of_version_id(text: &str) -> &str {
     if text.starts_with("4.") { text } else { "" }
 }

@@ -1,4 +1,4 @@
-//! Are there network connections in forms that the image's NetworkManager no longer reads?
+//! Are there network connections in formats that the image's NetworkManager no longer reads?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::{LegacyConnection, Platform};
@@ -11,10 +11,10 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// Where NetworkManager keeps its plugins.
+/// Directory of NetworkManager's plugins.
 const PLUGINS: &str = "usr/lib64/NetworkManager";
 const PLUGIN: &str = "libnm-settings-plugin-ifcfg-rh.so";
-/// The failure. No log has words for it: the files are not looked at.
+/// The failure. It is not logged, because the files are never looked at.
 const LOST: &str = "the interface has no connection after the boot, and no log says so";
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
@@ -31,7 +31,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         .iter()
         .map(|one| judge_connection(one, &network.rules).seen(&target.tree.source, &reason))
         .collect();
-    // Rules without a connection have no effect today either; those beside a keyfile neither.
+    // Rules without a connection have no effect today either, nor do those next to a keyfile.
     for (path, name) in &network.rules {
         if let Some(one) = own.iter().find(|one| one.name == *name) {
             found.push(
@@ -90,7 +90,7 @@ fn reads_no_ifcfg(target: &Target) -> Option<String> {
 fn judge_connection(one: &LegacyConnection, rules: &[(String, String)]) -> CrossingFinding {
     let severity = match one.on_boot {
         true => CrossingSeverity::Inhibitor,
-        // It is not started by itself, and can be made again by hand.
+        // It is not activated automatically, and can be recreated by hand.
         false => CrossingSeverity::Warning,
     };
     let what = "the connection of this interface is only in an ifcfg file, which the image's NetworkManager ignores";

@@ -1,4 +1,4 @@
-//! Does sshd of the image still let core in?
+//! Does the image's sshd still let core log in?
 
 use crate::formats::sshd::Certainty;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
@@ -12,7 +12,7 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// First release of Enterprise Linux whose sshd takes no key of the host that a group may read.
+/// First Enterprise Linux release whose sshd refuses host keys that a group may read.
 const STRICT_KEYS: u32 = 10;
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {

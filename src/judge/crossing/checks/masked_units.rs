@@ -1,4 +1,4 @@
-//! Are units masked that the node needs?
+//! Are units that the node needs masked?
 
 use super::faults;
 use crate::base::invocation::{mco_rescue, node_path};

@@ -1,4 +1,4 @@
-//! Does the image have the units that /etc asks for?
+//! Does the image have the units that /etc refers to?
 
 use super::faults;
 use crate::base::text::count;
@@ -36,7 +36,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         .iter()
         .partition(|link| needed::stops(link.path.name()).is_some());
     let mut all: Vec<CrossingFinding> = needed.into_iter().filter_map(describe_needed).collect();
-    // The unit may be of a package on top of the image.
+    // The unit may belong to a package layered on the image.
     let is_layered = match &node.origin {
         Ok(origin) => !origin.requested.is_empty() || !origin.local.is_empty(),
         Err(_) => true,

@@ -1,4 +1,4 @@
-//! The checks before a node boots another OS image, one file each.
+//! The checks made before a node boots another OS image, one per file.
 
 mod accounts;
 mod blocked_modules;
@@ -36,10 +36,10 @@ mod xfs_format;
 
 use super::CrossingCheck;
 
-/// Id of the check of the architecture.
+/// Id of the architecture check.
 pub const ARCHITECTURE: &str = "architecture";
 
-/// All checks, in the order of a boot.
+/// All checks, in the order in which they matter during a boot.
 pub const ALL: &[CrossingCheck] = &[
     identity::MACHINE,
     identity::NODE_IMAGE,

@@ -12,7 +12,7 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
     judge,
 };
 
-/// Settings whose files EL 10 keeps below `/etc/multipath`.
+/// Settings for files that EL 10 always keeps below `/etc/multipath`.
 const FIXED: [&str; 3] = ["bindings_file", "wwids_file", "prkeys_file"];
 const ARGUMENTS: &str = "rd.multipath=default root=/dev/disk/by-label/dm-mpath-root rw";
 
@@ -99,7 +99,7 @@ fn judge_arguments(node: &Platform, map: &BlockDevice) -> Option<CrossingFinding
     )
 }
 
-/// Settings that EL 10 refuses or ignores.
+/// Judges settings that EL 10 refuses or ignores.
 fn judge_settings(node: &Platform) -> Vec<CrossingFinding> {
     let mut findings = Vec::new();
     for (place, text) in &node.multipath_settings {
@@ -137,7 +137,7 @@ fn judge_settings(node: &Platform) -> Vec<CrossingFinding> {
     findings
 }
 
-/// Without a map, a second device with the file system of the root and the same serial number is a second path.
+/// Reports a second path without a map: another device with the root's file system and the same serial number.
 fn judge_paths(storage: &BlockStorage, chain: &[&BlockDevice]) -> Option<CrossingFinding> {
     let root = chain
         .iter()

@@ -1,4 +1,4 @@
-//! Is the network configuration of the node in force after the boot?
+//! Is the node's network configuration in effect after the boot?
 
 use super::faults;
 use crate::base::invocation::kargs_command;

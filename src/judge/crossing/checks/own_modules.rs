@@ -1,4 +1,4 @@
-//! Are there kernel modules that the image does not bring, or an initramfs that the node builds itself?
+//! Does the node use kernel modules that the image does not have, or an initramfs that it builds itself?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::Platform;
@@ -57,7 +57,7 @@ fn judge_wanted(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let own = &node.modules;
     let wanted = node.own_modules.wanted.iter();
     let lost = wanted.filter(|(module, _)| {
-        // A module that today's kernel does not have either is no loss.
+        // A module that the current kernel does not have either is not lost.
         !target.modules.knows(module) && (own.is_empty() || own.knows(module))
     });
     let each = lost.map(|(module, file)| {

@@ -1,4 +1,4 @@
-//! Does what rpm-ostree does to the image on this node still work with the new one?
+//! Do the changes that rpm-ostree makes to the image on this node still work with the new image?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::command::rpm_ostree::packages::{Requester, requester_of};
@@ -104,7 +104,7 @@ fn judge_removed(target: &Target, origin: &OriginSections, name: &str) -> Option
     )
 }
 
-/// A package of a file, on top of an image of another major version.
+/// Judges a package installed from a file, on top of an image of another major version.
 fn judge_local(
     target: &Target,
     origin: &OriginSections,
@@ -134,7 +134,7 @@ fn judge_local(
     finding.next(format!("rpm-ostree {command} {name}"))
 }
 
-/// Returns the name in name, version, release and architecture.
+/// Returns the name part of `NAME-VERSION-RELEASE.ARCH`.
 fn name_of(package: &str) -> &str {
     let mut parts = package.rsplitn(3, '-');
     let (_, _, name) = (parts.next(), parts.next(), parts.next());

@@ -1,4 +1,4 @@
-//! Can images be pulled with the files of the node?
+//! Can images be pulled with the node's files?
 
 use super::faults;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};

@@ -62,7 +62,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             target,
             node,
             disk,
-            // `/boot` is mounted by the whole system.
+            // `/boot` is mounted later, by the full system.
             inside: inside.filter(|_| disk.mount != "/boot"),
         };
         found.extend(place.judge_disk());
@@ -84,7 +84,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     found
 }
 
-/// All that is the same for every device of a disk.
+/// Values that are the same for every device of a disk.
 struct Place<'a> {
     target: &'a Target,
     node: &'a Platform,
@@ -115,12 +115,12 @@ impl Place<'_> {
         }
         let inside = self.inside?;
         let mut modules = self.target.modules.modules_of(&level.modalias);
-        // More than one may take the device; the one of today is known to work.
+        // Several modules may drive the device; the current one is known to work.
         if modules.contains(level.module.as_str()) {
             modules.retain(|module| *module == level.module);
         }
         let missing = modules.iter().map(|module| self.missing_in(inside, module));
-        // One that is there with all that it needs is enough.
+        // One that is present with all its dependencies is enough.
         let missing = missing.min_by_key(Vec::len)?;
         if missing.is_empty() {
             return None;
@@ -141,7 +141,7 @@ impl Place<'_> {
         needed.filter(|module| !inside.contains(*module)).collect()
     }
 
-    /// Judges a module that no device asks for: a file system, an array, encryption.
+    /// Judges a module that no device requests: for a file system, an array, or encryption.
     fn judge_module(&self, module: &str, place: &str) -> Option<CrossingFinding> {
         let lists = &self.target.modules;
         let missing = match self.inside {
@@ -152,7 +152,7 @@ impl Place<'_> {
             }
             _ => (!lists.knows(module)).then(|| "missing in the image".to_owned()),
         }?;
-        // A name that the node's own kernel does not have either is no module.
+        // A name that the node's own kernel does not know either is not a module.
         let own = &self.node.modules;
         if !own.is_empty() && !own.knows(module) {
             return None;

@@ -1,4 +1,4 @@
-//! Does shim still start every boot loader after the image's shim has raised the revocation level?
+//! Does shim still start every boot loader once the image's shim has raised the revocation level?
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         .map(|(path, bytes)| (path, bytes.to_vec()))
         .collect();
     if let Err(reason) = &firmware.secure_boot {
-        // Without a partition or a payload there is nothing that could be refused.
+        // Without a partition or a payload, nothing could be refused.
         if firmware.partitions.is_empty() || payload.is_empty() {
             return Vec::new();
         }
@@ -72,10 +72,10 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     findings
 }
 
-/// A level, and the place that it is from.
+/// A level, and the place that it comes from.
 type Raised = (RevocationLevel, String);
 
-/// Raises a level to that of the newest shim among some files.
+/// Raises a level to that of the newest shim among these files.
 fn raise(level: &mut Raised, place: &str, files: &BTreeMap<String, Vec<u8>>) {
     for (path, bytes) in files.iter().filter(|(path, _)| is_shim(path)) {
         let own = level_of_shim(bytes);
@@ -85,7 +85,7 @@ fn raise(level: &mut Raised, place: &str, files: &BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// Judges the programs of a partition at the level of the next boot, and at that of the image's shim.
+/// Judges the programs of a partition at the level of the next boot, and at the level of the image's shim.
 fn judge_partition(
     place: &str,
     files: &BTreeMap<String, Vec<u8>>,
@@ -96,7 +96,7 @@ fn judge_partition(
 ) -> Option<CrossingFinding> {
     let (severity, (path, reason), (level, raised_by)) = match first_refused(files, &now.0) {
         Some(refused) => (CrossingSeverity::Inhibitor, refused, now),
-        // An update brings shim and grub together, but not to each partition.
+        // An update installs shim and grub together, but not on each partition.
         None if is_single => (
             CrossingSeverity::Warning,
             first_refused(files, &later.0)?,
@@ -129,7 +129,7 @@ fn judge_partition(
     )
 }
 
-/// The programs that shim starts, and shim itself, which checks its own generation.
+/// Returns true for a program that shim starts, and for shim itself, which checks its own generation.
 fn is_loader(path: &str) -> bool {
     let (_, name) = path.rsplit_once('/').unwrap_or(("", path));
     is_shim(path) || name.starts_with("grub") && name.ends_with(".efi")

@@ -1,4 +1,4 @@
-//! Does the policy of SELinux fit the image?
+//! Does the SELinux policy fit the image?
 
 use super::faults;
 use crate::base::invocation::node_path;
@@ -32,7 +32,7 @@ fn describe(node: &Platform, group: &FaultGroup<SelinuxFaultKind>) -> Option<Cro
     let severity = match group.kind {
         // The image is never booted.
         SelinuxFaultKind::Incomplete => CrossingSeverity::Inhibitor,
-        // What is only good to know on the OS of now matters with the next one.
+        // What is only a notice on the current OS matters with the next one.
         SelinuxFaultKind::OtherPolicy => CrossingSeverity::Warning,
         _ => faults::severity(group.weight)?,
     };

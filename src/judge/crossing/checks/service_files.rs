@@ -1,4 +1,4 @@
-//! Do the kubelet, CRI-O and NetworkManager take their files?
+//! Do the kubelet, CRI-O and NetworkManager accept their files?
 
 use super::faults;
 use crate::base::invocation::node_path;
