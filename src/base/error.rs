@@ -1,7 +1,6 @@
 //! Exit codes, and which error leads to which.
 //!
-//! Typed errors live beside the code that makes them; this module only knows
-//! how a finished run is told to the shell.
+//! Typed errors are defined next to the code that returns them; this module only translates the end of a run into an exit code.
 
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,17 +9,17 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Done; for `verify`: nothing differs; for `plan`: `apply` would not refuse.
+    /// Done. For `verify`: no differences; for `plan`: `apply` would not refuse.
     Done = 0,
-    /// An error, and nothing on the node was changed.
+    /// An error; nothing on the node was changed.
     Error = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// Differences were found; for `doctor`: a warning, and nothing critical.
+    /// Differences were found; for `doctor`: a warning, but nothing critical.
     Drift = 3,
-    /// The run failed half-way and everything was put back.
+    /// The run failed halfway and was undone.
     RolledBack = 4,
-    /// The command ended half-way: its message names the command that goes on, mostly `mco-rescue recover`.
+    /// The command stopped halfway: its message names the command to continue with, usually `mco-rescue recover`.
     Incomplete = 5,
     /// `doctor` found something critical.
     Critical = 6,
@@ -32,13 +31,13 @@ impl From<ExitCode> for ProcessExitCode {
     }
 }
 
-/// An error that decides the exit code by itself; everything else is [`ExitCode::Error`].
+/// An error that determines the exit code; every other error is [`ExitCode::Error`].
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The transaction failed and was undone; the tree is as it was.
+    /// The transaction failed and was undone; the tree is as before.
     #[error("{0}; everything was put back, the node is as it was before")]
     RolledBack(String),
-    /// Something is left half-way.
+    /// Something was left unfinished.
     #[error("{0}")]
     Incomplete(String),
 }
@@ -47,16 +46,16 @@ pub enum RunError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Changed {
-    /// Something that comes before it: a run that had stopped half-way was ended, or the units for a boot were installed.
+    /// Something that precedes it: an interrupted run was finished, or the units for the boot were installed.
     Before = 1,
-    /// A part of what the command was asked for is in place.
+    /// Part of what the command was asked to do is in place.
     Part = 2,
 }
 
 /// What this process has changed so far.
 static CHANGED: AtomicU8 = AtomicU8::new(0);
 
-/// Notes that something was changed: an error that comes after it must not say that nothing was.
+/// Records that something was changed: a later error must not say that nothing was.
 pub fn note_changed(changed: Changed) {
     CHANGED.fetch_max(changed as u8, Ordering::Relaxed);
 }
@@ -65,7 +64,7 @@ fn has_changed(changed: Changed) -> bool {
     CHANGED.load(Ordering::Relaxed) >= changed as u8
 }
 
-/// The exit code for an error that reached `main`.
+/// Returns the exit code for an error that reached `main`.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<RunError>() {
         Some(RunError::RolledBack(_)) => ExitCode::RolledBack,
@@ -75,7 +74,7 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// The words of an error that reached `main`. Those on the whole command are true of what it has changed before.
+/// Returns the text of an error that reached `main`, adapted to what the command had changed before.
 pub fn words(error: &anyhow::Error) -> String {
     let said = format!("{error:#}");
     match has_changed(Changed::Before) {

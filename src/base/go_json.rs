@@ -1,7 +1,7 @@
-//! JSON as Go's `encoding/json` writes it since Go 1.22: the controllers and Butane write documents with it, and a
-//! document is compared byte for byte.
+//! JSON as Go's `encoding/json` has written it since Go 1.22: the controllers and Butane write documents with it, and documents
+//! are compared byte for byte.
 //!
-//! The order of keys is the caller's.
+//! The caller determines the order of keys.
 
 use serde_json::Value;
 
@@ -15,14 +15,14 @@ pub fn compact(value: &Value) -> String {
     out
 }
 
-/// Returns a value with a line for each entry, as `json.MarshalIndent` with two blanks does, without the newline at its end.
+/// Returns a value with one entry per line, like `json.MarshalIndent` with two blanks, without a trailing newline.
 pub fn indented(value: &Value) -> String {
     let mut out = String::new();
     write_value(value, Some(0), &mut out);
     out
 }
 
-/// `level`: the depth of the value; `None`: no lines are broken.
+/// Writes a value. `level`: its depth; `None` for a single line.
 fn write_value(value: &Value, level: Option<usize>, out: &mut String) {
     let (open, close) = match value {
         Value::Object(_) => ('{', '}'),

@@ -1,6 +1,6 @@
-//! Texts in double quotes as Go's `%q` writes them: the daemon quotes paths and names like this.
+//! Texts in double quotes, as Go's `%q` writes them: the daemon quotes paths and names this way.
 
-/// Returns `text` in double quotes, with escapes for what does not print.
+/// Returns `text` in double quotes, with escapes for unprintable characters.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -25,7 +25,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// Returns a byte in single quotes, as the errors of `encoding/json` name it: as the character of its number.
+/// Returns a byte in single quotes, as errors of `encoding/json` print it: as the character with that number.
 pub fn character(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_owned(),
@@ -37,8 +37,8 @@ pub fn character(byte: u8) -> String {
     }
 }
 
-/// Letters, marks, numbers, punctuation, symbols and the blank. Rust escapes the same characters as Go does not print,
-/// and a mark only where no other character comes before it.
+/// Returns true for letters, marks, numbers, punctuation, symbols and the blank. Rust escapes the characters that Go does not
+/// print, and also a mark without a character before it.
 fn is_printable(c: char) -> bool {
     c == '\'' || c.is_ascii_graphic() || c == ' ' || {
         !c.is_ascii() && format!("a{c}").escape_debug().count() == 2

@@ -11,27 +11,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::kargs::KargsChange;
 
-/// The root as the command line named it, as a word for the shell. It is set once, before anything is printed.
+/// The root as given on the command line, quoted for the shell. Set once, before anything is printed.
 static ROOT: OnceLock<String> = OnceLock::new();
 
-/// Keeps the root of this run for the commands that are printed.
+/// Stores the root of this run for printed commands.
 pub fn remember_root(root: &Path) {
     if root != Path::new("/") {
-        // The first one counts: a run has one root.
+        // The first call wins: a run has one root.
         let _ = ROOT.set(shell_word(&root.display().to_string()));
     }
     keep_commands();
 }
 
-/// Where the paths of another root are on this machine: the root itself, and its `/var`. It is set once.
+/// The directories on this machine that hold another root and its `/var`. Set once.
 static PLACES: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
 
-/// Keeps where the paths of another root are on this machine.
+/// Stores the directories on this machine that hold another root and its `/var`.
 pub fn remember_places(top: PathBuf, var: PathBuf) {
     let _ = PLACES.set((top, var));
 }
 
-/// Returns a path of the node (`/etc/x`, with or without the slash) as a word for the shell of this machine.
+/// Returns a path of the node (`/etc/x`, with or without the leading slash), quoted for the shell of this machine.
 pub fn node_path(path: &str) -> String {
     let path = path.trim_start_matches('/');
     let Some((top, var)) = PLACES.get() else {
@@ -44,20 +44,20 @@ pub fn node_path(path: &str) -> String {
     shell_word(&place.display().to_string())
 }
 
-/// The command of this process. It is set once.
+/// The name of the running command. Set once.
 static COMMAND: OnceLock<&'static str> = OnceLock::new();
 
-/// Keeps the name of the command that runs.
+/// Stores the name of the running command.
 pub fn remember_command(name: &'static str) {
     let _ = COMMAND.set(name);
 }
 
-/// Returns the name of the command that runs, such as `apply`; empty in a test of the library.
+/// Returns the name of the running command, such as `apply`; empty in a unit test.
 pub fn command() -> &'static str {
     COMMAND.get().copied().unwrap_or_default()
 }
 
-/// `mco-rescue ARGUMENTS`, leading to the root of this run.
+/// Returns `mco-rescue ARGUMENTS` with the option for the root of this run.
 pub fn mco_rescue(arguments: &str) -> String {
     let root = ROOT.get().map_or("", String::as_str);
     match root {
@@ -66,33 +66,34 @@ pub fn mco_rescue(arguments: &str) -> String {
     }
 }
 
-/// The arguments of this run, as words for the shell. They are set once.
+/// The arguments of this run, quoted for the shell. Set once.
 static ARGUMENTS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Keeps the arguments of this run, without the program, for commands that repeat it.
+/// Stores the arguments of this run, without the program, for commands that repeat it.
 pub fn remember_arguments(arguments: impl Iterator<Item = OsString>) {
     let words = arguments.map(|word| shell_word(&word.to_string_lossy()));
     let _ = ARGUMENTS.set(words.collect());
 }
 
-/// Returns the command of this run as a whole.
+/// Returns the complete command line of this run.
 pub fn again() -> String {
     again_as(command(), &[])
 }
 
-/// Returns the command of this run with more options.
+/// Returns the command line of this run with additional options.
 pub fn again_with(options: &str) -> String {
     format!("{} {options}", again())
 }
 
-/// Returns the command of this run with another name of the command, such as `apply` instead of `plan`, and `without` some
-/// of its options.
+/// Returns the command line of this run with another command name, such as `apply` instead of `plan`, and `without` some of its
+/// options.
 pub fn again_as(name: &str, without: &[&str]) -> String {
     let given = ARGUMENTS.get().map_or(&[][..], Vec::as_slice);
     repeat(given, command(), name, without).unwrap_or_else(|| mco_rescue(name))
 }
 
-/// Returns a command line with the arguments of another one; `None` if these do not name the command.
+/// Returns a command line with the given arguments and another command name; `None` if the arguments do not contain the
+/// command.
 fn repeat(arguments: &[String], command: &str, name: &str, without: &[&str]) -> Option<String> {
     let takes_value = |word: &str| ["--root", "-o", "--output"].contains(&word);
     let is_value = |at: usize| at > 0 && takes_value(&arguments[at - 1]);
@@ -110,7 +111,7 @@ pub struct PrintedCommand {
     line: String,
 }
 
-/// Programs that act on the system that runs them, unless an option names another one.
+/// Programs that act on the system that runs them, unless an option selects another one.
 pub const OF_THE_MACHINE: [&str; 35] = [
     "arping",
     "bootc",
@@ -165,21 +166,21 @@ const OF_DISKS: [&str; 12] = [
     "xfs_admin",
 ];
 
-/// Other programs that messages name.
+/// Other programs that messages mention.
 const FIXED: [&str; 4] = ["echo", "lsattr", "mco-rescue", "skopeo"];
 
-/// Options by which such a program works on another root.
+/// Options that make such a program act on another root.
 const NAMES_A_ROOT: [&str; 5] = ["--root", "--sysroot", "--repo", "--directory", "--file"];
 
-/// In the comment of a command that is run in a container.
+/// Comment of a command that runs in a container.
 const IN_CONTAINER: &str = "in a container of the image";
 
-/// Leads a command that works on the node only.
+/// Prefix of a command that works only on the node.
 pub const ON_THE_NODE: &str = "on the node itself, after it booted: ";
 
 impl PrintedCommand {
-    /// Makes a command of its line, or of words that end with it (`Take the label off: e2label /dev/sdb3 ''`), which
-    /// become its comment.
+    /// Creates a command from its line, or from text that ends with it (`Take the label off: e2label /dev/sdb3 ''`); the text
+    /// becomes its comment.
     pub fn new(line: impl Into<String>) -> Self {
         let line = Self { line: line.into() };
         let parts = line.line.rsplit_once(": ").filter(|(_, command)| {
@@ -194,7 +195,7 @@ impl PrintedCommand {
         }
     }
 
-    /// Returns true if it is an instruction in words, and no line for the shell.
+    /// Returns true if it is an instruction in words and not a shell command.
     pub fn is_instruction(&self) -> bool {
         let first = self.line.split_whitespace().next().unwrap_or_default();
         let is_setting = first
@@ -217,8 +218,8 @@ impl PrintedCommand {
             .any(acts_on_the_machine)
     }
 
-    /// Returns the line for a node that runs (`live`), or for the root of a node that does not: there the paths of the node
-    /// are those of this machine, and what acts on the machine is marked.
+    /// Returns the line for a running node (`live`), or for the root of a node that is not running: then the paths of the node
+    /// are replaced by those on this machine, and commands that act on the machine are marked.
     pub fn spelled(&self, live: bool) -> String {
         let is_marked = self.line.starts_with(ON_THE_NODE) || self.is_instruction();
         let is_own = self.line.starts_with("mco-rescue ");
@@ -233,12 +234,12 @@ impl PrintedCommand {
     }
 }
 
-/// Directories at the top of a node whose contents are the node's own, and not the kernel's.
+/// Top-level directories of a node that hold its own files rather than the kernel's.
 const OF_THE_NODE: [&str; 9] = [
     "boot", "efi", "etc", "home", "opt", "root", "sysroot", "usr", "var",
 ];
 
-/// Returns a line whose paths of the node are where they are on this machine: below `top`, and those of `/var` in `var`.
+/// Returns a line with the node's paths replaced by those on this machine: below `top`, and for `/var` below `var`.
 fn place_paths(line: &str, top: &Path, var: &Path) -> String {
     let (command, comment) = match line.split_once(" # ") {
         Some((command, comment)) => (command, format!(" # {comment}")),
@@ -286,7 +287,7 @@ fn acts_on_the_machine(line: &str) -> bool {
         NAMES_A_ROOT.contains(&option) || (option == "-D" && program == "journalctl")
     };
     let is_own = line.contains(" --root / ") || line.trim_end().ends_with(" --root /");
-    // A script of the node, such as that of a restore.
+    // A script on the node, such as the one for a restore.
     let is_own = is_own || program.starts_with('/');
     let is_known = OF_THE_MACHINE.contains(&program) || program.starts_with('/');
     is_known && (is_own || !words.any(names_a_root))
@@ -296,14 +297,14 @@ fn is_upper(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
 }
 
-/// Where the commands of a message begin.
+/// Label before the commands of a message.
 const NEXT: &str = "Next: ";
 
-/// What separates the commands of a message, and what then begins the line of the next one.
+/// Separators between the commands of a message, with the label that each becomes.
 const SEPARATORS: [(&str, &str); 2] = [(", then ", "then: "), (", or ", "or: ")];
 
-/// Separates the commands of a message from its words: each command is a line of its own, the first one after `Next: `,
-/// the others after `then: ` or `or: `.
+/// Splits a message into its text and its commands: each command gets a line of its own, the first with the label `Next: `, the
+/// others with `then: ` or `or: `.
 pub fn set_commands_apart(text: &str) -> (&str, Vec<String>) {
     let begins = |(at, _): &(usize, &str)| *at == 0 || text[..*at].ends_with([' ', '\n']);
     let Some((at, _)) = text.match_indices(NEXT).filter(begins).last() else {
@@ -323,7 +324,7 @@ pub fn set_commands_apart(text: &str) -> (&str, Vec<String>) {
     (text[..at].trim_end(), lines)
 }
 
-/// Returns a message whose commands are lines of their own, to be copied.
+/// Returns a message with each command on its own line, ready to be copied.
 pub fn with_commands_apart(text: &str) -> String {
     let (words, commands) = set_commands_apart(text);
     let words = Some(words.to_owned()).filter(|words| !words.is_empty());
@@ -331,7 +332,7 @@ pub fn with_commands_apart(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Returns what to do, as the end of a message: a command after `Next: `, words as a sentence.
+/// Returns the advice at the end of a message: a command after `Next: `, other text as a sentence.
 pub fn advise(what: &str) -> String {
     let first = what.split_whitespace().next().unwrap_or_default();
     let known: [&[&str]; 3] = [&OF_THE_MACHINE, &OF_DISKS, &FIXED];
@@ -344,38 +345,38 @@ pub fn advise(what: &str) -> String {
     format!("{}{}.", begin.unwrap_or_default(), letters.as_str())
 }
 
-/// Returns a command of the node's own programs; for another root than that of the running system it is marked.
+/// Returns a command of the node's own programs, marked if the root is not that of the running system.
 pub fn on_node(line: impl Into<String>) -> String {
     PrintedCommand::new(line).spelled(ROOT.get().is_none())
 }
 
-/// Commands for moments at which nothing can be made any more: in the handler of a signal, and without memory.
+/// Commands for situations in which nothing can be allocated any more: in a signal handler, and without memory.
 static KEPT: OnceLock<[(&str, String); 3]> = OnceLock::new();
 
-/// Makes the commands that [`kept`] gives.
+/// Prepares the commands that [`kept`] returns.
 fn keep_commands() {
     let made = ["status", "recover", "verify"].map(|name| (name, mco_rescue(name)));
     let _ = KEPT.set(made);
 }
 
-/// Returns the command of this program by its name (`status`, `recover` or `verify`). It takes no memory, and is safe in the
-/// handler of a signal.
+/// Returns a command of this program by name (`status`, `recover` or `verify`). Does not allocate, and is safe in a signal
+/// handler.
 pub fn kept(name: &str) -> &'static str {
     let made = KEPT.get().map_or(&[][..], <[_; 3]>::as_slice);
     let found = made.iter().find(|(known, _)| *known == name);
     found.map_or("mco-rescue status", |(_, command)| command.as_str())
 }
 
-/// A soft reboot of the running system is prepared.
+/// Whether a soft reboot of the running system is prepared.
 static SOFT: AtomicBool = AtomicBool::new(false);
 
-/// Keeps that a soft reboot is prepared or not, for the commands that are printed.
+/// Stores whether a soft reboot is prepared, for printed commands.
 pub fn remember_soft_reboot(prepared: bool) {
     SOFT.store(prepared, Ordering::Relaxed);
 }
 
-/// The command that reboots through the kernel, also where a soft reboot is prepared. For another root that is the boot
-/// of its node, which no command of this machine is.
+/// Returns the command that reboots through the kernel, even if a soft reboot is prepared. For another root, returns an
+/// instruction to boot its node, because no command on this machine can do that.
 pub fn reboot() -> &'static str {
     match (ROOT.get(), SOFT.load(Ordering::Relaxed)) {
         (Some(_), _) => "# boot the node from this disk",
@@ -387,7 +388,7 @@ pub fn reboot() -> &'static str {
 /// Reboots through the kernel although a soft reboot is prepared.
 pub const HARD_REBOOT: &str = "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot";
 
-/// Said where a soft reboot is prepared.
+/// Returns the message about a prepared soft reboot.
 pub fn soft_reboot_words() -> String {
     format!(
         "a soft reboot is prepared: a plain systemctl reboot would enter the tree at /run/nextroot and keep the kernel and \
@@ -395,7 +396,7 @@ pub fn soft_reboot_words() -> String {
     )
 }
 
-/// A text as one word for the shell.
+/// Quotes a text as one word for the shell.
 pub fn shell_word(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-@:+,=%".contains(&b);
     if !text.is_empty() && text.bytes().all(plain) {
@@ -404,20 +405,20 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// `rpm-ostree kargs` with these changes, as it has to be typed.
+/// Returns the `rpm-ostree kargs` command with these changes, ready to be typed.
 pub fn kargs_command(changes: &[KargsChange]) -> String {
     let options = changes.iter().map(KargsChange::command_option);
     let line = ["rpm-ostree", "kargs"].map(str::to_owned).into_iter();
     shell_words(&line.chain(options).collect::<Vec<_>>())
 }
 
-/// Texts as words for the shell, with blanks between them.
+/// Quotes texts as words for the shell, separated by blanks.
 pub fn shell_words<S: AsRef<str>>(texts: &[S]) -> String {
     let words: Vec<String> = texts.iter().map(|text| shell_word(text.as_ref())).collect();
     words.join(" ")
 }
 
-/// The option that leads to a root, with a blank before it.
+/// Returns the option that selects a root, with a leading blank.
 pub fn root_option(root: &str) -> String {
     format!(" --root {}", shell_word(root))
 }

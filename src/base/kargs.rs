@@ -1,34 +1,34 @@
 //! Kernel arguments as a value: an ordered list in which duplicates count.
 //!
-//! Pure. Tokens are cut as the daemon and the kernel cut them (docs/agreement.md: Kernel arguments), and a change has the effect that it has in
-//! libostree: a deletion takes the first equal argument, an addition comes last.
+//! Pure. Tokens are split like the daemon and the kernel split them (docs/agreement.md: Kernel arguments), and a change has the
+//! same effect as in libostree: a deletion removes the first equal argument, an addition goes to the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Kernel arguments in order; quotes are kept as they were written.
+/// Kernel arguments in order; quotes are preserved.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Kargs(Vec<String>);
 
 /// One option of `rpm-ostree kargs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KargsChange {
-    /// `--delete-if-present`: without the first argument that is exactly this one.
+    /// `--delete-if-present`: removes the first argument that is exactly this one.
     Delete(String),
-    /// `--append`: one more at the end, even where there are equal ones.
+    /// `--append`: adds one at the end, even if there are equal ones.
     Append(String),
 }
 
-/// libostree's reason to refuse a change.
+/// libostree's reason for refusing a change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KargsError {
-    /// It was deleted more often than it is present.
+    /// It was deleted more often than it occurs.
     #[error("deleting kernel argument {0}: it is already missing; read the arguments again")]
     Missing(String),
 }
 
-/// Keys whose arguments the kernel, or systemd, reads as one list: the order counts across these keys. `hugepages`
-/// belongs to the size right before it; of the others the last one wins.
+/// Keys whose arguments the kernel, or systemd, reads as one list, so that their relative order matters. `hugepages` belongs to
+/// the size right before it; for the others the last one wins.
 const FAMILIES: [&[&str]; 5] = [
     &HUGE_PAGES,
     &["rw", "ro"],
@@ -49,11 +49,11 @@ const FAMILIES: [&[&str]; 5] = [
     ],
 ];
 
-/// Another argument between two of these gives them another meaning.
+/// Keys whose meaning changes if another argument is inserted between them.
 const HUGE_PAGES: [&str; 3] = ["hugepages", "hugepagesz", "default_hugepagesz"];
 
 impl Kargs {
-    /// Cuts a command line: blanks separate, except between double quotes, which cannot be escaped.
+    /// Parses a command line: arguments are separated by blanks, except between double quotes, which cannot be escaped.
     pub fn parse(line: &str) -> Self {
         let (mut tokens, mut token, mut quoted) = (Vec::new(), String::new(), false);
         for letter in line.chars() {
@@ -65,19 +65,19 @@ impl Kargs {
             token.push(letter);
         }
         tokens.push(token);
-        // What is blank to Unicode only is cut from the ends, as the daemon does.
+        // Blanks that only Unicode defines are trimmed from the ends, like the daemon does.
         let tokens = tokens.iter().map(|token| token.trim().to_owned());
         Self(tokens.filter(|token| !token.is_empty()).collect())
     }
 
-    /// The tokens of `spec.kernelArguments`, whose entries may hold several each.
+    /// Returns the tokens of `spec.kernelArguments`; each entry may hold several.
     pub fn from_entries<S: AsRef<str>>(entries: &[S]) -> Self {
         let each = entries.iter().map(|entry| Self::parse(entry.as_ref()).0);
         Self(each.flatten().collect())
     }
 
-    /// Returns the old arguments of a first boot by the daemon's rule (docs/agreement.md: Kernel arguments): the booted
-    /// ones that are exactly an entry of the config. An entry of several tokens is never among them.
+    /// Returns the old arguments of a first boot by the daemon's rule (docs/agreement.md: Kernel arguments): the booted ones
+    /// that exactly match an entry of the config. An entry of several tokens never matches.
     pub fn first_boot<S: AsRef<str>>(booted: &Self, entries: &[S]) -> Self {
         let requested = |token: &&String| entries.iter().any(|entry| entry.as_ref() == **token);
         Self(booted.0.iter().filter(requested).cloned().collect())
@@ -93,29 +93,31 @@ impl Kargs {
         self.0.is_empty()
     }
 
-    /// Without the arguments of these keys, such as `ostree` and `BOOT_IMAGE`, which belong to one boot entry.
+    /// Returns the arguments without those of the given keys, such as `ostree` and `BOOT_IMAGE`, which belong to one boot
+    /// entry.
     #[must_use]
     pub fn without(&self, keys: &[&str]) -> Self {
         let kept = self.0.iter().filter(|token| !keys.contains(&key_of(token)));
         Self(kept.cloned().collect())
     }
 
-    /// Without the variables of the boot loader, such as `$ignition_firstboot`: no command line of a boot has them.
+    /// Returns the arguments without variables of the boot loader, such as `$ignition_firstboot`, which never reach a kernel's
+    /// command line.
     #[must_use]
     pub fn without_variables(&self) -> Self {
         let kept = self.0.iter().filter(|token| !token.starts_with('$'));
         Self(kept.cloned().collect())
     }
 
-    /// Returns the arguments that the daemon would report as missing (docs/agreement.md: Validation): presence counts, not
+    /// Returns the arguments that the daemon would report as missing (docs/agreement.md: Validation): only presence counts, not
     /// number or order.
     pub fn missing_from(&self, present: &Self) -> Vec<&str> {
         let absent = |token: &&String| !present.0.contains(token);
         self.0.iter().filter(absent).map(String::as_str).collect()
     }
 
-    /// Returns the arguments in the quoting of `known`, where the kernel reads the same key and value from both. The command line
-    /// of a boot has the quotes of the boot loader: GRUB removes those of `key="a value"`, and encloses the whole argument.
+    /// Returns the arguments with the quoting of `known` where the kernel reads the same key and value from both. A kernel's
+    /// command line has the quotes of the boot loader: GRUB removes those of `key="a value"`, and quotes the whole argument.
     #[must_use]
     pub fn written_as(&self, known: &Self) -> Self {
         let known: BTreeMap<_, _> = known.0.iter().map(|one| (meaning_of(one), one)).collect();
@@ -126,20 +128,20 @@ impl Kargs {
         Self(self.0.iter().map(written).collect())
     }
 
-    /// Arguments with a blank between quotes: the daemon splits what it reads back at every blank, so it never finds
-    /// them and stays Degraded (docs/agreement.md: Validation).
+    /// Returns arguments with a quoted blank: the daemon splits what it reads back at every blank, so it never finds them and
+    /// stays Degraded (docs/agreement.md: Validation).
     pub fn never_found(&self) -> Vec<&str> {
         let blank = |token: &&String| token.contains(' ');
         self.0.iter().filter(blank).map(String::as_str).collect()
     }
 
-    /// Arguments with a quote that is never closed: on a command line they swallow all that follows.
+    /// Returns arguments with an unclosed quote, which swallow the rest of a command line.
     pub fn unclosed_quotes(&self) -> Vec<&str> {
         let odd = |token: &&String| token.matches('"').count() % 2 == 1;
         self.0.iter().filter(odd).map(String::as_str).collect()
     }
 
-    /// Arguments that are all `present`, but in another order, where the order counts.
+    /// Returns arguments that are all `present`, but in the wrong order, if the order matters.
     pub fn out_of_order(&self, present: &Self) -> Vec<&str> {
         let (wanted, there) = (self.by_family(), present.by_family());
         let mut all = Vec::new();
@@ -157,10 +159,10 @@ impl Kargs {
         all
     }
 
-    /// Returns the wanted arguments after a change from a config that asked for `old` to one that asks for `new`.
+    /// Returns the arguments after a change from a config that asked for `old` to one that asks for `new`.
     ///
-    /// Unchanged if all are present, in order where the order counts. Else the arguments of the daemon's sequence; but
-    /// those already present stay in their place and are not added twice, unless that changes any order.
+    /// Unchanged if all are present, and in order where that matters. Otherwise the result of the daemon's sequence, except
+    /// that arguments already present stay in place and are not added twice, unless that changes an order that matters.
     #[must_use]
     pub fn after_change(&self, old: &Self, new: &Self) -> Self {
         if self.is_settled(old, new) {
@@ -174,7 +176,7 @@ impl Kargs {
         }
     }
 
-    /// Returns the arguments of `old` that are present, more often than `new` asks for them.
+    /// Returns the arguments of `old` that occur more often than `new` asks for.
     pub fn left_over<'a>(&self, old: &'a Self, new: &Self) -> Vec<&'a str> {
         let (here, wanted) = (self.token_counts(), new.token_counts());
         let of = |counts: &BTreeMap<&String, usize>, token: &String| {
@@ -187,7 +189,7 @@ impl Kargs {
         left.map(|(token, _)| token.as_str()).collect()
     }
 
-    /// Returns true if nothing is to be done: all of `new` is present, in order, and of `old` nothing else.
+    /// Returns true if nothing has to be done: all of `new` is present, in order, and nothing else of `old`.
     fn is_settled(&self, old: &Self, new: &Self) -> bool {
         let here = self.token_counts();
         let lacks =
@@ -198,7 +200,7 @@ impl Kargs {
             && self.ends_with_changed(old, new)
     }
 
-    /// Returns true if no foreign argument follows those of `new`, of keys that `old` did not ask for likewise.
+    /// Returns true if no foreign argument follows the `new` ones of any key for which `new` differs from `old`.
     fn ends_with_changed(&self, old: &Self, new: &Self) -> bool {
         let (here, old) = (self.by_family(), old.by_family());
         new.by_family().into_iter().all(|(family, wanted)| {
@@ -207,7 +209,7 @@ impl Kargs {
         })
     }
 
-    /// Keeps present arguments in their place, and appends the rest. The values of one key come in the order of the config.
+    /// Keeps present arguments in place and appends the rest. The values of one key are in the order of the config.
     fn in_place(&self, old: &Self, new: &Self) -> Self {
         let (old_by_key, new_by_key) = (old.by_key(), new.by_key());
         let changed = |key: &str| old_by_key.get(key) != new_by_key.get(key);
@@ -238,15 +240,15 @@ impl Kargs {
         result
     }
 
-    /// Returns true if these are in the order of `new`, and no foreign argument follows its own where that counts.
+    /// Returns true if these arguments are in the order of `new`, and no foreign argument follows where that matters.
     fn ends_with(&self, new: &Self) -> bool {
         let mut rest = self.0.iter();
         new.0.iter().all(|token| rest.any(|one| one == token))
             && self.ends_with_changed(&Self::default(), new)
     }
 
-    /// All old ones away, and all new ones at the end. What is there already is moved, not doubled, where nothing else
-    /// of its keys is there.
+    /// Removes all old arguments and appends all new ones. An argument that is already present is moved instead of duplicated,
+    /// if nothing else with its key is present.
     fn as_the_daemon(&self, old: &Self, new: &Self) -> Self {
         let mut result = self.clone();
         for token in &old.0 {
@@ -264,10 +266,9 @@ impl Kargs {
         result
     }
 
-    /// Returns the fewest changes that lead to exactly `wanted`; none if they are so already.
+    /// Returns the fewest changes that lead to exactly `wanted`; none if that is already the case.
     ///
-    /// Only present arguments are deleted, and only as often as they are present, so rpm-ostree may delete or append
-    /// first.
+    /// Arguments are deleted only if present, and only as often as they occur, so rpm-ostree may delete or append first.
     pub fn changes_to(&self, wanted: &Self) -> Vec<KargsChange> {
         let longest = self.0.len().min(wanted.0.len());
         let kept = (0..=longest).rev().find_map(|count| {
@@ -280,7 +281,7 @@ impl Kargs {
             .collect()
     }
 
-    /// Returns the deletions after which exactly `kept` stays; `None` if deleting alone is not enough.
+    /// Returns the deletions after which exactly `kept` remains; `None` if deletions alone are not enough.
     fn deletions_to(&self, kept: &[String]) -> Option<Vec<String>> {
         let mut surplus = self.clone();
         for token in kept {
@@ -294,8 +295,8 @@ impl Kargs {
         (rest.0 == kept).then_some(surplus.0)
     }
 
-    /// Applies changes as rpm-ostree does: it skips a deletion of an argument that is not present word for word, appends
-    /// first, and then lets libostree delete.
+    /// Applies changes like rpm-ostree does: it skips deletions of arguments that are not present verbatim, appends first, and
+    /// then lets libostree delete.
     ///
     /// # Errors
     /// A deletion that libostree refuses.
@@ -315,7 +316,7 @@ impl Kargs {
         Ok(result)
     }
 
-    /// Returns the arguments without every deleted one, and with every appended one that is not there yet.
+    /// Returns the arguments without any of the deleted ones, and with the appended ones that are not there yet.
     #[must_use]
     pub fn cured_by(&self, cures: &[KargsChange]) -> Self {
         let mut result = self.clone();
@@ -329,7 +330,7 @@ impl Kargs {
         result
     }
 
-    /// Deletes as libostree does: a key alone deletes its only value, whatever that is.
+    /// Deletes like libostree does: a key alone deletes its only value, whatever that is.
     fn delete_one(&mut self, token: &str) -> Result<(), KargsError> {
         let of_key: Vec<&str> = self.of_key(key_of(token)).collect();
         let taken = match of_key.as_slice() {
@@ -384,7 +385,7 @@ impl fmt::Display for Kargs {
 }
 
 impl KargsChange {
-    /// The option of `rpm-ostree kargs`, as the program gets it: a shell needs quotes around it.
+    /// Returns the option for `rpm-ostree kargs`, as the program receives it; a shell needs quotes around it.
     pub fn command_option(&self) -> String {
         match self {
             Self::Delete(token) => format!("--delete-if-present={token}"),
@@ -393,9 +394,10 @@ impl KargsChange {
     }
 }
 
-/// The daemon's own sequence (docs/agreement.md: Kernel arguments): all old ones away, then all new ones, duplicates kept.
+/// Returns the daemon's own sequence (docs/agreement.md: Kernel arguments): deletes all old arguments, then appends all new
+/// ones, including duplicates.
 ///
-/// Empty where it runs no command.
+/// Empty if the daemon runs no command.
 pub fn daemon_sequence(old: &Kargs, new: &Kargs) -> Vec<KargsChange> {
     let away = old.0.iter().cloned().map(KargsChange::Delete);
     away.chain(new.0.iter().cloned().map(KargsChange::Append))
@@ -406,8 +408,8 @@ fn is_blank(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
-/// Returns the key and the value, if there is one, as the kernel's `next_arg` reads them: quotes around the argument or its value
-/// are no part of it.
+/// Returns the key and the value, if any, as the kernel's `next_arg` parses them: quotes around the argument or its value are
+/// removed.
 fn meaning_of(token: &str) -> (&str, Option<&str>) {
     let (is_enclosed, inner) = match token.strip_prefix('"') {
         Some(inner) => (true, inner),
@@ -435,7 +437,7 @@ fn meaning_of(token: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns the text without a quote at its end.
+/// Returns the text without a trailing quote.
 fn without_end(text: &str) -> &str {
     text.strip_suffix('"').unwrap_or(text)
 }
@@ -445,7 +447,7 @@ fn key_of(token: &str) -> &str {
     token.split_once('=').map_or(token, |(key, _)| key)
 }
 
-/// The key that stands for all among whose arguments the order counts. To the kernel `-` and `_` are one letter.
+/// Returns the key that represents all keys whose relative order matters. The kernel treats `-` and `_` as the same letter.
 fn family_of(token: &str) -> String {
     let key = key_of(token).replace('-', "_");
     let family = FAMILIES.iter().find(|keys| keys.contains(&key.as_str()));
@@ -458,7 +460,7 @@ fn in_sorted_order(mut tokens: Vec<&str>) -> Vec<&str> {
     tokens
 }
 
-/// Returns the number of the first `values` that are found in `all`, in their order.
+/// Returns how many of the first `values` occur in `all` in the same order.
 fn leading_within(values: &[&str], all: &[&str]) -> usize {
     let mut found = 0;
     for token in all {
@@ -501,13 +503,13 @@ mod tests {
     #[test]
     fn quotes_around_an_argument_or_its_value_have_one_meaning() {
         for (booted, known, written) in [
-            // As GRUB hands it over.
+            // As GRUB passes it on.
             (
                 r#"rw "dyndbg=file x +p" quiet"#,
                 r#"dyndbg="file x +p""#,
                 r#"rw dyndbg="file x +p" quiet"#,
             ),
-            // Quotes without a blank in them do not arrive at all.
+            // Quotes without a blank inside are lost.
             (r"a=b", r#"a="b""#, r#"a="b""#),
             (r#""a b""#, r#""a b""#, r#""a b""#),
             (r#"a="b"#, r#"a="b c""#, r#"a="b"#),
@@ -576,12 +578,12 @@ mod tests {
                 "b c",
                 "--delete-if-present=a --append=c",
             ),
-            // Lost by hand: it comes back.
+            // Removed by hand: it comes back.
             ("root=x", "a", "a", "--append=a"),
-            // Two of the same are wanted.
+            // Two equal ones are wanted.
             ("root=x a", "a", "a a", "--append=a"),
             ("root=x a a", "a a", "a", "--delete-if-present=a"),
-            // The last console is the main one; the one from before is not ours.
+            // The last console is the main one; the earlier one is not ours.
             (
                 "console=tty0",
                 "",
@@ -601,7 +603,7 @@ mod tests {
                 "--delete-if-present=k=old --append=k=new",
             ),
             ("nosmt=force", "", "nosmt", "--append=nosmt"),
-            // A number of pages belongs to the size before it.
+            // A number of pages belongs to the preceding size.
             (
                 "root=x hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
                 "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
@@ -609,14 +611,14 @@ mod tests {
                 "--delete-if-present=hugepagesz=2M --delete-if-present=hugepages=4 --append=hugepagesz=2M \
                  --append=hugepages=6",
             ),
-            // What is added by hand behind ours gives way, as with the daemon.
+            // An argument added by hand after ours is overridden, as with the daemon.
             (
                 "k=1 k=by-hand",
                 "k=1",
                 "k=1 z",
                 "--delete-if-present=k=1 --append=k=1 --append=z",
             ),
-            // All are there, but the order counts.
+            // All are present, but the order matters.
             (
                 "hugepages=4 hugepagesz=1G",
                 "",

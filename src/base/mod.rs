@@ -1,15 +1,15 @@
-//! Values that every room uses, without any effect.
+//! Values that every module group uses, without any effect.
 //!
-//! Nothing here reads a file, starts a program, or knows what a config is. What a room needs of another one's concerns is not
-//! here: a module belongs to `base` only if two rooms use it and it uses no room itself.
+//! Nothing here reads a file, starts a program, or knows what a config is. A module belongs to `base` only if at least two
+//! module groups use it and it uses none of them itself.
 //!
-//! - What a command ends with: [`error`] has the exit codes, [`reason`] the words of a system error, [`notice`] what is said
-//!   beside a result.
-//! - What is on a disk, as values: [`object`] is a file, link or directory with its attributes, [`paths`] has every path of
-//!   the node that the program knows by name, [`owned`] which of them it owns.
-//! - Texts: [`text`], [`time`], and the forms of Go, in which the daemon writes its records ([`go_quote`], [`go_json`]).
-//! - Values of a config that need no document: [`kargs`], [`secrets`] to be hidden, [`ssh_key`].
-//! - [`invocation`] makes every command that the program prints for a user: begin there if a printed command is wrong.
+//! - How a command ends: [`error`] has the exit codes, [`reason`] the text of a system error, [`notice`] the messages that
+//!   accompany a result.
+//! - Things on a disk, as values: [`object`] is a file, link or directory with its attributes, [`paths`] has every path of the
+//!   node that the program knows by name, [`owned`] the ones among them that it owns.
+//! - Texts: [`text`], [`time`], and the formats of Go, in which the daemon writes its records ([`go_quote`], [`go_json`]).
+//! - Values of a config that need no document: [`kargs`], [`secrets`] that must be hidden, [`ssh_key`].
+//! - [`invocation`] builds every command that the program prints for a user: start there if a printed command is wrong.
 
 pub mod error;
 

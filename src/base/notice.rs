@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Something the person has to know.
+/// Something that the user has to know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// A JSON path, a node path or a unit.
     pub subject: String,
-    /// What it is and what to do next.
+    /// What it is, and what to do next.
     pub message: String,
 }

@@ -1,7 +1,6 @@
 //! The object at a path as a value: type, mode, owner and content.
 //!
-//! Shared by observation, drift, plan and journal, so that "is it already so?"
-//! and "is it still so?" are one comparison.
+//! Shared by observation, drift, plan and journal, so that "is it already so?" and "is it still so?" are the same comparison.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -34,7 +33,7 @@ pub enum ObjectKind {
     },
 }
 
-/// Lower-case hex of a digest. Clones share the text: it is in the config, in the plan and in the journal.
+/// Lower-case hex of a digest. Clones share the text, because it is in the config, in the plan and in the journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String")]
 pub struct HexDigest(#[serde(serialize_with = "serialize_text")] Arc<str>);
@@ -50,7 +49,7 @@ impl From<String> for HexDigest {
 }
 
 impl HexDigest {
-    /// Returns the SHA-256 of nothing: a stamp of the daemon's for each file is empty.
+    /// Returns the SHA-256 of empty content: the daemon's stamp for each file is empty.
     pub fn of_nothing() -> Self {
         static DIGEST: OnceLock<HexDigest> = OnceLock::new();
         let text = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -66,12 +65,11 @@ impl Deref for HexDigest {
     }
 }
 
-/// Stands for the digest of a file that is too large to be read.
+/// Stands in for the digest of a file that is too large to read.
 const UNREAD: &str = "unread";
 
 impl ObjectKind {
-    /// A file that is larger than anything a config brings: its size and the time of its last change stand for its
-    /// content.
+    /// Returns a file larger than anything a config contains: its size and modification time stand in for its content.
     pub fn unread_file(stat: &FileStat) -> Self {
         Self::File {
             size: u64::try_from(stat.st_size).unwrap_or_default(),
@@ -83,12 +81,12 @@ impl ObjectKind {
         }
     }
 
-    /// Returns true for a file whose content was too large to be read.
+    /// Returns true for a file whose content was too large to read.
     pub fn is_unread(&self) -> bool {
         matches!(self, Self::File { sha256, .. } if sha256.starts_with(UNREAD))
     }
 
-    /// Returns true if a copy that was just written, and read, has the content of this.
+    /// Returns true if a copy that was just written and read back has the same content.
     pub fn is_copied_as(&self, copy: &Self) -> bool {
         match (self, copy) {
             (Self::File { size, .. }, Self::File { size: copied, .. }) if self.is_unread() => {
@@ -114,7 +112,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// Returns true if `self` on disk is as `wanted`. The mode of a link means nothing.
+    /// Returns true if `self`, on disk, matches `wanted`. The mode of a link is ignored.
     pub fn is_like(&self, wanted: &Self) -> bool {
         let mode_counts = !matches!(wanted.kind, ObjectKind::Symlink { .. });
         self.kind == wanted.kind
@@ -132,14 +130,14 @@ impl Object {
         self.kind == ObjectKind::Directory
     }
 
-    /// Returns true if mode and owner are those of a stat. The mode of a link means nothing.
+    /// Returns true if mode and owner match a stat. The mode of a link is ignored.
     pub fn has_attributes_of(&self, stat: &FileStat) -> bool {
         let mode_counts = !matches!(self.kind, ObjectKind::Symlink { .. });
         self.owner() == (stat.st_uid, stat.st_gid)
             && (!mode_counts || self.mode == stat.st_mode & 0o7777)
     }
 
-    /// The number of content bytes, for space arithmetic.
+    /// Returns the number of content bytes, for space calculations.
     pub fn size(&self) -> u64 {
         match &self.kind {
             ObjectKind::File { size, .. } => *size,
@@ -149,10 +147,10 @@ impl Object {
     }
 }
 
-/// Flags of the file system (`chattr`) on which even root's changes founder.
+/// File system flags (`chattr`) that make changes fail even for root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flags {
-    /// `chattr +i`: nothing about it can be changed, and in a directory no name.
+    /// `chattr +i`: nothing about it can be changed; in a directory, no name.
     pub immutable: bool,
     /// `chattr +a`: can only grow; in a directory names can only be added.
     pub append_only: bool,
@@ -164,7 +162,7 @@ impl Flags {
         !self.immutable && !self.append_only
     }
 
-    /// The flags as `chattr` spells them, such as `ia`.
+    /// Returns the flags as `chattr` writes them, such as `ia`.
     pub fn letters(self) -> &'static str {
         match (self.immutable, self.append_only) {
             (true, true) => "ia",
@@ -185,9 +183,9 @@ impl Flags {
     }
 }
 
-/// Inode, size and times of an object: shows within one run that it was not changed since.
+/// Inode, size and times of an object: proves within one run that it was not changed since.
 ///
-/// Never stored: a file system may hand a freed inode number to the next file at once.
+/// Never stored: a file system may reuse a freed inode number for the next file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     dev: u64,
@@ -203,12 +201,12 @@ impl Stamp {
         (self.dev, self.ino)
     }
 
-    /// Returns true if both are names of one inode.
+    /// Returns true if both name the same inode.
     pub fn same_file(&self, other: &Self) -> bool {
         self.inode() == other.inode()
     }
 
-    /// Returns true if at most the change time differs: a new name, or other attributes, of the same bytes.
+    /// Returns true if at most the change time differs: another name, or other attributes, but the same bytes.
     pub fn same_but_change_time(&self, other: &Self) -> bool {
         self.same_file(other) && self.size == other.size && self.modified == other.modified
     }

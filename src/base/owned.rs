@@ -1,6 +1,6 @@
-//! Paths that no config may bring: this program or the daemon writes them. Each has its reason.
+//! Paths that no config may contain, because this program or the daemon writes them, each with its reason.
 //!
-//! The program and its units are not among them: where a config brings those, `install` leaves them to it.
+//! The program and its units are not among them: if a config contains those, `install` leaves them to it.
 
 use crate::base::paths;
 
@@ -9,9 +9,9 @@ use crate::base::paths;
 pub enum OwnedRule {
     /// In every one.
     Always,
-    /// In a MachineConfig; a bare config may bring what a first boot starts from.
+    /// In a MachineConfig; a bare config may contain the files that a first boot starts from.
     Rendered,
-    /// In every one, unless whole account files are allowed.
+    /// In every config, unless whole account files are allowed.
     Accounts,
 }
 
@@ -20,9 +20,9 @@ pub enum OwnedRule {
 pub struct OwnedPath {
     /// Path relative to the root.
     pub path: &'static str,
-    /// Everything below it belongs to it.
+    /// True if it covers everything below the path.
     pub tree: bool,
-    /// Which configs may not bring it.
+    /// The configs that may not contain it.
     pub rule: OwnedRule,
     /// Its writer and its purpose: a clause with a subject.
     pub why: &'static str,

@@ -2,15 +2,15 @@
 //!
 //! Which program writes each one, and when: docs/agreement.md: Files on a node.
 
-/// The daemon's record of the config the node is in; a MachineConfig as JSON.
+/// The daemon's record of the node's config; a MachineConfig as JSON.
 pub const CURRENT_CONFIG: &str = "etc/machine-config-daemon/currentconfig";
 /// The daemon's record of the layered image; empty on nodes without layering.
 pub const CURRENT_IMAGE: &str = "etc/machine-config-daemon/currentimage";
 /// Left by the Machine Config Server; while it exists the daemon ignores `currentconfig`.
 pub const NODE_ANNOTATIONS: &str = "etc/machine-config-daemon/node-annotations.json";
-/// The same once the daemon has put it away; the name really has no "s".
+/// The same file once the daemon has moved it aside; the name really has no "s".
 pub const NODE_ANNOTATIONS_KEPT: &str = "etc/machine-config-daemon/node-annotation.json.bak";
-/// Makes the daemon skip its comparison, write everything anew, and reboot.
+/// Makes the daemon skip its comparison, rewrite everything, and reboot.
 pub const FORCE: &str = "run/machine-config-daemon-force";
 /// The config for the service that leaves on-cluster layering.
 pub const REVERT: &str = "etc/mco/machineconfig-revert.json";
@@ -19,9 +19,9 @@ pub const REVERT_UNIT: &str = "etc/systemd/system/machine-config-daemon-revert.s
 /// Link that enables the revert service.
 pub const REVERT_LINK: &str =
     "etc/systemd/system/multi-user.target.requires/machine-config-daemon-revert.service";
-/// The name of the system-wide policy of cryptography. In FIPS mode the system mounts another file there.
+/// The name of the system-wide crypto policy. In FIPS mode the system mounts another file over it.
 pub const CRYPTO_POLICY: &str = "etc/crypto-policies/config";
-/// Policies of cryptography and their modules.
+/// Crypto policies and their modules.
 pub const CRYPTO_POLICIES: &str = "etc/crypto-policies/policies";
 /// The daemon's repository of extensions while it stages them.
 pub const EXTENSIONS_REPOSITORY: &str = "etc/yum.repos.d/coreos-extensions.repo";
@@ -29,7 +29,7 @@ pub const EXTENSIONS_REPOSITORY: &str = "etc/yum.repos.d/coreos-extensions.repo"
 pub const ORIG: &str = "etc/machine-config-daemon/orig";
 /// Stamps for files without an original.
 pub const NOORIG: &str = "etc/machine-config-daemon/noorig";
-/// First-boot input of the daemon; a live trigger as long as it exists.
+/// First-boot input of the daemon; an active trigger as long as it exists.
 pub const ENCAPSULATED: &str = "etc/ignition-machine-config-encapsulated.json";
 /// The same after the first boot.
 pub const ENCAPSULATED_KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
@@ -86,11 +86,11 @@ pub const INITRD_RELEASE: &str = "etc/initrd-release";
 /// SELinux configuration of the root.
 pub const SELINUX_CONFIG: &str = "etc/selinux/config";
 
-/// There where OSTree booted the system, and then with what it did.
+/// Exists if OSTree booted the system; contains the result.
 pub const OSTREE_BOOTED: &str = "run/ostree-booted";
 /// Exists while a deployment waits for the next reboot.
 pub const STAGED_DEPLOYMENT: &str = "run/ostree/staged-deployment";
-/// Exists while that deployment is locked, in an older way than the file itself tells: no shutdown writes it.
+/// Exists while that deployment is locked, in an older way than by its own file: no shutdown finalizes it.
 pub const STAGED_LOCK: &str = "run/ostree/staged-deployment-locked";
 /// Exists while a soft reboot into another deployment is prepared.
 pub const NEXT_ROOT_BOOTED: &str = "run/ostree/nextroot-booted";
@@ -98,17 +98,17 @@ pub const NEXT_ROOT_BOOTED: &str = "run/ostree/nextroot-booted";
 pub const COMPOSEFS: &str = "sysroot/composefs";
 /// The same on a disk that is not booted.
 pub const PHYSICAL_COMPOSEFS: &str = "composefs/images";
-/// Its deployments on such a disk.
+/// Deployments on such a disk.
 pub const PHYSICAL_COMPOSEFS_STATE: &str = "state/deploy";
 /// Boot loader entries.
 pub const BOOT_ENTRIES: &str = "boot/loader/entries";
-/// A link to the directory that ostree makes anew whenever it changes the boot entries.
+/// A link to the directory that ostree replaces whenever it changes the boot entries.
 pub const BOOT_LOADER: &str = "boot/loader";
-/// Kernels of the deployments, one directory for each that differs.
+/// Kernels of the deployments, one directory for each distinct one.
 pub const BOOT_OSTREE: &str = "boot/ostree";
-/// Directories of GRUB's files; the first that has some counts.
+/// Directories of GRUB's files; the first one with files is used.
 pub const GRUB: [&str; 2] = ["boot/grub2", "boot/grub"];
-/// Files that only zipl leaves, the boot loader of s390x.
+/// Files that only zipl, the boot loader of s390x, creates.
 pub const ZIPL: [&str; 2] = ["boot/bootmap", "boot/ostree-bootloader-update.stamp"];
 /// Files that only systemd-boot has.
 pub const SYSTEMD_BOOT: [&str; 3] = [
@@ -122,9 +122,9 @@ pub const OPAL: &str = "sys/firmware/opal";
 pub const FIRST_BOOT_STAMP: &str = "boot/ignition.firstboot";
 /// Name and version of the operating system.
 pub const OS_RELEASE: &str = "etc/os-release";
-/// The same as the OS ships it.
+/// The same file as shipped by the OS.
 pub const USR_OS_RELEASE: &str = "usr/lib/os-release";
-/// Registries, their mirrors, and those that are blocked.
+/// Registries, their mirrors, and blocked registries.
 pub const REGISTRIES: &str = "etc/containers/registries.conf";
 /// Files that add to it.
 pub const REGISTRIES_D: &str = "etc/containers/registries.conf.d";
@@ -132,20 +132,20 @@ pub const REGISTRIES_D: &str = "etc/containers/registries.conf.d";
 pub const LOOKASIDE: &str = "etc/containers/registries.d";
 /// Signatures that images need.
 pub const POLICY: &str = "etc/containers/policy.json";
-/// The same of the image: containers tools of 2026 (Podman 6) read it where `/etc` has none. Older ones ship none there.
+/// The same file of the image: container tools of 2026 (Podman 6) read it if `/etc` has none. Older ones ship none there.
 pub const POLICY_OF_IMAGE: &str = "usr/share/containers/policy.json";
-/// The registries of the image, in the same way.
+/// The registries of the image, used in the same way.
 pub const REGISTRIES_OF_IMAGE: &str = "usr/share/containers/registries.conf";
-/// Fragments of the image; one of the same name in `/etc` takes its place.
+/// Fragments of the image; one of the same name in `/etc` overrides it.
 pub const REGISTRIES_D_OF_IMAGE: &str = "usr/share/containers/registries.conf.d";
-/// Credentials that rpm-ostree uses for a pull; the first that exists counts (docs/agreement.md: Files on a node).
+/// Credentials that rpm-ostree uses for a pull; the first file that exists is used (docs/agreement.md: Files on a node).
 pub const PULL_SECRETS: [&str; 3] = [
     "run/ostree/auth.json",
     "etc/ostree/auth.json",
     "var/lib/kubelet/config.json",
 ];
 
-/// The socket of the system's bus; exists once the bus can be asked.
+/// The socket of the system bus; exists once the bus can be queried.
 pub const SYSTEM_BUS: &str = "run/dbus/system_bus_socket";
 /// Exists while a shutdown is scheduled.
 pub const SCHEDULED_SHUTDOWN: &str = "run/systemd/shutdown/scheduled";
@@ -154,7 +154,7 @@ pub const SCHEDULED_SHUTDOWN: &str = "run/systemd/shutdown/scheduled";
 pub const HOSTS: &str = "etc/hosts";
 /// Name servers; of the running system.
 pub const RESOLV_CONF: &str = "etc/resolv.conf";
-/// The authorities that the OS trusts, one bundle per family of systems; the first that exists counts.
+/// The authorities that the OS trusts, one bundle per distribution family; the first one that exists is used.
 pub const CA_BUNDLES: [&str; 3] = [
     "etc/pki/tls/certs/ca-bundle.crt",
     "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -167,14 +167,14 @@ pub const BOOT: &str = "boot";
 pub const SYSROOT: &str = "sysroot";
 /// The stateroots of an OSTree system, as a deployment sees them.
 pub const STATEROOTS: &str = "sysroot/ostree/deploy";
-/// The static pod of etcd: a node that has it is of the control plane.
+/// The static pod of etcd: a node that has it belongs to the control plane.
 pub const ETCD_POD: &str = "etc/kubernetes/manifests/etcd-pod.yaml";
 /// The pod of an etcd that Pacemaker starts (two nodes with fencing).
 pub const EXTERNAL_ETCD_POD: &str =
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/external-etcd-pod/pod.yaml";
 /// Configuration of a cluster that Pacemaker manages; written when it is set up.
 pub const COROSYNC: &str = "etc/corosync/corosync.conf";
-/// Store of the registry that a control-plane node has for the images of releases.
+/// Store of the registry in which a control-plane node keeps release images.
 pub const RELEASE_REGISTRY: &str = "var/lib/iri-registry";
 /// The authority of that registry's certificate.
 pub const RELEASE_REGISTRY_AUTHORITY: &str = "etc/pki/ca-trust/source/anchors/iri-root-ca.crt";
@@ -198,12 +198,12 @@ pub const ETCD_AUTHORITIES: [&str; 2] = [
 pub const PHYSICAL_STATEROOTS: &str = "ostree/deploy";
 /// Written by Ignition when it has written its config.
 pub const IGNITION_RESULT: &str = "etc/.ignition-result.json";
-/// Configs that an image brings along, in its root and in its initramfs.
+/// Configs that an image contains, in its root and in its initramfs.
 pub const IMAGE_CONFIGS: &str = "usr/lib/mco-rescue/configs";
-/// The authority of the Machine Config Server that an image brings along.
+/// The Machine Config Server's authority that an image contains.
 pub const IMAGE_AUTHORITY: &str = "usr/lib/mco-rescue/ca.pem";
-/// Files in which a node may have the authority of its Machine Config Server: bundles, kubeconfigs with one in
-/// them, and the pointer config that the node was provisioned with (docs/agreement.md: Server).
+/// Files that may contain the authority of the node's Machine Config Server: bundles, kubeconfigs, and the pointer config with
+/// which the node was provisioned (docs/agreement.md: Server).
 pub const AUTHORITIES: [&str; 8] = [
     "etc/kubernetes/kubelet-ca.crt",
     "etc/kubernetes/ca.crt",
@@ -217,19 +217,19 @@ pub const AUTHORITIES: [&str; 8] = [
 /// Authorities that an admin or the daemon added to those of the OS.
 pub const ANCHORS: &str = "etc/pki/ca-trust/source/anchors";
 
-/// Our own state.
+/// State of this program.
 pub const STATE: &str = "var/lib/mco-rescue";
 /// Proves that this `var` is the node's real one.
 pub const MARKER: &str = "var/lib/mco-rescue/marker";
-/// The kubelet is stopped for a run.
+/// Exists while the kubelet is stopped for a run.
 pub const STOPPED: &str = "var/lib/mco-rescue/stopped.json";
 /// The paths that a run is about to change.
 pub const INTENT: &str = "var/lib/mco-rescue/intent.json";
 /// All steps of a run; its existence is the commit point.
 pub const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
-/// The steps of a run that has changed no name on the state's file system yet: the journal before it gets its name.
+/// The steps of a run that has not changed any name on the state's file system yet: the journal before it is renamed.
 pub const PREPARED_JOURNAL: &str = "var/lib/mco-rescue/.journal.json.new";
-/// From here only forward.
+/// Exists once a run can only go forward.
 pub const COMMITTED: &str = "var/lib/mco-rescue/committed";
 /// The last run.
 pub const STATUS: &str = "var/lib/mco-rescue/status.json";
@@ -240,7 +240,7 @@ pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
 /// Snapshots of the flight recorder.
 pub const RECORDER: &str = "var/lib/mco-rescue/recorder";
-/// Copies of the newest ones, for a rescue system.
+/// Copies of the newest snapshots, for a rescue system.
 pub const BOOT_RECORDER: &str = "boot/mco-rescue";
 /// Text files of which the flight recorder keeps copies; written by an admin.
 pub const RECORDER_COPIES: &str = "etc/mco-rescue/recorder-copies";
@@ -256,20 +256,20 @@ pub const REBOOTS: &str = "var/lib/mco-rescue/reboots.json";
 pub const TRIAL: &str = "var/lib/mco-rescue/trial.json";
 /// The result of the last trial.
 pub const TRIAL_RESULT: &str = "var/lib/mco-rescue/trial-result.json";
-/// Space that a trial keeps for its way back.
+/// Space reserved for the rollback of a trial.
 pub const TRIAL_RESERVE: &str = "var/lib/mco-rescue/trial-reserve";
 /// The configuration of `ostree-prepare-root`; the second file takes precedence.
 pub const PREPARE_ROOT: [&str; 2] = [
     "usr/lib/ostree/prepare-root.conf",
     "etc/ostree/prepare-root.conf",
 ];
-/// The copy of the program that guards a trial in this boot.
+/// The copy of the program that guards a trial during this boot.
 pub const GUARD_PROGRAM: &str = "run/mco-rescue/trial/mco-rescue";
-/// The same where nothing below `/run` can be executed.
+/// The same if nothing below `/run` can be executed.
 pub const GUARD_PROGRAM_KEPT: &str = "var/lib/mco-rescue/trial-guard";
 /// Guards a trial after a reboot.
 pub const TRIAL_UNIT: &str = "etc/systemd/system/mco-rescue-trial.service";
-/// The trial unit, of an image that brings it along.
+/// The trial unit in an image that includes it.
 pub const IMAGE_TRIAL_UNIT: &str = "usr/lib/systemd/system/mco-rescue-trial.service";
 /// Link that enables it.
 pub const IMAGE_TRIAL_LINK: &str =
@@ -284,7 +284,7 @@ pub const PROGRAM: &str = "usr/local/bin/mco-rescue";
 pub const RECOVER_UNIT: &str = "etc/systemd/system/mco-rescue-recover.service";
 /// Link that enables the recover unit.
 pub const RECOVER_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
-/// Proves after a reboot that what was staged runs.
+/// Verifies after a reboot that the staged deployment is running.
 pub const COMPLETE_UNIT: &str = "etc/systemd/system/mco-rescue-complete.service";
 /// Link that enables the complete unit.
 pub const COMPLETE_LINK: &str =
@@ -294,25 +294,25 @@ pub const RECORD_UNIT: &str = "etc/systemd/system/mco-rescue-record.service";
 /// Link that enables the unit that records.
 pub const RECORD_LINK: &str =
     "etc/systemd/system/multi-user.target.wants/mco-rescue-record.service";
-/// The place of a mask that lasts until the next boot.
+/// Path of a mask that lasts until the next boot.
 pub const COMPLETE_RUNTIME_UNIT: &str = "run/systemd/system/mco-rescue-complete.service";
-/// The unit that completes, of an image that brings it along.
+/// The completion unit in an image that includes it.
 pub const IMAGE_COMPLETE_UNIT: &str = "usr/lib/systemd/system/mco-rescue-complete.service";
 /// Link that enables it.
 pub const IMAGE_COMPLETE_LINK: &str =
     "usr/lib/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
-/// The recover unit, of an image that brings it along.
+/// The recovery unit in an image that includes it.
 pub const IMAGE_RECOVER_UNIT: &str = "usr/lib/systemd/system/mco-rescue-recover.service";
 /// Link that enables it.
 pub const IMAGE_RECOVER_LINK: &str =
     "usr/lib/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
-/// Keeps the cache fresh.
+/// Refreshes the cache.
 pub const FETCH_SERVICE: &str = "etc/systemd/system/mco-rescue-fetch.service";
-/// Starts that now and then.
+/// Starts that service from time to time.
 pub const FETCH_TIMER: &str = "etc/systemd/system/mco-rescue-fetch.timer";
 /// Link that enables the timer.
 pub const TIMER_LINK: &str = "etc/systemd/system/timers.target.wants/mco-rescue-fetch.timer";
-/// Keeps the first boot's preset run from switching these units off.
+/// Prevents the presets of a first boot from disabling these units.
 pub const PRESET: &str = "etc/systemd/system-preset/30-mco-rescue.preset";
 /// Explains entries of the journal in `journalctl -x`.
 pub const CATALOGUE: &str = "usr/local/lib/systemd/catalog/mco-rescue.catalog";
@@ -320,12 +320,12 @@ pub const CATALOGUE: &str = "usr/local/lib/systemd/catalog/mco-rescue.catalog";
 pub const TIMER_STAMP: &str = "var/lib/systemd/timers/stamp-mco-rescue-fetch.timer";
 /// State of one boot.
 pub const RUNTIME: &str = "run/mco-rescue";
-/// While it exists the unit that recovers starts although nothing is pending.
+/// While it exists, the recovery unit starts even if nothing is pending.
 pub const CHECK: &str = "run/mco-rescue-check";
 /// Exists where systemd runs.
 pub const SYSTEMD_RUNS: &str = "run/systemd/system";
 
-/// Rendered configs that were fetched, one file each.
+/// Rendered configs that were fetched, one per file.
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// Deployments that we pinned.
 pub const PINS: &str = "var/lib/mco-rescue/pins.json";
@@ -333,13 +333,13 @@ pub const PINS: &str = "var/lib/mco-rescue/pins.json";
 pub const CHANGES: &str = "var/lib/mco-rescue/changes.json";
 /// Address and authority of the Machine Config Server, as last known.
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
-/// Time of its clock at its last answer, beside that of the node.
+/// Time of the server's clock at its last answer, together with that of the node.
 pub const SERVER_CLOCK: &str = "var/lib/mco-rescue/server-clock.json";
 /// The node's annotations, as the API last reported them.
 pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
 /// The cluster's node disruption policies, as the API last reported them.
 pub const POLICIES: &str = "var/lib/mco-rescue/disruption-policies.json";
-/// Configs that the daemon updated to, by its log when it was last read.
+/// Configs that the daemon updated to, from its log when it was last read.
 pub const DAEMON_LOG: &str = "var/lib/mco-rescue/daemon-log.json";
 /// Logs of containers: `NAMESPACE_POD_UID/CONTAINER/N.log`.
 pub const POD_LOGS: &str = "var/log/pods";
@@ -351,26 +351,26 @@ pub const STATIC_POD_RESOURCES: &str = "etc/kubernetes/static-pod-resources";
 pub const MANIFESTS_STOPPED: &str = "home/core/assets/manifests-stopped";
 /// Logs of the daemon's previous pod.
 pub const PREVIOUS_LOGS: &str = "etc/machine-config-daemon/previous-logs";
-/// The kubelet's address of the API and its identity there.
+/// The kubelet's API address and its identity there.
 pub const KUBELET_KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 /// The kubelet's client certificate for the API, with its key.
 pub const KUBELET_CLIENT: &str = "var/lib/kubelet/pki/kubelet-client-current.pem";
 /// The kubelet's serving certificate, with its key.
 pub const KUBELET_SERVING: &str = "var/lib/kubelet/pki/kubelet-server-current.pem";
-/// The failure of the daemon's first boot to change the OS, in its words (openshift/machine-config-operator#6124).
+/// The daemon's message if its first boot failed to change the OS (openshift/machine-config-operator#6124).
 pub const FIRST_PIVOT_FAILED: &str = "run/mcd-firstboot-pivot-failed";
-/// Written at a shutdown that could not write what was staged, with the reason.
+/// Written at a shutdown that could not finalize the staged deployment, with the reason.
 pub const FINALIZE_FAILURE: &str = "boot/ostree/finalize-failure.stamp";
 /// Written by the daemon when the bootstrap's config does not exist in the cluster.
 pub const BOOTSTRAP_DIFF: &str = "etc/machine-config-daemon/bootstrapconfigdiff";
-/// The node's name, where it is fixed.
+/// The node's name, if it is fixed.
 pub const HOSTNAME: &str = "etc/hostname";
-/// The host of the API, which is that of the Machine Config Server too; shell assignments.
+/// The host of the API, which is also that of the Machine Config Server; shell assignments.
 pub const APISERVER_URL: &str = "etc/kubernetes/apiserver-url.env";
 
-/// The authority of the kubelet's clients; the daemon's updates leave it out (docs/agreement.md: Files).
+/// The authority of the kubelet's clients; the daemon's updates skip it (docs/agreement.md: Files).
 pub const KUBELET_CA: &str = "etc/kubernetes/kubelet-ca.crt";
-/// Files that the daemon does not validate, as it also writes them by the cluster's state (docs/agreement.md:
+/// Files that the daemon does not validate, because it also writes them according to the cluster's state (docs/agreement.md:
 /// Validation).
 pub const EXEMPT: [&str; 3] = [
     KUBELET_CA,
@@ -385,13 +385,13 @@ pub const NEVER_STALE: [&str; 3] = [
 ];
 /// Registry certificates, which the daemon manages outside the MachineConfig.
 pub const CERTS_D: &str = "etc/docker/certs.d";
-/// Links that older releases leaked; the daemon removes them in every update (docs/agreement.md: Stale files). A config whose
-/// unit asks for one in `[Install]` keeps it.
+/// Links that older releases leaked; the daemon removes them in every update (docs/agreement.md: Stale files). If a unit of the
+/// config asks for one in `[Install]`, it stays.
 pub const LEAKED_LINKS: [&str; 2] = [
     "etc/systemd/system/network-online.target.requires/node-valid-hostname.service",
     "etc/systemd/system/network-online.target.wants/ovs-configuration.service",
 ];
-/// Files whose content is a secret although their mode may not say so.
+/// Files whose content is secret even if their mode does not show it.
 pub const SECRETS: [&str; 6] = [
     "var/lib/kubelet/config.json",
     "etc/kubernetes/kubeconfig",

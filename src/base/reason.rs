@@ -1,8 +1,8 @@
-//! The reason of a failure: the end of an error message.
+//! The reason for a failure: the end of an error message.
 
 use nix::errno::Errno;
 
-/// What the system said, in lower case and without numbers: the end of a message.
+/// A system error's text, in lower case and without numbers, for the end of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason(String);
 
@@ -15,7 +15,7 @@ impl std::fmt::Display for Reason {
 impl From<Errno> for Reason {
     fn from(errno: Errno) -> Self {
         let text = errno.desc();
-        // Descriptions that begin with an acronym, such as "I/O error", keep it.
+        // Descriptions that begin with an acronym, such as "I/O error", are unchanged.
         if !text.chars().nth(1).is_some_and(char::is_lowercase) {
             return Self(text.to_owned());
         }

@@ -1,6 +1,7 @@
-//! Public keys of OpenSSH: what a line of `authorized_keys` is, without showing the key, and whether sshd would take it.
+//! OpenSSH public keys: identifies a line of `authorized_keys` without showing the key, and checks whether sshd would accept
+//! it.
 //!
-//! A key is named by its type, its fingerprint as `ssh-keygen -lf` prints it, and its comment.
+//! A key is identified by its type, its fingerprint as `ssh-keygen -lf` prints it, and its comment.
 
 use std::fmt;
 
@@ -8,23 +9,23 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
 
-/// A public key; the key itself is not kept.
+/// A public key; the key material itself is not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey {
     /// Such as `ssh-ed25519`.
     pub kind: String,
     /// `SHA256:` and 43 letters.
     pub fingerprint: String,
-    /// The comment behind the key; may be empty.
+    /// The comment after the key; may be empty.
     pub comment: String,
-    /// Options such as `from="..."` stand before it.
+    /// True if options such as `from="..."` precede it.
     pub has_options: bool,
 }
 
-/// A line that is no key for sshd; the text is the end of a sentence.
+/// The reason why sshd does not accept a line as a key; its text is the end of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// No word is the type of a key.
+    /// No word is a key type.
     #[error(
         "is no public key: it begins neither with ssh-ed25519, ssh-rsa nor ecdsa-sha2-nistp256. Give a file such as \
          ~/.ssh/id_ed25519.pub"
@@ -33,7 +34,7 @@ pub enum KeyError {
     /// The second word is not base64.
     #[error("is no whole key: what follows {0} is not base64. Copy it again, on one line")]
     NotBase64(String),
-    /// The parts inside are not all there.
+    /// The encoded parts are incomplete.
     #[error(
         "is no whole key: the {0} key ends too early or goes on too long. Copy it again, on one line"
     )]
@@ -41,7 +42,7 @@ pub enum KeyError {
     /// The encoded key has another type.
     #[error("says {0}, but the key inside is of another type. Copy it again")]
     Contradicts(String),
-    /// sshd has no such type, or takes it no more.
+    /// sshd has no such type, or no longer accepts it.
     #[error("is a {0} key, which sshd does not take. Give one made by ssh-keygen -t ed25519")]
     NotTaken(String),
     /// RSA with few bits.
@@ -50,7 +51,7 @@ pub enum KeyError {
 }
 
 impl PublicKey {
-    /// Reads a line of `authorized_keys`; nothing where it is no key. Whether the key is whole is not looked at.
+    /// Parses a line of `authorized_keys`; `None` if it is not a key. Does not check that the key is complete.
     pub fn parse(line: &str) -> Option<Self> {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -78,7 +79,7 @@ impl PublicKey {
         })
     }
 
-    /// Reads one key without options, and sees that it is whole and of a type that sshd takes.
+    /// Parses one key without options, and checks that it is complete and of a type that sshd accepts.
     ///
     /// # Errors
     /// The reason.
@@ -122,13 +123,13 @@ impl PublicKey {
 /// The encoded parts of a public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireKey {
-    /// The whole key, as it stands in base64.
+    /// The whole key, decoded from base64.
     pub blob: Vec<u8>,
     /// The fields after the type.
     pub fields: Vec<Vec<u8>>,
 }
 
-/// Reads a key that [`PublicKey::check`] accepts, with or without options before it, for a computation with it.
+/// Parses a key that [`PublicKey::check`] accepts, with or without options, for computations.
 ///
 /// # Errors
 /// The reason, as the end of a sentence.
@@ -148,7 +149,7 @@ pub fn read_wire(line: &str) -> Result<(PublicKey, WireKey), KeyError> {
     Ok((key, WireKey { blob, fields }))
 }
 
-/// Returns the length in bits of the RSA key on a line, also behind options; `None` for any other line.
+/// Returns the length in bits of the RSA key on a line, also after options; `None` for any other line.
 pub fn rsa_bits(line: &str) -> Option<usize> {
     let line = line.trim();
     let plain = match is_type(words(line).0) {
@@ -173,7 +174,7 @@ impl fmt::Display for PublicKey {
     }
 }
 
-/// The types that sshd takes today.
+/// The types that sshd currently accepts.
 const TAKEN: [&str; 7] = [
     "ssh-ed25519",
     "ssh-rsa",
@@ -189,7 +190,7 @@ fn is_type(word: &str) -> bool {
     beginnings.iter().any(|begins| word.starts_with(begins))
 }
 
-/// A line of a key file without any key, for people: what it is, or how long.
+/// Describes a line of a key file without showing the key: what it is, or its length.
 pub fn described(line: &str) -> String {
     match PublicKey::parse(line) {
         Some(key) => key.to_string(),
@@ -197,7 +198,7 @@ pub fn described(line: &str) -> String {
     }
 }
 
-/// Returns the changes of a key file, a line for each key: `+` is added, `-` is removed, a blank stays. Without comments.
+/// Returns the changes of a key file, one line per key: `+` is added, `-` is removed, a blank is unchanged. Omits comments.
 pub fn changes(old: &str, new: &str) -> String {
     let (old, new) = (lines(old), lines(new));
     let gone = old.iter().filter(|line| !new.contains(line));
@@ -209,10 +210,10 @@ pub fn changes(old: &str, new: &str) -> String {
     gone.chain(here).collect()
 }
 
-/// Columns of a line in [`changes`]: it stands eight to the right.
+/// Width of a line in [`changes`], which is indented by eight columns.
 const WIDTH: usize = 72;
 
-/// A line of [`changes`]; what does not fit goes on in the next one.
+/// Returns a line of [`changes`], folded if it is too long.
 fn folded(sign: char, line: &str) -> String {
     let mut out = sign.to_string();
     let mut width = 1;
@@ -250,7 +251,7 @@ fn words(line: &str) -> (&str, &str, &str) {
     (kind, key, comment.trim())
 }
 
-/// Returns the text behind the options: they end at the first blank outside quotes.
+/// Returns the text after the options, which end at the first unquoted blank.
 fn after_options(line: &str) -> Option<&str> {
     let (mut quoted, mut escaped) = (false, false);
     let end = line.find(|c: char| {
@@ -268,14 +269,14 @@ fn decoded(key: &str) -> Option<Vec<u8>> {
     STANDARD.decode(key).ok().filter(|blob| !blob.is_empty())
 }
 
-/// The first field of the wire format, and what follows it.
+/// Returns the first field of the wire format, and the rest.
 fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
     rest.split_at_checked(length)
 }
 
-/// All fields; nothing where the last is not whole.
+/// Returns all fields; `None` if the last one is incomplete.
 fn fields(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -286,7 +287,7 @@ fn fields(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
     Some(all)
 }
 
-/// The length of a positive number.
+/// Returns the bit length of a positive number.
 fn bits(number: &[u8]) -> usize {
     let mut bytes = number.iter().skip_while(|byte| **byte == 0);
     let Some(first) = bytes.next() else { return 0 };

@@ -1,6 +1,6 @@
-//! Text of others made harmless for a terminal, and small parts of sentences.
+//! Makes foreign text safe for a terminal, and builds small parts of sentences.
 
-/// Text from a config or a file, made harmless for a terminal: control characters are spelled out.
+/// Makes text from a config or a file safe for a terminal: control characters are escaped.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -23,7 +23,7 @@ pub fn is_invisible(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Spells out every such character as JSON escapes it, which text and JSON can both contain.
+/// Escapes every such character like JSON does, which is valid in text and in JSON.
 pub fn spelled_out(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -38,7 +38,7 @@ pub fn spelled_out(text: &str) -> String {
     out
 }
 
-/// Makes a text harmless that must stay on one line, such as a path: it cannot forge another line.
+/// Makes a text safe that must stay on one line, such as a path: it cannot forge another line.
 pub fn inline(text: &str) -> String {
     let escaped = text.chars().map(|c| match c {
         '\n' | '\t' => c.escape_default().to_string(),
@@ -49,7 +49,7 @@ pub fn inline(text: &str) -> String {
 
 /// Joins a message of several lines: each line break becomes a semicolon, or a blank after `:`, `;` or `,`.
 ///
-/// For sentences; a name keeps its line break, spelled out, by [`inline`].
+/// For sentences; use [`inline`] for a name, which escapes its line breaks.
 pub fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let joined = lines.fold(String::new(), |mut out, line| {
@@ -85,7 +85,7 @@ mod tests {
             "a\\u{202e}b\\u{200b}\\u{2066}"
         );
         assert_eq!(spelled_out("é\u{202e}\u{e0041}"), "é\\u202e\\udb40\\udc41");
-        // Letters of languages that are written from right to left are text like any other.
+        // Letters of right-to-left languages are ordinary text.
         assert_eq!(printable("שלום سلام é 中"), "שלום سلام é 中");
     }
 }

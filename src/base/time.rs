@@ -31,7 +31,7 @@ pub fn ago(then: u64, now: u64) -> String {
     format!("{} ago", count(number, unit))
 }
 
-/// Returns the date of a day since 1970, in the proleptic Gregorian calendar.
+/// Returns the date of a day, counted from 1970, in the proleptic Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
     // Years are counted from March, in eras of 400 years, so that leap days come last.
     let shifted = days + 719_468;
@@ -49,7 +49,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// Returns the days since 1970 of a date of the Gregorian calendar.
+/// Returns the number of days from 1970 to a date of the Gregorian calendar.
 pub fn days(year: i64, month: i64, day: i64) -> i64 {
     // Years are counted from March, so that leap days come last.
     let (year, month) = if month > 2 {
@@ -64,8 +64,8 @@ pub fn days(year: i64, month: i64, day: i64) -> i64 {
         - 719_469
 }
 
-/// Returns the seconds since 1970 of a day, `2026-01-31`, or of a time of RFC 3339, `2026-01-31T12:00:00Z`. Of a day it is the
-/// last second, in UTC.
+/// Parses a day, `2026-01-31`, or an RFC 3339 time, `2026-01-31T12:00:00Z`, into seconds since 1970. A day stands for its last
+/// second, in UTC.
 ///
 /// # Errors
 /// The reason why it is neither.
@@ -93,7 +93,7 @@ fn parse_day(text: &str) -> Option<i64> {
     );
     let found = days(year, month, day);
     let real = (1..=12).contains(&month) && day >= 1 && parts.next().is_none();
-    // A 30th of February would be a day of March.
+    // The 30th of February would become a day in March.
     let next = if month == 12 {
         days(year + 1, 1, 1)
     } else {
@@ -102,7 +102,7 @@ fn parse_day(text: &str) -> Option<i64> {
     (real && found < next).then_some(found)
 }
 
-/// Seconds of the day in UTC; another zone can lead to another day.
+/// Parses a time of day into seconds in UTC; another zone can lead to another day.
 fn parse_time(text: &str) -> Option<i64> {
     let (clock, offset) = match text.strip_suffix(['Z', 'z']) {
         Some(clock) => (clock, 0),

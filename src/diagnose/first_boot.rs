@@ -1,4 +1,4 @@
-//! The work of a boot: the kernel arguments, the facts of the root, and the decision that follows from both.
+//! The task of a boot: the kernel arguments, the facts about the root, and the decision that follows from both.
 //!
 //! Values only. The effects are in `cli/firstboot`.
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::change::plan::fit::{Accepted, Doubt};
 
-/// Deadline for a server, an address or Ignition without a value on the kernel command line.
+/// Timeout for a server, an address or Ignition if the kernel command line sets none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
-/// No boot waits longer than this.
+/// Maximum time that a boot waits.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Prefix of our kernel arguments.
 const PREFIX: &str = "mco_rescue";
@@ -22,11 +22,11 @@ pub struct FirstBootResult {
     pub schema: String,
     /// `nothing`, `recovered`, `applied`, `given`, `shell` or `failed`.
     pub outcome: String,
-    /// The reason why there was work, or none.
+    /// The reason why there was something to do, or nothing.
     pub why: String,
     /// The config, if one was chosen.
     pub config: Option<String>,
-    /// The step that failed, in the gerund.
+    /// The step that failed, as a gerund.
     pub phase: Option<String>,
     /// The error.
     pub cause: Option<String>,
@@ -35,7 +35,7 @@ pub struct FirstBootResult {
 }
 
 impl FirstBootResult {
-    /// Creates the report on a run that did not fail.
+    /// Creates the report of a run that did not fail.
     pub fn ended(outcome: &str, why: impl Into<String>, config: Option<String>) -> Self {
         Self {
             schema: "mco-rescue/firstboot/v1".to_owned(),
@@ -48,7 +48,7 @@ impl FirstBootResult {
         }
     }
 
-    /// Creates the report on a run that failed.
+    /// Creates the report of a run that failed.
     pub fn failed(why: impl Into<String>, phase: &str, cause: String) -> Self {
         Self {
             phase: Some(phase.to_owned()),
@@ -61,18 +61,18 @@ impl FirstBootResult {
 /// The value of `mco_rescue=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Recover what is unfinished, and complete a first boot that got no config.
+    /// Recover unfinished work, and complete a first boot that received no config.
     #[default]
     Auto,
     /// Apply a config in any case.
     Apply,
     /// Leave the boot alone.
     Off,
-    /// A shell, and the root read-only.
+    /// A shell, with the root read-only.
     Shell,
 }
 
-/// The kernel arguments that are ours.
+/// This program's own kernel arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
     /// `mco_rescue=`.
@@ -83,9 +83,9 @@ pub struct Parameters {
     pub server: Option<String>,
     /// `mco_rescue.timeout=`, in seconds.
     pub timeout: Duration,
-    /// `mco_rescue.allow=`: doubts about the config that are passed over, as the options of apply name them.
+    /// `mco_rescue.allow=`: doubts about the config that are ignored, named like the options of apply.
     pub allow: Accepted,
-    /// Arguments that cannot be understood and are skipped.
+    /// Arguments that are not understood and skipped.
     pub problems: Vec<String>,
 }
 
@@ -103,8 +103,8 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// Reads a kernel command line. The last of several equal names counts, as the kernel has it; nothing in it
-    /// can stop a boot, so what is wrong is noted and passed over.
+    /// Parses a kernel command line. Of several equal names the last wins, as in the kernel. Never fails, so that nothing can
+    /// stop a boot: errors are recorded and skipped.
     pub fn parse(command_line: &str) -> Self {
         let mut all = Self::default();
         for word in words(command_line) {
@@ -163,7 +163,7 @@ impl Parameters {
         self.problems.push(problem);
     }
 
-    /// The pool in the server's URL.
+    /// Returns the pool in the server's URL.
     pub fn pool(&self) -> Option<&str> {
         let (_, pool) = self.server.as_deref()?.rsplit_once("/config/")?;
         (!pool.is_empty() && !pool.contains('/')).then_some(pool)
@@ -174,7 +174,7 @@ fn given(value: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// The words of a kernel command line; double quotes keep blanks together, as in the kernel's own parser.
+/// Splits a kernel command line into words; double quotes protect blanks, as in the kernel's parser.
 fn words(command_line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut quoted) = (String::new(), false);
@@ -199,24 +199,24 @@ fn words(command_line: &str) -> Vec<String> {
     reason = "independent facts, each looked at by itself"
 )]
 pub struct BootFacts {
-    /// An earlier run was cut off.
+    /// True if an earlier run was interrupted.
     pub unfinished: bool,
-    /// systemd has its first boot on this root still before it.
+    /// True if systemd has not had its first boot on this root yet.
     pub never_booted: bool,
-    /// The daemon has a record of the node's config.
+    /// True if the daemon has a record of the node's config.
     pub recorded: bool,
-    /// Ignition wrote a config of the user to this root.
+    /// True if Ignition wrote a user's config to this root.
     pub provisioned: bool,
-    /// On this very boot Ignition was given a config by us.
+    /// True if this program gave Ignition a config during this very boot.
     pub given: bool,
 }
 
 /// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootWork {
-    /// Nothing, and why.
+    /// Nothing, with the reason.
     None(&'static str),
-    /// Finish or undo what was cut off, and no more.
+    /// Finish or undo interrupted work, and nothing else.
     Recover,
     /// Apply a config.
     Apply(WorkReason),
@@ -227,15 +227,15 @@ pub enum BootWork {
 /// The reason why a config is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkReason {
-    /// The kernel command line demands it.
+    /// The kernel command line requests it.
     Asked,
-    /// A first boot that got no config.
+    /// A first boot that received no config.
     FirstBoot,
-    /// Ignition was given one by us: what it leaves open is completed.
+    /// This program gave Ignition a config, and the rest is completed now.
     Given,
 }
 
-/// Decides if there is work. An unfinished run comes first in any case, before a config is applied.
+/// Decides what to do. An unfinished run always comes first, before a config is applied.
 pub fn work(mode: Mode, facts: BootFacts) -> BootWork {
     match mode {
         Mode::Off => BootWork::None("mco_rescue=off"),
@@ -250,25 +250,25 @@ pub fn work(mode: Mode, facts: BootFacts) -> BootWork {
     }
 }
 
-/// A config that is at hand for a first boot.
+/// A config that is available for a first boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AvailableConfig {
     /// `metadata.name`.
     pub name: String,
     /// Its pool, if it names one.
     pub pool: Option<String>,
-    /// True if the hash in its name is that of its contents; `None`: the name has no hash.
+    /// True if the hash in its name matches its contents; `None` if the name has no hash.
     pub name_matches: Option<bool>,
-    /// The argument that names it: a path, or `cached:NAME`.
+    /// The argument that selects it: a path, or `cached:NAME`.
     pub argument: String,
-    /// Its place, for people.
+    /// Its place, in words.
     pub place: &'static str,
 }
 
-/// Takes the only config that fits. An initramfs has no one to ask, so two are as good as none.
+/// Returns the only matching config. An initramfs has nobody to ask, so two candidates are as useless as none.
 ///
 /// # Errors
-/// Returns the reason why no config is taken, and the way to name one.
+/// The reason why no config is chosen, with the way to name one.
 pub fn only<'a>(
     at_hand: &'a [AvailableConfig],
     pool: Option<&str>,
@@ -290,7 +290,7 @@ pub fn only<'a>(
             None => "no config is at hand".to_owned(),
         });
     };
-    // The same config in two places is one; the first place is the nearest.
+    // The same config in two places counts once; the first place is the nearest.
     let others: Vec<&str> = whole
         .iter()
         .filter(|one| one.name != first.name)

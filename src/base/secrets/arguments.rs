@@ -17,40 +17,40 @@ const CREDENTIALS: [&str; 5] = [
     "set-credential",
 ];
 
-/// Returns true if the value of a kernel argument is a secret, or has one.
+/// Returns true if the value of a kernel argument is or contains a secret.
 pub fn has_secret_argument(argument: &str) -> bool {
     !find(argument).is_empty()
 }
 
-/// Returns true for the name of an argument or a variable whose value is a secret.
+/// Returns true if the name is that of an argument or variable whose value is a secret.
 pub fn is_secret_name(name: &str) -> bool {
     names::kind_of(name).is_some()
 }
 
-/// Returns a kernel argument, with other words in place of a secret value; its name stays.
+/// Returns a kernel argument with a secret value replaced; its name is unchanged.
 pub fn redacted_argument<'a>(argument: &'a str, shown: &dyn Fn(&str) -> String) -> Cow<'a, str> {
     replaced(argument, find(argument), shown)
 }
 
-/// Returns a kernel argument with the size of a secret value in its place.
+/// Returns a kernel argument with a secret value replaced by its size.
 pub fn shown_argument(argument: &str) -> Cow<'_, str> {
     redacted_argument(argument, &|secret| hidden(secret.len()))
 }
 
-/// Returns kernel arguments with the sizes of secret values in their place.
+/// Returns kernel arguments with secret values replaced by their sizes.
 pub fn shown_arguments(arguments: &[String]) -> Vec<Cow<'_, str>> {
     arguments.iter().map(|one| shown_argument(one)).collect()
 }
 
-/// Returns a kernel command line with the sizes of secret values in their place.
+/// Returns a kernel command line with secret values replaced by their sizes.
 pub fn redacted_arguments(line: &str) -> String {
     let kargs = Kargs::parse(line);
     let shown = kargs.tokens().iter().map(|token| shown_argument(token));
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns sentences, or the output of a program, in which a word such as `password=...`, a login in an address and
-/// what only a secret looks like are hidden. Words about secrets stay.
+/// Returns sentences, or a program's output, with words such as `password=...`, logins in addresses, and anything that only a
+/// secret looks like hidden. Words about secrets are kept.
 pub fn redacted_words(text: &str) -> Cow<'_, str> {
     let mut all = Vec::new();
     marks::find_blocks(text, &mut all);
@@ -81,7 +81,7 @@ pub fn redacted_words(text: &str) -> Cow<'_, str> {
 
 const WHY: &str = "it has a setting that looks like a password";
 
-/// Returns the secret value of the word that has an equals sign here.
+/// Returns the secret value of the word with an equals sign at this position.
 fn of_assignment(line: &str, equals: usize) -> Option<Range<usize>> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let before = line.get(..equals)?;
@@ -104,7 +104,7 @@ fn of_assignment(line: &str, equals: usize) -> Option<Range<usize>> {
     Some(name + found.start..name + found.end)
 }
 
-/// Returns where a quote or the line ends; in a document, quotes within a text have a backslash.
+/// Returns where a quoted text or the line ends; in a document, quotes inside a text are escaped.
 fn find_unescaped(rest: &str, quote: char) -> usize {
     let mut before = ' ';
     for (at, c) in rest.char_indices() {
@@ -148,7 +148,7 @@ pub(super) fn find(argument: &str) -> Vec<Secret> {
     marks::in_order(all)
 }
 
-/// Returns the secret value of `NAME=VALUE`. Of an argument, any value of a key is one.
+/// Returns the secret value of `NAME=VALUE`. For a kernel argument, any value of a key is one.
 fn of_token(argument: &str, is_argument: bool) -> Option<Range<usize>> {
     let (name, _) = argument.split_once('=')?;
     let start = name.len() + 1;

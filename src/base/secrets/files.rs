@@ -2,7 +2,7 @@
 
 use crate::base::paths;
 
-/// Endings of the names of files with keys and passwords.
+/// Suffixes of the names of files with keys and passwords.
 const ENDINGS: [&str; 16] = [
     ".key",
     ".p12",
@@ -72,8 +72,8 @@ const DIRECTORIES: [&str; 6] = [
     "etc/samba/private",
 ];
 
-/// Returns the reason why the content of a file is a secret as a whole. `path` is relative to the root, `mode` `None` if
-/// it is unknown.
+/// Returns the reason why the content of a file is secret as a whole. `path` is relative to the root; `mode` is `None` if
+/// unknown.
 pub fn reason_of_file(path: &str, mode: Option<u32>) -> Option<&'static str> {
     let path = path.trim_start_matches('/');
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -101,7 +101,7 @@ pub fn reason_of_file(path: &str, mode: Option<u32>) -> Option<&'static str> {
         .then_some("not everyone may read it")
 }
 
-/// Parts of the names of files and directories that may hold secrets.
+/// Parts of names of files and directories that may contain secrets.
 const PARTS: [&str; 14] = [
     "passw",
     "passphrase",
@@ -118,7 +118,7 @@ const PARTS: [&str; 14] = [
     "keyfile",
     "kubeconfig",
 ];
-/// Directories in which keys and certificates lie side by side.
+/// Directories that contain both keys and certificates.
 const MIXED: [&str; 4] = [
     "etc/ssh/",
     "etc/pki/",
@@ -126,7 +126,7 @@ const MIXED: [&str; 4] = [
     "etc/mco-rescue/",
 ];
 
-/// Returns true for a path that may hold a secret: wider than [`reason_of_file`], where no one is asked.
+/// Returns true for a path that may contain a secret; broader than [`reason_of_file`], for cases in which nobody can be asked.
 pub fn may_be_secret(path: &str) -> bool {
     let path = path.trim_start_matches('/');
     let small = path.to_ascii_lowercase();

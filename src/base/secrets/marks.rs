@@ -1,4 +1,4 @@
-//! What only a secret looks like, wherever it stands: private keys, hashes of passwords, tokens with a known beginning.
+//! Texts that only a secret looks like, anywhere: private keys, password hashes, tokens with a known prefix.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use super::Secret;
 
-/// The reason of a private key.
+/// The reason for a private key.
 pub(super) const WHY_KEY: &str = "it has a private key";
 /// The reason of a login.
 pub(super) const WHY_LOGIN: &str = "it has a URL with a password";
@@ -15,12 +15,12 @@ const WHY_HASH: &str = "it has the hash of a password";
 const WHY_TOKEN: &str = "it has a token";
 const WHY_ENCODED: &str = "it has encoded contents with a secret";
 
-/// Beginnings of the hashes of passwords.
+/// Prefixes of password hashes.
 const HASHES: [&str; 17] = [
     "$1$", "$2a$", "$2b$", "$2x$", "$2y$", "$5$", "$6$", "$7$", "$y$", "$gy$", "$apr1$", "$argon2",
     "$scrypt$", "$sha1$", "$md5", "$pbkdf2", "$krb5",
 ];
-/// Beginnings of tokens and hashes that are words of their own.
+/// Prefixes of tokens and hashes that form separate words.
 const WORDS: [&str; 24] = [
     "AGE-SECRET-KEY-1",
     "ghp_",
@@ -48,7 +48,7 @@ const WORDS: [&str; 24] = [
     "AIza",
 ];
 
-/// Adds private keys: the lines between their first and last one, or what stands between these in one line.
+/// Adds private keys: the lines between their first and last line, or the text between these markers on one line.
 pub(super) fn find_blocks(text: &str, all: &mut Vec<Secret>) {
     const BEGIN: &str = "-----BEGIN ";
     let mut from = 0;
@@ -66,7 +66,7 @@ pub(super) fn find_blocks(text: &str, all: &mut Vec<Secret>) {
         let start = label + words.len() + "-----".len();
         let rest = text.get(start..).unwrap_or_default();
         let end = rest.find("-----END ").unwrap_or(rest.len());
-        // A text of a document ends at its quote, also where the key has no end.
+        // A string in a document ends at its quote, even if the key is incomplete.
         let quote = rest.starts_with("\\n").then(|| rest.find('"')).flatten();
         let end = quote.map_or(end, |quote| quote.min(end));
         let body = rest.get(..end).unwrap_or_default();
@@ -119,7 +119,7 @@ fn find_hash(line: &str, at: usize) -> Option<(usize, &'static str)> {
     let begin = HASHES.iter().find(|hash| rest.starts_with(**hash))?;
     let end = rest.find(|c: char| c.is_whitespace() || ":\"'`<\\;)".contains(c));
     let end = end.unwrap_or(rest.len());
-    // `price: $1$` or `$5$` alone is none.
+    // `price: $1$` or a bare `$5$` is not a hash.
     (end > begin.len() + 3).then_some((at + end, WHY_HASH))
 }
 
@@ -161,7 +161,7 @@ fn find_word(line: &str, at: usize) -> Option<(usize, &'static str)> {
         true => decoded(body),
         false => percent_decode_str(body).decode_utf8_lossy().into_owned(),
     };
-    // One level: a text in a text.
+    // One level only: a text within a text.
     let is_secret = !text.contains("data:") && super::reason_of_text(&text).is_some();
     is_secret.then_some((at + "data:".len() + end, WHY_ENCODED))
 }
@@ -174,7 +174,7 @@ fn has_encoded_secret(token: &str) -> bool {
         || text.contains("rivate")
 }
 
-/// Returns what base64 decodes to; empty for other words.
+/// Returns the decoded base64; empty for other words.
 fn decoded(body: &str) -> String {
     let options = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
@@ -186,7 +186,7 @@ fn decoded(body: &str) -> String {
     String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
 }
 
-/// Returns secrets in their order, those that overlap as one.
+/// Returns secrets in order, with overlapping ones merged.
 pub(super) fn in_order(mut all: Vec<Secret>) -> Vec<Secret> {
     all.sort_by_key(|secret| secret.at.start);
     let mut merged: Vec<Secret> = Vec::with_capacity(all.len());

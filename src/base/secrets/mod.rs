@@ -1,9 +1,8 @@
-//! The one policy of secrets: which files, texts, settings, kernel arguments and addresses hold one, and how it is shown.
+//! The policy on secrets: which files, texts, settings, kernel arguments and addresses contain one, and how it is shown.
 //!
-//! Pure. Every output goes through it: screens, documents, differences, `keep`, the recorder and bundles. A file is
-//! judged by [`reason_of_file`], foreign text by [`redacted`], kernel arguments by [`redacted_argument`], and sentences
-//! that quote such values by [`redacted_words`]. A digest of a secret is shown only if a key was used for it: short
-//! secrets are found by guessing otherwise.
+//! Pure. All output passes through it: screens, documents, differences, `keep`, the recorder and bundles. A file is judged by
+//! [`reason_of_file`], foreign text by [`redacted`], kernel arguments by [`redacted_argument`], and sentences that quote such
+//! values by [`redacted_words`]. A digest of a secret is shown only if it is keyed: otherwise short secrets can be guessed.
 
 mod arguments;
 mod files;
@@ -27,34 +26,34 @@ pub use url::{login_of, redacted_url};
 /// A secret within a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// Its bytes.
+    /// Its byte range.
     pub at: Range<usize>,
     /// The reason, as the end of a sentence about the text.
     pub why: &'static str,
 }
 
-/// Returns the words that stand in place of a secret of this size.
+/// Returns the placeholder for a secret of this size.
 pub fn hidden(bytes: usize) -> String {
     let plural = if bytes == 1 { "" } else { "s" };
     format!("(secret, {bytes} byte{plural})")
 }
 
-/// Returns true for a text in which a secret was hidden.
+/// Returns true for a text that contains a placeholder.
 pub fn has_hidden(text: &str) -> bool {
     text.contains("(secret, ")
 }
 
-/// Returns a text from a file with the size in place of each secret.
+/// Returns a file's text with each secret replaced by its size.
 pub fn redacted(text: &str) -> Cow<'_, str> {
     replaced(text, find_secrets(text), &|secret| hidden(secret.len()))
 }
 
-/// Returns the reason why a text may hold a secret.
+/// Returns the reason why a text may contain a secret.
 pub fn reason_of_text(text: &str) -> Option<&'static str> {
     find_secrets(text).first().map(|secret| secret.why)
 }
 
-/// Returns a text in which other words stand in place of each secret. `secrets` are in order, and do not overlap.
+/// Returns a text with each secret replaced. `secrets` are sorted and do not overlap.
 pub fn replaced<'a>(
     text: &'a str,
     secrets: Vec<Secret>,
@@ -76,8 +75,8 @@ pub fn replaced<'a>(
     Cow::Owned(out)
 }
 
-/// Returns a text line by line, each without its secrets: a secret of several lines is hidden in each of them. As many
-/// lines as the text has, with their ends.
+/// Returns a text line by line, each without its secrets: a secret of several lines is hidden in each of them. The result has
+/// as many lines as the text, with their line ends.
 pub fn redacted_lines(text: &str) -> Vec<(&str, Cow<'_, str>)> {
     let secrets = find_secrets(text);
     let (mut lines, mut start, mut first) = (Vec::new(), 0, 0);

@@ -5,15 +5,15 @@
 pub(super) enum NameKind {
     /// Its value is a secret, unless it is a switch, a path or a variable.
     Secret,
-    /// `pass`: a small number is none.
+    /// `pass`: a small number is not a secret.
     Pass,
-    /// `pin`: a number of four digits or more is one.
+    /// `pin`: a number of four or more digits is a secret.
     Pin,
-    /// `auth` and `key`: a value that looks like random letters is one.
+    /// `auth` and `key`: a value that looks random is a secret.
     Random,
 }
 
-/// Ends of the last word of such a name, in small letters.
+/// Suffixes of the last word of such a name, in lower case.
 const ENDS: [&str; 28] = [
     "password",
     "passwd",
@@ -44,7 +44,7 @@ const ENDS: [&str; 28] = [
     "authorization",
     "cookie",
 ];
-/// Whole last words.
+/// Complete last words.
 const WORDS: [&str; 6] = [
     "pw",
     "creds",
@@ -53,7 +53,7 @@ const WORDS: [&str; 6] = [
     "rocommunity",
     "rwcommunity",
 ];
-/// Words before `key` whose key is a secret.
+/// Words before `key` that make it a secret key.
 const KEYS: [&str; 24] = [
     "api",
     "private",
@@ -80,7 +80,7 @@ const KEYS: [&str; 24] = [
     "license",
     "seed",
 ];
-/// Words before `key` whose key is public, or the name of something.
+/// Words before `key` that make it a public key, or an identifier.
 const PUBLIC: [&str; 15] = [
     "public",
     "pub",
@@ -118,7 +118,7 @@ const AFTER: [&str; 17] = [
     "crypted",
     "binary",
 ];
-/// Names that end like one, and are none.
+/// Names that end like a secret's but are not.
 const NONE: [&str; 12] = [
     "nopasswd",
     "nopassword",
@@ -133,7 +133,7 @@ const NONE: [&str; 12] = [
     "memcached_pass",
     "proxypass",
 ];
-/// Settings that name a credential and where it is.
+/// Settings that name a credential and its location.
 const CREDENTIAL_PLACES: [&str; 5] = [
     "loadcredential",
     "loadcredentialencrypted",
@@ -142,7 +142,7 @@ const CREDENTIAL_PLACES: [&str; 5] = [
     "assertcredential",
 ];
 
-/// Returns the kind of a name; `None` for one whose value is no secret.
+/// Returns the kind of a name; `None` for one whose value is not secret.
 pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     let is = |all: &[&str]| all.iter().any(|one| one.eq_ignore_ascii_case(name));
     let mut words = Tail::of(name);
@@ -185,7 +185,7 @@ pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     (!is(&NONE) && !is(&CREDENTIAL_PLACES)).then_some(kind)
 }
 
-/// The words of a name, the last one first, without the digits at their ends.
+/// The words of a name, last one first, without trailing digits.
 struct Tail<'a>(&'a str);
 
 impl<'a> Tail<'a> {

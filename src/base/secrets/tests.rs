@@ -1,8 +1,8 @@
-//! The policy against two tables: forms of secrets, none of which may be seen, and ordinary lines, which stay.
+//! Tests the policy against two tables: forms of secrets, none of which may be visible, and ordinary lines, which must stay.
 
 use super::*;
 
-/// The tables, which the tests of the program share.
+/// The tables, shared with the program's tests.
 #[path = "../../../tests/support/secret_forms.rs"]
 #[allow(unreachable_pub)]
 mod forms;

@@ -1,4 +1,4 @@
-//! Secrets in the text of a file: settings of all usual forms, line by line.
+//! Secrets in a file's text: settings in all common formats, line by line.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use super::values::is_secret_value;
 use super::{Secret, arguments, marks, url};
 
 const WHY: &str = "it has a setting that looks like a password";
-/// Longer lines are data of programs, in which no words of people are looked for.
+/// Longer lines are program data, in which no prose is searched.
 const MAX_PROSE: usize = 4096;
 
-/// Returns the secrets of a text, in order and without overlaps. Linear in the length of the text.
+/// Returns the secrets of a text, sorted and without overlaps. Runs in linear time.
 pub fn find_secrets(text: &str) -> Vec<Secret> {
     let mut all = Vec::new();
     marks::find_blocks(text, &mut all);
@@ -39,16 +39,16 @@ pub fn find_secrets(text: &str) -> Vec<Secret> {
     marks::in_order(all)
 }
 
-/// What earlier lines say about the next one.
+/// What earlier lines imply for the next one.
 #[derive(Debug, Default)]
 struct Scan {
-    /// The lines that are indented more than this are the value of a secret.
+    /// Lines indented more than this belong to a secret value.
     block: Option<Block>,
-    /// The name of a variable was one of a secret: its value follows.
+    /// The name of a variable indicates a secret: its value follows.
     is_named: bool,
-    /// An item of a list was an option such as `--password`: its value is the next item.
+    /// A list item was an option such as `--password`: its value is the next item.
     is_option: bool,
-    /// The text is a `Secret` of Kubernetes.
+    /// The text is a Kubernetes `Secret`.
     is_object: bool,
 }
 
@@ -56,15 +56,15 @@ struct Scan {
 #[derive(Debug, Clone, Copy)]
 struct Block {
     indent: usize,
-    /// Each line has a key of its own, which stays.
+    /// Each line has its own key, which is kept.
     has_keys: bool,
 }
 
-/// A name in a line, and what surrounds it.
+/// A name in a line, with its surroundings.
 #[derive(Debug, Clone, Copy)]
 struct Name<'a> {
     line: &'a str,
-    /// Where the name begins, with the dashes of an option.
+    /// Start of the name, including the dashes of an option.
     start: usize,
     end: usize,
     name: &'a str,
@@ -114,7 +114,7 @@ impl Scan {
         self.is_option = is_option && !item.contains([' ', '=', ':']);
     }
 
-    /// Finds the names of a line, and takes the values of those that are secret.
+    /// Finds the names in a line, and adds the values of those that are secret.
     fn names(&mut self, line: &str, indent: usize, all: &mut Vec<Secret>) {
         let body = line.trim_start();
         let is_comment = body.starts_with(['#', ';']) || body.starts_with("//");
@@ -147,7 +147,7 @@ impl Scan {
         }
     }
 
-    /// Takes the value of a name. Returns where the next name may begin.
+    /// Adds the value of a name. Returns where the next name may begin.
     fn name(&mut self, name: Name<'_>, indent: usize, all: &mut Vec<Secret>) -> Option<usize> {
         let kind = self.kind(name);
         if kind.is_none() && !is_known(name.name) {
@@ -206,7 +206,7 @@ impl Scan {
         value.quoted.then_some(value.at.end)
     }
 
-    /// Takes the data of a `Secret`: in the same line, or in those below.
+    /// Adds the data of a `Secret`: on the same line, or on the lines below.
     fn object(
         &mut self,
         name: Name<'_>,
@@ -244,7 +244,7 @@ fn secret(at: Range<usize>) -> Secret {
     Secret { at, why: WHY }
 }
 
-/// Returns true for names that are no secrets themselves, and lead to one.
+/// Returns true for names that are not secret themselves, but lead to a secret.
 fn is_known(name: &str) -> bool {
     matches!(
         name,
@@ -277,7 +277,7 @@ impl<'a> Name<'a> {
             || before.ends_with('/') && !is_assigned
     }
 
-    /// Returns the value of an element of XML.
+    /// Returns the value of an XML element.
     fn element(&self) -> Option<Range<usize>> {
         let before = self
             .before()
@@ -292,7 +292,7 @@ impl<'a> Name<'a> {
         (!has_value && end > 0).then_some(from..from + end)
     }
 
-    /// Returns the value behind an equals sign or a colon.
+    /// Returns the value after an equals sign or a colon.
     fn value(&self) -> Option<Value> {
         let (quote, mut at) = self.closing_quote();
         at += blanks(self.rest(at));
@@ -365,7 +365,7 @@ impl<'a> Name<'a> {
         ])
     }
 
-    /// Returns the quote that ends a quoted name, and where the name ends with it.
+    /// Returns the quote that closes a quoted name, and the end of the name including it.
     fn closing_quote(&self) -> (Option<&'static str>, usize) {
         let rest = self.rest(self.end);
         let quotes = ["\\\"", "\"", "'"];
@@ -375,7 +375,7 @@ impl<'a> Name<'a> {
         (found, self.end + found.map_or(0, str::len))
     }
 
-    /// Returns true for the first name of a line: the rest of the line is its value.
+    /// Returns true for the first name of a line, so that the rest of the line is its value.
     fn is_first_of_line(&self) -> bool {
         let marks = |c: char| c.is_whitespace() || "-#;/*!\"'".contains(c);
         let before = self.before();
@@ -409,7 +409,7 @@ impl<'a> Name<'a> {
         self.name == "passwd" && sources.contains(&first) || self.is_comment && is_prose()
     }
 
-    /// Returns the secret that follows a name after a blank: of an option, of netrc, of a quoted word.
+    /// Returns the secret that follows a name after a blank: of an option, in netrc, or of a quoted word.
     fn next_word(&self, kind: NameKind) -> Option<Range<usize>> {
         let gap = blanks(self.rest(self.end));
         if gap == 0 || !matches!(kind, NameKind::Secret | NameKind::Pass) {
@@ -463,7 +463,7 @@ impl<'a> Name<'a> {
         (is_one && is_secret).then_some(end - last.len()..end)
     }
 
-    /// Returns true if a line is one of a format that has names and values with blanks between.
+    /// Returns true if the line has a format in which blanks separate names and values.
     fn leads_to(&self, value: &str, quoted: bool) -> bool {
         let name = self.name.to_ascii_lowercase();
         let is_name = matches!(
@@ -513,7 +513,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Returns true for what PAM does when a module fails.
+/// Returns true for a PAM control, which decides what happens if a module fails.
 fn is_control(word: Option<&str>) -> bool {
     let controls = [
         "required",
@@ -530,14 +530,14 @@ fn blanks(text: &str) -> usize {
     text.len() - text.trim_start_matches([' ', '\t']).len()
 }
 
-/// Returns the length of a text without the comment behind a blank.
+/// Returns a text without a comment that follows a blank.
 fn without_comment(text: &str) -> &str {
     let end = text.find(" #").unwrap_or(text.len());
     let kept = text.get(..end).unwrap_or(text).trim_end();
     if kept.is_empty() { text } else { kept }
 }
 
-/// Returns the length of a quoted text. At the end of a line, quotes in it belong to it.
+/// Returns the length of a quoted text. At the end of a line, quotes inside it belong to it.
 fn end_of_quoted(body: &str, quote: &str, is_first: bool) -> usize {
     let mut from = 0;
     let first = loop {
@@ -585,7 +585,7 @@ fn of_block(line: &str, indent: usize, block: Block) -> Option<Range<usize>> {
     (skipped < kept && !is_hidden).then_some(start + skipped..start + kept)
 }
 
-/// Returns an item of a list.
+/// Returns a list item.
 fn of_item(line: &str) -> Option<Range<usize>> {
     let is_mark = |c: char| c.is_whitespace() || "\"',".contains(c);
     let start = line.len()
@@ -600,7 +600,7 @@ fn of_item(line: &str) -> Option<Range<usize>> {
         .then_some(start..end)
 }
 
-/// Returns the secret of a command or of a file that has no names.
+/// Returns the secret of a command, or of a file without names.
 fn of_command(line: &str) -> Option<Range<usize>> {
     of_curl(line)
         .or_else(|| of_pipe(line))
@@ -735,7 +735,7 @@ fn of_pgpass(line: &str) -> Option<Range<usize>> {
         .then_some(line.len() - word.len()..line.len())
 }
 
-/// `1 SHA256 HEX:...` of a file with keys for time servers.
+/// `1 SHA256 HEX:...` in a file with keys of time servers.
 fn of_chrony(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_whitespace();
     let (number, kind, key) = (words.next()?, words.next()?, words.next()?);
@@ -748,7 +748,7 @@ fn of_chrony(line: &str) -> Option<Range<usize>> {
     (is_number && is_kind && is_end && is_key).then_some(line.len() - key.len()..line.len())
 }
 
-/// `Bearer TOKEN`, where it is no word of a sentence.
+/// `Bearer TOKEN`, unless it is a word of a sentence.
 fn of_bearer(line: &str) -> Option<Range<usize>> {
     let start = line.find("Bearer ").or_else(|| line.find("bearer "))? + "Bearer ".len();
     let rest = line.get(start..)?;

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-/// Returns the login in an authority and what follows it: `user:word` of `user:word@host/path`.
+/// Returns the login in an authority and what follows: `user:word` of `user:word@host/path`.
 ///
-/// A word with a slash in it is found too, as only a number may follow the colon of a host.
+/// Also finds a word with a slash, because only a number may follow the colon of a host.
 pub fn login_of(rest: &str) -> Option<Range<usize>> {
     let end = rest.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c));
     let word = rest.get(..end.unwrap_or(rest.len()))?;
@@ -19,7 +19,7 @@ pub fn login_of(rest: &str) -> Option<Range<usize>> {
     Some(0..word.rfind('@')?)
 }
 
-/// Returns an address without user, password and query: they may carry tokens.
+/// Returns an address without user, password and query, which may contain tokens.
 pub fn redacted_url(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (Some(scheme), rest),
@@ -38,7 +38,7 @@ pub fn redacted_url(url: &str) -> String {
     format!("{scheme}{visible}{more}")
 }
 
-/// Returns the logins in the addresses of a line. One without a password is a secret only where names are not used.
+/// Returns the logins in the addresses of a line. One without a password counts as a secret only where names are not used.
 pub(super) fn logins(line: &str) -> impl Iterator<Item = Range<usize>> {
     line.match_indices("://").filter_map(|(at, found)| {
         let start = at + found.len();

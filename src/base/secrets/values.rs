@@ -1,8 +1,8 @@
-//! Values of settings that are no secret, whatever their name.
+//! Values of settings that are not secret, whatever their name.
 
 use super::names::{NameKind, kind_of};
 
-/// Switches, and words in place of a value.
+/// Switches, and placeholders for a value.
 const WORDS: [&str; 26] = [
     "yes",
     "no",
@@ -31,7 +31,7 @@ const WORDS: [&str; 26] = [
     "object",
     "redacted",
 ];
-/// Beginnings of paths, which are no secret; `/` alone may begin base64.
+/// Prefixes of paths, which are not secret; `/` alone may be the start of base64.
 const PATHS: [&str; 34] = [
     "/etc/",
     "/var/",
@@ -69,7 +69,7 @@ const PATHS: [&str; 34] = [
     "%h/",
 ];
 
-/// Returns true if a value of such a name is a secret.
+/// Returns true if a value with such a name is a secret.
 pub(super) fn is_secret_value(kind: NameKind, value: &str, quoted: bool) -> bool {
     if is_harmless(value) {
         return false;
@@ -95,7 +95,7 @@ fn is_harmless(value: &str) -> bool {
         || is_address(bare)
 }
 
-/// Returns true for what another program replaces by the value.
+/// Returns true for a placeholder that another program replaces.
 fn is_variable(value: &str) -> bool {
     let is_within = |from: &str, to: &str| {
         value
@@ -131,7 +131,7 @@ fn is_variable(value: &str) -> bool {
             || kind_of(name).is_some())
 }
 
-/// Returns true for an address: what is secret in it is found by itself.
+/// Returns true for an address; secrets in it are found separately.
 fn is_address(value: &str) -> bool {
     let Some((scheme, _)) = value.split_once("://") else {
         return false;
@@ -143,7 +143,7 @@ fn is_address(value: &str) -> bool {
         && !value.contains(char::is_whitespace)
 }
 
-/// Returns true for letters and digits without a meaning, such as base64 of a key.
+/// Returns true for meaningless letters and digits, such as a base64 key.
 fn is_random(value: &str, least: usize) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte);
     let has = |is: fn(&u8) -> bool| value.as_bytes().iter().any(is);

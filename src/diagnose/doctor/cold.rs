@@ -1,6 +1,6 @@
-//! The certificates of a node that is off for long: what renews each one, and what waits for it.
+//! The certificates of a node that is off for a long time: what renews each one, and what waits for it.
 //!
-//! Pure. The check FP-39 and the outlook of `doctor --until` share it.
+//! Pure. Shared by the check FP-39 and the outlook of `doctor --until`.
 
 use crate::diagnose::doctor::DoctorEvidence;
 use crate::node::certificates::{Certificate, CertificateRole};
@@ -14,13 +14,13 @@ pub enum Renewer {
     Regeneration,
     /// The recovery-controller in the pod of the controller manager.
     Recovery,
-    /// An operator, in a pod that runs only after the kubelets have their certificates.
+    /// An operator, in a pod that runs only once the kubelets have their certificates.
     Operator,
     /// The kubelet, with a request for its client certificate.
     KubeletClient,
     /// The kubelet, with a request for its server certificate.
     KubeletServing,
-    /// The person who brought it.
+    /// The person who installed it.
     Admin,
     /// No program on this node.
     Nothing,
@@ -33,13 +33,13 @@ pub struct ColdCertificate {
     pub name: String,
     /// Path of its file.
     pub path: String,
-    /// Its subject; of a bundle, that of the authority that ends last.
+    /// Its subject; for a bundle, that of the authority that expires last.
     pub subject: String,
-    /// Begin of its validity; seconds since 1970.
+    /// Start of its validity; seconds since 1970.
     pub not_before: u64,
     /// End of its validity, or of its issuer's if that is earlier; seconds since 1970.
     pub not_after: u64,
-    /// The issuer ends first: its subject.
+    /// The issuer's subject, if the issuer expires first.
     pub ended_by: Option<String>,
     /// The program that renews it.
     pub renewer: Renewer,
@@ -49,16 +49,16 @@ pub struct ColdCertificate {
     pub of_fp_09: bool,
 }
 
-/// The admin's kubeconfig that works while the API server of this node is alone.
+/// The admin's kubeconfig that works while this node's API server runs alone.
 pub const RECOVERY: &str = "/etc/kubernetes/static-pod-resources/kube-apiserver-certs/secrets/node-kubeconfigs/localhost-recovery.kubeconfig";
 
-/// Part of its life after which a certificate is renewed in a running cluster, as a fraction.
+/// Fraction of its lifetime after which a running cluster renews a certificate.
 type Part = (u64, u64);
 
 const HALF: Part = (1, 2);
-/// Those of etcd and of the recovery, in the newest releases.
+/// For those of etcd and of the recovery, in the newest releases.
 const LATE: Part = (4, 5);
-/// The kubeconfigs of a node are written anew every month, for two years.
+/// The kubeconfigs of a node are renewed every month, for two years.
 const MONTH_OF_TWO_YEARS: Part = (30, 730);
 
 /// The time by which certificates are judged.
@@ -68,7 +68,7 @@ pub struct JudgedTime {
     pub now: u64,
     /// The source of a time that is not this machine's clock.
     pub by: Option<String>,
-    /// Two clocks contradict each other: the reason why no date can be judged.
+    /// The reason why no date can be judged, if two clocks contradict each other.
     pub doubt: Option<String>,
 }
 
@@ -86,11 +86,11 @@ const REGENERATED: [&str; 10] = [
     "kube-scheduler-client-cert-key",
 ];
 
-/// Differences of clocks that change no verdict; seconds.
+/// Seconds by which clocks may differ without changing a verdict.
 const TOLERANCE: u64 = 600;
 const DAY: u64 = 86_400;
 
-/// Chooses the time: the server's, if it answered now; a later moment that has certainly passed; else the clock's.
+/// Chooses the time: the server's, if it answered now; or a later moment that has certainly passed; otherwise the clock's.
 pub fn judge_time(clock: &Clock) -> JudgedTime {
     let at = |now, by| JudgedTime {
         now,
@@ -116,7 +116,7 @@ pub fn judge_time(clock: &Clock) -> JudgedTime {
         }
     }
     let board = clock.board.filter(|board| {
-        // A board that was never set says nothing.
+        // A hardware clock that was never set proves nothing.
         let told = clock.passed.iter().filter(|one| one.foreign);
         let newest = told.map(|one| one.at).max().unwrap_or_default();
         clock.server.as_ref().is_none_or(|server| !server.now)
@@ -132,7 +132,7 @@ pub fn judge_time(clock: &Clock) -> JudgedTime {
     }
 }
 
-/// Returns the certificates of the node, in the order of their ends.
+/// Returns the certificates of the node, sorted by expiry.
 pub fn list_certificates(evidence: &DoctorEvidence) -> Vec<ColdCertificate> {
     let mut all = Vec::new();
     for one in evidence.certificates.get().into_iter().flatten() {
@@ -198,7 +198,7 @@ fn of_static_pods(pods: &StaticPods) -> Vec<ColdCertificate> {
             renewed_from: after(one.not_before, one.not_after, part),
             of_fp_09: is_of_fp_09(&one.path),
         };
-        // Expired authorities in a bundle are normal: the last one counts.
+        // Expired authorities in a bundle are normal: the last one to expire counts.
         match all.iter_mut().find(|known| known.path == new.path) {
             Some(known) if known.not_after < new.not_after => *known = new,
             Some(_) => {}
@@ -212,7 +212,7 @@ fn is_of_fp_09(path: &str) -> bool {
     path.contains("/etcd-certs/secrets/etcd-all-certs/")
 }
 
-/// The authority that ends last of those that may have signed a certificate.
+/// Returns the authority that expires last of those that may have signed a certificate.
 fn issuer_of<'a>(
     one: &PodCertificate,
     bundles: &[&'a PodCertificate],
@@ -225,8 +225,8 @@ fn issuer_of<'a>(
     all.copied().max_by_key(|authority| authority.not_after)
 }
 
-/// The name of a file's certificate, what renews it, and after which part of its life; `None` for one that recovery does not
-/// need.
+/// Returns the name of a file's certificate, what renews it, and the fraction of its lifetime after which that happens; `None`
+/// for a certificate that recovery does not need.
 fn classify(path: &str) -> Option<(String, Renewer, Part)> {
     let below = path.strip_prefix("/etc/kubernetes/static-pod-resources/")?;
     let mut parts = below.split('/');
@@ -249,7 +249,7 @@ fn classify(path: &str) -> Option<(String, Renewer, Part)> {
             "server-ca-bundle" => Some(("etcd's authorities".to_owned(), Renewer::Nothing, LATE)),
             _ => Some((stem.to_owned(), Renewer::Operator, LATE)),
         },
-        // A copy of what is without a revision.
+        // A copy of a file outside the revisions.
         (own, ..) if own.starts_with("etcd-pod-") => None,
         (_, None, "configmaps", "etcd-serving-ca" | "kube-apiserver-server-ca") => {
             named(Renewer::Nothing, LATE)
@@ -276,7 +276,7 @@ fn classify(path: &str) -> Option<(String, Renewer, Part)> {
             named(Renewer::Nothing, LATE)
         }
         (_, None, "secrets", "serving-cert") => named(Renewer::Operator, HALF),
-        // Directories that no release uses any more stay on the disk for years, with what was in them.
+        // Directories that no release uses any more remain on the disk for years, with their contents.
         _ => None,
     }
 }
@@ -410,7 +410,7 @@ mod tests {
             time(&|clock| clock.board = Some(800_000)),
             (1_000_000, false, true)
         );
-        // A board whose battery is empty.
+        // A hardware clock with an empty battery.
         let empty = |clock: &mut Clock| {
             clock.board = Some(800_000);
             clock.passed.push(moment(900_000, true));

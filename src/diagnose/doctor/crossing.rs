@@ -1,4 +1,4 @@
-//! The evidence for the checks that `preflight` makes too: the next operating system, and the node as the checks of
+//! The evidence for the checks shared with `preflight`: the next operating system, and the node as the checks of
 //! [`crate::judge::crossing`] see it.
 
 use crate::judge::crossing::Target;
@@ -22,7 +22,7 @@ pub enum CrossingMoment {
     Next {
         /// `CHECKSUM.SERIAL`.
         name: String,
-        /// It is staged; else it is the default of the boot menu.
+        /// True if it is staged; otherwise it is the default of the boot menu.
         staged: bool,
     },
     /// The system of this root.

@@ -1,23 +1,23 @@
-//! The evidence about the daemon's own troubles: its log, and what the API said of its state.
+//! The evidence about the daemon's own problems: its log, and its state according to the API.
 
 use crate::judge::daemon::annotations::Annotations;
 use crate::judge::daemon::complaints::Complaint;
 
-/// The daemon's last words.
+/// The daemon's problems.
 #[derive(Debug, Clone, Default)]
 pub struct DaemonTroubles {
-    /// The failure in its log that is not over.
+    /// The failure in its log that is not resolved.
     pub complaint: Option<Complaint>,
     /// The annotations at the last answer of the API.
     pub api: Option<Annotations>,
     /// Name of the Node.
     pub node: String,
-    /// A run that was killed in this boot has left the kubelet stopped.
+    /// True if a run that was killed during this boot left the kubelet stopped.
     pub kubelet_stopped: bool,
 }
 
 impl DaemonTroubles {
-    /// Returns true if the API said later than a time that the daemon is done.
+    /// Returns true if, after the given time, the API reported that the daemon is done.
     pub fn is_done_after(&self, at: u64) -> bool {
         let api = self.api.as_ref();
         api.is_some_and(|api| {

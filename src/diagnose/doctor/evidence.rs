@@ -1,7 +1,6 @@
 //! The evidence about a node, as values. Gathered by [`crate::cli`], judged by [`super::checks`].
 //!
-//! A new check that needs more evidence adds a field here, and one function that fills it in where the rest is
-//! gathered.
+//! A new check that needs more evidence adds a field here, and one function that fills it in where the rest is gathered.
 
 use crate::base::invocation::{root_option, shell_word};
 use crate::base::kargs::Kargs;
@@ -56,7 +55,7 @@ use crate::node::two_nodes::TwoNodes;
 use crate::node::virtual_addresses::VirtualAddresses;
 use crate::node::{Records, System};
 
-/// Something that was looked at, or why it could not be.
+/// Something that was examined, or the reason why it could not be.
 #[derive(Debug, Clone)]
 pub enum Look<T> {
     /// What was seen.
@@ -89,7 +88,7 @@ impl<T> Look<T> {
     }
 }
 
-/// The text of an error is the reason.
+/// The error's text is the reason.
 impl<T, E: Into<anyhow::Error>> From<Result<T, E>> for Look<T> {
     fn from(result: Result<T, E>) -> Self {
         match result {
@@ -106,21 +105,21 @@ pub struct DoctorEvidence {
     pub root: String,
     /// The root contains a system.
     pub has_system: bool,
-    /// The root is that of the running system.
+    /// True if the root is that of the running system.
     pub live: bool,
-    /// Pacemaker manages kubelet and etcd: two nodes with fencing.
+    /// True if Pacemaker manages kubelet and etcd: two nodes with fencing.
     pub fencing: bool,
-    /// The root is the one that an initramfs is about to enter.
+    /// True if the root is the one that an initramfs is about to enter.
     pub in_initramfs: bool,
-    /// `--deep` was given: slow parts are read and judged too.
+    /// True if `--deep` was given: slow parts are read and judged too.
     pub deep: bool,
-    /// The process runs as root and may read everything.
+    /// True if the process runs as root and may read everything.
     pub as_root: bool,
     /// Name of the root's OSTree deployment: `CHECKSUM.SERIAL`.
     pub deployment: Option<String>,
-    /// The root is an OSTree deployment, by its `/usr/etc` even if the name is unknown: it boots images.
+    /// True if the root is an OSTree deployment that boots images, recognized by its `/usr/etc` even if the name is unknown.
     pub boots_images: bool,
-    /// systemd has not finished its first boot.
+    /// True if systemd has not finished its first boot.
     pub never_booted: bool,
     /// The daemon's records.
     pub records: Look<Records>,
@@ -130,7 +129,7 @@ pub struct DoctorEvidence {
     pub trial: Look<Option<Trial>>,
     /// The end of the last trial.
     pub last_trial: Look<Option<TrialResult>>,
-    /// Files of this program that another version of it wrote: path, that version, and the known one.
+    /// Files of this program that another version of it wrote: path, that version, and the version this program knows.
     pub other_versions: Look<Vec<(RootPath, u64, u64)>>,
     /// Staging directories of finished runs.
     pub strays: Vec<RootPath>,
@@ -140,7 +139,7 @@ pub struct DoctorEvidence {
     pub reboots: Look<Vec<RebootNeed>>,
     /// The boot that a run waits for.
     pub awaited: Look<Option<Awaited>>,
-    /// What the next boot enters, and who made it so.
+    /// What the next boot enters, and which program selected it.
     pub next_boot: Look<Option<NextBoot>>,
     /// The result of this boot in the initramfs, if the module ran there.
     pub first_boot: Option<FirstBootResult>,
@@ -154,7 +153,7 @@ pub struct DoctorEvidence {
     pub engine: Engine,
     /// The image of the root's deployment, from its origin file.
     pub image_on_disk: Option<String>,
-    /// The arguments of the default boot entry, without those of the deployment.
+    /// The arguments of the default boot entry, without those specific to the deployment.
     pub arguments_on_disk: Look<Kargs>,
     /// The comparison of the disk with the recorded config.
     pub compared: Look<ConfigComparison>,
@@ -162,9 +161,9 @@ pub struct DoctorEvidence {
     pub forecast: Option<Forecast>,
     /// Configs that are named somewhere, and configs with contents on the node.
     pub configs: Look<Configs>,
-    /// The pull of the recorded image; None if no image is recorded.
+    /// The pull of the recorded image; `None` if no image is recorded.
     pub pull: Look<Option<PullEvidence>>,
-    /// Files for pulls that count for nothing, or stop pulls.
+    /// Files for pulls that have no effect, or that stop pulls.
     pub pull_files: Look<PullFaults>,
     /// `/boot`.
     pub boot: Look<BootEvidence>,
@@ -176,9 +175,9 @@ pub struct DoctorEvidence {
     pub finalize_failure: Look<Option<(String, String)>>,
     /// Certificates of the kubelet and of etcd, and authorities.
     pub certificates: Look<Vec<Certificate>>,
-    /// Files with certificates that could not be read, with the reason.
+    /// Certificate files that could not be read, with the reason.
     pub certificates_unseen: Vec<String>,
-    /// The static pods of a control-plane node; None on another one.
+    /// The static pods of a control-plane node; `None` on other nodes.
     pub static_pods: Look<Option<StaticPods>>,
     /// The data of etcd, and its backups.
     pub etcd_files: Look<EtcdFiles>,
@@ -194,15 +193,15 @@ pub struct DoctorEvidence {
     pub storage: Look<ContainersStorage>,
     /// The marks of CRI-O's last shutdown.
     pub crio_marks: Look<CrioMarks>,
-    /// Programs of a node that are missing; None on a system whose kubelet is not enabled.
+    /// Programs of a node that are missing; `None` on a system whose kubelet is not enabled.
     pub programs: Look<Option<NodePrograms>>,
     /// The kernels of the boot entries.
     pub boot_kernels: Look<Vec<BootKernel>>,
-    /// The ostree repository; None on a system without one.
+    /// The ostree repository; `None` on a system without one.
     pub repository: Look<Option<OstreeRepository>>,
-    /// Checkpoint files and policies of the kubelet; None on a system without a kubelet.
+    /// Checkpoint files and policies of the kubelet; `None` on a system without a kubelet.
     pub kubelet_state: Look<Option<KubeletState>>,
-    /// Units, as the running manager knows them.
+    /// Units as the running manager knows them.
     pub units: Look<Vec<UnitActivity>>,
     /// The result of rpm-ostreed's last start, from the running manager.
     pub rpm_ostreed: Look<StartResult>,
@@ -212,23 +211,23 @@ pub struct DoctorEvidence {
     pub upkeep: Upkeep,
     /// The names of the host.
     pub host_names: Look<HostNames>,
-    /// The network interfaces with their addresses; of a running system only.
+    /// The network interfaces with their addresses; only for a running system.
     pub interfaces: Look<Vec<NetworkInterface>>,
-    /// The addresses that the configuration gives.
+    /// The addresses that the configuration sets.
     pub static_network: Look<StaticAddresses>,
-    /// Network configuration that is not in force.
+    /// Network configuration that is not in effect.
     pub network_faults: Look<NetworkFaults>,
-    /// The addresses that parts of the node have kept.
+    /// The addresses that components of the node have stored.
     pub node_addresses: Look<NodeAddresses>,
     /// Users and groups of the OS.
     pub os_accounts: Look<OsAccounts>,
     /// Mode and policy of SELinux.
     pub selinux: Look<SelinuxState>,
-    /// Configuration that services do not take.
+    /// Configuration that services reject.
     pub service_configs: Look<Vec<BrokenConfig>>,
-    /// Kernel modules that the node needs, and settings that turn modules off.
+    /// Kernel modules that the node needs, and settings that disable modules.
     pub kernel_modules: Look<KernelModules>,
-    /// The daemon's own troubles.
+    /// The daemon's own problems.
     pub daemon: Look<DaemonTroubles>,
     /// The files of two nodes with fencing; `None` on any other node.
     pub two_nodes: Look<Option<TwoNodes>>,
@@ -236,7 +235,7 @@ pub struct DoctorEvidence {
     pub crossing: Look<Option<CrossingEvidence>>,
     /// Jobs of the running manager.
     pub jobs: Look<Vec<UnitJob>>,
-    /// Seconds since the kernel started; of a running system only.
+    /// Seconds since the kernel started; only for a running system.
     pub uptime: Option<u64>,
     /// The conditions that units wait for.
     pub boot_waits: Look<BootWaits>,
@@ -246,7 +245,7 @@ pub struct DoctorEvidence {
     pub boot_variables: Look<Option<BootVariables>>,
     /// The disk of the root, as the firmware sees it.
     pub system_disk: Look<SystemDisk>,
-    /// The stamp of a first boot exists on `/boot`.
+    /// Whether the first-boot stamp exists on `/boot`.
     pub first_boot_stamp: Look<bool>,
 }
 
@@ -261,23 +260,23 @@ pub enum Kubeconfig {
     Missing,
 }
 
-/// Files that show a first boot.
+/// Files that indicate a first boot.
 #[derive(Debug, Clone, Default)]
 pub struct FirstBootFiles {
-    /// The input of the first-boot service exists.
+    /// Whether the input of the first-boot service exists.
     pub encapsulated: Look<bool>,
-    /// The result file of Ignition exists: it received a config.
+    /// Whether Ignition's result file exists, which shows that it received a config.
     pub ignition_result: Look<bool>,
-    /// The daemon's file about a bootstrap config that differs from the cluster's exists.
+    /// Whether the daemon's file about a bootstrap config that differs from the cluster's exists.
     pub bootstrap_diff: Look<bool>,
-    /// The backup copy of the first-boot input exists.
+    /// Whether the backup copy of the first-boot input exists.
     pub encapsulated_kept: Look<bool>,
     /// The OS change that failed at the daemon's first boot, in the daemon's words.
     pub pivot_failed: Option<String>,
 }
 
 impl FirstBootFiles {
-    /// Returns true if the input of the first-boot service was seen: the first boot is not over.
+    /// Returns true if the first-boot service still has its input, so the first boot is not finished.
     pub fn is_waiting(&self) -> bool {
         self.encapsulated.get() == Some(&true)
     }
@@ -294,7 +293,7 @@ pub struct ConfigComparison {
     pub arguments: Vec<String>,
     /// All differences, in the daemon's order.
     pub drifts: Vec<Drift>,
-    /// Files of the config that should have content and are empty.
+    /// Files of the config that should have content but are empty.
     pub emptied: Vec<RootPath>,
     /// Time of the last change of each file that differs; seconds since 1970.
     pub changed: Vec<(RootPath, u64)>,
@@ -324,7 +323,7 @@ pub struct NamedConfig {
     pub pool: Option<String>,
     /// Path of the copy, or `cached:NAME`.
     pub at: String,
-    /// The contents match the hash in the name; None if the name has no hash.
+    /// True if the contents match the hash in the name; `None` if the name has no hash.
     pub name_matches: Option<bool>,
     /// The config's cluster network, if it names one.
     pub network: Option<&'static str>,
@@ -354,7 +353,7 @@ pub struct PullEvidence {
     pub trace: Result<Trace, PullRefusal>,
 }
 
-/// A reason why no image can be pulled, or why the decisions are unknown.
+/// The reason why no image can be pulled, or why the decisions are unknown.
 #[derive(Debug, Clone, Default)]
 pub struct PullRefusal {
     /// Path of the file.
@@ -376,7 +375,7 @@ pub struct BootEvidence {
     pub entries: Vec<BootEntry>,
     /// The kernels.
     pub kernels: Vec<KernelDirectory>,
-    /// What takes most space beside them.
+    /// The largest consumers of space other than the kernels.
     pub largest: Look<Largest>,
 }
 
@@ -385,11 +384,11 @@ pub struct BootEvidence {
 pub struct DiskEvidence {
     /// A directory on it.
     pub place: &'static str,
-    /// The repository of the OS is on it.
+    /// True if it holds the repository of the OS.
     pub of_the_os: bool,
     /// Size and free space.
     pub space: Space,
-    /// What takes most space in `/var`; empty if this disk does not hold it, or has enough free space.
+    /// The largest consumers of space in `/var`; empty if this disk does not hold it, or has enough free space.
     pub largest: Look<Largest>,
 }
 
@@ -398,14 +397,14 @@ pub struct DiskEvidence {
 pub struct DeployedTree {
     /// The directory.
     pub directory: DeployDirectory,
-    /// rpm-ostree lists it; None if rpm-ostree was not queried.
+    /// True if rpm-ostree lists it; `None` if rpm-ostree was not queried.
     pub known: Option<bool>,
     /// Immutable objects in it.
     pub immutable: Look<Vec<RootPath>>,
 }
 
 impl DoctorEvidence {
-    /// Returns the commands that stop kubelet and CRI-O. Where Pacemaker manages the kubelet, it has to do so.
+    /// Returns the commands that stop kubelet and CRI-O. If Pacemaker manages the kubelet, it has to stop it.
     pub fn stop_workloads(&self) -> Vec<&'static str> {
         match self.fencing {
             true => vec!["pcs node standby $(hostname)", "systemctl stop crio"],
@@ -421,7 +420,7 @@ impl DoctorEvidence {
         }
     }
 
-    /// Returns the command that stops the kubelet. Where Pacemaker manages it, it has to do so.
+    /// Returns the command that stops the kubelet. If Pacemaker manages it, Pacemaker has to stop it.
     pub fn stop_kubelet(&self) -> &'static str {
         match self.fencing {
             true => "pcs node standby $(hostname)",
@@ -437,7 +436,7 @@ impl DoctorEvidence {
         }
     }
 
-    /// Returns the commands that start the kubelet anew.
+    /// Returns the commands that restart the kubelet.
     pub fn restart_kubelet(&self) -> Vec<&'static str> {
         match self.fencing {
             true => vec![
@@ -519,25 +518,26 @@ impl DoctorEvidence {
         self.records.get().and_then(Records::recorded)
     }
 
-    /// Returns true for a file, unit file or drop-in that the recorded config brings: only `apply` decides about it.
+    /// Returns true for a file, unit file or drop-in of the recorded config, which only `apply` may change.
     pub fn is_of_config(&self, path: &str) -> bool {
         self.config().is_some_and(|config| config.brings(path))
     }
 
-    /// Returns a path of this root for commands of the running system. On a mounted disk, paths outside the
-    /// deployment are on the disk itself, or in the `var` of its stateroot: only mco-rescue resolves them.
+    /// Returns a path of this root for commands of the running system. On a mounted disk, paths outside the deployment are on
+    /// the disk itself, or in the `var` of its stateroot; only mco-rescue resolves them.
     pub fn path(&self, path: &str) -> String {
         shell_word(&self.place(path))
     }
 
-    /// Returns the command that moves a file aside into a directory whose names no program reads, as `doctor --fix` names it.
+    /// Returns the command that moves a file aside, into a directory in which no program reads it, named as `doctor --fix`
+    /// names it.
     pub fn command_to_move_aside(&self, path: &str, directory: &str) -> String {
         let name = path.rsplit('/').next().unwrap_or(path);
         let (from, to) = (self.path(path), self.path(&format!("{directory}/{name}")));
         format!("mv {from} {to}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)")
     }
 
-    /// Returns the same without quotes for a shell.
+    /// Returns the same path without shell quoting.
     pub fn place(&self, path: &str) -> String {
         let path = path.trim_start_matches('/');
         let directory = self.upkeep.directory.trim_end_matches('/');
@@ -582,7 +582,7 @@ impl DoctorEvidence {
     }
 }
 
-/// Returns the path below `var`, as an OSTree system stores or links it.
+/// Returns the path below `var`, where an OSTree system stores or links it.
 fn in_var(path: &str) -> Option<String> {
     let (first, below) = path.split_once('/')?;
     match first {
@@ -593,7 +593,7 @@ fn in_var(path: &str) -> Option<String> {
     }
 }
 
-/// Returns the stateroot's directory of a deployment's directory, `STATEROOT/deploy/NAME`.
+/// Returns the stateroot of a deployment directory `STATEROOT/deploy/NAME`.
 fn stateroot(deployment: &str) -> Option<&str> {
     let (above, _) = deployment.rsplit_once('/')?;
     above.strip_suffix("/deploy")

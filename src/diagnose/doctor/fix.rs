@@ -1,7 +1,7 @@
-//! Cures that are files only: `doctor --fix` shows the changes as a plan and makes them in the ordinary transaction.
+//! Cures that consist only of file changes: `doctor --fix` shows the changes as a plan and makes them in the usual transaction.
 //!
-//! Values only. A check attaches changes where they are certain and safe, and where its finding is gone afterwards;
-//! `plan/fix.rs` turns them into steps. A fix does not change what a config brings: that is the task of `apply`.
+//! Values only. A check attaches changes if they are certain and safe, and if its finding is gone afterwards; `plan/fix.rs`
+//! turns them into steps. A fix never changes what a config contains: that is the task of `apply`.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ pub use crate::change::plan::FixChange;
 /// The cure of a finding.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// The command that carries it out; [`super::examine`] fills it in.
+    /// The command that carries it out; filled in by [`super::examine`].
     pub command: String,
     /// The changes, in order.
     pub changes: Vec<FixChange>,

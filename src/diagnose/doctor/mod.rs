@@ -1,6 +1,6 @@
 //! Diagnoses a node: findings, worst first.
 //!
-//! Pure: [`DoctorEvidence`] in, findings out. Each check is a file in [`checks`] and judges on its own; none of them reads
+//! Pure: [`DoctorEvidence`] in, findings out. Each check is a file in [`checks`] and judges independently; none of them reads
 //! the node or the time, or prints. Missing evidence is reported with its reason and never counts as healthy.
 
 pub mod checks;
@@ -22,15 +22,15 @@ pub use evidence::{DoctorEvidence, Look};
 pub use fix::{Fix, FixChange};
 pub use since::{EvidenceChange, Since};
 
-/// The severity of a finding. The worst comes first in every order.
+/// The severity of a finding. Sorts worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckSeverity {
-    /// The node does not boot, run or join as it should, and does not recover by itself.
+    /// The node does not boot, run or join as it should, and does not recover on its own.
     Critical,
-    /// The node runs, but the daemon or the next change will fail on this.
+    /// The node runs, but the daemon or the next change will fail because of this.
     Warning,
-    /// Good to know; nothing has to be done now.
+    /// Worth knowing; nothing has to be done now.
     Notice,
 }
 
@@ -44,40 +44,40 @@ impl From<FaultWeight> for CheckSeverity {
     }
 }
 
-/// A check for one kind of trouble.
+/// A check for one kind of problem.
 #[derive(Debug, Clone, Copy)]
 pub struct DoctorCheck {
     /// The id, such as `FP-03`; `doctor ID` accepts it.
     pub id: &'static str,
-    /// A short name of the trouble.
+    /// A short name of the problem.
     pub title: &'static str,
     /// The evidence that the check reads, for the list of checks.
     pub looks_at: &'static str,
-    /// The text of `doctor ID`: paragraphs between empty lines.
+    /// The text of `doctor ID`: paragraphs separated by empty lines.
     pub explain: &'static str,
-    /// The judgement.
+    /// The judgment.
     pub judge: fn(&DoctorEvidence) -> CheckVerdict,
 }
 
 /// The result of one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckVerdict {
-    /// The findings; empty if the evidence shows no trouble.
+    /// The findings; empty if the evidence shows no problem.
     pub findings: Vec<DoctorFinding>,
     /// Missing evidence: the reason, and what to check by hand.
     pub unseen: Vec<String>,
-    /// Slow parts that run only with `doctor --deep`, in a few words each. They are no missing evidence.
+    /// Slow parts that run only with `doctor --deep`, described in a few words each. They do not count as missing evidence.
     pub skipped: Vec<String>,
 }
 
 /// A trouble of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DoctorFinding {
-    /// The id of the check; [`examine`] fills it in.
+    /// The id of the check; filled in by [`examine`].
     pub id: &'static str,
     /// The severity.
     pub severity: CheckSeverity,
-    /// The trouble, in one line of at most [`WHAT`] letters.
+    /// The problem, in one line of at most [`WHAT`] characters.
     pub what: String,
     /// The evidence that shows it.
     pub evidence: Vec<Fact>,
@@ -87,13 +87,13 @@ pub struct DoctorFinding {
     pub means: String,
     /// The commands to run next, in order.
     pub next: Vec<String>,
-    /// The cure, where files alone are one: `doctor --fix` carries it out.
+    /// The cure, if file changes alone are enough: `doctor --fix` carries it out.
     pub fix: Option<Fix>,
-    /// The change of its evidence since the last good boot, if the flight recorder saw one.
+    /// How its evidence has changed since the last good boot, if the flight recorder saw that.
     pub changed: Option<EvidenceChange>,
 }
 
-/// Letters that fit on a line after severity and id.
+/// Number of characters that fit on a line after severity and id.
 pub const WHAT: usize = 60;
 
 /// A piece of evidence.
@@ -118,18 +118,18 @@ pub struct Looked {
     pub found: bool,
     /// Missing evidence, with the reason.
     pub unseen: Vec<String>,
-    /// Slow parts that were not run, as `--deep` was not given.
+    /// Slow parts that were skipped because `--deep` was not given.
     pub skipped: Vec<String>,
 }
 
 /// The results of all checks.
 #[derive(Debug, Clone, Serialize)]
 pub struct Diagnosis {
-    /// The worst first; equal ones in the order of the checks.
+    /// The findings, worst first; equal ones in the order of the checks.
     pub findings: Vec<DoctorFinding>,
     /// All checks.
     pub checks: Vec<Looked>,
-    /// The changes since the last good boot; `None` without snapshots of one.
+    /// The changes since the last good boot; `None` without a snapshot of one.
     pub since: Option<Since>,
 }
 
@@ -176,7 +176,7 @@ impl CheckVerdict {
         self
     }
 
-    /// Adds a slow part that was left to `doctor --deep`, such as `hashes of the objects`.
+    /// Adds a slow part that needs `doctor --deep`, such as `hashes of the objects`.
     pub fn and_skipped(mut self, part: impl Into<String>) -> Self {
         self.skipped.push(part.into());
         self
@@ -205,7 +205,7 @@ impl DoctorFinding {
         }
     }
 
-    /// Creates the finding of faults of one kind.
+    /// Creates the finding for faults of one kind.
     pub fn of_group<K>(group: &FaultGroup<K>) -> Self {
         let faults = group.faults.iter();
         Self::new(group.weight.into(), group.what, group.means)
@@ -222,7 +222,7 @@ impl DoctorFinding {
         self
     }
 
-    /// Adds pieces of evidence: the first few are listed, the others counted.
+    /// Adds pieces of evidence: the first few are listed, the rest only counted.
     pub fn seen_all(mut self, facts: impl IntoIterator<Item = Fact>) -> Self {
         let mut facts = facts.into_iter();
         self.evidence.extend(facts.by_ref().take(SHOWN));
@@ -245,8 +245,8 @@ impl DoctorFinding {
         self
     }
 
-    /// Adds the cure, where changes of files alone are certainly one: the finding is gone after them, and they can be
-    /// taken back. No changes are no cure.
+    /// Adds the cure, if changes of files alone certainly resolve the finding and can be undone. An empty list of changes adds
+    /// no cure.
     pub fn fixed_by(mut self, changes: impl IntoIterator<Item = FixChange>) -> Self {
         let changes: Vec<FixChange> = changes.into_iter().collect();
         self.fix = (!changes.is_empty()).then(|| Fix {
@@ -256,7 +256,7 @@ impl DoctorFinding {
         self
     }
 
-    /// Adds a command that is still needed after the changes of the cure, such as a reload.
+    /// Adds a command that is still needed after the cure, such as a reload.
     pub fn after_fix(mut self, command: impl Into<String>) -> Self {
         if let Some(fix) = &mut self.fix {
             fix.then.push(command.into());
@@ -264,14 +264,14 @@ impl DoctorFinding {
         self
     }
 
-    /// Adds commands to carry out next, in order.
+    /// Adds commands to run next, in order.
     pub fn next_all(mut self, commands: Vec<&'static str>) -> Self {
         self.next.extend(commands.into_iter().map(str::to_owned));
         self
     }
 }
 
-/// Number of facts of one kind that a finding lists.
+/// Maximum number of facts of one kind that a finding lists.
 const SHOWN: usize = 5;
 
 impl Fact {
@@ -316,7 +316,7 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
             .findings
             .extend(verdict.findings.into_iter().map(named));
     }
-    // Stable: among equals the order of the checks stays.
+    // A stable sort: findings of equal severity stay in the order of the checks.
     diagnosis.findings.sort_by_key(|finding| finding.severity);
     name_fixes(&mut diagnosis.findings, evidence);
     for finding in &mut diagnosis.findings {
@@ -330,7 +330,7 @@ fn spelled(evidence: &DoctorEvidence, texts: Vec<String>) -> Vec<String> {
     texts.map(|text| evidence.engine.spell(text)).collect()
 }
 
-/// The message of another program stays as it is.
+/// Rewrites a finding in the terms of the engine in use; messages of other programs stay unchanged.
 fn in_words_of_the_engine(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     let spell = |text: &str| evidence.engine.spell(text);
     let facts = finding.evidence.iter();
@@ -345,8 +345,8 @@ fn in_words_of_the_engine(evidence: &DoctorEvidence, finding: DoctorFinding) -> 
     }
 }
 
-/// Marks the commands that only the node itself can carry out, if another system runs here, and makes the paths of the
-/// others those of the root.
+/// Marks the commands that only the node itself can run, if another system is running here, and adapts the paths in the others
+/// to the root.
 fn mark_commands(commands: &mut [String], evidence: &DoctorEvidence) {
     for command in commands {
         let line = PrintedCommand::new(&*command);
@@ -358,7 +358,7 @@ fn mark_commands(commands: &mut [String], evidence: &DoctorEvidence) {
     }
 }
 
-/// Where the paths of a node begin that are others on a mounted disk.
+/// Prefixes of a node's paths that differ on a mounted disk.
 const OF_THE_NODE: [&str; 6] = [
     "/boot/",
     "/etc/",
@@ -368,7 +368,7 @@ const OF_THE_NODE: [&str; 6] = [
     "/var/",
 ];
 
-/// Returns a command for the root that was judged: the paths of a node are others on a mounted disk.
+/// Adapts a command to the examined root: on a mounted disk a node's paths are different.
 fn at_root(evidence: &DoctorEvidence, line: &str) -> String {
     let (command, comment) = match line.split_once(" # ") {
         Some((command, comment)) => (command, format!(" # {comment}")),
@@ -378,7 +378,7 @@ fn at_root(evidence: &DoctorEvidence, line: &str) -> String {
         path if path.starts_with(&evidence.root) => word.to_owned(),
         path if OF_THE_NODE.iter().any(|one| path.starts_with(one)) => {
             let end = word.strip_prefix(path).unwrap_or_default();
-            // The shell expands what is in it.
+            // The shell expands the path.
             match path.contains(['*', '$']) {
                 true => format!("{}{path}{end}", evidence.path("").trim_end_matches('/')),
                 false => evidence.path(path) + end,
@@ -406,7 +406,7 @@ fn name_fixes(findings: &mut [DoctorFinding], evidence: &DoctorEvidence) {
         let id = finding.id;
         given.push(id);
         let number = given.iter().filter(|one| **one == id).count();
-        // What only the slow parts see, only they find again.
+        // What only the slow parts find, only they find again.
         let deep = if evidence.deep { " --deep" } else { "" };
         fix.command = match total(id) {
             1 => evidence.command(&format!("doctor --fix {id}{deep}")),
@@ -423,7 +423,7 @@ pub fn named<'a>(checks: &'a [DoctorCheck], id: &str) -> Option<&'a DoctorCheck>
         .find(|check| number_of(check.id) == Some(wanted))
 }
 
-/// Finds the alias with an id, written in any of these ways.
+/// Finds the alias with an id, in any of these spellings.
 pub fn alias_of(id: &str) -> Option<&'static checks::Alias> {
     let wanted = number_of(id)?;
     checks::ALIASES

@@ -1,6 +1,6 @@
-//! The outlook of a node that is off from now until a date: does it come back by itself, and what stops it.
+//! The outlook for a node that is off from now until a date: whether it recovers on its own, and what prevents that.
 //!
-//! Pure: evidence and a date in, an outlook out. It supposes that nothing is renewed until then.
+//! Pure: evidence and a date in, an outlook out. Assumes that nothing is renewed in the meantime.
 
 use serde::Serialize;
 
@@ -19,21 +19,21 @@ pub struct Outlook {
     pub node: NodeKind,
     /// The time by which dates were judged; seconds since 1970.
     pub now: u64,
-    /// The end of the time off; seconds since 1970.
+    /// The date at which the node is switched on again; seconds since 1970.
     pub until: u64,
     /// The state at that date.
     pub verdict: OutlookVerdict,
-    /// First day (UTC) on which it no longer comes back by itself, also after the date; `None` if none is known.
+    /// First day (UTC) on which it no longer recovers on its own, even if that is after the date; `None` if unknown.
     pub first_day: Option<String>,
-    /// First day (UTC) from which approvals do not bring it back either.
+    /// First day (UTC) from which approvals cannot bring it back either.
     pub lost_day: Option<String>,
-    /// Everything that expires, in order of time, also after the date.
+    /// Everything that expires, in order, including after the date.
     pub steps: Vec<OutlookStep>,
     /// The waves of approvals, in order.
     pub approvals: Vec<Approval>,
-    /// Commands of an admin for them, in order.
+    /// Commands with which an admin gives the approvals, in order.
     pub next: Vec<String>,
-    /// Other facts that matter for the plan.
+    /// Other facts worth knowing.
     pub notes: Vec<String>,
     /// Missing evidence, with the reason.
     pub unseen: Vec<String>,
@@ -43,28 +43,28 @@ pub struct Outlook {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
-    /// It runs static pods of a control plane.
+    /// It runs the static pods of a control plane.
     ControlPlane,
     /// Any other node.
     Worker,
 }
 
-/// The state at the date. The worst is the last.
+/// The state at the date. Sorts worst last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutlookVerdict {
     /// It comes back by itself.
     ByItself,
-    /// It comes back after an admin has done something.
+    /// It recovers once an admin has done something.
     NeedsHands,
     /// Nothing on this node, and no approval, brings it back.
     Lost,
 }
 
-/// A certificate that expires, and the consequence for the way back.
+/// A certificate that expires, and what that means for recovery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OutlookStep {
-    /// Time of the end; seconds since 1970.
+    /// Time of expiry; seconds since 1970.
     pub at: u64,
     /// The state of the node from then on, by this certificate alone.
     pub verdict: OutlookVerdict,
@@ -74,7 +74,7 @@ pub struct OutlookStep {
     pub path: String,
     /// Its subject.
     pub subject: String,
-    /// The step of the cluster's own recovery: what renews it, or what stalls.
+    /// The step in the cluster's own recovery: what renews the certificate, or what stalls.
     pub means: String,
     /// Time from which a running cluster renews it; seconds since 1970.
     pub renewed_from: u64,
@@ -83,11 +83,11 @@ pub struct OutlookStep {
 /// A wave of approvals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Approval {
-    /// The requests: `client` or `server` certificates of kubelets.
+    /// The kind of requests: for `client` or `server` certificates of kubelets.
     pub requests: &'static str,
-    /// The first moment at which it is needed; seconds since 1970.
+    /// The earliest moment at which it is needed; seconds since 1970.
     pub from: u64,
-    /// When it comes, and who approves it.
+    /// When the requests appear, and who approves them.
     pub when: String,
 }
 
@@ -100,7 +100,7 @@ impl Outlook {
     }
 }
 
-/// Looks ahead.
+/// Computes the outlook.
 ///
 /// # Errors
 /// The root has no certificate of a node: the reason.
@@ -240,7 +240,8 @@ fn step_of(one: &ColdCertificate, node: NodeKind) -> OutlookStep {
     }
 }
 
-/// Bundles that the kubelet trusts, and that of those who may ask it for logs: of each the authority that ends last.
+/// Returns the steps for bundles that the kubelet trusts, and for those of clients that may ask it for logs: of each the
+/// authority that expires last.
 fn of_authorities(evidence: &DoctorEvidence) -> Vec<OutlookStep> {
     let certificates = evidence.certificates.get();
     let of = |path: String| -> Option<&Certificate> {
@@ -277,7 +278,7 @@ fn of_authorities(evidence: &DoctorEvidence) -> Vec<OutlookStep> {
     steps
 }
 
-/// A kubelet that has no client certificate needs hands now.
+/// Returns the outlook for a kubelet without a client certificate, which needs an admin now.
 fn without_client(
     evidence: &DoctorEvidence,
     all: &[ColdCertificate],
@@ -324,7 +325,7 @@ fn approvals(all: &[ColdCertificate], steps: &[OutlookStep], node: NodeKind) -> 
         from: client.at,
         when: when.to_owned(),
     };
-    // Without one, the kubelet asks for it as soon as it may.
+    // Without one, the kubelet requests it as soon as it may.
     let ends = serving.map_or(client.at, |serving| serving.not_after);
     let second = Approval {
         requests: "server",
@@ -334,7 +335,7 @@ fn approvals(all: &[ColdCertificate], steps: &[OutlookStep], node: NodeKind) -> 
     vec![first, second]
 }
 
-/// The commands of an admin: of a control plane that comes back, with the kubeconfig of the node as long as it is valid.
+/// Returns an admin's commands: on a control plane that recovers, with the node's kubeconfig while that is valid.
 fn commands(all: &[ColdCertificate], node: NodeKind, until: u64) -> Vec<String> {
     let own = all.iter().find(|one| one.path == cold::RECOVERY);
     let with = match (node, own) {
@@ -368,7 +369,7 @@ fn bootstrap_note(evidence: &DoctorEvidence) -> Option<String> {
     ))
 }
 
-/// The signer of the installer lives for a day; the next certificates last.
+/// Returns a note about the installer's signer, which lives for only a day; the next certificates last longer.
 fn young_note(all: &[ColdCertificate]) -> Option<String> {
     let signed = |one: &&ColdCertificate| {
         matches!(one.renewer, Renewer::KubeletClient | Renewer::Recovery)

@@ -1,4 +1,4 @@
-//! The changes since the last good boot: which finding's evidence changed, and which changes no check explains.
+//! The changes since the last good boot: which findings' evidence changed, and which changes no check explains.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::diagnose::recorder::{Area, Difference};
 pub struct Since {
     /// The last good boot.
     pub good: TimelineMoment,
-    /// The differences: those that kill most often first.
+    /// The differences, most harmful first.
     pub differences: Vec<SinceDifference>,
     /// Number of areas that could not be compared.
     pub not_compared: usize,
@@ -23,7 +23,7 @@ pub struct SinceDifference {
     /// The difference.
     #[serde(flatten)]
     pub difference: Difference,
-    /// The last moment without it.
+    /// The last moment at which it did not exist.
     pub from: TimelineMoment,
     /// The first moment with it.
     pub until: TimelineMoment,
@@ -45,8 +45,8 @@ pub struct EvidenceChange {
 }
 
 impl Diagnosis {
-    /// Adds the changes since the last good boot. Among findings of one severity, those whose evidence changed come
-    /// first.
+    /// Adds the changes since the last good boot. Among findings of equal severity, those with changed evidence move to the
+    /// front.
     pub fn put_since(&mut self, mut since: Since) {
         for finding in &mut self.findings {
             let about = since
@@ -67,7 +67,7 @@ impl Diagnosis {
             }
             finding.changed = first;
         }
-        // Stable: the rest of the order stays.
+        // A stable sort: the order is otherwise unchanged.
         self.findings
             .sort_by_key(|finding| (finding.severity, finding.changed.is_none()));
         self.since = Some(since);
@@ -92,11 +92,11 @@ fn is_about(finding: &DoctorFinding, difference: &Difference) -> bool {
     })
 }
 
-/// Shorter values, such as `1`, stand in evidence about other things.
+/// Shorter values, such as `1`, also occur in evidence about other things.
 const MIN_VALUE: usize = 6;
 
-/// Returns the words by which the evidence of a check names a difference: its subject; of versions and configs, their
-/// values; of kernel arguments, name and value together.
+/// Returns the words by which a check's evidence names a difference: its subject; for versions and configs, their values; for
+/// kernel arguments, name and value together.
 fn names_of(difference: &Difference) -> Vec<String> {
     let values = [&difference.before, &difference.after]
         .into_iter()

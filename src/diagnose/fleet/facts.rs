@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use super::text;
 
-/// One of the facts that a page shows first.
+/// One of the facts at the top of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusFact {
     /// The name of the fact.
     pub label: &'static str,
     /// Its value.
     pub value: String,
-    /// Something has to be done about it.
+    /// True if it needs attention.
     pub alarm: bool,
 }
 
@@ -44,7 +44,7 @@ pub fn pool_of_config(name: &str) -> Option<&str> {
     Some(pool).filter(|pool| !pool.is_empty())
 }
 
-/// Returns what runs, what boots next, what is recorded, what is half done, and what the daemon will do.
+/// Returns what is running, what boots next, what is recorded, what is unfinished, and what the daemon will do.
 pub fn five_facts(status: &Value) -> [StatusFact; 5] {
     let fact = |label, value: Option<String>, empty: &str, alarm| StatusFact {
         label,
@@ -111,7 +111,7 @@ fn by_hand(status: &Value) -> Option<String> {
     (!words.is_empty()).then(|| words.join("; "))
 }
 
-/// Returns what the next boot enters, if that is not what runs, and if something has to be done.
+/// Returns what the next boot enters if that differs from what is running, and whether it needs attention.
 fn next_boot(status: &Value) -> Option<(String, bool)> {
     let empty = Value::Null;
     let os = status.get("os").unwrap_or(&empty);
@@ -153,7 +153,7 @@ fn interrupted(status: &Value) -> Option<String> {
     })
 }
 
-/// Returns the states that the daemon can come to.
+/// Returns the states that the daemon may reach.
 fn daemon(status: &Value) -> Option<(String, bool)> {
     let daemon = status.get("daemon")?;
     if daemon.get("no_kubelet").and_then(Value::as_bool) == Some(true) {

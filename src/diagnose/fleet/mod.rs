@@ -1,7 +1,7 @@
-//! Many nodes by their documents: what each one is on, what it suffers from, and what differs between siblings.
+//! Many nodes, by their documents: the config and OS of each, its problems, and the differences between siblings.
 //!
-//! Pure: documents of `status` and `doctor` in, values out. Documents come from nodes with other versions of this
-//! program, so every key may be missing, and none of them is trusted.
+//! Pure: documents of `status` and `doctor` in, values out. Documents come from nodes with other versions of this program, so
+//! every key may be missing, and none is trusted.
 
 mod facts;
 mod names;
@@ -21,7 +21,7 @@ pub enum NodeDocument {
     Status(Value),
     /// `mco-rescue/doctor/v1`.
     Doctor(Value),
-    /// Another document of this program, which has no place on the page.
+    /// Another document of this program, which is not shown on the page.
     Other,
 }
 
@@ -53,7 +53,7 @@ fn is_of_another_version(schema: &str) -> bool {
         .any(|begins| schema.starts_with(begins))
 }
 
-/// The severity of a node, or of a finding. The worst comes first in every order.
+/// The severity of a node or of a finding. Sorts worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeHealth {
@@ -61,7 +61,7 @@ pub enum NodeHealth {
     Critical,
     /// The worst finding is a warning.
     Warning,
-    /// No doctor document was gathered, so nothing is known.
+    /// There is no doctor document, so nothing is known.
     Unknown,
     /// The worst finding is a notice.
     Notice,
@@ -94,7 +94,7 @@ impl NodeHealth {
 /// A node with its documents.
 #[derive(Debug, Clone, Default)]
 pub struct FleetNode {
-    /// The name, as the files are named.
+    /// The name, taken from the file names.
     pub name: String,
     /// The status document.
     pub status: Option<Value>,
@@ -103,7 +103,7 @@ pub struct FleetNode {
 }
 
 impl FleetNode {
-    /// Adds a document. Of two of a kind the newer one counts, or the later one if they tell no time.
+    /// Adds a document. Of two documents of one kind, keeps the newer; without timestamps, the one added last.
     pub fn add(&mut self, document: NodeDocument) {
         let time = |value: &Value| value.get("now").and_then(Value::as_u64).unwrap_or_default();
         match document {
@@ -152,7 +152,7 @@ pub fn severity(finding: &Value) -> NodeHealth {
     NodeHealth::of_word(text(finding, "severity").unwrap_or_default())
 }
 
-/// Returns a text of a document; an empty one is missing.
+/// Returns a string of a document; `None` if it is missing or empty.
 pub fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value
         .get(key)?
@@ -160,7 +160,7 @@ pub fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
         .filter(|text| !text.trim().is_empty())
 }
 
-/// A kind of trouble, with the nodes that have it.
+/// A kind of problem, with the nodes that have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Trouble {
     /// Id of the check.
@@ -172,7 +172,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Returns each trouble of the check in one line, with its nodes: the most frequent first.
+    /// Returns each problem of the check in one line, with its nodes, most frequent first.
     pub fn kinds(&self) -> Vec<(&str, Vec<&str>)> {
         let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
         for one in &self.nodes {
@@ -197,18 +197,18 @@ pub struct TroubledNode {
     pub what: String,
 }
 
-/// A fact that is not the same on all nodes of a pool.
+/// A fact that differs between the nodes of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SiblingDifference {
     /// Name of the pool.
     pub pool: String,
     /// The fact.
     pub fact: &'static str,
-    /// The value of more than half of the nodes; None if no value has so many.
+    /// The value that more than half of the nodes have; `None` if there is none.
     pub majority: Option<String>,
     /// Number of nodes with that value.
     pub agreeing: usize,
-    /// The other values with their nodes, the most frequent first.
+    /// The other values with their nodes, most frequent first.
     pub others: Vec<OtherValue>,
 }
 
@@ -224,9 +224,9 @@ pub struct OtherValue {
 /// All nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
-    /// The nodes, the sickest first, else by name.
+    /// The nodes: worst health first, then by name.
     pub nodes: Vec<FleetNode>,
-    /// The troubles: the worst first, then the most frequent.
+    /// The problems: worst first, then most frequent.
     pub troubles: Vec<Trouble>,
     /// Differences between the nodes of a pool.
     pub differences: Vec<SiblingDifference>,
@@ -265,7 +265,7 @@ impl Fleet {
     }
 }
 
-/// Returns the parts of a name in which numbers count as numbers: `worker-2` stands before `worker-10`.
+/// Splits a name so that numbers compare as numbers: `worker-2` sorts before `worker-10`.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), 0_u64)];
     let mut in_number = false;
@@ -313,7 +313,7 @@ fn troubles(nodes: &[FleetNode]) -> Vec<Trouble> {
         nodes,
     };
     let mut all: Vec<Trouble> = all.into_iter().map(trouble).collect();
-    // Stable: among equals the order of the ids stays.
+    // A stable sort: equal ones stay in the order of their ids.
     all.sort_by_key(|one| (one.severity, usize::MAX - one.nodes.len()));
     all
 }
@@ -412,7 +412,7 @@ mod tests {
                 vec![vec!["w-2".to_owned()]]
             )]
         );
-        // Of another pool, another image is nothing to tell.
+        // A different image in another pool is not a difference.
         assert_eq!(others(&fleet, "running image"), []);
         let names: Vec<&str> = fleet.nodes.iter().map(|node| node.name.as_str()).collect();
         assert_eq!(names, ["m-1", "w-1", "w-2", "w-10"]);

@@ -1,12 +1,12 @@
-//! Names of nodes, from the names of their files.
+//! Node names, derived from file names.
 
 /// The directory in a bundle.
 const BUNDLE: &str = "mco-rescue-bundle";
-/// The parts after the name of a node in the name of a file.
+/// The suffixes after a node's name in a file name.
 const KINDS: [&str; 2] = ["status", "doctor"];
 
-/// Returns the name of the node that a JSON file is of, by its path below the gathered directory: `NODE.json`,
-/// `NODE.status.json`, `NODE-doctor.json`, or `NODE/status.json`.
+/// Returns the node that a JSON file belongs to, by its path below the gathered directory: `NODE.json`, `NODE.status.json`,
+/// `NODE-doctor.json`, or `NODE/status.json`.
 pub fn node_of_document(path: &[String]) -> Option<String> {
     let (file, above) = path.split_last()?;
     let stem = file.strip_suffix(".json")?;
@@ -21,7 +21,7 @@ pub fn node_of_document(path: &[String]) -> Option<String> {
     above.find(|name| *name != BUNDLE).cloned()
 }
 
-/// Returns the name of the node that a bundle is of; nothing if the file is no bundle.
+/// Returns the node that a bundle belongs to; `None` if the file is not a bundle.
 pub fn node_of_bundle(file: &str) -> Option<String> {
     let stem = [".tar.gz", ".tgz"]
         .iter()

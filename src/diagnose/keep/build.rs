@@ -1,4 +1,4 @@
-//! The MachineConfig, put together entry by entry.
+//! The MachineConfig, assembled entry by entry.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -62,7 +62,7 @@ impl<'a> Builder<'a> {
         });
     }
 
-    /// Returns true if something may be taken: it is no secret, or secrets are asked for.
+    /// Returns true if something may be included: it is not a secret, or secrets are requested.
     pub(super) fn may_take(&mut self, subject: &str, secret: Option<&str>) -> bool {
         let Some(reason) = secret else {
             return true;
@@ -80,13 +80,13 @@ impl<'a> Builder<'a> {
         false
     }
 
-    /// The object of a path, as it was seen.
+    /// Returns the object at a path, as observed.
     pub(super) fn object(&self, path: &RootPath) -> Option<&'a Object> {
         let found = self.request.found.get(path);
         found.or_else(|| self.request.node.object(path))
     }
 
-    /// A regular file with its bytes; anything else is refused.
+    /// Returns a regular file with its bytes; refuses anything else.
     pub(super) fn regular_file(&mut self, path: &RootPath) -> Option<(Object, &'a [u8])> {
         let subject = path.to_string();
         if let Some((reason, next)) = self.limit(path) {
@@ -142,10 +142,10 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The reason why a path is not kept; one that was named may be kept though an object says it better.
+    /// Returns the reason why a path is not kept. A path given by name may be kept even if an object expresses it better.
     fn limit(&self, path: &RootPath) -> Option<(&'static str, &'static str)> {
         let is_named = self.request.within.contains(path);
-        // The templates bring some static pods and their files; those of operators are in no config.
+        // The templates create some static pods and their files; those of operators are in no config.
         let mut files = self.request.desired.files.iter();
         let is_of_pods = STATIC_PODS.iter().any(|directory| path.is_in(directory));
         if is_of_pods && !drift::is_exempt(path) && files.any(|file| file.path == *path) {
@@ -274,7 +274,7 @@ impl KeptUnit {
     }
 }
 
-/// A data URL: letters as they are where that is shorter, else base64.
+/// Returns a data URL: percent-encoded if that is shorter, otherwise base64.
 fn data_url(bytes: &[u8]) -> String {
     let mut plain = "data:,".to_owned();
     for byte in bytes {

@@ -1,9 +1,9 @@
-//! Paths that a MachineConfig must not or cannot hold.
+//! Paths that a MachineConfig must not or cannot contain.
 
 use crate::base::paths;
 use crate::host::root::RootPath;
 
-/// The largest file that is read; a whole rendered config is smaller than 1.5 MiB.
+/// Maximum size of a file that is read, in bytes; a whole rendered config is smaller than 1.5 MiB.
 pub const MAX_FILE: u64 = 1 << 20;
 
 /// Static pods of the kubelet, and the files that they mount.
@@ -15,7 +15,7 @@ pub(super) const STATIC_PODS: [&str; 2] = [
 /// A reason with its next step.
 pub(super) type Limit = (&'static str, &'static str);
 
-/// Directories whose files no MachineConfig should have: those of other writers and of one node.
+/// Directories whose files should not be in a MachineConfig: they have other writers, or belong to one node.
 const DIRECTORIES: [(&str, Limit); 13] = [
     ("etc/mco", ("the operator writes it by itself", LEAVE)),
     (
@@ -74,7 +74,7 @@ const DIRECTORIES: [(&str, Limit); 13] = [
     ("ostree", ("OSTree owns it", LEAVE)),
 ];
 
-/// Files that no MachineConfig should have.
+/// Files that should not be in a MachineConfig.
 const FILES: [(&str, Limit); 14] = [
     (
         "var/lib/kubelet/config.json",
@@ -135,7 +135,7 @@ const ACCOUNTS: Limit = (
 const LEAVE: &str = "leave it to its owner";
 const PULL_SECRET: &str = "change the Secret openshift-config/pull-secret when the API is back";
 
-/// The reason why a path is never kept.
+/// Returns the reason why a path is never kept.
 pub(super) fn limit_of(path: &RootPath) -> Option<Limit> {
     let relative = path.relative();
     let of_file = FILES.iter().find(|(file, _)| *file == relative);
@@ -166,7 +166,7 @@ pub(super) fn limit_of(path: &RootPath) -> Option<Limit> {
     holder.map(|(_, limit)| *limit)
 }
 
-/// The reason why a file of a controller is not kept unless it is named.
+/// Returns the reason why a controller's file is kept only if it is given by name.
 pub(super) fn better_as_object(path: &RootPath) -> Option<Limit> {
     match path.relative() {
         "etc/kubernetes/kubelet.conf" => Some((
@@ -190,7 +190,7 @@ pub(super) fn better_as_object(path: &RootPath) -> Option<Limit> {
     }
 }
 
-/// Returns true for a file that is left out where only its directory was named, because it is never kept.
+/// Returns true for a file that is never kept, so that it is skipped if only its directory was given.
 pub fn is_left_out(path: &RootPath) -> bool {
     limit_of(path).is_some()
 }

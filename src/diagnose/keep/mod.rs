@@ -1,6 +1,7 @@
-//! Keeps what was changed on a node by hand: differences in, one MachineConfig out (docs/controllers.md: Keep).
+//! Keeps changes that were made on a node by hand: differences in, one MachineConfig out (docs/controllers.md: Keep).
 //!
-//! Pure: the caller reads the node, and proves the result. What no MachineConfig can hold is named with the reason.
+//! Pure: the caller reads the node and verifies the result. Differences that no MachineConfig can contain are listed with the
+//! reason.
 
 mod build;
 mod limits;
@@ -26,7 +27,7 @@ use build::Builder;
 pub use limits::{MAX_FILE, is_left_out};
 pub use named::{NameProblem, check_name, default_name};
 
-/// What a MachineConfig is made of.
+/// The input from which a MachineConfig is built.
 #[derive(Debug)]
 pub struct KeepRequest<'a> {
     /// The pool.
@@ -37,25 +38,25 @@ pub struct KeepRequest<'a> {
     pub desired: &'a Desired,
     /// The node.
     pub node: &'a NodeState,
-    /// What differs, as `verify` lists it.
+    /// The differences, as `verify` lists them.
     pub drifts: &'a [Drift],
-    /// Paths to which everything is limited; empty: all differences.
+    /// Paths that limit the run; empty for all differences.
     pub within: &'a [RootPath],
     /// Files at or below these paths that the config does not have.
     pub found: &'a BTreeMap<RootPath, Object>,
     /// The bytes of every file that may be kept.
     pub contents: &'a BTreeMap<RootPath, Vec<u8>>,
-    /// Names of the extended attributes of these files, where they have some.
+    /// Names of the extended attributes of these files, if they have any.
     pub attributes: &'a BTreeMap<RootPath, Vec<String>>,
     /// States of the units that the config does not have, as far as they are known.
     pub states: &'a BTreeMap<String, UnitFileState>,
-    /// Kernel arguments of the node that are to be kept.
+    /// Kernel arguments of the node that should be kept.
     pub arguments: &'a [String],
-    /// Contents that may be secret are taken.
+    /// True if contents that may be secret are included.
     pub with_secrets: bool,
 }
 
-/// A difference that the MachineConfig has.
+/// A difference that the MachineConfig contains.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Keeping {
     /// The path, unit, or part.
@@ -64,7 +65,7 @@ pub struct Keeping {
     pub what: String,
 }
 
-/// A difference that the MachineConfig does not have.
+/// A difference that the MachineConfig does not contain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Unkept {
     /// The path, unit, or part.
@@ -73,24 +74,24 @@ pub struct Unkept {
     pub reason: String,
     /// The next step.
     pub next: String,
-    /// It may be a secret, and is taken with `--with-secrets`.
+    /// True if it may be a secret, which `--with-secrets` would include.
     pub secret: bool,
 }
 
 /// The result.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// The MachineConfig; `None` if there is nothing that it could hold.
+    /// The MachineConfig; `None` if it would be empty.
     pub config: Option<Value>,
-    /// What it holds.
+    /// What it contains.
     pub kept: Vec<Keeping>,
-    /// What it does not hold.
+    /// What it does not contain.
     pub unkept: Vec<Unkept>,
-    /// It holds something that may be secret.
+    /// True if it contains something that may be secret.
     pub has_secrets: bool,
 }
 
-/// Makes the MachineConfig of the differences.
+/// Builds the MachineConfig for the differences.
 pub fn keep(request: &KeepRequest<'_>) -> Kept {
     let mut builder = Builder::new(request);
     let mut subjects: Vec<&str> = Vec::new();
@@ -187,7 +188,7 @@ fn keep_subject(
     }
 }
 
-/// Returns true if nothing limits the run, or this path is within the limits.
+/// Returns true if the run is not limited, or if this path is within the limits.
 fn is_within(request: &KeepRequest<'_>, path: Option<&RootPath>) -> bool {
     let Some(path) = path else {
         return request.within.is_empty();
@@ -200,7 +201,7 @@ fn next_verify() -> String {
     format!("`{}` shows it", mco_rescue("verify"))
 }
 
-/// A path of the config that is neither a file nor a unit: a directory or a link.
+/// Refuses a path of the config that is neither a file nor a unit: a directory or a link.
 fn keep_other(builder: &mut Builder<'_>, path: &RootPath, drifts: &[&Drift]) {
     let details: Vec<&str> = drifts.iter().map(|drift| drift.detail.as_str()).collect();
     builder.refuse(
@@ -389,7 +390,7 @@ fn keep_argument(builder: &mut Builder<'_>, argument: &str) {
     }
 }
 
-/// Names of the units that the MachineConfig brings whole: their states are to be looked at, and the MachineConfig is made
+/// Returns the units that the MachineConfig contains as a whole: the caller looks up their states and builds the MachineConfig
 /// again with them.
 pub fn units_of(config: &Value) -> Vec<&str> {
     let units = config.pointer("/spec/config/systemd/units");
@@ -400,7 +401,7 @@ pub fn units_of(config: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The paths whose bytes are needed: files that differ, and those that were named.
+/// Returns the paths whose bytes are needed: files that differ, and those given by name.
 pub fn paths_to_read(
     desired: &Desired,
     node: &NodeState,

@@ -1,15 +1,15 @@
 //! Names of the MachineConfig.
 
-/// What is wrong with a name, or has to be known of it.
+/// What is wrong with a name, or worth knowing about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameProblem {
     /// It cannot be used.
     Refused(String),
-    /// It can be used, but other MachineConfigs may win over it.
+    /// It can be used, but other MachineConfigs may override it.
     MayLose(String),
 }
 
-/// The name that is taken where none is given.
+/// Returns the default name.
 pub fn default_name(pool: &str) -> String {
     format!("99-{pool}-zz-kept")
 }

@@ -1,4 +1,4 @@
-//! Units: files, drop-ins, masks, and whether they are on.
+//! Units: files, drop-ins, masks, and enablement.
 
 use super::build::Builder;
 use super::limits::limit_of;
@@ -22,7 +22,7 @@ pub(super) struct UnitPart {
 }
 
 impl UnitPart {
-    /// The part at a path; `None` for other paths.
+    /// Returns the part at a path; `None` for other paths.
     pub(super) fn of(path: &RootPath) -> Option<Self> {
         let below = path
             .relative()
@@ -151,7 +151,7 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
     }
 }
 
-/// A unit that a MachineConfig masks keeps the links that it had: those of the node may be others.
+/// Notes that a unit masked by a MachineConfig keeps its previous links, which may differ from those of the node.
 fn note_links_of_masked(builder: &mut Builder<'_>, part: &UnitPart, known: Option<&Unit>) {
     let tree = &builder.request.node.units;
     let has_link = |(name, entry): (&String, &UnitEntry)| match entry {
@@ -178,7 +178,8 @@ fn note_links_of_masked(builder: &mut Builder<'_>, part: &UnitPart, known: Optio
     }
 }
 
-/// Units of a MachineConfig belong to root, and everyone may read them.
+/// Returns true if a unit's file has the metadata of a MachineConfig's units: owned by root and readable by everyone. Otherwise
+/// refuses it.
 fn has_plain_metadata(builder: &mut Builder<'_>, subject: &str, object: &Object) -> bool {
     let can_chown = builder.request.node.host.can_chown;
     if object.mode == 0o644 && (!can_chown || object.owner() == (0, 0)) {
@@ -196,7 +197,7 @@ fn has_plain_metadata(builder: &mut Builder<'_>, subject: &str, object: &Object)
     false
 }
 
-/// The value of `enabled` that leads to this state.
+/// Returns the value of `enabled` that leads to this state.
 fn switch_of(state: Option<UnitFileState>) -> Option<bool> {
     match state? {
         UnitFileState::Enabled => Some(true),
@@ -205,7 +206,7 @@ fn switch_of(state: Option<UnitFileState>) -> Option<bool> {
     }
 }
 
-/// The unit of the config to which an enablement difference belongs: named by itself, or by a link to it.
+/// Returns the unit of the config to which an enablement difference belongs: by its own name, or by a link to it.
 pub(super) fn unit_of_switch(request: &KeepRequest<'_>, subject: &str) -> Option<String> {
     if unit_of(request, subject).is_some() {
         return Some(subject.to_owned());
@@ -215,7 +216,7 @@ pub(super) fn unit_of_switch(request: &KeepRequest<'_>, subject: &str) -> Option
     if unit_of(request, name).is_some() {
         return Some(name.to_owned());
     }
-    // A link under another name leads to the unit.
+    // A link with another name leads to the unit.
     let drift = request
         .drifts
         .iter()
@@ -228,7 +229,7 @@ pub(super) fn unit_of_switch(request: &KeepRequest<'_>, subject: &str) -> Option
     unit_of(request, name).map(|unit| unit.name.clone())
 }
 
-/// Keeps whether a unit is on.
+/// Keeps whether a unit is enabled.
 pub(super) fn keep_switch(builder: &mut Builder<'_>, name: &str) {
     let request = builder.request;
     if builder

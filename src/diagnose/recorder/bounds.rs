@@ -1,5 +1,4 @@
-//! The bound on the number of facts about `/etc`: above it, the directories with the most entries are kept as one fact
-//! each.
+//! The limit on the number of facts about `/etc`: above it, each of the directories with the most entries becomes one fact.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::AreaFacts;
 use crate::host::root::hex;
 
-/// End of the subject of a directory that is kept as one fact.
+/// Suffix of the subject of a directory that is kept as one fact.
 const WHOLE: &str = "/**";
 
 /// Returns the facts with at most about `limit` entries.
@@ -21,7 +20,7 @@ pub fn bounded(mut facts: AreaFacts, limit: usize) -> AreaFacts {
                 *entries.entry(above.to_owned()).or_default() += 1;
             }
         }
-        // The smallest directory that is enough; else the largest one below the top.
+        // The smallest directory that is sufficient; otherwise the largest one below the top.
         let surplus = facts.len() - limit;
         let below_top = || {
             entries
@@ -39,7 +38,7 @@ pub fn bounded(mut facts: AreaFacts, limit: usize) -> AreaFacts {
     facts
 }
 
-/// Returns the facts with those of one directory in one.
+/// Returns the facts with those of one directory merged into one.
 fn gathered(facts: AreaFacts, directory: &str) -> AreaFacts {
     let (inside, mut others): (AreaFacts, AreaFacts) = facts
         .into_iter()
@@ -57,7 +56,7 @@ fn gathered(facts: AreaFacts, directory: &str) -> AreaFacts {
     others
 }
 
-/// Brings two sides to the same directories that are one fact, so that they can be compared.
+/// Merges the same directories on both sides, so that the facts can be compared.
 pub fn aligned(mut one: AreaFacts, mut other: AreaFacts) -> (AreaFacts, AreaFacts) {
     let directories = |facts: &AreaFacts| -> BTreeSet<String> {
         let all = facts.keys().filter_map(|path| path.strip_suffix(WHOLE));
@@ -67,7 +66,7 @@ pub fn aligned(mut one: AreaFacts, mut other: AreaFacts) -> (AreaFacts, AreaFact
         .union(&directories(&other))
         .cloned()
         .collect();
-    // The deeper ones first, as they were made.
+    // Deeper ones first, in the order in which they were merged.
     for directory in all.iter().rev() {
         for facts in [&mut one, &mut other] {
             let whole = format!("{directory}{WHOLE}");

@@ -13,9 +13,9 @@ use crate::base::text::count;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FactChange {
-    /// It exists only now.
+    /// It exists only in the later snapshot.
     Added,
-    /// It existed only before.
+    /// It existed only in the earlier snapshot.
     Removed,
     /// It is different.
     Changed,
@@ -34,26 +34,26 @@ pub struct Difference {
     pub before: Option<String>,
     /// The fact now.
     pub after: Option<String>,
-    /// The position in the order of harm; 1 kills most often.
+    /// The rank of harm; 1 is the most frequent cause of failures.
     pub harm: u8,
     /// The difference of the text, if a copy of the file is kept.
     pub text: Option<String>,
 }
 
-/// Ends the fact about an object of which something could not be read.
+/// Suffix of the fact about an object that could not be read completely.
 pub const UNREADABLE: &str = ", unreadable";
 
 /// The differences between two snapshots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The differences: those that kill most often first, then by area and subject.
+    /// The differences: most harmful first, then by area and subject.
     pub differences: Vec<Difference>,
     /// The areas that could not be compared, with the reason.
     pub not_compared: BTreeMap<Area, String>,
 }
 
-/// Compares two snapshots. `same_key`: their digests are of the same key; else only size, mode and owner of files are
-/// compared.
+/// Compares two snapshots. `same_key`: their digests were made with the same key; otherwise only size, mode and owner of files
+/// are compared.
 pub fn compare(before: &Snapshot, after: &Snapshot, same_key: bool) -> Comparison {
     let mut all = Comparison::default();
     for area in Area::ALL {
@@ -85,7 +85,7 @@ pub fn compare(before: &Snapshot, after: &Snapshot, same_key: bool) -> Compariso
     all
 }
 
-/// The objects that were read on one side alone.
+/// The objects that were read on one side only.
 struct Unread<'a> {
     now: Vec<&'a str>,
     before: Vec<&'a str>,
@@ -105,7 +105,7 @@ impl<'a> Unread<'a> {
         }
     }
 
-    /// Returns true for a difference that may be none: it is in what was not read.
+    /// Returns true for a difference that may be apparent only, because it concerns something that was not read.
     fn hides(&self, one: &Difference) -> bool {
         let is_in = |unread: &&&str| {
             let below = one.subject.strip_prefix(**unread);

@@ -1,10 +1,10 @@
-//! Digests of contents, made with a key of the node's own (HMAC-SHA-256, RFC 2104), and shortened.
+//! Digests of contents, made with the node's own key (HMAC-SHA-256, RFC 2104), and shortened.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-/// Bytes of a digest that are kept: two contents have the same one once in 2^48 times.
+/// Number of bytes of a digest that are kept: two different contents collide once in 2^48 times.
 const KEPT: usize = 6;
 /// Block of SHA-256.
 const BLOCK: usize = 64;
@@ -43,7 +43,7 @@ impl DigestKey {
         }
     }
 
-    /// Parses the file of a key: 64 hexadecimal digits.
+    /// Parses a key file: 64 hexadecimal digits.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?.trim_end();
         let mut bytes = [0; KEY_BYTES];
@@ -62,7 +62,7 @@ impl DigestKey {
         hasher.finish()
     }
 
-    /// Returns the beginning of a digest.
+    /// Returns a hasher for a digest in several steps.
     pub fn hasher(&self) -> Hasher {
         Hasher {
             inner: self.inner.clone(),
@@ -70,13 +70,13 @@ impl DigestKey {
         }
     }
 
-    /// Returns the name of the key, which tells nothing about it.
+    /// Returns the id of the key, which reveals nothing about it.
     pub fn id(&self) -> String {
         self.digest(b"mco-rescue recorder key")
     }
 }
 
-/// A digest that is being made.
+/// A digest in progress.
 #[derive(Debug)]
 pub struct Hasher {
     inner: Sha256,

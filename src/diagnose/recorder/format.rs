@@ -1,5 +1,5 @@
-//! The bytes of a snapshot: parts that are named by what is in them, and a record that names the parts. Equal parts of two
-//! snapshots are stored once.
+//! The bytes of a snapshot: parts named by their contents, and a record that lists the parts. Equal parts of two snapshots are
+//! stored once.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -14,13 +14,13 @@ use crate::host::root::sha256;
 use crate::host::sealed;
 use crate::host::state_file::other_version;
 
-/// Longest text of a part that is unpacked.
+/// Maximum size of the text of a part that is unpacked, in bytes.
 const MAX_TEXT: u64 = 8 << 20;
-/// Letters of a part's name.
+/// Length of a part's name.
 const NAME: usize = 32;
-/// Beginning of the file name of a part.
+/// Prefix of the file name of a part.
 const PART: &str = "part-";
-/// Beginning and end of the file name of a record.
+/// Prefix and suffix of the file name of a record.
 const RECORD: (&str, &str) = ("snapshot-", ".json");
 
 /// The text of a part.
@@ -43,18 +43,18 @@ pub struct Packed {
     pub bytes: Vec<u8>,
 }
 
-/// A file of the recorder that cannot be used.
+/// The reason why a file of the recorder cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The bytes are not those that were written.
     #[error("its contents are not those that were written")]
     Damaged,
-    /// The file is of another version of this program.
+    /// The file has the format of another version of this program.
     #[error("it has version {0}, this program knows {known}", known = SnapshotRecord::VERSION)]
     Version(u64),
 }
 
-/// Returns the texts of the parts of a snapshot, by their names; a part without facts is left out.
+/// Returns the texts of the parts of a snapshot, by their names; a part without facts is omitted.
 ///
 /// # Errors
 /// The serializer's error.
@@ -97,7 +97,7 @@ pub fn pack(text: &[u8]) -> io::Result<Vec<u8>> {
 /// Unpacks a part into a snapshot.
 ///
 /// # Errors
-/// The bytes are not those that belong to the name.
+/// The bytes do not match the name.
 pub fn unpack(name: &str, bytes: &[u8], into: &mut Snapshot) -> Result<(), FormatError> {
     let mut text = Vec::new();
     let mut decoder = ZlibDecoder::new(bytes).take(MAX_TEXT);
@@ -129,7 +129,7 @@ pub fn record_bytes(record: &SnapshotRecord) -> io::Result<Vec<u8>> {
 pub fn parse_record(bytes: &[u8]) -> Result<SnapshotRecord, FormatError> {
     let value: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|_| FormatError::Damaged)?;
-    // Before the seal: another version may seal in another way.
+    // Before the seal: another version may seal differently.
     if let Some(other) = other_version(bytes, SnapshotRecord::VERSION) {
         return Err(FormatError::Version(other));
     }
@@ -144,7 +144,7 @@ pub fn part_file(name: &str) -> String {
     format!("{PART}{name}")
 }
 
-/// Returns the name of the part in a file of this name.
+/// Returns the name of the part that a file of this name contains.
 pub fn part_of_file(file: &str) -> Option<&str> {
     let name = file.strip_prefix(PART)?;
     let is_name = name.len() == NAME && name.bytes().all(|b| b.is_ascii_hexdigit());
@@ -157,7 +157,7 @@ pub fn record_file(number: u64) -> String {
     format!("{begin}{number:06}{end}")
 }
 
-/// Returns the number of the record in a file of this name.
+/// Returns the number of the record that a file of this name contains.
 pub fn record_of_file(file: &str) -> Option<u64> {
     let (begin, end) = RECORD;
     let digits = file.strip_prefix(begin)?.strip_suffix(end)?;
@@ -213,7 +213,7 @@ mod tests {
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
-            // The two letters of the header that say nothing about the contents may differ.
+            // The two header bytes that say nothing about the contents may differ.
             let mut into = Snapshot::default();
             if unpack(name, &bytes, &mut into).is_ok() {
                 assert_eq!(into.facts[&Area::Etc], snapshot().facts[&Area::Etc], "{at}");

@@ -1,12 +1,12 @@
-//! How often a difference of a kind keeps a node from booting or joining, by the public reports of failures
-//! (docs/recorder.md has this table).
+//! How often a kind of difference keeps a node from booting or joining, according to public failure reports (docs/recorder.md
+//! has this table).
 
 use super::Area;
 
-/// A kind of difference: those earlier in the table kill more often.
+/// A kind of difference: those earlier in the table are more harmful.
 struct Kind {
     area: Area,
-    /// Beginnings of subjects; empty: every subject of the area.
+    /// Prefixes of subjects; empty for every subject of the area.
     begins: &'static [&'static str],
 }
 
@@ -21,7 +21,7 @@ const fn some(begins: &'static [&'static str]) -> Kind {
     }
 }
 
-/// The order of harm. What is in no line comes last.
+/// The order of harm. Kinds that are in no line come last.
 const ORDER: [&[Kind]; 14] = [
     &[all(Area::BootEntries)],
     &[
@@ -87,7 +87,7 @@ const ORDER: [&[Kind]; 14] = [
     &[all(Area::Clock)],
 ];
 
-/// Returns the position of a difference in the order of harm; 1 kills most often.
+/// Returns the rank of a difference in the order of harm; 1 is the most harmful.
 pub fn harm(area: Area, subject: &str) -> u8 {
     let fits = |kind: &Kind| {
         let begins = || kind.begins.iter().any(|begin| subject.starts_with(begin));

@@ -1,9 +1,8 @@
-//! Digests of files that are known from the last snapshot: a file whose number, size and times are unchanged is not read
-//! again.
+//! Digests of files known from the last snapshot: a file whose inode, size and times are unchanged is not read again.
 //!
-//! The time of modification can be set to any value, but the time of the last change of the inode (`ctime`) cannot: the
-//! kernel writes it at each change of content, mode or owner. So both have to be unchanged. A clock that was set back can
-//! give a change the same `ctime` again only in the very nanosecond.
+//! The modification time can be set to any value, but the time of the last inode change (`ctime`) cannot: the kernel updates it
+//! at each change of content, mode or owner. So both have to be unchanged. With a clock that was set back, a change can get the
+//! same `ctime` again only in the very same nanosecond.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,12 +11,12 @@ use nix::sys::stat::FileStat;
 
 use crate::host::root::sha256;
 
-/// Seconds within which a second change may leave the times as they are: such a file is read again the next time.
+/// Seconds within which a second change may leave the times unchanged: such a file is read again next time.
 const RACY: i64 = 2;
 /// First word of the file.
 const HEAD: &str = "mco-rescue-digests-1";
 
-/// Number, size and times of a file.
+/// Inode number, size and times of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     inode: u64,
@@ -38,7 +37,8 @@ impl From<&FileStat> for FileStamp {
 }
 
 impl FileStamp {
-    /// Returns the stamp of a file of a FAT, which has no inode and no `ctime`: a change that keeps size and time is not seen.
+    /// Returns the stamp of a file on a FAT file system, which has no inode and no `ctime`: a change that keeps size and time
+    /// is not detected.
     pub fn of_fat(size: u64, modified: u64) -> Self {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         Self {
@@ -55,13 +55,13 @@ impl FileStamp {
 pub struct KnownFiles(BTreeMap<String, (FileStamp, String)>);
 
 impl KnownFiles {
-    /// Returns the digest of a file that is unchanged.
+    /// Returns the digest of a file if it is unchanged.
     pub fn find(&self, path: &str, stamp: FileStamp) -> Option<&str> {
         let (known, digest) = self.0.get(path)?;
         (*known == stamp).then_some(digest)
     }
 
-    /// Adds a digest. A file that was changed within the last seconds could change again without a new stamp.
+    /// Adds a digest, unless the file was changed within the last seconds: it could change again without a new stamp.
     pub fn learn(&mut self, path: &str, stamp: FileStamp, digest: &str, now: u64) {
         let now = i64::try_from(now).unwrap_or_default();
         let is_old =
@@ -71,7 +71,7 @@ impl KnownFiles {
         }
     }
 
-    /// Returns the bytes of the file; `key` is the id of the key of the digests.
+    /// Serializes the file; `key` is the id of the key of the digests.
     pub fn to_bytes(&self, key: &str) -> Vec<u8> {
         let mut text = format!("{HEAD} {key}\n");
         for (path, (stamp, digest)) in &self.0 {
@@ -91,7 +91,7 @@ impl KnownFiles {
         (text + &seal + "\n").into_bytes()
     }
 
-    /// Parses the file; nothing is known if it is damaged or of another key.
+    /// Parses the file; the result is empty if it is damaged or belongs to another key.
     pub fn parse(bytes: &[u8], key: &str) -> Self {
         Self::try_parse(bytes, key).unwrap_or_default()
     }
@@ -149,7 +149,7 @@ mod tests {
         let back = KnownFiles::parse(&known.to_bytes("k"), "k");
         assert_eq!(back, known);
         assert_eq!(back.find("/etc/a b", stamp(100, 100)), Some("abc"));
-        // The time of modification was set back after a change.
+        // The modification time was set back after a change.
         assert_eq!(back.find("/etc/a b", stamp(100, 200)), None);
         assert_eq!(back.find("/etc/b", stamp(100, 100)), None);
     }

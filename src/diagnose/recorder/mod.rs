@@ -1,9 +1,9 @@
-//! The flight recorder: facts about a node at the end of each boot and of each run, and the differences between two of
-//! them (docs/recorder.md).
+//! The flight recorder: facts about a node at the end of each boot and of each run, and the differences between two of them
+//! (docs/recorder.md).
 //!
-//! Values in, values out, except for [`shelf`], which reads what is kept. A fact is a line of text under a key, so that
-//! every kind of fact is stored and compared in the same way. Contents of files are kept as digests with a key of the
-//! node's own: without the key a short secret cannot be found by guessing.
+//! Values in, values out, except for [`shelf`], which reads the stored files. A fact is a line of text under a key, so that
+//! every kind of fact is stored and compared in the same way. Contents of files are stored as digests with the node's own key:
+//! without the key, a short secret cannot be guessed.
 
 pub mod bounds;
 pub mod differences;
@@ -26,7 +26,7 @@ pub use differences::{Difference, FactChange, compare};
 pub const KEPT: usize = 64;
 /// Number of snapshots that are kept below `/boot`.
 pub const KEPT_ON_BOOT: usize = 8;
-/// Largest size of a snapshot on disk, in bytes.
+/// Maximum size of a snapshot on disk, in bytes.
 pub const MAX_SNAPSHOT: usize = 40 << 10;
 
 /// A kind of facts, in the order in which they are shown.
@@ -47,7 +47,7 @@ pub enum Area {
     BootFiles,
     /// Files of the EFI system partition.
     Esp,
-    /// Network interfaces: addresses of the hardware, and drivers.
+    /// Network interfaces: hardware addresses and drivers.
     Interfaces,
     /// Network addresses.
     Addresses,
@@ -57,9 +57,9 @@ pub enum Area {
     Certificates,
     /// Everything below `/etc`.
     Etc,
-    /// Units that run, and units that failed.
+    /// Running and failed units.
     Units,
-    /// The config that the node is in, and what the cluster wants.
+    /// The node's config, and the one that the cluster wants.
     Config,
     /// The verdict of the daemon.
     Daemon,
@@ -110,7 +110,7 @@ impl Area {
         }
     }
 
-    /// Returns the part of a snapshot in which the area is stored: what changes together is stored together.
+    /// Returns the part of a snapshot that stores the area: areas that change together are stored together.
     pub(crate) fn part(self) -> Part {
         match self {
             Self::BootEntries
@@ -139,7 +139,7 @@ pub enum Part {
     Machine,
     /// `/etc`.
     Etc,
-    /// What changes by itself.
+    /// State that changes on its own.
     State,
     /// Copies of text files.
     Copies,
@@ -155,7 +155,7 @@ pub struct Snapshot {
     pub facts: BTreeMap<Area, AreaFacts>,
     /// The areas that could not be read, with the reason.
     pub unseen: BTreeMap<Area, String>,
-    /// Copies of text files on the node's own list, by path.
+    /// Copies of the text files on the node's own list, by path.
     pub copies: BTreeMap<String, String>,
 }
 
@@ -192,13 +192,13 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The boot reached its end: the kubelet runs, or the node has none and `multi-user.target` was reached.
+    /// The boot finished: the kubelet runs, or the node has none and `multi-user.target` was reached.
     Good,
     /// The kubelet does not run at the end of the boot.
     NoKubelet,
-    /// The start left no snapshot: the boot did not reach its end, or could not record it.
+    /// The start left no snapshot: the boot did not finish, or could not record it.
     NoEnd,
-    /// The boot runs, and has left no snapshot so far.
+    /// The boot is running and has left no snapshot so far.
     Running,
     /// The run is done.
     Done,
@@ -210,12 +210,12 @@ pub enum Outcome {
     Taken,
 }
 
-/// The list entry of a snapshot: one file, which names the parts.
+/// The record of a snapshot: one file that lists the parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
     /// Version of the format.
     pub version: u32,
-    /// Number of the snapshot. Numbers go up whatever the clock does.
+    /// Number of the snapshot. Numbers increase whatever the clock does.
     pub number: u64,
     /// Time by the node's clock; seconds since 1970.
     pub at: u64,
@@ -223,17 +223,17 @@ pub struct SnapshotRecord {
     pub event: Event,
     /// The result.
     pub outcome: Outcome,
-    /// Id of the boot, if the snapshot is of the running system.
+    /// Boot id, if the snapshot is of the running system.
     pub boot: Option<String>,
     /// Id of the run.
     pub run: Option<String>,
-    /// The config that the node was in.
+    /// The node's config at that time.
     pub config: Option<String>,
     /// The deployment that ran.
     pub deployment: Option<String>,
     /// The kernel that ran.
     pub kernel: Option<String>,
-    /// Id of the key of the digests: digests of two keys cannot be compared.
+    /// Id of the key of the digests: digests made with different keys cannot be compared.
     pub key: String,
     /// The names of the parts.
     pub parts: BTreeMap<Part, String>,
@@ -245,7 +245,7 @@ impl SnapshotRecord {
     /// The version that this program writes.
     pub const VERSION: u32 = 1;
 
-    /// Returns true for the snapshot of a boot that reached its end.
+    /// Returns true for the snapshot of a boot that finished.
     pub fn is_good_boot(&self) -> bool {
         self.event == Event::Boot && self.outcome == Outcome::Good
     }

@@ -1,11 +1,11 @@
-//! The choice of the snapshots that are kept.
+//! Selects the snapshots that are kept.
 
 use super::SnapshotRecord;
 
-/// Returns the numbers of the records that go, so that `kept` of them stay.
+/// Returns the numbers of the records to delete so that `kept` remain.
 ///
-/// Of the older half, boots that changed nothing go first: a node that restarts all the time keeps the snapshots that
-/// differ. The newest good boot always stays.
+/// In the older half, boots that changed nothing are deleted first, so that a node that keeps restarting keeps the snapshots
+/// that differ. The newest good boot is never deleted.
 pub fn surplus(records: &[SnapshotRecord], kept: usize) -> Vec<u64> {
     let mut left: Vec<&SnapshotRecord> = records.iter().collect();
     left.sort_by_key(|record| record.number);
@@ -20,7 +20,7 @@ pub fn surplus(records: &[SnapshotRecord], kept: usize) -> Vec<u64> {
             _ => false,
         });
         let oldest = || left.iter().position(|record| Some(record.number) != good);
-        // Of two equal ones the later goes: the earlier one is the time of the change.
+        // Of two equal ones the later is deleted: the earlier one shows the time of the change.
         let Some(at) = repeated.map(|at| at + 1).or_else(oldest) else {
             break;
         };

@@ -1,4 +1,4 @@
-//! Files of which the recorder keeps no copy, even where the list asks for one.
+//! Files that the recorder never copies, even if the list asks for them.
 
 use crate::base::secrets::{may_be_secret, reason_of_text};
 

@@ -1,4 +1,4 @@
-//! Reads what the recorder keeps: on the node, or below `/boot`, where a rescue system finds it without the node's root.
+//! Reads the recorder's files: on the node, or below `/boot`, where a rescue system finds them without the node's root.
 
 use super::digest::DigestKey;
 use super::format::{self, FormatError};
@@ -14,9 +14,9 @@ pub const KNOWN: &str = "digests";
 
 /// Largest record that is read.
 const MAX_RECORD: u64 = 64 << 10;
-/// Largest part that is read.
+/// Maximum size of a part that is read, in bytes.
 const MAX_PART: u64 = 1 << 20;
-/// Largest file of known digests.
+/// Maximum size of a file of known digests, in bytes.
 const MAX_KNOWN: u64 = 16 << 20;
 
 /// A file that cannot be used.
@@ -31,7 +31,7 @@ pub struct Damaged {
 /// A directory with snapshots.
 #[derive(Debug)]
 pub struct Shelf {
-    /// Path of the directory, for people.
+    /// Path of the directory, for messages.
     pub place: String,
     /// The records, by their numbers.
     pub records: Vec<SnapshotRecord>,
@@ -42,8 +42,7 @@ pub struct Shelf {
     files: Vec<String>,
 }
 
-/// The places of snapshots below a root: that of a node, its copy on `/boot`, and the same on a `/boot` that is mounted
-/// alone.
+/// The places of snapshots below a root: that of a node, its copy on `/boot`, and the same if `/boot` is mounted on its own.
 const PLACES: [&str; 3] = [paths::RECORDER, paths::BOOT_RECORDER, "mco-rescue"];
 
 impl Shelf {
@@ -110,7 +109,7 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Reads the parts of a snapshot. Those that cannot be used are returned; the facts of the others are whole.
+    /// Reads the parts of a snapshot. Also returns the parts that cannot be used; the facts of the others are complete.
     pub fn snapshot(&self, record: &SnapshotRecord) -> (Snapshot, Vec<Damaged>) {
         let (mut snapshot, mut damaged) = (Snapshot::default(), Vec::new());
         for name in record.parts.values() {
@@ -125,7 +124,7 @@ impl Shelf {
         (snapshot, damaged)
     }
 
-    /// Returns the newest record of a boot that reached its end.
+    /// Returns the newest record of a boot that finished.
     pub fn last_good(&self) -> Option<&SnapshotRecord> {
         self.records.iter().rfind(|record| record.is_good_boot())
     }
@@ -135,7 +134,7 @@ impl Shelf {
         DigestKey::parse(&self.read(KEY, MAX_RECORD).ok()?)
     }
 
-    /// Returns true if a file of the key exists, whole or not.
+    /// Returns true if a key file exists, valid or not.
     pub fn has_key_file(&self) -> bool {
         self.files.iter().any(|file| file == KEY)
     }
@@ -146,12 +145,12 @@ impl Shelf {
         KnownFiles::parse(&bytes, &key.id())
     }
 
-    /// Names of all files.
+    /// Returns the names of all files.
     pub fn files(&self) -> &[String] {
         &self.files
     }
 
-    /// Returns the size of a part; `None` if it is missing. Its contents are not looked at.
+    /// Returns the size of a part; `None` if it is missing. Its contents are not read.
     pub fn part_size(&self, name: &str) -> Option<usize> {
         let file = format::part_file(name);
         self.files.binary_search(&file).ok()?;
@@ -160,7 +159,7 @@ impl Shelf {
         usize::try_from(stat.st_size).ok()
     }
 
-    /// Returns the bytes of a part as they are.
+    /// Returns the stored bytes of a part.
     ///
     /// # Errors
     /// The part cannot be read.
@@ -173,7 +172,7 @@ impl Shelf {
         let place = self.directory.place(&path);
         let place = place.map_err(|error| error.cause.to_string())?;
         let stat = place.and_then(|place| place.stat().ok().flatten());
-        // A link could lead anywhere, and a pipe never ends.
+        // A link could lead anywhere, and reading a pipe never ends.
         if stat.is_some_and(|stat| stat.st_mode & libc::S_IFMT != libc::S_IFREG) {
             return Err("it is not a file".to_owned());
         }

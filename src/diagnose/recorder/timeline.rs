@@ -1,4 +1,4 @@
-//! Boots and runs in one order, and the moments between which a fact changed.
+//! Boots and runs in order, and the moments between which a fact changed.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use super::{Area, Event, Outcome, Snapshot, SnapshotRecord};
 /// A line of the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HistoryEntry {
-    /// Number of the snapshot; none was taken if it is missing.
+    /// Number of the snapshot; `None` if there is none.
     pub snapshot: Option<u64>,
     /// Time by the node's clock, in seconds since 1970; `None` if it is unknown.
     pub at: Option<u64>,
@@ -26,13 +26,13 @@ pub struct HistoryEntry {
     pub boot: Option<String>,
     /// Id of the run.
     pub run: Option<String>,
-    /// `rollback` can take the run back.
+    /// True if `rollback` can undo the run.
     pub can_go_back: bool,
-    /// Number of differences from the snapshot before; `None` if one of both is missing.
+    /// Number of differences from the previous snapshot; `None` if one of the two is missing.
     pub differences: Option<usize>,
-    /// The clock was set back before this.
+    /// True if the clock was set back before this.
     pub clock_set_back: bool,
-    /// Things to know, such as a missing copy.
+    /// Notes, such as a missing copy.
     pub notes: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct KnownBoot {
     pub kernel: Option<String>,
 }
 
-/// Everything that a history is made of.
+/// Everything that a history is built from.
 #[derive(Debug, Default)]
 pub struct HistorySources<'a> {
     /// The records, by their numbers.
@@ -77,7 +77,7 @@ pub struct HistorySources<'a> {
     pub running: Option<(String, u64)>,
 }
 
-/// Returns the history, oldest first. Snapshots stand in the order of their numbers, whatever the clock said.
+/// Returns the history, oldest first. Snapshots are in the order of their numbers, whatever the clock said.
 pub fn history(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     let mut all: Vec<HistoryEntry> = Vec::new();
     let mut newest = 0;
@@ -118,8 +118,8 @@ pub fn history(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     all
 }
 
-/// Returns the starts of the system after which no snapshot was taken before the next one. Where records are gone, or the
-/// clock was set back, nothing is known of a start.
+/// Returns the starts of the system that left no snapshot before the next start. Where records were deleted, or the clock was
+/// set back, nothing is known about a start.
 fn failed_boots(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     let records = sources.records;
     let is_known = |from: u64, until: u64| {
@@ -149,10 +149,11 @@ fn failed_boots(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     failed.map(|(start, _)| entry(start)).collect()
 }
 
-/// Puts a line without a snapshot before those that are not earlier: a boot or run begins before the snapshot of its end.
+/// Inserts an entry without a snapshot before entries that are not earlier: a boot or run begins before the snapshot at its
+/// end.
 fn insert(all: &mut Vec<HistoryEntry>, entry: HistoryEntry) {
     let later = |one: &HistoryEntry| one.at >= entry.at;
-    // From the end: a clock that was set back early must not draw later lines to the front.
+    // From the end: an early set-back of the clock must not pull later entries to the front.
     let at = all
         .iter()
         .rposition(|one| !later(one))
@@ -203,13 +204,13 @@ fn of_run(run: &KnownRun) -> HistoryEntry {
 /// A moment of the history: a snapshot, or now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TimelineMoment {
-    /// Number of the snapshot; `None`: now.
+    /// Number of the snapshot; `None` for now.
     pub snapshot: Option<u64>,
     /// Time by the node's clock; seconds since 1970.
     pub at: u64,
-    /// The reason for the snapshot; `None`: now.
+    /// The reason for the snapshot; `None` for now.
     pub event: Option<Event>,
-    /// The result; `None`: now.
+    /// The result; `None` for now.
     pub outcome: Option<Outcome>,
 }
 
@@ -236,7 +237,7 @@ impl From<&SnapshotRecord> for TimelineMoment {
     }
 }
 
-/// Returns the moments between which a difference came. `since`: the snapshots from the last good boot on, oldest first.
+/// Returns the moments between which a difference appeared. `since`: the snapshots since the last good boot, oldest first.
 pub fn came_between(
     difference: &Difference,
     since: &[(SnapshotRecord, Snapshot)],
@@ -270,7 +271,7 @@ pub fn came_between(
     )
 }
 
-/// Returns the word by which a difference is found in the evidence of a check: a path, a unit, an interface, an address.
+/// Returns the word by which a check's evidence refers to a difference: a path, a unit, an interface, or an address.
 pub fn name_of(area: Area, subject: &str) -> Option<&str> {
     let first = || subject.split(' ').next();
     let name = match area {
@@ -288,7 +289,7 @@ pub fn name_of(area: Area, subject: &str) -> Option<&str> {
     name.filter(|name| name.len() > 3)
 }
 
-/// Returns true if a text names something: the letters around it belong to no longer name.
+/// Returns true if a text mentions a name that is not part of a longer name.
 pub fn mentions(text: &str, name: &str) -> bool {
     let of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '/');
     let mut rest = text;

@@ -407,7 +407,7 @@ enum Unable {
     Failed(String),
 }
 
-/// Returns an error if capabilities are missing that the tools need; audit is not needed.
+/// Returns an error if the process lacks a capability that the tool needs; the one for audit is optional.
 fn lacks_nothing(command: &CommandLine) -> Result<(), Unable> {
     let ours = privileges::effective();
     let mut needed = command.capabilities.iter();

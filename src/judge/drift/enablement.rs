@@ -778,7 +778,7 @@ struct LinkChanges {
 }
 
 impl LinkChanges {
-    /// Finds new links at the places outside the unit directories that their links point to.
+    /// Finds new links outside of the unit directories, at paths that links in those directories lead to.
     fn compare_outside(&mut self, before: &UnitTree, after: &UnitTree) {
         for (path, entry) in &after.outside {
             if let UnitEntry::Link(target) = entry

@@ -1,4 +1,4 @@
-//! Checks that are doors to the checks of `preflight`: their judgement is made there, and only named and weighed here.
+//! Checks that delegate to the checks of `preflight`, which make the judgment; here it only gets a severity and a name.
 
 use crate::diagnose::doctor::crossing::{CrossingEvidence, CrossingMoment};
 use crate::diagnose::doctor::{
@@ -6,15 +6,15 @@ use crate::diagnose::doctor::{
 };
 use crate::judge::crossing::{self, CrossingFinding, CrossingSeverity};
 
-/// A check of `doctor`, and the checks of `preflight` that judge it.
+/// A check of `doctor` with the checks of `preflight` that do its work.
 struct Door {
     id: &'static str,
     checks: &'static [&'static str],
-    /// It judges the running system too, so that missing evidence matters even if no other system is to come.
+    /// True if it also judges the running system, so that missing evidence matters even if no other system is staged.
     of_present: bool,
 }
 
-/// The map from checks of `doctor` to those of `preflight`.
+/// The `preflight` checks behind each `doctor` check.
 const DOORS: [Door; 10] = [
     door("FP-08", &["container-runtime"], false),
     door("FP-35", &["interface-names", "legacy-connections"], false),
@@ -36,10 +36,11 @@ const fn door(id: &'static str, checks: &'static [&'static str], of_present: boo
     }
 }
 
-/// The weight and the name that a check gives a finding of `preflight`; `None` if the finding is no trouble of the node.
+/// The severity and the name that a check gives a finding of `preflight`; `None` if the finding is not a problem of the node.
 pub(super) type Weighed = Option<(CheckSeverity, String)>;
 
-/// Returns the verdict of a door. `weigh` gets each finding of its checks that is not [`CrossingSeverity::Unknown`].
+/// Returns the verdict of a delegating check. `weigh` gets each finding of its checks that is not
+/// [`CrossingSeverity::Unknown`].
 pub(super) fn judge_door(
     evidence: &DoctorEvidence,
     id: &str,
@@ -83,7 +84,7 @@ fn as_finding(
     }
     made = made.daemon(finding.prevents.clone());
     made.next = finding.next.clone();
-    // The way out if the node has to boot before the cure.
+    // A way to boot if the node has to be rebooted before the cure.
     if severity == CheckSeverity::Critical
         && matches!(seen.moment, CrossingMoment::Next { staged: true, .. })
     {
@@ -92,7 +93,7 @@ fn as_finding(
     made
 }
 
-/// Returns the words as a sentence.
+/// Returns the text as a sentence.
 fn sentence(words: &str) -> String {
     let mut letters = words.chars();
     let first = letters.next().map(|letter| letter.to_uppercase());
@@ -103,7 +104,7 @@ fn sentence(words: &str) -> String {
     )
 }
 
-/// Returns `SUBJECT: WORDS` if that fits on a line, else the words alone.
+/// Returns `SUBJECT: TEXT` if that fits on a line, otherwise only the text.
 pub(super) fn named(subject: &str, words: &str) -> String {
     let whole = format!("{subject}: {words}");
     match whole.chars().count() <= WHAT {

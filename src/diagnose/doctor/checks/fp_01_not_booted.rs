@@ -1,4 +1,4 @@
-//! FP-01: the recorded OS image or kernel arguments are not in force.
+//! FP-01: the node does not run the recorded OS image or kernel arguments.
 
 use crate::base::invocation::reboot;
 use crate::base::kargs::Kargs;
@@ -70,7 +70,7 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
     let drifts: Vec<Drift> = [image, arguments].into_iter().flatten().flatten().collect();
     let next = match evidence.next_boot.seen() {
         Ok(next) => next.as_ref(),
-        // Off the node it is what the default boot entry says.
+        // For a root that is not running, the default boot entry decides.
         Err(_) if !evidence.live => None,
         Err(why) => return verdict.and_unseen(format!("the next boot: {why}")),
     };
@@ -90,7 +90,7 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-/// What the next boot lacks of the recorded config. Arguments that are not known are not missing.
+/// Returns what the next boot lacks of the recorded config. Unknown arguments do not count as missing.
 fn lacks_of(next: &NextBoot, config: &MachineConfig, layered: Option<&str>) -> Vec<Drift> {
     let image = next.enters.image.as_deref().unwrap_or_default();
     let present = next.enters.kernel_arguments.as_ref();
@@ -102,7 +102,7 @@ fn lacks_of(next: &NextBoot, config: &MachineConfig, layered: Option<&str>) -> V
         .collect()
 }
 
-/// The words for what the next boot enters, and who made it so.
+/// Returns the system that the next boot enters, and the program that selected it, as evidence.
 fn next_fact(next: &NextBoot) -> Fact {
     let image = next.enters.image.as_deref().unwrap_or_default();
     let deployment = next.enters.deployment.as_deref().unwrap_or_default();
@@ -114,8 +114,8 @@ fn next_fact(next: &NextBoot) -> Fact {
     )
 }
 
-/// What runs is the recorded OS, and another program made the next boot leave it. What our own runs made ready is told
-/// by them.
+/// Reports that the recorded OS is running, but another program made the next boot enter a different one. What our own runs
+/// staged is reported by other findings.
 fn leaves(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
@@ -141,7 +141,7 @@ fn leaves(
     Some(finding.next(evidence.command("status")))
 }
 
-/// What runs is not the recorded OS, and the next boot brings it.
+/// Reports that the recorded OS is not running yet, but the next boot enters it.
 fn waits(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
@@ -187,8 +187,8 @@ fn image(
     Ok(drift::image_drift(config, layered, &runs))
 }
 
-/// Returns the difference of the kernel arguments: of a live node those of this boot, unless the next boot enters the
-/// same deployment; else those of the default boot entry.
+/// Returns the difference of the kernel arguments: on a live node, those of the current boot, or those of the next boot if it
+/// enters the same deployment; otherwise those of the default boot entry.
 fn arguments(evidence: &DoctorEvidence, config: &MachineConfig) -> Result<Option<Drift>, String> {
     let present = match evidence.facts() {
         Ok(facts) if another_is_next(evidence) => &facts.booted_arguments,
@@ -206,7 +206,7 @@ fn another_is_next(evidence: &DoctorEvidence) -> bool {
     next.is_some_and(|next| next.way != BootWay::Stays)
 }
 
-/// The recorded OS neither runs nor comes with the next boot.
+/// Reports that the recorded OS neither runs nor is entered by the next boot.
 fn gap(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
@@ -236,7 +236,7 @@ fn gap(
         .next(evidence.command("apply --reboot"))
 }
 
-/// Reports files that were changed in this boot, and that are read only at a reboot.
+/// Reports files changed during this boot that are read only at a reboot.
 fn find_needed_reboot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let needs = evidence.reboots.get()?;
     if needs.is_empty() {
@@ -280,7 +280,8 @@ fn left_by_shutdown(evidence: &DoctorEvidence) -> CheckVerdict {
     CheckVerdict::found(stage_again(evidence, finding))
 }
 
-/// Adds the commands that stage what was lost: where its files are restored, the recorded config is not the one that was staged.
+/// Adds the commands that stage the lost deployment again: if its files were restored, the recorded config is not the one that
+/// was staged.
 fn stage_again(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     let awaited = evidence.awaited.get().and_then(Option::as_ref);
     let lost = awaited.filter(|awaited| awaited.way == Way::Forward && awaited.failed.is_some());

@@ -24,7 +24,7 @@ The daemon's own remedy, /run/machine-config-daemon-force, rewrites everything a
 
 fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
     if let Some(Pending::Unfinished(config, _)) = evidence.pending.get() {
-        // FP-10 says so, and what to do.
+        // FP-10 reports this, with the next step.
         return CheckVerdict::unseen(format!(
             "files against the recorded config: a run to {} is half-way, so some are from before it and some from it",
             config.name
@@ -77,7 +77,7 @@ fn degraded(
         .next(format!("mco-rescue apply{}", evidence.at_root()))
 }
 
-/// Returns the units among the differences that the node needs, each once, with what they stop.
+/// Returns the differing units that the node needs, each once, with what depends on them.
 fn needed_units<'a>(seen: &[&'a Drift]) -> Vec<(&'a str, &'static str)> {
     let mut all: Vec<(&str, &str)> = Vec::new();
     for drift in seen {
@@ -88,7 +88,7 @@ fn needed_units<'a>(seen: &[&'a Drift]) -> Vec<(&'a str, &'static str)> {
     all
 }
 
-/// Returns the name of a unit, else a path; of a long one its end.
+/// Returns the name of a unit, or else a path, shortened at the front if it is long.
 fn short_name(subject: &str) -> String {
     if let Some(unit) = needed::unit_at(subject) {
         return match subject.ends_with(&format!("/{unit}")) {

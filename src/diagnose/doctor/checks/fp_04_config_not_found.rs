@@ -63,10 +63,10 @@ fn find_lost_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<Doct
     )
 }
 
-/// Reports a config whose contents do not match the hash in its name: the hash is an accident check.
+/// Reports a config whose contents do not match the hash in its name; the hash guards against accidents only.
 fn find_altered_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
     let record = evidence.records.get().and_then(Records::recorded);
-    // The record of a first boot has the right name and no contents.
+    // The record of a first boot has the right name but no contents.
     let emptied = |one: &NamedConfig| record.is_some_and(|it| it.emptied && it.name == one.name);
     let wrong = |one: &&NamedConfig| one.name_matches == Some(false) && !emptied(one);
     let wrong = configs.at_hand.iter().find(wrong)?;

@@ -64,7 +64,7 @@ fn needed(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<bool> {
     Some(runs != pull.image && staged.is_none_or(|staged| staged.image() != pull.image))
 }
 
-/// Returns the obstacle that stops every pull of the image, with its file.
+/// Returns what stops every pull of the image, with its file.
 fn obstacle(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<PullRefusal> {
     let trace = match &pull.trace {
         Ok(trace) => trace,
@@ -105,7 +105,7 @@ fn refused(
     from_medium(evidence, finding)
 }
 
-/// Adds the pull from a medium; an OS is staged only on a running system.
+/// Adds the pull from a medium; an OS can be staged only on a running system.
 fn from_medium(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     match evidence.live {
         true => finding.next("mco-rescue pivot --os-from DIR"),

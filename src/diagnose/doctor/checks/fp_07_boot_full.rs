@@ -1,4 +1,4 @@
-//! FP-07: no room for another kernel on `/boot`.
+//! FP-07: not enough space for another kernel on `/boot`.
 
 use crate::base::invocation::shell_word;
 use crate::diagnose::doctor::evidence::BootEvidence;
@@ -126,7 +126,7 @@ fn finding(
     name_foreign(evidence, finding, boot)
 }
 
-/// Adds the clean-ups that free something on the running node.
+/// Adds the cleanups that free space on the running node.
 fn clean_running(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
@@ -151,7 +151,7 @@ fn clean_running(
     }
 }
 
-/// Adds the clean-ups that free something on a mounted disk: rpm-ostree does not answer there.
+/// Adds the cleanups that free space on a mounted disk, where rpm-ostree is not available.
 fn clean_root(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
@@ -172,7 +172,7 @@ fn clean_root(
     }
 }
 
-/// Adds the largest files that belong to no deployment: no clean-up removes them.
+/// Adds the largest files that belong to no deployment, which no cleanup removes.
 fn name_foreign(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,

@@ -1,4 +1,4 @@
-//! FP-08: a file with which a service of the node does not start.
+//! FP-08: a configuration file that keeps a service of the node from starting.
 
 use super::doors::judge_door;
 use crate::diagnose::doctor::crossing::{CrossingEvidence, CrossingMoment};
@@ -26,7 +26,7 @@ or move it out of its directory, then start the service.",
 };
 
 fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
-    // CRI-O's files are judged where preflight judges them; the runtime that they name is FP-36.
+    // CRI-O's files are judged by preflight's check; the runtime that they name is FP-36.
     let verdict = judge_door(evidence, CHECK.id, |finding, _| {
         let effect = ConfiguredService::Crio.effect();
         let is_file = finding.subject.starts_with("/etc/crio");
@@ -49,7 +49,8 @@ fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
         .and(of(ConfiguredService::Chrony).map(|one| of_program(one, "chronyd -p")))
 }
 
-/// Adds the cure of each finding on a file of CRI-O: it is moved out of its directory. A file of the next image is not here.
+/// Adds the cure to each finding on a file of CRI-O: it is moved out of its directory. A file of the next image does not exist
+/// here.
 fn with_cures(evidence: &DoctorEvidence, verdict: CheckVerdict) -> CheckVerdict {
     let is_present = |seen: &CrossingEvidence| seen.moment == CrossingMoment::Present;
     let crossing = evidence.crossing.get().and_then(Option::as_ref);
@@ -72,7 +73,7 @@ fn with_cures(evidence: &DoctorEvidence, verdict: CheckVerdict) -> CheckVerdict 
     }
 }
 
-/// Creates the finding of a file that its service does not take.
+/// Creates the finding for a file that its service rejects.
 fn start(one: &BrokenConfig) -> DoctorFinding {
     let effect = one.service.effect();
     DoctorFinding::new(effect.weight.into(), effect.what, effect.means)
@@ -84,7 +85,7 @@ fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
         .daemon(Some(one.words.clone()))
         .next(evidence.command("verify"))
         .next(evidence.command("apply"));
-    // The recorded config may have the value itself.
+    // The recorded config itself may contain the value.
     let finding = match one.of_value {
         true => finding.next(evidence.command("change kubelet FIELD=VALUE")),
         false => finding,
@@ -95,7 +96,7 @@ fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
     })
 }
 
-/// Reports the file that says where images are kept; without it the OS's own is read.
+/// Reports a broken file with the location of the image store; without the file, the OS's own is used.
 fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
     let finding = start(one)
         .seen(&one.place, &one.said)
@@ -131,7 +132,7 @@ fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<Docto
             false => finding.next(format!("vi {file}")),
         };
     }
-    // What is wrong in a file is for a person to correct.
+    // A person has to correct errors inside a file.
     let cures = all.iter().flat_map(|one| {
         [
             FixChange::set_owner(&one.place, 0, 0),
@@ -149,7 +150,7 @@ fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<Docto
     })
 }
 
-/// Returns the file that the words name, else that with which the program begins.
+/// Returns the file that the message names, or else the program's main file.
 fn file_of(one: &BrokenConfig) -> &str {
     let words = one.said.split([' ', ':']);
     let mut paths = words.filter(|word| word.starts_with("/etc/"));

@@ -26,13 +26,13 @@ localhost kubeconfig of a control-plane node works too. mco-rescue approves noth
 };
 
 const DAY: u64 = 86_400;
-/// Lists the requests for client certificates of kubelets, with their state.
+/// The command that lists kubelets' requests for client certificates, with their state.
 const CLIENT_REQUESTS: &str =
     "oc get csr --field-selector spec.signerName=kubernetes.io/kube-apiserver-client-kubelet";
-/// Lists the requests for server certificates of kubelets, with their state.
+/// The command that lists kubelets' requests for server certificates, with their state.
 const SERVER_REQUESTS: &str =
     "oc get csr --field-selector spec.signerName=kubernetes.io/kubelet-serving";
-/// Seconds before its end from which on a valid certificate is reported.
+/// Seconds before its expiry from which a valid certificate is reported.
 const SOON: u64 = 2 * DAY;
 
 fn judge_certificates(evidence: &DoctorEvidence) -> CheckVerdict {
@@ -57,7 +57,7 @@ fn judge_certificates(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict
 }
 
-/// Judges the certificates of one role. One valid authority makes a bundle usable; of the others each one counts.
+/// Judges the certificates of one role. One valid authority makes a bundle usable; for other roles each certificate counts.
 fn judge_role(
     evidence: &DoctorEvidence,
     role: CertificateRole,
@@ -165,7 +165,7 @@ fn ended(
     }
 }
 
-/// Adds the look at one pending request, and its approval by name: an approved request makes its sender a node.
+/// Adds a look at a single pending request, and its approval by name: approving a request admits its sender as a node.
 fn approve(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     let node = evidence.node_name().unwrap_or("NODE");
     finding

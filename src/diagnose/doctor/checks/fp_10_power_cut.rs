@@ -1,4 +1,4 @@
-//! FP-10: work that a power cut left incomplete.
+//! FP-10: work that a power failure left unfinished.
 
 use crate::base::paths;
 use crate::change::transaction::Pending;
@@ -90,7 +90,7 @@ fn find_interrupted_run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-/// Reports a trial whose way back fails.
+/// Reports a trial whose rollback fails.
 fn find_failing_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let trial = evidence.trial.get()?.as_ref()?;
     let failing = trial.failing.as_ref()?;
@@ -106,7 +106,7 @@ fn find_failing_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-/// Reports the end of a trial that left its change, or a part of it, on the node. A run after it has settled that.
+/// Reports a finished trial that left its change, or part of it, on the node. A later run supersedes it.
 fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let last = evidence.last_trial.get()?.as_ref()?;
     let later = evidence.last_run.as_ref();
@@ -136,7 +136,7 @@ fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     }
 }
 
-/// Reports files that the commands which change the node refuse to go beside.
+/// Reports files of other program versions, which make commands that change the node refuse to run.
 fn find_other_versions(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let others = evidence.other_versions.get()?;
     if others.is_empty() {
@@ -230,7 +230,7 @@ fn find_empty_files(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-/// Reports an unfinished first boot; a finished one whose trigger came back is reported as FP-24.
+/// Reports an unfinished first boot; a finished one whose trigger file reappeared is reported as FP-24.
 fn first_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let over = |records: &Records| records.first_boot_over;
     if !evidence.first_boot_files.is_waiting() || evidence.records.get().is_some_and(over) {
@@ -280,7 +280,7 @@ fn find_storage_damage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     Some(with_emptied_store(evidence, finding))
 }
 
-/// Adds the commands that empty the store of images.
+/// Adds the commands that empty the image store.
 pub(super) fn with_emptied_store(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
@@ -291,7 +291,7 @@ pub(super) fn with_emptied_store(
             .next_all(evidence.stop_workloads())
             .next("crio wipe --force")
             .next_all(evidence.start_workloads()),
-        // The running system is another one; CRI-O creates the directory again.
+        // The running system is another one; CRI-O recreates the directory.
         false => finding.next(format!("mv {store} {store}.damaged")),
     }
 }

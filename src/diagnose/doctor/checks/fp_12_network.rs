@@ -47,7 +47,7 @@ fn judge_network(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict
 }
 
-/// Reports a running cluster network that is not the one of the recorded config.
+/// Reports a running cluster network other than the one in the recorded config.
 fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
     let configs = evidence.configs.get()?;
     let recorded = evidence.recorded()?;
@@ -62,7 +62,7 @@ fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding
         None => return find_interface_down(evidence, prepared),
     };
     let fits = |one: &&NamedConfig| one.network == Some(other) && one.fetched.is_some();
-    // The cache lists its newest first; clocks are less reliable.
+    // The cache lists the newest first; clocks are less reliable.
     let ready = configs.at_hand.iter().find(fits);
     let source = ready.map_or("FILE".to_owned(), |one| one.at.clone());
     let means = format!(
@@ -87,7 +87,7 @@ fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding
     )
 }
 
-/// Reports a cluster network that is not up; its config is below /run, so only a running node can have it.
+/// Reports that the cluster network is not up. Its config is below /run, so only a running node can have one.
 fn find_interface_down(evidence: &DoctorEvidence, prepared: &'static str) -> Option<DoctorFinding> {
     let means =
         "No pod gets an address on this node. In the first minutes after a boot that is normal.";
@@ -103,12 +103,12 @@ fn find_interface_down(evidence: &DoctorEvidence, prepared: &'static str) -> Opt
     })
 }
 
-/// Returns the command that moves a connection away.
+/// Returns the command that moves a connection aside.
 fn find_away_name(evidence: &DoctorEvidence, one: &Keyfile) -> String {
     evidence.command_to_move_aside(&one.path, "/etc/NetworkManager")
 }
 
-/// Returns the changes that move connections aside; those of the config are not ours to move.
+/// Returns the changes that move connections aside, except those of the config, which must not be moved.
 fn moved_aside<'a>(
     evidence: &DoctorEvidence,
     files: impl Iterator<Item = &'a Keyfile>,
@@ -155,7 +155,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
     )
     .seen("missing", lacking.join(", "))
     .seen_all(facts);
-    // What is there and not taken for its owner or mode needs nothing else; FP-08 has the fix.
+    // A file rejected for its owner or mode needs nothing else; FP-08 has the fix.
     let of_mode = |one: &Keyfile| {
         let why = one.refused.as_deref().unwrap_or_default();
         !one.empty && (why.starts_with("mode ") || why.starts_with("owner "))

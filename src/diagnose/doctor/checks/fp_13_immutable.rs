@@ -71,7 +71,7 @@ fn find_managed_paths(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-/// Reports immutable files in deployments, without those of the config, which are reported already.
+/// Reports immutable files in deployments, except those of the config, which are already reported.
 fn find_deployed_paths(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Option<DoctorFinding> {
     let own: Vec<String> = evidence
         .compared

@@ -1,4 +1,4 @@
-//! FP-14: rpm-ostree is busy, does not run, or refuses.
+//! FP-14: rpm-ostree is busy, not running, or refuses.
 
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
@@ -45,7 +45,7 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
         }
         System::NotAsked | System::Composefs(_) => return verdict,
     };
-    // One cause is reported once.
+    // Each cause is reported only once.
     if !verdict.findings.is_empty() {
         return verdict;
     }
@@ -57,7 +57,7 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict.and([finding])
 }
 
-/// Returns a message of rpm-ostree, where it is the engine.
+/// Returns a message of rpm-ostree if that is the engine in use.
 fn says(evidence: &DoctorEvidence, words: &str) -> Option<String> {
     (evidence.engine == Engine::RpmOstree).then(|| words.to_owned())
 }

@@ -82,7 +82,8 @@ fn find_clock_behind(evidence: &DoctorEvidence, later: &[&PastMoment]) -> Option
     Some(set(finding, newest))
 }
 
-/// Reports the difference from the server's clock when it last answered. A later set-back is found by other moments.
+/// Reports the difference from the server's clock when it last answered. If the clock was set back since, other moments show
+/// that.
 fn find_server_difference(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let heard = evidence.clock.server.as_ref()?;
     let own = heard.own?;
@@ -137,7 +138,7 @@ fn set(finding: DoctorFinding, to: u64) -> DoctorFinding {
 fn find_board_difference(evidence: &DoctorEvidence, told: bool) -> Option<DoctorFinding> {
     let (now, board) = (evidence.clock.now, evidence.clock.board?);
     let apart = now.abs_diff(board);
-    // Boards that keep local time are off by some hours.
+    // Hardware clocks in local time are off by some hours.
     if told || apart < DAY {
         return None;
     }

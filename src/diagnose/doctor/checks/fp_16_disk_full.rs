@@ -24,11 +24,11 @@ named, without the container images: no clean-up removes a foreign file.",
     judge: judge_disk_full,
 };
 
-/// Percentage of free inodes below which the kubelet evicts, by its defaults.
+/// Percentage of free inodes below which the kubelet evicts pods, by its defaults.
 const EVICTION_INODES_PERCENT: u64 = 5;
-/// Free bytes below which the disk counts as full.
+/// Number of free bytes below which the disk counts as full.
 const NOTHING: u64 = 4 << 20;
-/// Free inodes below which none count as left.
+/// Number of free inodes below which the disk counts as full.
 const NO_FILES: u64 = 64;
 const MIB: u64 = 1 << 20;
 
@@ -76,7 +76,7 @@ fn find_full_disks(evidence: &DoctorEvidence, disks: &[DiskEvidence]) -> Option<
     Some(commands(evidence, finding, disk, worst))
 }
 
-/// Returns the worst shortage of a disk; bytes come first, as inodes do not help without them.
+/// Returns the worst shortage of a disk; bytes come first, because inodes are useless without them.
 fn wants(disk: &DiskEvidence) -> Option<Want> {
     let wants = [bytes(disk), inodes(&disk.space)].into_iter().flatten();
     wants.min_by_key(|want| want.severity)
@@ -179,7 +179,7 @@ fn as_facts(disk: &DiskEvidence) -> Vec<Fact> {
     facts
 }
 
-/// Returns what takes most space on a disk that lacks bytes.
+/// Returns the largest consumers of space on a disk that is short of bytes.
 fn occupants(disk: &DiskEvidence, want: &Want) -> Vec<Fact> {
     match (want.inodes, disk.largest.seen()) {
         (true, _) => Vec::new(),
@@ -215,7 +215,7 @@ fn commands(
     }
 }
 
-/// Returns the journal of a disk whose system does not run.
+/// Returns the path of the journal on a disk that is not running.
 fn journal(evidence: &DoctorEvidence) -> String {
     let own = |one: &&DeployedTree| evidence.deployment.as_ref() == Some(&one.directory.name);
     let mut all = evidence.deployments.get().into_iter().flatten();

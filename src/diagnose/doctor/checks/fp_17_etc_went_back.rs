@@ -1,4 +1,4 @@
-//! FP-17: the `/etc` of a deployment is older than that of another one, or every boot makes it anew.
+//! FP-17: the `/etc` of a deployment is older than that of another one, or is recreated at every boot.
 
 use crate::base::time::utc;
 use crate::change::staging::next_boot::{BootWay, NextBoot};
@@ -50,7 +50,7 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     let written = evidence.upkeep.record_written.unwrap_or_default();
     let staged = evidence.facts().ok();
     let staged = staged.and_then(|facts| Some(facts.deployments.staged()?.name()));
-    // A directory that is not a deployment (its staging was lost) was never booted and will not be.
+    // A directory that is not a deployment (because its staging was lost) was never booted and never will be.
     let left_over = |other: &&Elsewhere| {
         let known = evidence
             .facts()
@@ -67,7 +67,7 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     CheckVerdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))
 }
 
-/// Reports a next boot into another stateroot: another installation.
+/// Reports a next boot into another stateroot, which is another installation.
 fn find_other_stateroot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let next = evidence.next_boot.get()?.as_ref()?;
     let deployments = &evidence.facts().ok()?.deployments;
@@ -95,8 +95,8 @@ and back. What is changed here now is not there.";
     })
 }
 
-/// Returns what is queued for the next boot, and the record there. After a rollback of our own, `complete` brings the
-/// files that belong to it.
+/// Returns what is queued for the next boot, and the record there. After our own rollback, `complete` restores the files that
+/// belong to it.
 fn next_boot<'a>(
     evidence: &'a DoctorEvidence,
     elsewhere: &'a [Elsewhere],

@@ -1,4 +1,4 @@
-//! FP-18: kernel arguments that the daemon never finds, or that other ones override.
+//! FP-18: kernel arguments that the daemon never finds, or that others override.
 
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
@@ -141,7 +141,7 @@ fn find_overridden_arguments(asked_for: &Kargs, present: &Kargs) -> Option<Docto
     })
 }
 
-/// Reports arguments of a config from before. The daemon only checks that those of the recorded one are there.
+/// Reports arguments of an earlier config. The daemon only checks that the arguments of the recorded config are present.
 fn left_over(evidence: &DoctorEvidence, config: &MachineConfig) -> Option<DoctorFinding> {
     let left = drift::left_arguments(config, evidence.facts().ok()?)?;
     let means = "The recorded config does not ask for them: its files came without its kernel arguments. They stay until a run \
@@ -182,7 +182,7 @@ fn another_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let facts = evidence.facts().ok()?;
     let (now, then) = (&facts.booted_arguments, &facts.arguments);
     let all = &facts.deployments;
-    // Another deployment has arguments of its own.
+    // Another deployment has its own arguments.
     if all.staged().or(all.queued()).is_some() || now == then {
         return None;
     }

@@ -1,4 +1,4 @@
-//! FP-19: packages of extensions, or a kernel, that the deployment lacks; packages that no config asks for.
+//! FP-19: extension packages or a kernel that the deployment lacks, or packages that no config requests.
 
 use crate::config::document::MachineConfig;
 use crate::diagnose::doctor::{
@@ -38,7 +38,7 @@ fn judge_extensions(evidence: &DoctorEvidence) -> CheckVerdict {
         .facts()
         .is_ok_and(|facts| facts.class != Class::EnterpriseCoreos);
     if other_os {
-        // The daemon changes packages nowhere else.
+        // The daemon changes packages on no other system.
         return verdict;
     }
     match deployment(evidence) {
@@ -124,7 +124,7 @@ Degraded over it.";
             .seen("the extensions image", &config.extensions_image)
             .daemon(predicted(evidence).or(never.clone().filter(|_| kernel == "64k-pages")));
         match never {
-            // No command brings it: the MachineConfig that asks for it has to go.
+            // No command installs it: the MachineConfig that asks for it has to be removed.
             Some(_) => finding
                 .next("oc get mc -o custom-columns=NAME:.metadata.name,KERNEL:.spec.kernelType")
                 .next(evidence.command("apply CONFIG")),
@@ -135,7 +135,7 @@ Degraded over it.";
     })
 }
 
-/// Returns the daemon's message about packages, if it will report one.
+/// Returns the message about packages that the daemon will report, if any.
 fn predicted(evidence: &DoctorEvidence) -> Option<String> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.clone()?;

@@ -29,7 +29,7 @@ fn judge_fips(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-/// Returns FIPS mode of the kernel, else of the boot entry, with its place.
+/// Returns FIPS mode of the kernel, or else of the boot entry, with its source.
 fn fips(evidence: &DoctorEvidence) -> Result<(&'static str, bool), &str> {
     if let Some(is) = evidence.upkeep.fips {
         return Ok(("/proc/sys/crypto/fips_enabled", is));

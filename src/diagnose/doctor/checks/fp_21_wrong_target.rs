@@ -1,4 +1,4 @@
-//! FP-21: the daemon tries the same failing config again and again.
+//! FP-21: the daemon keeps retrying a config that fails.
 
 use serde_json::json;
 
@@ -68,7 +68,7 @@ fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<Doct
         (None, Some(api)) => api.desired.clone()?,
         (None, None) => return None,
     };
-    // A single failure may be over with the next retry.
+    // A single failure may be resolved by the next retry.
     let is_repeated = complaint.is_none_or(|one| one.times > 1 || is_degraded);
     if desired == record || !record.starts_with("rendered-") || !is_repeated {
         return None;
@@ -119,7 +119,7 @@ fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<Doct
     )
 }
 
-/// Returns the command that corrects the annotations: the config, and a drain that was asked for another one.
+/// Returns the command that corrects the annotations: the config, and a drain requested for another config.
 fn patch(node: &str, config: &str) -> String {
     let uncordon = format!("uncordon-{config}");
     let patch = json!({"metadata": {"annotations": {

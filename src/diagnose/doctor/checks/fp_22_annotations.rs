@@ -1,4 +1,4 @@
-//! FP-22: the node's annotations, or the file that they are made from, are lost or incomplete.
+//! FP-22: the node's annotations, or the file that they are created from, are lost or incomplete.
 
 use crate::base::paths;
 use crate::diagnose::doctor::{
@@ -40,14 +40,14 @@ fn file() -> String {
     format!("/{}", paths::NODE_ANNOTATIONS)
 }
 
-/// Returns the change that puts the file away once more, as the daemon did after the first boot: then it uses the record.
+/// Returns the change that moves the file aside again, as the daemon did after the first boot: then it uses the record.
 fn put_away(evidence: &DoctorEvidence) -> Option<FixChange> {
     let records = evidence.records.get()?;
     let is_over = records.first_boot_over && records.recorded().is_some();
     is_over.then(|| FixChange::move_aside(file()))
 }
 
-/// Reports missing annotations as the daemon will, if the annotations are known.
+/// Reports missing annotations with the daemon's expected message, if the annotations are known.
 fn find_predicted_stop(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.as_ref()?;

@@ -69,7 +69,7 @@ fn in_disorder(evidence: &DoctorEvidence, stamps: &Stamps) -> Option<DoctorFindi
         .map(|path| of(path, "is neither a copy nor a stamp"));
     let foreign: Vec<Fact> = foreign.collect();
     let facts: Vec<Fact> = both.chain(shipped).chain(foreign.clone()).collect();
-    // Which of copy and stamp is right is not known here.
+    // It is not known which of copy and stamp is correct.
     let is_foreign = facts.len() == foreign.len();
     let strays = foreign.iter().filter(|_| is_foreign);
     let moved = strays.map(|fact| FixChange::move_aside(&fact.place));

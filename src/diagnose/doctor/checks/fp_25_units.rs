@@ -25,9 +25,9 @@ systemd-analyze verify FILE gives its own words.",
     judge: judge_units,
 };
 
-/// The words of systemctl for a circle of links.
+/// systemctl's message for a cycle of links.
 const ELOOP: &str = "Too many levels of symbolic links";
-/// Services without which the node cannot work.
+/// Services that the node cannot work without.
 const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.service"];
 
 fn judge_units(evidence: &DoctorEvidence) -> CheckVerdict {
@@ -49,7 +49,7 @@ fn judge_units(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-/// Returns the facts of these units, at the path that an admin looks at.
+/// Returns facts about these units, with the paths that an admin looks at.
 fn as_facts(units: &[&JudgedUnit]) -> Vec<Fact> {
     let facts = units.iter().map(|unit| {
         let (Objection::Refused(said) | Objection::Ignored(said)) = &unit.objection;
@@ -92,7 +92,7 @@ fn find_refused_units(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option
     Some(finding.next(correct(evidence, &first.name)))
 }
 
-/// Returns the command that leads to the text of a unit: its MachineConfig, or its file.
+/// Returns the command that leads to a unit's text: its MachineConfig, or its file.
 fn correct(evidence: &DoctorEvidence, unit: &str) -> String {
     let records = evidence.records.get();
     let config = records.and_then(|records| records.recorded());
@@ -119,7 +119,7 @@ fn find_ignored_settings(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Opt
     Some(finding.next(look_at(evidence, &first.name)))
 }
 
-/// Returns the command that takes a unit from the target that requires it.
+/// Returns the command that detaches a unit from the target that requires it.
 fn disable(evidence: &DoctorEvidence, unit: &str) -> String {
     format!(
         "systemctl{} disable -- {}",
@@ -157,11 +157,11 @@ fn as_fact(link: &UnitLink) -> Fact {
     Fact::new(link.path.to_string(), said)
 }
 
-/// Returns the changes that move entries aside. A link takes the place of a file, so that its unit stays enabled.
+/// Returns the changes that move entries aside. A link takes the place of a file so that its unit stays enabled.
 fn put_right(evidence: &DoctorEvidence, links: &[&UnitLink]) -> Vec<FixChange> {
     let of_config = |link: &&UnitLink| evidence.is_of_config(&link.path.to_string());
     let is_circle = |link: &&UnitLink| matches!(link.wrong, Wrong::Circle { .. });
-    // Which of the links in a circle is the wrong one is not known.
+    // It is not known which link in a cycle is the wrong one.
     if links.iter().any(|link| of_config(link) || is_circle(link)) {
         return Vec::new();
     }
@@ -179,7 +179,7 @@ fn put_right(evidence: &DoctorEvidence, links: &[&UnitLink]) -> Vec<FixChange> {
     changes.flatten().collect()
 }
 
-/// Adds the cure, with the reload that the running manager needs.
+/// Adds the cure, and the reload that a running manager needs.
 fn fixed(evidence: &DoctorEvidence, finding: DoctorFinding, links: &[&UnitLink]) -> DoctorFinding {
     let finding = finding.fixed_by(put_right(evidence, links));
     match evidence.live {
@@ -221,7 +221,7 @@ fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<Doct
     Some(fixed(evidence, finding, &all))
 }
 
-/// Returns the enablement links of the kubelet that the config asks for, and that are missing.
+/// Returns the kubelet's enablement links that the config asks for and that are missing.
 fn missing_links(evidence: &DoctorEvidence) -> Vec<&Drift> {
     let drifts = evidence.compared.get().map(|compared| &compared.drifts);
     let is_link = |drift: &&Drift| {
@@ -232,7 +232,7 @@ fn missing_links(evidence: &DoctorEvidence) -> Vec<&Drift> {
     drifts.into_iter().flatten().filter(is_link).collect()
 }
 
-/// Reports a kubelet that the config enables, and the node does not. Pacemaker disables it by design.
+/// Reports a kubelet that the config enables but that is disabled on the node. Pacemaker disables it by design.
 fn find_disabled_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let missing = missing_links(evidence);
     if missing.is_empty() || evidence.fencing {
@@ -253,7 +253,7 @@ fn find_disabled_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-/// Reports a kubelet that is enabled, and neither runs nor waits for anything.
+/// Reports a kubelet that is enabled but neither runs nor waits for anything.
 fn find_stopped_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let config = evidence.records.get()?.recorded()?;
     let mut units = evidence.units.get()?.iter();

@@ -23,13 +23,13 @@ ROOT ROOT/etc/selinux/targeted/contexts/files/file_contexts ROOT/PATH. OSTree sy
     judge: judge_labels,
 };
 
-/// Number of paths that one command names.
+/// Maximum number of paths in one command.
 const ON_A_LINE: usize = 20;
 
 fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
     let labels = match evidence.upkeep.labels.seen() {
         Ok(labels) => labels,
-        // FP-03 reports it for the comparison as a whole.
+        // FP-03 reports that the comparison as a whole is missing.
         Err(_) => return CheckVerdict::healthy(),
     };
     let verdict = match &labels.unusable {
@@ -61,7 +61,7 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
         let finding = commands_for_disk(evidence, labels)
             .into_iter()
             .fold(finding, DoctorFinding::next);
-        // The labels are those of the node's own policy, by paths as the node has them: it sets them itself.
+        // The labels follow the node's own policy and the paths as the node has them, so the node itself can set them.
         let lines = paths.chunks(ON_A_LINE);
         lines.fold(finding, |finding, paths| {
             finding.next(format!("restorecon -RFv {}", paths.join(" ")))
@@ -69,8 +69,8 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
     }))
 }
 
-/// Returns the commands that set the labels on a mounted disk, by the policy there: one for each directory that is a root of its
-/// paths, as `/var` is elsewhere than `/etc`.
+/// Returns the commands that set the labels on a mounted disk by its own policy: one per directory that is a root of the paths,
+/// because `/var` is in another place than `/etc`.
 fn commands_for_disk(evidence: &DoctorEvidence, labels: &LabelEvidence) -> Vec<String> {
     let policy = evidence.selinux.get().map(|state| state.policy.as_str());
     let Some(policy) = policy.filter(|policy| !policy.is_empty() && !evidence.live) else {

@@ -1,4 +1,4 @@
-//! FP-27: pull secrets and authorities, which have several writers.
+//! FP-27: pull secrets and authorities that several writers maintain.
 
 use crate::base::paths;
 use crate::diagnose::doctor::{
@@ -20,7 +20,7 @@ nor reverts them, and mco-rescue writes them only if they are missing.",
     judge: judge_secrets,
 };
 
-/// The pull secret of the rendered config, which people and operators edit too.
+/// The pull secret of the rendered config, which people and operators also edit.
 const RENDERED: &str = "/var/lib/kubelet/config.json";
 
 fn judge_secrets(evidence: &DoctorEvidence) -> CheckVerdict {
@@ -49,7 +49,7 @@ fn find_unusable_secrets(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Opti
         let place = secret.file.clone().unwrap_or_default();
         let why = match &secret.problem {
             Some(why) => why.clone(),
-            // The internal registry's may be empty.
+            // The internal registry's secret may be empty.
             None if secret.is_empty() && of_pull(&secret) => "it has no entry".to_owned(),
             None => return None,
         };
@@ -73,7 +73,7 @@ uses the first that exists, the kubelet its own.";
     )
 }
 
-/// Reports entries that cannot be used, without their values.
+/// Reports unusable entries, without their values.
 fn find_unusable_entries(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Option<DoctorFinding> {
     let of_file = |secret: &Secrets| {
         let place = secret.file.clone().unwrap_or_default();
@@ -103,7 +103,7 @@ credentials refuse every pull. The entry comes from the cluster's secret."
     })
 }
 
-/// Returns the changes that move unusable files aside, where the kubelet's, which comes after them, is good.
+/// Returns the changes that move unusable files aside, if the kubelet's file, which is used next, is valid.
 fn put_aside(evidence: &DoctorEvidence, secrets: &[Secrets], facts: &[Fact]) -> Vec<FixChange> {
     let is_kubelets = |secret: &&Secrets| secret.file.as_deref() == Some(RENDERED);
     let good = secrets.iter().find(is_kubelets);

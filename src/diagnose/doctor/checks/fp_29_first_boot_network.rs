@@ -1,4 +1,4 @@
-//! FP-29: the network of the initramfs is not that of the booted system.
+//! FP-29: the initramfs uses another network than the booted system.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ missing is FP-12.",
 fn judge_first_boot_network(evidence: &DoctorEvidence) -> CheckVerdict {
     let arguments = match evidence.boot_arguments() {
         Ok(arguments) => parse_arguments(arguments),
-        // A root that boots no images has no entry to look at.
+        // A root that does not boot images has no entry to read.
         Err(_) if !evidence.boots_images => return CheckVerdict::healthy(),
         Err(why) => return CheckVerdict::unseen(format!("kernel arguments: {why}")),
     };
@@ -43,7 +43,7 @@ fn judge_first_boot_network(evidence: &DoctorEvidence) -> CheckVerdict {
     if let Some(why) = fixed.unseen.first() {
         return CheckVerdict::unseen(format!("network configuration: {why}"));
     }
-    // The first boot passes on what the initramfs has; until its end there is nothing to compare.
+    // The first boot passes on the network of the initramfs; before its end there is nothing to compare.
     let is_first = evidence.in_initramfs || evidence.never_booted;
     if is_first && fixed.profiles.is_empty() {
         return CheckVerdict::healthy();
@@ -76,7 +76,7 @@ fn has_interface(evidence: &DoctorEvidence, name: &str) -> bool {
     all.is_some_and(|all| all.iter().any(|one| one.name == name))
 }
 
-/// Reports what only the kernel arguments have.
+/// Reports settings that only the kernel arguments have.
 fn find_lost(
     evidence: &DoctorEvidence,
     arguments: &InitramfsNetwork,
@@ -113,7 +113,7 @@ fn find_lost(
     Some(show_connections(evidence, finding))
 }
 
-/// Lists what the configuration has instead.
+/// Lists the connections in the configuration.
 fn profiles(fixed: &StaticAddresses) -> Vec<Fact> {
     if fixed.profiles.is_empty() {
         let nothing = Fact::new("/etc/NetworkManager/system-connections", "no connection");
@@ -146,7 +146,7 @@ fn find_other_interface(
             .filter(|(_, other, _)| other == address)
             .map(|(profile, _, _)| profile)
             .collect();
-        // The bridge takes the address of the interface below it, and its own connection keeps the name.
+        // The bridge takes over the address of the interface below it, while its own connection keeps the name.
         let fits = |one: &&Profile| match &one.interface {
             None => true,
             Some(other) => other == name || other == BRIDGE || one.below.contains(name),
@@ -179,7 +179,7 @@ fn find_other_interface(
 /// The bridge of OVN-Kubernetes.
 const BRIDGE: &str = "br-ex";
 
-/// Reports fixed addresses without a name server, which the arguments have.
+/// Reports static addresses without a name server although the arguments have one.
 fn find_no_server(
     evidence: &DoctorEvidence,
     arguments: &InitramfsNetwork,
@@ -209,7 +209,7 @@ fn profiles_without(fixed: &StaticAddresses) -> Vec<Fact> {
         .collect()
 }
 
-/// Reports an initramfs that needs the network and asks DHCP, while the booted system has fixed addresses.
+/// Reports an initramfs that needs the network and uses DHCP while the booted system has static addresses.
 fn find_dhcp_only(
     evidence: &DoctorEvidence,
     arguments: &InitramfsNetwork,
@@ -221,7 +221,7 @@ fn find_dhcp_only(
         .profiles
         .iter()
         .find(|one| one.families.iter().any(|family| family.gateway))?;
-    // ip=dhcp is the decision of a person, or of the installer.
+    // ip=dhcp is a decision made by a person or by the installer.
     let decided = arguments.automatic || !arguments.fixed.is_empty() || !arguments.made.is_empty();
     if !arguments.needed || decided || any_automatic {
         return None;

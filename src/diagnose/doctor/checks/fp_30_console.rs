@@ -37,7 +37,7 @@ fn judge_console(evidence: &DoctorEvidence) -> CheckVerdict {
     )
 }
 
-/// Returns the next command; the boot entries of a mounted disk are changed by hand.
+/// Returns the next command; on a mounted disk the boot entries are edited by hand.
 fn command(evidence: &DoctorEvidence, arguments: &Kargs) -> String {
     if !evidence.live {
         return format!("grep -n console= {}/*", evidence.path(paths::BOOT_ENTRIES));

@@ -1,4 +1,4 @@
-//! FP-31: the kubelet no longer accepts the certificate of requests for logs.
+//! FP-31: the kubelet no longer accepts the certificate used to request logs.
 
 use crate::base::time::utc;
 use crate::diagnose::doctor::{
@@ -19,7 +19,7 @@ has it. It is not compared with the config, so a copy is no drift. The API's own
     judge: judge_kubelet_authority,
 };
 
-/// Name of the signer, as part of its subject.
+/// Name of the signer as it occurs in its subject.
 const SIGNER: &str = "kube-apiserver-to-kubelet-signer";
 
 fn judge_kubelet_authority(evidence: &DoctorEvidence) -> CheckVerdict {
@@ -50,7 +50,7 @@ fn judge_kubelet_authority(evidence: &DoctorEvidence) -> CheckVerdict {
 fn find_stale_authority(evidence: &DoctorEvidence, newest: &Certificate) -> Option<DoctorFinding> {
     let now = evidence.clock.now;
     let life = newest.not_after.saturating_sub(newest.not_before);
-    // Signers are replaced after four fifths of their life.
+    // Signers are replaced after four fifths of their lifetime.
     let replaced = newest.not_before.saturating_add(life / 5 * 4);
     let (severity, what, means) = if newest.not_after < now {
         let means = "The kubelet refuses all requests for logs or a shell: oc logs, exec and debug fail on this \

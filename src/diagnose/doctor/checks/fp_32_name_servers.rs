@@ -1,4 +1,4 @@
-//! FP-32: the node has no name server except itself.
+//! FP-32: the node has no name server other than itself.
 
 use crate::base::paths;
 use crate::diagnose::doctor::{
@@ -26,7 +26,7 @@ fn judge_name_servers(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(why) => return CheckVerdict::unseen(format!("name servers: {why}")),
     };
     let none_left = found.elsewhere().next().is_none();
-    // On a mounted disk nothing of /run is there.
+    // A mounted disk has nothing below /run.
     let leads_nowhere = found.dangling.as_deref();
     let leads_nowhere = leads_nowhere.is_some_and(|target| !target.contains("/run/"));
     let alone = match none_left && (found.file || evidence.live || leads_nowhere) {
@@ -42,7 +42,7 @@ fn judge_name_servers(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-/// Reports a list of sources without one that asks a name server.
+/// Reports a list of sources of which none queries a name server.
 fn find_no_source(evidence: &DoctorEvidence, found: &NameServers) -> Option<DoctorFinding> {
     let line = found.no_source.as_ref()?;
     let means = "Programs look up names in /etc/hosts alone, whatever name servers there are: nothing can be pulled, and the API \
@@ -85,7 +85,7 @@ fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
         (true, true) => CheckSeverity::Critical,
         (true, false) if found.own => CheckSeverity::Critical,
         (true, false) => CheckSeverity::Warning,
-        // No boot puts a file in the place of this link.
+        // No boot replaces this link with a file.
         (false, _) if found.dangling.is_some() => CheckSeverity::Warning,
         (false, _) => CheckSeverity::Notice,
     };

@@ -94,7 +94,7 @@ fn partly(
     put_right(evidence, login, finding)
 }
 
-/// Adds the commands after which sshd takes the files that have keys, and the fix.
+/// Adds the fix, and the commands after which sshd accepts the files that contain keys.
 fn put_right(evidence: &DoctorEvidence, login: &Login, finding: DoctorFinding) -> DoctorFinding {
     let refused = || {
         let files = login.files.iter().filter(|file| file.keys > 0);
@@ -112,7 +112,7 @@ fn put_right(evidence: &DoctorEvidence, login: &Login, finding: DoctorFinding) -
     }
 }
 
-/// Returns the command that shows the settings that decide.
+/// Returns the command that shows the settings that apply.
 fn command_for_settings(evidence: &DoctorEvidence) -> String {
     let words = "Include|Match|Allow|Deny|Authorized|Pubkey|AuthenticationMethods";
     let (file, folder) = (
@@ -122,13 +122,13 @@ fn command_for_settings(evidence: &DoctorEvidence) -> String {
     format!("grep -rniE '^ *({words})' {file} {folder}")
 }
 
-/// Returns the changes of owners and modes after which sshd takes every file that has keys; none if core is unknown.
+/// Returns the changes of owners and modes after which sshd accepts every file that contains keys; none if core is unknown.
 fn find_fixes(login: &Login) -> Vec<FixChange> {
     let mut changes: Vec<FixChange> = Vec::new();
     let refused = login.files.iter().filter(|file| file.keys > 0);
     let mut seen = BTreeSet::new();
     for wrong in refused.flat_map(|file| &file.wrong) {
-        // A directory is above many files.
+        // A directory may contain several of the files.
         if !seen.insert(&wrong.path) {
             continue;
         }
@@ -150,7 +150,7 @@ fn find_fixes(login: &Login) -> Vec<FixChange> {
     changes
 }
 
-/// Returns the command that restores owners, else modes, that sshd accepts.
+/// Returns the command that restores owners, or else modes, that sshd accepts.
 fn narrowed(evidence: &DoctorEvidence, login: &Login) -> String {
     let home = evidence.path(paths::CORE_HOME);
     let refused = || login.files.iter().flat_map(|file| &file.wrong);
@@ -198,12 +198,12 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let is_bare = login.files.iter().all(|file| file.keys == 0);
     let records = evidence.records.get();
     let is_missing = records.is_some_and(|all| matches!(all.current_config, Recorded::Missing));
-    // Without the kubelet's unit no config has come to this root yet.
+    // Without the kubelet's unit, this root has not received a config yet.
     let has_no_kubelet = evidence.upkeep.has_kubelet_unit.get() == Some(&false);
     let is_new = wanted.is_err() && is_missing && has_no_kubelet;
     let intended = (wanted == Ok(0) || is_new) && is_bare;
     let severity = match console || login.root_has_keys {
-        // The config contains no key, so it was installed like this.
+        // The config contains no key, so the node was installed that way.
         _ if intended => CheckSeverity::Notice,
         true if wanted.is_err() && is_bare => CheckSeverity::Notice,
         true => CheckSeverity::Warning,
@@ -252,7 +252,7 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     }
 }
 
-/// Adds the commands against what keeps every key out.
+/// Adds the commands against the setting that blocks every key.
 fn change_cause(
     evidence: &DoctorEvidence,
     cause: &LoginObstacle,
@@ -279,7 +279,7 @@ fn change_cause(
     }
 }
 
-/// Adds the commands that bring keys that sshd takes.
+/// Adds the commands that install keys that sshd accepts.
 fn bring_keys(
     evidence: &DoctorEvidence,
     login: &Login,
@@ -288,7 +288,7 @@ fn bring_keys(
 ) -> DoctorFinding {
     let mut files = login.files.iter().filter(|file| file.refused.is_some());
     let refused = files.clone().next().is_some();
-    // A key in a file that sshd does not read is of no use, wherever it comes from.
+    // A key in a file that sshd does not read is useless, whatever its source.
     let by_settings = files.any(|file| file.keys > 0 && file.wrong.is_empty());
     let finding = match refused {
         true => put_right(evidence, login, finding),

@@ -25,7 +25,7 @@ passes over them. The annotation lastAppliedDrain confirms a drain by hand.",
     judge: judge_drain,
 };
 
-/// The daemon's words for a drain that did not end.
+/// The daemon's messages for a drain that did not finish.
 const WORDS: [&str; 2] = ["failed to drain node", "global timeout reached"];
 
 fn judge_drain(evidence: &DoctorEvidence) -> CheckVerdict {

@@ -1,4 +1,4 @@
-//! FP-36: CRI-O's default runtime is not in the OS.
+//! FP-36: the OS lacks CRI-O's default runtime.
 
 use super::doors::{judge_door, named};
 use crate::diagnose::doctor::crossing::CrossingMoment;
@@ -17,12 +17,12 @@ The ContainerRuntimeConfig that sets defaultRuntime has to go in the cluster, or
     judge: judge_runtime,
 };
 
-/// The evidence of a default that no file sets. Without its package list the version of the running CRI-O is a guess.
+/// The evidence of a default that no file sets. Without a package list, the version of the running CRI-O is a guess.
 const COMPILED: &str = "CRI-O's own default";
 
 fn judge_runtime(evidence: &DoctorEvidence) -> CheckVerdict {
     judge_door(evidence, CHECK.id, |finding, seen| {
-        // A file with an error is what FP-08 reports.
+        // FP-08 reports a file with an error.
         let is_file = finding.subject.starts_with('/');
         let is_guess = seen.moment == CrossingMoment::Present
             && finding.evidence.iter().any(|one| one.place == COMPILED);

@@ -1,4 +1,5 @@
-//! FP-37: the boot loader on the EFI system partition is stale or incomplete, or zipl is not run. FP-11 is the same trouble as its victim sees it.
+//! FP-37: the boot loader on the EFI system partition is stale or incomplete, or zipl was not run. FP-11 is the same problem
+//! from the victim's point of view.
 
 use super::doors::judge_door;
 use crate::diagnose::doctor::crossing::{CrossingEvidence, CrossingMoment};
@@ -65,7 +66,7 @@ fn what_of(finding: &CrossingFinding) -> String {
     }
 }
 
-/// Returns true for a partition of a disk that has nothing of this system, such as a medium of the installer.
+/// Returns true for a partition of a disk that has nothing of this system, such as an installation medium.
 pub(super) fn is_foreign(seen: &CrossingEvidence, partition: &str) -> bool {
     let storage = &seen.node.storage;
     let mut devices = storage.devices.iter().flatten();

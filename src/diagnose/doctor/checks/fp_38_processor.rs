@@ -1,4 +1,4 @@
-//! FP-38: the processor lacks what the next OS is built for.
+//! FP-38: the processor lacks a feature that the next OS is built for.
 
 use super::doors::judge_door;
 use crate::diagnose::doctor::crossing::CrossingMoment;
@@ -18,7 +18,7 @@ Raise the model (libvirt: host-passthrough; VMware: the EVC mode), then switch t
 
 fn judge_processor(evidence: &DoctorEvidence) -> CheckVerdict {
     judge_door(evidence, CHECK.id, |_, seen| {
-        // What runs, runs.
+        // The running system obviously runs.
         (seen.moment != CrossingMoment::Present).then(|| {
             let what = "the next OS does not run on this processor".to_owned();
             (CheckSeverity::Critical, what)

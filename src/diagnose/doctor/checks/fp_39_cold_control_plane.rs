@@ -29,9 +29,9 @@ mco-rescue doctor --until DATE shows when this node can no longer come back by i
     judge: judge_cold,
 };
 
-/// The words of every program that meets an expired certificate.
+/// The message of every program that encounters an expired certificate.
 const SAYS: &str = "x509: certificate has expired or is not yet valid";
-/// A certificate is overdue if it was not renewed in this part of its life after its time.
+/// A certificate is overdue if it is not renewed within this fraction of its lifetime after its renewal time.
 const PATIENCE: u64 = 10;
 
 fn judge_cold(evidence: &DoctorEvidence) -> CheckVerdict {
@@ -155,7 +155,7 @@ fn find_of_admin(of_admin: &[&ColdCertificate], time: &JudgedTime) -> Option<Doc
     )
 }
 
-/// Certificates that a running cluster would have renewed long ago.
+/// Reports certificates that a running cluster would have renewed long ago.
 fn find_overdue(
     evidence: &DoctorEvidence,
     all: &[&ColdCertificate],

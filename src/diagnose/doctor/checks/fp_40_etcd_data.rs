@@ -1,4 +1,4 @@
-//! FP-40: the data of etcd on this node is damaged.
+//! FP-40: the etcd data on this node is damaged.
 
 use crate::base::text::count;
 use crate::diagnose::doctor::{
@@ -118,13 +118,13 @@ fn db() -> String {
     format!("/{MEMBER}/snap/db")
 }
 
-/// The member has neither log nor database: it was never started, or it waits to be added.
+/// Returns true if the member has neither log nor database: it was never started, or it waits to be added.
 fn is_bare(member: &EtcdMemberFiles) -> bool {
     matches!(member.database, DatabaseFile::Missing | DatabaseFile::Empty)
         && member.snapshots.is_empty()
 }
 
-/// The refusal of a member whose start was not computed: etcd runs, or its data is large.
+/// Returns the refusal for a member whose start was not simulated: etcd is running, or its data is large.
 fn unfinished(member: &EtcdMemberFiles) -> Option<EtcdRefusal> {
     if let Some(stop) = &member.log.stop {
         return Some(EtcdRefusal::Log(stop.fault.clone()));
@@ -202,7 +202,7 @@ fn facts(member: &EtcdMemberFiles, refusal: &EtcdRefusal) -> Vec<Fact> {
     }
 }
 
-/// The words that etcd ends with.
+/// Returns the message with which etcd exits.
 fn words(refusal: &EtcdRefusal) -> String {
     match refusal {
         EtcdRefusal::OldDatabase(..) => {
@@ -261,7 +261,7 @@ fn rescue_facts(files: &EtcdFiles) -> Vec<Fact> {
     vec![backup, script]
 }
 
-/// The commands that tell how many members are left, and move the data aside.
+/// Returns the commands that show how many members are left, and move the data aside.
 fn others(evidence: &DoctorEvidence, files: &EtcdFiles) -> Vec<&'static str> {
     match (evidence.fencing, files.settings.members) {
         (true, _) => vec![
@@ -333,7 +333,7 @@ fn find_torn(
     )
 }
 
-/// The record at which the log ends early.
+/// Returns the record at which the log ends early.
 fn stopped_at(member: &EtcdMemberFiles) -> Option<Fact> {
     let stop = member.log.stop.as_ref()?;
     let file = member.log.files.get(stop.file)?;
@@ -363,7 +363,7 @@ fn find_bad_snapshots(
     )
 }
 
-/// Alarms that a member raised. They stay until they are removed.
+/// Reports alarms that a member raised. They persist until they are disarmed.
 fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorFinding> {
     const NO_SPACE: u64 = 1;
     const CORRUPT: u64 = 2;

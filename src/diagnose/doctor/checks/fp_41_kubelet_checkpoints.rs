@@ -1,4 +1,4 @@
-//! FP-41: checkpoint files that the kubelet refuses at its start.
+//! FP-41: checkpoint files that the kubelet rejects at its start.
 
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
@@ -178,7 +178,7 @@ fn meaning_of_damage(
     }
 }
 
-/// Adds the commands that move the file aside, or remove it by a reboot where the processors are given out.
+/// Adds the commands that move the file aside, or remove it by a reboot if processors are assigned.
 fn with_cure(
     evidence: &DoctorEvidence,
     state: &KubeletState,
@@ -197,7 +197,7 @@ fn with_cure(
         return finding.next("systemctl reboot");
     }
     let path = evidence.path(&place(file));
-    // Containers keep the processors that they have, and others may get them too: that is for the admin to decide.
+    // Containers keep their processors, and others may get the same ones: the admin has to decide.
     let finding = match is_static || (!evidence.live && is_removed) {
         true => finding,
         false => finding.fixed_by([FixChange::move_aside(place(file))]),

@@ -1,4 +1,4 @@
-//! FP-42: the mounted `/boot` is not that of this system.
+//! FP-42: the mounted `/boot` is not the one of this system.
 
 use super::doors::judge_door;
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence};

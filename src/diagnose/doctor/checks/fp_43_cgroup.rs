@@ -1,4 +1,4 @@
-//! FP-43: kernel arguments that the next OS does not take, above all those for cgroup v1.
+//! FP-43: kernel arguments that the next OS does not accept, above all those for cgroup v1.
 
 use super::doors::{judge_door, named};
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence};
@@ -16,7 +16,7 @@ rpm-ostree kargs --delete=ARGUMENT takes one off. If the config asks for them, s
     judge: judge_arguments,
 };
 
-/// The argument that forces cgroup v1, on which the kubelet does not run.
+/// The arguments that force cgroup v1, with which the kubelet does not run.
 const FORCE: [&str; 2] = [
     "systemd_cgroup_enable_legacy_force",
     "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE",

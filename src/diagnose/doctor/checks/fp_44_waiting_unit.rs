@@ -1,4 +1,4 @@
-//! FP-44: a unit waits for something that does not come, and the kubelet waits for the unit.
+//! FP-44: a unit waits for something that never happens, and the kubelet waits for the unit.
 
 use std::net::IpAddr;
 
@@ -30,20 +30,20 @@ Where Pacemaker manages the kubelet, systemd does not start it.",
     judge: judge_jobs,
 };
 
-/// Seconds after which an ordinary unit is late.
+/// Seconds after which an ordinary unit counts as late.
 const LATE: u64 = 120;
-/// The same for units that ask a metadata service.
+/// Likewise for units that query a metadata service.
 const LATE_FOR_CLOUD: u64 = 600;
-/// The same in a first boot, which pulls images and waits for all that is new.
+/// Likewise during a first boot, which pulls images and waits for everything that is new.
 const LATE_FIRST: u64 = 900;
-/// The same for the kubelet, which tries its condition every ten seconds.
+/// Likewise for the kubelet, which retries its condition every ten seconds.
 const LATE_FOR_KUBELET: u64 = 300;
 
-/// A unit that waits, and its condition.
+/// A waiting unit and its condition.
 struct Wait {
-    /// Its condition is still false, by these facts.
+    /// The facts that show that its condition is still false.
     facts: Vec<Fact>,
-    /// The words that its program prints meanwhile.
+    /// The message that its program prints meanwhile.
     words: Option<&'static str>,
     /// The command that helps.
     next: String,
@@ -61,7 +61,7 @@ fn judge_jobs(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(jobs) => jobs,
         Err(why) => {
             let verdict = verdict.and(find_lacking_image(evidence, waits));
-            // Jobs of another kind of system are no trouble of a node.
+            // Jobs on another kind of system are not a problem of a node.
             return match evidence.boots_images {
                 true => verdict.and_unseen(format!("jobs of systemd: {why}")),
                 false => verdict,
@@ -90,19 +90,19 @@ fn judge_jobs(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict.and(found)
 }
 
-/// Returns the seconds since a unit began to start.
+/// Returns the number of seconds since a unit began to start.
 fn age(evidence: &DoctorEvidence, job: &UnitJob) -> Option<u64> {
     evidence.uptime?.checked_sub(job.began? / 1_000_000)
 }
 
 fn is_of_cloud(unit: &str) -> bool {
     let name = unit.trim_end_matches(".service");
-    // `vsphere-hostname`, `aws-kubelet-nodename`; `node-valid-hostname` is another matter.
+    // `vsphere-hostname`, `aws-kubelet-nodename`; `node-valid-hostname` is handled separately.
     (name.ends_with("-hostname") && name != "node-valid-hostname")
         || name.ends_with("-kubelet-nodename")
 }
 
-/// Returns the seconds after which a unit is late.
+/// Returns the number of seconds after which a unit is late.
 fn late(evidence: &DoctorEvidence, unit: &str) -> u64 {
     match evidence.first_boot_files.is_waiting() || evidence.never_booted {
         true => LATE_FIRST,
@@ -111,7 +111,7 @@ fn late(evidence: &DoctorEvidence, unit: &str) -> u64 {
     }
 }
 
-/// Returns what a unit waits for, if it is still missing; `None` for a unit that is not in the table, or whose condition is met.
+/// Returns what a unit still waits for; `None` for a unit that is not in the table, or whose condition is met.
 fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option<Wait> {
     let journal = || {
         let name = unit.trim_end_matches(".service");
@@ -130,7 +130,7 @@ fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option
         "node-valid-hostname.service" => {
             let names = evidence.host_names.get()?;
             let kernel = names.kernel.as_deref()?;
-            // With a certificate to compare with, FP-45 reports the name.
+            // FP-45 reports the name if there is a certificate to compare it with.
             if !kernel.contains("localhost") || evidence.node_name().is_some() {
                 return None;
             }
@@ -302,7 +302,7 @@ fn find_waiting_kubelet(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<
     let late = evidence.uptime? > LATE_FOR_KUBELET;
     let units = evidence.units.get()?;
     let kubelet = units.iter().find(|unit| unit.name == "kubelet.service")?;
-    // A condition that fails leaves it inactive, or about to be started again.
+    // A failing condition leaves it inactive, or about to be restarted.
     let is_waiting = matches!(kubelet.active.as_str(), "activating" | "inactive");
     if !late || !is_waiting || !waits.kubelet_waits || waits.resolver_done || evidence.fencing {
         return None;
@@ -326,7 +326,7 @@ fn find_waiting_kubelet(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<
     )
 }
 
-/// Reports an image without which the next boot waits for a registry.
+/// Reports a missing image that makes the next boot wait for a registry.
 fn find_lacking_image(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<DoctorFinding> {
     let is_lacking = |image: &&NeededImage| image.required && image.here == Some(false);
     let image = waits.images.iter().find(is_lacking)?;

@@ -1,4 +1,4 @@
-//! FP-45: the name of the host is not that of the node in the cluster.
+//! FP-45: the host name is not the node's name in the cluster.
 
 use crate::base::invocation::shell_word;
 use crate::base::paths;
@@ -23,17 +23,17 @@ matter. Before the first join there is no certificate, and nothing to compare.",
     judge: judge_host_name,
 };
 
-/// The beginning of a node's common name.
+/// Prefix of a node's common name.
 const NODE: &str = "system:node:";
 
 /// A kind of host name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NameKind {
-    /// A name that means the machine itself, on any machine.
+    /// A name that stands for the local machine, on any machine.
     Local,
-    /// A name that a system image brings.
+    /// A default name set by a system image.
     Default,
-    /// A name of its own.
+    /// A real name of its own.
     Own,
 }
 
@@ -50,7 +50,7 @@ fn judge_host_name(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(why) => return CheckVerdict::unseen(format!("the host's name: {why}")),
     };
     if let Some((place, given)) = &names.given {
-        // The kubelet does not take the host's name then.
+        // In this case the kubelet does not use the host name.
         return match is_same(given, node) {
             true => CheckVerdict::healthy(),
             false => CheckVerdict::found(find_other_node(evidence, place, given, node)),
@@ -74,7 +74,7 @@ fn judge_host_name(evidence: &DoctorEvidence) -> CheckVerdict {
 
 fn kind_of(name: &str) -> NameKind {
     let name = name.to_ascii_lowercase();
-    // The service that waits for a name looks for this word anywhere.
+    // The service that waits for a name looks for this word anywhere in it.
     if name.contains("localhost") || name == "(none)" {
         return NameKind::Local;
     }
@@ -156,7 +156,7 @@ fn find_no_name(evidence: &DoctorEvidence, place: &str, name: &str, node: &str) 
     }
 }
 
-/// Returns the change that names the host in its file; none for a name that no host can have.
+/// Returns the change that writes the host name to its file; `None` for an invalid host name.
 fn write_name(node: &str) -> Option<FixChange> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.');
     let is_name = node.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -202,7 +202,7 @@ fn certificate() -> String {
     format!("/{}", paths::KUBELET_CLIENT)
 }
 
-/// Returns the command that gives the host its name.
+/// Returns the command that sets the host name.
 fn rename(evidence: &DoctorEvidence, node: &str) -> String {
     match evidence.live {
         true => format!("hostnamectl set-hostname --static {}", shell_word(node)),

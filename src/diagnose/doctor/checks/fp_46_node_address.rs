@@ -1,4 +1,4 @@
-//! FP-46: the address that the node has kept is not, or no longer, the one of its interface.
+//! FP-46: the address that the node has stored is not, or no longer, an address of its interface.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ can be compared: what DHCP will give is unknown. Virtual addresses (label vip) a
     judge: judge_address,
 };
 
-/// Addresses that are listed, at most.
+/// Maximum number of addresses that are listed.
 const SHOWN: usize = 8;
 
 fn judge_address(evidence: &DoctorEvidence) -> CheckVerdict {
@@ -45,7 +45,7 @@ fn judge_address(evidence: &DoctorEvidence) -> CheckVerdict {
     }
     let present = |address: &IpAddr| is_present(evidence, *address);
     let is_gone = |one: &&KeptAddress| match one.holder {
-        // The others of a dual stack follow it.
+        // In a dual stack, the other addresses depend on the first.
         AddressHolder::Kubelet | AddressHolder::Crio | AddressHolder::Etcd => {
             one.addresses.first().and_then(present) == Some(false)
         }
@@ -73,7 +73,7 @@ fn judge_address(evidence: &DoctorEvidence) -> CheckVerdict {
     }
 }
 
-/// Returns if an address is that of an interface now, or after the next boot; `None` if it is unknown.
+/// Returns true if an interface has the address now or after the next boot; `None` if that is unknown.
 fn is_present(evidence: &DoctorEvidence, address: IpAddr) -> Option<bool> {
     if evidence.live {
         let all = evidence.interfaces.get()?.iter();
@@ -87,7 +87,7 @@ fn is_present(evidence: &DoctorEvidence, address: IpAddr) -> Option<bool> {
     if fixed.has(address) || arguments.fixed.iter().any(of_arguments) {
         return Some(true);
     }
-    // A file that is not known could have it, and so could a server.
+    // An unknown file could set it, and so could a server.
     if fixed.is_automatic(address) || !fixed.unseen.is_empty() {
         return None;
     }
@@ -177,7 +177,7 @@ fn find_gone(
     advise(evidence, finding)
 }
 
-/// Reports a kubelet and an etcd that have kept different addresses.
+/// Reports that kubelet and etcd have stored different addresses.
 fn find_two(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFinding> {
     let kubelet = kept.of(AddressHolder::Kubelet)?;
     let etcd = kept.of(AddressHolder::Etcd);
@@ -212,7 +212,7 @@ fn find_two(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFin
     Some(advise(evidence, finding))
 }
 
-/// Reports an address that is not in the network of the hint.
+/// Reports an address outside the network of the hint.
 fn find_past_hint(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFinding> {
     let hint = kept.hint?;
     let kubelet = kept.of(AddressHolder::Kubelet)?;

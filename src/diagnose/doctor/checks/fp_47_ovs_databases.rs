@@ -114,7 +114,7 @@ fn find_dropped(
     }
 }
 
-/// The commands that let Open vSwitch make its database again.
+/// Adds the commands that make Open vSwitch recreate its database.
 fn after_move(evidence: &DoctorEvidence, finding: DoctorFinding, path: &str) -> DoctorFinding {
     let file = evidence.path(&format!("/{path}"));
     let moves = format!("mv {file} {file}.mco-rescue-damaged");

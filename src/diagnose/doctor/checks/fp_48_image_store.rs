@@ -1,4 +1,4 @@
-//! FP-48: the store of container images after an unclean stop.
+//! FP-48: the container image store after an unclean shutdown.
 
 use super::fp_10_power_cut::with_emptied_store;
 use crate::base::text::count;
@@ -106,7 +106,7 @@ fn wipe_at_next_boot(evidence: &DoctorEvidence, storage: &ContainersStorage) -> 
     }
 }
 
-/// Reports on a running node what only a clean reboot keeps, if nothing can be pulled.
+/// Reports on a running node that a power failure would lose the container images, if they may not be pulled again.
 fn price_of_a_power_cut(
     evidence: &DoctorEvidence,
     storage: &ContainersStorage,

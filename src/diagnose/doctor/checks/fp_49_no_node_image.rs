@@ -1,4 +1,4 @@
-//! FP-49: the operating system that boots is not that of a node.
+//! FP-49: the operating system that boots is not a node's.
 
 use crate::base::paths;
 use crate::diagnose::doctor::{
@@ -45,7 +45,7 @@ fn find_missing_programs(
     let mut units = evidence.units.get().into_iter().flatten();
     let is_at_work =
         units.any(|unit| unit.name.starts_with("machine-config-daemon-") && unit.is_at_work());
-    // Of a disk, FP-10 reports the first boot that is to come.
+    // For a disk, FP-10 reports the coming first boot.
     if evidence.never_booted || is_at_work || (is_waiting && !evidence.live) {
         return None;
     }

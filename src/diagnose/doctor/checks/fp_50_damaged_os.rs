@@ -94,7 +94,7 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
                 .next(evidence.command("doctor --deep")),
         );
     }
-    // Of equal sizes it is not known which one is damaged.
+    // With equal sizes it is not known which one is damaged.
     let bad: Vec<&BootFile> = match suspicious.is_empty() {
         true => kernel.files.iter().collect(),
         false => suspicious,
@@ -113,7 +113,7 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
 }
 
 fn own_differs(kernel: &BootKernel, sums: &KernelSums) -> Option<DoctorFinding> {
-    // A deployment that is not visible says nothing.
+    // A deployment that is not visible proves nothing.
     let own = sums.own.as_ref()?;
     let means = "The entry boots: its files in /boot are sound. The deployment's own kernel is damaged, and the next update that keeps \
                  this kernel fails.";

@@ -1,4 +1,4 @@
-//! FP-51: packages on top of the image that no config asks for.
+//! FP-51: packages layered on the image that no config requests.
 
 use super::fp_19_extensions::deployment;
 use crate::diagnose::doctor::{

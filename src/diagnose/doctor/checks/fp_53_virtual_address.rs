@@ -39,7 +39,7 @@ fn judge_virtual_addresses(evidence: &DoctorEvidence) -> CheckVerdict {
     if evidence.live && found.remote_worker && found.balancer_template {
         return CheckVerdict::found(find_asleep(evidence));
     }
-    // A worker in another network takes no part.
+    // A worker in another network does not take part.
     if found.remote_worker {
         return CheckVerdict::healthy();
     }
@@ -124,7 +124,7 @@ fn find_nothing_rendered(
     evidence: &DoctorEvidence,
     found: &VirtualAddresses,
 ) -> Option<DoctorFinding> {
-    // It is rendered when the pod starts: a disk that never ran has none.
+    // It is rendered when the pod starts, so a disk that never ran has none.
     let is_bad = |empty: bool, missing: bool| empty || (missing && evidence.live);
     let config = is_bad(
         found.config == Rendered::Empty,
@@ -207,13 +207,13 @@ fn find_bad_scripts(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Opti
     .seen_all(facts)
     .daemon(Some(format!("Script '{words}' now returning 1")).filter(|_| evidence.live));
     Some(match evidence.live {
-        // Its first container renders them again.
+        // Its init container renders them again.
         true => finding.next("crictl stopp $(crictl pods -q --name keepalived)"),
         false => finding.next(format!("ls -l {}", evidence.path("etc/keepalived"))),
     })
 }
 
-/// Returns true if an interface of the running node has an address that stays.
+/// Returns true if an interface of the running node has the address; `None` if that is unknown.
 fn has_address(evidence: &DoctorEvidence, address: IpAddr) -> Option<bool> {
     let all = evidence.interfaces.get().filter(|_| evidence.live)?;
     let mut all = all.iter().flat_map(|one| &one.addresses);
@@ -228,7 +228,7 @@ fn find_wrong_interface(
     let there = all.iter().any(|one| one.name == instance.interface);
     let source = instance.source;
     let is_gone = source.and_then(|source| has_address(evidence, source)) == Some(false);
-    // An address of the node that is gone is the matter of FP-46.
+    // FP-46 reports an address that the node has lost.
     let kept = evidence.node_addresses.get();
     let kept = kept.and_then(|kept| kept.of(AddressHolder::Kubelet));
     let is_known = source
@@ -264,7 +264,7 @@ fn find_wrong_peers(
     let source = instance.source?;
     let peers = instance.peers.as_deref().unwrap_or_default();
     let is_own = peers.contains(&source);
-    // A single node of the control plane has none; one with peers in haproxy has some.
+    // A single control-plane node has no peers; one with several servers in haproxy should have some.
     let has_others = matches!(found.servers, Rendered::Content(2..));
     let is_alone = peers.is_empty() && instance.is_api() && has_others;
     let (what, said) = match (is_own, is_alone) {
@@ -296,7 +296,7 @@ fn find_wrong_peers(
     })
 }
 
-/// Adds the nodes that should answer instead, and the command that asks for the address.
+/// Adds the nodes that should answer instead, and the command that queries the address.
 fn ask(finding: DoctorFinding, instance: &VrrpInstance) -> DoctorFinding {
     let peers = instance.peers.iter().flatten();
     let peers: Vec<String> = peers.map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! FP-54: a static pod is missing, or its revision is not complete.
+//! FP-54: a static pod is missing, or its revision is incomplete.
 
 use crate::base::text::count;
 use crate::diagnose::doctor::{
@@ -29,7 +29,7 @@ and fencing, etcd is no static pod.",
     judge: judge_static_pods,
 };
 
-/// Parts that every revision of a pod has; only one that another revision has is expected.
+/// Parts that every revision of a pod has; a part is expected only if another revision has it.
 const USUAL: [(&str, &[&str]); 2] = [
     (
         "kube-apiserver",
@@ -109,14 +109,14 @@ fn judge_pod(
     }
 }
 
-/// The kubelet has no manifest that it can use.
+/// Reports that the kubelet has no usable manifest.
 fn without_manifest(evidence: &DoctorEvidence, pod: &StaticPod, why: &str) -> DoctorFinding {
     let missing = pod.manifest == FoundManifest::Missing;
     let state = if missing { "missing" } else { "unusable" };
     let what = format!("the manifest of {} is {state}", pod.name);
     let newest = pod.revisions.last();
     let complete = pod.newest_complete();
-    // An installer that has not come to its end on a new node is not yet a failure.
+    // An installer that has not finished on a new node is not a failure yet.
     let never = missing
         && pod
             .revisions
@@ -161,7 +161,7 @@ fn without_manifest(evidence: &DoctorEvidence, pod: &StaticPod, why: &str) -> Do
     }
 }
 
-/// The manifest names a revision that is not on the node.
+/// Reports a manifest whose revision is not on the node.
 fn without_revision(evidence: &DoctorEvidence, pod: &StaticPod, number: u32) -> DoctorFinding {
     let what = format!("revision {number} of {} is missing", pod.name);
     let means =
@@ -220,7 +220,7 @@ fn judge_revision(
     Some(with_certs(evidence, finding, pods, pod, revision))
 }
 
-/// The words of the kubelet's containers.
+/// Returns the message of the kubelet's containers.
 fn literal(problems: &[&FileProblem]) -> Option<String> {
     let first = problems.first()?;
     Some(match first.defect {
@@ -241,7 +241,7 @@ fn words(defect: FileDefect) -> &'static str {
     }
 }
 
-/// Adds the commands that let the pod run from another complete revision, else those for a new one.
+/// Adds the commands that run the pod from another complete revision, or else those for a new one.
 fn with_other_revision(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
@@ -263,7 +263,7 @@ fn with_other_revision(
     }
 }
 
-/// Adds the commands for the directory without revision, which the cert-syncer of a running pod writes.
+/// Adds the commands for the directory without a revision, which the cert-syncer of a running pod writes.
 fn with_certs(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
@@ -299,11 +299,11 @@ fn with_certs(
         ))
 }
 
-/// Files that a finding has copying commands for.
+/// Maximum number of files for which a finding lists copy commands.
 const MAX_COPIES: usize = 6;
 
-/// etcd's revisions have a copy of each certificate, key and bundle: source, path and mode of what has to be copied. `None` if
-/// one of them has no whole copy.
+/// Returns source, path and mode of what has to be copied from etcd's revisions, which have a copy of each certificate, key and
+/// bundle; `None` if one of them has no intact copy.
 fn copies_of_etcd(pod: &StaticPod, revision: &PodRevision) -> Option<Vec<(String, String, u32)>> {
     if pod.name != "etcd" {
         return None;
@@ -327,7 +327,7 @@ fn copies_of_etcd(pod: &StaticPod, revision: &PodRevision) -> Option<Vec<(String
     Some(copies)
 }
 
-/// A certificate and its key are copied together.
+/// Returns the paths of a certificate and its key, which are copied together.
 fn pair_of(path: &str) -> Vec<String> {
     match path.rsplit_once('.') {
         Some((stem, "crt" | "key")) if path.contains("/secrets/") => {
@@ -337,7 +337,7 @@ fn pair_of(path: &str) -> Vec<String> {
     }
 }
 
-/// A revision without a part that others have.
+/// Reports a revision without a part that others have.
 fn find_unusual(pod: &StaticPod, revision: &PodRevision) -> Option<DoctorFinding> {
     let (_, usual) = USUAL.iter().find(|(name, _)| *name == pod.name)?;
     let others = pod
@@ -452,7 +452,8 @@ fn copy_of(pod: &StaticPod, revision: &PodRevision) -> String {
     format!("{}/{}-pod.yaml", revision.directory, pod.name)
 }
 
-/// The kubelet would read an old file beside the new one, so it leaves the directory.
+/// Returns the command that moves the manifest out of its directory, because the kubelet would read an old file next to the new
+/// one.
 fn move_out(evidence: &DoctorEvidence, pod: &StaticPod) -> String {
     let aside = format!("/etc/kubernetes/{}-pod.yaml", pod.name);
     let (from, to) = (evidence.path(&pod.path), evidence.path(&aside));
@@ -476,7 +477,7 @@ fn copied(
     }
 }
 
-/// Adds the command with which its operator installs a new revision; the API of another node carries it out.
+/// Adds the command that makes the operator install a new revision; it needs the API of another node.
 fn reinstalled(finding: DoctorFinding, pod: &StaticPod) -> DoctorFinding {
     let resource = pod.name.replace('-', "");
     finding.next(format!(

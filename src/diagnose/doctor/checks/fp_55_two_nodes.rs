@@ -1,4 +1,4 @@
-//! FP-55: two nodes with fencing whose cluster is split, or that fences itself again and again.
+//! FP-55: two nodes with fencing whose cluster is split, or that keep fencing each other.
 
 use crate::base::paths;
 use crate::diagnose::doctor::{
@@ -41,7 +41,7 @@ fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
     if nodes.len() >= 2 {
         return None;
     }
-    // While a node is replaced, neither knows it.
+    // While a node is being replaced, neither knows it.
     let is_replaced = seen.etcd_members.len() == 1;
     let severity = match is_replaced {
         true => CheckSeverity::Warning,

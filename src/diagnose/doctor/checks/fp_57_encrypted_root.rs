@@ -21,7 +21,7 @@ cryptsetup luksAddKey DEVICE; never remove a key slot. If Tang answers can be se
     judge: judge_encrypted,
 };
 
-/// The failure of the TPM. Where no other system is to come, nothing changes its registers.
+/// The TPM's failure. If no other system is staged, nothing changes its registers.
 const OF_TPM: &str = "Unsealing jwk from TPM failed";
 
 fn judge_encrypted(evidence: &DoctorEvidence) -> CheckVerdict {

@@ -1,4 +1,4 @@
-//! FP-58: the root disk has several paths, and the next boot may take one of them.
+//! FP-58: the root disk has several paths, and the next boot may use only one of them.
 
 use super::doors::judge_door;
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence};

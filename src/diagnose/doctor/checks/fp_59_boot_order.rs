@@ -1,4 +1,4 @@
-//! FP-59: the firmware starts something else than this disk.
+//! FP-59: the firmware boots something other than this disk.
 
 use crate::base::invocation::shell_word;
 use crate::base::paths;
@@ -31,7 +31,7 @@ fn judge_boot_order(evidence: &DoctorEvidence) -> CheckVerdict {
     let variables = match evidence.boot_variables.seen() {
         Ok(Some(variables)) => variables,
         Ok(None) => return verdict,
-        // Only images are booted so.
+        // Only image-based systems boot this way.
         Err(_) if !evidence.boots_images => return verdict,
         Err(why) => return verdict.and_unseen(format!("boot entries of the firmware: {why}")),
     };
@@ -58,7 +58,7 @@ fn shown(number: u16, entry: &FirmwareEntry) -> Fact {
         (None, true) => "the network".to_owned(),
         (None, false) => "no partition".to_owned(),
     };
-    // Titles are of any firmware and in any letters.
+    // Titles come from any firmware and in any alphabet.
     let title: String = entry.title.chars().filter(char::is_ascii_graphic).collect();
     let file = entry.file.as_deref().unwrap_or_default();
     Fact::new(
@@ -78,7 +78,7 @@ fn own_partitions(disk: &SystemDisk) -> Vec<Fact> {
     .collect()
 }
 
-/// Lists how far the installation came.
+/// Lists how far the installation progressed.
 fn leftovers(evidence: &DoctorEvidence) -> Vec<Fact> {
     let files = &evidence.first_boot_files;
     let all = [
@@ -113,11 +113,11 @@ fn is_first_boot(evidence: &DoctorEvidence) -> bool {
     evidence.first_boot_stamp.get() == Some(&true) || evidence.first_boot_files.is_waiting()
 }
 
-/// Reports a running node that was started from the partition of another disk.
+/// Reports a running node that was booted from the partition of another disk.
 fn find_other_disk(variables: &BootVariables, disk: &SystemDisk) -> Option<DoctorFinding> {
     let number = variables.current?;
     let entry = variables.entries.get(&number)?;
-    // Where the network or a generic entry passed it on, the firmware does not know the disk.
+    // If the network or a generic entry handed over, the firmware does not know the disk.
     entry.partition.as_ref()?;
     if entry.network || disk.own_of(entry).is_some() {
         return None;
@@ -145,7 +145,8 @@ fn find_other_disk(variables: &BootVariables, disk: &SystemDisk) -> Option<Docto
     Some(set_order(finding.next("efibootmgr -v"), variables, disk))
 }
 
-/// The program that the firmware of an architecture starts from a medium without an entry. ppc64le and s390x have no such firmware.
+/// Returns the program that the firmware of an architecture boots from a medium without an entry. ppc64le and s390x have no
+/// such firmware.
 fn program_of(architecture: &str) -> &'static str {
     match architecture {
         "aarch64" => "\\EFI\\BOOT\\BOOTAA64.EFI",
@@ -153,7 +154,7 @@ fn program_of(architecture: &str) -> &'static str {
     }
 }
 
-/// Reports a disk of another system to which no entry of this machine leads.
+/// Reports a disk that no boot entry of this machine's firmware leads to.
 fn find_no_entry(
     evidence: &DoctorEvidence,
     variables: &BootVariables,
@@ -217,7 +218,7 @@ fn find_late_entry(
     Some(set_order(finding.next("efibootmgr -v"), variables, disk))
 }
 
-/// Adds the command that puts the own entries first.
+/// Adds the command that puts this disk's entries first.
 fn set_order(
     finding: DoctorFinding,
     variables: &BootVariables,
@@ -239,7 +240,7 @@ fn set_order(
     finding.next(format!("efibootmgr -o {}", order.join(",")))
 }
 
-/// Reports file systems of the same label on two disks.
+/// Reports file systems with the same label on two disks.
 fn find_twins(evidence: &DoctorEvidence, disk: &SystemDisk) -> Option<DoctorFinding> {
     if disk.twins.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! FP-60: the recorded config is not a complete one.
+//! FP-60: the recorded config is incomplete.
 
 use crate::base::paths;
 use crate::config::document::brings_kubelet;

@@ -26,7 +26,7 @@ const SAYS: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes
 
 fn judge_kubeconfig(evidence: &DoctorEvidence) -> CheckVerdict {
     let recorded = evidence.records.get().and_then(Records::recorded);
-    // The first boot brings it.
+    // The first boot creates it.
     if recorded.is_none() {
         return CheckVerdict::healthy();
     }
@@ -63,7 +63,7 @@ fn empty(evidence: &DoctorEvidence) -> DoctorFinding {
     brought(evidence, finding)
 }
 
-/// Adds the commands that copy it: on other nodes it belongs to root as well.
+/// Adds the commands that copy it from another node, where it also belongs to root.
 fn brought(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     let path = evidence.path(paths::KUBECONFIG);
     finding

@@ -1,4 +1,4 @@
-//! FP-62: network configuration that is on the node and not in force.
+//! FP-62: network configuration that exists on the node but is not in effect.
 
 use crate::base::kargs::Kargs;
 use crate::diagnose::doctor::{
@@ -50,7 +50,7 @@ fn find_kind(evidence: &DoctorEvidence, group: &FaultGroup<NetworkFaultKind>) ->
     }
 }
 
-/// Returns the command with which a person begins.
+/// Returns the first command for a person to run.
 fn find_next(evidence: &DoctorEvidence, group: &FaultGroup<NetworkFaultKind>) -> String {
     let place = group.place();
     if evidence.is_of_config(place) {

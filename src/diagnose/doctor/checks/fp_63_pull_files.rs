@@ -1,4 +1,4 @@
-//! FP-63: files for pulls that nothing reads, or with which a registry cannot be used.
+//! FP-63: files for pulls that are not read, or that make a registry unusable.
 
 use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::pull_files::{PullFault, PullFaultKind};
@@ -25,7 +25,7 @@ fn judge_pull_files(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(faults) => faults,
         Err(why) => return CheckVerdict::unseen(format!("files for pulls: {why}")),
     };
-    // The pull of the recorded image is judged by a check of its own.
+    // Another check judges the pull of the recorded image.
     let is_other = |one: &PullFault| {
         one.kind != PullFaultKind::Stops
             || !evidence.boots_images

@@ -1,4 +1,4 @@
-//! FP-66: users of the OS are missing, or their files belong to another number.
+//! FP-66: users of the OS are missing, or their files belong to another id.
 
 use crate::base::invocation::shell_word;
 use crate::base::text::count;
@@ -122,8 +122,8 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
 
 const SWITCH: &str = "/etc/nsswitch.conf";
 
-/// Adds that look-ups do not read the files of the OS, and the cure: the line that makes them do so, or copies of the
-/// lines if the recorded config brings the file.
+/// Adds the fact that lookups do not read the OS's account files, and the cure: the line that makes them do so, or copies of
+/// the entries if the recorded config has the file.
 fn unknown_to_lookups(
     evidence: &DoctorEvidence,
     accounts: &OsAccounts,
@@ -165,7 +165,7 @@ fn unknown_to_lookups(
         .fixed_by(switch.map(|text| FixChange::replace_file(SWITCH, text.clone())))
 }
 
-/// Returns the changes that give files other contents; none if one of them is of the recorded config.
+/// Returns the changes that replace the contents of files; none if one of them belongs to the recorded config.
 fn replace_all(evidence: &DoctorEvidence, files: Option<&[(String, Vec<u8>)]>) -> Vec<FixChange> {
     let files = files.unwrap_or_default();
     if files.iter().any(|(path, _)| evidence.is_of_config(path)) {
@@ -177,7 +177,7 @@ fn replace_all(evidence: &DoctorEvidence, files: Option<&[(String, Vec<u8>)]>) -
         .collect()
 }
 
-/// Returns the command that takes an obstacle away.
+/// Returns the command that removes an obstacle.
 fn cure(evidence: &DoctorEvidence, stop: &SysusersStop) -> String {
     let path = evidence.path(&stop.path);
     match &stop.kind {
@@ -226,7 +226,7 @@ fn describe_foreign(evidence: &DoctorEvidence, one: &ForeignState) -> DoctorFind
     }
 }
 
-/// Returns the changes of owners; none if one path is of the recorded config, or not all of them are known.
+/// Returns the changes of owners; none if one of the paths belongs to the recorded config, or if not all paths are known.
 fn give_back(evidence: &DoctorEvidence, one: &ForeignState) -> Vec<FixChange> {
     let paths = one.paths.as_deref().unwrap_or_default();
     if paths.iter().any(|path| evidence.is_of_config(path)) {

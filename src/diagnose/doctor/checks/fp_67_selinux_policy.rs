@@ -53,7 +53,7 @@ fn add_cure(
         SelinuxFaultKind::Mode => {
             let finding = set_value(evidence, state, finding, "SELINUX", "enforcing");
             match state.mode {
-                // What was written without labels is not found by the restart alone.
+                // The restart alone does not find files that were written without labels.
                 SelinuxMode::Disabled => {
                     finding.next("restorecon -RF /etc /var   # after the boot with SELinux")
                 }
@@ -67,13 +67,13 @@ fn add_cure(
             ))
         }
         SelinuxFaultKind::Incomplete => complete_modules(evidence, group, finding),
-        // A config that is to come has no finding here.
+        // A config that is not applied yet has no finding here.
         SelinuxFaultKind::Brought => finding,
         SelinuxFaultKind::OtherPolicy => restore_policy(evidence, state, finding),
     }
 }
 
-/// Adds the cure for the file with the mode: one line of it, or the MachineConfig that brings it.
+/// Adds the cure for the file with the mode: one line in it, or the MachineConfig that contains it.
 fn set_value(
     evidence: &DoctorEvidence,
     state: &SelinuxState,
@@ -87,7 +87,7 @@ fn set_value(
             .next("oc get mc -o name   # the MachineConfig with /etc/selinux/config has to change")
             .next(format!("vi {file}"));
     }
-    // Permissive and disabled are what an admin has chosen, and files without labels come first then.
+    // Permissive and disabled are an admin's choice; with disabled, files without labels have to be relabeled first.
     let is_fault = !matches!(state.mode, SelinuxMode::Permissive | SelinuxMode::Disabled);
     let text = state.config_with(key, value);
     let text = text.filter(|_| is_fault || key == "SELINUXTYPE");

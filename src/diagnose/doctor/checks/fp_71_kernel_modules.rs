@@ -1,4 +1,4 @@
-//! FP-71: settings of modprobe keep a kernel module that the node needs from being loaded.
+//! FP-71: modprobe settings prevent a kernel module that the node needs from being loaded.
 
 use crate::base::invocation::{kargs_command, shell_word};
 use crate::base::kargs::{Kargs, KargsChange};
@@ -78,7 +78,7 @@ impl Judged<'_> {
                     "oc get mc -o name   # the MachineConfig with {source} has to change"
                 ));
             return match self.evidence.live {
-                // What the config asks for stays as it is.
+                // Settings that the config requests are left alone.
                 true => finding.next(format!("{load} --ignore-install   # until the next boot")),
                 false => finding.next(format!(
                     "{}   # until the daemon brings it back",
@@ -110,7 +110,7 @@ impl Judged<'_> {
         }
     }
 
-    /// Returns the command that takes one setting out.
+    /// Returns the command that removes one setting.
     fn take_out(&self, setting: &ModuleSetting) -> String {
         match &setting.place {
             SettingPlace::Argument(_) => {
@@ -123,14 +123,14 @@ impl Judged<'_> {
                 };
                 format!("sed -i {lines}d {}", self.evidence.path(file))
             }
-            // A file of the OS is hidden by one of the same name.
+            // A file of the OS is overridden by one with the same name.
             SettingPlace::Lines { file, .. } => {
                 format!("ln -s /dev/null {}", self.evidence.path(&hiding(file)))
             }
         }
     }
 
-    /// Returns the changes that take out every setting that turns a module off; none if one of them cannot be taken out.
+    /// Returns the changes that remove every setting that disables a module; none if one of them cannot be removed.
     fn cure(&self, name: &str) -> Vec<FixChange> {
         let settings = self.modules.find_blocking(name, self.arguments);
         let mut files: Vec<&String> = Vec::new();
@@ -156,7 +156,7 @@ impl Judged<'_> {
     }
 }
 
-/// Returns the path of the file that hides one of the OS.
+/// Returns the path of the file that overrides one of the OS.
 fn hiding(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     format!("/etc/modprobe.d/{name}")

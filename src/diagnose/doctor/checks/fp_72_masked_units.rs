@@ -43,7 +43,7 @@ fn finding(evidence: &DoctorEvidence, mask: &NeededMask) -> DoctorFinding {
     if mask.of_config {
         return finding.next(evidence.command("apply"));
     }
-    // It is gone after the next boot, and no file of a disk.
+    // A runtime mask disappears at the next boot, and does not exist on a disk.
     if mask.is_runtime() {
         return finding.next(format!("systemctl{at} unmask --runtime {name}"));
     }

@@ -1,7 +1,7 @@
-//! The checks, one file each. Each is a pure judgement on [`super::DoctorEvidence`].
+//! The checks, one file each. Each is a pure judgment on [`super::DoctorEvidence`].
 //!
-//! A new check is a file here, its `mod` line and its line in [`CHECKS`]; the compiler refuses one line without the
-//! other. Help, completion, `doctor ID` and the page below `docs/doctor` are made of the list.
+//! A new check is a file here, its `mod` line and its line in [`CHECKS`]; the compiler rejects one line without the other.
+//! Help, completion, `doctor ID` and the page below `docs/doctor` are generated from the list.
 
 mod doors;
 mod fp_01_not_booted;
@@ -141,7 +141,7 @@ pub const CHECKS: &[DoctorCheck] = &[
     fp_72_masked_units::CHECK,
 ];
 
-/// An id of a trouble that a check with another id reports.
+/// An id of a problem that a check with another id reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Alias {
     /// The id, such as `FP-11`; `doctor ID` accepts it.
@@ -152,7 +152,7 @@ pub struct Alias {
     pub why: &'static str,
 }
 
-/// Ids that `doctor ID` explains by another check: one fact is reported once.
+/// Ids that `doctor ID` explains by another check, because each fact is reported only once.
 pub const ALIASES: &[Alias] = &[
     Alias {
         id: "FP-11",
