@@ -1,8 +1,8 @@
 //! Applies, verifies and repairs a rendered MachineConfig on a node, without the cluster network.
 //!
-//! The rooms stand in the order of their layers: a room uses only rooms that stand above it in this file, and a module only
-//! modules that stand above it in the `mod.rs` of its room. `tests/layers.rs` reads these files and fails on an arrow
-//! upwards. Read downwards, the list is also the way of the data: a document becomes a plan, the plan a transaction, and the
+//! The top-level modules are listed in layer order: each uses only those listed above it in this file, and a submodule only
+//! those listed above it in its parent's `mod.rs`. `tests/layers.rs` reads these files and fails on a dependency in the other
+//! direction. From top to bottom, the list also follows the data: a document becomes a plan, the plan a transaction, and the
 //! command line prints the result.
 
 #[cfg(test)]

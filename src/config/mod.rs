@@ -1,11 +1,11 @@
-//! The wanted state: documents, and what makes them. Pure.
+//! The desired state: documents, and their generation. Pure.
 //!
-//! A document becomes a value here, or is refused with its place and what to do. Nothing is read from a node.
+//! A document becomes a value here, or is refused with the position of the error and what to do. Nothing is read from a node.
 //!
-//! - [`document`] parses and checks a config: a rendered MachineConfig, Ignition 2 and 3, what a server answers. Begin there.
+//! - [`document`] parses and checks a config: a rendered MachineConfig, Ignition 2 and 3, the answer of a server. Start there.
 //! - [`render`] merges the MachineConfigs of a pool, and computes the name of the result.
-//! - [`controllers`] makes the MachineConfigs that the operator's controllers make of objects of the API.
-//! - [`butane`] makes a MachineConfig of a Butane config.
+//! - [`controllers`] generates MachineConfigs from API objects, like the operator's controllers.
+//! - [`butane`] translates a Butane config into a MachineConfig.
 
 pub mod document;
 

@@ -1,15 +1,15 @@
 //! The machine that the program runs on: its kernel, its files, its network.
 //!
-//! Everything that leaves the process goes through here, but for two things: [`crate::node::command`] starts programs, and
-//! `change/transaction/disk.rs` changes a file system. So this room reads only.
+//! Everything that leaves the process goes through here, with two exceptions: [`crate::node::command`] starts programs, and
+//! `change/transaction/disk.rs` changes file systems. So this module only reads.
 //!
-//! - [`root`] opens every path of a node, below one root and never outside it. Begin there if a link is followed wrongly.
-//! - [`running`] reads the kernel's interfaces (`/proc`, `/sys`, cgroups) and markers of the running boot; [`caller`] opens paths
-//!   that the user named.
-//! - [`net`] fetches one URL within bounds.
-//! - [`sys`] is the process: signals, locks, memory, capabilities, threads, the journal.
+//! - [`root`] opens every path of a node, below one root and never outside it. Start there if a link is followed wrongly.
+//! - [`running`] reads the kernel's interfaces (`/proc`, `/sys`, cgroups) and markers of the current boot; [`caller`] opens
+//!   paths given by the user.
+//! - [`net`] fetches a URL, with limits on time and size.
+//! - [`sys`] deals with the process: signals, locks, memory, capabilities, threads, the journal.
 //! - [`progress`] draws on a terminal.
-//! - [`sealed`] and [`state_file`] read the program's own state, and say if it is damaged or of another version.
+//! - [`sealed`] and [`state_file`] read the program's own state, and detect damage and other versions.
 
 pub mod running;
 

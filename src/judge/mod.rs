@@ -1,9 +1,9 @@
-//! Judgements on a config and a node. They change nothing.
+//! Judges a config and a node. Changes nothing.
 //!
-//! - [`drift`] compares a config with a node. The differences have the order and the words of the Machine Config Daemon. Begin
-//!   there.
-//! - [`daemon`] says what the daemon of this release does next: policies, annotations, forecast.
-//! - [`crossing`] says if the node can run another OS image; one file for each check.
+//! - [`drift`] compares a config with a node. The differences are in the order and the words of the Machine Config Daemon.
+//!   Start there.
+//! - [`daemon`] predicts what the daemon of this release does next: policies, annotations, forecast.
+//! - [`crossing`] judges whether the node can run another OS image; one file per check.
 //! - [`accounts`] resolves users and groups of bare Ignition configs.
 
 pub mod accounts;

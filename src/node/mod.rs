@@ -1,11 +1,11 @@
 //! The state of the node, as data. Reads through the root and through query commands; it never writes or judges.
 //!
-//! Each module reads one kind of evidence and returns it with three answers: absent, present, or not known with the reason.
+//! Each module reads one kind of evidence and gives one of three answers: absent, present, or unknown with the reason.
 //!
-//! - [`Host`] is what every command reads first: accounts, mounts, records, the booted deployment. Begin there.
+//! - [`Host`] is what every command reads first: accounts, mounts, records, the booted deployment. Start there.
 //! - [`command`] has the command lines of other programs and the parsers of their output; `command/host.rs` is the only file of
 //!   the program that starts one.
-//! - [`images`] reads media with OS images, and [`mounts`] brings a file system into sight.
+//! - [`images`] reads media with OS images, and [`mounts`] makes a file system visible.
 
 pub mod account_files;
 pub mod accounts;

@@ -16,7 +16,7 @@ use crate::node::command::job::{Done, Job};
 pub struct JobsDone {
     /// Finished actions on the running system, with their results.
     pub done: Vec<(Job, Done)>,
-    /// Actions that were left out, as asked.
+    /// Actions that were skipped on request.
     pub left: Vec<Job>,
 }
 
@@ -72,7 +72,7 @@ fn sentence(queued: &Queued) -> String {
     }
 }
 
-/// Returns the first entries of a list; JSON has all of them.
+/// Returns the first entries of a list; the JSON document has all of them.
 fn few(all: &[String]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = all.iter().take(SHOWN).map(|what| inline(what)).collect();
@@ -86,7 +86,7 @@ fn item(text: &str) -> String {
     format!("  - {}", wrap(text, 4).trim_start())
 }
 
-/// Returns the results of the actions; empty without any.
+/// Returns the results of the actions; empty if there are none.
 fn results(told: &JobsDone) -> String {
     let mut out = String::new();
     for (job, done) in &told.done {
@@ -98,7 +98,7 @@ fn results(told: &JobsDone) -> String {
     out
 }
 
-/// Returns the results at the beginning of a trial; its confirmation is the next step, and a reboot comes after that.
+/// Returns the results at the beginning of a trial, whose next step is the confirmation; a reboot comes after that.
 pub fn tried(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
     if after.reboots() {
@@ -109,7 +109,7 @@ pub fn tried(after: &After, told: &JobsDone) -> String {
     out
 }
 
-/// Returns the results and the next step, at the end of `apply`.
+/// Returns the results and the next step at the end of `apply`.
 pub fn done(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
     if after.reboots() {

@@ -30,7 +30,7 @@ struct EntryDocument<'a> {
 /// Returns the document.
 ///
 /// # Errors
-/// The text cannot be made.
+/// The serializer's error.
 pub fn to_json(translation: &Translation) -> serde_json::Result<String> {
     let report = translation.report.iter().map(|entry| EntryDocument {
         kind: entry.kind.as_str(),

@@ -20,19 +20,19 @@ pub struct DerivedChange {
     pub from: String,
     /// The pool.
     pub pool: String,
-    /// The contents are those of the config that it was made from.
+    /// True if the contents are the same as those of the config it was made from.
     pub unchanged: bool,
-    /// The cluster gives the same name to the same objects.
+    /// True if the cluster gives the same objects the same name.
     pub exact: bool,
     /// Reasons why the name may differ.
     pub reasons: Vec<String>,
     /// Other notes.
     pub notes: Vec<String>,
-    /// The effect of forgetting the objects.
+    /// The consequences of forgetting the objects.
     pub if_forgotten: Vec<String>,
     /// The objects for the API.
     pub objects: Vec<Value>,
-    /// The new config is in the cache.
+    /// True if the new config is in the cache.
     pub kept: bool,
 }
 
@@ -99,7 +99,7 @@ fn name_words(change: &DerivedChange) -> &'static str {
     }
 }
 
-/// The objects of a change that is kept, with its notes as comments.
+/// Returns the objects of a stored change, with its notes as comments.
 pub fn objects_text(change: &KeptChange) -> String {
     let mut out = format!("# {}\n", inline(&change.what));
     for note in &change.notes {
@@ -110,7 +110,7 @@ pub fn objects_text(change: &KeptChange) -> String {
     out + &change.objects.iter().map(to_yaml).collect::<String>()
 }
 
-/// An object as a YAML document for `oc apply`, with its line of dashes.
+/// Returns an object as a YAML document for `oc apply`, including its `---` line.
 pub fn to_yaml(object: &Value) -> String {
     let mut text = "---\n".to_owned();
     if let Value::Object(entries) = object {

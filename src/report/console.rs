@@ -1,8 +1,8 @@
-//! Every console of the machine: a message reaches all of its screens and serial lines.
+//! All consoles of the machine, so that a message reaches every screen and serial line.
 
 use crate::host::running;
 
-/// Writes to each console that the kernel has, such as a screen and a serial line.
+/// Writes to each console that the kernel knows, such as a screen and a serial line.
 ///
 /// A console that accepts no data is skipped: the journal has the text too.
 pub fn tell(text: &str) {

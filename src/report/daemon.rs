@@ -1,4 +1,4 @@
-//! The daemon's behaviour at its next start, in a few lines, and as JSON (`daemon` of the documents that have it).
+//! The daemon's behavior at its next start, in a few lines, and as JSON (`daemon` of the documents that contain it).
 
 use serde::{Serialize, Serializer};
 
@@ -28,7 +28,7 @@ pub fn described<S: Serializer>(forecast: &Option<Forecast>, out: S) -> Result<S
 }
 
 impl Forecast {
-    /// Returns the forecast as text. `begin`: such as `When the daemon starts`.
+    /// Returns the forecast as text, introduced by `begin`, such as `When the daemon starts`.
     pub fn text(&self, begin: &str) -> String {
         let mut out = String::new();
         let mut rest = self.branches.iter();
@@ -58,14 +58,14 @@ impl Forecast {
         matches!(first, Some(State::Degraded | State::Unreconcilable))
     }
 
-    /// Returns the forecast for the node as it is, with the next step.
+    /// Returns the forecast for the node in its current state, with the next step.
     pub fn text_with_next(&self) -> String {
         let next = self.next();
         let next = next.map(|next| hanging(&format!("Next: {next}")));
         self.text(self.begin()) + &next.unwrap_or_default()
     }
 
-    /// Returns the time of the forecast for the node as it is.
+    /// Returns the introduction of a forecast for the node in its current state.
     pub fn begin(&self) -> &'static str {
         if self.after_reboot {
             "After the reboot, when the daemon starts"
@@ -147,7 +147,7 @@ impl Forecast {
         let seen = &first.prediction;
         let said = seen.error.as_deref().unwrap_or_default();
         match seen.state {
-            // No run changes what the daemon does not find: it splits at blanks.
+            // No run fixes what the daemon cannot find because it splits at blanks.
             State::Degraded if said.contains("kernel arguments") && said.contains('"') => {
                 Some(mco_rescue("doctor FP-18"))
             }
@@ -238,7 +238,7 @@ fn midway(update: &StartUpdate, seen: &Prediction) -> String {
     )
 }
 
-/// Returns the daemon's message on one line, to be searched for and copied.
+/// Returns the daemon's message on one line, so that it can be searched for and copied.
 fn said(seen: &Prediction) -> String {
     let said = seen.error.as_deref();
     said.map_or_else(String::new, |said| {
@@ -246,7 +246,7 @@ fn said(seen: &Prediction) -> String {
     })
 }
 
-/// Returns the text wrapped, with all lines but the first one indented.
+/// Returns the text wrapped, with all lines except the first indented.
 fn hanging(text: &str) -> String {
     wrap(text, 2).trim_start().to_owned()
 }

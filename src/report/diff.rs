@@ -11,24 +11,24 @@ use imara_diff::{
 use crate::base::secrets::redacted_lines;
 use crate::base::text::printable;
 
-/// Longer diffs are cut; the whole file is there with `show`.
+/// Maximum number of lines of a diff; `show` prints the whole file.
 const MAX_LINES: usize = 60;
 
 /// The secrets of two texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretLines {
-    /// Their sizes stand in their place.
+    /// Replaced by their sizes.
     Hidden,
     /// They were asked for.
     Shown,
 }
 
-/// Returns the difference between the file on disk and that of the config; `None` if one of them is not text.
+/// Returns the difference between the file on disk and the one in the config; `None` if one of them is not text.
 pub fn unified(on_disk: &[u8], wanted: &[u8], secrets: SecretLines) -> Option<String> {
     unified_named(on_disk, wanted, ("on disk", "in the config"), secrets)
 }
 
-/// Returns the difference between two moments of a file, without secrets; `None` if one of them is not text.
+/// Returns the difference between two states of a file, without secrets; `None` if one of them is not text.
 pub fn unified_between(before: &[u8], after: &[u8]) -> Option<String> {
     unified_named(before, after, ("before", "after"), SecretLines::Hidden)
 }
@@ -40,7 +40,7 @@ fn unified_named(
     secrets: SecretLines,
 ) -> Option<String> {
     let (old, new) = (text(old)?, text(new)?);
-    // Compared as they are: a secret that changed is a changed line.
+    // The original lines are compared, so a changed secret is a changed line.
     let hidden: HashMap<&str, String> = match secrets {
         SecretLines::Shown => HashMap::new(),
         SecretLines::Hidden => [old, new].into_iter().flat_map(hidden_lines).collect(),
@@ -66,7 +66,7 @@ fn unified_named(
     Some(out)
 }
 
-/// Returns the lines that have a secret, as they are shown.
+/// Returns the lines that contain a secret, with their redacted form.
 fn hidden_lines(text: &str) -> impl Iterator<Item = (&str, String)> {
     let lines = redacted_lines(text).into_iter();
     lines.filter_map(|(line, shown)| match shown {
@@ -75,7 +75,7 @@ fn hidden_lines(text: &str) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-/// Prints lines as `diff -u` does, a missing end of the last one included; some of them in other words.
+/// Prints lines like `diff -u`, including the marker for a missing final newline; some lines are replaced.
 struct Lines<'a>(&'a Interner<&'a str>, &'a HashMap<&'a str, String>);
 
 impl Lines<'_> {

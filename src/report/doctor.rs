@@ -1,4 +1,4 @@
-//! The diagnosis of a node, as text that can be read aloud, and as JSON (`mco-rescue/doctor/v1`).
+//! The diagnosis of a node, as text that can be read out over the phone, and as JSON (`mco-rescue/doctor/v1`).
 
 use serde::Serialize;
 
@@ -14,13 +14,13 @@ use crate::node::system::Engine;
 /// The abilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
-    /// ASCII alone; other letters are spelled out.
+    /// True to use only ASCII; other characters are escaped.
     pub ascii: bool,
     /// Colours.
     pub colour: bool,
 }
 
-/// Column at which the text of a field begins.
+/// Column at which the text of a field starts.
 const INDENT: usize = 9;
 
 #[derive(Serialize)]
@@ -55,7 +55,7 @@ pub fn to_json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> 
     super::pretty(&document)
 }
 
-/// Returns one check as JSON, in the words of this engine.
+/// Returns one check as JSON, in this engine's terms.
 ///
 /// # Errors
 /// The serializer's error.
@@ -94,7 +94,7 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
     ascii(out, style)
 }
 
-/// Returns one check as text, in the words of this engine.
+/// Returns one check as text, in this engine's terms.
 pub fn of_check(check: &DoctorCheck, engine: Engine, style: Style) -> String {
     let title = engine.spell(check.title);
     let mut out = format!("{}: {title}\n", bold(check.id, style));
@@ -106,7 +106,7 @@ pub fn of_check(check: &DoctorCheck, engine: Engine, style: Style) -> String {
     ascii(out, style)
 }
 
-/// Returns the reason why another check stands for an id.
+/// Returns the reason why another check covers an id.
 pub fn of_alias(why: &str, style: Style) -> String {
     ascii(format!("{}\n", wrap(why, 0)), style)
 }
@@ -160,7 +160,7 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     let word = coloured(finding.severity, style);
     let mut out = format!("{word} {}: {}\n", finding.id, inline(&finding.what));
     for (index, command) in finding.next.iter().enumerate() {
-        // A command stays on its line, to be copied.
+        // A command stays on one line so that it can be copied.
         let label = if index == 0 { "Next" } else { "then" };
         out.push_str(&match PrintedCommand::new(command).is_instruction() {
             true => hanging(label, command),
@@ -176,7 +176,7 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
         out.push_str(&hanging(label, &of_fact(fact)));
     }
     if let Some(words) = &finding.daemon {
-        // So do the daemon's words, to be searched for.
+        // So does the daemon's message, so that it can be searched for.
         let label = "Says";
         out.push_str(&format!("  {label:<INDENT$}{}\n", inline(words.trim_end())));
     }
@@ -229,7 +229,7 @@ fn of_since(since: &Since) -> String {
 const UNEXPLAINED: usize = 8;
 
 fn of_fact(fact: &Fact) -> String {
-    // It may be a path, whose line break is a part of its name.
+    // It may be a path with a line break in its name.
     let place = inline(&fact.place);
     if fact.said.is_empty() {
         place
@@ -258,7 +258,7 @@ fn not_looked_at(checks: &[Looked]) -> String {
     out
 }
 
-/// Returns the slow parts that were left to `--deep`, or nothing.
+/// Returns the parts skipped without `--deep`; empty if there are none.
 fn skipped(checks: &[Looked]) -> String {
     let parts = checks.iter().filter(|check| !check.skipped.is_empty());
     let parts: Vec<String> = parts
@@ -276,7 +276,7 @@ fn skipped(checks: &[Looked]) -> String {
     }
 }
 
-/// Returns a label, and a text wrapped beside it.
+/// Returns a label with a text wrapped next to it.
 pub(super) fn hanging(label: &str, text: &str) -> String {
     let wrapped = wrap(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");
@@ -300,7 +300,7 @@ fn coloured(severity: CheckSeverity, style: Style) -> String {
     }
 }
 
-/// Returns text in bold, where the terminal has it.
+/// Returns text in bold, if the terminal supports it.
 pub(super) fn bold(text: &str, style: Style) -> String {
     if style.colour {
         format!("\x1b[1m{text}\x1b[0m")
@@ -309,8 +309,7 @@ pub(super) fn bold(text: &str, style: Style) -> String {
     }
 }
 
-/// Spells out what the terminal may not show.
-/// Returns text that the terminal can show.
+/// Returns text that the terminal can show, with other characters escaped.
 pub(super) fn ascii(text: String, style: Style) -> String {
     if !style.ascii || text.is_ascii() {
         return text;

@@ -1,7 +1,7 @@
-//! The events that the system journal gets: id, importance, text and fields. `systemd/mco-rescue.catalog` explains each id
-//! in `journalctl -x`.
+//! The events for the system journal: id, priority, text and fields. `systemd/mco-rescue.catalog` explains each id in
+//! `journalctl -x`.
 //!
-//! The texts are fixed, and have names alone: no reason of an error and no output of another program, which could hold a secret.
+//! The texts are fixed and contain only names: no error's reason and no program's output, which could contain a secret.
 
 use crate::base::invocation::mco_rescue;
 use crate::base::text::{count, one_line};
@@ -16,11 +16,11 @@ pub enum RunEnd {
     Finished,
     /// An interrupted run was finished.
     Recovered,
-    /// It failed and was put back.
+    /// It failed and was undone.
     PutBack,
-    /// An interrupted run was put back.
+    /// An interrupted run was undone.
     Undone,
-    /// It is half-way.
+    /// It was left halfway.
     HalfWay,
 }
 
@@ -31,22 +31,22 @@ pub enum NodeEvent<'a> {
     RunBegan,
     /// A run has ended.
     RunEnded(RunEnd),
-    /// A trial has begun, with so many seconds for a confirmation.
+    /// A trial has begun, with this many seconds for a confirmation.
     TrialBegan(u64),
     /// A trial has ended.
     TrialEnded(TrialOutcome),
     /// The awaited deployment runs.
     BootCompleted(Option<Way>),
-    /// The awaited deployment does not run, or not as a whole.
+    /// The awaited deployment is not running, or not completely.
     BootFailed(Option<Way>),
-    /// `verify` found so many differences.
+    /// `verify` found this many differences.
     Drift(usize),
-    /// `doctor` found something critical, by these checks.
+    /// `doctor` found something critical, in these checks.
     Critical(&'a [&'a str]),
 }
 
 impl NodeEvent<'_> {
-    /// Returns the id in the catalogue.
+    /// Returns the id in the message catalog.
     pub fn id(&self) -> &'static str {
         match self {
             Self::RunBegan => "532bce17fe8b4cfe895fdbad4a0bd7d2",
@@ -165,7 +165,7 @@ impl NodeEvent<'_> {
         }
     }
 
-    /// Returns the entry for the journal. `config` may be empty, where the event is of none.
+    /// Returns the entry for the journal. `config` may be empty if the event belongs to none.
     pub fn to_entry(&self, command: &str, config: &str) -> JournalEntry<'static> {
         let config = one_line(config);
         JournalEntry {

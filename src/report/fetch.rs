@@ -20,12 +20,12 @@ pub struct FetchOutcome {
     pub kept: Vec<Fetched>,
     /// Files of a directory that were skipped.
     pub passed_over: Vec<PassedOver>,
-    /// The state of the cluster, as far as it was seen.
+    /// The state of the cluster, as far as it is known.
     #[serde(flatten)]
     pub seen: ClusterReport,
 }
 
-/// The sources of the cluster's desired state, the best evidence first.
+/// The sources of the cluster's desired state, best evidence first.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ClusterReport {
     /// The node's annotations, as the API reported them.
@@ -56,15 +56,15 @@ pub struct Fetched {
     pub digest: String,
     /// The source.
     pub origin: String,
-    /// The contents match the hash in the name; None if the name has no hash.
+    /// True if the contents match the hash in the name; `None` if the name has no hash.
     pub name_matches: Option<bool>,
-    /// The cache did not contain it before.
+    /// True if the cache did not contain it before.
     pub new: bool,
-    /// The node is recorded to be in it.
+    /// True if it is the node's recorded config.
     pub recorded: bool,
-    /// Its pool is the node's; None if the node's pool is unknown.
+    /// True if its pool is the node's; `None` if the node's pool is unknown.
     pub own_pool: Option<bool>,
-    /// Names of older configs that were removed for it.
+    /// Names of older configs that were removed to make space.
     pub forgotten: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ pub fn seen(seen: &ClusterReport) -> String {
     annotations.chain(log).chain(policies).collect()
 }
 
-/// Returns the configs of the daemon's log with their times, as they may be old.
+/// Returns the configs in the daemon's log with their times, because they may be old.
 fn logged(log: &DaemonLog) -> String {
     let line = |label: &str, what: &str, trace: Option<&LogTrace>| match trace {
         Some(trace) => format!(
@@ -121,7 +121,7 @@ fn logged(log: &DaemonLog) -> String {
     current + &line(label, "wanted ", log.wanted.as_ref())
 }
 
-/// Returns the disruption policies in one line, or two if the last answer had none.
+/// Returns the disruption policies in one line, or in two if the last answer contained none.
 fn allowed(policies: &Policies) -> String {
     let asked = match policies.asked {
         PolicyRequest::Given => None,
@@ -160,7 +160,7 @@ fn annotated(seen: &Annotations) -> String {
     )
 }
 
-/// Returns several pools; only configs of the node's own pool are suggested.
+/// Returns the configs by pool; only those of the node's own pool are suggested.
 fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
     let mut out = String::new();
     for pool in pools {
@@ -248,7 +248,7 @@ struct Damaged<'a> {
     problem: &'a str,
 }
 
-/// Returns the cache as JSON. `recorded`: the config that the node is recorded to be in.
+/// Returns the cache as JSON. `recorded`: the node's recorded config.
 pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<String> {
     let mut listing = Listing {
         entries: Vec::new(),

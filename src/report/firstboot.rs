@@ -1,12 +1,12 @@
-//! The report on a run in the initramfs: at most ten lines on every console, and a document for later.
+//! The report of a run in the initramfs: at most ten lines on every console, and a document for later.
 
 use super::{WIDTH, wrap};
 
-/// Lines of an error that fit among the ten; the journal has all of it.
+/// Maximum number of lines of an error within the ten; the journal has the whole text.
 const CAUSE_LINES: usize = 4;
 
-/// Returns the message about a failure: phase, cause, state of the node, and next step. At most ten lines. `unfinished`: a
-/// run is half-way; `None` if that is not known.
+/// Returns the message about a failure: phase, cause, state of the node, and next step. At most ten lines. `unfinished`:
+/// whether a run was left halfway; `None` if unknown.
 pub fn failure(phase: &str, cause: &str, unfinished: Option<bool>) -> String {
     let node = match unfinished {
         Some(true) => "a run is half-way; the next boot finishes or undoes it",
@@ -73,7 +73,7 @@ fn title(text: &str) -> String {
     text + &"-".repeat(rest)
 }
 
-/// Returns a name and its text, which begins in column 8 and takes at most `lines` lines.
+/// Returns a name and its text, which starts in column 8 and takes at most `lines` lines.
 fn field(name: &str, text: &str, lines: usize) -> String {
     let wrapped = wrap(text, 8);
     let mut kept: Vec<&str> = wrapped.lines().take(lines).collect();

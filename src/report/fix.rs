@@ -14,11 +14,11 @@ use crate::diagnose::doctor::{Diagnosis, DoctorFinding};
 pub enum FixOutcome {
     /// The check finds nothing, so nothing was changed.
     Healthy,
-    /// Files alone are no cure, so nothing was changed.
+    /// File changes alone cannot fix it, so nothing was changed.
     NoFix,
     /// The changes are in place, and the finding is gone.
     Fixed,
-    /// The changes are in place, and the check still finds it.
+    /// The changes are in place, but the check still finds it.
     StillFound,
 }
 
@@ -35,7 +35,7 @@ pub struct FixResult<'a> {
     pub cured: Option<&'a DoctorFinding>,
     /// Number of changes that were made.
     pub steps: usize,
-    /// The result of the check now.
+    /// The current result of the check.
     pub diagnosis: &'a Diagnosis,
 }
 
@@ -59,7 +59,7 @@ impl FixResult<'_> {
         unseen.map(String::as_str).collect()
     }
 
-    /// The commands to run next: those that belong to the cure, and those of what is still found.
+    /// Returns the commands to run next: those that belong to the cure, and those of remaining findings.
     fn next(&self) -> Vec<String> {
         let fix = self.cured.and_then(|finding| finding.fix.as_ref());
         let mut all = fix.map(|fix| fix.then.clone()).unwrap_or_default();

@@ -8,9 +8,9 @@ use crate::diagnose::fleet::{
     Fleet, FleetNode, NodeHealth, SiblingDifference, SkippedFile, Trouble, five_facts, text,
 };
 
-/// Troubles and differences of each kind that the text lists; the page has all.
+/// Maximum number of problems and differences of each kind in the text; the page has all of them.
 const SHOWN: usize = 10;
-/// Names that a line of the text lists.
+/// Maximum number of names in a line of the text.
 const NAMES: usize = 6;
 
 #[derive(Serialize)]
@@ -76,7 +76,7 @@ fn line(node: &FleetNode) -> NodeLine<'_> {
     }
 }
 
-/// Returns the summary as text: counts, the worst troubles, and differences between siblings.
+/// Returns the summary as text: counts, the worst problems, and differences between siblings.
 pub fn to_text(fleet: &Fleet, page: &str) -> String {
     let all = [
         NodeHealth::Critical,

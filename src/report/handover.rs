@@ -1,4 +1,4 @@
-//! The commands that bring a node back into the cluster, with comments, and as JSON (`mco-rescue/for-cluster/v1`).
+//! The commands that return a node to the cluster, with comments, and as JSON (`mco-rescue/for-cluster/v1`).
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub fn to_json(handover: &Handover) -> serde_json::Result<String> {
     super::pretty(&document)
 }
 
-/// Returns the commands as text, to be run step by step. Each command stays on one line.
+/// Returns the commands as text, to be run step by step. Each command is on one line.
 pub fn to_text(handover: &Handover) -> String {
     let begin = format!(
         "Node {} into {}, when the API is back: run with oc, step by step, as cluster-admin.",
@@ -35,7 +35,7 @@ pub fn to_text(handover: &Handover) -> String {
     }
     for (index, step) in handover.steps.iter().enumerate() {
         out.push_str(&format!("\n{}", one(index + 1, step)));
-        // After the step on the objects that the API must have.
+        // After the step about the objects that the API must have.
         if index == 1 + usize::from(handover.change.is_some()) {
             out.push_str(&exports(handover));
         }

@@ -45,13 +45,13 @@ pub struct RecordDocument {
     pub size: usize,
     /// Bytes that were written.
     pub written: usize,
-    /// The copies below `/boot` are up to date.
+    /// True if the copies below `/boot` are up to date.
     pub on_boot: bool,
-    /// Number of files that were read for their digests.
+    /// Number of files that were read to compute digests.
     pub files_read: usize,
     /// Duration in milliseconds.
     pub milliseconds: u64,
-    /// Things to know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -91,13 +91,13 @@ pub fn record_text(document: &RecordDocument) -> String {
 pub struct HistoryDocument {
     /// `mco-rescue/history/v1`.
     pub schema: &'static str,
-    /// Time by this machine's clock; seconds since 1970.
+    /// Time by the clock of this machine; seconds since 1970.
     pub now: u64,
     /// Path of the root; `None` for a directory of snapshots.
     pub root: Option<String>,
     /// The directory of the snapshots; `None` if there are none.
     pub store: Option<String>,
-    /// Boots and runs, the newest first.
+    /// Boots and runs, newest first.
     pub entries: Vec<HistoryEntry>,
     /// Files that cannot be used.
     pub damaged: Vec<DamagedFile>,
@@ -238,12 +238,12 @@ pub struct NotCompared {
     pub why: String,
 }
 
-/// The differences between two snapshots, or a snapshot and now.
+/// The differences between two snapshots, or between a snapshot and now.
 #[derive(Debug, Clone, Serialize)]
 pub struct DiffDocument {
     /// `mco-rescue/diff/v1`.
     pub schema: &'static str,
-    /// Time by this machine's clock; seconds since 1970.
+    /// Time by the clock of this machine; seconds since 1970.
     pub now: u64,
     /// Path of the root; `None` for a directory of snapshots.
     pub root: Option<String>,
@@ -253,7 +253,7 @@ pub struct DiffDocument {
     pub from: TimelineMoment,
     /// The later side.
     pub to: TimelineMoment,
-    /// The differences: those that kill most often first.
+    /// The differences, most harmful first.
     pub differences: Vec<Difference>,
     /// Areas that could not be compared.
     pub not_compared: Vec<NotCompared>,
@@ -361,7 +361,7 @@ pub fn diff_text(document: &DiffDocument) -> String {
     out + &of_damaged(&document.damaged)
 }
 
-/// Leaves out the objects of directories that came or went as a whole; returns the number of these with each directory.
+/// Omits the objects inside directories that were added or removed as a whole; returns their number with each directory.
 fn fold<'a>(all: &[&'a Difference]) -> Vec<(&'a Difference, usize)> {
     let whole = |one: &&&Difference| {
         let fact = match one.change {
@@ -387,7 +387,7 @@ fn fold<'a>(all: &[&'a Difference]) -> Vec<(&'a Difference, usize)> {
     with_number.collect()
 }
 
-/// Returns a difference in one line, or in one line for each side.
+/// Returns a difference in one line, or in one line per side.
 pub fn of_difference(difference: &Difference) -> String {
     let sign = match difference.change {
         FactChange::Added => '+',

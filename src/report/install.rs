@@ -17,9 +17,9 @@ use crate::node::command::systemctl::StartResult;
 pub enum UnitCheck {
     /// The root is not that of the running system.
     OtherRoot,
-    /// No systemd runs here.
+    /// systemd is not running here.
     NoSystemd,
-    /// An unfinished run is pending, which the unit would recover.
+    /// An unfinished run is pending, and the unit would recover it.
     Pending,
     /// The unit is masked, or a config manages it.
     NotOurs,
@@ -45,7 +45,7 @@ impl UnitCheck {
 pub struct Installed<'a> {
     /// Path of the root.
     pub root: String,
-    /// Every item, with its state before.
+    /// Every item, with its previous state.
     pub found: &'a [FoundItem],
     /// Files that could not be labelled, with the reason.
     pub unlabelled: &'a [(RootPath, Reason)],
@@ -191,7 +191,7 @@ fn check_words(check: &UnitCheck) -> (&'static str, String) {
 
 fn next(installed: &Installed<'_>) -> String {
     match &installed.check {
-        // Here it would install into the machine that looks at that root.
+        // Run here, it would install into the machine that examines that root.
         UnitCheck::OtherRoot => format!("{ON_THE_NODE}mco-rescue install # it checks the units"),
         UnitCheck::NoSystemd => mco_rescue("status"),
         UnitCheck::Pending => format!("{}, then {}", mco_rescue("recover"), mco_rescue("install")),
@@ -231,7 +231,7 @@ fn unlabelled(unlabelled: &[(RootPath, Reason)]) -> String {
     )
 }
 
-/// Returns the notice of a plan about the recovery unit, which `apply` installs before its first step.
+/// Returns the notice in a plan about the recovery unit, which `apply` installs before its first step.
 pub fn beforehand(found: &[FoundItem]) -> String {
     let due = found.iter().filter(|found| found.is_due());
     let paths: Vec<String> = due.map(|found| found.item.path.to_string()).collect();
@@ -250,7 +250,7 @@ pub fn now_at_boot() -> String {
     )
 }
 
-/// Returns the obstacle that keeps an interrupted run from being recovered at boot.
+/// Returns what keeps an interrupted run from being recovered at boot.
 pub fn problem(check: &UnitCheck, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
     match check {
         UnitCheck::Started(StartResult::Ran) if not_labelled.is_empty() => None,
@@ -268,7 +268,7 @@ pub fn problem(check: &UnitCheck, not_labelled: &[(RootPath, Reason)]) -> Option
 pub const NOT_COMPLETED: &str = "Or override it with --complete-by-hand, and run mco-rescue complete right after \
 the reboot, before the kubelet starts";
 
-/// The work that is left to a person.
+/// The step that a person has to take.
 pub const BY_HAND: &str = "Overridden as asked (--complete-by-hand): run mco-rescue complete right after the reboot, \
 before the kubelet starts; keep the kubelet from starting until then: systemctl disable kubelet";
 

@@ -1,4 +1,4 @@
-//! The result of `keep`: the MachineConfig, what it holds, and what it does not (`mco-rescue/keep/v1`).
+//! The result of `keep`: the MachineConfig, what it contains, and what it does not (`mco-rescue/keep/v1`).
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::diagnose::keep::{Keeping, Kept, Unkept};
 use crate::formats::go_yaml::{YamlNode, write_shown_yaml};
 use crate::judge::drift::Drift;
 
-/// What was kept of a node.
+/// The changes that were kept from a node.
 #[derive(Debug)]
 pub struct KeepReport<'a> {
     /// Name of the MachineConfig.
@@ -21,7 +21,7 @@ pub struct KeepReport<'a> {
     pub to: Option<&'a str>,
     /// The MachineConfig, and what it holds.
     pub kept: &'a Kept,
-    /// What still differs from the recorded config with it.
+    /// The differences from the recorded config that remain with it.
     pub left: &'a [Drift],
 }
 
@@ -54,7 +54,7 @@ pub fn to_yaml(config: &Value) -> String {
     text
 }
 
-/// Returns the result as JSON. What was written to a file is not in it.
+/// Returns the result as JSON, without contents that were written to a file.
 ///
 /// # Errors
 /// The serializer's error.

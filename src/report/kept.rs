@@ -7,7 +7,7 @@ use crate::base::invocation::mco_rescue;
 use crate::base::text::{count, inline};
 use crate::base::time::{ago, utc};
 
-/// The config that a node was recorded to be in before a run.
+/// The config that was recorded before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Before {
     /// The same config as after the run.
@@ -16,7 +16,7 @@ pub enum Before {
     NoRecord,
     /// Name of the config.
     Config(String),
-    /// The record from before cannot be read.
+    /// The earlier record cannot be read.
     Unreadable,
 }
 
@@ -29,12 +29,12 @@ pub struct KeptRun {
     pub config: String,
     /// Seconds since 1970.
     pub began: u64,
-    /// The config before it; null if none was recorded.
+    /// The config before it; `null` if none was recorded.
     #[serde(rename = "recorded_before", serialize_with = "name")]
     pub before: Before,
     /// Number of steps.
     pub steps: usize,
-    /// The deployment that ran before it, if the run changed the operating system too.
+    /// The deployment that ran before it, if the run also changed the operating system.
     pub operating_system: Option<String>,
 }
 
@@ -47,7 +47,7 @@ pub struct RunsDocument {
     pub now: u64,
     /// Path of the root.
     pub root: String,
-    /// The config whose operating system waits for a reboot.
+    /// The config whose operating system is staged and needs a reboot.
     pub staged: Option<String>,
     /// The runs, the newest first.
     pub runs: Vec<KeptRun>,

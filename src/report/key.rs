@@ -17,7 +17,7 @@ struct KeyDocument<'a> {
     comment: &'a str,
     /// Path of the file that contains it.
     path: &'a str,
-    /// Number of steps; 0 if the key was present already.
+    /// Number of steps; 0 if the key was already present.
     steps: usize,
 }
 

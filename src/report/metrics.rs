@@ -1,22 +1,22 @@
-//! `status --metrics`: the state of the node in the text format of Prometheus, for the textfile collector of node_exporter.
+//! `status --metrics`: the state of the node in the Prometheus text format, for the textfile collector of node_exporter.
 //!
-//! Names and units follow the conventions of Prometheus: a prefix, base units, times as seconds since 1970. A value that is not
-//! known is left out, and its help says so.
+//! Names and units follow Prometheus conventions: a prefix, base units, times as seconds since 1970. An unknown value is
+//! omitted, and its help text says so.
 
 use super::status::StatusReport;
 use crate::change::transaction::RunOutcome;
 use crate::change::trial::TrialOutcome;
 use crate::judge::drift::OsMatch;
 
-/// The first line of every file: by it a file of before is known.
+/// The first line of every file, by which an earlier file is recognized.
 const BEGINNING: &str = "# HELP mco_rescue_info ";
 
-/// Returns true for the beginning of a file that [`to_metrics`] made.
+/// Returns true for the beginning of a file created by [`to_metrics`].
 pub fn is_metrics(bytes: &[u8]) -> bool {
     bytes.starts_with(BEGINNING.as_bytes())
 }
 
-/// Returns the metrics of a node. `cached`: the times at which the configs of its cache were fetched.
+/// Returns the metrics of a node. `cached`: the times at which the configs in its cache were fetched.
 pub fn to_metrics(report: &StatusReport, cached: &[u64]) -> String {
     let mut page = MetricsPage::default();
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -165,7 +165,7 @@ fn add_last_run(page: &mut MetricsPage, report: &StatusReport) {
     );
 }
 
-/// The text that grows; every metric is a gauge.
+/// The page in progress; every metric is a gauge.
 #[derive(Default)]
 struct MetricsPage {
     text: String,
@@ -179,7 +179,7 @@ impl MetricsPage {
         self.text += &format!("# HELP mco_rescue_{name} {help}\n# TYPE mco_rescue_{name} gauge\n");
     }
 
-    /// Adds a sample to the metric that was begun.
+    /// Adds a sample to the current metric.
     fn add(&mut self, labels: &[(&str, &str)], value: u64) {
         let labels: Vec<String> = labels
             .iter()
@@ -192,7 +192,7 @@ impl MetricsPage {
         self.text += &format!("mco_rescue_{}{labels} {value}\n", self.name);
     }
 
-    /// Adds a metric with one sample; one that is not known is left out.
+    /// Adds a metric with one sample; omits it if the value is unknown.
     fn one(&mut self, name: &'static str, help: &str, value: Option<u64>) {
         if let Some(value) = value {
             self.begin(name, help);
@@ -201,7 +201,7 @@ impl MetricsPage {
     }
 }
 
-/// A value of a label, as the format quotes it.
+/// Returns a label value, escaped for the format.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")

@@ -1,6 +1,6 @@
 //! The output for people and programs: text for 80 columns and serial consoles, JSON with versioned schemas.
 //!
-//! Values in, strings out; printing is in one function, [`print()`], alone.
+//! Values in, strings out; only one function, [`print()`], prints.
 
 pub mod after;
 pub mod butane;
@@ -56,8 +56,8 @@ fn pretty(document: &impl serde::Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(document).map(|text| text + "\n")
 }
 
-/// Writes a report to standard output, without secrets in words that it quotes, and with every invisible character
-/// spelled out. A reader that has closed the pipe (`| head`) is no error.
+/// Writes a report to standard output, with secrets in quoted text redacted and invisible characters escaped. A reader that
+/// has closed the pipe (`| head`) is not an error.
 ///
 /// # Errors
 /// The system's error, as the end of a sentence.
@@ -68,7 +68,7 @@ pub fn print(text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes a report whose secrets are shown if they were asked for.
+/// Writes a report, with secrets if they were requested.
 ///
 /// # Errors
 /// The system's error, as the end of a sentence.
@@ -79,7 +79,7 @@ pub fn print_asked(text: &str, show_secrets: bool) -> io::Result<()> {
     }
 }
 
-/// Writes a report in which the caller asked for secrets, such as objects for the API.
+/// Writes a report, including secrets that the caller requested, such as objects for the API.
 ///
 /// # Errors
 /// The system's error, as the end of a sentence.
@@ -90,7 +90,7 @@ pub fn print_whole(text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes the bytes that the caller asked for, unchanged, such as the contents of a file.
+/// Writes requested bytes unchanged, such as the contents of a file.
 ///
 /// # Errors
 /// The system's error, as the end of a sentence.
@@ -115,7 +115,7 @@ pub fn print_result(text: &[u8]) {
     }
 }
 
-/// Writes the report of a command: the result of one that `has_changed` something.
+/// Writes the report of a command, which may be the result of one that `has_changed` something.
 ///
 /// # Errors
 /// The system's error, if nothing was changed.
@@ -123,7 +123,7 @@ pub fn print_report(text: &[u8], has_changed: bool) -> io::Result<()> {
     warn_after(print(text), has_changed)
 }
 
-/// Writes such a report in which the caller asked for secrets, such as objects for the API.
+/// Writes such a report, including secrets that the caller requested, such as objects for the API.
 ///
 /// # Errors
 /// The system's error, if nothing was changed.
@@ -131,7 +131,7 @@ pub fn print_whole_report(text: &[u8], has_changed: bool) -> io::Result<()> {
     warn_after(print_whole(text), has_changed)
 }
 
-/// Makes a failed write a warning where something was changed.
+/// Turns a failed write into a warning if something was changed.
 fn warn_after(printed: io::Result<()>, has_changed: bool) -> io::Result<()> {
     match printed {
         Err(error) if has_changed => {
@@ -142,7 +142,7 @@ fn warn_after(printed: io::Result<()>, has_changed: bool) -> io::Result<()> {
     }
 }
 
-/// Writes a report to standard error, where standard output has a document.
+/// Writes a report to standard error, for when standard output carries a document.
 pub fn print_aside(text: &str) {
     let _held = progress::hold();
     let text = spelled_out(&redacted_words(text));
@@ -150,8 +150,8 @@ pub fn print_aside(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole, and so do
-/// commands: those after `Next: ` are lines of their own.
+/// Wraps a text into lines of at most [`WIDTH`] columns, each indented by `indent` blanks. Words are not broken, nor are
+/// commands: those after `Next: ` get lines of their own.
 pub fn wrap(text: &str, indent: usize) -> String {
     let text = one_line(text);
     let (said, commands) = set_commands_apart(&text);

@@ -29,7 +29,7 @@ pub fn to_json(root: &str, outlook: &Outlook) -> serde_json::Result<String> {
     super::pretty(&document)
 }
 
-/// Returns the outlook as text. The first lines are the answer.
+/// Returns the outlook as text. The first lines give the answer.
 pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
     let mut out = wrap(&headline(root, outlook), 0);
     let lost = outlook.first(OutlookVerdict::Lost);
@@ -106,7 +106,7 @@ fn of_step(title: &str, step: &OutlookStep, style: Style) -> String {
     out + &hanging("Stalls", &step.means)
 }
 
-/// What expires until the date and renews itself: each way once, with all that it renews.
+/// Returns what expires before the date and is renewed automatically: each mechanism once, with everything that it renews.
 fn by_itself(outlook: &Outlook, style: Style) -> String {
     let all = outlook.steps.iter();
     let all =
@@ -133,7 +133,7 @@ fn by_itself(outlook: &Outlook, style: Style) -> String {
             .iter()
             .map(|step| format!("{} ({})", step.name, day(step.at)))
             .collect();
-        // Two pods may have a bundle of the same name.
+        // Two pods may have bundles with the same name.
         names.sort();
         names.dedup();
         out += &hanging("-", &format!("{means}: {}", names.join(", ")));

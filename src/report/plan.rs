@@ -21,7 +21,7 @@ use crate::config::render::NameHash;
 use crate::host::root::RootPath;
 use crate::judge::daemon::forecast::Forecast;
 
-/// The lines above a plan: machine and config.
+/// The header of a plan: machine and config.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Heading {
     /// Host name of the machine.
@@ -33,7 +33,7 @@ pub struct Heading {
     pub short_system: String,
     /// Name of the config.
     pub config: String,
-    /// The check of the hash in the name; None if the name has no hash.
+    /// The check of the hash in the name; `None` if the name has no hash.
     #[serde(serialize_with = "hash_word")]
     pub name_hash: Option<NameHash>,
     /// SHA-256 of the object as received.
@@ -63,7 +63,7 @@ struct PlanDocument<'a> {
     force_file: Force,
     #[serde(serialize_with = "described")]
     daemon: &'a Option<Forecast>,
-    /// Actions after the files; null if no running system is affected.
+    /// Actions after the files; `null` if no running system is affected.
     after: Option<Value>,
 }
 
@@ -72,7 +72,7 @@ struct StepEntry<'a> {
     section: Section,
     why: &'a str,
     secret: bool,
-    /// Without the digests of secret contents: short ones are found by guessing.
+    /// Without digests of secret contents, because short secrets could be guessed from them.
     #[serde(flatten)]
     step: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,10 +97,10 @@ fn hash_words(hash: &NameHash) -> String {
     }
 }
 
-/// Diffs by path, made by the caller, who may read files.
+/// Diffs by path, prepared by the caller, who may read files.
 pub type Diffs = BTreeMap<RootPath, String>;
 
-/// Returns the plan as JSON. `daemon`: its behaviour after the plan.
+/// Returns the plan as JSON. `daemon`: its behavior after the plan.
 pub fn to_json(
     heading: &Heading,
     plan: &Plan,
@@ -111,7 +111,7 @@ pub fn to_json(
     let steps = plan.steps.iter().map(|planned| {
         let (section, secret) = entry(planned);
         let diff = diffs.get(planned.step.path()).map(String::as_str);
-        // Nobody looks into what is removed, so it may hold a secret whatever its mode is.
+        // Removed files are not inspected, so they may contain a secret whatever their mode is.
         let is_removed = matches!(planned.step, Step::Remove { .. });
         let has_secret =
             secret || is_removed || diff.is_some_and(has_hidden) || brings_secret(planned);
@@ -150,7 +150,7 @@ fn shown_step(step: &Step, is_secret: bool) -> serde_json::Result<Value> {
     Ok(shown)
 }
 
-/// Returns true if the content that a step brings has a secret in it.
+/// Returns true if the content that a step writes contains a secret.
 fn brings_secret(planned: &PlannedStep) -> bool {
     let has_secret = |bytes: &[u8]| reason_of_text(&String::from_utf8_lossy(bytes)).is_some();
     match &planned.payload {
@@ -160,7 +160,7 @@ fn brings_secret(planned: &PlannedStep) -> bool {
     }
 }
 
-/// The operating system alone, as `pivot` has staged it, for programs.
+/// Returns the operating system part, staged by `pivot`, as JSON.
 pub fn os_json(plan: &OsPlan) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct PivotDocument<'a> {
@@ -182,7 +182,7 @@ pub enum Detail {
     Counts,
     /// Every change, with its diff.
     Changes,
-    /// Directories and originals one by one as well.
+    /// Also lists directories and backup copies one by one.
     All,
 }
 
@@ -243,7 +243,7 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
     out
 }
 
-/// Joins notices with the same message into one, with the number of paths; `more` names the place of the full list.
+/// Merges notices with the same message into one, with the number of paths; `more` says where the full list is.
 pub fn collapsed(list: &[Notice], more: &str) -> Vec<Notice> {
     let mut all: Vec<(Notice, usize)> = Vec::new();
     for notice in list {
@@ -265,7 +265,7 @@ pub fn collapsed(list: &[Notice], more: &str) -> Vec<Notice> {
     said.collect()
 }
 
-/// Returns the machine that will be changed: every plan begins with it.
+/// Returns the machine that will be changed, with which every plan begins.
 pub fn machine(heading: &Heading) -> String {
     let lines = [
         ("Node", &heading.node),
@@ -276,12 +276,12 @@ pub fn machine(heading: &Heading) -> String {
     lines.into_iter().map(line).collect()
 }
 
-/// Returns a plan that was refused because the machine is the wrong one.
+/// Returns a plan that was refused because this is the wrong machine.
 pub fn refused(heading: &Heading, blockers: &[Notice]) -> String {
     format!("{}\n{}", machine(heading), notices("Blockers", blockers))
 }
 
-/// Returns the plan of a node on which a run is half-way, with the paths that are left of that run.
+/// Returns the plan of a node with an interrupted run, with the paths that remain from that run.
 pub fn half_way(heading: &Heading, plan: &Plan, left: &[RootPath]) -> String {
     let config = format!("{:<10}{}\n\n", "Config", inline(&heading.config));
     let left = left.iter().map(|path| format!("  {path}\n"));
@@ -373,12 +373,12 @@ fn bullet(notice: &Notice) -> String {
     format!("  - {}", wrap(&text, 4).trim_start())
 }
 
-/// Number of changes that leave the blockers visible on a console.
+/// Maximum number of changes with which the blockers stay visible on a console.
 const LINES_IN_SIGHT: usize = 12;
-/// Number of blockers that are repeated.
+/// Maximum number of blockers that are repeated.
 const SAID_AGAIN: usize = 5;
 
-/// Returns the blockers once more, if the list of changes separates them from the last line.
+/// Repeats the blockers if the list of changes separates them from the last line.
 pub fn blockers_again(plan: &Plan) -> String {
     if plan.steps.len() <= LINES_IN_SIGHT {
         return String::new();
@@ -416,7 +416,7 @@ const SECTIONS: [(Section, &str); 9] = [
     (Section::Records, "Records of the daemon"),
 ];
 
-/// Returns the text instead of a list if there is no step.
+/// Returns the text that replaces the list if there are no steps.
 fn nothing(plan: &Plan) -> Option<String> {
     if !plan.steps.is_empty() {
         return None;
@@ -506,7 +506,7 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
     out
 }
 
-/// Returns the steps that are not listed: a line for new ones, one for changed, one for removed.
+/// Returns the steps that are not listed: a line each for new, changed and removed ones.
 fn counted(section: Section, signs: &[char]) -> String {
     let mut out = String::new();
     for sign in ['+', '~', '-'] {

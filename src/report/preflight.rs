@@ -41,7 +41,7 @@ struct FindingEntry<'a> {
 /// Returns the document.
 ///
 /// # Errors
-/// The text cannot be made.
+/// The serializer's error.
 pub fn to_json(
     heading: &Heading,
     target: &Target,
@@ -102,7 +102,7 @@ pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding])
     text
 }
 
-/// Returns the last sentence. A run is not stopped by what the files of the node lead to.
+/// Returns the last sentence. Findings that only concern the node's files do not stop a run.
 fn conclude(findings: &[CrossingFinding]) -> &'static str {
     let mut inhibitors = findings
         .iter()

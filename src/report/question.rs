@@ -4,25 +4,25 @@ use super::plan::Heading;
 use crate::base::text::{count, inline};
 use crate::change::plan::{OsStep, Plan, Section, Step};
 
-/// The comparison of the operating system with the config.
+/// How the operating system was compared with the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemAnswer {
-    /// Compared with the answer of rpm-ostree.
+    /// Compared using rpm-ostree's answer.
     Compared,
-    /// Not compared: this root does not run, or was not booted by OSTree.
+    /// Not compared: this root is not running, or was not booted by OSTree.
     NotCompared,
-    /// Left out as asked: files, units and users alone.
+    /// Skipped on request: only files, units and users.
     LeftAlone,
 }
 
-/// The reboot that a plan ends with.
+/// The reboot at the end of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RebootAnswer {
     /// None is needed.
     None,
-    /// A reboot is needed, and left to a person.
+    /// A reboot is needed, and left to the user.
     Later,
-    /// A reboot is needed, and done at the end.
+    /// A reboot is needed, and happens at the end.
     Now,
     /// The daemon reboots.
     ByTheDaemon,
@@ -38,7 +38,7 @@ pub fn node(heading: &Heading) -> String {
     }
 }
 
-/// Returns the number of files, units and so on that change, and of removed ones.
+/// Returns the number of files, units and so on that are changed or removed.
 pub fn changes(plan: &Plan) -> String {
     let mut all = Vec::new();
     let noun = |section| match section {

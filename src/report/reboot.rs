@@ -1,23 +1,23 @@
-//! The reboot that a running node needs for files that were changed.
+//! The reboot that a running node needs because of changed files.
 
 use serde::Serialize;
 
 use crate::base::invocation::reboot;
 use crate::change::staging::reboots::RebootNeed;
 
-/// The needs of the boot that runs, as one.
+/// The combined needs of the current boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RebootReport {
-    /// Seconds since 1970 at which the first of the files were changed.
+    /// Time at which the first of the files was changed; seconds since 1970.
     pub since: u64,
-    /// Names of the configs that were applied or taken back.
+    /// Names of the configs that were applied or reverted.
     pub configs: Vec<String>,
     /// What needs a reboot, in words.
     pub causes: Vec<String>,
 }
 
 impl RebootReport {
-    /// Creates the report; `None` where no reboot is needed.
+    /// Creates the report; `None` if no reboot is needed.
     pub fn of(needs: &[RebootNeed]) -> Option<Self> {
         let first = needs.first()?;
         let (mut configs, mut causes) = (Vec::new(), Vec::new());

@@ -9,18 +9,18 @@ use crate::change::transaction::{LeftPath, Recovered};
 use crate::formats::systemd::changed::is_read_by_manager;
 use crate::host::root::RootPath;
 
-/// The units of a boot that continues after the recovery.
+/// The state of the units when a boot continues after the recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartedUnits {
     /// No unit file has changed.
     Unconcerned,
-    /// The manager has read the unit files again.
+    /// The manager has reloaded the unit files.
     Read {
-        /// Units that started before that, from the old files.
+        /// Units that started earlier, from the old files.
         before: Vec<String>,
-        /// Units that run on, although no file of theirs is left.
+        /// Units that are still running although their files are gone.
         removed: Vec<String>,
-        /// Enabled by the recovery, too late for this boot.
+        /// Units enabled by the recovery, too late for this boot.
         too_late: Vec<String>,
     },
     /// The manager could not be queried; the reason.
@@ -41,11 +41,11 @@ struct RecoverDocument<'a> {
     config: Option<&'a ConfigRef>,
     /// Paths that changed.
     changed: &'a [RootPath],
-    /// Paths that stay as they are, each with the reason.
+    /// Paths that were left unchanged, each with the reason.
     left: Vec<Stays<'a>>,
-    /// At boot: the units that run from the old files; null if unknown.
+    /// At boot: the units running from the old files; `null` if unknown.
     started_before: Option<&'a [String]>,
-    /// At boot: the units that are enabled now, too late for this boot; null if unknown.
+    /// At boot: the units now enabled, but too late for this boot; `null` if unknown.
     not_started: Option<&'a [String]>,
 }
 

@@ -17,7 +17,7 @@ struct RollbackDocument<'a> {
     undone: &'a str,
     /// Name of the config that it applied.
     config: &'a str,
-    /// Name of the config that the node is recorded to be in now.
+    /// Name of the node's recorded config after the rollback.
     recorded: Option<&'a str>,
     steps: usize,
     /// Number of runs that can still be reverted.
@@ -29,9 +29,9 @@ struct RollbackDocument<'a> {
 /// The end of a rollback.
 #[derive(Debug, Clone)]
 pub struct RollbackEnd<'a> {
-    /// The run that was taken back.
+    /// The run that was reverted.
     pub run: &'a Ran,
-    /// Name of the config that the node is recorded to be in now.
+    /// Name of the node's recorded config after the rollback.
     pub recorded: Option<&'a str>,
     /// Number of steps.
     pub steps: usize,
@@ -70,7 +70,7 @@ pub fn forgotten_json(gone: &[Deployment]) -> serde_json::Result<String> {
     super::pretty(&document)
 }
 
-/// Returns unpinned deployments as text, in the words of this engine.
+/// Returns unpinned deployments as text, in this engine's terms.
 pub fn forgotten(gone: &[Deployment], engine: Engine) -> String {
     if gone.is_empty() {
         return "No deployment is pinned for a rollback, so there is nothing to unpin.\n"

@@ -39,9 +39,9 @@ struct FileEntry<'a> {
     user: String,
     group: String,
     size: u64,
-    /// Null for a file that is secret or has a secret in it: short ones are found by guessing.
+    /// `null` for a file that is or contains a secret: a short secret could be guessed from its digest.
     sha256: Option<&'a str>,
-    /// Of such a file: a digest with a key of the node.
+    /// For such a file: a digest with the node's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     keyed_digest: Option<String>,
     origin: String,
@@ -63,7 +63,7 @@ struct ShownUser<'a> {
     password: bool,
 }
 
-/// Returns the config as JSON. With a `key`, secret files have a digest that was made with it.
+/// Returns the config as JSON. With a `key`, secret files have a digest made with it.
 pub fn to_json(
     config: &MachineConfig,
     desired: &Desired,
@@ -132,7 +132,7 @@ pub fn to_json(
     super::pretty(&document)
 }
 
-/// Returns the bytes of a file that is secret or has a secret in it: `Some(None)` if they cannot be decoded.
+/// Returns the bytes of a file that is or contains a secret: `Some(None)` if they cannot be decoded.
 fn secret_contents(file: &DesiredFile) -> Option<Option<Vec<u8>>> {
     let bytes = file.contents.bytes().ok();
     let by_path = secrets::reason_of_file(file.path.relative(), Some(file.mode));

@@ -38,7 +38,7 @@ pub struct StatusReport {
     pub deployment: Option<String>,
     /// The operating system, if the root is that of a running OSTree system.
     pub os: Option<OsReport>,
-    /// What the next boot enters; missing where it is not known.
+    /// What the next boot enters; missing if unknown.
     pub next_boot: Option<NextBootReport>,
     /// The trial that runs.
     pub trial: Option<TrialReport>,
@@ -49,12 +49,12 @@ pub struct StatusReport {
     /// The state of that boot.
     #[serde(skip)]
     pub verdict: Option<Verdict>,
-    /// The running operating system beside the record.
+    /// How the running operating system compares with the record.
     #[serde(skip)]
     pub os_match: OsMatch,
     /// The reboot that changed files need.
     pub reboot: Option<RebootReport>,
-    /// The difference between the running operating system and the record, if no boot is awaited.
+    /// The mismatch between the running operating system and the record, if no boot is awaited.
     pub half: Option<Half>,
     /// Name of the recorded config.
     pub recorded: Option<String>,
@@ -71,17 +71,17 @@ pub struct StatusReport {
     pub pending: &'static str,
     /// The config of the pending run.
     pub pending_config: Option<String>,
-    /// What else changes the running node.
+    /// Other programs that are changing the running node.
     pub beside: Vec<Notice>,
-    /// Files that thaw the daemon's containers, which the pending run left frozen.
+    /// Files that unfreeze the daemon's containers, which the pending run left frozen.
     pub frozen: Vec<String>,
     /// The result of this boot in the initramfs, on a live node whose initramfs has the module.
     pub firstboot: Option<FirstBootResult>,
     /// The last run.
     pub last_run: Option<LastRun>,
-    /// Runs that `rollback` can revert, the newest first; `None` if they cannot be read.
+    /// Runs that `rollback` can revert, newest first; `None` if they cannot be read.
     pub history: Option<Vec<CacheCounts>>,
-    /// Fields that are not known, as what they tell of cannot be read: of `history`, `last_run`, `trial` and `last_trial`.
+    /// Fields that are unknown because their source cannot be read: any of `history`, `last_run`, `trial` and `last_trial`.
     pub unreadable: Vec<&'static str>,
     /// The daemon's behaviour at its next start.
     #[serde(serialize_with = "described")]
@@ -89,35 +89,35 @@ pub struct StatusReport {
 }
 
 impl StatusReport {
-    /// Returns true for a field that is not known.
+    /// Returns true for a field that is unknown because its source cannot be read.
     pub fn is_unreadable(&self, field: &str) -> bool {
         self.unreadable.contains(&field)
     }
 }
 
-/// Said for what cannot be read; the log has the reason.
+/// Shown for what cannot be read; the log has the reason.
 const UNREADABLE: &str = "(not known: it cannot be read)";
 
-/// A running operating system that is not the recorded one.
+/// A running operating system other than the recorded one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Half {
     /// The difference.
     pub words: String,
-    /// The next boot enters the recorded one.
+    /// True if the next boot enters the recorded one.
     pub reboot: bool,
-    /// The config whose image runs, if that is known: the node was booted into it before its files were written.
+    /// The config whose image is running, if known: the node was booted into it before its files were written.
     pub runs: Option<String>,
     /// The commands that lead out.
     #[serde(skip)]
     pub next: String,
 }
 
-/// The deployment that is staged or queued, beside the answer of the engine.
+/// The staged or queued deployment, in addition to the engine's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StagedReport {
-    /// The program that staged or queued it; `None` if a run of ours did.
+    /// The program that staged or queued it; `None` if it was this program.
     pub by: Option<String>,
-    /// The commands that let it come into force, or leave what runs.
+    /// The commands that enter it, or stay with the running one.
     pub enter: String,
 }
 
@@ -128,18 +128,18 @@ pub struct NextBootReport {
     pub deployment: Option<String>,
     /// Its image.
     pub image: Option<String>,
-    /// Its kernel arguments, where they are known.
+    /// Its kernel arguments, if known.
     pub kernel_arguments: Option<Vec<String>>,
-    /// `stays`: what runs; `staged` or `queued`: something else.
+    /// `stays`: the running deployment; `staged` or `queued`: another one.
     pub way: &'static str,
-    /// Who staged or queued the first deployment of the list, which may be locked: `mco-rescue`, `others` or `unknown`.
+    /// Who staged or queued the first deployment in the list, which may be locked: `mco-rescue`, `others` or `unknown`.
     pub by: Option<&'static str>,
-    /// It is what a run waits for; missing where no run waits, or where it is not known.
+    /// True if a run is waiting for it; missing if no run is waiting, or if that is unknown.
     pub awaited: Option<bool>,
 }
 
 impl NextBootReport {
-    /// Creates the report from the answer, and from how it stands with what is awaited.
+    /// Creates the report from the answer, and from how it relates to the awaited boot.
     pub fn of(next: &NextBoot, verdict: Option<&Verdict>) -> Self {
         Self {
             deployment: next.enters.deployment.clone(),
@@ -163,34 +163,34 @@ pub struct OsReport {
     pub booted: String,
     /// The running deployment is pinned.
     pub pinned: bool,
-    /// Changes on the node beside the running image.
+    /// Changes made on the node on top of the running image.
     pub by_hand: Vec<String>,
-    /// Changes beside the staged image.
+    /// Changes made on top of the staged image.
     pub staged_by_hand: Vec<String>,
     /// Images of deployments that are kept for a rollback.
     pub kept: Vec<String>,
     /// The image that is staged.
     pub staged: Option<String>,
-    /// The image that is queued: the next boot enters it, or would without what is staged.
+    /// The queued image: the next boot enters it, or would without the staged one.
     pub queued: Option<String>,
-    /// The program or person that staged or queued it, if no run of ours did.
+    /// The program or person that staged or queued it, unless this program did.
     pub staged_by: Option<String>,
-    /// No reboot enters it: a download only, or it waits to be finalized.
+    /// True if no reboot enters it: a download only, or waiting to be finalized.
     pub staged_locked: bool,
-    /// The command that lets it come into force.
+    /// The command that enters it.
     #[serde(skip)]
     pub enter: String,
-    /// A soft reboot into a deployment is prepared.
+    /// True if a soft reboot into a deployment is prepared.
     pub soft_reboot: bool,
     /// The program that stages: `rpm-ostree` or `bootc`; `composefs` on a system of bootc's composefs backend.
     pub engine: Option<&'static str>,
-    /// The error with which the last shutdown failed to write the staged deployment, what bootc is busy with, or the reason
+    /// The error with which the last shutdown failed to write the staged deployment, bootc's current operation, or the reason
     /// why nothing is known.
     pub problem: Option<String>,
 }
 
 impl OsReport {
-    /// Creates the report from the state of rpm-ostree; None if rpm-ostree was not queried.
+    /// Creates the report from the state of rpm-ostree; `None` if rpm-ostree was not queried.
     pub fn of(system: &System, ours: &[String], staged: Option<StagedReport>) -> Option<Self> {
         match system {
             System::NotAsked => None,
@@ -230,7 +230,7 @@ impl OsReport {
     }
 }
 
-/// Says what bootc is busy with, so that only ostree answered.
+/// Returns a message if bootc is busy, so that only ostree answered.
 fn busy(facts: &SystemFacts) -> Option<String> {
     let working = facts.deployments.transaction.as_ref();
     working.filter(|_| facts.engine == Engine::Bootc).map(|one| {
@@ -262,7 +262,7 @@ pub fn to_json(report: &StatusReport) -> serde_json::Result<String> {
     super::pretty(report)
 }
 
-/// Returns the word and the config for a pending run.
+/// Returns the keyword and the config of a pending run.
 pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
     match pending {
         Pending::Nothing => ("nothing", None),
@@ -272,10 +272,10 @@ pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
     }
 }
 
-/// Returns true for the end of a trial that is worth a line: nothing was changed since, and a confirmed one is of this day.
+/// Returns true if the end of a trial is worth a line: nothing was changed since, and a confirmed one is less than a day old.
 fn is_news(report: &StatusReport, last: &TrialResult) -> bool {
     const DAY: u64 = 24 * 60 * 60;
-    // The run that takes a change back ends a little before the trial.
+    // The run that reverts a change ends slightly before the trial.
     let run = report.last_run.as_ref();
     let is_last = run.is_none_or(|run| !last.is_before(run.finished));
     let is_fresh = report.now < last.ended.saturating_add(DAY);

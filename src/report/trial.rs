@@ -1,4 +1,4 @@
-//! Trials (`--try`): what a person reads of them.
+//! Trials (`--try`): the texts about them.
 
 use serde::Serialize;
 
@@ -8,32 +8,32 @@ use crate::base::time::utc;
 use crate::change::trial::coverage::Accident;
 use crate::change::trial::{GIVE_UP, Phase, Trial, TrialOutcome, TrialResult, duration_words};
 
-/// The trial that runs, in `status`.
+/// The running trial, as `status` reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TrialReport {
     /// The change.
     pub what: String,
     /// `applying`, `waiting`, `awaiting-boot`, `trial-boot` or `reverting`.
     pub phase: &'static str,
-    /// Seconds until the time of this phase ends; `None` if it has no end, or is of another boot.
+    /// Seconds until this phase ends; `None` if it has no end, or belongs to another boot.
     pub remaining: Option<u64>,
-    /// Seconds since 1970 at which it began.
+    /// Start time; seconds since 1970.
     pub began: u64,
-    /// The reason why it goes back.
+    /// The reason for the rollback.
     pub why: Option<String>,
-    /// The last error of a way back that fails.
+    /// The last error of a failing rollback.
     pub failing: Option<String>,
     /// Probes that confirm it.
     pub probes: Vec<String>,
-    /// A guard is at work; `None` if systemd does not tell.
+    /// Whether a guard is running; `None` if systemd does not report that.
     pub guarded: Option<bool>,
-    /// Its times belong to another boot than the one that runs, if one runs.
+    /// True if its times belong to another boot than the running one, if any.
     #[serde(skip)]
     pub elsewhere: bool,
 }
 
 impl TrialReport {
-    /// Creates the report at a moment of CLOCK_BOOTTIME in milliseconds.
+    /// Creates the report for a time of CLOCK_BOOTTIME in milliseconds.
     pub fn of(trial: &Trial, now: Option<u64>, guarded: Option<bool>) -> Self {
         Self {
             what: trial.what.clone(),
@@ -51,7 +51,7 @@ impl TrialReport {
         }
     }
 
-    /// Says that the way back fails, and for how long it is tried.
+    /// Says that the rollback is failing, and how long it will be retried.
     fn failing_words(&self) -> String {
         let words = |why: &String| {
             let limit = duration_words(GIVE_UP.as_secs());
@@ -106,7 +106,7 @@ impl TrialReport {
     }
 }
 
-/// Returns a line for each accident: if the node comes back from it by itself, and by which part.
+/// Returns a line for each kind of accident: whether the node recovers from it automatically, and by what.
 pub fn accidents(all: &[Accident]) -> Vec<String> {
     let line = |one: &Accident| match one.covered {
         true => format!("{}: comes back by itself ({})", one.what, one.by),
@@ -115,7 +115,7 @@ pub fn accidents(all: &[Accident]) -> Vec<String> {
     all.iter().map(line).collect()
 }
 
-/// Returns the text that follows a change which waits for its confirmation.
+/// Returns the text after a change that waits for its confirmation.
 pub fn waiting(trial: &Trial) -> String {
     let probes = match trial.probes.is_empty() {
         true => String::new(),
@@ -152,8 +152,8 @@ pub fn rebooting(trial: &Trial) -> String {
     )
 }
 
-/// Returns the text after the way back of a trial with an operating system was asked for on the disk of a node that does
-/// not run.
+/// Returns the text after requesting the rollback of a trial with an operating system, on the disk of a node that is not
+/// running.
 pub fn goes_back_at_boot() -> String {
     wrap(
         "The trial goes back at the next boot of this disk, files and operating system together. If the new system does not \

@@ -1,5 +1,5 @@
-//! Texts for people who did not begin a change: of a trial, on the terminals of all logins and at each new login; of a node
-//! that needs a person, at each new login.
+//! Texts for people who did not start a change: about a trial, on all terminals and at each new login; about a node that needs
+//! attention, at each new login.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use crate::base::invocation::mco_rescue;
 use crate::base::text::{count, one_line};
 use crate::base::time::utc;
 
-/// Time before the end of a trial at which the terminals get a warning, at most.
+/// Maximum time before the end of a trial at which the terminals get a warning.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// Returns the time before the end of a trial at which the terminals get a warning: one minute, and a quarter of a short trial.
+/// Returns the time before the end of a trial at which the terminals get a warning: one minute, or a quarter of a short trial.
 pub fn warning_time(limit: Duration) -> Duration {
     WARNING.min(limit / 4)
 }
 
-/// The way back of a trial that is not confirmed.
+/// What happens to a trial that is not confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialWayBack {
-    /// Files go back, and services read them again.
+    /// Files are reverted, and services read them again.
     Files,
     /// The node also reboots.
     Reboot,
@@ -34,7 +34,7 @@ impl TrialWayBack {
     }
 }
 
-/// Returns the text for logins while a trial waits. `ends`: its end, in seconds since 1970 by the clock of this node.
+/// Returns the text for logins while a trial waits. `ends`: its end; seconds since 1970 by the node's clock.
 pub fn announce_waiting(ends: u64, way_back: TrialWayBack) -> String {
     wrap(
         &format!(
@@ -64,7 +64,8 @@ pub fn warn_before_end(left: Duration, way_back: TrialWayBack) -> String {
     )
 }
 
-/// Returns the text for terminals and logins after a trial was taken back. `reason`: a clause, such as `nothing confirmed it in time`.
+/// Returns the text for terminals and logins after a trial was reverted. `reason`: a clause, such as `nothing confirmed it in
+/// time`.
 pub fn announce_taken_back(at: u64, reason: &str) -> String {
     wrap(
         &format!(
@@ -76,7 +77,7 @@ pub fn announce_taken_back(at: u64, reason: &str) -> String {
     )
 }
 
-/// Returns the text for terminals and logins if a trial could not be taken back. `reason`: the error, as a clause.
+/// Returns the text for terminals and logins if a trial could not be reverted. `reason`: the error, as a clause.
 pub fn announce_stuck(at: u64, reason: &str) -> String {
     wrap(
         &format!(
@@ -88,7 +89,7 @@ pub fn announce_stuck(at: u64, reason: &str) -> String {
     )
 }
 
-/// Returns the text for terminals and logins if the way back of a trial was given up. `reason`: the error, as a clause.
+/// Returns the text for terminals and logins if the rollback of a trial was given up. `reason`: the error, as a clause.
 pub fn announce_kept(at: u64, reason: &str) -> String {
     wrap(
         &format!(
@@ -100,7 +101,7 @@ pub fn announce_kept(at: u64, reason: &str) -> String {
     )
 }
 
-/// Returns the text for logins while a run is half-way.
+/// Returns the text for logins while a run is unfinished.
 pub fn announce_half_way(config: &str) -> String {
     wrap(
         &format!(
@@ -113,7 +114,7 @@ pub fn announce_half_way(config: &str) -> String {
     )
 }
 
-/// Returns the text for logins after a boot that did not bring what was staged.
+/// Returns the text for logins after a boot that did not enter the staged deployment.
 pub fn announce_failed_boot(config: &str) -> String {
     wrap(
         &format!(

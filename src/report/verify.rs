@@ -17,9 +17,9 @@ struct VerifyDocument<'a> {
     schema: &'static str,
     #[serde(flatten)]
     heading: &'a Heading,
-    /// There is no difference.
+    /// True if there is no difference.
     clean: bool,
-    /// The daemon's sentence; null if it finds no difference.
+    /// The daemon's message; `null` if it finds no difference.
     verdict: Option<&'a str>,
     drifts: Vec<DriftEntry<'a>>,
     not_looked_at: &'a [String],
@@ -57,14 +57,14 @@ pub struct VerifyFindings<'a> {
     pub not_looked_at: &'a [String],
     /// The daemon's behaviour at its next start, if requested.
     pub daemon: &'a Option<Forecast>,
-    /// The actions on the running system before.
+    /// The actions on the running system that preceded this.
     pub told: Option<&'a JobsDone>,
     /// The reason why the daemon cannot read its record.
     pub record_problem: Option<&'a str>,
 }
 
 impl<'a> VerifyFindings<'a> {
-    /// Returns why the daemon would be Degraded. Its message stays on one line, to be searched for and copied.
+    /// Returns why the daemon would be Degraded. Its message stays on one line, so that it can be searched for and copied.
     fn degraded(&self) -> String {
         let record = self.record_problem.map(|why| {
             let path = paths::CURRENT_CONFIG;
@@ -132,7 +132,7 @@ fn document(
     super::pretty(&document)
 }
 
-/// Says that nothing is compared, as a run to `config` is half-way.
+/// Says that nothing is compared because a run to `config` is unfinished.
 fn not_compared(config: &str) -> String {
     format!(
         "A run to {config} is half-way: some files are from before it, and some from it. Nothing was compared, as its files \
@@ -140,7 +140,7 @@ fn not_compared(config: &str) -> String {
     )
 }
 
-/// Returns the result as JSON where a run to `config` is half-way: there is no comparison.
+/// Returns the result as JSON while a run to `config` is unfinished: there is no comparison.
 pub fn half_way_json(heading: &Heading, config: &str) -> serde_json::Result<String> {
     let findings = VerifyFindings {
         drifts: &[],
@@ -158,7 +158,7 @@ pub fn half_way_json(heading: &Heading, config: &str) -> serde_json::Result<Stri
     document(heading, findings, false)
 }
 
-/// Returns the result as text where a run to `config` is half-way: there is no comparison.
+/// Returns the result as text while a run to `config` is unfinished: there is no comparison.
 pub fn half_way(heading: &Heading, config: &str) -> String {
     let said = format!(
         "{}.\nNext: {}, then {}\n",

@@ -9,9 +9,9 @@ use crate::diagnose::fleet::{
     Fleet, FleetNode, NodeHealth, SiblingDifference, Trouble, five_facts, text,
 };
 
-/// Names of nodes that a cell lists; the others are counted.
+/// Maximum number of node names in a cell; the others are counted.
 const NAMES: usize = 12;
-/// Nodes above which their table of checks is folded.
+/// Number of nodes above which their table of checks is collapsed.
 const FOLDED: usize = 25;
 
 /// Returns the page.
@@ -92,7 +92,7 @@ fn head(html: &mut Html, fleet: &Fleet, now: u64) {
     html.end("header");
 }
 
-/// Adds names, each unbroken if it fits; those that are too many are counted.
+/// Adds names, each unbroken if it fits; those beyond the limit are only counted.
 fn names<'a>(html: &mut Html, all: impl IntoIterator<Item = &'a str>) {
     let all: Vec<&str> = all.into_iter().collect();
     let (first, rest) = all.split_at_checked(NAMES).unwrap_or((&all, &[]));
@@ -138,7 +138,7 @@ fn troubles(html: &mut Html, troubles: &[Trouble]) {
     }
 }
 
-/// Adds the nodes against the checks, where either has anything to show.
+/// Adds the table of nodes and checks, without nodes and checks that have nothing to show.
 fn matrix(html: &mut Html, fleet: &Fleet) {
     let sick = |node: &&FleetNode| node.health() <= NodeHealth::Warning;
     let nodes: Vec<&FleetNode> = fleet.nodes.iter().filter(sick).collect();

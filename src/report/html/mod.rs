@@ -1,7 +1,7 @@
-//! Pages for a browser: one file without scripts, and without anything from elsewhere.
+//! Pages for a browser: a single file without scripts, and without any external resource.
 //!
-//! Values in, a string out. `Html` is the only writer: every text passes through `Html::text`, which escapes it. The
-//! page forbids by its own `Content-Security-Policy` everything but its style, which is known by its digest.
+//! Values in, a string out. `Html` is the only writer: every text passes through `Html::text`, which escapes it. The page's own
+//! `Content-Security-Policy` forbids everything except its style, which is identified by its digest.
 
 pub mod fleet;
 pub mod node;
@@ -15,16 +15,16 @@ use crate::base::text::printable;
 
 /// The style of all pages.
 const STYLE: &str = include_str!("style.css");
-/// The beginning of every page of ours.
+/// The beginning of every page of this program.
 const BEGINNING: &str =
     "<!doctype html>\n<html lang=\"en\">\n<meta name=\"generator\" content=\"mco-rescue\">\n";
 
-/// Returns true if a file begins as our pages do, so that a newer page may replace it.
+/// Returns true if a file begins like a page of this program, so that a newer page may replace it.
 pub fn is_page(beginning: &[u8]) -> bool {
     beginning.starts_with(BEGINNING.as_bytes())
 }
 
-/// A page that is being written. Names of elements and classes are those of this program; everything else is a text.
+/// A page in progress. Names of elements and classes are constants of this program; everything else is a text.
 #[derive(Debug, Default)]
 struct Html {
     out: String,
@@ -42,7 +42,7 @@ impl Html {
         self
     }
 
-    /// Begins an element with another attribute than a class.
+    /// Opens an element with an attribute other than a class.
     fn open_with(&mut self, element: &'static str, name: &'static str, value: &str) -> &mut Self {
         self.out.push('<');
         self.out.push_str(element);
@@ -67,14 +67,14 @@ impl Html {
         self
     }
 
-    /// Ends a block, and its line in the source.
+    /// Closes a block, and ends its line in the source.
     fn end(&mut self, element: &'static str) -> &mut Self {
         self.close(element);
         self.out.push('\n');
         self
     }
 
-    /// Adds a text. What a browser reads as its own, and what hides or turns a text, is spelled out.
+    /// Adds a text. Characters that have a meaning in HTML, or that hide or reverse text, are escaped.
     fn text(&mut self, text: &str) -> &mut Self {
         for c in printable(text).chars() {
             match c {
@@ -89,19 +89,19 @@ impl Html {
         self
     }
 
-    /// Adds an element with a text alone.
+    /// Adds an element that contains only a text.
     fn put(&mut self, element: &'static str, class: &str, text: &str) -> &mut Self {
         self.open(element, class).text(text).close(element)
     }
 
-    /// Adds such an element on a line of its own.
+    /// Adds such an element on its own line.
     fn line(&mut self, element: &'static str, class: &str, text: &str) -> &mut Self {
         self.put(element, class, text);
         self.out.push('\n');
         self
     }
 
-    /// Adds a heading that a link of this page leads to.
+    /// Adds a heading with an anchor for links of this page.
     fn heading(&mut self, id: &str, text: &str) -> &mut Self {
         self.open_with("h2", "id", id).text(text).end("h2")
     }
@@ -117,9 +117,9 @@ impl Html {
         self.end("nav");
     }
 
-    /// Begins a table in a box of its own, which scrolls where the window is narrow.
+    /// Opens a table in its own box, which scrolls in a narrow window.
     fn table(&mut self, class: &str, columns: &[&str]) {
-        // With the focus, the arrow keys scroll it.
+        // With focus, the arrow keys scroll it.
         self.out.push_str("<div class=\"box\" tabindex=\"0\">");
         self.open("table", class);
         if !columns.is_empty() {
@@ -144,7 +144,7 @@ impl Html {
     }
 }
 
-/// Returns a whole page.
+/// Returns a complete page.
 fn page(title: &str, class: &str, body: Html) -> String {
     let digest = STANDARD.encode(Sha256::digest(STYLE.as_bytes()));
     let mut html = Html {
@@ -167,7 +167,7 @@ fn page(title: &str, class: &str, body: Html) -> String {
     html.out
 }
 
-/// Returns the text without the middle of a digest, for a table.
+/// Shortens a text for a table by cutting out the middle of a digest.
 fn short(text: &str) -> String {
     let is_digest = |part: &str| part.len() >= 32 && part.chars().all(|c| c.is_ascii_hexdigit());
     let mut out = String::new();

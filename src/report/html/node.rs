@@ -1,6 +1,6 @@
 //! `report.html` of a bundle: findings, status, timeline and differences of one node.
 //!
-//! It is made of the documents of the same bundle, so it says nothing that they do not.
+//! Generated from the documents of the same bundle, so it contains nothing beyond them.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub struct NodeDocuments<'a> {
     pub name: Option<&'a str>,
     /// Name and version of its system.
     pub system: Option<&'a str>,
-    /// The time by the clock of the machine that looks; seconds since 1970.
+    /// The time by the clock of the machine that creates the page; seconds since 1970.
     pub now: u64,
     /// The diagnosis.
     pub doctor: Option<&'a Value>,

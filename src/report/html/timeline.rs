@@ -6,10 +6,10 @@ use super::{Html, short};
 use crate::base::time::utc;
 use crate::diagnose::fleet::text;
 
-/// Entries that are shown at once; the older ones are folded away.
+/// Number of entries that are shown at once; older ones are collapsed.
 const SHOWN: usize = 8;
 
-/// Adds the timeline, the newest first, if there is a history.
+/// Adds the timeline, newest first, if there is a history.
 pub(super) fn timeline(html: &mut Html, history: Option<&Value>) {
     let Some(history) = history else { return };
     html.heading("timeline", "Timeline");
@@ -18,7 +18,7 @@ pub(super) fn timeline(html: &mut Html, history: Option<&Value>) {
         html.line("p", "card soft", "No boot and no run is recorded yet.");
         return;
     }
-    // Beside each entry the one before it, so that only what is new is repeated.
+    // Each entry is paired with the previous one, so that unchanged values are not repeated.
     let before = all.iter().skip(1).copied().map(Some).chain([None]);
     let all: Vec<(&Value, Option<&Value>)> = all.iter().copied().zip(before).collect();
     let (first, rest) = all.split_at_checked(SHOWN).unwrap_or((&all, &[]));
@@ -191,7 +191,7 @@ fn change(html: &mut Html, one: &Value) {
     html.close("div").end("div");
 }
 
-/// Returns the name of an area for people.
+/// Returns the display name of an area.
 fn area_words(area: &str) -> String {
     match area {
         "etc" => "Files below /etc".to_owned(),
