@@ -1,9 +1,9 @@
-//! Progress of long work: the phase, its bytes, the time so far, and the time left of its deadline.
+//! Progress of long operations: the phase, its bytes, the elapsed time, and the time left before its deadline.
 //!
-//! Code that works long reports a phase with [`begin`] and counts bytes with [`advance`]; it knows no terminal. Without
-//! [`show`], which only the program calls, all of that has no effect. A thread of its own without any privilege
-//! draws, so that a call that blocks, such as a flush, is seen too: on a terminal one line, drawn anew each
-//! second and cleared before any other output; else a line after every ten seconds without output.
+//! Long-running code reports a phase with [`begin`] and counts bytes with [`advance`]; it knows no terminal. Without [`show`],
+//! which only the program calls, none of that has any effect. A separate thread without privileges draws, so that progress is
+//! visible during a blocking call such as a flush: on a terminal one line, redrawn every second and cleared before any other
+//! output; elsewhere a line after every ten seconds without output.
 //!
 //! `indicatif` would draw such a line as well, for 0.1 MB, but shows nothing without a terminal.
 
@@ -16,24 +16,24 @@ use std::time::{Duration, Instant};
 use crate::host::sys::privileges;
 use crate::host::sys::signals;
 
-/// Between two looks of the thread; a signal is answered after this long.
+/// Interval between two checks of the thread, and the delay before a signal is answered.
 const TICK: Duration = Duration::from_millis(100);
-/// Nothing is shown of work that takes less.
+/// Shorter operations show nothing.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Columns of a terminal without a known size, such as a serial console.
+/// Columns of a terminal whose size is unknown, such as a serial console.
 const COLUMNS: usize = 80;
 
-/// The place where progress is shown.
+/// Where progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Screen {
-    /// A terminal whose line can be drawn anew.
+    /// A terminal that can redraw its line.
     Terminal,
     /// A file, a pipe, or a terminal that can only print.
     Lines,
 }
 
 impl Screen {
-    /// Looks at standard error, and at the kind of terminal that the environment names.
+    /// Examines standard error, and the kind of terminal that the environment names.
     fn of_standard_error() -> Self {
         let term = std::env::var("TERM").unwrap_or_default();
         let draws = !matches!(term.as_str(), "" | "dumb" | "unknown");
@@ -43,7 +43,7 @@ impl Screen {
         }
     }
 
-    /// The time without any other output after which something is shown.
+    /// Returns the time without other output after which something is shown.
     fn pause(self) -> Duration {
         match self {
             Self::Terminal => SHORTEST,
@@ -52,7 +52,7 @@ impl Screen {
     }
 }
 
-/// A phase of long work, as it is announced.
+/// A phase of a long operation.
 #[derive(Debug, Clone)]
 pub struct Work {
     words: String,
@@ -61,7 +61,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// A phase that these words name, such as `Staging the files`.
+    /// Creates a phase with this description, such as `Staging the files`.
     pub fn new(words: impl Into<String>) -> Self {
         Self {
             words: words.into(),
@@ -70,7 +70,7 @@ impl Work {
         }
     }
 
-    /// With so many bytes in all.
+    /// Sets the total number of bytes.
     #[must_use]
     pub fn of(mut self, bytes: u64) -> Self {
         self.total = Some(bytes);
@@ -85,12 +85,12 @@ impl Work {
     }
 }
 
-/// The phase in which something comes from a URL, without its password.
+/// Creates the phase of a download from a URL, shown without its password.
 pub fn fetching(url: &str, within: Duration) -> Work {
     Work::new(format!("Fetching {url}")).within(within)
 }
 
-/// A phase that goes on for as long as this lives.
+/// A phase that lasts as long as this value.
 #[must_use]
 #[derive(Debug)]
 pub struct ProgressPhase(Option<u64>);
@@ -99,16 +99,16 @@ struct Running {
     id: u64,
     work: Work,
     began: Instant,
-    /// Bytes of it, while another phase runs inside.
+    /// Bytes of it, while another phase is running inside it.
     done: u64,
 }
 
 struct Shown {
-    /// Looked at once there is something to show: a short run never asks.
+    /// Determined once there is something to show: a short run never asks.
     screen: Option<Screen>,
     phases: Vec<Running>,
     next: u64,
-    /// When something was shown last.
+    /// Time at which something was last shown.
     last: Instant,
     is_drawn: bool,
     is_answered: bool,
@@ -119,7 +119,7 @@ static SHOWN: OnceLock<Mutex<Shown>> = OnceLock::new();
 /// Bytes of the innermost phase.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
-/// From here on progress is shown.
+/// Enables progress from here on.
 pub fn show() {
     let shown = Shown {
         screen: None,
@@ -130,7 +130,7 @@ pub fn show() {
         is_answered: false,
         has_thread: false,
     };
-    // A second call changes nothing.
+    // A second call has no effect.
     let _ = SHOWN.set(Mutex::new(shown));
 }
 
@@ -139,7 +139,7 @@ fn locked() -> Option<MutexGuard<'static, Shown>> {
     SHOWN.get().map(lock)
 }
 
-/// Begins a phase; one that is under way goes on when this one ends.
+/// Begins a phase; an outer one continues when this one ends.
 pub fn begin(work: Work) -> ProgressPhase {
     let Some(mut shown) = locked() else {
         return ProgressPhase(None);
@@ -179,12 +179,12 @@ impl Drop for ProgressPhase {
     }
 }
 
-/// Counts bytes of the phase that is under way.
+/// Adds to the bytes of the current phase.
 pub fn advance(bytes: u64) {
     DONE.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Sets the bytes of the phase that is under way, and how many they will be, where that is known by now.
+/// Sets the bytes of the current phase, and their total, if known by now.
 pub fn reached(bytes: u64, total: Option<u64>) {
     DONE.store(bytes, Ordering::Relaxed);
     if let Some(mut shown) = locked()
@@ -206,7 +206,7 @@ impl<R: io::Read> io::Read for Counted<R> {
     }
 }
 
-/// Takes the line away, for other output.
+/// Clears the line for other output.
 pub fn clear() {
     if let Some(mut shown) = locked() {
         shown.clear();
@@ -214,7 +214,7 @@ pub fn clear() {
     }
 }
 
-/// Takes the line away, and keeps it away for as long as the result lives.
+/// Clears the line, and keeps it cleared for as long as the result lives.
 pub fn hold() -> impl Sized {
     let mut shown = locked();
     if let Some(shown) = &mut shown {
@@ -224,7 +224,7 @@ pub fn hold() -> impl Sized {
     shown
 }
 
-/// Starts the thread that draws; without it nothing is shown, and the work goes on.
+/// Starts the drawing thread; if that fails, nothing is shown and the work continues.
 fn start() -> bool {
     let draw = || {
         privileges::keep_none();
@@ -235,7 +235,7 @@ fn start() -> bool {
             }
         }
     };
-    // A signal to the process is none of its business: the thread that works answers, or holds it back.
+    // The thread must not receive signals to the process: the working thread answers or defers them.
     let _blocked = signals::AllBlocked::new();
     thread::Builder::new().spawn(draw).is_ok()
 }
@@ -268,7 +268,7 @@ impl Shown {
             Screen::Terminal => {
                 let columns = terminal_size::terminal_size_of(io::stderr())
                     .map_or(0, |(width, _)| usize::from(width.0));
-                // The last column stays free: some terminals begin a new line there.
+                // The last column stays empty: some terminals start a new line there.
                 let room = if columns == 0 { COLUMNS } else { columns } - 1;
                 put(&format!("\r{}\x1b[K", cut(&line, room)));
                 self.is_drawn = true;
@@ -293,7 +293,7 @@ impl Shown {
     }
 }
 
-/// Writes to standard error; a closed one shows nothing.
+/// Writes to standard error; if that is closed, nothing is shown.
 fn put(text: &str) {
     let mut error = io::stderr().lock();
     let _ = error
@@ -306,7 +306,7 @@ fn line(work: &Work, done: u64, spent: Duration) -> String {
     let mut parts = Vec::new();
     match work.total {
         Some(total) if total > 0 => {
-            // What grows meanwhile is more than was announced.
+            // If something grows meanwhile, there are more bytes than announced.
             let done = done.min(total);
             let percent = u128::from(done) * 100 / u128::from(total);
             parts.push(format!("{} of {} ({percent}%)", size(done), size(total)));
@@ -328,7 +328,7 @@ fn line(work: &Work, done: u64, spent: Duration) -> String {
     )
 }
 
-/// Shortens a text and keeps its end, which differs more than its beginning.
+/// Shortens a text but keeps its end, which is more specific than its beginning.
 fn cut(line: &str, room: usize) -> String {
     let length = line.chars().count();
     if length <= room {
@@ -345,7 +345,7 @@ fn cut(line: &str, room: usize) -> String {
     }
 }
 
-/// Bytes in the unit that people read: `12.3 MiB`.
+/// Returns a number of bytes with a readable unit: `12.3 MiB`.
 fn size(bytes: u64) -> String {
     let tenths = |unit: u64| {
         let tenths = u128::from(bytes) * 10 / u128::from(unit);
@@ -365,7 +365,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// A time in minutes and seconds: `2 min 05 s`.
+/// Returns a time in minutes and seconds: `2 min 05 s`.
 fn time(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {

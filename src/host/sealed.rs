@@ -1,7 +1,7 @@
-//! The seal of our own state files: the first member of the JSON object is the SHA-256 of everything behind it, so that
-//! a bit that a disk lost is seen, and people and programs read the file as before.
+//! The seal of the program's own state files: the first member of the JSON object is the SHA-256 of everything after it, so
+//! that a bit flipped by a disk is noticed, while people and programs can still read the file.
 //!
-//! A file without a seal is of an older version of this program, and is read as it is.
+//! A file without a seal is from an older version of this program, and is read without the check.
 
 use std::io::{self, Write};
 
@@ -11,13 +11,13 @@ use crate::host::root::{hex, sha256};
 
 const NAME: &str = "\"checksum\"";
 
-/// A file whose contents are not those that were written.
+/// The error that a file's contents are not those that were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("its contents are not those that were written (the checksum differs)")]
 pub struct Broken;
 
-/// Writes a JSON object, compact or with line breaks, with its seal to `out`. `write` is called twice and gives the same text each time: the first text
-/// is only hashed, so that a large one is never in memory.
+/// Writes a sealed JSON object, compact or with line breaks, to `out`. `write` is called twice and has to produce the same text
+/// each time: the first text is only hashed, so that a large one is never held in memory.
 ///
 /// # Errors
 /// Those of `write` and of `out`.
@@ -79,10 +79,10 @@ impl Write for WithoutFirst<'_> {
     }
 }
 
-/// Checks that a file is as it was sealed.
+/// Checks that a file is unchanged since it was sealed.
 ///
 /// # Errors
-/// Its contents are others.
+/// Its contents have changed.
 pub fn check(bytes: &[u8]) -> Result<(), Broken> {
     let text = bytes.strip_prefix(b"{").unwrap_or(bytes).trim_ascii_start();
     let Some(sealed) = text.strip_prefix(NAME.as_bytes()) else {
@@ -94,13 +94,13 @@ pub fn check(bytes: &[u8]) -> Result<(), Broken> {
     }
 }
 
-/// Returns true for a file that has a seal and is as it was sealed.
+/// Returns true for a file that has a seal and is unchanged.
 pub fn is_sealed(bytes: &[u8]) -> bool {
     let text = bytes.strip_prefix(b"{").unwrap_or(bytes);
     text.trim_ascii_start().starts_with(NAME.as_bytes()) && check(bytes).is_ok()
 }
 
-/// The digest, and what it is of.
+/// Returns the digest, and the bytes that it covers.
 fn split(sealed: &[u8]) -> Option<(&[u8], &[u8])> {
     let value = sealed.strip_prefix(b":")?.trim_ascii_start();
     let (digest, rest) = value.strip_prefix(b"\"")?.split_at_checked(64)?;
@@ -114,7 +114,7 @@ mod tests {
 
     fn seal(text: &[u8]) -> Vec<u8> {
         let mut sealed = Vec::new();
-        // A byte at a time, as a serializer may give them.
+        // One byte at a time, as a serializer may write them.
         let bytes = |out: &mut dyn Write| text.chunks(1).try_for_each(|one| out.write_all(one));
         write_sealed(bytes, &mut sealed).unwrap();
         let mut at_once = Vec::new();

@@ -1,4 +1,4 @@
-//! JSON files that the program keeps below its state directory, and reads again.
+//! JSON files that the program stores below its state directory and reads again.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::sealed;
 
-/// Reads a stored JSON file whose contents can be had again; None if it is missing, damaged or of another version, which is
-/// logged.
+/// Reads a stored JSON file whose contents can be obtained again; `None` if it is missing, damaged or of another version, which
+/// is logged.
 pub fn remembered<T: DeserializeOwned>(
     root: &Root,
     file: &'static str,
@@ -43,18 +43,18 @@ pub fn remembered<T: DeserializeOwned>(
     }
 }
 
-/// Returns the version in a JSON object if it is another than `known`. The checksum is not looked at: another version may
-/// seal in another way.
+/// Returns the version in a JSON object if it differs from `known`. Ignores the checksum, because another version may seal
+/// differently.
 pub fn other_version(bytes: &[u8], known: u32) -> Option<u64> {
     let version = version_of(bytes).ok()??;
     (version != u64::from(known)).then_some(version)
 }
 
-/// Returns the version in a JSON object; `None` if it has none, if that is no whole number, or if the text is no object: the
-/// mark of version 0.1.0 is a string. No other value is kept in memory.
+/// Returns the version in a JSON object; `None` if it has none, if the version is not a whole number, or if the text is not an
+/// object: the marker of version 0.1.0 is a string. No other value is kept in memory.
 ///
 /// # Errors
-/// The text of an object is no JSON.
+/// The text of an object is not valid JSON.
 pub fn version_of(bytes: &[u8]) -> serde_json::Result<Option<u64>> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The attempts of one fetch: repeats after transient failures, redirects, and the end of the time.
+//! The attempts of one fetch: retries after transient failures, redirects, and the overall time limit.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -17,7 +17,7 @@ use super::{
     USER_AGENT,
 };
 
-/// Upper limit of a bound: a config may name any number of seconds, more than a clock can hold.
+/// Upper limit of a time limit: a config may set any number of seconds, more than a clock can represent.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 /// Pauses between attempts; the last one repeats.
 const PAUSES: [Duration; 6] = [
@@ -28,7 +28,7 @@ const PAUSES: [Duration; 6] = [
     Duration::from_millis(3200),
     Duration::from_secs(5),
 ];
-/// Headers that describe the connection; like Go, we do not let a caller write them.
+/// Headers that describe the connection; like Go, this program does not let a caller set them.
 const OURS: [&str; 6] = [
     "host",
     "connection",
@@ -38,7 +38,7 @@ const OURS: [&str; 6] = [
     "expect",
 ];
 
-/// A cause, and the request that it ended.
+/// A cause, and the request that failed with it.
 pub(super) struct AttemptFailure {
     pub(super) cause: FetchCause,
     target: Option<Box<RequestTarget>>,
@@ -94,7 +94,7 @@ impl<'a> FetchSession<'a> {
         })
     }
 
-    /// Tries until it succeeds, fails permanently or takes too long; `attempts` counts, also for failures.
+    /// Retries until the fetch succeeds, fails permanently or takes too long; `attempts` is updated even on failure.
     pub(super) fn run_attempts(
         &self,
         request: &FetchRequest<'_>,
@@ -126,8 +126,8 @@ impl<'a> FetchSession<'a> {
         }
     }
 
-    /// Completes a failure for the message: with the server's clock or its certificates if they explain it, and with the
-    /// end of the time.
+    /// Completes a failure for the message: with the server's clock or its certificates if they explain it, and with the time
+    /// limit.
     fn explain_failure(&self, mut failure: AttemptFailure, left: Duration) -> AttemptFailure {
         if let FetchCause::Tls(problem) = &mut failure.cause
             && let Some(target) = &failure.target
@@ -180,7 +180,7 @@ impl<'a> FetchSession<'a> {
         }
     }
 
-    /// Sends one request. A redirect is followed as browsers do: without the body.
+    /// Sends one request. Follows redirects like browsers do: without the body.
     fn send_request(
         &self,
         target: &RequestTarget,
@@ -229,7 +229,7 @@ impl<'a> FetchSession<'a> {
         }
     }
 
-    /// For a certificate out of its time: asks the server for its clock, trusting it as of a time when the
+    /// For an expired or not yet valid certificate: asks the server for its clock, trusting it as of a time when the
     /// certificate was valid. The request has no content, and only the date of the answer is used.
     fn add_date(&self, problem: &mut TlsProblem, target: &RequestTarget) {
         let (valid, server) = match problem {
@@ -261,7 +261,7 @@ impl<'a> FetchSession<'a> {
     }
 }
 
-/// Returns the time for the whole fetch.
+/// Returns the time limit of the whole fetch.
 fn allowed_time(settings: &FetchSettings, now: Instant) -> Duration {
     let run = settings
         .deadline
@@ -295,7 +295,7 @@ fn default_headers() -> HeaderMap {
     headers
 }
 
-/// The caller's headers, with the login of the URL unless they have their own.
+/// Returns the caller's headers, with the login of the URL unless they contain one.
 fn request_headers(
     given: &[(String, String)],
     target: &RequestTarget,

@@ -16,11 +16,11 @@ use x509_parser::x509::X509Name;
 use super::tls::Anchors;
 use crate::host::root::hex;
 
-/// Certificates of a chain that a message shows; no server needs more.
+/// Maximum number of certificates of a chain in a message; no server needs more.
 const MAX_TOLD: usize = 6;
-/// Characters of a name that a message shows.
+/// Maximum number of characters of a name in a message.
 const MAX_NAME: usize = 200;
-/// Of the year 9999; no certificate and no date in a message goes further.
+/// Last second of the year 9999, the limit for certificates and dates in messages.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The certificates of a server that was refused.
@@ -30,7 +30,7 @@ pub struct Presented {
     chain: Vec<CertificateDer<'static>>,
     name: ServerName<'static>,
     time: UnixTime,
-    /// An authority of the issuer's name is trusted, but its key did not sign this.
+    /// True if an authority with the issuer's name is trusted, but its key did not sign this certificate.
     pub same_name: bool,
     /// Names of the authorities on this node that would verify it; `None` if none was tried.
     pub verified_by: Option<Vec<String>>,
@@ -47,9 +47,9 @@ pub struct CertificateSummary {
     pub not_before: SystemTime,
     /// The end of its validity.
     pub not_after: SystemTime,
-    /// Identifier of its key, in hex, if it names one.
+    /// Identifier of its key, in hex, if present.
     pub key_id: Option<String>,
-    /// Identifier of its issuer's key, in hex, if it names one.
+    /// Identifier of its issuer's key, in hex, if present.
     pub issuer_key_id: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl Presented {
         self.chain.iter().map(|der| read_certificate(der)).collect()
     }
 
-    /// Returns the SHA-256 of the last certificate, as `openssl x509 -fingerprint -sha256` writes it.
+    /// Returns the SHA-256 of the last certificate, formatted like `openssl x509 -fingerprint -sha256`.
     pub fn last_fingerprint(&self) -> String {
         let last = self.chain.last().map(Sha256::digest);
         let bytes = last.iter().flatten().map(|byte| format!("{byte:02X}"));

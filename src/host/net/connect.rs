@@ -1,4 +1,4 @@
-//! A connection to a server: names, TCP, the proxy's tunnel, TLS. Every wait has an end.
+//! A connection to a server: names, TCP, the proxy's tunnel, TLS. Every wait is limited.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,7 +17,7 @@ use super::proxy::ProxySettings;
 use super::tls;
 use super::url::RequestTarget;
 
-/// The head of a proxy's answer to CONNECT may not be larger.
+/// Maximum size of the head of a proxy's answer to CONNECT.
 const MAX_TUNNEL_HEAD: usize = 16 << 10;
 
 /// The settings of a connection.
@@ -25,7 +25,7 @@ pub(super) struct Dialer<'a> {
     pub(super) names: &'a NameSources,
     pub(super) proxy: &'a ProxySettings,
     pub(super) tls: Arc<ClientConfig>,
-    /// For connecting, for the tunnel and for the handshake, each.
+    /// Time limit for connecting, for the tunnel and for the handshake, each.
     pub(super) patience: Duration,
     pub(super) until: Instant,
 }
@@ -33,7 +33,7 @@ pub(super) struct Dialer<'a> {
 /// An open connection on which a request can be written.
 pub(super) struct Connection {
     pub(super) wire: Box<dyn Wire>,
-    /// Plain HTTP through a proxy: the request names the whole URL.
+    /// Set for plain HTTP through a proxy: the request contains the whole URL.
     pub(super) proxied: Option<Proxied>,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct Proxied {
     pub(super) authorization: Option<String>,
 }
 
-/// Bytes in both directions, until a moment.
+/// A two-way byte stream with a time limit.
 pub(super) trait Wire: Read + Write + Send + Sync + fmt::Debug {
-    /// Makes every read and write fail with `TimedOut` after this moment.
+    /// Makes every read and write fail with `TimedOut` after this time.
     fn ends_at(&mut self, until: Instant);
 }
 
@@ -62,7 +62,7 @@ impl Dialer<'_> {
         };
         self.connect_through(&proxy, target)
             .map_err(|cause| match cause {
-                // Behind the tunnel it is the server's own.
+                // Through the tunnel, it is the server's own failure.
                 Behind::Server(cause) => cause,
                 Behind::Proxy(cause) => FetchCause::Proxy {
                     proxy: proxy.shown_url(),
@@ -111,7 +111,7 @@ impl Dialer<'_> {
         self.until.min(Instant::now() + self.patience)
     }
 
-    /// Connects to the first address that answers; each has its share of the time.
+    /// Connects to the first address that answers; each gets a share of the time.
     fn dial_any(&self, addresses: &[IpAddr], port: u16) -> Result<TcpWire, FetchCause> {
         let end = self.step_deadline();
         let mut worst: Option<FetchCause> = None;
@@ -149,7 +149,7 @@ impl Dialer<'_> {
     }
 }
 
-/// The place of a failure with a proxy in between.
+/// Where a connection through a proxy failed.
 enum Behind {
     Proxy(FetchCause),
     Server(FetchCause),
@@ -173,14 +173,14 @@ fn connect_tcp(address: SocketAddr, patience: Duration) -> Result<TcpStream, Fet
         },
         _ => FetchCause::Broken(e.into()),
     })?;
-    // A request is one small write, which must not wait for more.
+    // A request is one small write, which must not be delayed.
     stream
         .set_nodelay(true)
         .map_err(|e| FetchCause::Broken(e.into()))?;
     Ok(stream)
 }
 
-/// Returns the weight of a failure for the message: an address of a family that this node lacks has the least.
+/// Returns the weight of a failure for the message: an address of a family that this node does not have has the lowest.
 fn cause_weight(cause: &FetchCause) -> u8 {
     match cause {
         FetchCause::NoRoute { .. } => 0,
@@ -203,12 +203,12 @@ fn handshake_error(error: io::Error, waited: Duration) -> FetchCause {
     }
 }
 
-/// The value of an authorization header for `user:password`.
+/// Returns the value of an authorization header for `user:password`.
 pub(super) fn basic_auth(login: &str) -> String {
     format!("Basic {}", STANDARD.encode(login))
 }
 
-/// Asks a proxy for a tunnel. Read byte by byte: what follows the head belongs to the server.
+/// Asks a proxy for a tunnel. Reads byte by byte, because everything after the head belongs to the server.
 fn open_tunnel(
     wire: &mut dyn Wire,
     place: &str,
@@ -254,7 +254,7 @@ fn parse_status(head: &[u8]) -> Option<u16> {
     words.nth(1)?.parse().ok()
 }
 
-/// A TCP connection with an end in time.
+/// A TCP connection with a time limit.
 #[derive(Debug)]
 struct TcpWire {
     stream: TcpStream,
@@ -285,7 +285,7 @@ impl Read for TcpWire {
         loop {
             self.stream.set_read_timeout(self.time_left()?)?;
             match self.stream.read(buffer) {
-                // A signal; the time that is left is computed anew.
+                // A signal; the remaining time is recomputed.
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 other => return other.map_err(timed_out),
             }

@@ -1,4 +1,4 @@
-//! One question to one name server: UDP, and TCP if the answer does not fit.
+//! One query to one name server: over UDP, and over TCP if the answer does not fit.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -10,9 +10,9 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE
 
 use crate::base::reason::Reason;
 
-/// Extra time for the other address family once there are addresses.
+/// Extra time for the other address family once addresses are known.
 const GRACE: Duration = Duration::from_secs(1);
-/// Longer chains of aliases are a loop.
+/// A longer chain of aliases is a loop.
 const MAX_ALIASES: usize = 16;
 
 /// A name server's answer without addresses.
@@ -30,7 +30,7 @@ pub enum ServerAnswer {
     Code(String),
     /// No reply within this time.
     NoReply(Duration),
-    /// Its host reported that nothing listens on the port.
+    /// Its host reported that the port is closed.
     PortClosed,
     /// The network has no route to it.
     Unreachable(Reason),
@@ -138,7 +138,7 @@ fn io_answer(error: std::io::Error) -> ServerAnswer {
     }
 }
 
-/// A socket that takes answers from this server only. The kernel picks a random port.
+/// Returns a socket that accepts answers only from this server. The kernel picks a random port.
 fn connect_udp(server: SocketAddr) -> Result<UdpSocket, ServerAnswer> {
     let any: IpAddr = if server.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
@@ -179,7 +179,7 @@ fn random_id() -> Result<u16, ServerAnswer> {
     Ok(u16::from_be_bytes(id))
 }
 
-/// The next datagram, or `None` when the time is over.
+/// Returns the next datagram, or `None` when the time is up.
 fn receive_datagram(socket: &UdpSocket, until: Instant) -> Result<Option<Vec<u8>>, ServerAnswer> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -199,14 +199,14 @@ fn receive_datagram(socket: &UdpSocket, until: Instant) -> Result<Option<Vec<u8>
     }
 }
 
-/// Takes the query that these bytes answer, by id, flag and question; other bytes are ignored.
+/// Removes the query that these bytes answer, matched by id, flag and question; other bytes are ignored.
 fn take_asked(open: &mut Vec<Query>, bytes: &[u8]) -> Option<Query> {
     let index = open.iter().position(|query| is_reply_to(query, bytes))?;
     Some(open.remove(index))
 }
 
 fn is_reply_to(query: &Query, bytes: &[u8]) -> bool {
-    // A malformed body is still an answer if its head is ours.
+    // A malformed body is still an answer if its head matches.
     let head = bytes.get(..4).unwrap_or_default();
     let [high, low, flags, _] = *head else {
         return false;
@@ -220,7 +220,7 @@ fn is_reply_to(query: &Query, bytes: &[u8]) -> bool {
                 asked.qtype == QTYPE::TYPE(query.kind)
                     && normal_name(&asked.qname.to_string()) == query.name
             }
-            // Some servers leave the question out of an error.
+            // Some servers omit the question in an error.
             None => packet.rcode() != RCODE::NoError,
         },
         Err(_) => true,
@@ -231,7 +231,7 @@ fn normal_name(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Reads an answer; a truncated one is asked for again over TCP.
+/// Parses an answer; a truncated one is requested again over TCP.
 fn read_reply(
     query: &Query,
     bytes: &[u8],
@@ -275,7 +275,7 @@ fn read_addresses(query: &Query, packet: &Packet<'_>) -> Result<Vec<IpAddr>, Ser
     }
 }
 
-/// The name at the end of the aliases in this answer.
+/// Returns the name at the end of the aliases in this answer.
 fn follow_aliases(name: &str, packet: &Packet<'_>) -> String {
     let mut name = name.to_owned();
     for _ in 0..MAX_ALIASES {
@@ -319,7 +319,7 @@ fn over_tcp(query: &Query, server: SocketAddr, until: Instant) -> Result<Vec<u8>
     }
 }
 
-/// Returns the time that is left; without any it is no reply.
+/// Returns the remaining time, or an error if there is none.
 fn time_left(started: Instant, until: Instant) -> Result<Duration, ServerAnswer> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -334,14 +334,14 @@ fn read_more(stream: &mut TcpStream, received: &mut Vec<u8>) -> Result<(), Serve
     match stream.read(&mut buffer) {
         Ok(0) => return Err(ServerAnswer::Malformed),
         Ok(count) => received.extend(buffer.get(..count).unwrap_or_default()),
-        // The caller sees whether there is time for another one.
+        // The caller checks whether there is time for another one.
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
         Err(e) => return Err(io_answer(e)),
     }
     Ok(())
 }
 
-/// The message behind its two bytes of length, once it is whole.
+/// Returns the message after its two length bytes, once it is complete.
 fn framed_message(received: &[u8]) -> Option<&[u8]> {
     let (length, rest) = received.split_first_chunk::<2>()?;
     rest.get(..usize::from(u16::from_be_bytes(*length)))

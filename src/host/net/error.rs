@@ -1,4 +1,4 @@
-//! Errors of a fetch: classes of causes, each shown as one line that ends in the next step.
+//! Errors of a fetch: classes of causes, each shown as one line that ends with the next step.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,20 +13,20 @@ use super::names::NameAnswer;
 #[derive(Debug, thiserror::Error)]
 #[error("fetching {url}{}: {cause}{}; {}", self.redirect_text(), self.effort_text(), self.cause.next_step())]
 pub struct FetchError {
-    /// The URL as it was asked for, without user, password and query.
+    /// The requested URL, without user, password and query.
     pub url: Box<str>,
     /// The URL that failed, if redirects led to another one.
     pub redirected: Option<Box<str>>,
     /// The last cause.
     pub cause: FetchCause,
-    /// Number of attempts; 0 if the request could not be made.
+    /// Number of attempts; 0 if the request could not be built.
     pub attempts: u32,
     /// Time that the attempts took.
     pub spent: Duration,
 }
 
 impl FetchError {
-    /// Returns the server's clock, which is asked for if a certificate is expired or not yet valid.
+    /// Returns the server's clock, which is requested if a certificate is expired or not yet valid.
     pub fn server_clock(&self) -> Option<SystemTime> {
         let cause = match &self.cause {
             FetchCause::TotalTimeout { last, .. } => last,
@@ -56,7 +56,7 @@ impl FetchError {
     }
 }
 
-/// The cause of a failed fetch. No variant holds a password, a header or a query string.
+/// The cause of a failed fetch. No variant contains a password, a header or a query string.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchCause {
     /// Not a URL that can be fetched.
@@ -81,7 +81,7 @@ pub enum FetchCause {
         /// The kernel's error.
         reason: Reason,
     },
-    /// No program listens there, or a firewall rejects.
+    /// The port is closed, or a firewall rejects the connection.
     #[error("connecting to {0}: connection refused")]
     Refused(SocketAddr),
     /// No answer to the connection.
@@ -101,7 +101,7 @@ pub enum FetchCause {
         /// Time that was waited.
         waited: Duration,
     },
-    /// The time for all attempts is over.
+    /// The time for all attempts is up.
     #[error("the time of {} is over, and {last}", seconds_text(allowed))]
     TotalTimeout {
         /// The time that was allowed.
@@ -121,7 +121,7 @@ pub enum FetchCause {
     /// The answer is not HTTP.
     #[error("the server's answer is not HTTP: {0}")]
     NotHttp(String),
-    /// A status that is no success.
+    /// A status that is not a success.
     #[error("the server answered {} {}", .0, status_meaning(*.0))]
     Status(u16),
     /// The body ended early, or stalled.
@@ -140,19 +140,19 @@ pub enum FetchCause {
         /// `Content-Length`, if that was enough to refuse it.
         announced: Option<u64>,
     },
-    /// More than [`super::MAX_REDIRECTS`].
+    /// More redirects than [`super::MAX_REDIRECTS`].
     #[error("the server redirected more than {} times", super::MAX_REDIRECTS)]
     TooManyRedirects,
-    /// A redirect to where we were already.
+    /// A redirect to a place already visited.
     #[error("the server redirects in a circle")]
     RedirectLoop,
     /// A redirect from https to http, for content without a hash.
     #[error("the server redirects from https to plain http, which nothing protects")]
     Downgrade,
-    /// A redirect without a usable place.
+    /// A redirect without a usable target.
     #[error("the server redirects to nowhere (no usable Location)")]
     BadRedirect,
-    /// The way to the proxy, or through it.
+    /// The connection to the proxy, or through it.
     #[error("by way of the proxy {proxy}: {cause}")]
     Proxy {
         /// Its URL, without user and password.
@@ -165,20 +165,20 @@ pub enum FetchCause {
 /// A problem with the server's certificate or with TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsProblem {
-    /// No trusted certificate leads to it.
+    /// It is not signed by a trusted authority.
     #[error(
         "the server's certificate is signed by no authority that is trusted here{}",
         chain_text(_0.as_deref())
     )]
     UnknownIssuer(Option<Box<Presented>>),
-    /// After its last day.
+    /// Its validity has ended.
     #[error("the server's certificate expired on {}, {}", date_text(*not_after), clocks_text(*clock, *server))]
     Expired {
         /// The end of its validity.
         not_after: SystemTime,
         /// This node's clock.
         clock: SystemTime,
-        /// The clock of the server, if it could be asked.
+        /// The server's clock, if it answered.
         server: Option<SystemTime>,
     },
     /// Before its first day.
@@ -188,7 +188,7 @@ pub enum TlsProblem {
         not_before: SystemTime,
         /// This node's clock.
         clock: SystemTime,
-        /// The clock of the server, if it could be asked.
+        /// The server's clock, if it answered.
         server: Option<SystemTime>,
     },
     /// It is for another name.
@@ -202,7 +202,7 @@ pub enum TlsProblem {
         /// The names in the certificate.
         names: Vec<String>,
     },
-    /// Unusable in some other way, in the words of the TLS library.
+    /// Unusable for another reason, in the words of the TLS library.
     #[error("the server's certificate cannot be used: {0}")]
     BadCertificate(String),
     /// The handshake took too long.
@@ -217,7 +217,7 @@ pub enum TlsProblem {
 }
 
 impl FetchCause {
-    /// Returns true for a cause that time alone may remove, so that another attempt makes sense.
+    /// Returns true for a cause that may resolve itself over time, so that another attempt makes sense.
     pub fn may_heal(&self) -> bool {
         match self {
             Self::NotResolved { .. }
@@ -230,7 +230,7 @@ impl FetchCause {
             | Self::NotHttp(_)
             | Self::Truncated { .. } => true,
             Self::Status(code) => *code >= 500,
-            // A certificate that is out of its time heals with the clock, which may be being set.
+            // A certificate outside its validity becomes valid with the right clock, which may be about to be set.
             Self::Tls(problem) => !matches!(
                 problem,
                 TlsProblem::UnknownIssuer(_)
@@ -242,7 +242,7 @@ impl FetchCause {
         }
     }
 
-    /// Returns the next step for a person.
+    /// Returns the next step for the user.
     pub fn next_step(&self) -> String {
         let fixed = match self {
             Self::NotResolved { name, answers } if answers.is_empty() => {
@@ -318,7 +318,7 @@ fn chain_text(presented: Option<&Presented>) -> String {
     presented.map(ToString::to_string).unwrap_or_default()
 }
 
-/// Returns the next step for an unknown issuer. Only a person decides to trust an authority.
+/// Returns the next step for an unknown issuer. Only a person can decide to trust an authority.
 fn authority_hint(presented: Option<&Presented>) -> String {
     let give = "give the certificate of the authority that signed it (--ca FILE)";
     match presented.and_then(|presented| presented.verified_by.as_deref()) {

@@ -1,7 +1,7 @@
-//! One HTTP/1.1 request on a connection that is open already, and its answer within bounds.
+//! One HTTP/1.1 request on an open connection, and its answer, with limits.
 //!
-//! ureq writes the request and reads the framing; it is given the connection, and resolves, connects and
-//! follows nothing itself.
+//! ureq writes the request and parses the framing; it is given the connection, and does not resolve, connect or follow anything
+//! itself.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,19 +24,19 @@ use crate::host::sys::memory::make_room;
 
 /// Bytes of one read.
 const PIECE: usize = 64 << 10;
-/// Bytes of the output buffer: a request is small.
+/// Size of the output buffer in bytes; a request is small.
 const OUTPUT: usize = 16 << 10;
 
 /// Bounds of one exchange.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// From the request to the end of the answer's head.
+    /// Time from the request to the end of the answer's head.
     pub(super) head: Duration,
     /// The end of everything.
     pub(super) until: Instant,
 }
 
-/// The head of an answer, with its body still to come.
+/// The head of an answer whose body has not been read yet.
 pub(super) struct Head {
     pub(super) status: u16,
     pub(super) location: Option<String>,
@@ -122,7 +122,7 @@ fn read_head(answer: Response<ureq::Body>) -> Head {
 }
 
 impl Head {
-    /// Reads the body; `seen` gets the received and the announced number of bytes.
+    /// Reads the body; `seen` is called with the received and the announced number of bytes.
     pub(super) fn read_body(
         self,
         limit: u64,
@@ -162,7 +162,7 @@ impl Head {
     }
 }
 
-/// Converts an error that came before the head of the answer.
+/// Converts an error that occurred before the head of the answer.
 fn cause_of(error: ureq::Error, started: Instant) -> FetchCause {
     match error {
         ureq::Error::Timeout(_) => FetchCause::HeaderTimeout {
@@ -188,8 +188,8 @@ fn is_end(error: &io::Error) -> bool {
     ) || error.get_ref().is_some_and(|inner| inner.is::<Cut>())
 }
 
-/// The connection ended where it may not: without TLS's farewell, or reset. ureq would take the plain
-/// error for the end of a body without length.
+/// The connection ended where it must not: without a TLS close, or by a reset. ureq would take the plain error for the end of a
+/// body without length.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was cut")]
 struct Cut;
@@ -210,7 +210,7 @@ impl Connector for Ready {
     }
 }
 
-/// Names are resolved before.
+/// A resolver that does nothing: names are resolved earlier.
 #[derive(Debug)]
 struct NoNames;
 
@@ -225,10 +225,10 @@ impl Resolver for NoNames {
     }
 }
 
-/// A wire as ureq wants it.
+/// Adapts a wire to ureq.
 struct Carrier {
     wire: Box<dyn Wire>,
-    /// Goes before the path of the request line; only the first write has one.
+    /// Prepended to the path of the request line; only used for the first write.
     prefix: Option<String>,
     until: Instant,
     buffers: LazyBuffers,
@@ -289,7 +289,7 @@ impl Transport for Carrier {
         true
     }
 
-    /// TLS is the wire's business; ureq need not know which it is.
+    /// TLS is handled by the wire; ureq need not know about it.
     fn is_tls(&self) -> bool {
         true
     }

@@ -1,7 +1,7 @@
-//! Verifies a server certificate that is marked as an authority (`CA:TRUE`), as `openssl req -x509` makes one.
+//! Verifies a server certificate that is marked as an authority (`CA:TRUE`), as `openssl req -x509` creates it.
 //!
-//! webpki refuses every such certificate of a server. Ignition (Go) and curl (OpenSSL) accept one that is trusted
-//! itself, or whose issuer is; so does this module. Everything else is verified as usual: dates, purpose, name.
+//! webpki refuses every such server certificate. Ignition (Go) and curl (OpenSSL) accept one that is trusted itself or whose
+//! issuer is, and so does this module. Everything else is verified as usual: dates, purpose, name.
 
 use rustls::client::danger::ServerCertVerified;
 use rustls::client::verify_server_name;
@@ -12,7 +12,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
-/// True where the certificate is marked as an authority.
+/// Returns true if the certificate is marked as an authority.
 pub(super) fn is_marked(certificate: &CertificateDer<'_>) -> bool {
     parse_certificate(certificate).is_some_and(|parsed| parsed.is_ca())
 }
@@ -51,12 +51,13 @@ fn check_dates(certificate: &X509Certificate<'_>, time: UnixTime) -> Result<(), 
     Ok(())
 }
 
-/// The time since 1970; nothing for a date before.
+/// Returns the time since 1970; zero for an earlier date.
 fn since_epoch(date: ASN1Time) -> std::time::Duration {
     std::time::Duration::from_secs(u64::try_from(date.timestamp()).unwrap_or_default())
 }
 
-/// One of the trusted certificates signed it. One with name constraints does not count: only webpki knows them.
+/// Checks that one of the trusted certificates signed it. One with name constraints does not count, because only webpki
+/// implements them.
 fn check_issuer(
     certificate: &X509Certificate<'_>,
     trusted: &[CertificateDer<'_>],

@@ -51,7 +51,7 @@ use attempts::FetchSession;
 pub const USER_AGENT: &str = concat!("mco-rescue/", env!("CARGO_PKG_VERSION"));
 /// The `Accept` header: without it a Machine Config Server answers with spec 2.2.
 pub const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
-/// The bound of one fetch when the caller sets none.
+/// Time limit of one fetch if the caller sets none.
 pub const DEFAULT_BOUND: Duration = Duration::from_secs(300);
 /// Upper limit of redirects.
 pub const MAX_REDIRECTS: usize = 10;
@@ -62,20 +62,20 @@ pub const MAX_REDIRECTS: usize = 10;
     reason = "a private key must not get into a message"
 )]
 pub struct FetchSettings {
-    /// The trusted authorities; without any, https works with no server.
+    /// The trusted authorities; without any, https fails for every server.
     pub certificates: Vec<CertificateDer<'static>>,
     /// The client certificate, for servers that ask for one.
     pub identity: Option<ClientIdentity>,
     /// Proxies.
     pub proxy: ProxySettings,
-    /// From the request to the end of the answer's head, per attempt (`httpResponseHeaders`); zero means
-    /// that only the whole fetch is bounded.
+    /// Time from the request to the end of the answer's head, per attempt (`httpResponseHeaders`); zero means that only the
+    /// whole fetch is limited.
     pub header_timeout: Duration,
-    /// For connecting, for a proxy's tunnel and for the TLS handshake, each and per attempt; zero as above.
+    /// Time for connecting, for a proxy's tunnel and for the TLS handshake, each and per attempt; zero as above.
     pub connect_timeout: Duration,
-    /// All attempts of one fetch, with the body (`httpTotal`, where zero is `None` here).
+    /// Time for all attempts of one fetch, including the body (`httpTotal`, where zero is `None` here).
     pub total_timeout: Option<Duration>,
-    /// The end of the whole run.
+    /// Deadline of the whole run.
     pub deadline: Option<Instant>,
     /// The resolver of names; `--resolve` fills its `given`.
     pub names: NameSources,
@@ -101,15 +101,15 @@ impl Default for FetchSettings {
 pub struct FetchRequest<'a> {
     /// An absolute `http` or `https` URL.
     pub url: &'a str,
-    /// Headers; the last of several with the same name counts.
+    /// Headers; of several with the same name, the last one wins.
     pub headers: Vec<(String, String)>,
-    /// Sent as it is, with POST; without one it is GET.
+    /// Sent unchanged, with POST; without a body the method is GET.
     pub body: Option<&'a [u8]>,
-    /// A larger body of the answer is refused, without reading all of it.
+    /// Maximum size of the answer's body in bytes; a larger one is refused without reading all of it.
     pub max_bytes: u64,
-    /// Transient failures are tried again.
+    /// True to retry transient failures.
     pub retry: bool,
-    /// The caller verifies the bytes by a hash, so a redirect from https to http does no harm.
+    /// True if the caller verifies the bytes by a hash, so that a redirect from https to http is harmless.
     pub verified: bool,
 }
 
@@ -126,7 +126,7 @@ impl fmt::Debug for FetchRequest<'_> {
 }
 
 impl<'a> FetchRequest<'a> {
-    /// A request without headers that is tried again and not verified.
+    /// Creates a request without headers that is retried and not verified.
     pub fn new(url: &'a str, max_bytes: u64) -> Self {
         Self {
             url,
@@ -169,7 +169,7 @@ impl fmt::Debug for FetchAnswer {
     }
 }
 
-/// An event of a running fetch.
+/// An event during a fetch.
 #[derive(Debug)]
 pub enum FetchProgress<'a> {
     /// An attempt failed; the next begins after the pause.
@@ -186,7 +186,7 @@ pub enum FetchProgress<'a> {
         /// The new URL, without user, password and query.
         to: &'a str,
     },
-    /// A part of the body arrived.
+    /// A part of the body has arrived.
     Body {
         /// Bytes so far.
         received: u64,
@@ -195,7 +195,7 @@ pub enum FetchProgress<'a> {
     },
 }
 
-/// Fetches a URL. The answer is returned only when all of it has arrived.
+/// Fetches a URL. Returns the answer only once it is complete.
 pub fn fetch_url(
     settings: &FetchSettings,
     request: &FetchRequest<'_>,

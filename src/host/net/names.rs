@@ -1,10 +1,8 @@
-//! From a host name to addresses, without the C library: a static glibc would load the node's own
-//! name-service modules.
+//! Resolves host names without the C library: a static glibc would load the node's own name-service modules.
 //!
-//! Order: a numeric address; names given by the caller; `/etc/hosts`; the name servers of
-//! `/etc/resolv.conf` with its `search`, `ndots`, `timeout` and `attempts`. Unlike the C library a server
-//! that knows no such name does not end the search: the other servers are asked too, since on nodes they
-//! often differ, and all answers are kept.
+//! Order: a numeric address; names given by the caller; `/etc/hosts`; the name servers of `/etc/resolv.conf` with its `search`,
+//! `ndots`, `timeout` and `attempts`. Unlike the C library, a server that does not know the name does not end the search: the
+//! other servers are asked too, because on nodes they often differ, and all answers are kept.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,26 +18,26 @@ use crate::host::running;
 
 /// The port of name servers.
 const DNS_PORT: u16 = 53;
-/// Bounds of the options, as in the C library.
+/// Limits of the options, as in the C library.
 const MAX_TIMEOUT: u32 = 30;
 const MAX_ATTEMPTS: u32 = 5;
 const MAX_NDOTS: u32 = 15;
 
-/// The sources of names. The files are read for every attempt: the network may be coming up.
+/// The sources of names. The files are read for every attempt, because the network may be coming up.
 #[derive(Debug, Clone)]
 pub struct NameSources {
-    /// Names with their addresses, before anything else.
+    /// Names with their addresses; used before anything else.
     pub given: Vec<(String, IpAddr)>,
     /// The file in the format of `/etc/hosts`.
     pub hosts: PathBuf,
     /// The file in the format of `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
-    /// The port of the name servers; 53 but for tests.
+    /// The port of the name servers; 53 except in tests.
     pub port: u16,
 }
 
 impl Default for NameSources {
-    /// Those of the running system.
+    /// Returns the sources of the running system.
     fn default() -> Self {
         Self {
             given: Vec::new(),
@@ -69,7 +67,8 @@ impl fmt::Display for NameAnswer {
 
 impl NameSources {
     /// Asks the name servers one after another for a name, and returns the first that answers: with addresses, or that there
-    /// are none. A server that reports a failure does not answer. Names that are known without them are not looked up.
+    /// are none. A server that reports a failure does not count as answering. Does not look up names that are known without
+    /// name servers.
     ///
     /// # Errors
     /// The answer of each server; empty if none is configured.
@@ -124,14 +123,14 @@ impl NameSources {
     }
 }
 
-/// Reads a file; a missing one counts as empty: an initramfs often has neither.
+/// Reads a file; a missing one counts as empty, because an initramfs often has neither.
 fn text_of(path: &PathBuf) -> String {
     running::read_bytes(path)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .unwrap_or_default()
 }
 
-/// The addresses of a name in the text of a hosts file.
+/// Returns the addresses of a name in a hosts file.
 fn in_hosts(text: &str, host: &str) -> Vec<IpAddr> {
     let lines = text
         .lines()
@@ -147,7 +146,7 @@ fn in_hosts(text: &str, host: &str) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Returns the names to ask for, in order. A name with a trailing dot is complete.
+/// Returns the names to query, in order. A name with a trailing dot is complete.
 fn candidate_names(host: &str, config: &Config) -> Vec<String> {
     let bare = host.trim_end_matches('.').to_owned();
     if host.ends_with('.') {
@@ -168,7 +167,7 @@ fn candidate_names(host: &str, config: &Config) -> Vec<String> {
     names
 }
 
-/// One walk over servers and names.
+/// One pass over servers and names.
 struct NameSearch<'a> {
     config: &'a Config,
     servers: Vec<SocketAddr>,
@@ -207,7 +206,7 @@ impl<'a> NameSearch<'a> {
         })
     }
 
-    /// Asks every server that did not give a final answer yet.
+    /// Asks every server that has not given a final answer yet.
     fn ask_round(&mut self, name: &str) -> Option<Vec<IpAddr>> {
         for server in self.servers.clone() {
             let now = Instant::now();
@@ -227,7 +226,7 @@ impl<'a> NameSearch<'a> {
         of_server.any(|a| a.server == server.ip() && a.name == name && a.answer.is_final())
     }
 
-    /// Keeps the last answer of each server to each name, in the order of the servers.
+    /// Stores the last answer of each server for each name, in the order of the servers.
     fn note_answer(&mut self, server: SocketAddr, name: &str, answer: ServerAnswer) {
         let server = server.ip();
         let mut known = self.answers.iter_mut();
@@ -252,7 +251,7 @@ fn socket_address(server: &ScopedIp, port: u16) -> Option<SocketAddr> {
     }
 }
 
-/// Returns the index of an interface: a link-local server names it, as in `fe80::1%eth0`.
+/// Returns the index of an interface, which a link-local server names, as in `fe80::1%eth0`.
 pub(super) fn interface_index(name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);

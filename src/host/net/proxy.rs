@@ -14,8 +14,8 @@ pub struct ProxySettings {
     pub http: Option<String>,
     /// For `https` URLs.
     pub https: Option<String>,
-    /// Hosts that are reached without one: addresses, networks, domains (with all below them), `.domain` (only
-    /// what is below it), each with an optional `:PORT`; or `*`.
+    /// Hosts that are reached without a proxy: addresses, networks, domains (with everything below them), `.domain` (only what
+    /// is below it), each with an optional `:PORT`; or `*`.
     pub none: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Debug for ProxySettings {
 }
 
 impl ProxySettings {
-    /// The proxy that this request takes, if any.
+    /// Returns the proxy for this request, if any.
     pub(super) fn proxy_for(
         &self,
         target: &RequestTarget,
@@ -99,7 +99,7 @@ fn ends_below(host: &str, parent: &str) -> bool {
     !parent.is_empty() && rest.is_some_and(|rest| rest.ends_with('.'))
 }
 
-/// `Some` if the entry is a network.
+/// Returns whether a network entry contains the address; `None` if the entry is not a network.
 fn in_network(entry: &str, address: Option<IpAddr>) -> Option<bool> {
     let (base, length) = entry.split_once('/')?;
     let base: IpAddr = base.parse().ok()?;
@@ -121,7 +121,7 @@ fn same_prefix(a: u128, b: u128, length: u32, width: u32) -> bool {
     }
 }
 
-/// A name or address and its port. A bare IPv6 address has no port.
+/// Splits a name or address from its port. A bare IPv6 address has no port.
 fn split_port(entry: &str) -> (&str, Option<u16>) {
     if let Some(rest) = entry.strip_prefix('[') {
         let (address, port) = rest.split_once(']').unwrap_or((rest, ""));

@@ -1,4 +1,4 @@
-//! Signs of life of other hosts and of servers on this one, for probes: nothing is fetched.
+//! Checks whether other hosts, and servers on this one, are alive, for probes; fetches nothing.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, UdpSocket};
@@ -9,17 +9,17 @@ use crate::base::reason::Reason;
 
 /// A port on which no host listens; traceroute uses it for the same reason.
 const CLOSED_PORT: u16 = 33_434;
-/// Upper limit of bytes of a greeting.
+/// Maximum size of a greeting in bytes.
 const MAX_GREETING: usize = 4096;
 
-/// A socket that makes the kernel look for a neighbour, and notices what that one answers.
+/// A socket that makes the kernel look for a neighbor, and detects its answers.
 #[derive(Debug)]
 pub struct Knock {
     socket: UdpSocket,
 }
 
 impl Knock {
-    /// Prepares datagrams to a closed port of a neighbour. `interface` is needed for link-local addresses.
+    /// Prepares datagrams to a closed port of a neighbor. `interface` is needed for link-local addresses.
     ///
     /// # Errors
     /// The system's error, such as a missing route.
@@ -40,15 +40,15 @@ impl Knock {
         Ok(Self { socket })
     }
 
-    /// Returns the address that this node uses towards the neighbour.
+    /// Returns the address that this node uses to reach the neighbor.
     pub fn own_address(&self) -> Option<IpAddr> {
         Some(self.socket.local_addr().ok()?.ip())
     }
 
-    /// Sends a datagram and waits for an answer. Returns true for one: a port that the neighbour itself reports as closed, or a
-    /// datagram. Silence is no proof of anything, as many routers answer nothing.
+    /// Sends a datagram and waits for an answer. Returns true for an answer: the neighbor itself reports the port as closed, or
+    /// sends a datagram. Silence proves nothing, because many routers never answer.
     pub fn is_answered(&self, wait: Duration) -> bool {
-        // A refusal of an earlier datagram may be reported here already.
+        // This may report the refusal of an earlier datagram.
         if let Err(error) = self.socket.send(b"mco-rescue\n") {
             return error.kind() == ErrorKind::ConnectionRefused;
         }
@@ -77,7 +77,7 @@ pub fn read_greeting(
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes);
-        // Other lines may come before it.
+        // Other lines may precede it.
         let mut whole = text
             .split_inclusive('\n')
             .filter(|line| line.ends_with('\n'));

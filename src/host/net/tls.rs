@@ -1,6 +1,6 @@
 //! Trust: certificate bundles, the TLS client, and the meaning of a refused certificate.
 //!
-//! The cryptography is ring's, chosen here and nowhere else. There is no way to switch verification off.
+//! The cryptography is ring's, selected only here. Verification cannot be disabled.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -24,27 +24,27 @@ use super::marked_ca;
 /// An error in a bundle of certificates or keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// A line that belongs to no block.
+    /// A line outside of any block.
     #[error("line {0} is behind the last certificate and no part of one; remove it")]
     Stray(usize),
     /// A block without an end.
     #[error("the block that begins in line {0} has no end; give the whole file")]
     Open(usize),
-    /// A block of something else, or a damaged one.
+    /// A block of another kind, or a damaged one.
     #[error("the block that begins in line {0} is no certificate that can be used; remove it")]
     NotACertificate(usize),
     /// No private key.
     #[error("there is no private key in it; give a PEM file with -----BEGIN PRIVATE KEY-----")]
     NoKey,
-    /// Nothing in it.
+    /// It is empty.
     #[error("there is no certificate in it; give a PEM file with -----BEGIN CERTIFICATE-----")]
     Empty,
 }
 
-/// The certificates of a PEM bundle, in order (docs/ignition.md: Fetching).
+/// Returns the certificates of a PEM bundle, in order (docs/ignition.md: Fetching).
 ///
-/// Every block must be a certificate. Text before a block is skipped, as in Ignition; behind the last
-/// one only blank lines may stand, which Ignition refuses.
+/// Every block must be a certificate. Text before a block is skipped, as in Ignition; after the last one only blank lines are
+/// allowed, which Ignition refuses.
 pub fn parse_bundle(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleError> {
     let (blocks, problem) = split_blocks(pem);
     let found: Vec<_> = blocks
@@ -58,8 +58,8 @@ pub fn parse_bundle(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleEr
     }
 }
 
-/// The certificates of the operating system's bundle (see [`crate::base::paths::CA_BUNDLES`]). Blocks that
-/// cannot be used are skipped.
+/// Returns the certificates of the operating system's bundle (see [`crate::base::paths::CA_BUNDLES`]). Skips blocks that cannot
+/// be used.
 pub fn system_certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     split_blocks(pem).0.iter().filter_map(parse_block).collect()
 }
@@ -70,7 +70,7 @@ struct Block {
     text: String,
 }
 
-/// Returns the complete blocks, and the first error behind them.
+/// Returns the complete blocks, and the first error after them.
 fn split_blocks(pem: &[u8]) -> (Vec<Block>, Option<BundleError>) {
     let mut done = Vec::new();
     let mut open: Option<Block> = None;
@@ -120,9 +120,9 @@ impl std::fmt::Debug for ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// From PEM texts, which may be one and the same.
+    /// Parses PEM texts, which may be the same text.
     pub fn parse(chain: &[u8], key: &[u8]) -> Result<Self, BundleError> {
-        // Of a file with both, only the blocks that are wanted count.
+        // In a file with both, only the wanted blocks are used.
         let chain = system_certificates(chain);
         if chain.is_empty() {
             return Err(BundleError::Empty);
@@ -135,8 +135,8 @@ impl ClientIdentity {
     }
 }
 
-/// Returns true if a private key belongs to the first certificate of a chain; `None` if one of them is of a kind that is
-/// not known here, or cannot be read.
+/// Returns true if a private key belongs to the first certificate of a chain; `None` if one of them is of an unknown kind or
+/// cannot be read.
 pub fn key_matches(chain: &[u8], key: &[u8]) -> Option<bool> {
     let identity = ClientIdentity::parse(chain, key).ok()?;
     let key = rustls::crypto::ring::sign::any_supported_type(&identity.key).ok()?;
@@ -155,7 +155,7 @@ pub(super) struct Trust {
     refused: Refused,
 }
 
-/// The chain that was refused last for a missing authority.
+/// The last chain that was refused for a missing authority.
 type Refused = Arc<Mutex<Option<Presented>>>;
 
 impl Trust {
@@ -184,8 +184,8 @@ impl Trust {
             .map_err(|e| TlsProblem::Other(error_words(&e)))
     }
 
-    /// A client that verifies everything, but as of another time. Only for asking a server what time it
-    /// has, never for contents.
+    /// Returns a client that verifies everything, but as of another time. Only for asking a server for its time, never for
+    /// contents.
     pub(super) fn client_at(&self, time: SystemTime) -> Option<Arc<ClientConfig>> {
         let time = UnixTime::since_unix_epoch(time.duration_since(UNIX_EPOCH).ok()?);
         let builder = self.config_builder(Some(time)).ok()?;
@@ -211,17 +211,17 @@ impl Trust {
             .with_custom_certificate_verifier(Arc::new(verifier)))
     }
 
-    /// Takes the chain that was refused last for a missing authority.
+    /// Takes the last chain that was refused for a missing authority.
     pub(super) fn take_refused(&self) -> Option<Presented> {
         self.refused.lock().ok()?.take()
     }
 }
 
-/// The certificates that are trusted, and the verification of a server's certificate by them.
+/// The trusted certificates, and the verification of a server's certificate with them.
 #[derive(Debug)]
 pub(super) struct Anchors {
     certificates: Arc<[CertificateDer<'static>]>,
-    /// Missing where there is no usable certificate.
+    /// `None` if there is no usable certificate.
     webpki: Option<Arc<WebPkiServerVerifier>>,
 }
 
@@ -261,7 +261,7 @@ impl Anchors {
     }
 }
 
-/// The usual verifier. It keeps a chain that it refuses for a missing authority, and may use another time.
+/// The usual verifier. It remembers a chain that it refuses for a missing authority, and may use another time.
 #[derive(Debug)]
 struct Verifier {
     anchors: Anchors,
@@ -292,7 +292,7 @@ impl ServerCertVerifier for Verifier {
         let verified = self
             .anchors
             .verify_server(end_entity, intermediates, name, time);
-        // An authority that was made anew under its old name has another key: its signature looks wrong.
+        // An authority that was recreated under its old name has another key: its signature looks wrong.
         let same_name = matches!(
             verified,
             Err(Error::InvalidCertificate(CertificateError::BadSignature))
@@ -334,7 +334,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// The problem that TLS put into an I/O error, if it is one of TLS.
+/// Returns the TLS problem inside an I/O error, if there is one.
 pub(super) fn problem_of(error: &io::Error) -> Option<TlsProblem> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     Some(match error {
@@ -344,7 +344,7 @@ pub(super) fn problem_of(error: &io::Error) -> Option<TlsProblem> {
     })
 }
 
-/// An error of the TLS library in plain words, without the names of its types.
+/// Returns an error of the TLS library in plain words, without type names.
 pub(super) fn error_words(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => {
@@ -392,7 +392,7 @@ fn certificate_words(problem: &CertificateError) -> String {
     fixed.to_owned()
 }
 
-/// `HandshakeFailure` as `handshake failure`; of `Other(OtherError(CaUsedAsEndEntity))` the innermost name.
+/// Returns `HandshakeFailure` as `handshake failure`, and for `Other(OtherError(CaUsedAsEndEntity))` the innermost name.
 fn spaced_name(named: &impl std::fmt::Debug) -> String {
     let text = format!("{named:?}");
     let innermost = text.rsplit('(').next().unwrap_or_default();
@@ -432,7 +432,7 @@ fn of_certificate(problem: &CertificateError) -> TlsProblem {
     }
 }
 
-/// `DnsName("a.example")` and `IpAddress(10.0.0.1)` without their wrapping.
+/// Returns `DnsName("a.example")` and `IpAddress(10.0.0.1)` without the type name.
 fn plain_name(name: &str) -> String {
     let inner = name
         .split_once('(')
@@ -469,7 +469,7 @@ mod tests {
                 .into(),
         ];
         for error in errors {
-            // The one name that is the field's own: of an extended key usage.
+            // The only name that belongs to the field: that of an extended key usage.
             let words = error_words(&error).replace("serverAuth", "");
             let joined = words
                 .as_bytes()

@@ -6,7 +6,8 @@ use ureq::http::Uri;
 use super::error::FetchCause;
 use crate::base::secrets::redacted_url;
 
-/// Characters that Go, and so Ignition, accepts in a URL and encodes before it is sent, besides all that are not ASCII.
+/// Characters that Go, and therefore Ignition, accepts in a URL and encodes before sending, in addition to all non-ASCII
+/// characters.
 const ENCODED: AsciiSet = AsciiSet::EMPTY
     .add(b' ')
     .add(b'"')
@@ -72,7 +73,7 @@ impl RequestTarget {
         redacted_url(&self.uri.to_string())
     }
 
-    /// `HOST:PORT`, an IPv6 address in brackets.
+    /// Returns `HOST:PORT`, with an IPv6 address in brackets.
     pub(super) fn host_port(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -146,7 +147,7 @@ fn has_scheme(reference: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// Path and query of a relative reference.
+/// Returns path and query of a relative reference.
 fn join_path(base: &str, base_query: Option<&str>, reference: &str) -> String {
     let (path, query) = match reference.split_once('?') {
         Some((path, query)) => (path, Some(query)),

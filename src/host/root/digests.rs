@@ -1,4 +1,4 @@
-//! Digests of files that this process has read or written already: none is read twice for the same bytes.
+//! Digests of files that this process has already read or written, so that the same bytes are not read twice.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,23 +7,23 @@ use nix::sys::stat::FileStat;
 
 use crate::base::object::{HexDigest, ObjectKind, Stamp};
 
-/// Digests by inode, each with the stamp that the file had.
+/// Digests by inode, each with the file's stamp at that time.
 ///
-/// A digest counts only as long as the stamp is the same. It is never stored on disk.
+/// A digest is valid only as long as the stamp is unchanged. Never stored on disk.
 #[derive(Debug, Default)]
 pub struct KnownDigests(Mutex<Table>);
 
-/// A list, as a map would take twice the memory: many are added, and then all are looked up. Where each is added after it was
-/// looked up, the list is sorted for every [`TAIL`] of them.
+/// A list, because a map would take twice the memory: usually many are added first, and then all are looked up. If each one is
+/// added after a lookup, the list is sorted once for every [`TAIL`] of them.
 #[derive(Debug, Default)]
 struct Table {
     all: Vec<Known>,
-    /// So many at the beginning of `all` are in the order of the inodes, and of two with one inode the newer one is behind the
-    /// other.
+    /// Number of entries at the beginning of `all` that are sorted by inode; of two with the same inode the newer one comes
+    /// last.
     sorted: usize,
 }
 
-/// So many are searched one by one.
+/// Maximum number of entries that are searched linearly.
 const TAIL: usize = 128;
 
 impl Table {
@@ -50,19 +50,18 @@ impl Table {
 struct Known {
     stamp: Stamp,
     sha256: HexDigest,
-    /// This process made the file: since then it gets other names and attributes, which change its change time.
+    /// True if this process created the file: it gets other names and attributes afterwards, which change its change time.
     written: bool,
 }
 
-/// A smaller file is read again sooner than its digest would be worth the memory.
+/// Minimum file size in bytes: a smaller file is read again faster than its digest would be worth the memory.
 const LEAST: u64 = 64 << 10;
 
-/// Seconds within which a second change may leave the time of the last change as it is.
+/// Seconds within which a second change may leave the change time unchanged.
 const RACY: i64 = 2;
 
 impl KnownDigests {
-    /// Adds a file that was read. A file that was changed just before could change again without a new stamp, so it is
-    /// not taken.
+    /// Adds a file that was read, unless it was changed just before: it could change again without a new stamp.
     pub fn learn_read(&self, stat: &FileStat, kind: &ObjectKind) {
         if !matches!(kind, ObjectKind::File { size, .. } if *size >= LEAST) {
             return;
@@ -96,7 +95,7 @@ impl KnownDigests {
         }
     }
 
-    /// Returns the digest of a file that is still as it was.
+    /// Returns the digest of a file that is unchanged.
     pub fn find(&self, stat: &FileStat) -> Option<HexDigest> {
         let stamp = Stamp::from(stat);
         let mut all = self.lock();
@@ -153,7 +152,7 @@ mod tests {
             stat
         };
         let mut newest = std::collections::BTreeMap::new();
-        // More files are added between two lookups, and between two sorts, than are searched one by one.
+        // More files are added between two lookups, and between two sorts, than are searched linearly.
         for step in 0..6000_u64 {
             let inode = step * 7919 % 611;
             let sha256: HexDigest = sha256(&step.to_le_bytes()).into();

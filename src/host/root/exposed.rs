@@ -1,4 +1,4 @@
-//! Directories in which an ordinary user can put another file in the place of one of root's.
+//! Directories in which an ordinary user can replace one of root's files.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -7,21 +7,21 @@ use nix::sys::stat::{FileStat, fstat};
 
 use super::{RealPath, Root, RootError, RootPath, resolve};
 
-/// A directory on the way to a path in which another user can replace what is in it.
+/// A directory on a path whose contents another user can replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposed {
-    /// The directory, links resolved; `None` if `/proc` does not name it.
+    /// The directory, with links resolved; `None` if `/proc` does not show it.
     pub directory: Option<RealPath>,
     /// The reason.
     pub by: ExposedBy,
 }
 
-/// The reason why another user can replace what is in a directory.
+/// The reason why another user can replace the contents of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExposedBy {
     /// It belongs to an ordinary user, with this uid.
     Owner(u32),
-    /// Its group or all users may write it, with this mode.
+    /// Its group or all users can write to it, with this mode.
     Mode(u32),
 }
 
@@ -35,8 +35,8 @@ impl fmt::Display for ExposedBy {
 }
 
 impl Root {
-    /// Returns the first directory on the way to `path`, those that links lead through included, in which another user than
-    /// root and the owner of the tree can replace what is in it. Directories that are missing are skipped.
+    /// Returns the first directory on the way to `path`, including those that links pass through, whose contents a user other
+    /// than root and the owner of the tree can replace. Missing directories are skipped.
     ///
     /// # Errors
     /// The path cannot be resolved.
@@ -61,7 +61,7 @@ fn exposed_by(stat: &FileStat, tree: u32) -> Option<ExposedBy> {
     if stat.st_uid != 0 && stat.st_uid != tree {
         return Some(ExposedBy::Owner(stat.st_uid));
     }
-    // In a sticky directory users rename and remove their own files alone.
+    // In a sticky directory, users can rename and remove only their own files.
     let is_open = mode & 0o022 != 0 && mode & libc::S_ISVTX == 0;
     is_open.then_some(ExposedBy::Mode(mode))
 }

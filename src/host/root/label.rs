@@ -11,11 +11,11 @@ use super::Place;
 
 /// The attribute that holds the label.
 pub const LABEL: &CStr = c"security.selinux";
-/// Labels are far shorter; the kernel's own limit is a page.
+/// Maximum length; labels are much shorter, and the kernel's own limit is a page.
 const LONGEST: usize = 4096;
 
 impl Place {
-    /// Returns the label of the name, not followed; `None` if it has none.
+    /// Returns the label of the name, without following it; `None` if it has none.
     ///
     /// # Errors
     /// `EOPNOTSUPP` where the file system has no labels, `ENOENT` also where `/proc` is not mounted.
@@ -42,14 +42,15 @@ impl Place {
     }
 }
 
-/// Returns true for attributes that a copy of a file keeps: access lists, and those that users set. Labels have rules of
-/// their own. File capabilities are not restored: a run has given up `CAP_SETFCAP` before it changes a name.
+/// Returns true for attributes that a copy of a file keeps: access lists, and those that users set. Labels have rules of their
+/// own. File capabilities are not restored, because a run gives up `CAP_SETFCAP` before it changes a name.
 fn is_copied(name: &[u8]) -> bool {
     let exact: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
     exact.contains(&name) || name.starts_with(b"user.")
 }
 
-/// The extended attributes of an open file or directory that go with a copy of it; none where there cannot be any.
+/// Returns the extended attributes of an open file or directory that a copy keeps; none if the file system does not support
+/// them.
 pub fn extended_attributes(file: &File) -> Result<Vec<(CString, Vec<u8>)>, Errno> {
     let list = |buffer: &mut [u8]| {
         // SAFETY: the descriptor is open and the buffer lives through the call; the length is the buffer's.
@@ -119,8 +120,8 @@ pub fn all_attributes(place: &Place) -> Result<ExtendedAttributes, Errno> {
     Ok(all)
 }
 
-/// Returns the bytes that a call writes; with an empty buffer the call returns the length. `None` if there are none, or
-/// none any more.
+/// Returns the bytes that a call writes; with an empty buffer the call returns the length. Returns `None` if there are none, or
+/// if they have just disappeared.
 fn fill_buffer(call: impl Fn(&mut [u8]) -> isize) -> Result<Option<Vec<u8>>, Errno> {
     let result = |written: isize| match Errno::result(written) {
         Ok(length) => Ok(usize::try_from(length).ok().filter(|length| *length > 0)),

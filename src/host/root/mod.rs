@@ -1,7 +1,7 @@
 //! The root: one directory descriptor, opened once, and everything that is read below it.
 //!
-//! Only this module turns a path of a document into a file descriptor. It has no
-//! writing function; changing things is `transaction/disk`'s alone.
+//! Only this module turns a path of a document into a file descriptor. It has no function that writes; only `transaction/disk`
+//! changes things.
 #![allow(
     clippy::disallowed_methods,
     reason = "this is the one place that opens paths of the node"
@@ -59,7 +59,8 @@ pub struct Root {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{path}: {cause}")]
 pub struct RootError {
-    /// The path as the document writes it.
+    /// Returns a name below a directory descriptor as one path: links have attributes, but no descriptor that gives access to
+    /// them.
     pub path: String,
     /// The reason.
     pub cause: ResolveError,
@@ -76,16 +77,16 @@ impl RootError {
     }
 }
 
-/// A resolved parent directory and the one name below it that is meant.
+/// A resolved parent directory, and a name in it.
 #[derive(Debug)]
 pub struct Place {
-    /// The parent, as an `O_PATH` descriptor; shared by all that is in it.
+    /// The parent as an `O_PATH` descriptor; shared by everything in it.
     pub dir: Arc<OwnedFd>,
     /// The last component, never followed.
     pub name: String,
 }
 
-/// Type of an entry of a directory, as the directory itself has it: what is mounted over the entry is not seen.
+/// Type of a directory entry, as the directory itself stores it: anything mounted over the entry is not seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryType {
     /// A regular file.
@@ -98,17 +99,17 @@ pub enum EntryType {
     Other,
 }
 
-/// Largest file that is read whole into memory: records and unit files are far below.
+/// Maximum size of a file that is read into memory, in bytes: records and unit files are far smaller.
 const MAX_READ: u64 = 64 << 20;
-/// Largest file of keys that is read.
+/// Maximum size of a key file that is read, in bytes.
 const MAX_SMALL: u64 = 1 << 20;
-/// Largest file of root's whose digest is asked for; no config brings a larger one.
+/// Maximum size of a file of root that is hashed, in bytes; no config contains a larger one.
 pub const MAX_DIGEST: u64 = 3 << 29;
-/// The same for a file of an ordinary user, who could make it of any size.
+/// The same for a file of an ordinary user, who could give it any size.
 const MAX_DIGEST_OF_USERS: u64 = MAX_READ;
 
 impl Root {
-    /// Opens `path` as the root. The path is resolved by the running system, everything later in root.
+    /// Opens `path` as the root. The running system resolves this path; all later ones are resolved inside the root.
     pub fn open(path: &Path) -> Result<Self, RootError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| RootError {
@@ -122,7 +123,7 @@ impl Root {
         })
     }
 
-    /// The same root, opened once more: it shows what was mounted in it as this one does.
+    /// Opens the same root again; it shows the same mounts.
     ///
     /// # Errors
     /// The system's error.
@@ -135,7 +136,7 @@ impl Root {
         })
     }
 
-    /// A directory of this root as a root of its own.
+    /// Opens a directory of this root as a root of its own.
     ///
     /// # Errors
     /// It is missing, or is a symbolic link, or a link is on the way.
@@ -148,7 +149,7 @@ impl Root {
         })
     }
 
-    /// Opens a directory that no symbolic link may lead to; `None` when it does not exist.
+    /// Opens a directory that is not reached through a symbolic link; `None` if it does not exist.
     ///
     /// # Errors
     /// It is a link, or a link is on the way, or the system reports an error.
@@ -167,7 +168,7 @@ impl Root {
         }
     }
 
-    /// The path the root was opened with, for messages.
+    /// Returns the path with which the root was opened, for messages.
     pub fn shown(&self) -> &Path {
         &self.shown
     }
@@ -181,18 +182,18 @@ impl Root {
         }
     }
 
-    /// The root's own descriptor, for `syncfs` and locks.
+    /// Returns the root's own descriptor, for `syncfs` and locks.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// Opens a directory; `None` when it does not exist.
+    /// Opens a directory; `None` if it does not exist.
     pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
         let opened = self.resolve_directory(path.relative(), || path.to_string())?;
         Ok(opened.map(|opened| opened.dir))
     }
 
-    /// The same, with its real path where a link leads to it.
+    /// Does the same, and returns its real path if a link leads to it.
     pub fn directory_and_end(
         &self,
         path: &RootPath,
@@ -211,7 +212,8 @@ impl Root {
         linked.then(|| self.real_path(opened.dir.as_fd())).flatten()
     }
 
-    /// The nearest directory at or above `path`, if this process may not use it so. Other obstacles are none here.
+    /// Returns the nearest directory at or above `path`, if this process does not have this access to it. Ignores other
+    /// obstacles.
     pub fn closed_at(&self, path: &RootPath, access: AccessFlags) -> Option<RootPath> {
         for above in path.ancestors() {
             match self.directory(&above) {
@@ -226,7 +228,7 @@ impl Root {
         None
     }
 
-    /// Returns true if an object is at `path` that this process may not write.
+    /// Returns true if there is an object at `path` that this process may not write.
     pub fn is_closed_to_writing(&self, path: &RootPath) -> bool {
         let access = AccessFlags::W_OK;
         let place = self.place(path).ok().flatten();
@@ -235,7 +237,7 @@ impl Root {
         matches!(allowed, Some(Err(Errno::EACCES | Errno::EPERM)))
     }
 
-    /// The parent of `path` and its last name; `None` when the parent does not exist.
+    /// Returns the parent of `path` and its last name; `None` if the parent does not exist.
     pub fn place(&self, path: &RootPath) -> Result<Option<Place>, RootError> {
         let opened = self.resolve_directory(path.above().unwrap_or("."), || path.to_string())?;
         Ok(opened.map(|opened| Place {
@@ -244,7 +246,7 @@ impl Root {
         }))
     }
 
-    /// The parent of `path`, with its real path where a link leads to it; `None` when it does not exist.
+    /// Returns the parent of `path`, with its real path if a link leads to it; `None` if it does not exist.
     pub fn parent_and_end(
         &self,
         path: &RootPath,
@@ -258,7 +260,7 @@ impl Root {
         }))
     }
 
-    /// Returns the real path of a directory, links followed; `None` if `/proc` does not show it.
+    /// Returns the real path of a directory, with links followed; `None` if `/proc` does not show it.
     pub fn real_path(&self, dir: BorrowedFd<'_>) -> Option<RealPath> {
         let path = |fd: BorrowedFd<'_>| std::fs::read_link(descriptor_path(fd)).ok();
         let own = path(self.as_fd())?;
@@ -271,8 +273,8 @@ impl Root {
         }
     }
 
-    /// The name by which the running system opens the file at `path`, links followed in root: no link is on it any
-    /// more. `None` if there is no such file, or `/proc` does not show it.
+    /// Returns the name by which the running system opens the file at `path`, with all links resolved inside the root. `None`
+    /// if there is no such file, or `/proc` does not show it.
     ///
     /// # Errors
     /// The system's error.
@@ -289,7 +291,8 @@ impl Root {
         }
     }
 
-    /// The home of a user may be behind a link of the OS; below it nothing is followed, as its owner could point anywhere.
+    /// Resolves a directory. A link of the OS may lead to the home of a user; below it nothing is followed, because its owner
+    /// could link anywhere.
     fn resolve_directory(
         &self,
         relative: &str,
@@ -319,7 +322,7 @@ impl Root {
         }
     }
 
-    /// Returns the object at `path` (the last component is not followed), with the digest of a file's bytes.
+    /// Returns the object at `path` (without following the last component), with the digest of a file's bytes.
     pub fn observe(&self, path: &RootPath) -> Result<Option<(Object, Stamp)>, RootError> {
         match self.place(path)? {
             Some(place) => place
@@ -329,17 +332,17 @@ impl Root {
         }
     }
 
-    /// The digest of an open file, if it is known without reading it.
+    /// Returns the digest of an open file if it is known without reading the file.
     pub fn known_digest(&self, file: &File) -> Option<HexDigest> {
         self.digests.find(&fstat(file).ok()?)
     }
 
-    /// The digests of files that were read or written below this root.
+    /// Returns the digests of files that were read or written below this root.
     pub fn digests(&self) -> &KnownDigests {
         &self.digests
     }
 
-    /// Returns true if anything is at `path`, the last component not followed.
+    /// Returns true if something exists at `path`, without following the last component.
     pub fn exists(&self, path: &RootPath) -> Result<bool, RootError> {
         let Some(place) = self.place(path)? else {
             return Ok(false);
@@ -350,17 +353,17 @@ impl Root {
         }
     }
 
-    /// The bytes of the file at `path`, links followed in root; `None` when there is no such file.
+    /// Returns the bytes of the file at `path`, following links inside the root; `None` if there is no such file.
     pub fn read(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
         self.read_within(path, MAX_READ)
     }
 
-    /// The same for a file of up to `limit` bytes.
+    /// Does the same for a file of up to `limit` bytes.
     pub fn read_within(&self, path: &RootPath, limit: u64) -> Result<Option<Vec<u8>>, RootError> {
         Ok(self.read_with_stat(path, limit)?.map(|(bytes, _)| bytes))
     }
 
-    /// The same, with the stat that the file had before it was read.
+    /// Does the same, and returns the stat of the file from before it was read.
     pub fn read_with_stat(
         &self,
         path: &RootPath,
@@ -375,7 +378,8 @@ impl Root {
         }
     }
 
-    /// The bytes of a small file that may be an ordinary user's; `None` when there is no such file, or a larger one.
+    /// Returns the bytes of a small file that may belong to an ordinary user; `None` if there is no such file, or if it is
+    /// larger.
     ///
     /// # Errors
     /// The system's error.
@@ -386,15 +390,15 @@ impl Root {
         }
     }
 
-    /// Opens the file at `path` for reading, links followed in root; `None` when there is no such file, or only a
+    /// Opens the file at `path` for reading, following links inside the root; `None` if there is no such file, or if it is a
     /// device, pipe or socket.
     pub fn open_followed(&self, path: &RootPath) -> Result<Option<File>, RootError> {
-        // Opening a device may do something by itself; reading one, or a pipe, may never end.
+        // Opening a device may have side effects; reading one, or a pipe, may never end.
         self.open_of_kinds(path, &[SFlag::S_IFREG, SFlag::S_IFDIR])
     }
 
-    /// Opens the block device at `path` for reading, or a regular file in its place, such as that of a copied disk; `None`
-    /// when there is neither. The only place that opens a device: a disk has no other side to wait for.
+    /// Opens the block device at `path` for reading, or a regular file in its place, such as a disk image; `None` if there is
+    /// neither. The only place that opens a device: unlike a pipe, a disk does not block.
     ///
     /// # Errors
     /// The system's error.
@@ -422,9 +426,9 @@ impl Root {
         }
     }
 
-    /// The bytes of the regular file at `path` itself, no link at its place followed; `None` when there is none.
+    /// Returns the bytes of the regular file at `path` itself, without following a link there; `None` if there is none.
     ///
-    /// For paths that may lie below a user's directory: the user could lead [`Root::read`] to the secrets of others.
+    /// For paths that may be below a user's directory: the user could redirect [`Root::read`] to other users' secrets.
     pub fn read_file(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
         let Some(place) = self.place(path)? else {
             return Ok(None);
@@ -432,7 +436,7 @@ impl Root {
         place.read().map_err(|errno| error_at(path, errno))
     }
 
-    /// The target of the symbolic link at `path`, verbatim; `None` when it is no link.
+    /// Returns the target of the symbolic link at `path`, verbatim; `None` if it is not a link.
     pub fn read_link(&self, path: &RootPath) -> Result<Option<String>, RootError> {
         let Some(place) = self.place(path)? else {
             return Ok(None);
@@ -444,7 +448,7 @@ impl Root {
         }
     }
 
-    /// The names in a directory, sorted; empty when there is none.
+    /// Returns the names in a directory, sorted; empty if there is no such directory.
     pub fn list(&self, path: &RootPath) -> Result<Vec<String>, RootError> {
         let names = self.open_to_list(path)?.map(names_in).transpose();
         Ok(names
@@ -452,7 +456,7 @@ impl Root {
             .unwrap_or_default())
     }
 
-    /// Returns the names in a directory with their types; empty when there is none.
+    /// Returns the names in a directory with their types; empty if there is no such directory.
     pub fn list_types(&self, path: &RootPath) -> Result<Vec<(String, EntryType)>, RootError> {
         let entries = self.open_to_list(path)?.map(types_in).transpose();
         Ok(entries
@@ -470,7 +474,7 @@ impl Root {
         }
     }
 
-    /// The names at the top of the root, sorted.
+    /// Returns the names at the top of the root, sorted.
     pub fn list_top(&self) -> Result<Vec<String>, RootError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let open = || nix::fcntl::openat(&self.dir, ".", flags, Mode::empty());
@@ -488,13 +492,13 @@ impl Root {
         paths.collect()
     }
 
-    /// The nearest existing directory at or above the parent of `path`, with its path (`None`: the root itself).
+    /// Returns the nearest existing directory at or above the parent of `path`, with its path (`None` for the root itself).
     pub fn nearest(&self, path: &RootPath) -> Result<(Option<RootPath>, OwnedFd), RootError> {
         for ancestor in path.ancestors().skip(1) {
             match self.directory(&ancestor) {
                 Ok(Some(dir)) => return Ok((Some(ancestor), dir)),
                 Ok(None) => {}
-                // Something else, which a directory may be about to replace.
+                // Something else, which is about to be replaced by a directory.
                 Err(error) if error.cause == ResolveError::System(Errno::ENOTDIR) => {}
                 Err(error) => return Err(error),
             }
@@ -505,7 +509,7 @@ impl Root {
         Ok((None, own.dir))
     }
 
-    /// Opens the file at `place` of `path` for reading, without following it.
+    /// Opens the file at `path` for reading, without following a link there.
     pub fn open_file(&self, path: &RootPath) -> Result<Option<File>, RootError> {
         match self.place(path)? {
             Some(place) => place
@@ -518,7 +522,7 @@ impl Root {
 }
 
 impl Place {
-    /// The stat of the name, not followed; `None` when nothing is there.
+    /// Returns the stat of the name, without following it; `None` if it does not exist.
     pub fn stat(&self) -> Result<Option<FileStat>, Errno> {
         match fstatat(&self.dir, self.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -532,7 +536,7 @@ impl Place {
         self.observe_knowing(None)
     }
 
-    /// The same; a file whose digest is known is not read.
+    /// Does the same, but does not read a file whose digest is known.
     pub fn observe_knowing(
         &self,
         digests: Option<&KnownDigests>,
@@ -543,7 +547,7 @@ impl Place {
         }
     }
 
-    /// The same, with what holds it in its place.
+    /// Does the same, and returns the mount and flags that hold the object in place.
     pub fn observe_held(
         &self,
         digests: &KnownDigests,
@@ -571,7 +575,7 @@ impl Place {
         Ok((object, Stamp::from(stat)))
     }
 
-    /// The type of what is there, without reading a file's bytes (its digest is left empty).
+    /// Returns the type of the object without reading a file's bytes (its digest is left empty).
     pub fn shallow_kind(&self) -> Result<Option<ObjectKind>, Errno> {
         let Some(stat) = self.stat()? else {
             return Ok(None);
@@ -586,7 +590,7 @@ impl Place {
         self.read_kind(&stat, None).map(Some)
     }
 
-    /// Returns the bytes of the regular file of this name, not followed; `None` when there is none.
+    /// Returns the bytes of the regular file with this name, without following a link; `None` if there is none.
     pub fn read(&self) -> Result<Option<Vec<u8>>, Errno> {
         let is_file = |stat: &FileStat| resolve::kind(stat) == SFlag::S_IFREG;
         let read = || {
@@ -604,7 +608,7 @@ impl Place {
         }
     }
 
-    /// The mount and the flags of what is there, not followed; `None` when nothing is.
+    /// Returns the mount and the flags of the object, without following a link; `None` if it does not exist.
     pub fn hold(&self) -> Result<Option<Hold>, Errno> {
         match mount::stat_at(self.dir.as_fd(), &self.name) {
             Ok((_, hold)) => Ok(Some(hold)),
@@ -613,12 +617,12 @@ impl Place {
         }
     }
 
-    /// Returns the target of the symbolic link of this name, byte for byte.
+    /// Returns the target of the symbolic link with this name, byte for byte.
     pub fn read_target(&self) -> Result<OsString, Errno> {
         readlinkat(&self.dir, self.name.as_str())
     }
 
-    /// Opens the name for reading, not followed.
+    /// Opens the name for reading, without following a link.
     pub fn open(&self) -> Result<File, Errno> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let open = || nix::fcntl::openat(&self.dir, self.name.as_str(), flags, Mode::empty());
@@ -631,7 +635,7 @@ impl Place {
         digests: Option<&KnownDigests>,
     ) -> Result<ObjectKind, Errno> {
         Ok(match resolve::kind(stat) {
-            // The kernel says so of files that it makes up as well, but those are on no device.
+            // The kernel also reports this for files that it generates, but those are on no device.
             SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => {
                 ObjectKind::File {
                     size: 0,
@@ -668,12 +672,12 @@ impl Place {
     }
 }
 
-/// A path that stands for an open descriptor, for calls that take nothing else.
+/// Returns a path that refers to an open descriptor, for calls that accept only paths.
 pub fn descriptor_path(fd: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// Returns true for a file that is too large to be read: a sparse one costs an ordinary user nothing, and its reader hours.
+/// Returns true for a file that is too large to read: a sparse file costs an ordinary user nothing, but takes hours to read.
 fn is_too_large(stat: &FileStat) -> bool {
     let limit = match stat.st_uid {
         0 => MAX_DIGEST,
@@ -700,7 +704,7 @@ fn types_in(fd: OwnedFd) -> Result<Vec<(String, EntryType)>, Errno> {
             Some(Type::Symlink) => EntryType::Link,
             Some(Type::Directory) => EntryType::Directory,
             Some(_) => EntryType::Other,
-            // Not every file system has the type beside the name.
+            // Not every file system stores the type in the directory.
             None => match fstatat(&dir, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(stat) => EntryType::of(&stat),
                 Err(Errno::ENOENT) => continue,
@@ -740,7 +744,7 @@ fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {
     if size > limit {
         return Err(Errno::EFBIG);
     }
-    // With room for all of it at once: a vector that grows has it twice meanwhile.
+    // Reserves the space at once: a growing vector would temporarily need twice as much.
     let room = usize::try_from(size).unwrap_or_default();
     let mut bytes = Vec::with_capacity(room.saturating_add(1));
     let mut bounded = file.take(limit + 1);
@@ -751,7 +755,7 @@ fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Size and lower-case hex SHA-256 of everything `reader` gives.
+/// Returns size and lower-case hex SHA-256 of everything that `reader` yields.
 pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
     let mut all = Summed::default();
     let mut buffer = vec![0; 64 << 10];
@@ -765,7 +769,7 @@ pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
     }
 }
 
-/// The same; of many bytes, as far as `expected` is known, one thread reads while another makes the digest.
+/// Does the same; for many bytes, by what is `expected`, one thread reads while another one hashes.
 pub fn digest_ahead(reader: impl Read + Send, expected: u64) -> io::Result<(u64, String)> {
     let mut all = Summed::default();
     parallel::read_pieces(reader, expected, |piece| {
@@ -794,8 +798,8 @@ impl Summed {
     }
 }
 
-/// Size and digest of a file; no more bytes are read than are expected, as one that grows meanwhile is not followed. Where 0
-/// are expected, as the kernel reports for files that it generates, all are read.
+/// Returns size and digest of a file. Reads no more bytes than expected, so that a growing file is not followed. If 0 bytes are
+/// expected, as the kernel reports for generated files, reads all.
 fn digest_of(file: File, expected: u64) -> io::Result<(u64, String)> {
     match expected {
         0 => digest_ahead(file, 0),
@@ -803,7 +807,7 @@ fn digest_of(file: File, expected: u64) -> io::Result<(u64, String)> {
     }
 }
 
-/// Lower-case hex SHA-256 of some bytes.
+/// Returns the lower-case hex SHA-256 of some bytes.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }

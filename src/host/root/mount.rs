@@ -1,7 +1,6 @@
-//! Which mount a descriptor is on, how much room it has, and what holds a name in place.
+//! Which mount a descriptor is on, how much space it has, and what holds a name in place.
 //!
-//! Renames and links work within one *mount*, not one device: a bind mount of the
-//! same file system answers EXDEV all the same.
+//! Renames and links work within one *mount*, not one device: even a bind mount of the same file system returns EXDEV.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -15,27 +14,27 @@ use nix::sys::statvfs::{FsFlags, fstatvfs};
 use crate::base::object::Flags;
 use crate::host::running;
 
-/// The smallest and the largest block of a local file system.
+/// The smallest and largest block size of a local file system.
 const BLOCKS: (u64, u64) = (4 << 10, 64 << 10);
 
-/// One mount, as far as writing to it is concerned.
+/// A mount, with the properties that matter for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mount {
     /// The kernel's mount id.
     pub id: u64,
     /// The file system's device number.
     pub dev: u64,
-    /// Bytes an ordinary write may still take.
+    /// Bytes available to an ordinary write.
     pub free_bytes: u64,
-    /// Inodes left; `None` where the file system does not count them.
+    /// Free inodes; `None` if the file system does not count them.
     pub free_inodes: Option<u64>,
-    /// Bytes that a file takes at least: 4 KiB, or what the file system has, which is up to 64 KiB on machines with such pages.
+    /// Minimum number of bytes that a file takes: 4 KiB, or the block size, which is up to 64 KiB on machines with such pages.
     pub block: u64,
-    /// Mounted read-only.
+    /// True if mounted read-only.
     pub read_only: bool,
 }
 
-/// The mount that a directory is on.
+/// Returns the mount that a directory is on.
 pub fn mount_of(dir: impl AsFd) -> Result<Mount, Errno> {
     let space = fstatvfs(&dir)?;
     let block = space.fragment_size();
@@ -44,7 +43,7 @@ pub fn mount_of(dir: impl AsFd) -> Result<Mount, Errno> {
         dev: fstat(&dir)?.st_dev,
         free_bytes: space.blocks_available() * block,
         free_inodes: (space.files() > 0).then(|| space.files_available()),
-        // A file system of a network names the size of its messages, which is larger.
+        // A network file system reports its message size, which is larger.
         block: block.clamp(BLOCKS.0, BLOCKS.1),
         read_only: space.flags().contains(FsFlags::ST_RDONLY),
     })
@@ -56,10 +55,10 @@ pub(super) fn points_below(directory: &str) -> Vec<String> {
     points_in(&mounts, directory)
 }
 
-/// File systems on which something outlives a boot.
+/// File systems whose contents survive a reboot.
 const LOCAL: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
 
-/// Lines like `36 35 98:0 /of/the/disk /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
+/// Parses lines like `36 35 98:0 /of/the/disk /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
 fn points_in(mounts: &str, directory: &str) -> Vec<String> {
     let directory = directory.trim_end_matches('/');
     let point = |line: &str| {
@@ -72,7 +71,7 @@ fn points_in(mounts: &str, directory: &str) -> Vec<String> {
     mounts.lines().filter_map(point).collect()
 }
 
-/// Replaces octal escapes, such as that of a space.
+/// Replaces octal escapes, such as the one for a space.
 fn unescape_octal(text: &str) -> String {
     let pairs = [
         ("\\040", " "),
@@ -87,11 +86,11 @@ fn unescape_octal(text: &str) -> String {
 /// The mount and the flags that protect a name, whatever its permissions are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
-    /// The mount that is seen there.
+    /// Id of the mount that is visible there.
     pub mount: u64,
     /// Flags of the file system.
     pub flags: Flags,
-    /// The object has more names than one (hard links).
+    /// True if the object has several names (hard links).
     pub has_more_names: bool,
 }
 
@@ -100,12 +99,12 @@ pub fn mount_id(dir: impl AsFd) -> Result<u64, Errno> {
     hold_of(dir).map(|hold| hold.mount)
 }
 
-/// Mount and flags of what is open; nothing but a path descriptor is needed.
+/// Returns mount and flags of an open object; a path descriptor is sufficient.
 pub fn hold_of(fd: impl AsFd) -> Result<Hold, Errno> {
     stat_of_open(fd).map(|(_, hold)| hold)
 }
 
-/// The stat of what is open, with its mount and flags: one question instead of three.
+/// Returns the stat of an open object, with its mount and flags: one call instead of three.
 pub fn stat_of_open(fd: impl AsFd) -> Result<(FileStat, Hold), Errno> {
     let fd = fd.as_fd();
     let answer = call_statx(fd, c"", libc::AT_EMPTY_PATH)?;
@@ -113,7 +112,7 @@ pub fn stat_of_open(fd: impl AsFd) -> Result<(FileStat, Hold), Errno> {
     Ok((stat_of(&answer), hold))
 }
 
-/// The stat of a name, not followed, with its mount and flags.
+/// Returns the stat of a name, without following it, with its mount and flags.
 pub(super) fn stat_at(dir: BorrowedFd<'_>, name: &str) -> Result<(FileStat, Hold), Errno> {
     let path = CString::new(name).map_err(|_| Errno::EINVAL)?;
     let answer = call_statx(dir, &path, libc::AT_SYMLINK_NOFOLLOW)?;
@@ -125,10 +124,10 @@ pub(super) fn stat_at(dir: BorrowedFd<'_>, name: &str) -> Result<(FileStat, Hold
     Ok((stat_of(&answer), hold))
 }
 
-/// Converts to the result of `stat`; of the times only those of the content and of the inode.
+/// Converts to the result of `stat`; of the times, only those of the content and of the inode.
 fn stat_of(answer: &libc::statx) -> FileStat {
     let stat = std::mem::MaybeUninit::<FileStat>::zeroed();
-    // SAFETY: a stat is made of numbers, for which zero is a value.
+    // SAFETY: a stat consists of numbers, for which zero is a valid value.
     let mut stat = unsafe { stat.assume_init() };
     stat.st_dev = libc::makedev(answer.stx_dev_major, answer.stx_dev_minor);
     stat.st_ino = answer.stx_ino;

@@ -1,4 +1,4 @@
-//! A directory that is to be replaced, with everything in it: the space that a copy takes, and an obstacle.
+//! A directory that is going to be replaced with all its contents: the space that a copy takes, and the first obstacle.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use super::{ResolveError, Root, RootError, RootPath, error_at, hold_of, resolve};
 use crate::base::object::Flags;
 
-/// An object that keeps a directory, with everything in it, from being moved.
+/// An object that prevents a directory from being moved with all its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
     /// A mount point.
@@ -25,14 +25,14 @@ pub enum Obstacle {
 /// Everything below a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// The first obstacle; the sizes end there.
+    /// The first obstacle; the sizes are incomplete then.
     pub obstacle: Option<Obstacle>,
     /// The size of each object in it.
     pub sizes: Vec<u64>,
 }
 
 impl Root {
-    /// Reads everything below a directory. Links are not followed, and other mounts not entered.
+    /// Reads everything below a directory. Does not follow links or enter other mounts.
     ///
     /// # Errors
     /// The system's error.
@@ -96,12 +96,12 @@ fn open_path(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     openat(dir, name, flags, Mode::empty())
 }
 
-/// Returns what was read, or nothing where an object in its place cannot be it: a link to itself, a directory where a file
-/// belongs. It is named in a warning, once, and skipped as the programs of the node skip it. For what is read beside a
-/// config, and never for files of this program or records of the daemon.
+/// Returns what was read, or the default if an unexpected object is in its place: a link to itself, or a directory instead of a
+/// file. The object is logged as a warning, once, and skipped as the programs of the node skip it. For files read in addition
+/// to a config, and never for files of this program or records of the daemon.
 ///
 /// # Errors
-/// Every other error, such as an I/O error or a denied access: what is there is not known then.
+/// Every other error, such as an I/O error or a denied access, after which the contents are unknown.
 pub fn skip_obstacle<T: Default>(read: Result<T, RootError>) -> Result<T, RootError> {
     static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let is_in_the_way = |cause: &ResolveError| {

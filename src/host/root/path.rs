@@ -1,20 +1,20 @@
 //! [`RootPath`]: the only form in which a path reaches the file system.
 //!
-//! Made by parsing, never by joining strings: absolute in the document,
-//! without `..` and NUL, normalised, kept relative to the root.
+//! Created by parsing, never by joining strings: absolute in the document, without `..` and NUL, normalized, stored relative to
+//! the root.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A path inside the root, without leading slash and without `.`, `..` or doubled slashes.
-/// Prints as the absolute path that a document would use. Clones share the text: a path is a key of many tables.
+/// A path inside the root, without a leading slash and without `.`, `..` or doubled slashes. Printed as the absolute path that
+/// a document would use. Clones share the text, because paths are keys of many tables.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RootPath(Arc<str>);
 
-/// A string that is no path inside the root.
+/// The reason why a string is not a path inside the root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RootPathError {
     /// The path does not begin with a slash.
@@ -23,7 +23,7 @@ pub enum RootPathError {
     /// A component is `..`.
     #[error("path {0:?} contains `..`")]
     Climbing(String),
-    /// The path holds a NUL byte, which no file system takes.
+    /// The path contains a NUL byte, which no file system accepts.
     #[error("path {0:?} contains a NUL byte")]
     Nul(String),
     /// The path names the root itself.
@@ -40,9 +40,9 @@ impl RootPath {
         Self::normalise_path(relative, text)
     }
 
-    /// A path known at compile time, written root-relative.
+    /// Returns a path known at compile time, written relative to the root.
     ///
-    /// The constants of [`crate::base::paths`] are checked by a test, so this does not fail.
+    /// A test checks the constants of [`crate::base::paths`], so this cannot fail.
     pub fn fixed(text: &'static str) -> Self {
         Self(text.into())
     }
@@ -55,7 +55,7 @@ impl RootPath {
         if relative.split('/').any(|part| part == "..") {
             return Err(RootPathError::Climbing(original.into()));
         }
-        // Most are as they should be.
+        // Most paths are already normalized.
         if !relative.split('/').any(|part| nothing(&part)) {
             return Ok(Self(relative.into()));
         }
@@ -67,7 +67,7 @@ impl RootPath {
         Ok(Self(parts.join("/").into()))
     }
 
-    /// The path without leading slash, for the `*at` calls.
+    /// Returns the path without a leading slash, for the `*at` calls.
     pub fn relative(&self) -> &str {
         &self.0
     }
@@ -77,28 +77,28 @@ impl RootPath {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// The directory above; `None` if that is the root itself.
+    /// Returns the directory above; `None` if that is the root itself.
     pub fn parent(&self) -> Option<Self> {
         self.above().map(|parent| Self(parent.into()))
     }
 
-    /// The text of the directory above, without leading slash.
+    /// Returns the text of the directory above, without a leading slash.
     pub fn above(&self) -> Option<&str> {
         self.0.rsplit_once('/').map(|(parent, _)| parent)
     }
 
-    /// This path and every directory above it but the root, nearest first.
+    /// Returns this path and every directory above it except the root, nearest first.
     pub fn ancestors(&self) -> impl Iterator<Item = Self> {
         std::iter::successors(Some(self.clone()), Self::parent)
     }
 
-    /// A path below this one. `below` may have several components.
+    /// Returns a path below this one. `below` may have several components.
     pub fn join(&self, below: &str) -> Result<Self, RootPathError> {
         let joined = format!("/{}/{below}", self.0);
         Self::parse(&joined)
     }
 
-    /// Returns the path of the same name below another directory, with `suffix` at its end.
+    /// Returns the path with the same name below another directory, with `suffix` appended.
     ///
     /// Like [`RootPath::fixed`], for a directory known at compile time.
     pub fn moved_below(&self, directory: &'static str, suffix: &'static str) -> Self {
@@ -106,7 +106,7 @@ impl RootPath {
         Self(parts.concat().into())
     }
 
-    /// Returns true if this path is `directory` or lies below it, component by component.
+    /// Returns true if this path is `directory` or is below it, compared by component.
     pub fn is_in(&self, directory: &str) -> bool {
         *self.0 == *directory
             || self
@@ -116,7 +116,7 @@ impl RootPath {
     }
 }
 
-/// A directory that was found by following links: the root itself, or one below it.
+/// A directory found by following links: the root itself, or one below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RealPath {
     /// The root itself.
@@ -126,7 +126,7 @@ pub enum RealPath {
 }
 
 impl RealPath {
-    /// The path without leading slash; empty for the root.
+    /// Returns the path without a leading slash; empty for the root.
     pub fn relative(&self) -> &str {
         match self {
             Self::Root => "",
@@ -134,10 +134,10 @@ impl RealPath {
         }
     }
 
-    /// A path below this directory. `below` may have several components.
+    /// Returns a path below this directory. `below` may have several components.
     ///
     /// # Errors
-    /// `below` is no path, such as an empty one below the root.
+    /// `below` is not a path, such as an empty one below the root.
     pub fn join(&self, below: &str) -> Result<RootPath, RootPathError> {
         RootPath::parse(&format!("/{}/{below}", self.relative()))
     }

@@ -1,18 +1,18 @@
-//! The last few directories that were resolved, so that what is done to many names in one opens it once.
+//! The most recently resolved directories, so that operations on many names in one directory open it only once.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::{Place, Root, RootError, RootPath};
 
-/// Directories that are kept: a directory, its parents, a file's directory and that of the daemon's stamp take turns.
+/// Number of directories that are kept: a directory, its parents, a file's directory and that of the daemon's stamp alternate.
 const KEPT: usize = 6;
 
-/// Values of the directories that were used last (`None`: the root itself).
+/// Values of the most recently used directories (`None` is the root itself).
 #[derive(Debug)]
 pub struct Recent<T>(Vec<(Option<RootPath>, T)>);
 
-/// Directories as they were when they were looked up. A caller that changes one of them calls [`RecentPlaces::forget_all`].
+/// Directories as they were when they were looked up. A caller that changes one of them must call [`RecentPlaces::forget_all`].
 #[derive(Debug, Default)]
 pub struct RecentPlaces(Recent<Arc<OwnedFd>>);
 
@@ -32,7 +32,7 @@ impl<T: Clone> Recent<T> {
         self.0.first().map(|(_, known)| known.clone())
     }
 
-    /// Adds the value of a path's parent, and removes the one that was unused for longest.
+    /// Adds the value of a path's parent, and removes the least recently used one.
     pub fn learn(&mut self, path: &RootPath, known: T) {
         self.0.truncate(KEPT - 1);
         self.0.insert(0, (path.parent(), known));
@@ -40,7 +40,7 @@ impl<T: Clone> Recent<T> {
 }
 
 impl RecentPlaces {
-    /// The parent of `path` and its last name; `None` when the parent does not exist.
+    /// Returns the parent of `path` and its last name; `None` if the parent does not exist.
     pub fn of(&mut self, root: &Root, path: &RootPath) -> Result<Option<Place>, RootError> {
         if let Some(dir) = self.0.above(path) {
             return Ok(Some(Place {
@@ -55,7 +55,7 @@ impl RecentPlaces {
         Ok(place)
     }
 
-    /// Looks everything up anew from here on.
+    /// Forgets everything, so that it is looked up again.
     pub fn forget_all(&mut self) {
         self.0.0.clear();
     }

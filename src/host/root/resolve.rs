@@ -1,9 +1,8 @@
-//! Turning a [`RootPath`] into a directory descriptor: `openat2`, in root.
+//! Resolves a [`RootPath`] into a directory descriptor: `openat2`, inside the root.
 //!
-//! Absolute links are re-rooted, climbing links stop at the root, magic links
-//! are never followed. A link that belongs to an ordinary user is followed only
-//! to something that belongs to the same user: on `/` itself staying in root
-//! stops nothing, so the owner of the link has to.
+//! Absolute links are re-rooted, links that climb stop at the root, and magic links are never followed. A link that belongs to
+//! an ordinary user is followed only to something that belongs to the same user: if the root is `/` itself, staying inside it
+//! restricts nothing, so the owner of the link has to.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -17,12 +16,12 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use crate::base::reason::Reason;
 use crate::host::sys::signals::uninterrupted;
 
-/// As many links as the kernel follows in one path.
+/// Maximum number of links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// Upper limit of retries: `openat2` returns EAGAIN while another process renames below it.
+/// Maximum number of retries: `openat2` returns EAGAIN while another process renames something below it.
 const MAX_AGAIN: usize = 32;
 
-/// An error while a path is resolved.
+/// An error while resolving a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     /// The kernel reported an error.
@@ -33,10 +32,10 @@ pub enum ResolveError {
         "this kernel has no openat2 (it came with Linux 5.6); mco-rescue does not work without it"
     )]
     NoOpenat2,
-    /// Something else stands where a directory should be.
+    /// Something else is where a directory should be.
     #[error("{0} is there, but it leads to no directory")]
     NoDirectory(String),
-    /// A link stands where none may be followed.
+    /// There is a link where none may be followed.
     #[error("a symbolic link is there or on the way to it, and is not followed")]
     Link,
     /// A link of an ordinary user leads to another user's directory.
@@ -63,13 +62,13 @@ impl ResolveError {
         matches!(self, Self::System(Errno::ENOENT))
     }
 
-    /// Returns true if another user may read it.
+    /// Returns true if access was denied, so that another user may be able to read it.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::System(Errno::EACCES | Errno::EPERM))
     }
 
-    /// Returns true if an object on the way is the cause, which a plan can name. After any other error, such as an I/O
-    /// error, it is unknown what is there.
+    /// Returns true if an object on the path is the cause, which a plan can name. After any other error, such as an I/O error,
+    /// it is unknown what is there.
     pub fn is_obstacle(&self) -> bool {
         let in_the_way = [
             Errno::ENOTDIR,
@@ -87,12 +86,12 @@ impl ResolveError {
     }
 }
 
-/// The rule for symbolic links on the way.
+/// The rule for symbolic links on the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// As far as their owner may be trusted.
+    /// Followed if their owner may be trusted.
     Trusted,
-    /// Not at all: below a user's home.
+    /// Never followed: below a user's home.
     Never,
 }
 
@@ -100,7 +99,7 @@ pub enum Follow {
 pub(super) struct Opened {
     /// Its `O_PATH` descriptor.
     pub(super) dir: OwnedFd,
-    /// True if no link was on the way: its path is its real path.
+    /// True if there was no link on the path, so that the path is its real path.
     pub(super) straight: bool,
 }
 
@@ -112,7 +111,7 @@ pub(super) fn open_directory(
 ) -> Result<Opened, ResolveError> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let (dir, straight) = match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
-        // Only the rare path with a link on it pays for the walk.
+        // Only the rare path that contains a link needs the walk.
         Err(ResolveError::System(Errno::ELOOP)) if follow == Follow::Trusted => {
             (walk(root, path, &mut |_, _| {})?, false)
         }
@@ -121,7 +120,7 @@ pub(super) fn open_directory(
     Ok(Opened { dir, straight })
 }
 
-/// Opens the directory at `path` below `root`, which no link may be on the way to: it can be listed and mounted on.
+/// Opens the directory at `path` below `root`, with no link on the path; it can be listed and mounted on.
 pub(super) fn open_plain_directory(
     root: BorrowedFd<'_>,
     path: &str,
@@ -133,7 +132,7 @@ pub(super) fn open_plain_directory(
     }
 }
 
-/// One `openat2` in root, with the bounded retry the kernel asks for.
+/// Calls `openat2` inside the root once, with the limited retries that the kernel asks for.
 pub(super) fn open_in_root(
     root: BorrowedFd<'_>,
     path: &str,
@@ -152,8 +151,8 @@ pub(super) fn open_in_root(
     Err(Errno::EAGAIN.into())
 }
 
-/// Resolves a path with links: one component at a time, with a check of every link's owner. Every directory on the way is
-/// shown to `visit`, the root first.
+/// Resolves a path with links, one component at a time, and checks the owner of every link. Calls `visit` for every directory
+/// on the path, starting with the root.
 pub(super) fn walk(
     root: BorrowedFd<'_>,
     path: &str,
@@ -168,7 +167,7 @@ pub(super) fn walk(
     let mut links = 0;
     while let Some(name) = todo.pop_front() {
         if name == ".." {
-            // Climbing stops at the root, as the kernel does with RESOLVE_IN_ROOT.
+            // Climbing stops at the root, as in the kernel with RESOLVE_IN_ROOT.
             if stack.len() > 1 {
                 stack.pop();
             }
@@ -203,8 +202,8 @@ pub(super) fn walk(
     Ok(end)
 }
 
-/// Checks the owners of links: those of root and of the tree's owner are trusted, others lead only to directories of
-/// their owner.
+/// Checks the owners of links: those of root and of the tree's owner are trusted; others may lead only to directories of the
+/// same owner.
 fn check_owners(root: BorrowedFd<'_>, owners: &[u32], target: u32) -> Result<(), ResolveError> {
     let tree = fstat(root)?.st_uid;
     match owners
@@ -233,7 +232,7 @@ fn path_components(path: &OsStr) -> VecDeque<OsString> {
         .collect()
 }
 
-/// The file type bits of a stat result.
+/// Returns the file type bits of a stat result.
 pub(super) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & libc::S_IFMT)
 }

@@ -1,42 +1,42 @@
 //! Entries of the system journal, in the native protocol of systemd-journald: one datagram with named fields.
 //!
-//! The journal is a help and no part of a run: nothing waits for it, and a failure changes nothing.
+//! The journal is optional: nothing waits for it, and a failure has no effect on a run.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-/// Socket on which journald takes entries.
+/// Socket on which journald receives entries.
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// Name under which `journalctl -t` finds the entries.
 const IDENTIFIER: &str = "mco-rescue";
-/// Upper limit of bytes of one value. The whole entry fits into one datagram then, and needs no file.
+/// Maximum size of one value in bytes, so that the whole entry fits into one datagram.
 const MAX_VALUE: usize = 4096;
 
-/// Importance of an entry, as syslog numbers it.
+/// Priority of an entry, with syslog's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Priority {
-    /// Something is broken, and a person has to act.
+    /// Something is broken and needs a person.
     Critical = 2,
     /// Something failed.
     Error = 3,
-    /// Something needs a look.
+    /// Something needs attention.
     Warning = 4,
-    /// An event that belongs to the life of a node.
+    /// An event in the life of a node.
     Notice = 5,
 }
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalEntry<'a> {
-    /// Id of the kind of event, in 32 hexadecimal digits; the catalogue explains it.
+    /// Id of the kind of event, in 32 hexadecimal digits; the message catalog explains it.
     pub id: &'a str,
     /// Its importance.
     pub priority: Priority,
     /// The text.
     pub message: String,
-    /// Further fields: a name in capitals, and its value. Fields without a value are left out.
+    /// Further fields: a name in capitals, and its value. Fields without a value are omitted.
     pub fields: Vec<(&'static str, String)>,
 }
 
@@ -56,7 +56,7 @@ impl JournalEntry<'_> {
     }
 }
 
-/// A value with a line break needs its length before it; any other stands behind `=`.
+/// Adds a field. A value with a line break is preceded by its length; any other follows `=`.
 fn add_field(bytes: &mut Vec<u8>, name: &str, value: &str) {
     let mut end = value.len().min(MAX_VALUE);
     while !value.is_char_boundary(end) {
@@ -77,14 +77,14 @@ fn add_field(bytes: &mut Vec<u8>, name: &str, value: &str) {
 /// Sends an entry to the journal of the running system. Returns false if there is no journal.
 ///
 /// # Errors
-/// The journal does not take the entry at once.
+/// The journal does not accept the entry immediately.
 pub fn send_entry(entry: &JournalEntry<'_>) -> io::Result<bool> {
     send_to(SOCKET.as_ref(), entry)
 }
 
 fn send_to(socket: &Path, entry: &JournalEntry<'_>) -> io::Result<bool> {
     let sender = UnixDatagram::unbound()?;
-    // A journal that does not read must not stop a run.
+    // A journal that does not read must not block a run.
     sender.set_nonblocking(true)?;
     match sender.send_to(&entry.to_bytes(), socket) {
         Ok(_) => Ok(true),

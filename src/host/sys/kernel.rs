@@ -4,15 +4,16 @@ use std::io;
 
 use crate::host::running;
 
-/// Seconds after which a panic reboots; 0: never.
+/// Seconds after which a panic reboots; 0 for never.
 const PANIC: &str = "/proc/sys/kernel/panic";
 
-/// Reads the seconds after which a panic reboots the machine: 0 never, negative at once; `None` if that is not known.
+/// Reads the number of seconds after which a panic reboots the machine: 0 for never, negative for immediately; `None` if
+/// unknown.
 pub fn read_panic_timeout() -> Option<i32> {
     running::read_text(PANIC).ok()?.trim().parse().ok()
 }
 
-/// Sets the seconds after which a panic reboots the machine, until the next boot.
+/// Sets the number of seconds after which a panic reboots the machine, until the next boot.
 ///
 /// # Errors
 /// The kernel's error.

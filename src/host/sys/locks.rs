@@ -1,14 +1,14 @@
-//! Files that a process of this machine has locked.
+//! Files that a process on this machine has locked.
 
 use crate::host::running;
 
-/// Returns true if a process holds a lock on a file with this inode number. A file of another disk may have the same number.
+/// Returns true if a process holds a lock on a file with this inode number. A file on another disk may have the same number.
 pub fn is_locked(inode: u64) -> bool {
     let list = running::read_text("/proc/locks").unwrap_or_default();
     list.lines().any(|line| is_lock_on(line, inode))
 }
 
-/// A line is `1: FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF`; one with `->` is of a process that waits.
+/// Parses a line like `1: FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF`; one with `->` belongs to a waiting process.
 fn is_lock_on(line: &str, inode: u64) -> bool {
     let mut words = line.split_whitespace();
     let holds = words.nth(1).is_some_and(|kind| kind != "->");

@@ -1,5 +1,5 @@
-//! The memory of the process stays its own: password hashes and keys are in it. Where there is no more of it, the program
-//! says so and ends.
+//! Keeps the memory of the process private, because it contains password hashes and keys. When memory runs out, the program
+//! says so and exits.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,11 +12,10 @@ use nix::sys::resource::{Resource, setrlimit};
 use crate::base::error::ExitCode;
 use crate::base::invocation::kept;
 
-/// From here on a crash leaves no core dump, of this process or of a program that it starts.
+/// Prevents core dumps of this process and of the programs that it starts.
 ///
-/// As root the process is also closed to debuggers without privilege, and to those handlers of core dumps that ignore
-/// the limit. An ordinary user, who can read no hashes, keeps his own `/proc/self`, which the C library needs on
-/// kernels before 6.6.
+/// As root, this also blocks debuggers without privileges, and core dump handlers that ignore the limit. For an ordinary user,
+/// who cannot read any hashes, `/proc/self` stays accessible, which the C library needs on kernels before 6.6.
 ///
 /// # Errors
 /// The kernel's error; everything works without it.
@@ -28,34 +27,34 @@ pub fn keep_private() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The system's memory. Where none is left the cause is said, and the exit code tells how the node stands; without this
+/// The system allocator. When memory runs out, prints the cause and exits with a code that reflects the node's state; otherwise
 /// a signal would end the program.
 #[derive(Debug)]
 pub struct Memory;
 
-/// How far the run is, for the message and the exit code of [`end`].
+/// The stage of the run, for the message and the exit code of [`end`].
 static STAGE: AtomicU8 = AtomicU8::new(UNCHANGED_STAGE);
 
-/// Nothing is changed, or nothing is known of it.
+/// Nothing is changed, or nothing is known about it.
 const UNCHANGED_STAGE: u8 = 0;
 
-/// Names are being changed: a run that ends here is half-way.
+/// Names are being changed: a run that ends here is unfinished.
 const CHANGING_STAGE: u8 = 1;
 
-/// All changes are on disk, and not verified yet.
+/// All changes are on disk, but not verified yet.
 const CHANGED_STAGE: u8 = 2;
 
-/// A stage of a run. It lasts until this is dropped.
+/// A stage of a run, which lasts until this is dropped.
 #[derive(Debug)]
 pub struct RunStage(());
 
 impl RunStage {
-    /// Begins the stage in which names are changed.
+    /// Enters the stage in which names are changed.
     pub fn changing() -> Self {
         Self::begin(CHANGING_STAGE)
     }
 
-    /// Begins the stage in which all changes are on disk, and not verified yet.
+    /// Enters the stage in which all changes are on disk, but not verified yet.
     pub fn changed() -> Self {
         Self::begin(CHANGED_STAGE)
     }
@@ -72,10 +71,10 @@ impl Drop for RunStage {
     }
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came; what it gives is given back unless it is null.
+// SAFETY: every call is forwarded unchanged to the system's allocator, and its result is returned unless it is null.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller's guarantees are those that the system's allocator requires.
         there(unsafe { System.alloc(layout) })
     }
 
@@ -110,14 +109,14 @@ const CHANGING: &str = "error: no memory is left for this program, and the run i
 const UNVERIFIED: &str = "warn: the config is applied, but no memory is left to verify it, or the limit is too low \
                           (ulimit -v). Free some.\nNext: ";
 
-/// Without memory nothing can be tidied up: `recover` does that from what is on disk.
+/// Exits for lack of memory. Nothing can be cleaned up without memory; `recover` does that from the state on disk.
 fn end() -> ! {
     let (text, next, code) = match STAGE.load(Ordering::Relaxed) {
         CHANGING_STAGE => (CHANGING, "recover", ExitCode::Incomplete),
         CHANGED_STAGE => (UNVERIFIED, "verify", ExitCode::Done),
         _ => (UNCHANGED, "status", ExitCode::Error),
     };
-    // SAFETY: the texts live as long as the process, and the calls need no memory.
+    // SAFETY: the texts live as long as the process, and the calls do not allocate.
     unsafe {
         for text in [text, kept(next), "\n"] {
             libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
@@ -126,7 +125,7 @@ fn end() -> ! {
     }
 }
 
-/// Makes room for `more` bytes. The room doubles, as that of any vector, but is not larger than `limit` without need.
+/// Reserves space for `more` bytes. Doubles the capacity, like any vector, but does not exceed `limit` unless needed.
 pub fn make_room(bytes: &mut Vec<u8>, more: usize, limit: u64) {
     let needed = bytes.len().saturating_add(more);
     if needed > bytes.capacity() {

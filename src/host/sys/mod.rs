@@ -1,4 +1,5 @@
-//! The process and the kernel: signals, privileges, memory, threads, limits, messages to the manager and the journal, and files below `/run`.
+//! The process and the kernel: signals, privileges, memory, threads, limits, messages to the service manager and the journal,
+//! and files below `/run`.
 
 pub mod journal;
 pub mod kernel;

@@ -1,5 +1,4 @@
-//! Messages of a service to its manager, as `sd_notify` of systemd sends them: one datagram to the socket that the
-//! environment names.
+//! Messages of a service to its manager, like systemd's `sd_notify`: one datagram to the socket named in the environment.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Variable with the socket: a path, or `@` and a name without a file.
+/// Variable with the socket: a path, or `@` and an abstract name.
 const SOCKET: &str = "NOTIFY_SOCKET";
-/// Variables of the watchdog: the time after which the manager ends a silent service, and the process that it watches.
+/// Variables of the watchdog: the time after which the manager kills a silent service, and the watched process.
 const WATCHDOG_TIME: &str = "WATCHDOG_USEC";
 const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
-/// Upper limit of bytes of a status; the manager shows one line.
+/// Maximum size of a status in bytes; the manager shows one line.
 const MAX_STATUS: usize = 512;
-/// Upper limit of the time that a full queue of the manager is waited for. A service must not hang on its manager.
+/// Maximum time to wait for a full queue of the manager. A service must not hang because of its manager.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A message to the manager.
@@ -23,9 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub enum NotifyState<'a> {
     /// The service has started.
     Ready,
-    /// The service works; sent more often than its `WatchdogSec=`.
+    /// The service is alive; sent more often than its `WatchdogSec=`.
     Alive,
-    /// One line about the present work, which `systemctl status` shows.
+    /// One line about the current activity, which `systemctl status` shows.
     Status(&'a str),
     /// The service ends.
     Stopping,
@@ -50,10 +49,10 @@ impl NotifyState<'_> {
     }
 }
 
-/// Sends messages to the manager, in one datagram. Returns false if no manager waits for any.
+/// Sends messages to the manager, in one datagram. Returns false if there is no manager to notify.
 ///
 /// # Errors
-/// The socket is gone, or does not take the datagram in time.
+/// The socket is gone, or does not accept the datagram in time.
 pub fn notify_manager(states: &[NotifyState<'_>]) -> io::Result<bool> {
     let Some(socket) = std::env::var_os(SOCKET).filter(|name| !name.is_empty()) else {
         return Ok(false);
@@ -74,8 +73,8 @@ fn send_states(socket: &OsStr, states: &[NotifyState<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the time between two [`NotifyState::Alive`]: half of the time after which the manager ends this service. `None` if it
-/// is not watched.
+/// Returns the interval between two [`NotifyState::Alive`]: half of the time after which the manager kills this service. `None`
+/// if there is no watchdog.
 pub fn watchdog_period() -> Option<Duration> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     period(
@@ -85,7 +84,8 @@ pub fn watchdog_period() -> Option<Duration> {
     )
 }
 
-/// `watched`: the process of the variable, if it is set; `None` in it if it is no number.
+/// Computes the interval. `watched`: the process named by the variable, if it is set; the inner `None` means that it is not a
+/// number.
 fn period(microseconds: Option<u64>, watched: Option<Option<u64>>, own: u64) -> Option<Duration> {
     let is_other = watched.is_some_and(|process| process != Some(own));
     let microseconds = microseconds.filter(|time| *time > 0 && !is_other)?;

@@ -1,4 +1,4 @@
-//! Work on many things at once: as many threads as there are processors, where there is enough for each.
+//! Parallel work: as many threads as there are processors, if there is enough work for each.
 
 use std::io::{self, Read};
 use std::panic::resume_unwind;
@@ -12,19 +12,19 @@ use nix::unistd::Pid;
 
 use super::signals::AllBlocked;
 
-/// More are not worth their start; a disk has one queue.
+/// Maximum number of threads; more are not worth starting, because a disk has one queue.
 const MOST: usize = 8;
 
-/// Parts for each thread: some items cost more than others, and a thread that is done takes the next part.
+/// Parts per thread: some items cost more than others, and a thread that is finished takes the next part.
 const PARTS: usize = 8;
 
-/// Parts of the items that are worth a thread: a thread that starts later finds some.
+/// Number of parts that are worth a thread, so that a thread that starts later still finds some.
 const SHARES: usize = 4;
 
-/// Returns the number of processors that this process may run on, but no more than [`MOST`].
+/// Returns the number of processors on which this process may run, at most [`MOST`].
 ///
-/// The scheduler's mask alone counts. `std::thread::available_parallelism` would read the quota of every control group
-/// above the process too, which took a twentieth of a `verify`; a thread too many costs less.
+/// Only the scheduler's mask counts. `std::thread::available_parallelism` would also read the quota of every control group
+/// above the process, which took a twentieth of a `verify`; one thread too many costs less.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| allowed_processors().clamp(1, MOST))
@@ -39,15 +39,15 @@ fn allowed_processors() -> usize {
     })
 }
 
-/// The threads of this module that are at work, beside the first thread of the program. With more threads than processors,
-/// the one that the others wait for would have to take turns.
+/// The working threads of this module, in addition to the program's first thread. With more threads than processors, the one
+/// that the others wait for would have to take turns.
 static WORKING: WorkingThreads = WorkingThreads(AtomicUsize::new(0));
 
 /// A count of threads that are at work.
 struct WorkingThreads(AtomicUsize);
 
 impl WorkingThreads {
-    /// Counts one more, until the result is dropped; `None` if there are `most` already.
+    /// Adds one, until the result is dropped; `None` if there are already `most`.
     fn add(&self, most: usize) -> Option<WorkingThread<'_>> {
         let one_more = |working: usize| (working < most).then_some(working + 1);
         let added = self
@@ -65,7 +65,7 @@ impl Drop for WorkingThread<'_> {
     }
 }
 
-/// Starts `work` on a thread of its own; `None` where no processor is free, or the system gives no thread.
+/// Starts `work` on a new thread; `None` if no processor is free, or if the system cannot create a thread.
 fn start<'scope, A: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> A + Send + 'scope,
@@ -74,24 +74,24 @@ fn start<'scope, A: Send + 'scope>(
     let here = sched_getcpu().ok();
     let work = move || {
         let _until_done = working;
-        // Without it the threads share a processor for some time.
+        // Without this, the threads share a processor for some time.
         let _ = here.map(leave_processor);
         work()
     };
-    // A signal to the process is none of its business: the thread that began may hold it back, and this one would not.
+    // The thread must not receive signals to the process: the first thread may be deferring them, which this one would not.
     let blocked = AllBlocked::new();
     let started = thread::Builder::new().spawn_scoped(scope, work).ok();
     drop(blocked);
-    // The new thread may wait for this processor, and leaves it as soon as it gets it.
+    // The new thread may be waiting for this processor, and leaves it as soon as it runs.
     thread::yield_now();
     started
 }
 
-/// Moves this thread away from a processor, if it is there, and returns the one where it was then. Afterwards it may run on
-/// all of its processors again.
+/// Moves this thread away from a processor if it is running there, and returns the one on which it runs then. Afterwards it may
+/// use all its processors again.
 ///
-/// The kernels of some virtual machines keep a new thread for milliseconds on the processor of the thread that started
-/// it, although another one is idle.
+/// The kernels of some virtual machines keep a new thread for milliseconds on the processor of the thread that started it,
+/// although another one is idle.
 fn leave_processor(processor: usize) -> nix::Result<usize> {
     let found = sched_getcpu()?;
     if found != processor {
@@ -108,13 +108,13 @@ fn leave_processor(processor: usize) -> nix::Result<usize> {
     moved_to
 }
 
-/// Waits for a thread and gives its result.
+/// Waits for a thread and returns its result.
 fn wait_for<A>(thread: ScopedJoinHandle<'_, A>) -> A {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Calls `work` on a thread of its own and `here` on this one, and gives both results. Where no processor is free, or the
-/// system gives no thread, `work` comes first, on this one.
+/// Runs `work` on a new thread and `here` on this one, and returns both results. If no processor is free, or the system cannot
+/// create a thread, `work` runs first, on this thread.
 pub fn both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -> (A, B) {
     thread::scope(|scope| match start(scope, &work) {
         None => (work(), here()),
@@ -125,21 +125,20 @@ pub fn both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -
     })
 }
 
-/// A result that another thread is at work on.
+/// A result that another thread is computing.
 #[derive(Debug)]
 pub struct ThreadResult<A>(Receiver<A>);
 
 impl<A> ThreadResult<A> {
-    /// Waits for the result. Returns `None` if the other thread panicked, which panics this one too once it waits for
-    /// the end of the other thread.
+    /// Waits for the result. Returns `None` if the other thread panicked; this thread panics too when it joins it.
     pub fn wait(self) -> Option<A> {
         self.0.recv().ok()
     }
 }
 
-/// Calls `first` and then `second` on one thread of their own, and `here` on this one, which can wait for the result of
-/// `first`. Returns the results of `second` and of `here`. Where no processor is free, or the system gives no thread,
-/// neither `first` nor `second` is called.
+/// Runs `first` and then `second` on a new thread, and `here` on this one, which can wait for the result of `first`. Returns
+/// the results of `second` and of `here`. If no processor is free, or the system cannot create a thread, neither `first` nor
+/// `second` is called.
 pub fn beside<A: Send, B: Send, C>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
@@ -148,7 +147,7 @@ pub fn beside<A: Send, B: Send, C>(
     let (done, awaited) = channel();
     thread::scope(|scope| {
         let both = move || {
-            // The other thread need not wait for it.
+            // The other thread may not be waiting for it.
             let _ = done.send(first());
             second()
         };
@@ -158,8 +157,8 @@ pub fn beside<A: Send, B: Send, C>(
     })
 }
 
-/// Calls `work` for parts of `items`, on several threads where each gets `least` items or more, and gives what came of
-/// the parts, in order.
+/// Calls `work` for parts of `items`, on several threads if each gets at least `least` items, and returns the results of the
+/// parts in order.
 pub fn in_parts<'t, T: Sync, R: Send>(
     items: &'t [T],
     least: usize,
@@ -173,7 +172,7 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     if threads < 2 {
         return vec![work(items)];
     }
-    // As many for each thread: with one part more, the others wait for the thread that takes it.
+    // The same number for each thread: with one part more, the others would wait for the thread that takes it.
     let most = items.len().min(most * SHARES);
     let count = most.min(threads * PARTS).next_multiple_of(threads);
     let size = items.len().div_ceil(count);
@@ -189,7 +188,7 @@ pub fn in_parts<'t, T: Sync, R: Send>(
         let mut done = Vec::new();
         while let Some(part) = take() {
             done.push(part);
-            // A processor that was at other work may be free by now.
+            // A processor that was busy may be free by now.
             let is_short = others.len() + 1 < threads;
             let rest = parts.len().saturating_sub(next.load(Ordering::Relaxed));
             if is_short && rest > 1 && rest * size >= least {
@@ -205,23 +204,23 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Bytes that are read at once: enough that a call costs little, and few enough for the processor's cache.
+/// Number of bytes read at once: enough to make a call cheap, and few enough for the processor's cache.
 const PIECE: usize = 256 << 10;
 
-/// Pieces that are on their way at once.
+/// Maximum number of pieces in flight.
 const PIECES: usize = 3;
 
-/// The room for a file whose size is unknown.
+/// Buffer size for a file of unknown size, in bytes.
 const UNKNOWN: usize = 16 << 10;
 
-/// Fewer bytes than this are not worth a thread.
+/// Minimum number of bytes that is worth a thread.
 const LARGE: u64 = 2 << 20;
 
-/// Reads to the end and hands every piece to `take`. Of many bytes, as far as `expected` is known, one thread reads (and
-/// decodes) the next piece while another takes the one before.
+/// Reads to the end and passes every piece to `take`. For many bytes, by what is `expected`, one thread reads (and decodes) the
+/// next piece while another processes the previous one.
 ///
 /// # Errors
-/// The reader's, and those of `take`.
+/// Those of the reader and of `take`.
 pub fn read_pieces(
     mut reader: impl Read + Send,
     expected: u64,
@@ -232,7 +231,7 @@ pub fn read_pieces(
     {
         return read;
     }
-    // Room for one byte more than there should be: then the end is seen at once.
+    // One byte more than expected, so that the end is noticed at once.
     let room = usize::try_from(expected.saturating_add(1)).unwrap_or(PIECE);
     let mut buffer = vec![
         0;
@@ -251,7 +250,7 @@ pub fn read_pieces(
     }
 }
 
-/// Does the same with a thread that reads. Returns `None` where there is none for it, and nothing is read.
+/// Does the same with a reading thread. Returns `None`, without reading anything, if no thread is available.
 fn read_ahead(
     reader: &mut (impl Read + Send),
     take: &mut impl FnMut(&[u8]) -> io::Result<()>,
@@ -262,12 +261,12 @@ fn read_ahead(
         let read = move || send_pieces(reader, &empty, &full);
         let reading = start(scope, read)?;
         for _ in 0..PIECES {
-            // There is room for all of them; where the reader is done already, it needs none.
+            // There is space for all of them; if the reader has already finished, it needs none.
             let _ = used.send(vec![0; PIECE]);
         }
         let taken = pieces.iter().try_for_each(|(piece, n)| {
             take(piece.get(..n).unwrap_or_default())?;
-            // The reader is done, or waits for it.
+            // The reader has finished, or is waiting for it.
             let _ = used.send(piece);
             Ok(())
         });
@@ -277,7 +276,7 @@ fn read_ahead(
     })
 }
 
-/// Sends pieces until the input ends, or the other end is gone.
+/// Sends pieces until the input ends, or the receiver is gone.
 fn send_pieces(
     reader: &mut impl Read,
     empty: &Receiver<Vec<u8>>,
@@ -293,7 +292,7 @@ fn send_pieces(
     Ok(())
 }
 
-/// Reads until the buffer is full or the input ends: decoders return few bytes at a time. Returns the number of bytes.
+/// Reads until the buffer is full or the input ends, because decoders return few bytes at a time. Returns the number of bytes.
 fn fill_buffer(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -321,7 +320,8 @@ mod tests {
         all
     }
 
-    /// Else one would end the program while the first thread holds it back, such as with a private copy of accounts.
+    /// Otherwise a signal would end the program while the first thread defers it, such as during work on a private copy of
+    /// accounts.
     #[test]
     fn no_signal_ends_the_program_through_another_thread() {
         let is_blocked = || {
@@ -390,7 +390,7 @@ mod tests {
         let (go_on, wait) = channel();
         let here = |first: Option<ThreadResult<i32>>| {
             let first = first.map(|first| first.wait().unwrap());
-            // Only now the second can come to its end.
+            // Only now can the second one finish.
             go_on.send(()).unwrap();
             first
         };

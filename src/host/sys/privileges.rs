@@ -1,15 +1,15 @@
-//! The capabilities of this process: those that it does not need are given up.
+//! The capabilities of this process: those that it does not need are dropped.
 //!
-//! Capabilities belong to threads. The main thread gives up before a byte of a document is read, and
-//! again before a transaction, when the plan tells what is needed; a program is
-//! started from a thread that keeps only what that program needs. Giving up never fails a run: a process that may
-//! not do that (of an ordinary user, in a container) has little to give up.
+//! Capabilities belong to threads. The main thread drops some before a byte of a document is read, and more before a
+//! transaction, when the plan shows which ones are needed; a program is started from a thread that keeps only what that program
+//! needs. Dropping never fails a run: a process that is not allowed to do it (of an ordinary user, in a container) has little
+//! to drop.
 
 use caps::{CapSet, CapsHashSet, errors::CapsError};
 
 pub use caps::Capability;
 
-/// Capabilities for writing other users' files; kept to the end, as undoing needs them as well.
+/// Capabilities for writing other users' files; kept to the end, because undoing needs them as well.
 const FILES: [Capability; 5] = [
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,
@@ -17,8 +17,8 @@ const FILES: [Capability; 5] = [
     Capability::CAP_FOWNER,
     Capability::CAP_FSETID,
 ];
-/// Flags, labels (of another policy too), what ostree, the tools for accounts and those for containers need, and the
-/// reboot that is asked for.
+/// Capabilities for flags, for labels (including another policy's), for ostree, for the account and container tools, and for a
+/// requested reboot.
 const SOMETIMES: [Capability; 9] = [
     Capability::CAP_SYS_BOOT,
     Capability::CAP_SYS_PTRACE,
@@ -36,22 +36,22 @@ pub fn effective() -> CapsHashSet {
     caps::read(None, CapSet::Effective).unwrap_or_default()
 }
 
-/// True for root, and for a process that reads and writes the files of all users as root does.
+/// Returns true for root, and for a process that can read and write all users' files like root.
 pub fn opens_all() -> bool {
     nix::unistd::geteuid().is_root() || effective().contains(&Capability::CAP_DAC_OVERRIDE)
 }
 
-/// Gives up what no run ever needs.
+/// Drops what no run ever needs.
 pub fn keep_possible() {
     keep(&[&FILES[..], &SOMETIMES[..]].concat());
 }
 
-/// Gives up what this run does not need: everything but files and `more`.
+/// Drops what this run does not need: everything except those for files and `more`.
 pub fn keep_needed(more: &[Capability]) {
     keep(&[&FILES, more].concat());
 }
 
-/// Gives up everything but these, in this thread and in whatever it starts.
+/// Drops everything except these, in this thread and in everything it starts.
 pub fn keep(wanted: &[Capability]) {
     if let Err(error) = try_keep(wanted) {
         log::warn!("giving up capabilities: {error}");
@@ -60,7 +60,7 @@ pub fn keep(wanted: &[Capability]) {
 
 fn try_keep(wanted: &[Capability]) -> Result<(), CapsError> {
     let wanted: CapsHashSet = wanted.iter().copied().collect();
-    // While CAP_SETPCAP is there; without it the programs we start are held by no_new_privs.
+    // While CAP_SETPCAP is available; without it, started programs are restricted by no_new_privs.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         for capability in caps::all().difference(&wanted) {
             let dropped = caps::drop(None, CapSet::Bounding, *capability);
@@ -85,7 +85,7 @@ fn try_keep(wanted: &[Capability]) -> Result<(), CapsError> {
     Ok(())
 }
 
-/// Gives up everything, in a thread that starts no program; it opens no file for that.
+/// Drops everything, in a thread that starts no program. Opens no file.
 pub fn keep_none() {
     for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
         if let Err(error) = caps::clear(None, set) {
@@ -94,7 +94,7 @@ pub fn keep_none() {
     }
 }
 
-/// In a thread that is about to start a program: it gets these at most, whatever its file or user id grants.
+/// Limits a thread that is about to start a program to these, whatever its file or user id grants.
 pub fn keep_for_program(wanted: &[Capability]) {
     if let Err(errno) = nix::sys::prctl::set_no_new_privs() {
         log::warn!("holding privileges: {errno}");
@@ -106,7 +106,7 @@ pub fn keep_for_program(wanted: &[Capability]) {
 mod tests {
     use crate::host::sys::privileges::*;
 
-    /// In a thread of its own: what is given up does not come back.
+    /// Runs in a separate thread, because dropped capabilities do not come back.
     fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| scope.spawn(work).join().unwrap())
     }

@@ -1,4 +1,4 @@
-//! Files of one boot below `/run`, from the initramfs to the real root: they survive the switch and are lost with
+//! Files for one boot below `/run`, from the initramfs to the real root: they survive the switch of the root and are lost with
 //! the boot.
 #![allow(
     clippy::disallowed_methods,
@@ -18,14 +18,14 @@ use serde::de::DeserializeOwned;
 pub const DIRECTORY: &str = "/run/mco-rescue";
 /// File with the result of the run in the initramfs.
 pub const FIRSTBOOT: &str = "firstboot.json";
-/// The document that Ignition was given by us.
+/// The document that this program gave Ignition.
 pub const GIVEN: &str = "given.json";
-/// rpm-ostreed has something of ours.
+/// Exists while rpm-ostreed uses files of this program.
 pub const LENT: &str = "lent";
-/// The root was writable before the shell began.
+/// Exists if the root was writable before the shell began.
 pub const SHELL: &str = "shell.json";
 
-/// Returns the path of a file, for messages and for a program that reads it by its name.
+/// Returns the path of a file, for messages and for programs that open it by name.
 pub fn path(name: &str) -> PathBuf {
     PathBuf::from(DIRECTORY).join(name)
 }
@@ -38,7 +38,7 @@ pub fn write(name: &str, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&begun, path(name))
 }
 
-/// Writes a file at its place with this mode, whatever the umask is. A link is not followed.
+/// Writes a file in place with this mode, whatever the umask is. Does not follow a link.
 fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = fs::OpenOptions::new()
         .write(true)
@@ -47,7 +47,7 @@ fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         .mode(mode)
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)?;
-    // An older one keeps its mode, and a new one has that of the umask.
+    // An existing file keeps its mode, and a new one gets the mode of the umask.
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(bytes)
 }
@@ -57,19 +57,19 @@ pub fn write_json(name: &str, value: &impl Serialize) -> io::Result<()> {
     write(name, &serde_json::to_vec_pretty(value)?)
 }
 
-/// Reads a value; nothing where there is none, or none that can be read.
+/// Reads a value; `None` if it is missing or cannot be read.
 pub fn read_json<T: DeserializeOwned>(name: &str) -> Option<T> {
     serde_json::from_slice(&fs::read(path(name)).ok()?).ok()
 }
 
-/// When a file was written; seconds since 1970.
+/// Returns the time at which a file was written; seconds since 1970.
 pub fn written(name: &str) -> Option<u64> {
     let time = fs::metadata(path(name)).ok()?.modified().ok()?;
     let since = time.duration_since(UNIX_EPOCH).ok()?;
     Some(since.as_secs())
 }
 
-/// Removes a file; one that is not there is fine.
+/// Removes a file; a missing one is not an error.
 pub fn remove(name: &str) -> io::Result<()> {
     match fs::remove_file(path(name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -77,15 +77,15 @@ pub fn remove(name: &str) -> io::Result<()> {
     }
 }
 
-/// Returns true if there is such a file.
+/// Returns true if the file exists.
 pub fn has(name: &str) -> bool {
     path(name).exists()
 }
 
-/// Directory in which Ignition looks for a config of the image before it asks its platform; in the initramfs only.
+/// File in which Ignition looks for the image's config before it queries its platform; only in the initramfs.
 pub const IGNITION_CONFIG: &str = "/usr/lib/ignition/user.ign";
 
-/// Puts a config there, or takes it away.
+/// Writes a config there, or removes it.
 pub fn write_ignition_config(bytes: Option<&[u8]>) -> io::Result<()> {
     let path = Path::new(IGNITION_CONFIG);
     let Some(bytes) = bytes else {
@@ -95,15 +95,15 @@ pub fn write_ignition_config(bytes: Option<&[u8]>) -> io::Result<()> {
     write_file(path, bytes, 0o600)
 }
 
-/// Directory to which the daemon copies images of extensions.
+/// Directory to which the daemon copies extension images.
 pub const EXTENSIONS: &str = "/run/mco-extensions";
-/// The daemon's policy with one image excepted.
+/// The daemon's policy with an exception for one image.
 pub const POLICY: &str = "/run/tmp-rpm-ostree-policy.json";
-/// Drop-in that mounts it over the node's policy, for rpm-ostreed alone.
+/// Drop-in that mounts it over the node's policy, only for rpm-ostreed.
 pub const POLICY_BINDING: &str =
     "/run/systemd/system/rpm-ostreed.service.d/temporal-policy-binding.conf";
 
-/// Writes a file of `/run` that programs read which are not root's, with the directory it is in.
+/// Writes a file below `/run` for programs that do not run as root, and creates its directory.
 ///
 /// # Errors
 /// The system's error.
@@ -113,10 +113,10 @@ pub fn write_for_programs(path: &str, bytes: &[u8]) -> io::Result<()> {
     write_file(path, bytes, 0o644)
 }
 
-/// Makes a directory of `/run`, and those above it, in which only this user can make files.
+/// Creates a directory below `/run`, and its parents, in which only this user can create files.
 ///
 /// # Errors
-/// The system's error, or another user or a link has the name.
+/// The system's error, or the name belongs to another user or to a link.
 pub fn make_directory(path: &str) -> io::Result<()> {
     make_closed(Path::new(path))
 }
@@ -125,7 +125,7 @@ fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), make_closed)
 }
 
-/// Makes a directory in which only this user can make files, whatever the umask is; an existing one is closed to others.
+/// Creates a directory in which only this user can create files, whatever the umask is; closes an existing one to others.
 fn make_closed(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o755).create(path)?;
@@ -145,7 +145,7 @@ fn make_closed(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a file or directory that was lent to programs. Returns true if it existed.
+/// Removes a file or directory that was made available to programs. Returns true if it existed.
 pub fn take_back(path: &str) -> io::Result<bool> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -161,12 +161,12 @@ pub fn take_back(path: &str) -> io::Result<bool> {
 
 /// Directory of texts that `pam_motd` shows at each login.
 const MOTD: &str = "/run/motd.d";
-/// Our text in it on a trial.
+/// Name of our text about a trial.
 const ANNOUNCEMENT: &str = "60-mco-rescue";
-/// Our text in it on a node that needs a person. A trial has its own, which comes and goes at other times.
+/// Name of our text on a node that needs attention. A trial has its own, which appears and disappears at other times.
 const TROUBLE: &str = "61-mco-rescue";
 
-/// Makes every later login show a text, until [`withdraw_announcement`] or the next boot. A text from before is replaced.
+/// Makes every later login show a text, until [`withdraw_announcement`] or the next boot. Replaces an earlier text.
 ///
 /// # Errors
 /// The system's error.
@@ -174,7 +174,7 @@ pub fn announce_at_login(text: &str) -> io::Result<()> {
     announce_in(MOTD.as_ref(), ANNOUNCEMENT, text)
 }
 
-/// Makes every later login show that the node needs a person, or takes that text away.
+/// Makes every later login show that the node needs attention, or removes that text.
 ///
 /// # Errors
 /// The system's error.
@@ -185,7 +185,7 @@ pub fn show_trouble_at_login(text: Option<&str>) -> io::Result<()> {
     }
 }
 
-/// Takes the text away. Returns true if there was one.
+/// Removes the text. Returns true if there was one.
 ///
 /// # Errors
 /// The system's error.
@@ -200,7 +200,7 @@ pub fn announcement_path() -> String {
 
 fn announce_in(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     make_closed(directory)?;
-    // Written at its place: there it gets the label that sshd may read, and half a text harms no login.
+    // Written in place: there it gets the label that sshd may read, and an incomplete text harms no login.
     write_file(&directory.join(name), text.as_bytes(), 0o644)
 }
 

@@ -1,4 +1,4 @@
-//! Signals that would end the program wait while something must not be left half done.
+//! Defers signals that would end the program while something must not be left unfinished.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use crate::base::invocation::kept;
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 
-/// The signals by which people and init systems end a program.
+/// The signals with which people and init systems end a program.
 const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -17,8 +17,8 @@ const ENDING: [Signal; 4] = [
     Signal::SIGQUIT,
 ];
 
-/// Makes a system call again as long as a signal interrupts it before it did anything. On local file systems
-/// that is rare, on network and FUSE ones it is not.
+/// Repeats a system call as long as a signal interrupts it before it had any effect. That is rare on local file systems, but
+/// not on network and FUSE ones.
 pub fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -28,8 +28,8 @@ pub fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T,
     }
 }
 
-/// Makes a write beyond the limit for files (`ulimit -f`) fail with an error, which is reported, and does not end
-/// the program by a signal. Programs that are started are not touched by it: no handler outlives their start.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error, which is reported, instead of ending the program
+/// by a signal. Started programs are unaffected, because handlers are reset when they start.
 ///
 /// # Errors
 /// The kernel's error.
@@ -48,17 +48,17 @@ pub fn outlive_size_limit() -> Result<(), Errno> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SignalAnswer {
-    /// Nothing was begun.
+    /// Nothing was started.
     Unchanged,
-    /// Something was, and `status` tells it.
+    /// Something was started, and `status` reports it.
     SeeStatus,
     /// Objects are staged.
     Staging,
-    /// Names are changing.
+    /// Names are being changed.
     Finishing,
-    /// rpm-ostree is at work.
+    /// rpm-ostree is running.
     Cancelling,
-    /// A change waits for its confirmation.
+    /// A change is waiting for its confirmation.
     TrialGoesOn,
     /// The message was printed already.
     Said,
@@ -76,7 +76,7 @@ const ANSWERS: [&str; 7] = [
 
 /// The answer of this moment.
 static ANSWER: AtomicU8 = AtomicU8::new(SignalAnswer::Unchanged as u8);
-/// A line of progress is on the terminal.
+/// Whether a progress line is on the terminal.
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// Sets the answer from here on.
@@ -84,7 +84,7 @@ pub fn answer(answer: SignalAnswer) {
     ANSWER.store(answer as u8, Ordering::Relaxed);
 }
 
-/// Notes whether a line of progress has to be cleared before an answer.
+/// Sets whether a progress line has to be cleared before an answer.
 pub fn on_drawn(is_drawn: bool) {
     DRAWN.store(is_drawn, Ordering::Relaxed);
 }
@@ -94,7 +94,7 @@ fn answer_now() -> &'static str {
     ANSWERS.get(index).copied().unwrap_or_default()
 }
 
-/// Returns the command that ends an answer, or nothing.
+/// Returns the command at the end of an answer, or an empty text.
 fn next_of(answer: &str) -> &'static str {
     match answer.ends_with("Next: ") {
         true => kept("status"),
@@ -102,7 +102,7 @@ fn next_of(answer: &str) -> &'static str {
     }
 }
 
-/// The signal that is held back while something must not be left half done, with the two parts of its answer.
+/// Returns the deferred signal while something must not be left unfinished, with the two parts of its answer.
 pub fn held_back() -> Option<(Signal, [&'static str; 2])> {
     let signal = waiting()?;
     Some(answer_now())
@@ -110,8 +110,8 @@ pub fn held_back() -> Option<(Signal, [&'static str; 2])> {
         .map(|answer| (signal, [answer, next_of(answer)]))
 }
 
-/// From here on Ctrl-C and SIGTERM are answered with a line before they end the program, unless they are ignored.
-/// Programs that are started are not touched by it.
+/// Answers Ctrl-C and SIGTERM with a line before they end the program, unless they are ignored. Started programs are
+/// unaffected.
 ///
 /// # Errors
 /// The kernel's error.
@@ -125,23 +125,23 @@ pub fn answer_signals() -> Result<(), Errno> {
             SaFlags::SA_RESETHAND,
             SigSet::empty(),
         );
-        // SAFETY: the handler makes only calls that are safe in one.
+        // SAFETY: the handler makes only async-signal-safe calls.
         unsafe { sigaction(signal, &action) }?;
     }
     Ok(())
 }
 
-/// Says the answer; then the signal ends the program, as its handler is reset by now.
+/// Prints the answer; then the signal ends the program, because its handler is reset by now.
 extern "C" fn end_with_answer(signal: libc::c_int) {
     let say = |text: &str| {
-        // SAFETY: the bytes live through the call, which is safe in a handler. A closed standard error hears nothing.
+        // SAFETY: the bytes live through the call, which is async-signal-safe. A closed standard error is ignored.
         unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
     };
     let answer = answer_now();
     if DRAWN.load(Ordering::Relaxed) {
         say("\r\x1b[K");
     } else if !answer.is_empty() {
-        // The terminal shows ^C, or a question is on this line.
+        // The terminal shows ^C, or a prompt is on this line.
         say("\n");
     }
     if !answer.is_empty() {
@@ -149,11 +149,11 @@ extern "C" fn end_with_answer(signal: libc::c_int) {
         say(next_of(answer));
         say("\n");
     }
-    // SAFETY: both are safe in a handler. It is blocked until the handler ends.
+    // SAFETY: both are async-signal-safe. The signal is blocked until the handler ends.
     unsafe { libc::raise(signal) };
 }
 
-/// As long as it lives, this thread, and what it starts meanwhile, gets no signal.
+/// While this lives, this thread, and everything it starts, receives no signals.
 #[derive(Debug)]
 pub struct AllBlocked(Option<SigSet>);
 
@@ -173,21 +173,21 @@ impl Default for AllBlocked {
 impl Drop for AllBlocked {
     fn drop(&mut self) {
         if let Some(old) = &self.0 {
-            // Restoring a mask that was in force before cannot fail.
+            // Restoring a previous mask cannot fail.
             let _ = old.thread_set_mask();
         }
     }
 }
 
-/// As long as it lives, signals that would end the program wait. Programs that are started meanwhile are not
-/// touched by it: they begin with nothing blocked.
+/// While this lives, signals that would end the program are deferred. Programs started meanwhile are unaffected: they begin
+/// with nothing blocked.
 #[derive(Debug)]
 pub struct DeferredSignals {
     old: Option<SigSet>,
 }
 
 impl DeferredSignals {
-    /// Begins to hold them back.
+    /// Begins to defer them.
     pub fn new() -> Self {
         let mut set: SigSet = ENDING.into_iter().collect();
         set.add(Signal::SIGPIPE);
@@ -196,18 +196,19 @@ impl DeferredSignals {
         }
     }
 
-    /// Returns true if another one holds them back already: then a signal does not end the program with this one.
+    /// Returns true if another instance is already deferring them, so that a signal does not end the program when this one
+    /// ends.
     pub fn is_within_another(&self) -> bool {
         let is_blocked = |old: &SigSet| ENDING.iter().any(|signal| old.contains(*signal));
         self.old.as_ref().is_some_and(is_blocked)
     }
 
-    /// Holds them back until the program ends by itself, with an exit code.
+    /// Defers them until the program exits on its own, with an exit code.
     pub fn hold_to_the_end(&mut self) {
         self.old = None;
     }
 
-    /// The signal that will end the program as soon as it may; none that is ignored, as under `nohup`.
+    /// Returns the signal that will end the program as soon as it may; never one that is ignored, as under `nohup`.
     pub fn waiting(&self) -> Option<Signal> {
         waiting()
     }
@@ -222,7 +223,7 @@ fn waiting() -> Option<Signal> {
 
 fn pending() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set is ours and lives through the call. Zeroed it is an empty set, which it stays on an error.
+    // SAFETY: the set is ours and lives through the call. Zeroed, it is an empty set, and it stays empty on an error.
     unsafe {
         libc::sigpending(set.as_mut_ptr());
         set.assume_init()
@@ -236,7 +237,7 @@ fn is_in(set: &libc::sigset_t, signal: Signal) -> bool {
 
 fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: nothing is installed, and the answer is ours.
+    // SAFETY: no handler is installed, and the result buffer is ours.
     let asked =
         unsafe { libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr()) };
     // SAFETY: every field may be zero, and the kernel has filled them.
@@ -252,7 +253,7 @@ impl Default for DeferredSignals {
 impl Drop for DeferredSignals {
     fn drop(&mut self) {
         if let Some(old) = &self.old {
-            // Restoring a mask that was in force before cannot fail.
+            // Restoring a previous mask cannot fail.
             let _ = old.thread_set_mask();
         }
     }
@@ -263,11 +264,11 @@ static LAST: OnceLock<fn()> = OnceLock::new();
 /// The actions of the signals before [`before_end`], in the order of [`ENDING`].
 static ACTIONS: [OnceLock<SigAction>; ENDING.len()] = [const { OnceLock::new() }; ENDING.len()];
 
-/// From here on `last` is called before a signal ends the program. A signal that is ignored stays so, and programs that
-/// are started are not touched by it. The first call counts.
+/// Makes `last` run before a signal ends the program. An ignored signal stays ignored, and started programs are unaffected.
+/// Only the first call has an effect.
 ///
 /// # Safety
-/// `last` runs in a signal handler: it may only make calls that are safe there, and must not allocate.
+/// `last` runs in a signal handler: it may only make async-signal-safe calls, and must not allocate.
 pub unsafe fn before_end(last: fn()) {
     if LAST.set(last).is_err() {
         return;
@@ -278,7 +279,7 @@ pub unsafe fn before_end(last: fn()) {
         }
         let handler = SigHandler::Handler(call_last);
         let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: the handler makes only calls that are safe in one.
+        // SAFETY: the handler makes only async-signal-safe calls.
         if let Ok(old) = unsafe { sigaction(signal, &action) } {
             // There is no other setter.
             let _ = kept.set(old);
@@ -286,7 +287,7 @@ pub unsafe fn before_end(last: fn()) {
     }
 }
 
-/// Then the signal comes again, for what it did before.
+/// Calls the function; then the signal is raised again with its previous action.
 extern "C" fn call_last(number: libc::c_int) {
     if let Some(last) = LAST.get() {
         last();
@@ -296,7 +297,7 @@ extern "C" fn call_last(number: libc::c_int) {
             continue;
         }
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // SAFETY: both calls are safe in a handler. The signal is blocked until this one ends.
+        // SAFETY: both calls are async-signal-safe. The signal is blocked until this one ends.
         unsafe {
             let _ = sigaction(signal, kept.get().unwrap_or(&default));
             libc::raise(number);
