@@ -1,7 +1,7 @@
 //! Databases of Open vSwitch and OVN: logs of JSON records, each with its length and its SHA-1.
 //!
-//! `ovsdb-server` reads records until one is wrong, uses what came before, and cuts the rest off at its next write. Only a first
-//! record that is wrong keeps it from starting. `tests/doctor/fp_47.rs` compares this with the real one.
+//! `ovsdb-server` reads records up to the first bad one, uses those, and truncates the rest at its next write. Only a bad first
+//! record prevents it from starting. `tests/doctor/fp_47.rs` compares this with the real server.
 
 use std::io::{self, BufRead, Read};
 
@@ -13,26 +13,26 @@ use serde::de::IgnoredAny;
 const HEADER: u64 = 127;
 /// Longest record that is read.
 const LONGEST: u64 = 1 << 30;
-/// Longest first record that is read where only that is asked for: the one of a compacted database has all its rows.
+/// Maximum size of the first record if only that is requested: in a compacted database it contains all rows.
 const LONGEST_FIRST: u64 = 16 << 20;
 
 /// A database, as far as its log can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OvsdbLog {
-    /// Number of whole records.
+    /// Number of complete records.
     pub records: u64,
     /// The fault that ends it.
     pub fault: Option<OvsdbStop>,
 }
 
-/// The place where a log cannot be read further.
+/// The position from which a log cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OvsdbStop {
     /// Offset of the record.
     pub offset: u64,
     /// The fault.
     pub fault: OvsdbFault,
-    /// Number of records behind it that begin like one; 0 behind a wrong first record.
+    /// Number of later records that begin like one; 0 after a bad first record.
     pub behind: u64,
 }
 
@@ -42,13 +42,13 @@ pub enum OvsdbFault {
     /// The file does not begin like a database, or is empty.
     #[error("cannot identify file type")]
     Type,
-    /// The first line is no header.
+    /// The first line is not a header.
     #[error("unexpected file format")]
     Format,
-    /// A later line is no header.
+    /// A later line is not a header.
     #[error("parse error at offset {0} in header line")]
     Header(u64),
-    /// The file ends in the record: its length, and its offset.
+    /// The file ends inside the record: its length, and its offset.
     #[error("error reading {0} bytes starting at offset {1} (End of file)")]
     End(u64, u64),
     /// The SHA-1 is wrong.
@@ -65,15 +65,15 @@ pub enum OvsdbFault {
         /// The hash in the header.
         should: String,
     },
-    /// The record is no JSON object or array.
+    /// The record is not a JSON object or array.
     #[error("{0} bytes starting at offset {1} are not valid JSON")]
     Json(u64, u64),
-    /// The first record is no schema, or no state of a cluster.
+    /// The first record is not a schema, or not the state of a cluster.
     #[error("the first record has no schema")]
     Schema,
 }
 
-/// The kind of a database, from the word in its headers.
+/// The kind of a database, from the keyword in its headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Standalone,
@@ -110,7 +110,7 @@ pub fn read(bytes: &mut impl BufRead, first: bool) -> io::Result<OvsdbLog> {
             }
             Step::Fault(fault, data) => (fault, data),
         };
-        // Behind a wrong first record nothing is used, however long the file is.
+        // After a bad first record nothing is used, however long the file is.
         let behind = match log.records {
             0 => 0,
             _ => count_headers(&data[..], bytes)?,
@@ -124,7 +124,7 @@ pub fn read(bytes: &mut impl BufRead, first: bool) -> io::Result<OvsdbLog> {
     }
 }
 
-/// A record, one that is too long, or none; of a fault, what was read for it.
+/// A record, one that is too long, or a fault with the bytes read for it.
 enum Step {
     Record(u64, Kind),
     Fault(OvsdbFault, Vec<u8>),
@@ -191,7 +191,7 @@ fn record(
     })
 }
 
-/// A header is `OVSDB JSON LENGTH SHA-1`, or `OVSDB CLUSTER` in the place of the first two words.
+/// Parses a header: `OVSDB JSON LENGTH SHA-1`, or `OVSDB CLUSTER` instead of the first two words.
 fn parse_header(line: &[u8]) -> Option<Header> {
     let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
     let (kind, rest) = match line.strip_prefix("OVSDB JSON ") {
@@ -235,7 +235,7 @@ fn is_first(kind: Kind, data: &[u8]) -> bool {
     }
 }
 
-/// Counts the lines that begin like a record; `data` is what was read before the rest.
+/// Counts the lines that begin like a record; `data` was read before the rest.
 fn count_headers(data: &[u8], rest: &mut impl BufRead) -> io::Result<u64> {
     let mut all = data.chain(rest);
     let mut count = 0;
@@ -308,7 +308,7 @@ mod tests {
         );
     }
 
-    /// A file whose bytes behind the first ones must not be read.
+    /// Returns a file of which the bytes after the first ones must not be read.
     fn then_unread(bytes: &[u8]) -> impl BufRead {
         struct Unread;
         impl Read for Unread {

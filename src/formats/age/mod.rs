@@ -1,8 +1,8 @@
-//! Encryption to public keys in the format age v1 (age-encryption.org/v1), which `age -d` opens.
+//! Encryption to public keys in the age v1 format (age-encryption.org/v1), which `age -d` decrypts.
 //!
-//! Only the container is ours: lines of the header, and the padding of RSA. The curves are of curve25519-dalek; hashes,
-//! keys and ciphers are of ring. Bytes in, bytes out, except for the random numbers of the kernel. There is no decryption
-//! here, so no secret key ever is.
+//! Only the container is implemented here: the lines of the header, and the RSA padding. The curves come from curve25519-dalek;
+//! hashes, keys and ciphers from ring. Bytes in, bytes out, except for the kernel's random numbers. There is no decryption
+//! here, and therefore never a secret key.
 
 mod recipient;
 
@@ -19,18 +19,18 @@ use ring::rand::{SecureRandom, SystemRandom};
 const VERSION: &str = "age-encryption.org/v1";
 /// Length of the key that encrypts the file.
 const FILE_KEY: usize = 16;
-/// Bytes of each encrypted chunk, the last one excepted.
+/// Bytes of each encrypted chunk except the last.
 const CHUNK: usize = 64 << 10;
-/// Letters of each line of a header's body, the last one excepted.
+/// Characters in each line of a header's body except the last.
 const COLUMNS: usize = 64;
 
-/// An encryption that did not come about.
+/// The reason why an encryption failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AgeError {
     /// No key was given.
     #[error("there is no key to encrypt to")]
     NoRecipient,
-    /// The kernel gives no random numbers.
+    /// The kernel provides no random numbers.
     #[error("the kernel gives no random numbers")]
     NoRandom,
     /// A computation with a key failed.
@@ -44,7 +44,7 @@ struct Stanza {
     body: Vec<u8>,
 }
 
-/// Encrypts the bytes, so that the owner of any of these keys can decrypt them.
+/// Encrypts the bytes so that the owner of any of these keys can decrypt them.
 ///
 /// # Errors
 /// No recipient, or no random numbers.
@@ -68,7 +68,7 @@ pub fn encrypt(plain: &[u8], recipients: &[Recipient]) -> Result<Vec<u8>, AgeErr
     Ok(out)
 }
 
-/// Returns the lines of a stanza. The last line of the body is always shorter than a whole one, if need be empty.
+/// Returns the lines of a stanza. The last line of the body is always shorter than a full one, and empty if necessary.
 fn written(stanza: &Stanza) -> String {
     let mut out = format!("-> {}\n", stanza.arguments.join(" "));
     let body = STANDARD_NO_PAD.encode(&stanza.body);
@@ -107,7 +107,7 @@ fn stream(key: &[u8; 32], plain: &[u8], out: &mut Vec<u8>) -> Result<(), AgeErro
     }
 }
 
-/// Encrypts a few bytes with a key that is used for nothing else with this nonce.
+/// Encrypts a few bytes with a key that is not used for anything else with this nonce.
 fn seal(key: &[u8; 32], nonce: [u8; 12], plain: &[u8]) -> Result<Vec<u8>, AgeError> {
     let key = UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| AgeError::Refused)?;
     let mut sealed = plain.to_vec();
@@ -154,7 +154,7 @@ mod tests {
         };
         assert_eq!(of(0), "-> x\n\n");
         assert_eq!(of(32).lines().count(), 2);
-        // 48 bytes are 64 letters: a whole line, and an empty one.
+        // 48 bytes are 64 characters: a full line, and an empty one.
         assert_eq!(of(48).lines().nth(1).map(str::len), Some(64));
         assert!(of(48).ends_with("\n\n"), "{:?}", of(48));
         assert!(of(256).lines().skip(1).all(|line| line.len() <= 64));

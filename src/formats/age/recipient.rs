@@ -1,4 +1,4 @@
-//! Public keys that a file is encrypted to: those of age, and those of ssh that age accepts.
+//! Public keys that a file is encrypted to: age keys, and SSH keys that age accepts.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -16,7 +16,7 @@ const X25519: &str = "age-encryption.org/v1/X25519";
 const SSH_ED25519: &str = "age-encryption.org/v1/ssh-ed25519";
 const SSH_RSA: &str = "age-encryption.org/v1/ssh-rsa";
 
-/// Bits of the longest RSA key that is computed with.
+/// Maximum number of bits of an RSA key.
 const MAX_RSA: u64 = 16 << 10;
 
 /// A public key, checked.
@@ -40,10 +40,10 @@ enum EncryptionKey {
     },
 }
 
-/// A line that is no public key for age; the text is the end of a sentence and has no part of the line.
+/// The reason why a line is not a public key for age; the text is the end of a sentence and contains no part of the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecipientError {
-    /// The line begins like no key.
+    /// The line does not begin like a key.
     #[error("is no public key: it begins neither with age1, ssh-ed25519 nor ssh-rsa")]
     NoKey,
     /// The line is a secret key.
@@ -51,10 +51,10 @@ pub enum RecipientError {
         "is a secret key. Give the public one that belongs to it: age-keygen -y FILE, or ssh-keygen -yf FILE"
     )]
     Secret,
-    /// The letters of the key are damaged.
+    /// The key's characters are damaged.
     #[error("is no whole age key: a letter is wrong, missing or added. Copy it again")]
     Damaged,
-    /// A key of age that needs another program.
+    /// An age key that needs another program.
     #[error(
         "is a key of an age plugin or of another kind of age key. Give an age1... key as age-keygen prints it, or one of ssh"
     )]
@@ -64,10 +64,10 @@ pub enum RecipientError {
         "is a key of type {0}, which age cannot encrypt to. Give an ssh-ed25519, ssh-rsa or age1... key"
     )]
     NotForAge(String),
-    /// The numbers of the key are useless.
+    /// The key's numbers are unusable.
     #[error("is no usable key: its numbers protect nothing. Give another one")]
     Weak,
-    /// No whole SSH key.
+    /// An incomplete SSH key.
     #[error("{0}")]
     Ssh(KeyError),
 }
@@ -92,7 +92,7 @@ impl Recipient {
     fn age(line: &str) -> Result<Self, RecipientError> {
         let checked = match CheckedHrpstring::new::<Bech32>(line) {
             Ok(checked) => checked,
-            // Longer ones are of plugins, or of keys against quantum computers.
+            // Longer ones belong to plugins, or are post-quantum keys.
             Err(_)
                 if line
                     .rsplit_once('1')
@@ -159,12 +159,12 @@ impl Recipient {
         })
     }
 
-    /// Returns the key for people: of an SSH key type, fingerprint and comment.
+    /// Returns the key for display: type, fingerprint and comment of an SSH key.
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Encrypts the key of a file to this key.
+    /// Encrypts the file key to this key.
     pub(super) fn wrap(&self, file_key: &[u8; FILE_KEY]) -> Result<Stanza, AgeError> {
         match &self.key {
             EncryptionKey::X25519(theirs) => {
@@ -176,7 +176,7 @@ impl Recipient {
             }
             EncryptionKey::SshEd25519 { blob, point } => {
                 let (ours, shared) = agree(point)?;
-                // The key of a signature gets a number of its own for this use.
+                // A signing key gets a separate number for this use.
                 let tweak = derive(b"", blob, SSH_ED25519.as_bytes())?;
                 let shared = MontgomeryPoint(shared).mul_clamped(tweak).to_bytes();
                 let arguments = vec![
@@ -216,7 +216,7 @@ fn usable(point: MontgomeryPoint) -> Result<MontgomeryPoint, RecipientError> {
     }
 }
 
-/// Returns the public half of a new key, and what it agrees on with theirs.
+/// Returns the public half of a new key, and the secret shared with theirs.
 fn agree(theirs: &MontgomeryPoint) -> Result<([u8; 32], [u8; 32]), AgeError> {
     let secret = random::<32>()?;
     let ours = MontgomeryPoint::mul_base_clamped(secret).to_bytes();
@@ -224,7 +224,7 @@ fn agree(theirs: &MontgomeryPoint) -> Result<([u8; 32], [u8; 32]), AgeError> {
     Ok((ours, shared))
 }
 
-/// Encrypts the key of a file with what was agreed on. That is used once only, so the nonce is zero.
+/// Encrypts the file key with the shared secret. That is used only once, so the nonce is zero.
 fn wrapped(
     shared: &[u8; 32],
     ours: &[u8; 32],
@@ -237,13 +237,13 @@ fn wrapped(
     seal(&key, [0; 12], file_key)
 }
 
-/// Returns the tag by which the owner of a key finds the stanza.
+/// Returns the tag by which the owner of a key recognizes the stanza.
 fn fingerprint(blob: &[u8]) -> String {
     let digest = Sha256::digest(blob);
     STANDARD_NO_PAD.encode(digest.get(..4).unwrap_or_default())
 }
 
-/// Pads a message for RSA: OAEP of RFC 8017 with SHA-256. None if the key is too short for the message.
+/// Pads a message for RSA: OAEP of RFC 8017 with SHA-256. Returns `None` if the key is too short for the message.
 fn oaep(message: &[u8], label: &str, length: usize, seed: [u8; 32]) -> Option<Vec<u8>> {
     let zeros = length.checked_sub(message.len() + 2 * seed.len() + 2)?;
     let mut data = Sha256::digest(label.as_bytes()).to_vec();
@@ -259,7 +259,7 @@ fn oaep(message: &[u8], label: &str, length: usize, seed: [u8; 32]) -> Option<Ve
     Some(out)
 }
 
-/// MGF1 with SHA-256, added to the bytes.
+/// Applies MGF1 with SHA-256 to the bytes.
 fn mask(bytes: &mut [u8], seed: &[u8]) {
     for (number, chunk) in (0_u32..).zip(bytes.chunks_mut(32)) {
         let mut hasher = Sha256::new();

@@ -1,5 +1,5 @@
-//! Go values as `spew` dumps them for a checksum (`%#v`, sorted keys): the type stands before the value of each field of a struct,
-//! inside of maps and slices there are no types, and a pointer there is `<*>`.
+//! Go values as `spew` dumps them for a checksum (`%#v`, sorted keys): the type precedes the value of each field of a struct,
+//! there are no types inside maps and slices, and a pointer there is `<*>`.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) fn of_memory(object: &Object, with_pods: bool) -> Option<String> {
     ))
 }
 
-/// Keys are numbers here, in their order.
+/// Dumps a map whose keys are numbers, in their order.
 fn of_nodes(value: Option<&Value>) -> Option<String> {
     let mut nodes = BTreeMap::new();
     if let Some(value) = value.filter(|value| !value.is_null()) {
@@ -93,7 +93,7 @@ fn of_number(value: &Value) -> Option<String> {
     value.as_u64().map(|number| number.to_string())
 }
 
-/// A map that is missing is dumped as an empty one.
+/// Dumps a map; a missing one is dumped as an empty one.
 fn of_map(value: Option<&Value>, of: impl Fn(&Value) -> Option<String>) -> Option<String> {
     let mut parts = BTreeMap::new();
     if let Some(value) = value.filter(|value| !value.is_null()) {

@@ -1,7 +1,7 @@
 //! Checkpoint files of the kubelet: which of them its next start refuses. Pure.
 //!
-//! The kubelet proves most of them with FNV-1a (32 bits) of a dump of the Go value. The dumps that are known are made here again; of
-//! a file with other fields nothing is claimed.
+//! The kubelet protects most of them with FNV-1a (32 bits) over a dump of the Go value. The known dumps are reproduced here; a
+//! file with other fields is not judged.
 
 mod dump;
 
@@ -16,11 +16,11 @@ pub enum CheckpointFile {
     Memory,
     /// Dynamic resource allocation.
     Dra,
-    /// Resources of pods, up to Kubernetes 1.32.
+    /// Pod resources, up to Kubernetes 1.32.
     PodStatus,
-    /// Resources of pods as they were admitted, since Kubernetes 1.33.
+    /// Pod resources as admitted, since Kubernetes 1.33.
     Allocated,
-    /// Resources of pods as the runtime has them, since Kubernetes 1.33.
+    /// Pod resources as the runtime has them, since Kubernetes 1.33.
     Actuated,
     /// Devices of device plugins. The kubelet starts without it.
     Devices,
@@ -37,7 +37,7 @@ pub const ALL: [CheckpointFile; 7] = [
     CheckpointFile::Devices,
 ];
 
-/// The judgement of one file.
+/// The verdict on one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointVerdict {
     /// The kubelet accepts it.
@@ -46,27 +46,27 @@ pub enum CheckpointVerdict {
     Damaged {
         /// The damage.
         why: String,
-        /// The error of the kubelet's reader, word for word, if it is known.
+        /// The error of the kubelet's parser, verbatim, if known.
         error: Option<String>,
     },
-    /// It has fields or values of another release: nothing is claimed.
+    /// It has fields or values of another release, so it is not judged.
     Unknown(String),
 }
 
 /// A file that was judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgedCheckpoint {
-    /// The judgement.
+    /// The verdict.
     pub verdict: CheckpointVerdict,
     /// `policyName` in it.
     pub policy: Option<String>,
-    /// It has the form of Kubernetes 1.31 and older, which 1.32 cannot read.
+    /// True if it has the format of Kubernetes 1.31 and older, which 1.32 cannot read.
     pub is_old_form: bool,
 }
 
-/// First minor version of Kubernetes that has [`CheckpointFile::Allocated`] in the place of [`CheckpointFile::PodStatus`].
+/// First minor version of Kubernetes that uses [`CheckpointFile::Allocated`] instead of [`CheckpointFile::PodStatus`].
 const SUCCESSORS: u32 = 33;
-/// First minor version that reads only the new form of [`CheckpointFile::PodStatus`].
+/// First minor version that reads only the new format of [`CheckpointFile::PodStatus`].
 pub const NEW_FORM: u32 = 32;
 /// Last minor version for which the dump of a processor file is known.
 const KNOWN_DUMP: u32 = 35;
@@ -83,22 +83,23 @@ pub fn kubernetes_minor(release: &str) -> Option<u32> {
 }
 
 impl CheckpointFile {
-    /// Returns true if a kubelet of one minor version may refuse the sound file that one of another minor version wrote.
+    /// Returns true if a kubelet of one minor version may refuse an intact file written by another minor version.
     pub fn breaks_between(self, from: u32, to: u32) -> bool {
         if !self.is_read_by(Some(to)) {
             return false;
         }
         match self {
-            // Its form changed once, for both directions.
+            // Its format changed once, incompatibly in both directions.
             Self::PodStatus => (from < NEW_FORM) != (to < NEW_FORM),
-            // A newer kubelet reads the files of an older one. The way back is not promised.
+            // A newer kubelet reads the files of an older one. The reverse is not guaranteed.
             Self::Allocated | Self::Actuated => to < from,
             Self::Cpu | Self::Memory | Self::Dra => from != to,
             Self::Devices => false,
         }
     }
 
-    /// Returns the warning about a file that [`Self::breaks_between`] is true for; `whose` has the next kubelet.
+    /// Returns the warning about a file for which [`Self::breaks_between`] is true; `whose` names the owner of the next
+    /// kubelet.
     pub fn describe_break(self, from: u32, to: u32, whose: &str) -> String {
         let path = self.path();
         format!(
@@ -136,7 +137,7 @@ impl CheckpointFile {
         }
     }
 
-    /// Returns the key of the kubelet's configuration with the policy that the file names, and the default of the key.
+    /// Returns the key in the kubelet's configuration for the policy that the file names, and the key's default.
     pub fn policy_key(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Cpu => Some(("cpuManagerPolicy", "none")),
@@ -145,7 +146,7 @@ impl CheckpointFile {
         }
     }
 
-    /// Returns the kubelet's message about a file that it refuses with this error of its reader.
+    /// Returns the kubelet's message about a file that it refuses with this parser error.
     pub fn message(self, error: &str) -> String {
         let path = self.path();
         let of_manager = |name: &str| {
@@ -193,7 +194,7 @@ impl CheckpointFile {
         checkpoint
     }
 
-    /// Judges a file that has its contents as one string.
+    /// Judges a file that stores its contents as one string.
     fn judge_data(self, object: &Map<String, Value>) -> CheckpointVerdict {
         let has_legacy = matches!(self, Self::Cpu | Self::Memory);
         let (key, known): (&str, &[&str]) = match has_legacy {
@@ -229,7 +230,7 @@ impl CheckpointFile {
     }
 }
 
-/// Parses a file as Go does: bytes that are no UTF-8 are replaced.
+/// Parses a file like Go does: invalid UTF-8 is replaced.
 fn parse(bytes: &[u8]) -> Result<Map<String, Value>, CheckpointVerdict> {
     let damaged = |why: &str, error: Option<String>| CheckpointVerdict::Damaged {
         why: why.to_owned(),
@@ -248,7 +249,7 @@ fn parse(bytes: &[u8]) -> Result<Map<String, Value>, CheckpointVerdict> {
     let mut stream = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     let value = match stream.next() {
         Some(Ok(value)) => value,
-        // These are limits of this reader, not of Go's.
+        // These are limits of this parser, not of Go's.
         Some(Err(error)) if is_own_limit(&error.to_string()) => {
             return Err(CheckpointVerdict::Unknown(format!(
                 "JSON that cannot be read here ({error})"
@@ -284,7 +285,7 @@ fn is_own_limit(error: &str) -> bool {
         .any(|limit| error.contains(limit))
 }
 
-/// Returns the policy of the contents; those in `data` count where there are any.
+/// Returns the policy in the contents; those in `data` take precedence if there are any.
 fn policy(object: &Map<String, Value>) -> Option<String> {
     let inner: Option<Value> = object
         .get("data")
@@ -322,7 +323,7 @@ fn judge_processors(object: &Map<String, Value>, minor: Option<u32>) -> Checkpoi
     }
 }
 
-/// Judges a memory file of version 1 or 2. Releases have other fields: a wrong checksum proves nothing.
+/// Judges a memory file of version 1 or 2. Fields vary between releases: a wrong checksum proves nothing.
 fn judge_memory(object: &Map<String, Value>) -> CheckpointVerdict {
     let known = [
         "policyName",
@@ -364,7 +365,7 @@ fn corrupted(key: &str, stored: u64, made: u64) -> CheckpointVerdict {
     }
 }
 
-/// Returns FNV-1a (32 bits) of the parts in a row.
+/// Returns FNV-1a (32 bits) of the concatenated parts.
 fn fnv(parts: &[&str]) -> u32 {
     let bytes = parts.iter().flat_map(|part| part.bytes());
     bytes.fold(0x811c_9dc5, |hash, byte| {
@@ -377,7 +378,7 @@ mod tests {
     use super::*;
     use CheckpointVerdict::{Damaged, Sound, Unknown};
 
-    /// Checksums that Kubernetes' own tests have.
+    /// Checksums from Kubernetes' own tests.
     #[test]
     fn the_checksums_of_the_kubelet_are_made_again() {
         for (file, text) in [

@@ -1,15 +1,15 @@
-//! The database (`db`, bbolt): two meta pages with a sum, and a tree of pages.
+//! The database (`db`, bbolt): two meta pages with a checksum, and a tree of pages.
 //!
-//! etcd does not store the list of free pages. At its start it walks over all pages in use and counts the others as free, so one
-//! wrong page keeps it from starting. Numbers are as the machine has them, as bbolt maps the file: big-endian on s390x. A database of
-//! another machine is not valid for etcd either.
+//! etcd does not store the list of free pages. At its start it walks all pages in use and treats the others as free, so one bad
+//! page prevents it from starting. Numbers have the machine's byte order, because bbolt maps the file: big-endian on s390x. A
+//! database from another kind of machine is not valid for etcd either.
 
 use std::fmt;
 use std::io;
 
 use super::proto::{self, BYTES, Malformed, NUMBER};
 
-/// Bytes of a page before its contents.
+/// Bytes of a page header.
 const HEADER: usize = 16;
 /// Bytes of an element of a page, and of a bucket before its inline page.
 const ELEMENT: usize = 16;
@@ -18,19 +18,20 @@ const VERSION: u32 = 2;
 const BRANCH: u16 = 1;
 const LEAF: u16 = 2;
 const FREELIST: u16 = 0x10;
-/// The number that stands for a list of free pages that is not stored.
+/// The number that marks a list of free pages as not stored.
 const NOT_STORED: u64 = u64::MAX;
-/// Pages above each other that are followed; a tree of 2^64 pages has fewer.
+/// Maximum depth of pages that is followed; a tree of 2^64 pages is shallower.
 const DEPTH: u8 = 64;
-/// Largest page that is read, with its overflow: a value of etcd has 1.5 MB, up to 100 MB where that is raised.
+/// Maximum size of a page that is read, with its overflow: an etcd value has up to 1.5 MB, or up to 100 MB if that limit is
+/// raised.
 const LARGEST: u64 = 256 << 20;
 
 /// Bytes at any offset.
 pub trait Bytes {
-    /// Reads all of `into` from an offset.
+    /// Fills all of `into` from an offset.
     ///
     /// # Errors
-    /// The system's error, or the end is in between.
+    /// The system's error, or the end of the data.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
 }
 
@@ -50,7 +51,7 @@ impl Bytes for &[u8] {
     }
 }
 
-/// Returns true if the first page is a meta page: the file is a database, sound or not.
+/// Returns true if the first page is a meta page, so that the file is a database, intact or not.
 pub fn is_database(bytes: &impl Bytes) -> bool {
     let mut page = [0; HEADER + 8];
     bytes.read_at(0, &mut page).is_ok() && short(&page, HEADER) == Some(MAGIC)
@@ -65,13 +66,13 @@ pub enum BoltFault {
     /// The file is shorter than two pages.
     #[error("file size too small ({0} bytes)")]
     TooSmall(u64),
-    /// A page in use is behind the end of the file.
+    /// A page in use is beyond the end of the file.
     #[error("page {page} is in use and behind the end of the file")]
     Truncated {
         /// The page.
         page: u64,
     },
-    /// A page in use is wrong.
+    /// A page in use is bad.
     #[error("page {page}: {fault}")]
     Page {
         /// The page.
@@ -79,7 +80,7 @@ pub enum BoltFault {
         /// The fault.
         fault: PageFault,
     },
-    /// A value in a sound page is none that etcd can read.
+    /// A value in a good page cannot be read by etcd.
     #[error("bucket {bucket}: {what}")]
     Value {
         /// The bucket.
@@ -92,15 +93,15 @@ pub enum BoltFault {
 /// A fault of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageFault {
-    /// It is behind the last page of the database.
+    /// It is beyond the last page of the database.
     OutOfBounds,
-    /// It says that it is another page.
+    /// It claims to be another page.
     Identifies(u64),
-    /// It is no page of a tree; its flags.
+    /// It is not a page of a tree; its flags.
     Type(u16),
     /// Two pages lead to it.
     Twice,
-    /// An element is outside of it.
+    /// An element extends beyond it.
     Element,
     /// Its keys are not in order.
     Order,
@@ -139,7 +140,7 @@ pub struct BoltMeta {
     pub root: u64,
     /// The page of the list of free pages.
     pub freelist: u64,
-    /// Number of pages; every page in use is below.
+    /// Number of pages; every page in use has a lower number.
     pub pages: u64,
     /// The commit.
     pub commit: u64,
@@ -171,21 +172,21 @@ pub struct Database<B> {
     bytes: B,
     length: u64,
     meta: BoltMeta,
-    /// The meta page that is not valid, if one is: 0 or 1.
+    /// The invalid meta page, if any: 0 or 1.
     pub bad_meta: Option<u8>,
 }
 
 /// The contents of a database, as far as etcd needs them to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BoltContents {
-    /// Index of the last entry of the log that it has; 0 if it does not say.
+    /// Index of the last log entry that it contains; 0 if not stated.
     pub consistent_index: u64,
-    /// Alarms that the cluster has raised, by their number: 1 no space, 2 corrupt.
+    /// Alarms that the cluster has raised, by number: 1 for no space, 2 for corrupt.
     pub alarms: Vec<u64>,
 }
 
 impl<B: Bytes> Database<B> {
-    /// Opens a database of `length` bytes, which are more than none.
+    /// Opens a database of `length` bytes, which must not be zero.
     ///
     /// # Errors
     /// It has no valid meta page, or cannot be read.
@@ -199,7 +200,7 @@ impl<B: Bytes> Database<B> {
             Ok(BoltMeta::parse(&page))
         };
         let first = at(0)?;
-        // Where the first one is not valid, the size of a page is not known.
+        // If the first one is invalid, the page size is unknown.
         let sizes = match first {
             Some(first) => vec![first.page_size],
             None => (10..=24).map(|bits| 1 << bits).collect(),
@@ -240,7 +241,7 @@ impl<B: Bytes> Database<B> {
         self.meta
     }
 
-    /// Returns true if the file ends before the last page of the database. Pages that are missing may be free ones.
+    /// Returns true if the file ends before the last page of the database. The missing pages may be free ones.
     pub fn is_short(&self) -> bool {
         self.meta.pages.saturating_mul(self.meta.page_size) > self.length
     }
@@ -257,7 +258,7 @@ impl<B: Bytes> Database<B> {
         if let Some(bucket) = self.bucket(b"alarm")? {
             let mut alarms = Vec::new();
             self.leaves(&bucket, &mut |key, _| {
-                // Keys of a damaged page may overlap, so they are not kept.
+                // Keys of a damaged page may overlap, so they are not stored.
                 if alarms.len() < ALARMS {
                     alarms.push(kind_of_alarm(key));
                 }
@@ -269,7 +270,7 @@ impl<B: Bytes> Database<B> {
         Ok(contents)
     }
 
-    /// Walks over all pages in use, as etcd does at its start, and reads the values that it reads then.
+    /// Walks all pages in use, like etcd at its start, and checks the values that etcd reads then.
     ///
     /// # Errors
     /// A page or a value is damaged, or cannot be read.
@@ -289,7 +290,7 @@ impl<B: Bytes> Database<B> {
         walk.bucket(self.meta.root, None, DEPTH)
     }
 
-    /// No more pages are read than the file has.
+    /// Returns the number of pages, limited to those that the file has.
     fn pages_at_most(&self) -> u64 {
         self.meta.pages.min(self.length / self.meta.page_size + 1)
     }
@@ -331,7 +332,7 @@ impl<B: Bytes> Database<B> {
         }
     }
 
-    /// The value of a bucket: its root page, and what follows.
+    /// Returns the value of a bucket: its root page, and what follows.
     fn bucket(&self, name: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
         self.lookup(self.meta.root, name)
     }
@@ -366,7 +367,8 @@ impl<B: Bytes> Database<B> {
         Err(damaged(number, PageFault::Twice))
     }
 
-    /// Calls `each` with the keys and values of a bucket at the top, in no order. Nothing is called without that bucket.
+    /// Calls `each` with the keys and values of a top-level bucket, in no particular order; never, if the bucket does not
+    /// exist.
     ///
     /// # Errors
     /// A page is damaged, or cannot be read.
@@ -381,12 +383,12 @@ impl<B: Bytes> Database<B> {
         }
     }
 
-    /// All keys and values of a small bucket.
+    /// Calls `each` for all keys and values of a small bucket.
     fn leaves(&self, bucket: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BoltError> {
         self.leaves_within(bucket, PAGES, each)
     }
 
-    /// The keys and values of at most this many pages.
+    /// Calls `each` for the keys and values of at most this many pages.
     fn leaves_within(
         &self,
         bucket: &[u8],
@@ -417,12 +419,12 @@ impl<B: Bytes> Database<B> {
     }
 }
 
-/// Alarms that are listed: one for each member and kind.
+/// Maximum number of alarms that are listed: one for each member and kind.
 const ALARMS: usize = 64;
 /// Pages of a small bucket.
 const PAGES: u64 = 64;
-/// Length of all keys and values of a page, in lengths of the page. Those of a sound page fit into it once; more is followed, as
-/// etcd does not look for overlaps, but not without end.
+/// Limit on the total length of a page's keys and values, in page lengths. Those of a good page fit into it once; more is
+/// tolerated, because etcd does not check for overlaps, but not without limit.
 const OVERLAPS: usize = 16;
 
 fn damaged(page: u64, fault: PageFault) -> BoltError {
@@ -433,7 +435,7 @@ fn outside(page: u64) -> BoltError {
     damaged(page, PageFault::Element)
 }
 
-/// A page, and the pages that it flows over into.
+/// A page, including its overflow pages.
 struct Page {
     id: u64,
     flags: u16,
@@ -442,7 +444,7 @@ struct Page {
     bytes: Vec<u8>,
 }
 
-/// A bucket: a tree of its own, or a page inside of the value.
+/// A bucket: a tree of its own, or a page inside the value.
 enum Bucket {
     Tree(u64),
     Inline(Page),
@@ -483,7 +485,7 @@ impl Page {
         }
     }
 
-    /// The key and the page of an element.
+    /// Returns the key and the page number of an element.
     fn branch(&self, place: u16) -> Option<(&[u8], u64)> {
         let at = HEADER + usize::from(place) * ELEMENT;
         let element = self.bytes.get(at..at + ELEMENT)?;
@@ -520,7 +522,7 @@ impl Page {
     }
 }
 
-/// Keys of a tree between these: from the first on, and before the second.
+/// Bounds of a tree's keys: the first inclusive, the second exclusive.
 type Between<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
 struct Walk<'a, B> {
@@ -545,12 +547,12 @@ impl<B: Bytes> Walk<'_, B> {
         Ok(())
     }
 
-    /// `name` is that of a bucket at the top; the root bucket has none.
+    /// Walks a bucket. `name` is that of a top-level bucket; the root bucket has none.
     fn bucket(&mut self, root: u64, name: Option<&[u8]>, depth: u8) -> Result<(), BoltError> {
         self.tree(root, name, (None, None), depth).map(drop)
     }
 
-    /// Returns the last key below a page.
+    /// Walks a tree, and returns the last key below the page.
     fn tree(
         &mut self,
         number: u64,
@@ -584,7 +586,7 @@ impl<B: Bytes> Walk<'_, B> {
         Ok(below)
     }
 
-    /// `depth` is missing for a page inside of a value: etcd does not follow the buckets in it.
+    /// Checks a leaf. `depth` is missing for a page inside a value: etcd does not follow the buckets in it.
     fn leaf(
         &mut self,
         number: u64,
@@ -629,7 +631,7 @@ impl<B: Bytes> Walk<'_, B> {
     }
 }
 
-/// Reads a value as etcd does at its start.
+/// Parses a value as etcd does at its start.
 fn check_value(bucket: &[u8], leaf: &Leaf<'_>) -> Result<(), BoltError> {
     let wrong = |what| BoltFault::Value {
         bucket: String::from_utf8_lossy(bucket).into_owned(),
@@ -647,7 +649,7 @@ fn check_value(bucket: &[u8], leaf: &Leaf<'_>) -> Result<(), BoltError> {
     }
 }
 
-/// Checks a message whose fields from 1 on have these kinds.
+/// Checks a message whose fields, counted from 1, have these kinds.
 fn check_fields(message: &[u8], kinds: &'static [u8]) -> Result<(), Malformed> {
     proto::fields(message, kinds).try_for_each(|field| field.map(drop))
 }
@@ -748,7 +750,7 @@ mod tests {
 
     #[test]
     fn buckets_inside_of_values_do_not_multiply() {
-        // Two keys of each page lead to the same value: 2^50 ways to the last one.
+        // Two keys of each page lead to the same value: 2^50 paths to the last one.
         let mut value = [vec![0; ELEMENT], page(0, LEAF, 0)].concat();
         for _ in 0..50 {
             let next = [
@@ -766,7 +768,7 @@ mod tests {
 
     #[test]
     fn keys_that_overlap_are_read_within_bounds() {
-        // Each key is longer than the one before, and all of them end at the end of the page.
+        // Each key is longer than the previous one, and all of them end at the end of the page.
         let count = 100_u16;
         let mut inner = [vec![0; ELEMENT], page(0, LEAF, count)].concat();
         let end = 2000 + u32::from(count) * 16;

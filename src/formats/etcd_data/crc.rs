@@ -1,8 +1,8 @@
-//! CRC-32C (Castagnoli), as etcd sums its log and its snapshots with it.
+//! CRC-32C (Castagnoli), the checksum of etcd's log and snapshots.
 
 /// The polynomial, bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// Bytes that one step takes.
+/// Bytes processed in one step.
 const LANES: usize = 8;
 
 static TABLES: [[u32; 256]; LANES] = make_tables();
@@ -41,7 +41,7 @@ const fn make_tables() -> [[u32; 256]; LANES] {
     tables
 }
 
-/// Returns the sum of `bytes` that follow bytes with the sum `before`; 0 is the sum of nothing.
+/// Returns the checksum of `bytes` that follow bytes with the checksum `before`; 0 is the checksum of nothing.
 pub(super) fn update(before: u32, bytes: &[u8]) -> u32 {
     let table = |lane: usize, byte: u32| TABLES[lane][(byte & 0xff) as usize];
     let mut sum = !before;

@@ -1,4 +1,4 @@
-//! The keys of the cluster in a database: of each key the value of its last revision.
+//! The cluster's keys in a database: for each key the value of its last revision.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use super::proto::{BYTES, NUMBER, Value, fields};
 
 /// Fields of etcd's `mvccpb.KeyValue`: key, create, modified, version, value, lease.
 const KINDS: [u8; 6] = [BYTES, NUMBER, NUMBER, NUMBER, BYTES, NUMBER];
-/// Bytes of a revision: the transaction, an underscore, the place in it.
+/// Bytes of a revision: the transaction, an underscore, and the position in it.
 const REVISION: usize = 17;
-/// The byte behind the revision of a key that was deleted.
+/// The byte after the revision of a deleted key.
 const TOMBSTONE: u8 = b't';
 
-/// A revision: the transaction, and the place in it.
+/// A revision: the transaction, and the position in it.
 type Revision = (u64, u64);
 
-/// Reads the last values of all keys that `is_wanted` takes; deleted keys are left out. Every page of the keys is read,
-/// and only these values are kept.
+/// Reads the last values of all keys that `is_wanted` accepts, except deleted keys. Reads every page of the keys, and keeps
+/// only these values.
 ///
 /// # Errors
-/// A page is damaged or cannot be read, or a value is none that etcd writes.
+/// A page is damaged or cannot be read, or a value is not one that etcd writes.
 pub fn read_keys<B: Bytes>(
     database: &Database<B>,
     is_wanted: &dyn Fn(&str) -> bool,
@@ -63,7 +63,7 @@ fn parse_revision(key: &[u8]) -> Option<(Revision, bool)> {
     is_revision.then_some(((number(0)?, number(9)?), is_deleted))
 }
 
-/// The key and the value of a stored message.
+/// Returns the key and the value of a stored message.
 fn parse_value(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let (mut key, mut value): (Option<&[u8]>, &[u8]) = (None, &[]);
     for field in fields(message, &KINDS) {

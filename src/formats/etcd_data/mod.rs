@@ -1,5 +1,5 @@
 //! The data of etcd on a disk: its log, its snapshots and its database, read as etcd reads them at its start. Nothing here
-//! opens a file; `tests/doctor/etcd_data.rs` compares it with what the real etcd does.
+//! opens a file; `tests/doctor/etcd_data.rs` compares this with the real etcd.
 
 pub mod bolt;
 mod crc;

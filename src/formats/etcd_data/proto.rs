@@ -1,4 +1,4 @@
-//! Fields of protobuf messages, accepted and refused as by the code that etcd is built with.
+//! Fields of protobuf messages, accepted and refused like by the code that etcd is built with.
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,16 +7,16 @@ pub(super) enum Value<'a> {
     Number(u64),
     /// Bytes, text or a message.
     Bytes(&'a [u8]),
-    /// A value of another kind; no message here has one.
+    /// A value of another kind; no message here contains one.
     Other,
 }
 
 /// A fault of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// The message ends in a field.
+    /// The message ends inside a field.
     End,
-    /// A field is none, or of another kind.
+    /// A field is invalid, or of another kind.
     Field,
 }
 
@@ -73,7 +73,7 @@ impl<'a> ProtoFields<'a> {
     fn tag(&mut self) -> Result<(u32, u8), Malformed> {
         let tag = self.varint()?;
         let kind = u8::try_from(tag & 7).map_err(|_| Malformed::Field)?;
-        // Go keeps 32 bits of the number, with their sign.
+        // Go keeps 32 bits of the number, as a signed value.
         let number = u32::try_from((tag >> 3) & 0xffff_ffff).map_err(|_| Malformed::Field)?;
         match number {
             0 | 0x8000_0000.. => Err(Malformed::Field),
@@ -81,7 +81,7 @@ impl<'a> ProtoFields<'a> {
         }
     }
 
-    /// Skips a value; a group with all groups in it.
+    /// Skips a value, or a group with all groups inside it.
     fn skip(&mut self, mut kind: u8) -> Result<(), Malformed> {
         let mut depth = 0_u32;
         loop {
@@ -118,7 +118,7 @@ impl<'a> ProtoFields<'a> {
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
-        // For Go it is a number with a sign.
+        // Go treats it as a signed number.
         let length = i64::try_from(length).map_err(|_| Malformed::Field)?;
         let length = usize::try_from(length).map_err(|_| Malformed::End)?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed::End)?;
@@ -127,7 +127,7 @@ impl<'a> ProtoFields<'a> {
     }
 }
 
-/// Returns the number of a field, or an error if its kind is another.
+/// Returns the number in a field, or an error if the field is of another kind.
 pub(super) fn number(value: Value<'_>) -> Result<u64, Malformed> {
     match value {
         Value::Number(number) => Ok(number),
@@ -135,7 +135,7 @@ pub(super) fn number(value: Value<'_>) -> Result<u64, Malformed> {
     }
 }
 
-/// Returns the bytes of a field, or an error if its kind is another.
+/// Returns the bytes in a field, or an error if the field is of another kind.
 pub(super) fn bytes(value: Value<'_>) -> Result<&[u8], Malformed> {
     match value {
         Value::Bytes(bytes) => Ok(bytes),
@@ -158,11 +158,11 @@ mod tests {
         for (message, number) in [
             (&b"\x08\x01\x10\x80\x01\x1a\x02ab"[..], Ok(3)),
             (b"", Ok(0)),
-            // An unknown field, of eight bytes, of four, and a group.
+            // Unknown fields: of eight bytes, of four bytes, and a group.
             (b"\x51\x00\x00\x00\x00\x00\x00\x00\x00", Ok(1)),
             (b"\x55\x00\x00\x00\x00", Ok(1)),
             (b"\x53\x08\x01\x54", Ok(1)),
-            // Cut off, a number of 11 bytes, field 0, the end of no group, a group without an end.
+            // Truncated, a number of 11 bytes, field 0, the end of a missing group, a group without an end.
             (b"\x08", end),
             (b"\x19", field),
             (b"\x51", end),

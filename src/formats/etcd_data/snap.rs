@@ -1,4 +1,4 @@
-//! Snapshot files (`TERM-INDEX.snap`): a sum, and what raft keeps of the state at an index.
+//! Snapshot files (`TERM-INDEX.snap`): a checksum, and raft's state at an index.
 
 use super::crc;
 use super::proto::{self, BYTES, Malformed, NUMBER};
@@ -12,10 +12,10 @@ pub struct Position {
     pub index: u64,
 }
 
-/// A fault of a snapshot file. etcd renames such a file to `NAME.broken` and takes an older one.
+/// A fault of a snapshot file. etcd renames such a file to `NAME.broken` and uses an older one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapError {
-    /// The file has no bytes, or no data, or no sum.
+    /// The file is empty, or has no data or no checksum.
     #[error("snap: empty snapshot")]
     Empty,
     /// The sum is wrong.
@@ -23,10 +23,10 @@ pub enum SnapError {
     Crc {
         /// The sum of the data.
         data: u32,
-        /// The sum that the file states.
+        /// The checksum stated in the file.
         said: u32,
     },
-    /// The bytes are no snapshot.
+    /// The bytes are not a snapshot.
     #[error("no snapshot (unexpected EOF, or a wrong field)")]
     Malformed,
 }
@@ -37,7 +37,7 @@ impl From<Malformed> for SnapError {
     }
 }
 
-/// Reads a snapshot file, and returns its position.
+/// Parses a snapshot file, and returns its position.
 ///
 /// # Errors
 /// etcd would not use it.
@@ -120,7 +120,7 @@ pub(super) mod tests {
         assert_eq!(read(&file), Ok(position));
         assert_eq!(read(b""), Err(SnapError::Empty));
         assert_eq!(read(b"\x08\x00"), Err(SnapError::Empty));
-        // The number of the sum has bits to spare (44 to 47), which etcd does not look at either.
+        // The checksum's number has unused bits (44 to 47), which etcd ignores too.
         for bit in (0..file.len() * 8).filter(|bit| !(44..48).contains(bit)) {
             let mut file = file.clone();
             file[bit / 8] ^= 1 << (bit % 8);

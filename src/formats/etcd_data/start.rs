@@ -1,6 +1,6 @@
-//! The behaviour of etcd at its start, computed from its files by the rules of etcd 3.5.
+//! etcd's behavior at its start, computed from its files by the rules of etcd 3.5.
 //!
-//! etcd reads the whole log, takes the newest sound snapshot that the log names as committed, checks that the database is not
+//! etcd reads the whole log, selects the newest good snapshot that the log names as committed, checks that the database is not
 //! older than that snapshot, and reads the log again from there.
 
 use super::bolt::BoltFault;
@@ -19,9 +19,9 @@ pub struct SnapFile {
 /// The database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatabaseState {
-    /// There is none, or a file of 0 bytes, which etcd makes anew.
+    /// It is missing, or empty, which makes etcd create a new one.
     Missing,
-    /// It is sound as far as it was read; index of the last entry that it has.
+    /// It is good as far as it was read; index of the last entry that it contains.
     Sound(u64),
     /// It is damaged.
     Damaged(BoltFault),
@@ -34,7 +34,7 @@ pub struct MemberFiles {
     pub log: WalLog,
     /// Snapshots, sorted by name.
     pub snapshots: Vec<SnapFile>,
-    /// Databases that another member sent (`INDEX.snap.db`): the index, and its fault.
+    /// Databases sent by another member (`INDEX.snap.db`): the index, and the fault.
     pub sent: Vec<(u64, Option<BoltFault>)>,
     /// The database.
     pub database: DatabaseState,
@@ -52,7 +52,7 @@ pub enum Start {
 /// How etcd starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EtcdStart {
-    /// It removes an interrupted record at the end of the log.
+    /// True if it removes an interrupted record at the end of the log.
     pub repairs: bool,
     /// The snapshot that it starts from.
     pub from: Option<Position>,
@@ -72,7 +72,7 @@ pub enum EtcdRefusal {
     /// A file of the log is missing: the number before the gap, and the one after it.
     #[error("wal: file not found (the numbers go from {0} to {1})")]
     Gap(u64, u64),
-    /// The log begins after the snapshot that etcd starts from.
+    /// The log begins after the snapshot from which etcd starts.
     #[error("wal: file not found (no file has the entry after index {0})")]
     NoFile(u64),
     /// Entries between the snapshot and the log are missing.
@@ -81,13 +81,13 @@ pub enum EtcdRefusal {
     /// The log has a record of a type that etcd does not know.
     #[error("unexpected block type {0}")]
     Unknown(i64),
-    /// An entry is of a type that etcd does not apply: its index.
+    /// An entry, given by its index, is of a type that etcd does not apply.
     #[error("unknown entry type; must be either EntryNormal or EntryConfChange (entry {0})")]
     Entry(u64),
-    /// The log is that of two members.
+    /// The log belongs to two members.
     #[error("wal: conflicting metadata found")]
     TwoMembers,
-    /// The log does not say of which member it is.
+    /// The log does not name its member.
     #[error("the log has no record about member and cluster")]
     NoMember,
     /// The log has another snapshot at this index.
@@ -103,7 +103,7 @@ pub enum EtcdRefusal {
         /// Index of the last entry.
         last: u64,
     },
-    /// The database is older than the snapshot: index of each.
+    /// The database is older than the snapshot: the index of each.
     #[error("failed to find database snapshot file (the database has index {0}, the snapshot {1})")]
     OldDatabase(u64, u64),
     /// The database is damaged.
@@ -154,7 +154,7 @@ fn check_sequence(files: &[WalFile]) -> Result<(), EtcdRefusal> {
     Ok(())
 }
 
-/// Returns the snapshot that etcd starts from: the newest sound one that the log names, and that is committed.
+/// Returns the snapshot from which etcd starts: the newest good one that the log names and that is committed.
 pub fn choose(member: &MemberFiles) -> Option<Position> {
     let files = &member.log.files;
     let commit = files.iter().rev().find_map(|file| file.state);
@@ -187,7 +187,7 @@ fn check_database(
     }
 }
 
-/// Reads the log as from a snapshot, and returns the index of its last entry.
+/// Replays the log from a snapshot, and returns the index of its last entry.
 fn replay(log: &WalLog, from: Position) -> Result<u64, EtcdRefusal> {
     let first = log.files.iter().rposition(|file| file.index <= from.index);
     let files = &log.files[first.ok_or(EtcdRefusal::NoFile(from.index))?..];
@@ -372,7 +372,7 @@ mod tests {
                 EtcdRefusal::NoMember,
             ),
         ] {
-            // The ids of a file before the snapshot are not read.
+            // The ids in a file before the snapshot are not read.
             let expected = match refusal {
                 EtcdRefusal::NoMember => starts(150),
                 refusal => Start::Refuses(refusal),

@@ -1,7 +1,7 @@
-//! The write-ahead log (`SEQUENCE-INDEX.wal`): records with a sum that runs on over all files.
+//! The write-ahead log (`SEQUENCE-INDEX.wal`): records with a checksum that continues across all files.
 //!
-//! A record is a length of 8 bytes, a protobuf message, and up to 7 bytes of padding. A length of 0 ends a file, as files are
-//! allocated in advance. A record that is cut off at the end of the last file is normal after a power cut: etcd removes it.
+//! A record is a length of 8 bytes, a protobuf message, and up to 7 bytes of padding. A length of 0 ends a file, because files
+//! are preallocated. A truncated record at the end of the last file is normal after a power failure: etcd removes it.
 
 use std::io::{self, Read};
 
@@ -11,9 +11,9 @@ use super::snap::{Position, low};
 
 /// Bytes of the length before each record.
 const FRAME: u64 = 8;
-/// A disk writes these bytes as one.
+/// Number of bytes that a disk writes atomically.
 const SECTOR: u64 = 512;
-/// Longest record that is read; those of etcd are below 64 MB.
+/// Maximum size of a record that is read; etcd's are below 64 MB.
 const LONGEST: u64 = 256 << 20;
 
 /// The name of a file of the log.
@@ -21,9 +21,9 @@ const LONGEST: u64 = 256 << 20;
 pub struct WalName {
     /// The name.
     pub name: String,
-    /// Its number; one more than that of the file before.
+    /// Its sequence number; one more than that of the previous file.
     pub sequence: u64,
-    /// Index of the first entry that it may have.
+    /// Index of the first entry that it may contain.
     pub index: u64,
 }
 
@@ -50,7 +50,7 @@ impl WalName {
     }
 }
 
-/// The contents of a file of the log, as far as its records are whole.
+/// The contents of a log file, as far as its records are complete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WalFile {
     /// Its name.
@@ -59,9 +59,9 @@ pub struct WalFile {
     pub index: u64,
     /// Its number.
     pub sequence: u64,
-    /// The offset after its last whole record.
+    /// The offset after its last complete record.
     pub end: u64,
-    /// Indexes of entries, first and last of each run without a gap.
+    /// Indexes of entries: first and last of each run without gaps.
     pub entries: Vec<(u64, u64)>,
     /// Positions of snapshots.
     pub snapshots: Vec<Position>,
@@ -80,40 +80,40 @@ pub struct WalFile {
 /// A fault of a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WalFault {
-    /// The sum of the record is wrong.
+    /// The record's checksum is wrong.
     #[error("walpb: crc mismatch")]
     Crc,
-    /// The file does not go on where the one before ended.
+    /// The file does not continue where the previous one ended.
     #[error("wal: crc mismatch")]
     Chain,
-    /// The file ends in the record, or the length of the record is wrong.
+    /// The file ends inside the record, or the record's length is wrong.
     #[error("unexpected EOF")]
     End,
-    /// The bytes are no record.
+    /// The bytes are not a record.
     #[error("no record (a wrong field)")]
     Malformed,
-    /// The first record of a file is of another type.
+    /// The first record of a file has the wrong type.
     #[error("the file does not begin with a sum")]
     Head,
 }
 
-/// The place where the log cannot be read further.
+/// The position from which the log cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalStop {
-    /// Place of the file in the list.
+    /// Index of the file in the list.
     pub file: usize,
     /// Offset of the record.
     pub offset: u64,
     /// The fault.
     pub fault: WalFault,
-    /// etcd takes it for an interrupted write at the end of the log, and removes it.
+    /// True if etcd takes it for an interrupted write at the end of the log, and removes it.
     pub torn: bool,
 }
 
 /// The log, as far as it can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WalLog {
-    /// Its files, the oldest first.
+    /// Its files, oldest first.
     pub files: Vec<WalFile>,
     /// The fault that ends it.
     pub stop: Option<WalStop>,
@@ -127,7 +127,7 @@ impl WalLog {
     }
 }
 
-/// Reads the files of a log, the oldest first.
+/// Reads the files of a log, oldest first.
 #[derive(Debug, Default)]
 pub struct WalReader {
     sum: u32,
@@ -202,7 +202,7 @@ impl WalReader {
         &mut files[last]
     }
 
-    /// A fault with `true` is one that an interrupted write leaves behind.
+    /// Reads the next record. A fault with `true` is one that an interrupted write leaves behind.
     fn step(
         &mut self,
         at: u64,
@@ -238,7 +238,7 @@ impl WalReader {
         let message = usize::try_from(message).unwrap_or_default();
         let record = match parse(&data[..message]) {
             Ok(record) => record,
-            // etcd does not tell a message that ends in a field from a file that ends in a record.
+            // etcd does not distinguish a message that ends inside a field from a file that ends inside a record.
             Err(Malformed::End) => return Ok(Step::Fault(WalFault::End, true)),
             Err(Malformed::Field) => return Ok(Step::Fault(WalFault::Malformed, torn())),
         };
@@ -254,7 +254,7 @@ impl WalReader {
 
     fn keep(&mut self, record: &Record) -> Result<(), WalFault> {
         if record.kind == CRC {
-            // Nothing has been summed before the first of all.
+            // Nothing was summed before the very first record.
             if self.sum != 0 && self.sum != record.crc {
                 return Err(WalFault::Chain);
             }
@@ -316,7 +316,7 @@ fn parse(message: &[u8]) -> Result<Record, Malformed> {
     })
 }
 
-/// Returns the numbers of three fields; a field that is missing is 0.
+/// Returns the numbers in three fields; 0 for a missing field.
 fn numbers(message: &[u8], of: [u32; 3]) -> Result<[u64; 3], Malformed> {
     let mut all = [0; 3];
     for field in proto::fields(message, &[]) {
@@ -328,7 +328,7 @@ fn numbers(message: &[u8], of: [u32; 3]) -> Result<[u64; 3], Malformed> {
     Ok(all)
 }
 
-/// Returns true if all bytes of a record in one sector are 0: that sector was not written.
+/// Returns true if all bytes of a record in some sector are 0: that sector was not written.
 fn has_empty_sector(mut at: u64, mut data: &[u8]) -> bool {
     while !data.is_empty() {
         let room = usize::try_from(SECTOR - at % SECTOR).unwrap_or(usize::MAX);
@@ -345,7 +345,7 @@ fn has_empty_sector(mut at: u64, mut data: &[u8]) -> bool {
 /// Bytes at the beginning of a file that [`check_head`] needs.
 pub const HEAD: u64 = 4096;
 
-/// Checks the first records of a file: a sum, and the ids of member and cluster.
+/// Checks the first records of a file: a checksum, and the ids of member and cluster.
 pub fn check_head(head: &[u8]) -> Option<WalFault> {
     let mut reader = WalReader::default();
     let mut rest = head;
@@ -479,7 +479,7 @@ pub(super) mod tests {
         assert_eq!(log.files[1].state, Some((1, 7, 6)));
         assert_eq!(log.last_index(), Some(6));
         assert_eq!(check_head(&second), None);
-        // The oldest files are removed in time: the first sum is taken over.
+        // The oldest files are removed over time: the first checksum is taken as given.
         assert_eq!(read(&[&second]).stop, None);
     }
 
@@ -533,7 +533,7 @@ pub(super) mod tests {
         writer.record(ENTRY, Some(&[0x08, 0, 0x10, 1, 0x18, 1]));
         let bytes = writer.bytes;
         assert_eq!(bytes.len() - head, 24);
-        // The sum but the bits that its number has too many, and the data.
+        // The checksum except its unused bits, and the data.
         for bit in (head + 11) * 8..bytes.len() * 8 {
             if (head + 15) * 8 + 4 <= bit && bit < (head + 16) * 8 {
                 continue;

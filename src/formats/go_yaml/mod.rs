@@ -1,8 +1,8 @@
-//! JSON values as Go's yaml.v2 v2.4.0 writes them. The name of a rendered config is a
-//! digest of this text, so every blank counts; readability does not.
+//! JSON values as Go's yaml.v2 v2.4.0 writes them. The name of a rendered config is a digest of this text, so every blank
+//! counts, while readability does not.
 //!
-//! Blocks only, two blanks per level, lists level with their key, keys in natural
-//! order, text folded beyond column 80 (docs/agreement.md: Rendering).
+//! Only block style, two blanks per level, lists at the level of their key, keys in natural order, text folded beyond column 80
+//! (docs/agreement.md: Rendering).
 
 mod base_60;
 mod node;
@@ -22,14 +22,14 @@ use resolve::is_text;
 const BEST_WIDTH: usize = 80;
 /// Blanks per level.
 const STEP: usize = 2;
-/// A longer key (in bytes) is written after a question mark.
+/// Keys longer than this many bytes are written after a question mark.
 const LONGEST_KEY: usize = 128;
 
-/// As much of the document is gathered before it is handed on.
+/// Number of bytes of the document that are collected before they are passed on.
 const PIECE: usize = 16 << 10;
 
-/// Writes an object with these entries as a YAML document, piece by piece: as Go makes it of the object's JSON, which it reads
-/// as YAML first.
+/// Writes an object with these entries as a YAML document, piece by piece: like Go does with the object's JSON, which it first
+/// parses as YAML.
 pub fn write_yaml<'n, 't: 'n>(
     entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
     sink: &mut dyn FnMut(&str),
@@ -40,7 +40,7 @@ pub fn write_yaml<'n, 't: 'n>(
     writer.end();
 }
 
-/// Writes the same document for people: characters that hide or turn a text are escaped, and what is read is the same.
+/// Writes the same document for display: characters that hide or reverse text are escaped, and the parsed value is the same.
 pub fn write_shown_yaml<'n, 't: 'n>(
     entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
     sink: &mut dyn FnMut(&str),
@@ -60,20 +60,20 @@ enum ScalarStyle {
 
 /// The state of yaml.v2's emitter, under its own names.
 struct Writer<'s> {
-    /// Text that is not handed on yet.
+    /// Text that has not been passed on yet.
     out: String,
     sink: &'s mut dyn FnMut(&str),
     /// Returns true for characters that are written as they are.
     printable: fn(char) -> bool,
-    /// Within quotes, line ends that YAML recognizes and JSON does not are folded.
+    /// Inside quotes, line breaks that YAML recognizes and JSON does not are folded.
     folds: bool,
     /// Characters in the current line.
     column: usize,
-    /// The last character was a blank (or there was none).
+    /// True if the last character was a blank (or if there was none).
     whitespace: bool,
-    /// The line holds nothing but indentation, dashes and question marks.
+    /// True if the line contains only indentation, dashes and question marks.
     indention: bool,
-    /// Indentation of the current block; nothing outside of the first.
+    /// Indentation of the current block; `None` outside the first one.
     indent: Option<usize>,
 }
 
@@ -122,7 +122,7 @@ impl<'s> Writer<'s> {
             return self.write_indicator("[]", true, false);
         }
         let outer = self.indent;
-        // Under a key the list starts in the column of the key.
+        // Below a key, the list starts in the column of the key.
         if !(in_mapping && !self.indention && outer.is_some()) {
             self.indent = Some(outer.map_or(0, |indent| indent + STEP));
         }
@@ -193,7 +193,7 @@ impl<'s> Writer<'s> {
         );
     }
 
-    /// Plain text without blanks, as it is: what nearly all of a config comes to.
+    /// Writes plain text without blanks, unchanged, which is nearly everything in a config.
     fn write_word(&mut self, text: &str) {
         if !self.whitespace {
             self.put_char(' ');
@@ -277,7 +277,7 @@ impl<'s> Writer<'s> {
 
     fn double_quoted(&mut self, chars: &[char], may_fold: bool) {
         self.write_indicator("\"", true, false);
-        // yaml.v2 takes every character of such a text for the mark at its begin.
+        // yaml.v2 takes every character of such a text for the byte order mark at its beginning.
         let is_marked = chars.first() == Some(&BYTE_ORDER_MARK);
         let mut spaces = false;
         for (i, &c) in chars.iter().enumerate() {
@@ -326,7 +326,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// A new line unless nothing but indentation stands in this one, then up to the indentation.
+    /// Starts a new line, unless this one contains only indentation, and indents it.
     fn new_line(&mut self) {
         let indent = self.indent.unwrap_or(0);
         let full = self.column > indent || self.column == indent && !self.whitespace;
@@ -359,7 +359,7 @@ impl<'s> Writer<'s> {
         self.column = 0;
     }
 
-    /// Writes a character within double quotes, as an escape where it cannot be written as it is.
+    /// Writes a character inside double quotes, escaped if necessary.
     fn put_escaped(&mut self, c: char) {
         match (self.printable)(c) && !is_break(c) && !matches!(c, '"' | '\\') {
             true => self.put_char(c),
@@ -398,13 +398,13 @@ impl<'s> Writer<'s> {
     }
 }
 
-/// U+0085, which ends a line for YAML.
+/// U+0085, which is a line break in YAML.
 const NEXT_LINE: char = '\u{85}';
-/// U+FEFF, which some editors put before a text.
+/// U+FEFF, which some editors insert before a text.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Folds the ends of lines that only YAML sees: one becomes a blank, of several all but one stay as line feeds, and blanks
-/// beside them go.
+/// Folds line breaks that only YAML recognizes: a single one becomes a blank, of several all but one remain as line feeds, and
+/// adjacent blanks are removed.
 fn fold(text: &str) -> String {
     let mut out = String::new();
     let mut ends = 0;
@@ -438,7 +438,7 @@ fn push_ends(out: &mut String, ends: usize) {
     }
 }
 
-/// Returns true if text has only ASCII letters and signs, no blank, and needs no quotes because of them.
+/// Returns true if the text has only ASCII letters and symbols, no blanks, and needs no quotes because of them.
 fn is_one_word(text: &str) -> bool {
     let opens = |c: char| "-?:#,[]{}&*!|>'\"%@`.".contains(c);
     !text.is_empty()
@@ -447,7 +447,7 @@ fn is_one_word(text: &str) -> bool {
         && is_graphic(text.as_bytes())
 }
 
-/// Returns true if all bytes are ASCII letters and signs: eight at once, as this is asked for every byte of a config.
+/// Returns true if all bytes are ASCII letters and symbols. Checks eight at once, because this runs for every byte of a config.
 fn is_graphic(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
     words
@@ -460,7 +460,7 @@ fn is_graphic(bytes: &[u8]) -> bool {
 fn are_graphic(word: u64) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = ONES * 0x80;
-    // Without the highest bit no byte carries into the next one: the sums have it where a byte is `!` or above, and where
+    // Without the highest bit, no byte carries into the next one: the sums have it set where a byte is at least `!`, and where
     // it is above `~`.
     let low = word & !HIGH;
     let from_first = low + ONES * (0x80 - b'!' as u64);
@@ -468,7 +468,7 @@ fn are_graphic(word: u64) -> bool {
     from_first & !above_last & !word & HIGH == HIGH
 }
 
-/// The wanted style, or the next one that can hold the text.
+/// Returns the wanted style, or the next one that can represent the text.
 fn allowed_style(
     text: &str,
     wanted: ScalarStyle,
@@ -496,14 +496,14 @@ fn allowed_style(
     style
 }
 
-/// Returns true if a character and its neighbour pass the test.
+/// Returns true if a character and its neighbor pass the test.
 fn is_before(text: &str, test: impl Fn(char, char) -> bool) -> bool {
     text.chars()
         .zip(text.chars().skip(1))
         .any(|(a, b)| test(a, b))
 }
 
-/// Returns true if one line of printable text would be read as structure or lose its ends.
+/// Returns true if one line of printable text would be parsed as structure or lose its ends.
 fn needs_quotes(text: &str) -> bool {
     let blank_or_end = |c: Option<char>| c.is_none_or(|c| c == ' ');
     let mut start = text.chars();
@@ -522,7 +522,7 @@ fn needs_quotes(text: &str) -> bool {
         || text.contains(" #")
 }
 
-/// Indentation and line ends of a literal block, as far as the reader cannot see them.
+/// Returns the hints for indentation and line breaks of a literal block that the parser cannot infer.
 fn block_hints(text: &str) -> String {
     let leading = text.starts_with(|c| c == ' ' || is_break(c));
     let mut last = text.chars().rev().map(is_break);
@@ -538,13 +538,13 @@ fn is_break(c: char) -> bool {
     matches!(c, '\r' | '\n' | NEXT_LINE | '\u{2028}' | '\u{2029}')
 }
 
-/// Everything beyond the basic plane counts as unprintable in yaml.v2.
+/// Returns true for a printable character; in yaml.v2, everything beyond the basic plane is unprintable.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
         && c != '\u{feff}'
 }
 
-/// Integers as they are, others as Go's `%g` with the shortest digits that read back.
+/// Returns the text of a number: integers unchanged, others like Go's `%g` with the shortest digits that parse back.
 fn number_text(number: &Number) -> String {
     let float = number.as_f64().filter(|_| number.is_f64());
     let Some(float) = float else {
@@ -563,7 +563,7 @@ fn number_text(number: &Number) -> String {
     }
 }
 
-/// Sorted by insertion: the order is yaml.v2's, and nothing promises that it is a total one.
+/// Sorts by insertion: the order is yaml.v2's, which may not be total.
 fn in_natural_order<'n, 't: 'n>(
     entries: impl Iterator<Item = (&'n str, &'n YamlNode<'t>)>,
 ) -> Vec<(&'n str, &'n YamlNode<'t>)> {
@@ -575,9 +575,9 @@ fn in_natural_order<'n, 't: 'n>(
     sorted
 }
 
-/// Numbers inside keys by value, other characters before letters.
+/// Compares keys: numbers inside them by value, other characters before letters.
 fn compare_natural(a: &str, b: &str) -> Ordering {
-    // Nearly all keys differ in a letter, or one begins the other.
+    // Most keys differ in a letter, or one is a prefix of the other.
     match a.bytes().zip(b.bytes()).find(|(a, b)| a != b) {
         None => return a.len().cmp(&b.len()),
         Some((x, y)) if x.is_ascii_alphabetic() && y.is_ascii_alphabetic() => return x.cmp(&y),
@@ -610,7 +610,7 @@ fn ends_in_number(chars: &[char]) -> bool {
     digits.into_iter().any(|c| *c != '0')
 }
 
-/// The value of the leading digits, after `start`, and how many they are.
+/// Returns the value of the leading digits, added to `start`, and their count.
 fn leading_number(chars: &[char], start: i64) -> (i64, usize) {
     let digits = chars.iter().map_while(|c| c.to_digit(10));
     digits.fold((start, 0), |(value, count), digit| {
@@ -738,7 +738,7 @@ mod tests {
         }
     }
 
-    /// Text without what the reader at hand sees otherwise: breaks of YAML 1.1 only, `_0` (a number to it).
+    /// Text without what the parser used here reads differently: line breaks of YAML 1.1 only, and `_0` (a number to it).
     fn text() -> impl Strategy<Value = String> {
         let tricky = "[ab0-9~#:?.'\"\\\\\\-\\t\\n ,é_+x]{0,12}";
         let words = "((one|two|'s|#|-|:) {0,3}){0,40}";

@@ -1,4 +1,4 @@
-//! A JSON value that borrows its text: the digest of a name is over a whole config, of which no copy is needed.
+//! A JSON value that borrows its text: the digest of a name covers a whole config, which need not be copied.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Number, Value};
 
-/// A value. Of a key that is given twice the last one counts, as everywhere.
+/// A value. If a key is repeated, the last one wins, as usual.
 #[derive(Debug, Clone, PartialEq)]
 pub enum YamlNode<'t> {
     /// `null`.

@@ -1,8 +1,8 @@
-//! The meaning of plain text to yaml.v2: text, or something that has to be quoted to stay text.
+//! How yaml.v2 resolves plain text: as text, or as something that has to be quoted to remain text.
 
 use super::base_60::is_base_60;
 
-/// Words that are booleans, nothing, or no finite number. `<<` and `=` stay plain in yaml.v2.
+/// Words for booleans, null, or non-finite numbers. `<<` and `=` stay plain in yaml.v2.
 const WORDS: [&str; 39] = [
     "", "~", "null", "Null", "NULL", "y", "Y", "yes", "Yes", "YES", "n", "N", "no", "No", "NO",
     "true", "True", "TRUE", "false", "False", "FALSE", "on", "On", "ON", "off", "Off", "OFF",
@@ -25,7 +25,7 @@ pub(super) fn is_text(text: &str) -> bool {
     }
 }
 
-/// Go's `strconv.ParseInt` and `ParseUint` with base 0, and yaml.v2's own second look at `0b`.
+/// Returns true for an integer by Go's `strconv.ParseInt` and `ParseUint` with base 0, and by yaml.v2's own handling of `0b`.
 fn is_integer(plain: &str) -> bool {
     if let Some(bits) = plain.strip_prefix("0b")
         && in_range(bits, 2)
@@ -49,14 +49,14 @@ fn is_integer(plain: &str) -> bool {
     digits.is_some_and(|digits| bare(digits) && in_range(&format!("{sign}{digits}"), radix))
 }
 
-/// Signed numbers have 63 bits, unsigned ones 64.
+/// Returns true if the digits fit: signed numbers have 63 bits, unsigned ones 64.
 fn in_range(digits: &str, radix: u32) -> bool {
     let unsigned = digits.starts_with(|c: char| c.is_ascii_hexdigit());
     i64::from_str_radix(digits, radix).is_ok()
         || unsigned && u64::from_str_radix(digits, radix).is_ok()
 }
 
-/// A decimal number with optional fraction and exponent that a float can hold.
+/// Returns true for a decimal number with optional fraction and exponent that a float can represent.
 fn is_decimal(plain: &str) -> bool {
     let body = plain.strip_prefix(['+', '-']).unwrap_or(plain);
     let legal = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-');
@@ -65,7 +65,7 @@ fn is_decimal(plain: &str) -> bool {
         && body.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// The four forms of yaml.v2: a date, or a date with a time after `T`, `t` (then with a zone) or blanks.
+/// Returns true for the four formats of yaml.v2: a date, or a date with a time after `T`, `t` (then with a zone) or blanks.
 fn is_timestamp(text: &str) -> bool {
     let mut rest = Digits(text);
     let Some(date) = rest.date() else {
@@ -91,7 +91,7 @@ impl Digits<'_> {
         true
     }
 
-    /// One number of `shortest` to `longest` digits.
+    /// Parses a number of `shortest` to `longest` digits.
     fn number(&mut self, shortest: usize, longest: usize) -> Option<u32> {
         let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
         let taken = digits.min(longest);
@@ -105,7 +105,7 @@ impl Digits<'_> {
         self.number(1, longest)
     }
 
-    /// Reads a date: true if it is one of the calendar, `None` if no date comes next.
+    /// Parses a date: true if it is valid in the calendar, `None` if no date comes next.
     fn date(&mut self) -> Option<bool> {
         let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
         let year = self.number(4, 4).filter(|_| digits == 4)?;

@@ -1,11 +1,11 @@
-//! Scripts of GRUB as simple commands: enough to find what a configuration loads, sources and sets.
+//! GRUB scripts as simple commands: enough to find what a configuration loads, sources and sets.
 
 /// A script.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Commands {
-    /// The words of each command, without quotes and keywords. Variables are left as they are.
+    /// The words of each command, without quotes and keywords. Variables are not expanded.
     pub all: Vec<Vec<String>>,
-    /// False if the text ends within quotes, a block or a command that goes on: what is behind it belongs to that.
+    /// False if the text ends inside quotes, a block or a continued command, so that any text appended belongs to that.
     pub is_whole: bool,
 }
 
@@ -82,7 +82,7 @@ fn finish(all: &mut Vec<Vec<String>>, words: &mut Vec<String>) {
     }
 }
 
-/// Returns the words, and false if the last one is not at its end.
+/// Returns the words, and false if the last one is incomplete.
 fn tokens(text: &str) -> (Vec<Token>, bool) {
     let mut tokens = Vec::new();
     let mut letters = text.chars().peekable();

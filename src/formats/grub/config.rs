@@ -1,14 +1,14 @@
-//! The use that a node's `grub.cfg` makes of files of ours: three generations of it are in the field, and none is replaced by an update
-//! of the operating system (docs/boot-counter.md).
+//! How a node's `grub.cfg` uses this program's files: three generations of it are in the field, and updates of the operating
+//! system replace none of them (docs/boot-counter.md).
 
 use super::commands;
 
-/// The file that GRUB runs lines of ours from.
+/// The file from which GRUB runs this program's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScriptFile {
-    /// `custom.cfg`, which is run last.
+    /// `custom.cfg`, which runs last.
     Custom,
-    /// `user.cfg`, which may hold the password of GRUB.
+    /// `user.cfg`, which may contain GRUB's password.
     User,
 }
 
@@ -22,18 +22,18 @@ impl ScriptFile {
     }
 }
 
-/// A `grub.cfg`, as far as it matters for a counter.
+/// The properties of a `grub.cfg` that matter for a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrubConfig {
-    /// `ostree` or `grub2-mkconfig` writes it anew at each deployment.
+    /// True if `ostree` or `grub2-mkconfig` rewrites it for each deployment.
     pub is_dynamic: bool,
-    /// It loads all variables of the environment block.
+    /// True if it loads all variables of the environment block.
     pub loads_environment: bool,
-    /// The file that it runs after that; `None` if it runs none.
+    /// The file that it runs afterwards; `None` if it runs none.
     pub runs: Option<ScriptFile>,
-    /// It sets the default entry after that file was run.
+    /// True if it sets the default entry after running that file.
     pub sets_default_later: bool,
-    /// It chooses the default entry by `saved_entry` or `next_entry`.
+    /// True if it selects the default entry by `saved_entry` or `next_entry`.
     pub uses_saved_entry: bool,
 }
 
@@ -44,7 +44,7 @@ pub fn judge(link: Option<&str>, text: &str) -> GrubConfig {
     let run_last = |file: ScriptFile| {
         let runs = |words: &Vec<String>| runs_file(words, file);
         let at = all.iter().rposition(runs)?;
-        // Before the variables are loaded the script sees none.
+        // Before the variables are loaded, the script sees none.
         loaded
             .is_some_and(|loaded| loaded < at)
             .then_some((file, at))
@@ -67,7 +67,7 @@ pub fn judge(link: Option<&str>, text: &str) -> GrubConfig {
     }
 }
 
-/// `load_env` without names loads every variable.
+/// Returns true for `load_env` without names, which loads every variable.
 fn loads_all(words: &[String]) -> bool {
     let mut words = words.iter().map(String::as_str);
     if words.next() != Some("load_env") {
@@ -180,7 +180,7 @@ mod tests {
                 "{line}"
             );
         }
-        // A first run without variables does nothing; the second one counts.
+        // A first run without variables has no effect; the second one counts.
         assert_eq!(runs(&[USER, LOAD, USER].concat()), Some(ScriptFile::User));
     }
 

@@ -1,7 +1,7 @@
 //! GRUB's environment block (`grubenv`): 1024 bytes with a first line, lines `name=value`, and `#` up to the end.
 //!
-//! GRUB writes it in place before it starts a kernel, so its size never changes. What is not ours stays as it is, byte for
-//! byte and in its order.
+//! GRUB writes it in place before it starts a kernel, so its size never changes. Foreign contents are preserved, byte for byte
+//! and in order.
 
 /// Size of the block in bytes.
 pub const SIZE: usize = 1024;
@@ -14,7 +14,7 @@ pub struct Environment {
     lines: Vec<Line>,
 }
 
-/// A line without its end; an escaped end of line is part of it.
+/// A line without its end; an escaped line break is part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Line {
     /// It begins with `#`.
@@ -23,7 +23,7 @@ enum Line {
     Variable(Vec<u8>, Vec<u8>),
 }
 
-/// A reason why a block cannot be used.
+/// The reason why a block cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
     /// Another size.
@@ -32,19 +32,19 @@ pub enum EnvironmentError {
     /// Another first line.
     #[error("its first line is not that of an environment block")]
     Signature,
-    /// Bytes behind the last whole line.
+    /// Bytes after the last complete line.
     #[error("its last line has no end")]
     End,
     /// A line that is neither a variable nor a comment.
     #[error("its line {0} is no variable")]
     Line(usize),
-    /// A byte that ends a text for GRUB.
+    /// A byte that terminates a string for GRUB.
     #[error("it has a zero byte at offset {0}")]
     Zero(usize),
-    /// A name that no variable of a script can have.
+    /// A name that is not valid for a script's variable.
     #[error("{0:?} cannot be the name of a variable")]
     Name(String),
-    /// No room for another value.
+    /// Not enough space for another value.
     #[error("it is full: {0} bytes are missing")]
     Full(usize),
 }
@@ -53,7 +53,7 @@ impl Environment {
     /// Parses a block.
     ///
     /// # Errors
-    /// It is damaged, or has another size. GRUB would skip it, or read it in part.
+    /// It is damaged, or has another size. GRUB would ignore it, or read only part of it.
     pub fn parse(block: &[u8]) -> Result<Self, EnvironmentError> {
         if block.len() != SIZE {
             return Err(EnvironmentError::Size(block.len()));
@@ -75,7 +75,7 @@ impl Environment {
         Ok(Self { lines })
     }
 
-    /// Returns the value of a variable; of a repeated one the last counts, as for GRUB.
+    /// Returns the value of a variable; of repeated ones the last wins, as for GRUB.
     pub fn get(&self, name: &str) -> Option<String> {
         let mut values = self.lines.iter().rev();
         values.find_map(|line| match line {
@@ -95,10 +95,10 @@ impl Environment {
         self.lines.iter().filter_map(pair).collect()
     }
 
-    /// Sets a variable in its place, or as the last one. A block that is full stays as it was.
+    /// Sets a variable in place, or adds it at the end. A full block is left unchanged.
     ///
     /// # Errors
-    /// The block has no room for it, or the name or value cannot be stored.
+    /// The block does not have enough space, or the name or value cannot be stored.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), EnvironmentError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if name.is_empty() || !name.bytes().all(fits) {
@@ -189,7 +189,7 @@ impl Line {
         matches!(self, Self::Variable(name, _) if name == wanted.as_bytes())
     }
 
-    /// Its bytes in the block, with its end.
+    /// Returns its length in the block, including its end.
     fn length(&self) -> usize {
         match self {
             Self::Comment(text) => text.len() + 1,
@@ -198,7 +198,7 @@ impl Line {
     }
 }
 
-/// Returns the bytes before the end of the first line; a backslash hides the byte after it.
+/// Returns the length of the first line; a backslash escapes the next byte.
 fn line_length(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -292,7 +292,7 @@ mod tests {
         let bytes = environment.to_bytes();
         assert_eq!(bytes.len(), SIZE);
         assert_eq!(Environment::parse(&bytes).unwrap(), environment);
-        // Without padding a value of the same length still fits, and an escape counts.
+        // Without padding, a value of the same length still fits; an escape needs an extra byte.
         environment.set("a", "c").unwrap();
         assert_eq!(environment.set("a", "\\"), Err(EnvironmentError::Full(1)));
     }

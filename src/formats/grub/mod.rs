@@ -1,8 +1,8 @@
-//! Files of GRUB, on values: its environment block, its configuration, and the lines of ours that it runs.
+//! Files of GRUB, as values: its environment block, its configuration, and this program's lines that it runs.
 //!
-//! GRUB decides at each start, from a variable that it changes itself before it starts a kernel. That is the only way back
-//! from a death that no user space sees (docs/boot-counter.md). `tests/os/boot_counter.rs` compares this with the real tools,
-//! and `vm-tests/cases/boot_counter.rs` with the real boot loader.
+//! GRUB decides at each start, by a variable that it changes itself before it starts a kernel. That is the only way back from a
+//! crash that no user space sees (docs/boot-counter.md). `tests/os/boot_counter.rs` compares this with the real tools, and
+//! `vm-tests/cases/boot_counter.rs` with the real boot loader.
 
 pub mod commands;
 pub mod config;
@@ -18,17 +18,17 @@ pub const STATE_VARIABLE: &str = "mco_rescue_trial";
 pub const ENTRY_VARIABLE: &str = "mco_rescue_trial_entry";
 /// The next start tries the default entry.
 pub const ARMED: &str = "armed";
-/// The default entry was tried; every start takes the old one.
+/// The default entry was tried; from now on every start uses the old one.
 pub const FIRED: &str = "fired";
-/// Nothing is decided any more. It has the length of the other two, so that it fits in their place on a full disk, and a mix
-/// of its letters with theirs is none of them.
+/// Nothing is decided any more. It has the same length as the other two, so that it fits in their place on a full disk, and no
+/// mix of its letters with theirs equals one of them.
 pub const ENDED: &str = "ended";
 
-/// A file in the directory of the boot entries while the counter is armed or has fired. ostree numbers its entries anew in a new
-/// directory, which does not have the file: then the id is that of another entry.
+/// A file in the directory of the boot entries while the counter is armed or has fired. ostree renumbers its entries in a new
+/// directory, which does not have the file: then the id belongs to another entry.
 pub const ENTRIES_MARK: &str = "mco-rescue-trial";
 
-/// State of the counter, as the environment block tells it.
+/// State of the counter according to the environment block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CounterState {
     /// Nothing is counted.
@@ -38,7 +38,7 @@ pub enum CounterState {
         /// Id of the old boot entry.
         entry: String,
     },
-    /// The default entry was tried; every start takes the old one.
+    /// The default entry was tried; from now on every start uses the old one.
     Fired {
         /// Id of the old boot entry.
         entry: String,
@@ -46,7 +46,7 @@ pub enum CounterState {
 }
 
 impl CounterState {
-    /// Reads the state out of an environment block. A state without an entry decides nothing.
+    /// Reads the state from an environment block. A state without an entry has no effect.
     pub fn of(environment: &Environment) -> Self {
         let entry = environment.get(ENTRY_VARIABLE).unwrap_or_default();
         match environment.get(STATE_VARIABLE).as_deref() {
@@ -58,10 +58,10 @@ impl CounterState {
     }
 }
 
-/// Sets the variables: the next start tries the default entry, and the one after it takes this entry.
+/// Sets the variables: the next start tries the default entry, and the one after it uses this entry.
 ///
 /// # Errors
-/// The block has no room for them; it stays as it was.
+/// The block does not have enough space; it is left unchanged.
 pub fn arm(environment: &mut Environment, entry: &str) -> Result<(), EnvironmentError> {
     let mut changed = environment.clone();
     changed.set(ENTRY_VARIABLE, entry)?;
@@ -76,8 +76,8 @@ pub fn disarm(environment: &mut Environment) -> bool {
     environment.unset(ENTRY_VARIABLE) || had_state
 }
 
-/// Returns true if GRUB finds a boot entry by this id. An id that begins with a digit is an index for GRUB, and `>` leads
-/// into a submenu.
+/// Returns true if GRUB finds a boot entry by this id. GRUB takes an id that begins with a digit for an index, and `>` for a
+/// submenu.
 pub fn is_usable_id(id: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._+~-".contains(&byte);
     let begins = id
@@ -87,7 +87,7 @@ pub fn is_usable_id(id: &str) -> bool {
     begins && id.len() <= MAX_ID && id.bytes().all(fits)
 }
 
-/// Longest id that is written to the environment block.
+/// Maximum length of an id that is written to the environment block.
 const MAX_ID: usize = 200;
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! The order of boot entries in GRUB's menu. `blscfg` looks at file names alone, and the first entry is the default.
+//! The order of boot entries in GRUB's menu. `blscfg` considers only file names, and the first entry is the default.
 //!
-//! A name is split at its last two `-` into name, version and release, and each is compared as rpm compares versions. So the
-//! order can differ from that of the `version` in the entries, if the name of a stateroot has a `-`.
+//! A name is split at its last two `-` into name, version and release, and each part is compared like rpm compares versions. So
+//! the order can differ from that of the `version` in the entries if the name of a stateroot contains `-`.
 
 use std::cmp::Ordering;
 
-/// Sorts ids of boot entries (file names without `.conf`) as the menu does: default first.
+/// Sorts ids of boot entries (file names without `.conf`) like the menu does: default first.
 pub fn menu_order(mut ids: Vec<String>) -> Vec<String> {
     ids.retain(|id| !id.is_empty() && !id.starts_with('.'));
     ids.sort_by(|one, other| compare(other, one));
     ids
 }
 
-/// Compares two ids; the greater one is nearer to the top. Of two equal ones GRUB shows only one.
+/// Compares two ids; the greater one is closer to the top. Of two equal ones GRUB shows only one.
 pub fn compare(one: &str, other: &str) -> Ordering {
     let ((a, b, c), (x, y, z)) = (split(one), split(other));
     let by_version = compare_versions(a, x).then_with(|| compare_versions(b, y));
@@ -30,8 +30,8 @@ fn split(id: &str) -> (&str, &str, &str) {
     }
 }
 
-/// Compares as rpm does: runs of digits as numbers, runs of letters as texts, `~` before everything, and `+` after the end
-/// of the other one, but before anything else.
+/// Compares versions like rpm does: runs of digits as numbers, runs of letters as text, `~` before everything, and `+` after
+/// the end of the other one but before anything else.
 fn compare_versions(one: &str, other: &str) -> Ordering {
     let counts = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'~' | b'+');
     let (mut one, mut other) = (one.as_bytes(), other.as_bytes());
@@ -93,14 +93,14 @@ fn skip(text: &[u8], which: impl Fn(&u8) -> bool) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Pairs of which the first is nearer to the top.
+    /// Pairs of which the first is closer to the top.
     const PAIRS: [(&str, &str); 22] = [
-        // As ostree names them: the number counts, as a number.
+        // As ostree names them: the number is compared as a number.
         ("ostree-2", "ostree-1"),
         ("ostree-10", "ostree-9"),
         ("ostree-2-rhcos", "ostree-1-rhcos"),
         ("ostree-2-a", "ostree-1-z"),
-        // A stateroot with a `-` makes the number part of the name, where it is compared first all the same.
+        // A stateroot with a `-` makes the number part of the name, where it is still compared first.
         ("ostree-2-my-os", "ostree-1-my-os"),
         // Names are compared first: `ostree-1` is longer than `ostree`, whatever the number is.
         ("ostree-1-my-os", "ostree-2-rhcos"),
@@ -114,7 +114,7 @@ mod tests {
         ("a-010", "a-9"),
         ("a-5.14.0-362.fc38", "a-5.14.0-70.fc38"),
         ("a-5.14.0", "a-5.9.0"),
-        // A text with more is newer.
+        // A longer text is newer.
         ("a-1.1", "a-1"),
         ("a-1a", "a-1"),
         // `~` is older than the end, `+` newer than the end and older than anything else.

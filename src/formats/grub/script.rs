@@ -1,14 +1,14 @@
-//! The lines of ours in `custom.cfg` or `user.cfg`. What else is in the file stays as it is, byte for byte.
+//! This program's lines in `custom.cfg` or `user.cfg`. The rest of the file is preserved byte for byte.
 
 use super::commands;
 
-/// First line of ours.
+/// The first of our lines.
 const BEGIN: &str = "# BEGIN mco-rescue trial";
-/// Behind it, if the line before ours has no end of its own.
+/// Appended to it if the line before ours has no line break.
 const UNENDED: &str = " (the line before has no end)";
-/// Behind it, if the file was made for our lines.
+/// Appended to it if the file was created for our lines.
 const NEW_FILE: &str = " (new file)";
-/// Last line of ours.
+/// The last of our lines.
 const END: &str = "# END mco-rescue trial";
 
 /// The decision at a start of GRUB.
@@ -32,10 +32,10 @@ if [ -f ${prefix}/../loader/mco-rescue-trial ]; then
 fi
 "#;
 
-/// A file in which our lines cannot be.
+/// The reason why our lines cannot be in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// Text behind its end belongs to its last command.
+    /// Text appended to it would belong to its last command.
     #[error("it ends within quotes, a block or a command that goes on")]
     Open,
     /// The end of our lines is missing.
@@ -43,7 +43,7 @@ pub enum ScriptError {
         "it has the line \"{BEGIN}\" without \"{END}\". Remove the lines of mco-rescue from it by hand"
     )]
     Damaged,
-    /// It is no text.
+    /// It is not text.
     #[error("it has bytes that are no text")]
     NoText,
 }
@@ -55,11 +55,11 @@ pub enum Remainder {
     Unchanged,
     /// Bytes of the file.
     Bytes(Vec<u8>),
-    /// Nothing: the file was made for our lines.
+    /// Nothing: the file was created for our lines.
     Nothing,
 }
 
-/// Returns a file with our lines at its end; `old` is `None` if there is no file.
+/// Returns a file with our lines at the end; `old` is `None` if there is no file.
 ///
 /// # Errors
 /// GRUB would not run our lines there.
@@ -109,7 +109,7 @@ pub fn remove(text: &[u8]) -> Result<Remainder, ScriptError> {
                 unended = note == UNENDED.as_bytes();
             }
             _ => {
-                // Lines that came later keep the end of the line before them.
+                // Later lines keep the line break before them.
                 unended = false;
                 rest.extend_from_slice(line);
             }

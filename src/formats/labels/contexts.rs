@@ -1,7 +1,7 @@
-//! The `file_contexts` of a policy: which of its lines decides for a path (file_contexts(5), selabel_file(5)).
+//! The `file_contexts` of a policy: which of its lines applies to a path (file_contexts(5), selabel_file(5)).
 //!
-//! The last line that matches decides, except that a line without any pattern goes before all others. The files are
-//! read in the order of libselinux: the policy's own, `.homedirs`, `.local`.
+//! The last matching line applies, except that a line without a pattern takes precedence over all others. The files are read in
+//! libselinux's order: the policy's own, `.homedirs`, `.local`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -10,10 +10,10 @@ use regex_lite::Regex;
 
 use crate::base::object::ObjectKind;
 
-/// The label of paths that are never to be labelled.
+/// The label of paths that must not be labeled.
 const NONE: &str = "<<none>>";
 
-/// The texts of a policy's files; what is missing is empty.
+/// The texts of a policy's files; empty for missing ones.
 #[derive(Debug, Clone, Default)]
 pub struct PolicySources {
     /// `file_contexts`.
@@ -28,7 +28,7 @@ pub struct PolicySources {
     pub policy_aliases: String,
 }
 
-/// A line that is none.
+/// An invalid line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of {file} is none that SELinux understands")]
 pub struct ContextsError {
@@ -50,7 +50,7 @@ impl std::fmt::Debug for FileContexts {
 
 struct Table {
     specs: Vec<ContextLine>,
-    /// Lines without any pattern, by path.
+    /// Lines without a pattern, by path.
     literal: BTreeMap<String, Vec<usize>>,
     /// Patterns that can match below one top directory.
     below: BTreeMap<String, Vec<usize>>,
@@ -62,15 +62,15 @@ struct Table {
 /// One line.
 struct ContextLine {
     pattern: String,
-    /// Text with which everything that matches begins.
+    /// Text with which every match begins.
     prefix: String,
-    /// The pattern is the prefix alone.
+    /// True if the pattern consists of the prefix only.
     literal: bool,
-    /// `None`: whatever it is.
+    /// `None` for any type.
     letter: Option<char>,
-    /// `None`: `<<none>>`.
+    /// `None` for `<<none>>`.
     label: Option<String>,
-    /// Compiled when it is first needed; most never are.
+    /// Compiled when first needed; most never are.
     regex: OnceLock<Option<Regex>>,
 }
 
@@ -80,10 +80,10 @@ struct Alias {
 }
 
 impl FileContexts {
-    /// Reads the files of a policy.
+    /// Parses the files of a policy.
     ///
     /// # Errors
-    /// A line with an unknown file type or without a label; libselinux takes none of the file then.
+    /// A line with an unknown file type or without a label; libselinux rejects the whole file then.
     pub fn parse(sources: &PolicySources) -> Result<Self, ContextsError> {
         let mut specs = Vec::new();
         for (file, text) in [
@@ -103,14 +103,14 @@ impl FileContexts {
         Ok(Self(Arc::new(Table::new(specs, aliases))))
     }
 
-    /// The label that belongs at an absolute path, as it is after links in the directories above it are followed.
-    /// `None` if no line matches, or if the one that does is `<<none>>` or no pattern that is understood.
+    /// Returns the label for an absolute path whose parent directories have their links resolved. `None` if no line matches, or
+    /// if the matching one is `<<none>>` or has a pattern that is not understood.
     pub fn lookup(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         let line = self.deciding_line(path, kind)?;
         line.label.as_deref().filter(|_| line.is_understood())
     }
 
-    /// Returns the pattern that may decide for a path, if it is none that is understood.
+    /// Returns the pattern that may apply to a path, if it is not understood.
     pub fn puzzle(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         let line = self.deciding_line(path, kind)?;
         (!line.is_understood()).then_some(line.pattern.as_str())
@@ -134,7 +134,7 @@ impl FileContexts {
         table.specs.get(*index)
     }
 
-    /// Patterns that are not understood; what they might match gets no label.
+    /// Returns patterns that are not understood; paths that they might match get no label.
     pub fn not_understood(&self) -> impl Iterator<Item = &str> {
         let puzzles = self.0.specs.iter().filter(|spec| !spec.is_understood());
         puzzles.map(|spec| spec.pattern.as_str())
@@ -170,13 +170,14 @@ impl Table {
         }
     }
 
-    /// Patterns that may match, in the order of the files.
+    /// Returns the lines that may match, in the order of the files.
     fn candidate_lines(&self, path: &str) -> &[usize] {
         let top = top_component(path).and_then(|top| self.below.get(top));
         top.unwrap_or(&self.anywhere)
     }
 
-    /// A pattern that is not understood counts as one that matches: a label by a weaker line would be a guess.
+    /// Returns true if a line matches. A pattern that is not understood counts as matching: a label from a weaker line would be
+    /// a guess.
     fn line_matches(&self, index: usize, path: &str) -> bool {
         let Some(spec) = self.specs.get(index) else {
             return false;
@@ -215,12 +216,12 @@ impl ContextLine {
         self.literal || self.compile_pattern().is_some()
     }
 
-    /// The top directory that everything which matches lies below.
+    /// Returns the top directory that contains every match.
     fn top_directory(&self) -> Option<&str> {
         top_component(&self.prefix)
     }
 
-    /// Anchored as libselinux does it; a dot matches any character.
+    /// Compiles the pattern, anchored as in libselinux; a dot matches any character.
     fn compile_pattern(&self) -> Option<&Regex> {
         let compile = || Regex::new(&format!("(?s)^{}$", self.pattern)).ok();
         self.regex.get_or_init(compile).as_ref()
@@ -235,7 +236,7 @@ fn parse_letter(field: &str) -> Result<char, ()> {
     }
 }
 
-/// Returns the letter of a type in the files, behind the hyphen.
+/// Returns the letter for a type in the files, after the hyphen.
 fn type_letter(kind: &ObjectKind) -> char {
     match kind {
         ObjectKind::File { .. } => '-',
@@ -250,18 +251,18 @@ fn type_letter(kind: &ObjectKind) -> char {
     }
 }
 
-/// The first component of a path that has a second one.
+/// Returns the first component of a path that has a second one.
 fn top_component(path: &str) -> Option<&str> {
     let (top, _) = path.strip_prefix('/')?.split_once('/')?;
     Some(top)
 }
 
-/// The text that everything which matches a pattern begins with, and whether that is all of the pattern.
+/// Returns the text with which every match of a pattern begins, and whether that is the whole pattern.
 fn common_prefix(pattern: &str) -> (String, bool) {
     let (text, whole) = leading_text(pattern);
     match top_component(&text) {
         _ if !has_alternatives(pattern) => (text, whole),
-        // libselinux looks at a line only where the top directory is the same, alternatives or not.
+        // libselinux considers a line only if the top directory is the same, alternatives or not.
         Some(top) => (format!("/{top}/"), false),
         None => (String::new(), false),
     }
@@ -273,11 +274,11 @@ fn leading_text(pattern: &str) -> (String, bool) {
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
-                // A class, such as \d.
+                // A character class, such as \d.
                 Some(escaped) if escaped.is_ascii_alphanumeric() => return (text, false),
                 escaped => text.extend(escaped),
             },
-            // The character before may be missing.
+            // The preceding character may be missing.
             '*' | '?' | '{' => {
                 text.pop();
                 return (text, false);
@@ -289,7 +290,7 @@ fn leading_text(pattern: &str) -> (String, bool) {
     (text, true)
 }
 
-/// Returns true if a pattern has alternatives outside of any group; they need not have a beginning in common.
+/// Returns true if a pattern has alternatives outside of any group; they may have no common prefix.
 fn has_alternatives(pattern: &str) -> bool {
     let mut depth = 0;
     pattern.chars().any(|c| {
@@ -317,7 +318,7 @@ fn parse_aliases(text: &str) -> Vec<Alias> {
     pairs.collect()
 }
 
-/// Returns the path that an alias stands for; the last alias that fits counts.
+/// Returns the path that an alias stands for; the last matching alias wins.
 fn resolve_alias(aliases: &[Alias], path: &str) -> Option<String> {
     aliases.iter().rev().find_map(|alias| {
         let rest = path.strip_prefix(&alias.path)?;
@@ -472,7 +473,7 @@ mod tests {
         }
     }
 
-    /// What the index leaves out could not have matched.
+    /// What the index skips could not have matched.
     fn slow_lookup(sources: &PolicySources, path: &str) -> Option<String> {
         let specs: Vec<ContextLine> = sources
             .policy

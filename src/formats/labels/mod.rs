@@ -1,12 +1,12 @@
-//! SELinux labels: the label that the root's own policy wants at a path (docs/ignition.md: Labels).
+//! SELinux labels: the label that the root's own policy assigns to a path (docs/ignition.md: Labels).
 //!
-//! The policy's `file_contexts` are evaluated here, not by a tool. `matchpathcon` and `setfiles` are on every
-//! installed node, but not in an initramfs nor on the machine that a broken disk is carried to, and these are the
-//! places where no kernel chooses a label either. A lookup in the process also knows the label before the object
-//! exists, so that it never has a wrong one under its name; `setfiles` could only come after the renames. The rules
-//! of the format are few, and `tests/apply/labels.rs` compares them with the real `matchpathcon` and `setfiles`.
+//! The policy's `file_contexts` are evaluated here, not by a tool. `matchpathcon` and `setfiles` exist on every installed node,
+//! but not in an initramfs nor on the machine that a broken disk is attached to, and in these places no kernel assigns a label
+//! either. A lookup in the process also knows the label before the object exists, so that it never has a wrong one under its
+//! name; `setfiles` could only run after the renames. The rules of the format are few, and `tests/apply/labels.rs` compares
+//! them with the real `matchpathcon` and `setfiles`.
 //!
-//! Values in, values out: reading the root is `node/labels.rs`, setting attributes `transaction/disk.rs`.
+//! Values in, values out: `node/labels.rs` reads the root, and `transaction/disk.rs` sets attributes.
 
 mod contexts;
 
@@ -24,11 +24,11 @@ pub enum LabelPolicy {
     None,
     /// A policy is configured, but cannot be used, for this reason.
     Unusable(String),
-    /// The labels that it gives.
+    /// The labels that it assigns.
     Usable {
         /// Labels by path.
         contexts: FileContexts,
-        /// Types that people set by hand and that a relabelling leaves.
+        /// Types that people set by hand and that relabeling preserves.
         customizable: BTreeSet<String>,
     },
 }
@@ -50,7 +50,7 @@ impl LabelPolicy {
         }
     }
 
-    /// Returns true if `restorecon` without `-F` would leave `found` where `wanted` belongs: only the types are compared.
+    /// Returns true if `restorecon` without `-F` would leave `found` in place of `wanted`: only the types are compared.
     pub fn is_right(&self, found: Option<&str>, wanted: &str) -> bool {
         let Some(found) = found else { return false };
         let by_hand = match self {
@@ -61,12 +61,12 @@ impl LabelPolicy {
     }
 }
 
-/// The third field of a label, or all of what is none.
+/// Returns the third field of a label, or the whole text if it is not a label.
 pub fn type_of(label: &str) -> &str {
     label.split(':').nth(2).unwrap_or(label)
 }
 
-/// The name of the policy in `etc/selinux/config`; libselinux falls back to `targeted`.
+/// Returns the name of the policy in `etc/selinux/config`; libselinux falls back to `targeted`.
 pub fn policy_name(config: &str) -> &str {
     let lines = config.lines().map(str::trim_start);
     let value = lines

@@ -1,15 +1,15 @@
-//! The lines of sshd's settings in the order in which sshd reads them, each with the conditions above it.
+//! The lines of sshd's settings in the order in which sshd reads them, each with its conditions.
 
 use super::CONFIG;
 use super::keywords::{self, Values};
 use super::words::{split_arguments, split_keyword};
 
-/// Deepest nesting of files that sshd reads.
+/// Maximum nesting of files, as in sshd.
 const MAX_DEPTH: usize = 16;
-/// Most lines that are read: no config has as many.
+/// Maximum number of lines that are read; no real config has as many.
 const MAX_LINES: usize = 50_000;
 
-/// The files that settings are read from.
+/// The files from which settings are read.
 pub trait ConfigFiles {
     /// Returns the text of a file; `None` if there is no such file.
     ///
@@ -17,7 +17,7 @@ pub trait ConfigFiles {
     /// The file cannot be read, in words.
     fn text(&self, path: &str) -> Result<Option<String>, String>;
 
-    /// Returns the paths that match a pattern, sorted; links that lead nowhere too.
+    /// Returns the paths that match a pattern, sorted, including dangling links.
     ///
     /// # Errors
     /// A directory cannot be read, in words.
@@ -31,17 +31,17 @@ pub struct SshdLine {
     pub file: String,
     /// Number of the line in it.
     pub number: usize,
-    /// Keyword in lower case; that of today for an older name.
+    /// Keyword in lower case; the current one for an old name.
     pub keyword: String,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// The text behind the keyword, with quotes and comments.
+    /// The text after the keyword, with quotes and comments.
     pub rest: String,
-    /// The conditions of `Match` above it, of this file and of the ones that include it; none for all connections.
+    /// The `Match` conditions that apply to it, from this file and from those that include it; empty for all connections.
     pub conditions: Vec<Vec<Condition>>,
 }
 
-/// One criterion of a line `Match`.
+/// One criterion of a `Match` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// The criterion in lower case: `user`, `group`, `all` and others.
@@ -50,12 +50,12 @@ pub struct Condition {
     pub pattern: String,
 }
 
-/// A place where sshd refuses its settings: it does not start with them.
+/// An error for which sshd refuses its settings and does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// File, and number of the line where it is about one.
+    /// The file, with the line number if the error is in a line.
     pub place: String,
-    /// The fault, in the words of sshd.
+    /// The error, in sshd's words.
     pub said: String,
 }
 
@@ -64,9 +64,9 @@ pub struct ConfigFault {
 pub struct SshdConfig {
     /// The lines in order, without `Include` and `Match`.
     pub lines: Vec<SshdLine>,
-    /// The first places where sshd refuses them.
+    /// The first errors.
     pub faults: Vec<ConfigFault>,
-    /// Files that could not be read here, with the reason. What they say is not known.
+    /// Files that could not be read here, with the reason; their settings are unknown.
     pub unread: Vec<String>,
     /// The main file is missing.
     pub is_missing: bool,
@@ -80,14 +80,14 @@ impl SshdLine {
         format!("{}:{}", self.file, self.number)
     }
 
-    /// Returns the line as it is written, in short.
+    /// Returns the line as written, shortened.
     pub fn text(&self) -> String {
         let words = self.arguments.join(" ");
         format!("{} {words}", keyword_as_written(&self.keyword))
     }
 }
 
-/// Keywords as the manual page writes them, where a finding can name them.
+/// Keywords as the manual page writes them, if a finding can name them.
 const WRITTEN: [&str; 19] = [
     "AllowGroups",
     "AllowUsers",
@@ -123,7 +123,7 @@ impl SshdConfig {
         config.add_file(files, CONFIG, &[], 0);
         config.is_missing = config.files.is_empty() && config.unread.is_empty();
         if config.is_missing {
-            // The settings are those of the OS, which includes this directory.
+            // These are the OS's settings, which include this directory.
             config.faults.clear();
             let all = [format!("{CONFIG}.d/*.conf")];
             config.include(files, &all, &[], (CONFIG, 0), 0);
@@ -301,7 +301,7 @@ fn parse_conditions(words: &[String]) -> Result<Vec<Condition>, String> {
     }
 }
 
-/// Checks the arguments of a keyword as far as they decide if sshd starts.
+/// Checks the arguments of a keyword as far as they decide whether sshd starts.
 fn check_values(
     keyword: &str,
     values: Values,

@@ -1,22 +1,22 @@
 //! The keywords of sshd's settings.
 
-/// The values that a keyword takes.
+/// The values that a keyword accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Values {
     /// One of these words, in any case.
     Words(&'static [&'static str]),
-    /// The path of a program, or `none`; the rest of the line.
+    /// The path of a program, or `none`; takes the rest of the line.
     Program,
     /// Any, but at least one.
     Any,
-    /// The keyword is ignored, whatever its value is.
+    /// The keyword is ignored with any value.
     Ignored,
 }
 
-/// What is known of a keyword.
+/// The known facts about a keyword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Keyword {
-    /// It may be in a `Match` block.
+    /// True if it may be in a `Match` block.
     pub(super) in_match: bool,
     /// Its values.
     pub(super) values: Values,
@@ -24,7 +24,7 @@ pub(super) struct Keyword {
 
 const YES_NO: Values = Values::Words(&["yes", "no"]);
 
-/// Keywords with the words that they take, which may be in a `Match` block.
+/// Keywords with the words that they accept; allowed in a `Match` block.
 const WORDS_ANYWHERE: [(&str, &[&str]); 16] = [
     ("pubkeyauthentication", &["yes", "no"]),
     ("passwordauthentication", &["yes", "no"]),
@@ -53,7 +53,7 @@ const WORDS_ANYWHERE: [(&str, &[&str]); 16] = [
     ),
 ];
 
-/// Keywords that take `yes` or `no`, for all connections.
+/// Keywords that accept `yes` or `no`, for all connections.
 const YES_NO_GLOBAL: [&str; 6] = [
     "usepam",
     "strictmodes",
@@ -200,7 +200,7 @@ const GLOBAL: [&str; 62] = [
     "disableusagereporting",
 ];
 
-/// Keywords that sshd has no more, and passes over.
+/// Keywords that sshd no longer has, and ignores.
 const IGNORED: [&str; 13] = [
     "authorizedkeysfile2",
     "checkmail",
@@ -217,7 +217,7 @@ const IGNORED: [&str; 13] = [
     "verifyreversemapping",
 ];
 
-/// Returns what is known of a keyword in lower case; `None` if no sshd has it.
+/// Returns the facts about a keyword in lower case; `None` if no sshd has it.
 pub(super) fn find(name: &str) -> Option<Keyword> {
     let words = WORDS_ANYWHERE.iter().find(|(known, _)| *known == name);
     let (in_match, values) = if let Some((_, words)) = words {

@@ -1,7 +1,7 @@
 //! The settings of sshd, as sshd reads them: files with `Include` and `Match` in, values for one user out. Pure.
 //!
 //! The rules are those of `servconf.c`, `auth.c` and `auth2-pubkey.c` of OpenSSH; `tests/commands/sshd.rs` compares them with a
-//! real sshd. What depends on the connection, such as `Match Address`, has no certain value here.
+//! real sshd. Settings that depend on the connection, such as `Match Address`, have no certain value here.
 
 mod config;
 mod keywords;

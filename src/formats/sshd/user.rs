@@ -1,30 +1,30 @@
-//! The settings that count for one user.
+//! The settings that apply to one user.
 
 use super::config::{Condition, SshdConfig, SshdLine};
 use super::words::{any_matches_list, matches_list, matches_pattern};
 
-/// An answer that can depend on the connection.
+/// An answer that may depend on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
     /// For every connection.
     Yes,
     /// For no connection.
     No,
-    /// It depends on what is not known here.
+    /// It depends on something that is unknown here.
     Unknown,
 }
 
 /// A reason why sshd does not let a user in, or may not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoginObstacle {
-    /// A file, with the number of a line where there is one.
+    /// A file, with a line number if there is one.
     pub place: String,
     /// The line, or the fault.
     pub said: String,
 }
 
 impl LoginObstacle {
-    /// Makes a cause.
+    /// Creates a cause.
     pub fn new(place: impl Into<String>, said: impl Into<String>) -> Self {
         Self {
             place: place.into(),
@@ -32,7 +32,7 @@ impl LoginObstacle {
         }
     }
 
-    /// Returns the cause that is a line of the settings.
+    /// Returns the cause for a line of the settings.
     pub fn of_line(line: &SshdLine) -> Self {
         Self::new(line.place(), line.text())
     }
@@ -50,9 +50,9 @@ pub struct SshdUser {
 /// A possible value of a keyword.
 #[derive(Debug, Clone, Copy)]
 pub struct KeywordValue<'a> {
-    /// The line; `None`: no line, so the default counts.
+    /// The line; `None` if there is no line, so that the default applies.
     pub line: Option<&'a SshdLine>,
-    /// No other candidate is possible.
+    /// True if no other candidate is possible.
     pub is_certain: bool,
 }
 
@@ -65,7 +65,7 @@ impl KeywordValue<'_> {
 }
 
 impl SshdUser {
-    /// Returns if a block of `Match` counts for this user.
+    /// Returns whether a `Match` block applies to this user.
     fn applies(&self, conditions: &[Vec<Condition>]) -> Certainty {
         let mut answer = Certainty::Yes;
         for condition in conditions.iter().flatten() {
@@ -93,7 +93,8 @@ impl SshdUser {
         }
     }
 
-    /// Returns the possible values of a keyword whose first value counts: those of `Match` blocks, then those for all.
+    /// Returns the possible values of a keyword for which the first value wins: those of `Match` blocks, then those for
+    /// everyone.
     pub fn candidates<'a>(&self, config: &'a SshdConfig, keyword: &str) -> Vec<KeywordValue<'a>> {
         let mut found: Vec<KeywordValue<'a>> = Vec::new();
         let lines = || config.lines.iter().filter(|line| line.keyword == keyword);
@@ -122,13 +123,13 @@ impl SshdUser {
         found
     }
 
-    /// Returns true for a line that counts before a user is known: outside of `Match`, or in `Match all`.
+    /// Returns true for a line that applies before the user is known: outside of `Match`, or in `Match all`.
     fn counts_for_all(&self, line: &SshdLine) -> bool {
         let mut all = line.conditions.iter().flatten();
         all.all(|condition| condition.criterion == "all")
     }
 
-    /// Returns the answer of a question about the value of a keyword, with the line that decides.
+    /// Answers a question about the value of a keyword, with the line that decides.
     pub fn ask<'a>(
         &self,
         config: &'a SshdConfig,
@@ -151,7 +152,7 @@ impl SshdUser {
         }
     }
 
-    /// Returns the possible lists of a keyword whose lines add up.
+    /// Returns the possible lists of a keyword whose lines are combined.
     fn lists<'a>(&self, config: &'a SshdConfig, keyword: &str) -> Vec<Vec<&'a SshdLine>> {
         let lines = || config.lines.iter().filter(|line| line.keyword == keyword);
         let in_blocks = |wanted: Certainty| -> Vec<&'a SshdLine> {
@@ -177,7 +178,7 @@ impl SshdUser {
         all
     }
 
-    /// Returns the lines by which `DenyUsers`, `AllowUsers`, `DenyGroups` and `AllowGroups` keep the user out, and those that
+    /// Returns the lines by which `DenyUsers`, `AllowUsers`, `DenyGroups` and `AllowGroups` lock the user out, and those that
     /// may do so.
     pub fn find_denials(&self, config: &SshdConfig) -> (Vec<LoginObstacle>, Vec<LoginObstacle>) {
         let (mut denied, mut unsure) = (Vec::new(), Vec::new());

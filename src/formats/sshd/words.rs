@@ -1,6 +1,7 @@
 //! Words of a line, and patterns.
 
-/// Splits a line into its keyword and the rest, as `strdelim` does: blanks, or one `=`. `None` for a comment or an empty line.
+/// Splits a line into its keyword and the rest, like `strdelim`: at blanks, or at one `=`. Returns `None` for a comment or an
+/// empty line.
 pub(super) fn split_keyword(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_matches(is_blank);
     if line.is_empty() || line.starts_with('#') {
@@ -24,7 +25,8 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{c}')
 }
 
-/// Splits arguments at blanks, with quotes and backslashes; a word that begins with `#` ends them. `None`: a quote is open.
+/// Splits arguments at blanks, with quotes and backslashes; a word that begins with `#` ends them. Returns `None` if a quote is
+/// not closed.
 pub(super) fn split_arguments(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut chars = text.chars().peekable();
@@ -77,7 +79,7 @@ pub fn matches_pattern(text: &str, pattern: &str) -> bool {
     pattern.iter().skip(of).all(|letter| *letter == b'*')
 }
 
-/// Returns true if a text matches a list of patterns with commas between them: one of them, and none with a `!` before it.
+/// Returns true if a text matches a comma-separated list of patterns: at least one of them, and none that is negated with `!`.
 pub(super) fn matches_list(text: &str, list: &str) -> bool {
     let mut found = false;
     for pattern in list.split(',') {
@@ -90,7 +92,7 @@ pub(super) fn matches_list(text: &str, list: &str) -> bool {
     found
 }
 
-/// Returns true if one of several texts matches a list of patterns, and none of them one with a `!` before it.
+/// Returns true if one of several texts matches a list of patterns, and none of them matches a negated one.
 pub(super) fn any_matches_list(texts: &[String], list: &str) -> bool {
     let denied = |text: &String| {
         let mut denied = list

@@ -4,13 +4,13 @@ use super::UNIT_SEARCH_PATH;
 use super::unit_name::{UnitName, UnitNameKind};
 use crate::host::root::RootPath;
 
-/// Returns true for a path after whose change the manager has to read its unit files again.
+/// Returns true for a path whose change requires the manager to reload its unit files.
 pub fn is_read_by_manager(path: &RootPath) -> bool {
     below_units(path).is_some()
 }
 
-/// Returns the units whose own file or drop-in is at these paths, each once, as `systemctl` takes them: all instances of
-/// a template by a pattern. A link that enables a unit changes nothing of the unit itself.
+/// Returns the units whose own file or drop-in is at these paths, each once, as `systemctl` accepts them: all instances of a
+/// template as a pattern. A link that enables a unit does not change the unit itself.
 pub fn units_at(paths: &[RootPath]) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     for unit in paths.iter().filter_map(unit_at) {
@@ -21,7 +21,7 @@ pub fn units_at(paths: &[RootPath]) -> Vec<String> {
     units
 }
 
-/// Returns the units that links at these paths let another unit start, each once.
+/// Returns the units that links at these paths make another unit start, each once.
 pub fn wanted_at(paths: &[RootPath]) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     for unit in paths.iter().filter_map(wanted) {

@@ -1,4 +1,4 @@
-//! The end of a path as the daemon finds it: Go's `filepath.EvalSymlinks`, whose errors stand in its messages.
+//! The end of a path as the daemon finds it: Go's `filepath.EvalSymlinks`, whose errors appear in its messages.
 //!
 //! systemd's own way of following links is in `view`.
 
@@ -10,14 +10,14 @@ use super::view::{TreeNode, View};
 /// Go gives up on a path with more links than this.
 const LINKS_MAX: usize = 255;
 
-/// The reason that a path leads nowhere.
+/// The reason why a path cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unresolved {
     /// A component is missing; the path as Go writes it, which keeps a `..` that climbs to the root.
     Missing(String),
     /// Something on the way is not a directory.
     NoDirectory,
-    /// A circle of links, or a long chain.
+    /// A cycle of links, or a long chain.
     TooManyLinks,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Unresolved {
     }
 }
 
-/// Returns a path inside the root without links. What the tree does not have counts as missing.
+/// Returns the path inside the root with all links resolved. Paths outside the tree count as missing.
 pub fn eval_symlinks(tree: &UnitTree, path: &str) -> Result<String, Unresolved> {
     let view = View::new(tree);
     let mut walk = GoPath::default();
@@ -69,7 +69,7 @@ pub fn eval_symlinks(tree: &UnitTree, path: &str) -> Result<String, Unresolved> 
     }
 }
 
-/// Returns the node at a path. The devices exist wherever the daemon runs, whatever a root on a disk holds.
+/// Returns the node at a path. The devices exist wherever the daemon runs, even if a root on a disk lacks them.
 fn look_at<'v>(view: &'v View<'_>, path: &str) -> TreeNode<'v> {
     const NO_ENTRIES: &std::collections::BTreeMap<String, super::unit_tree::UnitEntry> =
         &std::collections::BTreeMap::new();
@@ -79,7 +79,7 @@ fn look_at<'v>(view: &'v View<'_>, path: &str) -> TreeNode<'v> {
     view.node_at(path)
 }
 
-/// A path in progress, as Go writes it and as it is. The root is empty.
+/// A path in progress, both as Go writes it and as it really is. The root is empty.
 #[derive(Default)]
 struct GoPath {
     shown: String,
@@ -94,7 +94,7 @@ impl GoPath {
         }
     }
 
-    /// Goes back to the directory of a link, or to the root.
+    /// Returns to the directory of a link, or to the root.
     fn leave(&mut self, for_the_root: bool) {
         for path in [&mut self.shown, &mut self.real] {
             let end = path.rfind('/').filter(|_| !for_the_root);
@@ -102,7 +102,7 @@ impl GoPath {
         }
     }
 
-    /// Go keeps a `..` behind the first component and behind another one.
+    /// Climbs one level. Go keeps a `..` after the first component and after another one.
     fn climb(&mut self) {
         match self.shown.rfind('/') {
             Some(end) if end > 0 && !self.shown.ends_with("/..") => self.shown.truncate(end),

@@ -6,7 +6,7 @@ use super::unit_name::SpecifierError;
 /// A mistake in a unit, a link or a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// No unit of this name.
+    /// No unit with this name.
     #[error("does not exist")]
     NotFound,
     /// An alias of a missing unit.
@@ -15,7 +15,7 @@ pub enum Fault {
     /// Masked by an empty file or a link to `/dev/null`.
     #[error("is masked")]
     Masked,
-    /// A circle of links, an alias of itself, or a unit that is enabled by the name of a link.
+    /// A cycle of links, an alias of itself, or a unit that is enabled by the name of a link.
     #[error("is a link that systemd refuses to operate on")]
     TooManyLinks,
     /// Generated or transient units cannot be enabled.
@@ -24,13 +24,13 @@ pub enum Fault {
     /// A directory or special file where a unit file should be.
     #[error("is not a regular file")]
     NotRegular,
-    /// A link with something on its way that is no directory.
+    /// A link with a non-directory on its path.
     #[error("is a link, but something on its way is not a directory")]
     NoDirectory,
-    /// A link with a name on its way that no file system takes.
+    /// A link with a name on its path that is too long for any file system.
     #[error("is a link to a name that is too long")]
     NameTooLong,
-    /// A drop-in that spoils the unit, with its path.
+    /// A drop-in that breaks the unit, with its path.
     #[error("has a drop-in that cannot be read: {0} {1}")]
     Dropin(String, Box<Fault>),
     /// A file where systemd would need a directory.
@@ -39,7 +39,7 @@ pub enum Fault {
     /// A link to a missing directory, with its target.
     #[error("is a link to {0:?}, which does not exist")]
     DanglingDirectory(String),
-    /// A link in the place of a directory that leads back to itself.
+    /// A link in place of a directory that leads back to itself.
     #[error("is a link that leads in a circle")]
     Circle,
     /// A link to a directory of the OS, which no program can write to.
@@ -72,7 +72,7 @@ pub enum Fault {
     /// A file that systemd refuses to read.
     #[error("cannot be read: {0}")]
     Section(#[from] SectionError),
-    /// A path that [`read_units`](super::read_units) did not read: a guess would be worse than a refusal.
+    /// A path that [`read_units`](super::read_units) did not read: guessing would be worse than refusing.
     #[error("was not read")]
     NotRead,
 }

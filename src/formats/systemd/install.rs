@@ -1,10 +1,9 @@
 //! `systemctl enable`, `disable` and `preset` as changes to links.
 //!
-//! The links that a systemd of version 252 would make or remove for the given units
-//! are worked out here; the caller makes them. Options of systemctl
-//! (`--runtime`, `--now`, `--force`, preset modes) do not exist here.
+//! The links that a systemd of version 252 would make or remove for the given units are computed here; the caller applies them.
+//! Options of systemctl (`--runtime`, `--now`, `--force`, preset modes) do not exist here.
 //!
-//! Differences to `systemctl --root`, all deliberate:
+//! Differences from `systemctl --root`, all deliberate:
 //!
 //! | systemctl | here | why |
 //! |---|---|---|
@@ -44,7 +43,7 @@ pub struct InstallOutcome {
 pub struct InstallError {
     /// The problems; never empty.
     pub problems: Vec<Problem>,
-    /// The changes that systemctl would have made all the same.
+    /// The changes that systemctl would still have made.
     pub partial: Vec<LinkChange>,
 }
 
@@ -57,8 +56,7 @@ impl std::fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-/// Returns the result of `systemctl enable UNIT...`. Units without an `[Install]` section
-/// change nothing and are no error.
+/// Returns the result of `systemctl enable UNIT...`. Units without an `[Install]` section change nothing and are not an error.
 pub fn enable_units(
     tree: &UnitTree,
     units: &[&str],
@@ -67,8 +65,8 @@ pub fn enable_units(
     LinkOperation::new(tree, support).run(|op| op.enable_units(units))
 }
 
-/// Returns the result of `systemctl disable UNIT...`. Links of missing units are
-/// removed too; that they are missing is only among the [`InstallOutcome::problems`].
+/// Returns the result of `systemctl disable UNIT...`. Links of missing units are removed too; that they are missing is only
+/// reported in [`InstallOutcome::problems`].
 pub fn disable_units(
     tree: &UnitTree,
     units: &[&str],
@@ -87,11 +85,10 @@ pub fn preset_units(
     LinkOperation::new(tree, support).run(|op| op.preset_units(units, &presets))
 }
 
-/// An operation that failed; its problem is noted.
+/// An operation failed, and its problem is recorded.
 struct Failed;
 
-/// Number of links that were asked for, as systemctl counts them. Its way of adding the
-/// numbers decides which failures count.
+/// Number of requested links, as systemctl counts them. How it adds the numbers decides which failures matter.
 type LinkCount = Result<usize, Failed>;
 
 struct LinkOperation<'t> {
@@ -178,7 +175,7 @@ impl<'t> LinkOperation<'t> {
         Ok(removed? + applied?)
     }
 
-    /// Sorts a unit under those to enable or those to disable. Aliases are left alone.
+    /// Adds a unit to those to enable or those to disable. Aliases are left alone.
     fn preset_one(
         &mut self,
         unit: &str,
@@ -234,7 +231,7 @@ impl<'t> LinkOperation<'t> {
         Ok(())
     }
 
-    /// Makes the links of all units of the context, and of those they name in `Also=`.
+    /// Creates the links of all units in the context, and of those they name in `Also=`.
     fn apply_links(&mut self, context: &mut Context<'_>, lenient: bool) -> LinkCount {
         let mut status = Ok(0);
         while let Some(id) = context.next() {
@@ -260,8 +257,7 @@ impl<'t> LinkOperation<'t> {
         status
     }
 
-    /// Makes the links of one unit. Once an alias was made, later failures are only
-    /// reported.
+    /// Creates the links of one unit. Once an alias exists, later failures are only reported.
     fn install_unit(&mut self, info: &Info, lenient: bool) -> LinkCount {
         if !self.view.in_search_path(&info.path) {
             self.create_link(&info.path, &format!("{CONFIG_DIR}/{}", info.name), false)?;
@@ -278,7 +274,7 @@ impl<'t> LinkOperation<'t> {
         status
     }
 
-    /// Makes the aliases of a unit. The last one decides, unless one failed.
+    /// Creates the aliases of a unit. The last one decides, unless one failed.
     fn install_aliases(&mut self, info: &Info) -> LinkCount {
         let mut status = Ok(0);
         for alias in &info.section.alias {
@@ -350,8 +346,7 @@ impl<'t> LinkOperation<'t> {
         status
     }
 
-    /// Returns the name of the unit's links in `*.wants`, and true if the wanting unit
-    /// must bring the instance.
+    /// Returns the name of the unit's links in `*.wants`, and true if the wanting unit has to supply the instance.
     fn dependency_name(&mut self, info: &Info) -> Result<(String, bool), Failed> {
         let name = UnitName::parse(&info.name).filter(|name| name.kind() == UnitNameKind::Template);
         let Some(template) = name else {
@@ -377,7 +372,7 @@ impl<'t> LinkOperation<'t> {
         }
     }
 
-    /// Makes a link unless an equivalent one exists. Only `force` replaces others.
+    /// Creates a link unless an equivalent one exists. Other links are replaced only with `force`.
     fn create_link(&mut self, target: &str, path: &str, force: bool) -> LinkCount {
         let dir = parent_path(path);
         let real = self.directory_of_links(dir);
@@ -406,7 +401,7 @@ impl<'t> LinkOperation<'t> {
         Ok(1)
     }
 
-    /// Returns the directory at a path, or the one that a link there leads to. A missing one is made.
+    /// Returns the directory at a path, or the one that a link there leads to. A missing one is created.
     fn directory_of_links(&self, dir: &str) -> Result<String, Fault> {
         let target = match self.view.node_at(dir) {
             TreeNode::Directory(_) | TreeNode::Missing => return Ok(dir.to_owned()),
@@ -433,7 +428,7 @@ impl<'t> LinkOperation<'t> {
         }
     }
 
-    /// Returns true for two targets that mean the same to systemd: one file, or one name in the search path.
+    /// Returns true for two targets that are the same for systemd: one file, or one name in the search path.
     fn are_equivalent(&self, path: &str, there: &str, target: &str) -> bool {
         let (there, target) = (join_target(path, there), join_target(path, target));
         let same_file = || match (
@@ -449,7 +444,7 @@ impl<'t> LinkOperation<'t> {
         there == target || same_name || same_file()
     }
 
-    /// Removes the links of all units of the context, and of those they name in `Also=`.
+    /// Removes the links of all units in the context, and of those they name in `Also=`.
     fn remove_links(&mut self, context: &mut Context<'_>) -> LinkCount {
         let mut marked = BTreeSet::new();
         while let Some(id) = context.next() {
@@ -481,8 +476,7 @@ impl<'t> LinkOperation<'t> {
         }
     }
 
-    /// Removes links until none is left that has a marked name or leads to one. A
-    /// removed link is marked by its path.
+    /// Removes links until none is left that has a marked name or leads to one. A removed link is marked by its path.
     fn remove_marked(&mut self, mut marked: BTreeSet<String>) -> LinkCount {
         let mut status = Ok(0);
         loop {

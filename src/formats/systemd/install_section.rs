@@ -1,7 +1,7 @@
-//! The `[Install]` section of a unit file and its drop-ins, read as systemd reads it.
+//! The `[Install]` section of a unit file and its drop-ins, parsed as systemd does.
 //!
-//! This is laxer than the grammar in `unit_file`: what systemd skips with a warning
-//! is skipped here too. Each call reads the text of one file; `lookup` finds the files.
+//! This is laxer than the grammar in `unit_file`: what systemd skips with a warning is skipped here too. Each call parses the
+//! text of one file; `lookup` finds the files.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub struct InstallSection {
     pub wanted_by: Vec<String>,
     /// `RequiredBy=`, specifiers not expanded.
     pub required_by: Vec<String>,
-    /// `UpheldBy=`, specifiers not expanded; empty where systemd does not know it.
+    /// `UpheldBy=`, specifiers not expanded; empty if systemd does not know it.
     pub upheld_by: Vec<String>,
     /// `Also=`, specifiers expanded.
     pub also: Vec<String>,
@@ -31,7 +31,7 @@ pub struct InstallSection {
     pub default_instance: Option<String>,
 }
 
-/// The reason that systemd refuses to read a unit file.
+/// The reason why systemd refuses to read a unit file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {kind}")]
 pub struct SectionError {
@@ -44,7 +44,7 @@ pub struct SectionError {
 /// A mistake in a unit file that systemd refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SectionErrorKind {
-    /// A line that is not UTF-8, or holds what is no character.
+    /// A line that is not UTF-8, or that contains a non-character.
     #[error("{0:?} is not UTF-8 text")]
     Text(String),
     /// A line that begins with `[` and is not a section header.
@@ -65,14 +65,14 @@ pub enum SectionErrorKind {
 }
 
 impl InstallSection {
-    /// Adds the settings of another file of the unit `name`. Those before an error stay.
+    /// Adds the settings of another file of the unit `name`. Settings before an error are kept.
     pub fn read(
         &mut self,
         name: &UnitName<'_>,
         text: &str,
         support: &Support,
     ) -> Result<(), SectionError> {
-        // A unit is read many times, and most drop-ins have nothing of interest.
+        // A unit is read many times, and most drop-ins contain nothing relevant.
         if is_without_install(text) {
             return Ok(());
         }
@@ -185,7 +185,7 @@ pub(super) fn section_name(header: &str) -> Result<&str, SectionErrorKind> {
         .ok_or_else(|| SectionErrorKind::Header(header.to_owned()))
 }
 
-/// Returns the text of a unit file. What is not UTF-8 becomes U+FFFF, which systemd takes for no character either.
+/// Returns the text of a unit file. Invalid UTF-8 becomes U+FFFF, which systemd rejects too.
 pub fn unit_text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -197,12 +197,12 @@ pub fn unit_text(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns true for the code points that Unicode keeps free of characters; systemd refuses them as it refuses broken UTF-8.
+/// Returns true for the code points that Unicode reserves as non-characters; systemd refuses them like invalid UTF-8.
 pub(super) fn is_no_character(c: char) -> bool {
     matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe
 }
 
-/// Returns true for a text that plainly has no `[Install]` section, and no line that systemd refuses.
+/// Returns true for a text that clearly has no `[Install]` section and no line that systemd refuses.
 fn is_without_install(text: &str) -> bool {
     let is_fine = |(at, _): (usize, &str)| {
         let (before, from) = text.split_at(at);
@@ -218,8 +218,7 @@ fn is_without_install(text: &str) -> bool {
         && text.match_indices('[').all(is_fine)
 }
 
-/// Returns the lines with continuations joined by a blank, and comments left out, each with
-/// the number of its last line.
+/// Returns the lines with continuations joined by a blank and comments omitted, each with the number of its last line.
 pub(super) fn logical_lines(text: &str) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
     let mut lines = physical_lines(text).enumerate();
     let mut bom_seen = false;
@@ -252,8 +251,8 @@ fn ends_in_escape(line: &str) -> bool {
     line.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1
 }
 
-/// Returns the lines. They end at any run of different end characters (`\n`, `\r\n`, `\n\r`, …); NUL
-/// ends one at once.
+/// Returns the physical lines. They end at any run of different end characters (`\n`, `\r\n`, `\n\r`, …); NUL ends one
+/// immediately.
 pub(super) fn physical_lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -282,8 +281,8 @@ fn after_line_end(ends: &str) -> &str {
     ends.get(length..).unwrap_or_default()
 }
 
-/// Returns the words, in which a backslash takes the next character as it is, and quotes are
-/// ordinary; `None` if the value ends in a backslash.
+/// Returns the words; a backslash escapes the next character, and quotes are ordinary characters. `None` if the value ends in a
+/// backslash.
 fn escaped_words(value: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,4 @@
-//! The units of a root that systemd refuses, and what of the boot requires them.
+//! The units of a root that systemd refuses, and the part of the boot that requires them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use super::unit_name::{self, UnitName};
 use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree};
 use super::view::{TreeNode, View};
 
-/// Targets without which no boot comes to an end: what they require has to be loaded.
+/// Targets that every boot has to reach: the units they require have to be loadable.
 const BOOT_TARGETS: [&str; 5] = [
     "local-fs.target",
     "sysinit.target",
@@ -26,13 +26,13 @@ pub struct JudgedUnit {
     pub name: String,
     /// The objection.
     pub objection: Objection,
-    /// How the boot requires it; only of a unit that is refused.
+    /// How the boot requires it; only for a refused unit.
     pub required: Option<UnitRequirement>,
-    /// Another image of the OS can take the objection away.
+    /// True if another OS image can resolve the objection.
     pub is_of_image: bool,
 }
 
-/// A unit that a target of the boot requires: the judged one, or one that needs it.
+/// A unit that a boot target requires: the judged one, or one that needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitRequirement {
     /// The target.
@@ -42,7 +42,7 @@ pub struct UnitRequirement {
 }
 
 impl JudgedUnit {
-    /// Returns the sentence about the next boot, without its full stop; `None` if no boot requires the unit.
+    /// Returns the sentence about the next boot, without a full stop; `None` if no boot requires the unit.
     pub fn consequence(&self) -> Option<String> {
         let UnitRequirement { target, unit } = self.required.as_ref()?;
         let boot = match *target {
@@ -68,8 +68,8 @@ impl fmt::Display for JudgedUnit {
     }
 }
 
-/// Returns the objections to the units that have a file or drop-in in [`CONFIG_DIR`], by name. Units with a file that was not read
-/// are left out.
+/// Returns the objections to the units that have a file or drop-in in [`CONFIG_DIR`], by name. Units with a file that was not
+/// read are omitted.
 pub fn judge_units(tree: &UnitTree) -> Vec<JudgedUnit> {
     let entries = tree.entries_of(CONFIG_DIR).into_iter().flatten();
     let names: BTreeSet<&str> = entries
@@ -114,7 +114,7 @@ pub fn judge_units(tree: &UnitTree) -> Vec<JudgedUnit> {
     judged
 }
 
-/// Objects to a mount point behind a link, which the manager refuses when it mounts (`unit_fail_if_noncanonical` of systemd).
+/// Objects to a mount point behind a link, which the manager refuses when mounting (`unit_fail_if_noncanonical` in systemd).
 fn judge_mount_point(view: &View<'_>, unit: &str) -> Option<Objection> {
     let place = unit_name::mount_point_of(unit)?;
     let end = view.chase_path(&place, true).ok()?;
@@ -127,18 +127,18 @@ fn judge_mount_point(view: &View<'_>, unit: &str) -> Option<Objection> {
     })
 }
 
-/// Directories at the top that a mount is made in, whatever the image has.
+/// Top-level directories that exist during a boot, whatever the image has.
 const MADE_AT_BOOT: [&str; 9] = [
     "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/sysroot", "/tmp", "/var",
 ];
 
-/// Objects to a mount point for which a directory is missing in a root where none can be made.
+/// Objects to a mount point whose directory is missing in a root in which none can be created.
 fn judge_fixed_root(view: &View<'_>, unit: &str) -> Option<Objection> {
     let place = unit_name::mount_point_of(unit).filter(|_| view.tree().has_fixed_root)?;
     let (_, suffix) = unit.rsplit_once('.')?;
     let first = place.split('/').nth(1).filter(|first| !first.is_empty())?;
     let top = format!("/{first}");
-    // What was not read may be there.
+    // Paths that were not read may exist.
     let is_missing = view.tree().outside.get(&top) == Some(&UnitEntry::Missing);
     (is_missing && !MADE_AT_BOOT.contains(&top.as_str())).then(|| {
         let below = format!("/var{place}");
@@ -149,17 +149,17 @@ fn judge_fixed_root(view: &View<'_>, unit: &str) -> Option<Objection> {
     })
 }
 
-/// Types of units that exist only as files: the manager or a generator makes the others of names and tables.
+/// Types of units that exist only as files: the manager or a generator derives the others from names and tables.
 const OF_FILES: [&str; 5] = ["service", "socket", "target", "timer", "path"];
 
-/// Objects to a unit that requires one that no directory has: the manager does not start it.
+/// Objects to a unit that requires a missing one: the manager does not start it.
 fn judge_requirements<'t>(
     view: &View<'_>,
     unit: &str,
     texts: impl Iterator<Item = &'t str>,
 ) -> Option<Objection> {
     let name = UnitName::parse(unit)?;
-    // Without the units of the OS, or of a template, nothing is known.
+    // Without the units of the OS, or for a template, nothing is known.
     if find_file(view, "basic.target").is_none() || name.instance == Some("") {
         return None;
     }
@@ -172,7 +172,7 @@ fn judge_requirements<'t>(
         if !matches!(key, "Requires" | "BindsTo") {
             continue;
         }
-        // Quotes are part of the name here, which is not valid then.
+        // Quotes are part of the name here, which makes it invalid.
         for wanted in value.split(is_blank) {
             if is_nowhere(view, wanted) {
                 return Some(Objection::Refused(format!(
@@ -191,7 +191,7 @@ fn is_nowhere(view: &View<'_>, name: &str) -> bool {
     };
     let is_certain = OF_FILES.contains(&suffix)
         && unit_name::is_valid(name)
-        // Generators make instances of them, such as systemd-cryptsetup@data.service.
+        // Generators create instances of them, such as systemd-cryptsetup@data.service.
         && !name.starts_with("systemd-")
         && !(suffix == "service" && view.tree().has_sources);
     let template = unit_name::template_of(name);
@@ -209,7 +209,7 @@ pub fn units_to_judge(tree: &UnitTree) -> Vec<String> {
         .collect()
 }
 
-/// Returns the texts of a unit: its file, then its drop-ins in their order; `None` for one that is masked, has no file or another
+/// Returns the texts of a unit: its file, then its drop-ins in order; `None` for one that is masked, has no file or another
 /// name, or was not read.
 fn read_unit<'v>(view: &'v View<'_>, name: &str) -> Option<(&'v str, Vec<&'v str>)> {
     let template = unit_name::template_of(name);
@@ -223,7 +223,7 @@ fn read_unit<'v>(view: &'v View<'_>, name: &str) -> Option<(&'v str, Vec<&'v str
     let fragment = text_at(view, &end)?;
     let mut texts = Vec::new();
     for path in find_dropins(view, name) {
-        // A drop-in that leads nowhere is none.
+        // A dangling drop-in does not count.
         let Ok(end) = view.chase_path(&path, true) else {
             continue;
         };
@@ -235,7 +235,8 @@ fn read_unit<'v>(view: &'v View<'_>, name: &str) -> Option<(&'v str, Vec<&'v str
     Some((fragment, texts))
 }
 
-/// Returns the paths of a unit's drop-ins in the order in which they count. Of two with one name, the first hides the other.
+/// Returns the paths of a unit's drop-ins in the order in which they apply. Of two with the same name, the first hides the
+/// other.
 fn find_dropins(view: &View<'_>, unit: &str) -> Vec<String> {
     let mut dropins = BTreeMap::new();
     for name in dropin_names(unit) {
@@ -258,7 +259,7 @@ fn find_dropins(view: &View<'_>, unit: &str) -> Vec<String> {
     dropins.into_values().collect()
 }
 
-/// Returns the path of the first file of a name.
+/// Returns the path of the first file with this name.
 fn find_file(view: &View<'_>, name: &str) -> Option<String> {
     let mut dirs = view.search_dirs().iter();
     let dir = dirs.find(|dir| dir.entries.contains_key(name))?;

@@ -1,7 +1,7 @@
 //! Finding and reading units: systemd's search path, links between names, drop-ins.
 //!
-//! The units that an operation has met are kept in a [`Context`]. It reads the
-//! [`View`] and never changes links; `install` does that.
+//! The units that an operation encounters are stored in a [`Context`]. It reads the [`View`] and never changes links; `install`
+//! does that.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::unit_name::{self, UnitName, UnitNameKind};
 use super::unit_tree::{CONFIG_DIR, RUNTIME_CONFIG_DIR, UnitEntry, UnitTree, path_below};
 use super::view::{TreeNode, View};
 
-/// systemd follows this many names of a unit.
+/// Maximum number of names of a unit that systemd follows.
 pub(super) const FOLLOW_MAX: usize = 64;
 
 /// The form of a unit file.
@@ -55,19 +55,19 @@ impl SearchDepth {
 pub(super) struct Info {
     pub(super) name: String,
     pub(super) path: String,
-    /// `None` until it was found.
+    /// `None` until it is found.
     pub(super) mode: Option<UnitFileForm>,
-    /// Only met in an `Also=`.
+    /// Only named in an `Also=`.
     pub(super) auxiliary: bool,
     pub(super) section: InstallSection,
     link_target: String,
 }
 
-/// The place of a unit in a [`Context`].
+/// The index of a unit in a [`Context`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InfoId(usize);
 
-/// The units met in one operation, in the order in which they were met.
+/// The units encountered in one operation, in order.
 pub(super) struct Context<'s> {
     support: &'s Support,
     infos: Vec<Info>,
@@ -97,7 +97,7 @@ impl<'s> Context<'s> {
         self.by_name.get(name).copied()
     }
 
-    /// Returns the next unit that was not yet processed. Processing can add more.
+    /// Returns the next unit that has not been processed. Processing may add more.
     pub(super) fn next(&mut self) -> Option<InfoId> {
         let next = InfoId(self.processed);
         (self.processed < self.infos.len()).then(|| {
@@ -127,7 +127,7 @@ impl<'s> Context<'s> {
         Ok(id)
     }
 
-    /// Adds a unit and finds the unit it finally stands for.
+    /// Adds a unit and finds the unit that it finally stands for.
     pub(super) fn discover_unit(
         &mut self,
         view: &View<'_>,
@@ -257,7 +257,7 @@ impl<'s> Context<'s> {
         Ok(false)
     }
 
-    /// Reads the drop-ins. They count by file name over all directories; the first of a name hides the others.
+    /// Reads the drop-ins. They are sorted by file name across all directories; the first of a name hides the others.
     fn load_dropins(&mut self, view: &View<'_>, id: InfoId, names: &[String]) -> Result<(), Fault> {
         let mut files = BTreeMap::new();
         for name in names {
@@ -266,7 +266,7 @@ impl<'s> Context<'s> {
                 if !dir.entries.contains_key(&dropins) {
                     continue;
                 }
-                // A directory that cannot be reached counts as none.
+                // A directory that cannot be reached does not count.
                 let Ok(dir) = follow_path(view, &format!("{}/{dropins}", dir.path)) else {
                     continue;
                 };
@@ -304,7 +304,7 @@ impl<'s> Context<'s> {
         }
     }
 
-    /// Takes the file at `path` as the main file of the unit.
+    /// Uses the file at `path` as the main file of the unit.
     fn load_or_readlink(
         &mut self,
         view: &View<'_>,
@@ -350,7 +350,7 @@ impl<'s> Context<'s> {
         path: &str,
         target: &str,
     ) -> Result<UnitFileForm, Fault> {
-        // A link through a file counts as none: systemd looks for the unit further on.
+        // A link through a file does not count: systemd continues its search.
         let target = match view.chase_path(&join_target(path, target), false) {
             Err(Fault::NoDirectory) => return Err(Fault::NotFound),
             target => target?,
@@ -369,7 +369,7 @@ impl<'s> Context<'s> {
     }
 }
 
-/// Returns the path, or the end of the link there.
+/// Returns the path, or the target of the link there.
 fn follow_path(view: &View<'_>, path: &str) -> Result<String, Fault> {
     match view.node_at(path) {
         TreeNode::Link(_) => view.chase_path(path, true),
@@ -398,7 +398,7 @@ pub(super) fn check_alias(alias: &str, unit: &str) -> Result<(), Fault> {
     }
 }
 
-/// Returns the target of a link at `path` as a whole path, not yet normalised.
+/// Returns the target of a link at `path` as a complete path, not yet normalized.
 pub(super) fn join_target(path: &str, target: &str) -> String {
     if target.starts_with('/') {
         target.to_owned()
@@ -407,12 +407,12 @@ pub(super) fn join_target(path: &str, target: &str) -> String {
     }
 }
 
-/// The last component of a path.
+/// Returns the last component of a path.
 pub(super) fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The directory that a path is in.
+/// Returns the directory that contains a path.
 pub(super) fn parent_path(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }

@@ -1,9 +1,8 @@
 //! systemd's view of unit files, as pure functions on values.
 //!
-//! Here live unit names, the grammar of unit files, presets, and what
-//! `systemctl enable`, `disable`, `preset` and `is-enabled` would make of a
-//! [`UnitTree`]. Nothing here opens a file or starts a process: [`read_units`] asks its
-//! caller for the files that matter, and the caller carries out the [`LinkChange`]s.
+//! Contains unit names, the grammar of unit files, presets, and the effects of `systemctl enable`, `disable`, `preset` and
+//! `is-enabled` on a [`UnitTree`]. Nothing here opens a file or starts a process: [`read_units`] asks its caller for the files
+//! that matter, and the caller applies the [`LinkChange`]s.
 
 pub mod changed;
 mod evaluate;

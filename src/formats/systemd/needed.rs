@@ -1,6 +1,6 @@
-//! Units without which a node does not work, each with what it stops where it is masked, missing or changed.
+//! Units that a node needs, each with what stops working if it is masked, missing or changed.
 
-/// Returns what a node is without if this unit does not do its work; `None` for a unit that the node can be without.
+/// Returns what a node lacks if this unit does not work; `None` for a unit that the node does not need.
 pub fn stops(unit: &str) -> Option<&'static str> {
     Some(match unit {
         "kubelet.service" => "no pod is started, and the node is not Ready",
@@ -31,7 +31,7 @@ pub fn stops(unit: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns what follows from a mask in a config; `None` for a unit that the node can be without.
+/// Returns the consequence of a mask in a config; `None` for a unit that the node does not need.
 pub fn masked_by_config(unit: &str) -> Option<String> {
     let stops = stops(unit)?;
     Some(format!(
@@ -39,7 +39,7 @@ pub fn masked_by_config(unit: &str) -> Option<String> {
     ))
 }
 
-/// Returns the unit of a path in a directory of units: of its file, or of a drop-in.
+/// Returns the unit of a path in a unit directory: of its file, or of a drop-in.
 pub fn unit_at(path: &str) -> Option<&str> {
     let below = path
         .strip_prefix("/etc/systemd/system/")

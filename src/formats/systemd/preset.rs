@@ -1,6 +1,6 @@
-//! `*.preset` files: which units a distribution wants enabled.
+//! `*.preset` files: which units a distribution wants to be enabled.
 //!
-//! Parsing, ordering and matching are here; `install` makes links of a decision.
+//! Parsing, ordering and matching are here; `install` turns a decision into links.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::support::Support;
 use super::unit_name::{UnitName, UnitNameKind};
 use super::unit_tree::PresetDir;
 
-/// All preset rules of a root, in the order in which they count.
+/// All preset rules of a root, in order of precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Presets {
     rules: Vec<PresetRule>,
@@ -42,8 +42,8 @@ enum Verb {
 }
 
 impl Presets {
-    /// Reads the files of these directories, highest priority first. A file hides those
-    /// of the same name in later directories; the rest count in order of their names.
+    /// Reads the files of these directories, highest priority first. A file hides those of the same name in later directories;
+    /// the others apply in order of their names.
     pub fn from_dirs(dirs: &[PresetDir], support: &Support) -> Self {
         let mut files = BTreeMap::new();
         for (name, text) in dirs.iter().flat_map(|dir| &dir.files) {
@@ -134,7 +134,7 @@ impl PresetRule {
     }
 }
 
-/// Matches by shell globbing of bytes, with `*`, `?` and `[]`; a backslash is an ordinary character.
+/// Matches by byte-wise shell globbing, with `*`, `?` and `[]`; a backslash is an ordinary character.
 pub fn glob_matches(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.as_bytes(), text.as_bytes());
     let mut retry: Option<(&[u8], &[u8])> = None;
@@ -147,7 +147,7 @@ pub fn glob_matches(pattern: &str, text: &str) -> bool {
         } else if pattern.is_empty() && text.is_empty() {
             return true;
         } else {
-            // Let the last star take one more byte.
+            // Let the last star match one more byte.
             let Some((after_star, [_, rest @ ..])) = retry else {
                 return false;
             };
@@ -157,7 +157,7 @@ pub fn glob_matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Match one byte of the text; what remains of both.
+/// Matches one byte of the text; returns what remains of both.
 fn match_one<'p, 't>(pattern: &'p [u8], text: &'t [u8]) -> Option<(&'p [u8], &'t [u8])> {
     let (&byte, text) = text.split_first()?;
     let (&first, rest) = pattern.split_first()?;
@@ -169,7 +169,7 @@ fn match_one<'p, 't>(pattern: &'p [u8], text: &'t [u8]) -> Option<(&'p [u8], &'t
     (first == b'?' || first == byte).then_some((rest, text))
 }
 
-/// Match a byte against what follows a `[`; `None` if there is no closing `]`.
+/// Matches a byte against what follows a `[`; returns `None` if there is no closing `]`.
 fn match_bracket(pattern: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let negated = matches!(pattern.first()?, b'!' | b'^');
     let mut rest = pattern.get(usize::from(negated)..)?;

@@ -1,8 +1,8 @@
-//! Reads all that operations on some units can ask for, once and before the first of them.
+//! Reads everything that operations on some units may need, once and before the first of them.
 //!
-//! A config comes to its node later, on the tree alone: files, links and masks appear, and what they hid counts.
-//! So every file of a unit is read, hidden or not, and names are followed wherever they lead, also from files that
-//! are yet to be written. That is more than one operation needs, and nothing that any of them lacks.
+//! The config is applied later, on the tree only: files, links and masks appear, and what they used to hide becomes visible. So
+//! every file of a unit is read, hidden or not, and names are followed wherever they lead, including from files that have not
+//! been written yet. That is more than any single operation needs, but sufficient for all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use super::unit_name::{self, UnitName};
 use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree, path_below};
 use super::view::{NULL_DEVICE, View};
 
-/// Reads what has to be known before these units can be enabled, disabled, preset and asked for their state.
+/// Reads everything that is needed before these units can be enabled, disabled, preset and queried.
 ///
-/// The entries of the search path have to be in the tree already, without the contents of files. `written`: what is
-/// about to be written. `read` returns what is at a path, with the contents of a file, or the names in a directory.
+/// The entries of the search path have to be in the tree already, without the contents of files. `written`: what is about to be
+/// written. `read` returns the object at a path, with the contents of a file, or the names in a directory.
 ///
 /// # Errors
 /// The first error of `read`.
@@ -74,7 +74,7 @@ struct Reading<'a, E> {
     presets: Presets,
     support: &'a Support,
     read: &'a mut dyn FnMut(&str) -> Result<UnitEntry, E>,
-    /// Directories outside of the search path that hold links of enabled units.
+    /// Directories outside the search path that contain links of enabled units.
     linked: Vec<String>,
     /// Names that are or were in the queue.
     met: BTreeSet<String>,
@@ -82,7 +82,7 @@ struct Reading<'a, E> {
 }
 
 impl<E> Reading<'_, E> {
-    /// Reads what links of the configuration lead to: `disable` asks that of all of them, whatever the unit.
+    /// Reads the targets of links in the configuration: `disable` needs those of all links, whatever the unit.
     fn follow_links(&mut self, written: &[(String, UnitEntry)]) -> Result<(), E> {
         let mut paths = BTreeSet::new();
         for dir in &self.tree.dirs {
@@ -103,7 +103,7 @@ impl<E> Reading<'_, E> {
         Ok(())
     }
 
-    /// Reads what links in the place of directories for links of enabled units lead to.
+    /// Reads the targets of links that stand in for directories of enablement links.
     fn follow_directories(&mut self) -> Result<(), E> {
         let entries = self.tree.entries_of(CONFIG_DIR).into_iter().flatten();
         let is_linked = |(name, entry): &(&String, &UnitEntry)| {
@@ -122,7 +122,7 @@ impl<E> Reading<'_, E> {
         Ok(())
     }
 
-    /// Returns true for a link straight to what is no link itself, in a directory that is followed anyway.
+    /// Returns true for a link directly to an object that is not a link, in a directory that is followed anyway.
     fn leads_to_unit_file(&self, path: &str) -> bool {
         let Some(UnitEntry::Link(target)) = self.tree.get(path) else {
             return false;
@@ -190,7 +190,7 @@ impl<E> Reading<'_, E> {
         Ok(files)
     }
 
-    /// Reads a file of a unit, links followed, and notes the names that it leads to.
+    /// Reads a file of a unit, following links, and records the names that it leads to.
     fn read_file(&mut self, unit: &str, mut path: String) -> Result<(), E> {
         for _ in 0..FOLLOW_MAX {
             self.learn(&path)?;
@@ -203,7 +203,7 @@ impl<E> Reading<'_, E> {
                 Some(UnitEntry::Link(target)) => join_target(&path, target),
                 _ => return Ok(()),
             };
-            // An empty file at the very end masks the unit.
+            // An empty file at the end masks the unit.
             if let Some(end) = self.chase_path(&target, true)? {
                 self.learn(&end)?;
             }
@@ -224,7 +224,7 @@ impl<E> Reading<'_, E> {
         }
     }
 
-    /// Returns the path without links, all of which are read; `None` if it leads nowhere.
+    /// Returns the path with links resolved, all of which are read; `None` if it is dangling.
     fn chase_path(&mut self, path: &str, follow_last: bool) -> Result<Option<String>, E> {
         loop {
             let view = View::new(self.tree);
@@ -262,20 +262,20 @@ impl<E> Reading<'_, E> {
     }
 }
 
-/// Returns the units that a file leads to as one of `unit`: those in `Also=`, and the instance that a template has by default.
+/// Returns the units that a file of `unit` leads to: those in `Also=`, and the default instance of a template.
 fn names_in(unit: &str, text: &str, support: &Support) -> Vec<String> {
     let Some(name) = UnitName::parse(unit) else {
         return Vec::new();
     };
     let mut section = InstallSection::default();
-    // What stands before an error counts.
+    // Settings before an error count.
     let _ = section.read(&name, text, support);
     let instance = section.default_instance.as_deref();
     let instance = instance.and_then(|instance| name.with_instance(instance));
     section.also.into_iter().chain(instance).collect()
 }
 
-/// Returns the units that `unit` may be another name of, if its link leads to a file of this name.
+/// Returns the units of which `unit` may be another name if its link leads to a file of this name.
 fn other_names(unit: &str, target: &str) -> Vec<String> {
     let instance = UnitName::parse(unit).and_then(|name| name.instance);
     let template = UnitName::parse(target);
@@ -292,7 +292,7 @@ mod tests {
     const VENDOR: &str = "/usr/lib/systemd/system";
     const CONFIG: &str = "/etc/systemd/system";
 
-    /// A root as a map: a link begins with `-> `, a directory is `/`.
+    /// Builds an entry: a link begins with `-> `, a directory is `/`.
     fn node(text: &str) -> UnitEntry {
         match text.strip_prefix("-> ") {
             Some(target) => UnitEntry::Link(target.to_owned()),

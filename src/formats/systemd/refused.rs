@@ -1,7 +1,7 @@
-//! Units that the service manager refuses to load, and settings of them that it ignores: the rules of systemd 252.
+//! Units that the service manager refuses to load, and settings that it ignores: the rules of systemd 252.
 //!
-//! The rules are those that hold in every version in use. What is in doubt, such as a path with a specifier, is no
-//! objection. `tests/apply/refused.rs` compares them with `systemd-analyze verify`.
+//! The rules hold for every version in use. Anything in doubt, such as a path with a specifier, is not an objection.
+//! `tests/apply/refused.rs` compares them with `systemd-analyze verify`.
 
 use std::net::SocketAddrV4;
 
@@ -13,7 +13,7 @@ use super::words::{Backslash, quoted_words};
 /// An objection of systemd to a unit, as the rest of a sentence about the unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
-    /// The unit cannot be loaded, and so never starts.
+    /// The unit cannot be loaded, so it never starts.
     Refused(String),
     /// The unit is loaded without a setting.
     Ignored(String),
@@ -32,7 +32,7 @@ struct LoadedUnit<'n> {
     settings: Vec<Setting>,
     /// Sections that the type does not have.
     unknown: Vec<String>,
-    /// The first reason that ends the loading.
+    /// The first reason that aborts the loading.
     fatal: Option<String>,
     ignored: Vec<String>,
 }
@@ -60,7 +60,7 @@ const RESTARTS: [&str; 7] = [
 
 const KILL_MODES: [&str; 4] = ["control-group", "process", "mixed", "none"];
 
-/// Types with programs of their own.
+/// Types that run their own programs.
 const RUNS_PROGRAMS: [&str; 4] = ["Service", "Socket", "Mount", "Swap"];
 
 /// Mount points that belong to systemd itself.
@@ -88,7 +88,7 @@ const OWN_MOUNTS: [&str; 21] = [
     "/sys/fs/cgroup/unified",
 ];
 
-/// Returns the objections to a unit with this file and these drop-ins, which count in their order.
+/// Returns the objections to a unit with this file and these drop-ins, which apply in order.
 pub fn judge_unit(name: &str, fragment: &str, dropins: &[&str]) -> Vec<Objection> {
     let Some(parsed) = UnitName::parse(name) else {
         return vec![Objection::Refused("its name is not valid".to_owned())];
@@ -132,7 +132,7 @@ fn is_slice(prefix: &str) -> bool {
     prefix == "-" || !prefix.split('-').any(str::is_empty)
 }
 
-/// The section of a type, such as `Service`; targets and devices have none.
+/// Returns the section of a type, such as `Service`; targets and devices have none.
 fn own_section(suffix: &str) -> Option<&'static str> {
     Some(match suffix {
         "service" => "Service",
@@ -159,7 +159,7 @@ impl<'n> LoadedUnit<'n> {
         }
     }
 
-    /// Reads the file of the unit; returns the reason why systemd refuses it as a whole.
+    /// Reads the unit's file; returns the reason why systemd refuses it as a whole.
     fn read_fragment(&mut self, text: &str) -> Option<String> {
         match self.read(text, false) {
             Ok(()) => self.fatal.take(),
@@ -167,7 +167,7 @@ impl<'n> LoadedUnit<'n> {
         }
     }
 
-    /// Reads a drop-in, up to the first line that ends its loading: the unit is loaded all the same.
+    /// Reads a drop-in, up to the first line that aborts it: the unit is still loaded.
     fn read_dropin(&mut self, text: &str) {
         if let Err(reason) = self.read(text, true) {
             self.ignored
@@ -175,7 +175,7 @@ impl<'n> LoadedUnit<'n> {
         }
     }
 
-    /// Reads a text. Where a bad setting does not `end` it, it is kept as the reason that ends the loading.
+    /// Reads a text. If a bad setting does not `end` it, it is stored as the reason that aborts the loading.
     fn read(&mut self, text: &str, end: bool) -> Result<(), String> {
         let own = own_section(self.name.suffix);
         let mut section = None;
@@ -213,7 +213,7 @@ impl<'n> LoadedUnit<'n> {
         Ok(())
     }
 
-    /// Adds the section that is wrong to a reason, which may be its consequence.
+    /// Adds the bad section to a reason that may be its consequence.
     fn with_section(&self, reason: String) -> String {
         let own = own_section(self.name.suffix);
         let is_missing = own.is_some_and(|own| !self.settings.iter().any(|one| one.section == own));
@@ -227,14 +227,14 @@ impl<'n> LoadedUnit<'n> {
         }
     }
 
-    /// The values of a key, in their order.
+    /// Returns the values of a key, in order.
     fn values<'s>(&'s self, section: &'s str, key: &'s str) -> impl Iterator<Item = &'s str> {
         let settings = self.settings.iter();
         let settings = settings.filter(move |one| one.section == section && one.key == key);
         settings.map(|one| one.value.as_str())
     }
 
-    /// The last value that systemd takes.
+    /// Returns the last value that systemd accepts.
     fn last<'s>(
         &'s self,
         section: &'s str,
@@ -246,7 +246,7 @@ impl<'n> LoadedUnit<'n> {
             .last()
     }
 
-    /// Returns true for a boolean that is set to yes in the end.
+    /// Returns true for a boolean that is finally set to yes.
     fn is_on(&self, section: &str, key: &str) -> bool {
         let on = |value: &str| is_word(value, &["1", "yes", "y", "true", "t", "on"]);
         let off = |value: &str| is_word(value, &["0", "no", "n", "false", "f", "off"]);
@@ -277,7 +277,7 @@ impl<'n> LoadedUnit<'n> {
             .or_else(|| self.judge_login())
     }
 
-    /// The type of a service, which follows from other settings where none is given.
+    /// Returns the type of a service, which other settings determine if it is not given.
     fn service_type(&self, starts: usize) -> &str {
         let given = self.last("Service", "Type", |value| SERVICE_TYPES.contains(&value));
         given.unwrap_or(match (self.has_bus_name(), starts) {
@@ -330,7 +330,7 @@ impl<'n> LoadedUnit<'n> {
         }
     }
 
-    /// The programs of a login session have to end with it.
+    /// Objects to programs of a login session that do not end with it.
     fn judge_login(&self) -> Option<String> {
         let session = self.values("Service", "PAMName").last()?;
         let kill = self.last("Service", "KillMode", |value| KILL_MODES.contains(&value))?;
@@ -338,7 +338,7 @@ impl<'n> LoadedUnit<'n> {
         stays.then(|| format!("PAMName= does not allow KillMode={kill}"))
     }
 
-    /// Notes a value that systemd does not know: what was set before stays.
+    /// Records a value that systemd does not know: the previous value stays.
     fn note_unknown(&mut self, section: &str, key: &str, known: &[&str]) {
         let unknown = self
             .values(section, key)
@@ -349,7 +349,7 @@ impl<'n> LoadedUnit<'n> {
         self.ignored.extend(notes);
     }
 
-    /// The number of commands that a list of them has in the end.
+    /// Returns the final number of commands in a list.
     fn count_commands(&self, key: &str) -> usize {
         self.values("Service", key)
             .fold(0, |count, value| match value {
@@ -373,7 +373,7 @@ impl<'n> LoadedUnit<'n> {
         (!has_what).then(|| "it has no What=".to_owned())
     }
 
-    /// The last path that systemd takes, simplified.
+    /// Returns the last path that systemd accepts, simplified.
     fn place(&self, section: &str, key: &str) -> Option<String> {
         let mut place = None;
         for value in self.values(section, key) {
@@ -386,7 +386,7 @@ impl<'n> LoadedUnit<'n> {
         place
     }
 
-    /// Compares a unit's name with the path that it has to be made of.
+    /// Compares a unit's name with the path that it has to be derived from.
     fn judge_place(&mut self, section: &str, key: &str) -> Option<String> {
         let values: Vec<String> = self.values(section, key).map(str::to_owned).collect();
         // Specifiers stand for values of the node.
@@ -407,7 +407,7 @@ impl<'n> LoadedUnit<'n> {
         self.ignored.extend(notes.collect::<Vec<_>>());
         let place = self.place(section, key)?;
         let wanted = format!("{}.{}", unit_name::from_path(&place), self.name.suffix);
-        // The names of long paths are shortened, by newer versions only.
+        // Names of long paths are shortened, but only by newer versions.
         if wanted == self.name.full || wanted.len() > 255 {
             return None;
         }
@@ -487,7 +487,7 @@ impl<'n> LoadedUnit<'n> {
         service.map(|service| format!("Accept=yes does not allow Service={service}"))
     }
 
-    /// The number of values of these keys in the end. An empty value drops all that stand before it.
+    /// Returns the final number of values of these keys. An empty value drops all earlier ones.
     fn count_valid(
         &self,
         section: &str,
@@ -497,7 +497,7 @@ impl<'n> LoadedUnit<'n> {
         let all = self.settings.iter();
         let all = all.filter(|one| one.section == section);
         all.fold(0, |count, one| match one.value.as_str() {
-            // Any of the keys drops the values of all.
+            // Each of the keys drops the values of all.
             "" if is_list(section, &one.key) => 0,
             "" => count,
             value if keys.contains(&one.key.as_str()) && is_valid(&one.key, value) => count + 1,
@@ -506,7 +506,7 @@ impl<'n> LoadedUnit<'n> {
     }
 }
 
-/// Returns true for a key of a list that an empty value drops.
+/// Returns true for a list key that an empty value resets.
 fn is_list(section: &str, key: &str) -> bool {
     match section {
         "Socket" => key.starts_with("Listen"),
@@ -514,7 +514,7 @@ fn is_list(section: &str, key: &str) -> bool {
     }
 }
 
-/// Returns true for one of these words, in any letters.
+/// Returns true for one of these words, in any case.
 fn is_word(value: &str, words: &[&str]) -> bool {
     words.iter().any(|word| word.eq_ignore_ascii_case(value))
 }
@@ -539,12 +539,12 @@ fn is_bus_name(value: &str) -> bool {
     value.contains('%') || (value.contains('.') && !value.contains(is_blank))
 }
 
-/// Returns true for a path that systemd takes: absolute and without `..`.
+/// Returns true for a path that systemd accepts: absolute and without `..`.
 fn is_plain_path(value: &str) -> bool {
     value.starts_with('/') && !value.split('/').any(|part| part == "..")
 }
 
-/// Returns a path without doubled slashes, `.` and a slash at its end.
+/// Returns a path without doubled slashes, `.` and a trailing slash.
 fn simplify(path: &str) -> String {
     let parts: Vec<&str> = path
         .split('/')
@@ -553,7 +553,7 @@ fn simplify(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Returns true unless a socket can surely not listen on a value.
+/// Returns true unless a socket certainly cannot listen on a value.
 fn may_be_address(key: &str, value: &str) -> bool {
     if value.contains('%') {
         return true;
@@ -573,7 +573,7 @@ fn may_be_address(key: &str, value: &str) -> bool {
     }
 }
 
-/// Returns the reason why a setting ends the loading of its file.
+/// Returns the reason why a setting aborts the loading of its file.
 fn ends_loading(section: &str, key: &str, value: &str) -> Option<String> {
     if !RUNS_PROGRAMS.contains(&section) || value.is_empty() {
         return None;
@@ -601,7 +601,7 @@ fn ends_loading(section: &str, key: &str, value: &str) -> Option<String> {
     }
 }
 
-/// Returns the number of commands in a line, and the reason why systemd takes none of them.
+/// Returns the number of commands in a line, and the reason why systemd accepts none of them.
 fn parse_commands(line: &str) -> (usize, Option<String>) {
     let (words, true) = quoted_words(line, Backslash::KeepsNext) else {
         return (1, Some("a quote is never closed".to_owned()));
@@ -634,7 +634,7 @@ fn parse_commands(line: &str) -> (usize, Option<String>) {
     (count, None)
 }
 
-/// Returns the objection to a word with a `%` that means nothing to any version of systemd.
+/// Returns the objection to a word with a `%` specifier that is unknown to every version of systemd.
 fn unknown_specifier(word: &str) -> Option<String> {
     let mut rest = word;
     while let Some((_, after)) = rest.split_once('%') {
@@ -649,7 +649,8 @@ fn unknown_specifier(word: &str) -> Option<String> {
     None
 }
 
-/// Returns the names whose drop-ins a unit has: its own, those of its template and of the prefixes of its name, and its type.
+/// Returns the names whose drop-ins apply to a unit: its own, those of its template and of the prefixes of its name, and its
+/// type.
 pub(super) fn dropin_names(name: &str) -> Vec<String> {
     let Some(parsed) = UnitName::parse(name) else {
         return vec![name.to_owned()];

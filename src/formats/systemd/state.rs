@@ -1,6 +1,6 @@
 //! The state of a unit as `systemctl is-enabled` prints it.
 //!
-//! Links are only read here; changing them is in `install`.
+//! Only reads links; `install` changes them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,8 +67,8 @@ impl fmt::Display for UnitFileState {
     }
 }
 
-/// Returns the word of `systemctl is-enabled UNIT`, or the problem with the unit (which other
-/// commands of systemctl show as `bad`).
+/// Returns the state printed by `systemctl is-enabled UNIT`, or the problem with the unit (which other systemctl commands show
+/// as `bad`).
 pub fn unit_file_state(
     tree: &UnitTree,
     unit: &str,
@@ -139,13 +139,13 @@ fn find_state(view: &View<'_>, unit: &str, support: &Support) -> Result<UnitFile
     )
 }
 
-/// The links that have to do with a unit.
+/// The links that involve a unit.
 #[derive(Clone, Copy)]
 struct Links<'v> {
     tree: &'v UnitTree,
     info: &'v Info,
     instance: bool,
-    /// Only count links whose names `[Install]` would give.
+    /// True to count only links whose names `[Install]` would give.
     known_names: bool,
 }
 
@@ -163,7 +163,7 @@ impl Links<'_> {
         let mut runtime = LinkEffect::Nothing;
         let mut elsewhere = false;
         let mut linked = false;
-        // Links below the unit file in priority have no effect under its own name.
+        // Links with a lower priority than the unit file have no effect under its own name.
         let mut hidden = false;
         for dir in &self.tree.dirs {
             match self.in_search_dir(&dir.entries, hidden, support) {
@@ -248,7 +248,7 @@ impl Links<'_> {
         }
     }
 
-    /// Returns true for a link of a name that counts.
+    /// Returns true for a link with a name that counts.
     fn counts_link(&self, name: &str) -> bool {
         let default = || {
             let template = UnitName::parse(&self.info.name)?;

@@ -1,19 +1,19 @@
-//! The accounts that packages of the OS ask for (sysusers.d), and those that are missing.
+//! The accounts that packages of the OS request (sysusers.d), and those that are missing.
 
 use std::collections::BTreeSet;
 
-/// An account that a line asks for.
+/// An account that a line requests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WantedAccount {
     /// Its name.
     pub name: String,
     /// It is a group.
     pub is_group: bool,
-    /// The file that asks for it.
+    /// The file that requests it.
     pub file: String,
 }
 
-/// Returns the accounts that files of sysusers.d ask for, by path and text, without those that are there.
+/// Returns the missing accounts that files of sysusers.d, given by path and text, request.
 pub fn find_missing(
     files: &[(String, String)],
     users: &BTreeSet<String>,
@@ -39,10 +39,10 @@ pub fn find_missing(
     found
 }
 
-/// Returns the users and groups that a line makes: `u` with a group of the same name unless it names another one.
+/// Returns the users and groups that a line creates: `u` with a group of the same name unless it names another one.
 fn names_in(line: &str) -> Vec<(String, bool)> {
     let line = line.trim();
-    // A quote that is open is a syntax error, and the line counts for nothing.
+    // An unclosed quote is a syntax error, and the line is ignored.
     let is_open = line.matches('"').count() % 2 == 1;
     if line.is_empty() || line.starts_with('#') || is_open {
         return Vec::new();

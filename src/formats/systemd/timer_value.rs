@@ -1,13 +1,13 @@
-//! Times of timers, as far as it takes to tell that systemd ignores one. What is in doubt counts as valid.
+//! Times of timers, as far as needed to tell that systemd ignores one. Anything in doubt counts as valid.
 
-/// Units of a span of time.
+/// Units of a time span.
 const UNITS: [&str; 32] = [
     "seconds", "second", "sec", "s", "minutes", "minute", "min", "months", "month", "M", "msec",
     "ms", "m", "hours", "hour", "hr", "h", "days", "day", "d", "weeks", "week", "w", "years",
     "year", "y", "usec", "us", "\u{b5}s", "\u{3bc}s", "nsec", "ns",
 ];
 
-/// Names that stand for a calendar event.
+/// Names of calendar events.
 const EVENTS: [&str; 11] = [
     "minutely",
     "hourly",
@@ -22,7 +22,7 @@ const EVENTS: [&str; 11] = [
     "anually",
 ];
 
-/// Returns true unless systemd surely ignores the value as a span of time.
+/// Returns true unless systemd certainly ignores the value as a time span.
 pub(super) fn may_be_span(value: &str) -> bool {
     let words = value.split(|c: char| c.is_ascii_digit() || c == '.' || c.is_ascii_whitespace());
     let mut words = words.filter(|word| !word.is_empty());
@@ -31,7 +31,7 @@ pub(super) fn may_be_span(value: &str) -> bool {
         || (value.contains(|c: char| c.is_ascii_digit()) && words.all(|word| UNITS.contains(&word)))
 }
 
-/// Returns true unless systemd surely ignores the value as a calendar event.
+/// Returns true unless systemd certainly ignores the value as a calendar event.
 pub(super) fn may_be_calendar(value: &str) -> bool {
     let first = value.split_ascii_whitespace().next().unwrap_or_default();
     let days = first.split([',', '.', '-']).filter(|day| !day.is_empty());

@@ -1,12 +1,11 @@
 //! The grammar of unit files by which Ignition accepts or refuses a unit.
 //!
-//! It is that of go-systemd, with its oddities, among them its limit on long lines.
-//! The meaning of a setting is not known here; `install_section` reads `[Install]` as
-//! systemd itself does.
+//! It is that of go-systemd, with its quirks, including its limit on long lines. It does not know the meaning of a setting;
+//! `install_section` parses `[Install]` as systemd itself does.
 
-/// Size in bytes of the buffer that the reference reads through.
+/// Size in bytes of the buffer in the reference implementation.
 const BUFFER: usize = 4096;
-/// Number of buffered bytes without an end of line that are an error.
+/// Number of buffered bytes without a line break that are an error.
 const LINE_MAX: usize = 2048;
 
 /// One `name=value` of a unit file.
@@ -20,7 +19,7 @@ pub struct UnitOption {
     pub value: String,
 }
 
-/// The reason that Ignition refuses a unit file.
+/// The reason why Ignition refuses a unit file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {kind}")]
 pub struct UnitFileError {
@@ -42,18 +41,18 @@ pub enum UnitFileErrorKind {
     /// A line that is neither blank nor a comment nor has a `=`.
     #[error("unexpected end of line while parsing option name {0:?}")]
     NoEquals(String),
-    /// A line that is too long for the reference.
+    /// A line that is too long for the reference implementation.
     #[error("line too long (max {LINE_MAX} bytes)")]
     TooLong,
 }
 
-/// The part of the text that the reference is in.
+/// The lexer state of the reference implementation.
 enum LexerState {
     BeforeSections,
     Options,
 }
 
-/// Reads a unit file as Ignition validates it. Text before the first `[` is skipped.
+/// Parses a unit file as Ignition validates it. Text before the first `[` is skipped.
 pub fn parse_options(text: &str) -> Result<Vec<UnitOption>, UnitFileError> {
     let mut lexer = Lexer {
         text,
@@ -74,13 +73,13 @@ pub fn parse_options(text: &str) -> Result<Vec<UnitOption>, UnitFileError> {
     }
 }
 
-/// An error with the number of its byte.
+/// A result, or an error with its byte offset.
 type Lexed<T> = Result<T, (usize, UnitFileErrorKind)>;
 
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    /// End of the reference's buffer in the text; only the limit on lines depends on it.
+    /// End of the reference's buffer in the text; only the line limit depends on it.
     filled: usize,
     section: String,
     options: Vec<UnitOption>,
@@ -124,7 +123,7 @@ impl<'t> Lexer<'t> {
         Ok(())
     }
 
-    /// Skips a comment. It goes on after a backslash, even with one blank after it.
+    /// Skips a comment. It continues after a backslash, even one followed by a blank.
     fn skip_comment(&mut self) -> Lexed<()> {
         self.check_line_length()?;
         loop {
@@ -156,7 +155,7 @@ impl<'t> Lexer<'t> {
         Ok(())
     }
 
-    /// Reads the rest of the line and its continuations, which keep their backslashes and ends of line.
+    /// Reads the rest of the line and its continuations, including their backslashes and line breaks.
     fn read_value(&mut self) -> Lexed<String> {
         let mut value = String::new();
         loop {
@@ -198,13 +197,13 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Takes everything up to and with this character, or all the rest.
+    /// Takes everything up to and including this character, or the rest.
     fn take_through(&mut self, end: char) -> &'t str {
         let rest = self.rest();
         let length = rest.find(end).map_or(rest.len(), |at| at + end.len_utf8());
         let target = self.at + length;
         while self.filled < target {
-            // A full buffer without the end is taken out as a whole.
+            // A full buffer without the end is consumed as a whole.
             if self.filled - self.at >= BUFFER {
                 self.at = self.filled;
             }
@@ -214,7 +213,7 @@ impl<'t> Lexer<'t> {
         rest.get(..length).unwrap_or_default()
     }
 
-    /// Fills the buffer: the reference moves what it has not used to the front and reads until it is full.
+    /// Fills the buffer: the reference moves unused bytes to the front and reads until it is full.
     fn fill_buffer(&mut self) {
         self.filled = self.text.len().min(self.at + BUFFER);
     }

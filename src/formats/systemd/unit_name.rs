@@ -1,5 +1,4 @@
-//! Unit names: what is valid, templates and instances, and the specifiers in
-//! `[Install]` settings.
+//! Unit names: validity, templates and instances, and the specifiers in `[Install]` settings.
 //!
 //! Names are text here; this module does not know which units exist.
 
@@ -31,7 +30,7 @@ pub enum UnitNameKind {
     Instance,
 }
 
-/// A valid unit name, taken apart.
+/// A valid unit name, split into its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnitName<'n> {
     /// The name as a whole.
@@ -44,7 +43,7 @@ pub struct UnitName<'n> {
     pub suffix: &'n str,
 }
 
-/// The reason that a setting could not be expanded.
+/// The reason why a setting could not be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecifierError {
     /// The value depends on the host: its name, machine ID, kernel and the like.
@@ -55,19 +54,19 @@ pub enum SpecifierError {
     TooLong,
 }
 
-/// Returns true if a name ends in a dot and a type that systemd knows. The rest of the name is not looked at.
+/// Returns true if a name ends in a dot and a type that systemd knows. Ignores the rest of the name.
 pub fn has_unit_suffix(name: &str) -> bool {
     name.rsplit_once('.')
         .is_some_and(|(_, suffix)| SUFFIXES.contains(&suffix))
 }
 
-/// Returns true if Ignition takes a name for a unit's: it still knows the type `snapshot`, which systemd dropped.
+/// Returns true if Ignition accepts a name as a unit's: it still knows the type `snapshot`, which systemd dropped.
 pub fn has_ignition_suffix(name: &str) -> bool {
     has_unit_suffix(name) || name.ends_with(".snapshot")
 }
 
 impl<'n> UnitName<'n> {
-    /// Takes a name apart; `None` if it is not a valid unit name.
+    /// Parses a name; `None` if it is not a valid unit name.
     pub fn parse(full: &'n str) -> Option<Self> {
         let (stem, suffix) = full.rsplit_once('.')?;
         if full.len() > NAME_MAX || stem.is_empty() || !SUFFIXES.contains(&suffix) {
@@ -137,7 +136,7 @@ pub fn is_valid(name: &str) -> bool {
     UnitName::parse(name).is_some()
 }
 
-/// Returns true if this may stand between `@` and the suffix.
+/// Returns true if this may be between `@` and the suffix.
 pub fn is_valid_instance(instance: &str) -> bool {
     !instance.is_empty() && instance.bytes().all(is_name_byte)
 }
@@ -147,7 +146,8 @@ pub fn template_of(name: &str) -> Option<String> {
     UnitName::parse(name)?.template()
 }
 
-/// Returns the part of a unit's name that stands for a path, such as `var-log` for `/var/log`. The path is absolute and simple.
+/// Returns the part of a unit's name that represents a path, such as `var-log` for `/var/log`. The path is absolute and
+/// normalized.
 pub fn from_path(path: &str) -> String {
     let below = path.trim_start_matches('/');
     if below.is_empty() {
@@ -166,7 +166,7 @@ pub fn from_path(path: &str) -> String {
     name
 }
 
-/// Returns the path that this part of a unit's name stands for; `None` if it stands for none.
+/// Returns the path that this part of a unit's name represents; `None` if it represents none.
 pub fn path_of(name: &str) -> Option<String> {
     if name == "-" {
         return Some("/".to_owned());
@@ -202,7 +202,7 @@ pub fn mount_point_of(name: &str) -> Option<String> {
     path_of(prefix)
 }
 
-/// Returns the name that systemctl takes instead of one that is no unit name: other bytes escaped, and a suffix added.
+/// Returns the name that systemctl uses instead of an invalid one: with other bytes escaped, and a suffix added.
 pub fn escaped(name: &str) -> String {
     if is_valid(name) {
         return name.to_owned();
@@ -227,9 +227,8 @@ fn is_name_byte(byte: u8) -> bool {
 
 /// Expands the specifiers of an `[Install]` setting of the unit `name`.
 ///
-/// Only those that systemd expands there are: `%n %N %p %i %j %u %U %g %G %%`, with
-/// root as the user. Those that depend on the host are an error, and a `%` before
-/// anything else stays as it is, as with systemd.
+/// Only those that systemd expands there: `%n %N %p %i %j %u %U %g %G %%`, with root as the user. Those that depend on the host
+/// are an error, and a `%` before anything else is kept, as in systemd.
 pub fn expand_specifiers(
     format: &str,
     name: &UnitName<'_>,

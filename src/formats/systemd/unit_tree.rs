@@ -1,8 +1,7 @@
 //! The unit directories of a root as plain values.
 //!
-//! Here live the tree's types, the directories that systemd reads, and the changes
-//! to links. The meaning of a unit file is not known here: that is `lookup` and
-//! `install`.
+//! Contains the tree's types, the directories that systemd reads, and the changes to links. The meaning of a unit file is up to
+//! `lookup` and `install`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +14,7 @@ pub const CONFIG_DIR: &str = "/etc/systemd/system";
 /// Directory of runtime configuration; the next boot removes it.
 pub const RUNTIME_CONFIG_DIR: &str = "/run/systemd/system";
 
-/// Directories in which links of enabled units stand.
+/// Directories that contain links of enabled units.
 pub const LINK_DIRS: [&str; 2] = [CONFIG_DIR, RUNTIME_CONFIG_DIR];
 
 /// Directories in which systemd looks for units, highest priority first.
@@ -49,9 +48,8 @@ pub const PRESET_PATH: [&str; 4] = [
 
 /// The unit directories and presets of one root.
 ///
-/// All paths are absolute inside the root. Start from [`UnitTree::new`], fill in the
-/// entries of the directories, then have [`read_units`](super::read_units) read what
-/// matters for the units in question.
+/// All paths are absolute inside the root. Start from [`UnitTree::new`], fill in the entries of the directories, then call
+/// [`read_units`](super::read_units) to read what matters for the units in question.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnitTree {
     /// The unit search path, highest priority first. A directory that is in the
@@ -59,13 +57,12 @@ pub struct UnitTree {
     pub dirs: Vec<UnitDir>,
     /// The preset directories, highest priority first.
     pub presets: Vec<PresetDir>,
-    /// Nodes at paths outside of `dirs`: files that linked units lead to,
-    /// and the directories and directory links that targets pass through (`/lib` to
-    /// `usr/lib`). Of the entries of such directories only the names count.
+    /// Nodes at paths outside of `dirs`: files that linked units lead to, and the directories and directory links on the paths
+    /// of targets (`/lib` to `usr/lib`). Of the entries of such directories, only the names matter.
     pub outside: BTreeMap<String, UnitEntry>,
-    /// Generators make units of other files of the root (quadlets, scripts of SysV), which are in no directory here.
+    /// True if generators create units from other files of the root (quadlets, SysV scripts), which are in no directory here.
     pub has_sources: bool,
-    /// No directory can be made in `/`: it is the root of an OSTree deployment.
+    /// True if no directory can be created in `/`, because it is the root of an OSTree deployment.
     pub has_fixed_root: bool,
 }
 
@@ -105,12 +102,11 @@ pub struct PresetDir {
 
 /// One change to a link below [`CONFIG_DIR`], or in a directory that a link there leads to.
 ///
-/// Directories are not mentioned: creating a link creates its parents, and removing
-/// one removes those parents below the config directory that become empty, as
-/// systemctl does.
+/// Directories are implied: creating a link creates its parents, and removing one removes those parents below the config
+/// directory that become empty, as systemctl does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkChange {
-    /// A new link, at a path that is free (again).
+    /// A new link, at an unused path.
     Create {
         /// Absolute inside the root.
         path: String,
@@ -140,8 +136,8 @@ impl UnitTree {
         }
     }
 
-    /// Puts an entry at a path into the tree: below one of `dirs` if the path
-    /// is there, into `outside` otherwise. Links above it are followed.
+    /// Sets the entry at a path of the tree: below one of `dirs` if the path is there, otherwise in `outside`. Follows links
+    /// above it.
     pub fn set_entry(&mut self, path: &str, entry: UnitEntry) {
         let path = &*self.behind_links(path).into_owned();
         match self
@@ -154,7 +150,7 @@ impl UnitTree {
         }
     }
 
-    /// Puts an entry at a path outside of the search path, and its name into its directory.
+    /// Sets the entry at a path outside the search path, and adds its name to its directory.
     fn set_outside(&mut self, path: &str, entry: UnitEntry) {
         if let Some((parent, name)) = path.rsplit_once('/')
             && let Some(UnitEntry::Directory(names)) = self.outside.get_mut(parent)
@@ -167,11 +163,11 @@ impl UnitTree {
         self.outside.insert(path.to_owned(), entry);
     }
 
-    /// Returns the path of an entry without links above it, as far as they lead anywhere.
+    /// Returns the path of an entry with the links above it resolved, as far as possible.
     fn behind_links<'p>(&self, path: &'p str) -> Cow<'p, str> {
         let mut dirs = self.dirs.iter();
         let found = dirs.find_map(|dir| Some((path_below(path, &dir.path)?, dir)));
-        // Nearly all have none above them.
+        // Almost no path has any above it.
         let has_link = found.is_some_and(|(below, dir)| {
             let mut above = below.match_indices('/').map(|(end, _)| &below[..end]);
             above.any(|above| matches!(dir.get(above), Some(UnitEntry::Link(_))))
@@ -185,7 +181,7 @@ impl UnitTree {
         }
     }
 
-    /// Returns the entry at a path. Links above it are followed.
+    /// Returns the entry at a path. Follows links above it.
     pub fn get(&self, path: &str) -> Option<&UnitEntry> {
         let path = &*self.behind_links(path);
         let mut dirs = self.dirs.iter();
@@ -196,13 +192,13 @@ impl UnitTree {
         dir.get(below)
     }
 
-    /// Returns true for a path below the search path, of which all is known but the contents of files.
+    /// Returns true for a path below the search path, of which everything is known except the contents of files.
     pub(super) fn covers(&self, path: &str) -> bool {
         let mut dirs = self.dirs.iter();
         dirs.any(|dir| path_below(path, &dir.path).is_some())
     }
 
-    /// Carries out a change on this value.
+    /// Applies a change to this value.
     pub fn apply(&mut self, change: &LinkChange) {
         match change {
             LinkChange::Create { path, target } => {

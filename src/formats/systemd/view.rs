@@ -1,8 +1,7 @@
-//! A [`UnitTree`] asked as if it were a file system.
+//! A [`UnitTree`] queried like a file system.
 //!
-//! Path walking and the changes made so far live here. A path that was never read is
-//! noted and treated as missing, so that one walk finds all that is lacking.
-//! Nothing here knows about units.
+//! Handles path walking and the changes made so far. A path that was never read is recorded and treated as missing, so that one
+//! walk finds everything that is missing. Nothing here knows about units.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -11,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::fault::Fault;
 use super::unit_tree::{LinkChange, UnitDir, UnitEntry, UnitTree, path_below};
 
-/// Directories on every system. Any other directory on a path may be a link, such as
-/// `/opt` and `/usr/local` with ostree, and has to be read.
+/// Directories that exist on every system. Any other directory on a path may be a link, such as `/opt` and `/usr/local` with
+/// ostree, and has to be read.
 const DIRECTORIES: [&str; 7] = [
     "/etc",
     "/etc/systemd",
@@ -29,7 +28,7 @@ pub(super) const NULL_DEVICE: &str = "/dev/null";
 /// systemd gives up on a path with more links than this.
 const LINKS_MAX: usize = 31;
 
-/// File systems take no longer name.
+/// Maximum length of a file name.
 const NAME_MAX: usize = 255;
 
 /// Something at a path.
@@ -64,7 +63,7 @@ impl<'t> View<'t> {
         &self.tree
     }
 
-    /// Makes a change and notes it.
+    /// Makes a change and records it.
     pub(super) fn apply(&mut self, change: LinkChange) {
         self.tree.to_mut().apply(&change);
         self.changes.push(change);
@@ -83,8 +82,8 @@ impl<'t> View<'t> {
         })
     }
 
-    /// Returns the contents of a file. Contents that were not read count as a lone newline:
-    /// neither empty, which would mask the unit, nor with any setting.
+    /// Returns the contents of a file. Contents that were not read count as a single newline: not empty, which would mask the
+    /// unit, and without settings.
     pub(super) fn text_at<'v>(&self, path: &str, read: Option<&'v str>) -> &'v str {
         read.unwrap_or_else(|| {
             self.unread.borrow_mut().insert(path.to_owned());
@@ -92,7 +91,7 @@ impl<'t> View<'t> {
         })
     }
 
-    /// Returns the path without links, `.` and `..`. Missing components are kept as they are.
+    /// Returns the path without links, `.` and `..`. Missing components are kept.
     pub(super) fn chase_path(&self, path: &str, follow_last: bool) -> Result<String, Fault> {
         let mut done = String::new();
         let mut todo = Vec::new();
@@ -131,8 +130,7 @@ impl<'t> View<'t> {
         })
     }
 
-    /// Returns true for a path that leads to an empty file or a device, which masks a unit;
-    /// `None` if it leads nowhere.
+    /// Returns true for a path that leads to an empty file or a device, which masks a unit; `None` if it is dangling.
     pub(super) fn is_null_or_empty(&self, path: &str) -> Result<Option<bool>, Fault> {
         if path == NULL_DEVICE {
             return Ok(Some(true));
@@ -180,12 +178,12 @@ impl<'t> View<'t> {
         self.tree.outside.get(path).map(node_of)
     }
 
-    /// True for a directory that every system has, unless something else was found there.
+    /// Returns true for a directory that every system has, unless something else was found there.
     pub(super) fn is_assumed(&self, path: &str) -> bool {
         DIRECTORIES.contains(&path) && self.known_node(path).is_none()
     }
 
-    /// Checks that a path may go on behind this: behind a directory, and behind a missing one unless it climbs up again.
+    /// Checks that a path may continue after this: after a directory, and after a missing one unless it climbs up again.
     fn pass_component(&self, path: &str, climbs: bool) -> Result<(), Fault> {
         if self.is_assumed(path) {
             return Ok(());
@@ -197,7 +195,7 @@ impl<'t> View<'t> {
         }
     }
 
-    /// The target of the link at this path, if it is one and is to be followed.
+    /// Returns the target of the link at this path, if it is one and has to be followed.
     fn link_to_follow(&self, path: &str, last: bool, follow_last: bool) -> Option<&str> {
         let assumed = !last && self.is_assumed(path);
         if assumed || (last && !follow_last) {

@@ -2,17 +2,17 @@
 
 use super::install_section::is_blank;
 
-/// What a backslash does.
+/// The effect of a backslash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backslash {
-    /// It is a character like others.
+    /// It is an ordinary character.
     Ordinary,
-    /// It is kept with the next character, which then neither opens nor closes quotes.
+    /// It is kept together with the next character, which then neither opens nor closes quotes.
     KeepsNext,
 }
 
-/// Returns the words, in which quotes group and are removed, and true if every quote is closed. Of a value with an open quote
-/// they are the words before it.
+/// Returns the words, with grouping quotes removed, and true if every quote is closed. If one is not, the words before it are
+/// returned.
 pub(super) fn quoted_words(value: &str, backslash: Backslash) -> (Vec<String>, bool) {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,21 +1,20 @@
-//! Fetching one URL within bounds (docs/ignition.md: Fetching): the only place that uses the network.
+//! Fetches one URL, with limits on time and size (docs/ignition.md: Fetching). The only module that uses the network.
 //!
-//! Like Ignition: GET; its default headers with our own agent, of which the caller's replace those of the
-//! same name; 200 and 204 are success; 5xx and trouble with the transport are tried again after 0.2, 0.4,
-//! 0.8, 1.6, 3.2 and then 5 seconds; a redirect drops all headers of the caller; proxies by Go's rules.
+//! Like Ignition: GET; its default headers with our own agent, replaced by the caller's of the same name; 200 and 204 are
+//! success; 5xx and transport errors are retried after 0.2, 0.4, 0.8, 1.6, 3.2 and then 5 seconds; a redirect drops all headers
+//! of the caller; proxies follow Go's rules.
 //!
-//! Unlike Ignition, on purpose:
+//! Deliberately unlike Ignition:
 //!
-//! - Without any bound an attempt series ends after [`DEFAULT_BOUND`]; Ignition goes on forever.
-//! - A redirected request keeps the default `Accept`, so that a redirected Machine Config Server still
-//!   negotiates the version. A login in the URL is not passed on.
-//! - At most [`MAX_REDIRECTS`] redirects, none in a circle, and from https to http only if the bytes are
-//!   going to be verified by a hash.
-//! - An unknown issuer and a wrong name are permanent and are reported at once.
-//! - A body that is cut short is fetched again. Nothing of it was used.
-//! - A body may not be larger than the caller allows.
+//! - Without a limit, the attempts end after [`DEFAULT_BOUND`]; Ignition goes on forever.
+//! - A redirected request keeps the default `Accept`, so that a redirected Machine Config Server still negotiates the version.
+//!   A login in the URL is not passed on.
+//! - At most [`MAX_REDIRECTS`] redirects, no loops, and from https to http only if the bytes are going to be verified by a hash.
+//! - An unknown issuer and a wrong name are permanent and reported at once.
+//! - A truncated body is fetched again; none of it was used.
+//! - A body must not be larger than the caller allows.
 //!
-//! Names are resolved here ([`NameSources`]), never by the C library; there is no thread and no runtime.
+//! Names are resolved here ([`NameSources`]), never by the C library; there are no threads and no runtime.
 
 mod attempts;
 mod chain;

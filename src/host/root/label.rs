@@ -137,7 +137,7 @@ fn fill_buffer(call: impl Fn(&mut [u8]) -> isize) -> Result<Option<Vec<u8>>, Err
     Ok(length.map(|_| bytes))
 }
 
-/// A name below a directory descriptor as one path: links have attributes, but no descriptor that gives them.
+/// Returns a name below a directory descriptor as one path: links have attributes, but no descriptor that gives access to them.
 pub fn proc_path(dir: BorrowedFd<'_>, name: &str) -> Result<CString, Errno> {
     let path = format!("/proc/self/fd/{}/{name}", dir.as_raw_fd());
     CString::new(path).map_err(|_| Errno::EINVAL)

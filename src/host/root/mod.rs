@@ -59,8 +59,7 @@ pub struct Root {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{path}: {cause}")]
 pub struct RootError {
-    /// Returns a name below a directory descriptor as one path: links have attributes, but no descriptor that gives access to
-    /// them.
+    /// The path as it is written in the document.
     pub path: String,
     /// The reason.
     pub cause: ResolveError,
