@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         .format(|out, record| {
             let text = record.args().to_string();
             let text = with_commands_apart(&one_line(&redacted_words(&text)));
-            progress::clear();
+            progress::clear_line();
             writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
         })
         .init();
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         log::info!("answering signals: {}", Reason::from(errno));
     }
     if !cli.quiet {
-        progress::show();
+        progress::show_progress();
     }
     match limits::allow_open_files()
         .map_err(Into::into)
@@ -58,12 +58,12 @@ fn main() -> ExitCode {
     {
         Ok(code) => code.into(),
         Err(problem) => {
-            progress::clear();
+            progress::clear_line();
             // Standard error may be closed; the exit code still tells.
             let _ = writeln!(
                 std::io::stderr(),
                 "error: {}",
-                with_commands_apart(&printable(&redacted_words(&error::words(&problem))))
+                with_commands_apart(&printable(&redacted_words(&error::error_words(&problem))))
             );
             error::exit_code(&problem).into()
         }

@@ -47,7 +47,7 @@ fn layer_of(path: &str, order: &[String]) -> Option<usize> {
         .or_else(|| place(room))
 }
 
-fn source_files(directory: &Path, found: &mut Vec<PathBuf>) {
+pub fn source_files(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

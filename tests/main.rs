@@ -22,6 +22,7 @@ mod faults;
 mod fetch;
 mod first_boot;
 mod hostile;
+mod house;
 mod install;
 mod layers;
 mod os;

@@ -75,7 +75,7 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Returns the text of an error that reached `main`, adapted to what the command had changed before.
-pub fn words(error: &anyhow::Error) -> String {
+pub fn error_words(error: &anyhow::Error) -> String {
     let said = format!("{error:#}");
     match has_changed(Changed::Before) {
         true => said

@@ -9,14 +9,14 @@ use serde_json::Value;
 const STEP: usize = 2;
 
 /// Returns a value on one line, as `json.Marshal` does.
-pub fn compact(value: &Value) -> String {
+pub fn to_compact_json(value: &Value) -> String {
     let mut out = String::new();
     write_value(value, None, &mut out);
     out
 }
 
 /// Returns a value with one entry per line, like `json.MarshalIndent` with two blanks, without a trailing newline.
-pub fn indented(value: &Value) -> String {
+pub fn to_indented_json(value: &Value) -> String {
     let mut out = String::new();
     write_value(value, Some(0), &mut out);
     out
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn texts_are_escaped_as_go_does() {
         assert_eq!(
-            compact(&json!("a<b>&\"\\\n\x01\x7f\u{2028}ü\x08")),
+            to_compact_json(&json!("a<b>&\"\\\n\x01\x7f\u{2028}ü\x08")),
             "\"a\\u003cb\\u003e\\u0026\\\"\\\\\\n\\u0001\x7f\\u2028ü\\b\""
         );
     }
@@ -114,7 +114,7 @@ mod tests {
             "</script>",
         ] {
             let value = json!({ text: [text, {}, []], "n": 1.5, "t": null });
-            for written in [compact(&value), indented(&value)] {
+            for written in [to_compact_json(&value), to_indented_json(&value)] {
                 let read: Value = serde_json::from_str(&written).unwrap();
                 assert_eq!(read, value, "{written}");
             }
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn lines_are_broken_only_where_asked() {
         let value = json!({"a": [1, {"b": {}}], "c": []});
-        assert_eq!(compact(&value), r#"{"a":[1,{"b":{}}],"c":[]}"#);
+        assert_eq!(to_compact_json(&value), r#"{"a":[1,{"b":{}}],"c":[]}"#);
         let wanted = "{\n  \"a\": [\n    1,\n    {\n      \"b\": {}\n    }\n  ],\n  \"c\": []\n}";
-        assert_eq!(indented(&value), wanted);
+        assert_eq!(to_indented_json(&value), wanted);
     }
 }

@@ -1,7 +1,7 @@
 //! Texts in double quotes, as Go's `%q` writes them: the daemon quotes paths and names this way.
 
 /// Returns `text` in double quotes, with escapes for unprintable characters.
-pub fn quoted(text: &str) -> String {
+pub fn quote_go(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -26,12 +26,12 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Returns a byte in single quotes, as errors of `encoding/json` print it: as the character with that number.
-pub fn character(byte: u8) -> String {
+pub fn quote_character(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_owned(),
         b'"' => "'\"'".to_owned(),
         byte => {
-            let text = quoted(&char::from(byte).to_string());
+            let text = quote_go(&char::from(byte).to_string());
             format!("'{}'", text.trim_matches('"'))
         }
     }
@@ -67,7 +67,7 @@ mod tests {
             ("😀\u{e0001}", r#""😀\U000e0001""#),
             ("\u{fffd}", "\"\u{fffd}\""),
         ] {
-            assert_eq!(quoted(text), wanted);
+            assert_eq!(quote_go(text), wanted);
         }
     }
 }

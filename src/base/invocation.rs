@@ -1,6 +1,6 @@
 //! The commands that messages name, as they have to be typed: whole, on one line, and for the root of this run.
 //!
-//! Those of this program come from [`mco_rescue`] and [`again`], so that none leads to the running system instead of a
+//! Those of this program come from [`mco_rescue`] and [`whole_command`], so that none leads to the running system instead of a
 //! mounted disk. Those of other programs are [`PrintedCommand`]s: one that acts on the system that runs it is marked for another
 //! root, since it would change the rescue machine.
 
@@ -53,7 +53,7 @@ pub fn remember_command(name: &'static str) {
 }
 
 /// Returns the name of the running command, such as `apply`; empty in a unit test.
-pub fn command() -> &'static str {
+pub fn command_name() -> &'static str {
     COMMAND.get().copied().unwrap_or_default()
 }
 
@@ -76,20 +76,20 @@ pub fn remember_arguments(arguments: impl Iterator<Item = OsString>) {
 }
 
 /// Returns the complete command line of this run.
-pub fn again() -> String {
-    again_as(command(), &[])
+pub fn whole_command() -> String {
+    again_as(command_name(), &[])
 }
 
 /// Returns the command line of this run with additional options.
 pub fn again_with(options: &str) -> String {
-    format!("{} {options}", again())
+    format!("{} {options}", whole_command())
 }
 
 /// Returns the command line of this run with another command name, such as `apply` instead of `plan`, and `without` some of its
 /// options.
 pub fn again_as(name: &str, without: &[&str]) -> String {
     let given = ARGUMENTS.get().map_or(&[][..], Vec::as_slice);
-    repeat(given, command(), name, without).unwrap_or_else(|| mco_rescue(name))
+    repeat(given, command_name(), name, without).unwrap_or_else(|| mco_rescue(name))
 }
 
 /// Returns a command line with the given arguments and another command name; `None` if the arguments do not contain the
@@ -183,13 +183,13 @@ impl PrintedCommand {
     /// becomes its comment.
     pub fn new(line: impl Into<String>) -> Self {
         let line = Self { line: line.into() };
-        let parts = line.line.rsplit_once(": ").filter(|(_, command)| {
-            let program = command.split_whitespace().next().unwrap_or_default();
+        let parts = line.line.rsplit_once(": ").filter(|(_, command_name)| {
+            let program = command_name.split_whitespace().next().unwrap_or_default();
             OF_THE_MACHINE.contains(&program) || OF_DISKS.contains(&program)
         });
         match parts.filter(|_| line.is_instruction()) {
-            Some((words, command)) => Self {
-                line: format!("{command} # {words}"),
+            Some((words, command_name)) => Self {
+                line: format!("{command_name} # {words}"),
             },
             None => line,
         }
@@ -241,12 +241,12 @@ const OF_THE_NODE: [&str; 9] = [
 
 /// Returns a line with the node's paths replaced by those on this machine: below `top`, and for `/var` below `var`.
 fn place_paths(line: &str, top: &Path, var: &Path) -> String {
-    let (command, comment) = match line.split_once(" # ") {
-        Some((command, comment)) => (command, format!(" # {comment}")),
+    let (command_name, comment) = match line.split_once(" # ") {
+        Some((command_name, comment)) => (command_name, format!(" # {comment}")),
         None => (line, String::new()),
     };
     let mut is_quoted = false;
-    let words = command.split_inclusive(|c: char| {
+    let words = command_name.split_inclusive(|c: char| {
         is_quoted ^= c == '\'';
         c == ' ' && !is_quoted
     });
@@ -333,7 +333,7 @@ pub fn with_commands_apart(text: &str) -> String {
 }
 
 /// Returns the advice at the end of a message: a command after `Next: `, other text as a sentence.
-pub fn advise(what: &str) -> String {
+pub fn advise_doctor(what: &str) -> String {
     let first = what.split_whitespace().next().unwrap_or_default();
     let known: [&[&str]; 3] = [&OF_THE_MACHINE, &OF_DISKS, &FIXED];
     if known.iter().any(|known| known.contains(&first)) || PrintedCommand::new(what).is_elsewhere()
@@ -364,7 +364,9 @@ fn keep_commands() {
 pub fn kept(name: &str) -> &'static str {
     let made = KEPT.get().map_or(&[][..], <[_; 3]>::as_slice);
     let found = made.iter().find(|(known, _)| *known == name);
-    found.map_or("mco-rescue status", |(_, command)| command.as_str())
+    found.map_or("mco-rescue status", |(_, command_name)| {
+        command_name.as_str()
+    })
 }
 
 /// Whether a soft reboot of the running system is prepared.

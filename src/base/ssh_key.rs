@@ -191,7 +191,7 @@ fn is_type(word: &str) -> bool {
 }
 
 /// Describes a line of a key file without showing the key: what it is, or its length.
-pub fn described(line: &str) -> String {
+pub fn describe_key(line: &str) -> String {
     match PublicKey::parse(line) {
         Some(key) => key.to_string(),
         None => format!("(no key that sshd reads: a line of {} bytes)", line.len()),
@@ -199,7 +199,7 @@ pub fn described(line: &str) -> String {
 }
 
 /// Returns the changes of a key file, one line per key: `+` is added, `-` is removed, a blank is unchanged. Omits comments.
-pub fn changes(old: &str, new: &str) -> String {
+pub fn describe_key_change(old: &str, new: &str) -> String {
     let (old, new) = (lines(old), lines(new));
     let gone = old.iter().filter(|line| !new.contains(line));
     let gone = gone.map(|line| folded('-', line));
@@ -210,14 +210,14 @@ pub fn changes(old: &str, new: &str) -> String {
     gone.chain(here).collect()
 }
 
-/// Width of a line in [`changes`], which is indented by eight columns.
+/// Width of a line in [`describe_key_change`], which is indented by eight columns.
 const WIDTH: usize = 72;
 
-/// Returns a line of [`changes`], folded if it is too long.
+/// Returns a line of [`describe_key_change`], folded if it is too long.
 fn folded(sign: char, line: &str) -> String {
     let mut out = sign.to_string();
     let mut width = 1;
-    for (index, word) in described(line).split_whitespace().enumerate() {
+    for (index, word) in describe_key(line).split_whitespace().enumerate() {
         let long = word.chars().count();
         match (index, width + 1 + long > WIDTH) {
             (0, _) => width += long,
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn lines_of_keys_fit_a_screen() {
         let long = format!("{KEY} {}", "of the desk in the cellar ".repeat(4));
-        let said = changes("", &long);
+        let said = describe_key_change("", &long);
         assert!(said.lines().count() > 1, "{said}");
         assert!(said.lines().all(|line| line.len() <= WIDTH), "{said}");
         assert!(said.lines().skip(1).all(|line| line.starts_with("     ")));
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn a_change_tells_what_comes_goes_and_stays() {
         let other = KEY.replace("me@there", "you");
-        let said = changes(
+        let said = describe_key_change(
             &format!("{KEY}\n# x\n"),
             &format!("{KEY}\nrubbish\n\n{other}"),
         );
@@ -344,6 +344,6 @@ mod tests {
                  +ssh-ed25519 {fingerprint} you\n"
             )
         );
-        assert!(!changes("", KEY).contains("AAAA"));
+        assert!(!describe_key_change("", KEY).contains("AAAA"));
     }
 }

@@ -64,7 +64,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 /// Returns a number with its noun: `1 step`, `2 steps`.
-pub fn count(number: usize, noun: &str) -> String {
+pub fn count_noun(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::base::text::count;
+use crate::base::text::count_noun;
 
 /// Returns a time as UTC text, from seconds since 1970.
 pub fn utc(seconds: u64) -> String {
@@ -28,7 +28,7 @@ pub fn ago(then: u64, now: u64) -> String {
         _ => (past / 86_400, "day"),
     };
     let number = usize::try_from(number).unwrap_or(usize::MAX);
-    format!("{} ago", count(number, unit))
+    format!("{} ago", count_noun(number, unit))
 }
 
 /// Returns the date of a day, counted from 1970, in the proleptic Gregorian calendar.

@@ -7,7 +7,7 @@ use nix::unistd::AccessFlags;
 use crate::base::error::RunError;
 use crate::base::notice::Notice;
 use crate::base::paths;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::change::plan::{Plan, of_composefs};
 use crate::host::root::{Root, RootPath};
 use crate::host::sys::privileges;
@@ -66,7 +66,7 @@ pub(super) fn expect_read(node: &NodeState) -> Result<()> {
     let Some(first) = denied.next() else {
         return Ok(());
     };
-    let all = count(1 + denied.count(), "path");
+    let all = count_noun(1 + denied.count(), "path");
     bail!("{all} cannot be read by this user, such as {first}: permission denied")
 }
 
@@ -89,7 +89,7 @@ pub(super) fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Optio
     let ours = ours.iter().filter(|path| root.is_closed_to_writing(path));
     let mut closed = closed.chain(ours.filter(|_| !plan.steps.is_empty()));
     let first = closed.next()?;
-    let all = count(1 + closed.count(), "path");
+    let all = count_noun(1 + closed.count(), "path");
     Some(Notice {
         subject: "permission".to_owned(),
         message: format!("{all} cannot be written by this user, such as {first}. {SUDO}"),

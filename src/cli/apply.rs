@@ -18,9 +18,11 @@ use super::work::RunWork;
 use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Output, PlanArgs};
 use crate::base::error::ExitCode;
-use crate::base::invocation::{again, mco_rescue, reboot, remember_soft_reboot, shell_word};
+use crate::base::invocation::{
+    mco_rescue, reboot, remember_soft_reboot, shell_word, whole_command,
+};
 use crate::base::paths;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::change::plan::{After, Force, Plan, PlanOptions, PlannedStep};
 use crate::change::source::{Chosen, LATEST};
 use crate::change::staging::deployments;
@@ -280,9 +282,9 @@ fn question(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> String {
         (false, _) if plan.force == Force::Requested => question::RebootAnswer::ByTheDaemon,
         (false, _) => question::RebootAnswer::None,
     };
-    let node = question::node(&session.heading());
-    let changes = question::changes(plan);
-    let rest = question::system(plan, system, boot);
+    let node = question::ask_for_node(&session.heading());
+    let changes = question::ask_for_changes(plan);
+    let rest = question::ask_for_system(plan, system, boot);
     format!("{node}: {changes}; {rest}. Apply?")
 }
 
@@ -361,7 +363,10 @@ fn stop_workloads<'a>(
     workloads::note_stopped(&session.root, session.runner)?;
     let stopped = workloads::stop(session.runner)
         .inspect_err(|_| workloads::forget_stopped(&session.root))?;
-    log::warn!("the kubelet and {} are stopped", count(stopped.pods, "pod"));
+    log::warn!(
+        "the kubelet and {} are stopped",
+        count_noun(stopped.pods, "pod")
+    );
     Ok(Some(stopped))
 }
 
@@ -458,7 +463,7 @@ fn plan_again(
         bail!(
             "the node has changed since the plan was shown; {} was not applied. Next: {}",
             session.chosen.config.name,
-            again()
+            whole_command()
         );
     }
     Ok(plan)
@@ -570,7 +575,7 @@ fn done(
     let after = match &plan.after {
         // The trial says what comes next.
         _ if ending.is_tried && plan.os.needs_reboot() => String::new(),
-        Some(after) if ending.is_tried => report::after::tried(after, told),
+        Some(after) if ending.is_tried => report::after::tried_text(after, told),
         _ if plan.os.needs_reboot() && ending.by_hand => {
             format!(
                 "The operating system is staged. No unit completes the run: after the reboot run\n`{}` by hand, before the \
@@ -584,7 +589,7 @@ fn done(
                 .to_owned()
                 + &next
         }
-        Some(after) => report::after::done(after, told),
+        Some(after) => report::after::done_text(after, told),
         None => String::new(),
     };
     let daemon = daemon.map(|daemon| match after.contains("Next: ") {
@@ -594,7 +599,7 @@ fn done(
     format!(
         "Applied {}\n{}, and verify finds no difference.\n{}{after}",
         session.chosen.config.name,
-        count(plan.steps.len(), "step"),
+        count_noun(plan.steps.len(), "step"),
         daemon.unwrap_or_default(),
     )
 }

@@ -35,7 +35,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ButaneArgs) -> Result<ExitCode> {
         .with_context(|| format!("{name} is not UTF-8 text; give a Butane config"))?;
     let files = args.files_dir.as_deref().map(NamedDir::open).transpose()?;
     let files = files.as_ref().map(|dir| dir as &dyn FilesDir);
-    let mut translation = butane::translate(&text, files, OutputOptions { raw: args.raw });
+    let mut translation = butane::translate_butane(&text, files, OutputOptions { raw: args.raw });
     if args.strict && translation.error.is_none() && !translation.report.is_empty() {
         translation.error = Some("Config produced warnings and --strict was specified".to_owned());
         translation.advice =

@@ -29,8 +29,8 @@ pub(super) fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
     match command {
         CacheCommand::List => list(ui, &root)?,
         CacheCommand::Export { name } => {
-            let all = cache::read(&root).context("reading the cache")?;
-            let entry = source::named(name, &all)?;
+            let all = cache::read_cache(&root).context("reading the cache")?;
+            let entry = source::find_named(name, &all)?;
             report::print_bytes(entry.document().as_bytes())?;
         }
         CacheCommand::Forget { name } => forget(&root, name)?,
@@ -40,7 +40,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
 
 fn list(ui: &Ui<'_>, root: &Root) -> Result<()> {
     let records = Records::read(root).context("reading the daemon's records")?;
-    let all = cache::read(root).context("reading the cache")?;
+    let all = cache::read_cache(root).context("reading the cache")?;
     let recorded = records.name();
     let text = match ui.output {
         Output::Json => report::fetch::list_json(&all, recorded.as_deref())?,
@@ -51,14 +51,14 @@ fn list(ui: &Ui<'_>, root: &Root) -> Result<()> {
 
 /// A damaged file goes by its own name, a config by that of the config.
 fn forget(root: &Root, name: &str) -> Result<()> {
-    let all = cache::read(root).context("reading the cache")?;
+    let all = cache::read_cache(root).context("reading the cache")?;
     let damaged = all.iter().find_map(|cached| match cached {
         cache::Cached::Damaged(path, _) if path.name() == name => Some(name.to_owned()),
         _ => None,
     });
     let file = match damaged {
         Some(file) => file,
-        None => source::named(name, &all)?.file_name(),
+        None => source::find_named(name, &all)?.file_name(),
     };
     if all.is_empty() {
         bail!("the cache is empty; there is nothing to forget");

@@ -20,10 +20,10 @@ use crate::change::source::cache;
 use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
 use crate::change::transaction::{open_store, store_value};
 use crate::config::controllers::cluster::role_of;
-use crate::config::controllers::derive::{Derived, Request, derive};
+use crate::config::controllers::derive::{Derived, Request, derive_config};
 use crate::config::controllers::generated::GENERATED_BY;
 use crate::config::controllers::registries::{
-    Inverted, add_mirror, files_in_force, invert, remove_mirror,
+    Inverted, add_mirror, files_in_force, invert_files, remove_mirror,
 };
 use crate::config::controllers::{
     ApiObject, Base, Cluster, if_forgotten, is_of_registries, kubelet, read_objects, runtime,
@@ -138,7 +138,7 @@ fn to_objects(values: &[Value], origin: &str) -> Result<Vec<ApiObject>> {
 
 /// The objects behind the node's registries.conf and policy.json.
 fn invert_registries(rendered: &Value) -> Result<Inverted> {
-    invert(&files_in_force(rendered)).context(
+    invert_files(&files_in_force(rendered)).context(
         "the node's files of registries cannot be turned back into objects; give the cluster's objects with --parts, or \
          change the file by a MachineConfig",
     )
@@ -342,7 +342,7 @@ fn derive_change(
         let input = objects::read_config(&object)?;
         request.configs.push((object, input));
     }
-    Ok(derive(request)?)
+    Ok(derive_config(request)?)
 }
 
 fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived) -> DerivedChange {
@@ -409,7 +409,7 @@ fn keep(
     // First the objects: a config without them would be one that the cluster never gets.
     let existed = root.exists(&RootPath::fixed(paths::CHANGES))?;
     store_value(root, paths::CHANGES, &changes)?;
-    let config = document::parse(text.as_bytes(), &change.config)?;
+    let config = document::parse_document(text.as_bytes(), &change.config)?;
     let origin = format!("a change of {}: {}", change.from, change.what);
     match fetch::keep_config(root, records, &config, text, &origin) {
         Ok(_) => Ok(()),

@@ -64,7 +64,7 @@ fn status(error: &anyhow::Error) -> Option<u16> {
 fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
     let known = pod_log::read_pod_log(root)?;
     if let Some(log) = &known
-        && pod_log::remembered(root)?.as_ref() != Some(log)
+        && pod_log::read_daemon_log(root)?.as_ref() != Some(log)
     {
         store_value(root, paths::DAEMON_LOG, log)?;
     }
@@ -88,7 +88,7 @@ impl ApiClient<'_> {
     }
 
     fn policies(&self) -> Result<Policies> {
-        let before = policies::remembered(self.root)?;
+        let before = policies::read_policies(self.root)?;
         let (asked, given) = match self.get(&policies::policies_url(&self.access.server)) {
             Ok(answer) => {
                 let answer = policies::parse_answer(&answer, now())?;
@@ -117,7 +117,7 @@ impl ApiClient<'_> {
         request.retry = false;
         let json = ("Accept".into(), "application/json".into());
         request.headers.push(json);
-        Ok(net::fetch_url(&settings, &request, &mut source::tell)?.bytes)
+        Ok(net::fetch_url(&settings, &request, &mut source::tell_progress)?.bytes)
     }
 }
 

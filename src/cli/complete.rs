@@ -18,7 +18,7 @@ use super::trial::{self, UnderWay};
 use super::work::RunWork;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::change::plan::{ChangedSince, FinishedRun, PlanOptions, PlanRequest, Step};
 use crate::change::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
 use crate::change::staging::deployments;
@@ -216,7 +216,7 @@ fn tell_the_boot<'a>(
     let is_there = |path: &RootPath| !matches!(root.exists(path), Ok(false));
     let started = at_boot(&changed, &is_there, runner);
     if started != StartedUnits::Unconcerned {
-        log::warn!("{}", report::recover::units(&started));
+        log::warn!("{}", report::recover::units_text(&started));
     }
 }
 
@@ -273,7 +273,7 @@ impl<'a> JudgedBoot<'a> {
             completed.image_arguments = brings.tokens().to_vec();
         }
         completed.failed = drifts.first().map(|first| {
-            let left = count(drifts.len(), "difference");
+            let left = count_noun(drifts.len(), "difference");
             format!("{left}, the first at {}", differs(first))
         });
         Ok(completed)

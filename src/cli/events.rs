@@ -15,7 +15,7 @@ pub(super) fn send(root: &Root, event: &NodeEvent<'_>, config: &str) {
     if !root.is_live() {
         return;
     }
-    match journal::send_entry(&event.to_entry(invocation::command(), config)) {
+    match journal::send_entry(&event.to_entry(invocation::command_name(), config)) {
         Ok(true) => {}
         Ok(false) => log::debug!("there is no journal here"),
         Err(error) => log::info!("the journal: {error}"),

@@ -84,7 +84,8 @@ fn next_config<'a>(session: &'a Session<'_>) -> NextConfig<'a> {
 impl LiveEvidence for NodeEvidence<'_> {
     fn logins(&self, plan: &Plan) -> Result<Logins> {
         let after = NodeView::after(self.root, find_leftovers(plan));
-        let read = || Ok::<_, RootError>((login::read(self.root)?, login::read_view(&after)?));
+        let read =
+            || Ok::<_, RootError>((login::read_login(self.root)?, login::read_view(&after)?));
         let (before, after) = read().context("looking if core can log in afterwards")?;
         Ok(Logins { before, after })
     }
@@ -141,8 +142,12 @@ impl LiveEvidence for NodeEvidence<'_> {
     }
 
     fn kernel_modules(&self, wanted: &MachineConfig) -> Result<KernelModules> {
-        let network = network::read(self.root);
-        Ok(kernel_modules::read(self.root, &network, Some(wanted))?)
+        let network = network::read_network(self.root);
+        Ok(kernel_modules::read_kernel_modules(
+            self.root,
+            &network,
+            Some(wanted),
+        )?)
     }
 
     fn has_force_file(&self) -> bool {
@@ -163,7 +168,7 @@ impl LiveEvidence for NodeEvidence<'_> {
             return Ok(Vec::new());
         };
         // Without a name it is not known which states of nmstate are for this host: none is judged by its name then.
-        let names = host_name::read(self.root);
+        let names = host_name::read_host_names(self.root);
         let current = names.as_ref().ok().and_then(HostNames::current);
         let hosts: Vec<&str> = current.map(|(_, name)| name).into_iter().collect();
         let known = NodeKnowledge {
@@ -190,8 +195,9 @@ impl LiveEvidence for NodeEvidence<'_> {
         let Some(session) = self.session else {
             return Ok(Vec::new());
         };
-        let now = selinux_state::read(self.root, None)?.groups();
-        let mut after = selinux_state::read(self.root, Some(next_config(session)))?.groups();
+        let now = selinux_state::read_selinux_state(self.root, None)?.groups();
+        let mut after =
+            selinux_state::read_selinux_state(self.root, Some(next_config(session)))?.groups();
         after.retain(|fault| !now.contains(fault));
         Ok(after)
     }

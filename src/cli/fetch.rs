@@ -103,7 +103,7 @@ pub(super) fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
 /// The policies of a file count as the last that were given; what the API says after that takes their place.
 fn keep_policies(root: &Root, file: &str) -> Result<Policies> {
     let brought = in_file(file)?;
-    let before = policies::remembered(root).context("reading the disruption policies")?;
+    let before = policies::read_policies(root).context("reading the disruption policies")?;
     let given = (Some(brought.policies), Some(brought.overrides));
     let policies = Policies::after(before, PolicyRequest::Given, given, now());
     store_value(root, paths::POLICIES, &policies)?;
@@ -159,7 +159,7 @@ fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fe
         let said = document::not_text(e.as_bytes(), e.utf8_error());
         anyhow::anyhow!("{}: {said}", got.origin)
     })?;
-    let config = document::parse(text.as_bytes(), &got.origin).map_err(|error| {
+    let config = document::parse_document(text.as_bytes(), &got.origin).map_err(|error| {
         anyhow::anyhow!(
             "{error}; nothing was kept. See whether it is whole, and what it comes from"
         )
@@ -174,7 +174,7 @@ fn from_server(
     args: &FetchArgs,
     seen: &mut ClusterReport,
 ) -> Result<Got> {
-    let known = server::remembered(root).context("reading what is known of the server")?;
+    let known = server::read_server(root).context("reading what is known of the server")?;
     let known = known.as_ref();
     let recorded = records.recorded().and_then(cache::pool_of);
     let pool = args
@@ -186,7 +186,7 @@ fn from_server(
         bail!("the pool of this node is not known. Name it: --pool worker");
     };
     let of_api = server::of_api(root).context("reading the API's address")?;
-    let given = args.server.as_deref().map(server::base);
+    let given = args.server.as_deref().map(server::to_base_url);
     let Some(base) = given.or(known.map(|known| known.url.clone())).or(of_api) else {
         bail!("no Machine Config Server is known here. Name it: --server api-int.CLUSTER.DOMAIN");
     };
@@ -253,7 +253,7 @@ fn given_authorities(args: &FetchArgs) -> Result<Option<String>> {
     let Some(path) = &args.ca else {
         return Ok(None);
     };
-    let pem = authorities::pem(&source::read_named(path)?);
+    let pem = authorities::to_pem(&source::read_named(path)?);
     net::parse_bundle(pem.as_bytes()).with_context(|| format!("reading --ca {path}"))?;
     Ok(Some(pem))
 }
@@ -291,11 +291,11 @@ fn get(
     };
     log::info!("fetching {}", crate::base::secrets::redacted_url(url));
     let within = Duration::from_secs(args.timeout);
-    let _phase = progress::begin(progress::fetching(
+    let _phase = progress::begin_phase(progress::fetch_work(
         &crate::base::secrets::redacted_url(url),
         within,
     ));
-    let fetched = net::fetch_url(&settings, &request, &mut source::tell);
+    let fetched = net::fetch_url(&settings, &request, &mut source::tell_progress);
     Ok(fetched.map_err(|error| searched(root, error)))
 }
 
@@ -311,9 +311,9 @@ fn searched(root: &Root, mut error: FetchError) -> FetchError {
 fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bool) -> String {
     let what = format!("asking for the config of pool {pool}");
     let hint = match &error.cause {
-        FetchCause::Status(status) => server::meaning(*status, pool),
+        FetchCause::Status(status) => server::explain_status(*status, pool),
         FetchCause::TotalTimeout { last, .. } => match **last {
-            FetchCause::Status(status) => server::meaning(status, pool),
+            FetchCause::Status(status) => server::explain_status(status, pool),
             _ => None,
         },
         FetchCause::Tls(TlsProblem::UnknownIssuer(_)) if !given && known.is_some() => Some(
@@ -381,20 +381,20 @@ pub(super) fn keep_config(
     origin: &str,
 ) -> Result<Fetched> {
     let store = open_store(root, paths::CACHE)?;
-    let before = cache::read(root).context("reading the cache")?;
+    let before = cache::read_cache(root).context("reading the cache")?;
     let entry = cache::CacheEntry::new(config, text, origin.to_owned(), now()).after(&before);
-    let known = cache::whole(&before).any(|old| old.digest == entry.digest);
+    let known = cache::whole_entries(&before).any(|old| old.digest == entry.digest);
     store.put_file(&entry.file_name(), &entry.to_text()?)?;
-    let after = cache::read(root).context("reading the cache again")?;
+    let after = cache::read_cache(root).context("reading the cache again")?;
     let recorded = records.name();
     let in_use: Vec<&str> = recorded
         .as_deref()
         .into_iter()
         .chain([entry.name.as_str()])
         .collect();
-    let entries: Vec<&cache::CacheEntry> = cache::whole(&after).collect();
+    let entries: Vec<&cache::CacheEntry> = cache::whole_entries(&after).collect();
     let mut forgotten = Vec::new();
-    for old in cache::surplus(&entries, &in_use) {
+    for old in cache::find_surplus(&entries, &in_use) {
         store.remove_file(&old.file_name())?;
         forgotten.push(old.name.clone());
     }

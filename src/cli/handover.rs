@@ -15,7 +15,7 @@ use crate::config::document::MachineConfig;
 use crate::config::render;
 use crate::host::root::Root;
 use crate::judge::daemon::forecast::Forecast;
-use crate::judge::daemon::handover::{Given, OfflineChange, make_handover, object};
+use crate::judge::daemon::handover::{Given, OfflineChange, handover_object, make_handover};
 use crate::node::{Recorded, Records};
 use crate::report;
 
@@ -34,8 +34,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCod
 
 /// Whole configs that the node has, the best copy of a name first.
 fn kept(root: &Root, records: &Records) -> Result<Vec<MachineConfig>> {
-    let cache = cache::read(root).context("reading the cache")?;
-    let cached = cache::whole(&cache).filter_map(|entry| entry.config().ok());
+    let cache = cache::read_cache(root).context("reading the cache")?;
+    let cached = cache::whole_entries(&cache).filter_map(|entry| entry.config().ok());
     let served = match &records.mcs_content {
         Recorded::Present(served) => Some((**served).clone()),
         Recorded::Missing | Recorded::Broken(_) => None,
@@ -66,7 +66,7 @@ fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
         );
     }
     let pool = cache::pool_of(config);
-    let object = object(&config.record, pool.as_deref())?;
+    let object = handover_object(&config.record, pool.as_deref())?;
     Ok(serde_json::to_string(&object)? + "\n")
 }
 

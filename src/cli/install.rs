@@ -16,11 +16,11 @@ use super::session::{Session, open_root};
 
 use super::{InstallArgs, Output};
 use crate::base::error::{self, Changed, ExitCode};
-use crate::base::invocation::{again, mco_rescue, on_node, reboot, shell_word};
+use crate::base::invocation::{mco_rescue, on_node, reboot, shell_word, whole_command};
 use crate::base::notice::Notice;
 use crate::base::paths;
 use crate::base::reason::Reason;
-use crate::change::install::archive::{Baked, entries};
+use crate::change::install::archive::{Baked, archive_entries};
 use crate::change::install::{
     self, COMPLETE, FETCH, FoundItem, InstallScope, InstallSurvey, ItemStanding, RECOVER, cpio,
     managed_paths,
@@ -131,9 +131,9 @@ impl Due {
     fn of(root: &Root, scope: InstallScope, managed: &BTreeSet<RootPath>) -> Result<Self> {
         let host = Host::observe(root).context("looking at the node")?;
         let labels = Labels::read(root);
-        let program = install::program().map_err(Reason::from);
+        let program = install::read_program().map_err(Reason::from);
         let program = program
-            .map_err(|why| anyhow::anyhow!("{why}. Mount /proc first. Next: {}", again()))
+            .map_err(|why| anyhow::anyhow!("{why}. Mount /proc first. Next: {}", whole_command()))
             .context("reading the running program")?;
         let survey = InstallSurvey {
             root,
@@ -307,7 +307,7 @@ impl Beforehand {
         let due = self.due.as_ref().ok().filter(|_| self.announced)?;
         Some(Notice {
             subject: "recovery at boot".to_owned(),
-            message: report::install::beforehand(&due.found),
+            message: report::install::beforehand_text(&due.found),
         })
     }
 
@@ -337,7 +337,7 @@ impl Due {
         let (root, lock) = (&change.root, change.lock());
         let unlabelled = self.put(root, lock, Changed::Before)?;
         let check = check(root, lock, self, change.runner())?;
-        if let Some(problem) = report::install::problem(&check, &unlabelled) {
+        if let Some(problem) = report::install::problem_text(&check, &unlabelled) {
             bail!("{problem}");
         }
         Ok(report::install::now_at_boot())
@@ -553,7 +553,10 @@ fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
     let config = records.recorded().map(Desired::from_config);
     let managed = config.as_ref().map(managed_paths).unwrap_or_default();
     let (mut ours, mut left) = (Vec::new(), Vec::new());
-    for item in install::items(InstallScope::All, true).into_iter().rev() {
+    for item in install::list_items(InstallScope::All, true)
+        .into_iter()
+        .rev()
+    {
         let path = item.path;
         if !root.exists(&path)? {
             continue;
@@ -620,7 +623,7 @@ fn stop(runner: &dyn CommandRunner, ours: &[RootPath]) {
 }
 
 fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
-    for item in install::items(InstallScope::All, true) {
+    for item in install::list_items(InstallScope::All, true) {
         place::sweep_temporary(root, lock, &item.path)?;
     }
     let copies = RootPath::fixed(paths::BOOT_RECORDER);
@@ -651,11 +654,11 @@ fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootP
 fn archive(ui: &Ui<'_>, file: &Path, configs: &[String]) -> Result<ExitCode> {
     let baked = bake(configs)?;
     let names: Vec<String> = baked.iter().map(|config| config.file.clone()).collect();
-    let program = install::program()
+    let program = install::read_program()
         .map_err(Reason::from)
         .map_err(|why| anyhow::anyhow!("reading the running program: {why}. Mount /proc first"))?;
-    let entries = entries(program, baked);
-    let bytes = pack(&cpio::archive(&entries)?).context("packing the archive")?;
+    let entries = archive_entries(program, baked);
+    let bytes = pack(&cpio::write_archive(&entries)?).context("packing the archive")?;
     write_archive(file, &bytes, configs.is_empty())?;
     let archive = ArchiveReport {
         file: file.display().to_string(),
@@ -676,7 +679,7 @@ fn bake(configs: &[String]) -> Result<Vec<Baked>> {
     let mut all: Vec<Baked> = Vec::new();
     for name in configs {
         let document = source::read_named(name)?;
-        let config = document::parse(document.as_slice(), name)?;
+        let config = document::parse_document(document.as_slice(), name)?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if !config.name.chars().all(plain) || config.name.starts_with('.') {
             bail!(

@@ -76,7 +76,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &KeepArgs) -> Result<ExitCode> {
         let states = unit_states(&again, config);
         // With its file the config has the unit, and only then its state was read.
         if !states.is_empty() {
-            kept = keep::keep(&KeepRequest {
+            kept = keep::keep_changes(&KeepRequest {
                 states: &states,
                 with_secrets,
                 ..request
@@ -162,7 +162,7 @@ fn recorded_pool(records: &Records) -> Result<String> {
 /// Keeps without secrets first. Those that are found are taken after a question, or with the option. Returns if they are.
 fn take_secrets(ui: &Ui<'_>, args: &KeepArgs, request: &KeepRequest<'_>) -> Result<(Kept, bool)> {
     let shows = args.to.is_none() && std::io::stdout().is_terminal();
-    let mut kept = keep::keep(request);
+    let mut kept = keep::keep_changes(request);
     let mut with_secrets = request.with_secrets;
     let withheld = kept.unkept.iter().filter(|one| one.secret);
     let withheld: Vec<&str> = withheld.map(|one| one.subject.as_str()).collect();
@@ -173,7 +173,7 @@ fn take_secrets(ui: &Ui<'_>, args: &KeepArgs, request: &KeepRequest<'_>) -> Resu
         );
         if ui.ask(&question)? {
             with_secrets = true;
-            kept = keep::keep(&KeepRequest {
+            kept = keep::keep_changes(&KeepRequest {
                 with_secrets,
                 ..*request
             });
@@ -237,7 +237,7 @@ fn merge(recorded: &MachineConfig, kept: &Value, pool: &str) -> Result<MachineCo
         ..Pool::default()
     };
     let rendered = render::render_on_top(&base, changes, &recorded.origin, &pool)?;
-    Ok(document::parse(
+    Ok(document::parse_document(
         rendered.to_string().as_bytes(),
         "the kept changes",
     )?)

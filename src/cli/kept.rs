@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use super::Output;
 use super::machine;
 use crate::base::error::ExitCode;
-use crate::base::invocation::{again, mco_rescue, reboot};
-use crate::base::text::count;
+use crate::base::invocation::{mco_rescue, reboot, whole_command};
+use crate::base::text::count_noun;
 use crate::base::time::now;
 use crate::change::plan::{FinishedRun, RecordBefore};
 use crate::change::transaction;
@@ -114,7 +114,7 @@ pub(super) fn separate_systems(
             "run {} goes back together with the {} before it, whose operating system never ran. Nothing was changed. \
              Next: {}",
             newest.id,
-            count(together, "run"),
+            count_noun(together, "run"),
             mco_rescue("rollback")
         );
     }
@@ -129,7 +129,7 @@ pub(super) fn separate_systems(
             newest.id,
             mco_rescue("rollback"),
             reboot(),
-            again()
+            whole_command()
         );
     }
     let mut later = newest;

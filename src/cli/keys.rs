@@ -12,7 +12,7 @@ use super::{ApplyArgs, Output, machine};
 use crate::base::error::ExitCode;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
-use crate::base::ssh_key::{PublicKey, changes};
+use crate::base::ssh_key::{PublicKey, describe_key_change};
 use crate::change::plan::{
     self, Addition, Allowed, Plan, PlanInputs, PlanRequest, PlannedStep, Step, Task,
 };
@@ -64,7 +64,7 @@ pub(super) fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
         Some(_) => text(payload_bytes(root, &planned.payload)?),
         None => String::new(),
     };
-    Some(changes(&before, &after)).filter(|diff| !diff.is_empty())
+    Some(describe_key_change(&before, &after)).filter(|diff| !diff.is_empty())
 }
 
 fn is_key_file(path: &RootPath) -> bool {
@@ -138,7 +138,7 @@ fn observe(root: &Root, runner: &dyn CommandRunner, path: &RootPath) -> Result<N
             .collect(),
         ..Interest::default()
     };
-    node::observe(root, interest, runner).context("looking at the node")
+    node::observe_node(root, interest, runner).context("looking at the node")
 }
 
 fn planned(
@@ -149,7 +149,7 @@ fn planned(
     of_config: bool,
 ) -> Result<Plan> {
     let (root, node) = (evidence.root, evidence.node);
-    let config = document::parse(NOTHING, NAME)?;
+    let config = document::parse_document(NOTHING, NAME)?;
     let desired = Desired::from_config(&config);
     let records = Records::read(root).context("reading the daemon's records")?;
     let inputs = PlanInputs {
@@ -178,7 +178,7 @@ fn planned(
         allowed,
         ..PlanRequest::default()
     };
-    plan::plan(&Task::Key(inputs, addition), &request, evidence)
+    plan::plan_whole(&Task::Key(inputs, addition), &request, evidence)
 }
 
 fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
@@ -202,7 +202,7 @@ fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
 
 /// A key in place is of no use where sshd does not take it.
 fn warn_of_sshd(root: &Root, path: &str) {
-    let Ok(login) = login::read(root) else {
+    let Ok(login) = login::read_login(root) else {
         return;
     };
     let next = format!("Next: {}", mco_rescue("doctor FP-33"));

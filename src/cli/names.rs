@@ -36,9 +36,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
 
 /// Something of every whole config in the cache, each once.
 fn of_cache(ui: &Ui<'_>, part: impl Fn(&CacheEntry) -> Option<String>) -> BTreeSet<String> {
-    let all = open_root(ui).and_then(|root| Ok(cache::read(&root)?));
+    let all = open_root(ui).and_then(|root| Ok(cache::read_cache(&root)?));
     let all = all.unwrap_or_default();
-    cache::whole(&all).filter_map(part).collect()
+    cache::whole_entries(&all).filter_map(part).collect()
 }
 
 fn cached(ui: &Ui<'_>) -> BTreeSet<String> {

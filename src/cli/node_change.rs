@@ -19,7 +19,7 @@ use super::trial::{self, RunningTrial};
 use super::ui::{HalfWayAnswer, Ui};
 use crate::base::error::{ExitCode, RunError};
 use crate::base::invocation::{mco_rescue, reboot};
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::base::time::now;
 use crate::change::staging::{deployments, state};
 use crate::change::transaction::{self, Direction, Lock, LockError, Pending};
@@ -335,7 +335,7 @@ impl<'a> Opening<'a> {
     fn ask(&self, config: &str) -> Result<Direction> {
         let ui = self.change.ui;
         let steps = match transaction::count_taken(&self.change.root)? {
-            Some((taken, all)) => format!(", {taken} of {}", count(all, "step")),
+            Some((taken, all)) => format!(", {taken} of {}", count_noun(all, "step")),
             None => String::new(),
         };
         let stopped = format!("A run to {config} stopped half-way{steps}");

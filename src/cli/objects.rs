@@ -57,7 +57,7 @@ pub(super) fn butane_text(bytes: &[u8]) -> Option<&str> {
 
 /// The MachineConfig of a Butane config that needs no other files.
 fn translate_butane(text: &str, file: &str) -> Result<Vec<ApiObject>> {
-    let translation = butane::translate(text, None, OutputOptions::default());
+    let translation = butane::translate_butane(text, None, OutputOptions::default());
     for entry in &translation.report {
         log::warn!("{file}: {entry}");
     }

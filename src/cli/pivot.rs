@@ -31,7 +31,7 @@ use crate::node::images::ImageName;
 use crate::node::system::{System, SystemFacts};
 use crate::node::{self, Host, Interest, NodeState, Records};
 use crate::report;
-use crate::report::plan::{machine as of_machine, notices, operating_system};
+use crate::report::plan::{machine_line as of_machine, notices_text, operating_system};
 use crate::report::status::awaited_words;
 use crate::report::wrap;
 
@@ -108,7 +108,7 @@ impl<'a> PivotRun<'a> {
             system: true,
             ..Interest::default()
         };
-        let node = node::observe(root, interest, runner)?;
+        let node = node::observe_node(root, interest, runner)?;
         let facts = facts_of(&node)?;
         let beforehand = Beforehand::of_recorded(root, &records);
         let evidence = NodeEvidence {
@@ -131,7 +131,7 @@ impl<'a> PivotRun<'a> {
             image: &image,
             crossing: &crossing,
         };
-        let mut plan = plan::plan(&task, &request(change, args)?, &evidence)?;
+        let mut plan = plan::plan_whole(&task, &request(change, args)?, &evidence)?;
         trial::facts::add_to_plan(root, &args.trial, &mut plan, args.reboot)?;
         Ok(Self {
             args,
@@ -274,9 +274,9 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
         return Ok(());
     }
     let mut text = of_machine(&machine::heading(&machine::observe_machine(root)?)) + "\n";
-    text += &notices("Blockers", &plan.blockers);
+    text += &notices_text("Blockers", &plan.blockers);
     text += &operating_system(&plan.os);
-    text += &notices("Notices", &plan.notices);
+    text += &notices_text("Notices", &plan.notices);
     if plan.os.is_empty() && plan.blockers.is_empty() {
         text += &format!("Nothing to do: {image} runs.\n");
     }

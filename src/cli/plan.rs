@@ -13,7 +13,7 @@ use crate::base::error::ExitCode;
 use crate::base::invocation::{self, again_as, mco_rescue, shell_word};
 use crate::base::notice::Notice;
 use crate::base::paths;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::change::plan::{Plan, wrong_machine};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Direction, Pending, RecoveryOutlook};
@@ -94,7 +94,9 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     let plan = Plan::refused(against);
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
-        Output::Text => report::plan::refused(&heading, &plan.blockers) + &next(&plan, None, None),
+        Output::Text => {
+            report::plan::refused_text(&heading, &plan.blockers) + &next(&plan, None, None)
+        }
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Error)
@@ -117,7 +119,7 @@ fn half_way(
     })) = &outlook
     {
         let origin = format!("/{}", paths::CURRENT_CONFIG);
-        let record = document::parse(text.clone(), &origin);
+        let record = document::parse_document(text.clone(), &origin);
         records.current_config = match record {
             Ok(config) => Recorded::Present(Box::new(config)),
             Err(error) => Recorded::Broken(error.to_string()),
@@ -142,7 +144,7 @@ fn half_way(
             "A run to {} is half-way. This is planned from the node after that run is finished, with {} left: apply asks about it \
              first. Next: {} # finishes it, or {} # takes it back",
             interrupted.name,
-            count(outlook.left.len(), "path"),
+            count_noun(outlook.left.len(), "path"),
             mco_rescue("recover"),
             mco_rescue("recover --back")
         );
@@ -178,7 +180,7 @@ fn half_way(
                 subject,
                 message: format!(
                     "is half-way, with {} left. Once it is finished, there is nothing to do. Next: {}",
-                    count(left.len(), "path"),
+                    count_noun(left.len(), "path"),
                     mco_rescue("recover")
                 ),
             }],
@@ -213,7 +215,7 @@ pub(super) fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
 /// Returns what carries out the plan of a config: this run with `apply`, or, where another command shows the plan, the
 /// config by its name.
 fn apply_next(config: Option<&str>) -> String {
-    let command = match (invocation::command(), config) {
+    let command = match (invocation::command_name(), config) {
         ("plan" | "apply", _) => again_as("apply", &["--dry-run", "-n", "--check", "--yes", "-y"]),
         (_, Some(config)) => mco_rescue(&format!("apply {}", shell_word(config))),
         (_, None) => mco_rescue("apply"),

@@ -35,7 +35,7 @@ fn given(file: &str) -> Result<ClusterSettings> {
 }
 
 fn known(root: &Root) -> Result<ClusterSettings> {
-    let kept = policies::remembered(root).context("reading the disruption policies")?;
+    let kept = policies::read_policies(root).context("reading the disruption policies")?;
     let (known, overrides) = kept.map_or((None, None), |kept| (kept.known, kept.overrides));
     let (policies, whose) = match known {
         Some(known) => {

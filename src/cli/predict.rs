@@ -207,7 +207,7 @@ impl<'a> ForecastSources<'a> {
         args: &DaemonArgs,
         moment: ForecastMoment<'a>,
     ) -> Result<Self> {
-        let seen = annotations::remembered(root).context("reading the annotations")?;
+        let seen = annotations::read_annotations(root).context("reading the annotations")?;
         let log = pod_log::read_pod_log(root).context("reading the daemon's log")?;
         let initial = initial(root, moment)?;
         let kept = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?;
@@ -221,7 +221,7 @@ impl<'a> ForecastSources<'a> {
             record: record.as_deref(),
         });
         let host = Host::observe(root).context("looking at the node")?;
-        let cache = cache::read(root).context("reading the cache")?;
+        let cache = cache::read_cache(root).context("reading the cache")?;
         let os_release = OsRelease::read(root)?;
         let mut found = Self {
             openshift: os_release.openshift_version(),
@@ -266,7 +266,7 @@ impl<'a> ForecastSources<'a> {
             true => root.read_within(&path, document::MAX_JSON)?,
             false => None,
         };
-        let config = file.map(|bytes| document::parse(bytes, &path.to_string()));
+        let config = file.map(|bytes| document::parse_document(bytes, &path.to_string()));
         let facts = self.system.as_ref().and_then(System::facts);
         let booted = facts.and_then(|facts| facts.deployments.booted().map(|one| (facts, one)));
         if let (Some(Ok(config)), Some((facts, booted))) = (config, booted) {
@@ -355,7 +355,7 @@ impl<'a> ForecastSources<'a> {
                 system: self.system.is_none(),
                 ..plan::paths_of_interest(&Desired::from_config(config), None, None)
             };
-            let seen = node::observe(root, interest, self.runner);
+            let seen = node::observe_node(root, interest, self.runner);
             let mut node = seen.context("looking at the node")?;
             access::expect_read(&node)?;
             if let Some(system) = &self.system {
@@ -690,7 +690,7 @@ fn spoken_of(
         .collect();
     names.extend(record);
     let wanted = |entry: &&CacheEntry| names.contains(&entry.name.as_str());
-    let entries = cache::whole(cache).filter(wanted);
+    let entries = cache::whole_entries(cache).filter(wanted);
     entries
         .filter_map(|entry| Some((entry.config().ok()?, entry.name_matches == Some(true))))
         .collect()

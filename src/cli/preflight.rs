@@ -51,7 +51,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         .with_image(&root, next, &target.tree)
         .with_file_faults(&root, next, records.baseline().config());
     node.refused_fetch = find_refusal(&root, image.as_deref(), &options);
-    let mut findings = crossing::judge(&target, &node);
+    let mut findings = crossing::judge_crossing(&target, &node);
     findings.extend(judge_units(
         &root,
         desired.as_ref(),
@@ -90,7 +90,7 @@ fn judge_units(
             let mut interest = paths_of_interest(desired, old, None);
             // The operating system is judged by the other checks.
             interest.system = false;
-            let node = node::observe(root, interest, runner)?;
+            let node = node::observe_node(root, interest, runner)?;
             judge_units_of(&simulate_update(desired, old, &node).tree)
         }
     };
@@ -137,7 +137,7 @@ pub(super) fn judge_image(
     options: &SourceOptions<'_>,
     next: Option<NextConfig<'_>>,
 ) -> Result<Vec<CrossingFinding>> {
-    let _phase = progress::begin(Work::new("Looking at the image"));
+    let _phase = progress::begin_phase(Work::new("Looking at the image"));
     let unseen = |why: String| {
         let finding = CrossingFinding::new(CrossingSeverity::Unknown, UNSEEN, why);
         Ok(vec![finding])
@@ -149,7 +149,7 @@ pub(super) fn judge_image(
         Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
     };
     let node = Platform::observe_next(root, next).with_image(root, next, &tree);
-    Ok(crossing::judge(&Target::of(tree), &node))
+    Ok(crossing::judge_crossing(&Target::of(tree), &node))
 }
 
 /// Judges an image that was not at hand when its run was planned, and is staged now. Says what stands against the reboot, and

@@ -190,8 +190,8 @@ fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits) {
         finished: now(),
         outcome,
         phases: vec![
-            phase("recover", report::recover::sentence(recovered)),
-            phase("units", report::recover::units(units)),
+            phase("recover", report::recover::recovered_sentence(recovered)),
+            phase("units", report::recover::units_text(units)),
         ],
         steps: recovered.changed().len(),
         notices: left.collect(),
@@ -219,8 +219,8 @@ fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> Resu
     let half_way = has_run_files(root)?;
     let _half_way = half_way.then(RunStage::changing);
     let _phase = half_way.then(|| {
-        signals::answer(SignalAnswer::SeeStatus);
-        progress::begin(Work::new("Recovering an interrupted run"))
+        signals::set_answer(SignalAnswer::SeeStatus);
+        progress::begin_phase(Work::new("Recovering an interrupted run"))
     });
     let deployment = Host::observe(root)?.deployment;
     let boot = match half_way {
@@ -300,7 +300,7 @@ pub(super) fn recover_first(change: &NodeChange<'_>, direction: Direction) -> Re
 fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     if *recovered != Recovered::Nothing {
-        log::warn!("{}", report::recover::sentence(recovered));
+        log::warn!("{}", report::recover::recovered_sentence(recovered));
     }
     if !recovered.changed().is_empty() {
         error::note_changed(Changed::Before);
@@ -382,7 +382,7 @@ mod tests {
             too_late: Vec::new(),
         };
         assert_eq!(found, wanted);
-        let said = report::recover::units(&found);
+        let said = report::recover::units_text(&found);
         assert!(said.contains("Next: systemctl stop a.service"), "{said}");
         assert!(!said.contains("restart"), "{said}");
         assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);

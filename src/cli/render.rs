@@ -7,7 +7,7 @@ use super::RenderArgs;
 use super::objects;
 use crate::base::error::ExitCode;
 use crate::change::source;
-use crate::config::controllers::derive::{Derived, Request, derive};
+use crate::config::controllers::derive::{Derived, Request, derive_config};
 use crate::config::controllers::{ApiObject, read_objects};
 use crate::config::render::{self, Input, Pool};
 use crate::report;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
             notes: Vec::new(),
         }
     } else {
-        derive(gather(args, &files, pool)?)?
+        derive_config(gather(args, &files, pool)?)?
     };
     for note in &derived.notes {
         log::warn!("{note}");

@@ -14,9 +14,9 @@ use super::taking_back::{TakeBack, TakingBack, before, observe_run, origin};
 use super::trial::{self, RunningTrial, TrialRequest};
 use super::{Output, RollbackArgs, keys, machine, policies};
 use crate::base::error::{self, Changed, ExitCode, RunError};
-use crate::base::invocation::{again, mco_rescue};
+use crate::base::invocation::{mco_rescue, whole_command};
 use crate::base::notice::Notice;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::change::plan::{Allowed, ChangedSince, FinishedRun, Plan};
 use crate::change::staging::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::change::staging::deployments::{self, WayBack};
@@ -110,7 +110,7 @@ fn leave_staged(
             "what was staged for {} has to go first. Nothing was changed. Next: {}, then {}",
             awaited.config.name,
             mco_rescue("rollback"),
-            again()
+            whole_command()
         );
     }
     if args.trial.window.is_some() {
@@ -216,12 +216,12 @@ impl GoingBack {
         }
         ui.confirm(&format!(
             "{}: back to before {}: {}{}. Take {} back?",
-            question::node(heading),
+            question::ask_for_node(heading),
             self.older.last().unwrap_or(run).config,
-            question::changes(plan),
+            question::ask_for_changes(plan),
             match self.older.len() {
                 0 => String::new(),
-                more => format!(", and {} before it", count(more, "run")),
+                more => format!(", and {} before it", count_noun(more, "run")),
             },
             if self.older.is_empty() {
                 "this run"
@@ -373,7 +373,7 @@ fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
         let release = OsRelease::read(root)?;
         Ok(kubernetes_minor(release.get("OPENSHIFT_VERSION")))
     };
-    let mut all = deploy_directories::list(root)?.into_iter();
+    let mut all = deploy_directories::list_deploy_directories(root)?.into_iter();
     let Some(directory) = all.find(|directory| directory.name == deployment) else {
         return Ok(Vec::new());
     };
@@ -439,7 +439,7 @@ fn leaves(config: &str, leaving: &Leaving) -> String {
     let short = leaving.to.get(..12).unwrap_or(&leaving.to);
     let files = match leaving.runs.len() {
         0 => "no file changes".to_owned(),
-        number => format!("the files of {} go back with it", count(number, "run")),
+        number => format!("the files of {} go back with it", count_noun(number, "run")),
     };
     format!(
         "back from what was staged for {config}\n    to the deployment from before ({short}); {files}"
@@ -629,7 +629,7 @@ fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
     state::forget_failure(root)?;
     let text = match ui.output {
         Output::Json => report::rollback::forgotten_json(&gone)?,
-        Output::Text => report::rollback::forgotten(&gone, Host::observe(root)?.engine),
+        Output::Text => report::rollback::forgotten_text(&gone, Host::observe(root)?.engine),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
@@ -637,7 +637,7 @@ fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
 
 /// What the service that fetches has heard is of this boot, or too old.
 fn is_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
-    let Some(annotations) = annotations::remembered(root)? else {
+    let Some(annotations) = annotations::read_annotations(root)? else {
         return Ok(false);
     };
     let records = Records::read(root).context("reading the daemon's records")?;
@@ -660,7 +660,7 @@ fn next_boot(change: NodeChange<'_>, run: &Ran, args: &RollbackArgs) -> Result<E
             left: 0,
             reboot: None,
         })?,
-        Output::Text => report::rollback::awaits(run),
+        Output::Text => report::rollback::awaits_text(run),
     };
     report::print_result(text.as_bytes());
     change.finish(Ending {

@@ -175,7 +175,7 @@ impl Ahead {
 
 /// Compares the hash in the name of a config with its contents; all of them are read for that.
 fn check_name_hash(root: &Root, config: &MachineConfig, desired: &Desired) -> NameHash {
-    let _phase = progress::begin(Work::new("Checking the hash of the config"));
+    let _phase = progress::begin_phase(Work::new("Checking the hash of the config"));
     judge_name_hash(render::name_hash_of(&config.record), root, config, desired)
 }
 
@@ -219,8 +219,8 @@ fn look(
     // The hard links of a bare config are compared by their stamps, also where mounts give a file a second path.
     few_stamps: bool,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
-    let _phase = progress::begin(Work::new("Looking at the node"));
-    let accounts = accounts::prepare(root, config, desired, runner)?;
+    let _phase = progress::begin_phase(Work::new("Looking at the node"));
+    let accounts = accounts::prepare_accounts(root, config, desired, runner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = Interest {
         few_stamps,
@@ -228,7 +228,7 @@ fn look(
     };
     let base = base.map_or_else(|| BaseFacts::observe(root), Ok)?;
     let mut node = node::observe_with(root, base, interest, runner)?;
-    if let Some(files) = accounts::brought(root, desired) {
+    if let Some(files) = accounts::find_brought(root, desired) {
         node.accounts = node.accounts.with(&files);
     }
     if let Some(accounts) = &accounts {
@@ -263,11 +263,11 @@ fn choose_by(
     records: &Records,
     http: &mut Http<'_>,
 ) -> Result<Chosen> {
-    let _phase = progress::begin(Work::new("Reading the config"));
-    let cache = cache::read(root).context("reading the cache")?;
+    let _phase = progress::begin_phase(Work::new("Reading the config"));
+    let cache = cache::read_cache(root).context("reading the cache")?;
     let (annotations, log) = match (config, unnamed) {
         (None, Unnamed::Wanted) => (
-            annotations::remembered(root).context("reading the annotations")?,
+            annotations::read_annotations(root).context("reading the annotations")?,
             pod_log::read_pod_log(root).context("reading the daemon's log")?,
         ),
         _ => (None, None),
@@ -283,7 +283,7 @@ fn choose_by(
         log: log.as_ref(),
         node: &node,
     };
-    Ok(source::choose(config, &kept, http)?)
+    Ok(source::choose_source(config, &kept, http)?)
 }
 
 /// The parts of a [`Session`] that are read while other processors work for it.
@@ -344,7 +344,7 @@ impl Gathered {
             let hash = check_name_hash(root, &chosen.config, &desired);
             (OnceCell::from(hash), look())
         } else {
-            let (found, seen) = parallel::both(|| render::name_hash_of(record), look);
+            let (found, seen) = parallel::run_both(|| render::name_hash_of(record), look);
             let hash = judge_name_hash(found, root, &chosen.config, &desired);
             (OnceCell::from(hash), seen)
         };
@@ -405,7 +405,7 @@ impl<'a> Session<'a> {
             let ahead = ahead.and_then(ThreadResult::wait);
             Gathered::gather(&root, runner, records, chosen, ahead, options)
         };
-        let (found, gathered) = parallel::beside(|| Ahead::work(&root), find_hash, gather);
+        let (found, gathered) = parallel::run_beside(|| Ahead::work(&root), find_hash, gather);
         let mut gathered = gathered?;
         gathered.judge_name_hash(&root, found.flatten());
         Ok(Self::of_gathered(root, runner, gathered))
@@ -588,7 +588,7 @@ impl<'a> Session<'a> {
 
     /// Returns the changes that the config needs, without any check of the moment, and the differences.
     pub(super) fn compare(&self) -> (Plan, Vec<Drift>) {
-        let changes = || plan::changes(self.inputs(), PlanOptions::default());
+        let changes = || plan::plan_changes(self.inputs(), PlanOptions::default());
         let plan = self.plan_beside_differences(changes);
         let drifts = self.drifts(&plan);
         (plan, drifts)
@@ -606,7 +606,7 @@ impl<'a> Session<'a> {
             unchanged.simulate(desired, node);
             drift::find_drifts_with(desired, node, unchanged)
         };
-        let (found, plan) = parallel::both(find, plan);
+        let (found, plan) = parallel::run_both(find, plan);
         self.differs.get_or_init(|| found);
         plan
     }
@@ -620,7 +620,7 @@ impl<'a> Session<'a> {
             session: Some(self),
             ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
         };
-        plan::plan(&Task::Config(self.inputs()), request, &evidence)
+        plan::plan_whole(&Task::Config(self.inputs()), request, &evidence)
     }
 
     /// Returns the plan of `plan` and `apply`: the changes, and everything that stands against them now.
@@ -661,7 +661,7 @@ impl<'a> Session<'a> {
             completion: args.guards.completion(),
             ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
         };
-        let plan = || plan::plan(&Task::Config(self.inputs()), &request, &evidence);
+        let plan = || plan::plan_whole(&Task::Config(self.inputs()), &request, &evidence);
         // Of the recorded config the plan is likely to be empty, and the differences are needed.
         let is_recorded = self
             .old

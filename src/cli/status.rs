@@ -73,8 +73,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
 
 /// Writes the metrics; another file is not replaced.
 fn write_metrics(root: &Root, report: &StatusReport, path: &Path) -> Result<()> {
-    let cached = cache::read(root).context("reading the cache")?;
-    let times: Vec<u64> = cache::whole(&cached).map(|entry| entry.fetched).collect();
+    let cached = cache::read_cache(root).context("reading the cache")?;
+    let times: Vec<u64> = cache::whole_entries(&cached)
+        .map(|entry| entry.fetched)
+        .collect();
     let text = to_metrics(report, &times);
     transaction::write_readable_output(path, text.as_bytes(), is_metrics).map_err(|why| {
         anyhow!(
@@ -303,8 +305,8 @@ fn config_of(
     if runs.is_empty() || recorded.os_image_url == runs {
         return None;
     }
-    let cached = cache::read(root).unwrap_or_default();
-    let configs = cache::whole(&cached).filter_map(|entry| entry.config().ok());
+    let cached = cache::read_cache(root).unwrap_or_default();
+    let configs = cache::whole_entries(&cached).filter_map(|entry| entry.config().ok());
     let its: Vec<String> = configs
         .filter(|config| config.os_image_url == runs && config.name != recorded.name)
         .map(|config| config.name)
@@ -363,9 +365,9 @@ fn verdict(
 /// What was kept of the cluster, with what the log has told since.
 fn seen(root: &Root) -> Result<ClusterReport> {
     Ok(ClusterReport {
-        annotations: annotations::remembered(root).context("reading the annotations")?,
+        annotations: annotations::read_annotations(root).context("reading the annotations")?,
         daemon_log: pod_log::read_pod_log(root).context("reading the daemon's log")?,
-        policies: policies::remembered(root).context("reading the disruption policies")?,
+        policies: policies::read_policies(root).context("reading the disruption policies")?,
     })
 }
 

@@ -67,7 +67,7 @@ impl TakingBack {
             ..PlanRequest::default()
         };
         let evidence = NodeEvidence::of_node(root, &node, runner);
-        let plan = plan::plan(&Task::Rollback(inputs), &request, &evidence)?;
+        let plan = plan::plan_whole(&Task::Rollback(inputs), &request, &evidence)?;
         Ok(Self {
             run,
             node,
@@ -123,5 +123,5 @@ pub(super) fn observe_run(
         in_the_way: exchanged.collect(),
         ..Interest::default()
     };
-    node::observe(root, interest, runner).context("looking at the node")
+    node::observe_node(root, interest, runner).context("looking at the node")
 }

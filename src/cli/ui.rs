@@ -44,7 +44,7 @@ impl Ui<'_> {
     /// Not confirmed, or no terminal.
     pub(super) fn confirm(&self, question: &str) -> Result<()> {
         if self.yes {
-            signals::answer(signals::SignalAnswer::SeeStatus);
+            signals::set_answer(signals::SignalAnswer::SeeStatus);
             return Ok(());
         }
         if !std::io::stdin().is_terminal() {
@@ -53,7 +53,7 @@ impl Ui<'_> {
             );
         }
         if ask(question)? {
-            signals::answer(signals::SignalAnswer::SeeStatus);
+            signals::set_answer(signals::SignalAnswer::SeeStatus);
             Ok(())
         } else {
             bail!("not confirmed; nothing was changed")
@@ -75,7 +75,7 @@ impl Ui<'_> {
             _ => HalfWayAnswer::Stop,
         };
         if answer != HalfWayAnswer::Stop {
-            signals::answer(signals::SignalAnswer::SeeStatus);
+            signals::set_answer(signals::SignalAnswer::SeeStatus);
         }
         Ok(answer)
     }
@@ -116,7 +116,7 @@ fn ask(question: &str) -> Result<bool> {
 }
 
 fn read_answer(question: &str) -> Result<String> {
-    progress::clear();
+    progress::clear_line();
     let mut error = std::io::stderr();
     let asked = report::wrap(question, 0);
     write!(error, "{} ", asked.trim_end())

@@ -9,7 +9,7 @@ use crate::base::error::{self, Changed, RunError};
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::reason::Reason;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::base::time::now;
 use crate::change::plan::{self, Plan, restorecon_command};
 use crate::change::staging::state;
@@ -126,7 +126,7 @@ impl RunWork<'_> {
 
     /// What `status` will say of this run.
     fn last_run(&self, result: &Result<Finished, TransactionFailure>) -> LastRun {
-        let steps = count(self.plan.steps.len(), "step");
+        let steps = count_noun(self.plan.steps.len(), "step");
         let (outcome, said) = match result {
             Ok(_) => (RunOutcome::Done, format!("{steps}, all in place")),
             Err(error @ TransactionFailure::Incomplete(_)) => {
@@ -164,7 +164,7 @@ impl RunWork<'_> {
             LabelPolicy::None => "none set, as the root has no SELinux policy".to_owned(),
             LabelPolicy::Unusable(why) => format!("none set from the policy: {why}"),
             LabelPolicy::Usable { .. } if finished.unlabelled.is_empty() => {
-                format!("{} labelled", count(labelled, "new object"))
+                format!("{} labelled", count_noun(labelled, "new object"))
             }
             LabelPolicy::Usable { .. } => not_all_labelled(&finished.unlabelled),
         }
@@ -174,7 +174,7 @@ impl RunWork<'_> {
 /// What the running system was told; nothing where that is nothing.
 fn told(finished: &Finished) -> Option<String> {
     let told = finished.told.iter();
-    let told = told.map(|(job, done)| format!("{job}: {}", report::after::words(*done)));
+    let told = told.map(|(job, done)| format!("{job}: {}", report::after::done_words(*done)));
     let told: Vec<String> = told.collect();
     (!told.is_empty()).then(|| told.join("; "))
 }
@@ -185,7 +185,7 @@ fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
     let why = unlabelled.first().map(|(_, why)| why.to_string());
     format!(
         "{} could not be labelled ({}). Run {} on the node",
-        count(paths.len(), "new object"),
+        count_noun(paths.len(), "new object"),
         why.unwrap_or_default(),
         restorecon_command(&paths),
     )
@@ -194,7 +194,7 @@ fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
 impl RunWork<'_> {
     /// Of what root may do, only what this plan needs is kept; labels may be of a policy that is not loaded.
     fn limit(&self) {
-        let needs = plan::needs(self.plan, self.node).into_iter();
+        let needs = plan::list_needs(self.plan, self.node).into_iter();
         let mut kept: Vec<Capability> = needs.map(|need| need.capability).collect();
         if kept.contains(&Capability::CAP_SYS_ADMIN) {
             kept.push(Capability::CAP_MAC_ADMIN);

@@ -61,7 +61,7 @@ fn read_note(root: &Root) -> Result<Option<Option<Note>>> {
         return Ok(None);
     }
     let known = |note: &Note| note.version;
-    Ok(Some(state_file::remembered(
+    Ok(Some(state_file::read_remembered(
         root,
         paths::STOPPED,
         VERSION,

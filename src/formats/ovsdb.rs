@@ -91,7 +91,7 @@ struct Header {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn read(bytes: &mut impl BufRead, first: bool) -> io::Result<OvsdbLog> {
+pub fn read_ovsdb(bytes: &mut impl BufRead, first: bool) -> io::Result<OvsdbLog> {
     let mut log = OvsdbLog::default();
     let mut offset = 0;
     let mut kind = None;
@@ -270,7 +270,7 @@ mod tests {
     const SCHEMA: &str = r#"{"name": "a", "tables": {}}"#;
 
     fn of(bytes: &[u8]) -> OvsdbLog {
-        read(&mut &bytes[..], false).unwrap()
+        read_ovsdb(&mut &bytes[..], false).unwrap()
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn a_huge_file_is_not_read_behind_a_wrong_first_record() {
         for first in [true, false] {
-            let log = read(&mut then_unread(&[0; 300]), first).unwrap();
+            let log = read_ovsdb(&mut then_unread(&[0; 300]), first).unwrap();
             let stop = log.fault.unwrap();
             assert_eq!((stop.fault, stop.behind), (OvsdbFault::Type, 0));
         }
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_first_record_that_is_huge_is_not_read_where_only_that_is_asked_for() {
         let header = format!("OVSDB CLUSTER {} {}\n", 300 << 20, "0".repeat(40));
-        let log = read(&mut then_unread(header.as_bytes()), true).unwrap();
+        let log = read_ovsdb(&mut then_unread(header.as_bytes()), true).unwrap();
         assert_eq!(log, OvsdbLog::default());
     }
 

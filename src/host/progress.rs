@@ -1,6 +1,6 @@
 //! Progress of long operations: the phase, its bytes, the elapsed time, and the time left before its deadline.
 //!
-//! Long-running code reports a phase with [`begin`] and counts bytes with [`advance`]; it knows no terminal. Without [`show`],
+//! Long-running code reports a phase with [`begin_phase`] and counts bytes with [`advance_by`]; it knows no terminal. Without [`show_progress`],
 //! which only the program calls, none of that has any effect. A separate thread without privileges draws, so that progress is
 //! visible during a blocking call such as a flush: on a terminal one line, redrawn every second and cleared before any other
 //! output; elsewhere a line after every ten seconds without output.
@@ -86,7 +86,7 @@ impl Work {
 }
 
 /// Creates the phase of a download from a URL, shown without its password.
-pub fn fetching(url: &str, within: Duration) -> Work {
+pub fn fetch_work(url: &str, within: Duration) -> Work {
     Work::new(format!("Fetching {url}")).within(within)
 }
 
@@ -120,7 +120,7 @@ static SHOWN: OnceLock<Mutex<Shown>> = OnceLock::new();
 static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// Enables progress from here on.
-pub fn show() {
+pub fn show_progress() {
     let shown = Shown {
         screen: None,
         phases: Vec::new(),
@@ -140,7 +140,7 @@ fn locked() -> Option<MutexGuard<'static, Shown>> {
 }
 
 /// Begins a phase; an outer one continues when this one ends.
-pub fn begin(work: Work) -> ProgressPhase {
+pub fn begin_phase(work: Work) -> ProgressPhase {
     let Some(mut shown) = locked() else {
         return ProgressPhase(None);
     };
@@ -180,12 +180,12 @@ impl Drop for ProgressPhase {
 }
 
 /// Adds to the bytes of the current phase.
-pub fn advance(bytes: u64) {
+pub fn advance_by(bytes: u64) {
     DONE.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// Sets the bytes of the current phase, and their total, if known by now.
-pub fn reached(bytes: u64, total: Option<u64>) {
+pub fn reached_bytes(bytes: u64, total: Option<u64>) {
     DONE.store(bytes, Ordering::Relaxed);
     if let Some(mut shown) = locked()
         && let Some(phase) = shown.phases.last_mut()
@@ -201,13 +201,13 @@ pub struct Counted<R>(pub R);
 impl<R: io::Read> io::Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.0.read(buffer)?;
-        advance(count as u64);
+        advance_by(count as u64);
         Ok(count)
     }
 }
 
 /// Clears the line for other output.
-pub fn clear() {
+pub fn clear_line() {
     if let Some(mut shown) = locked() {
         shown.clear();
         shown.last = Instant::now();
@@ -215,7 +215,7 @@ pub fn clear() {
 }
 
 /// Clears the line, and keeps it cleared for as long as the result lives.
-pub fn hold() -> impl Sized {
+pub fn hold_line() -> impl Sized {
     let mut shown = locked();
     if let Some(shown) = &mut shown {
         shown.clear();
@@ -425,8 +425,8 @@ mod tests {
 
     #[test]
     fn without_a_screen_nothing_is_kept() {
-        let phase = begin(Work::new("Reading"));
-        advance(10);
+        let phase = begin_phase(Work::new("Reading"));
+        advance_by(10);
         assert!(phase.0.is_none());
     }
 }

@@ -83,7 +83,7 @@ impl Write for WithoutFirst<'_> {
 ///
 /// # Errors
 /// Its contents have changed.
-pub fn check(bytes: &[u8]) -> Result<(), Broken> {
+pub fn check_seal(bytes: &[u8]) -> Result<(), Broken> {
     let text = bytes.strip_prefix(b"{").unwrap_or(bytes).trim_ascii_start();
     let Some(sealed) = text.strip_prefix(NAME.as_bytes()) else {
         return Ok(());
@@ -97,7 +97,7 @@ pub fn check(bytes: &[u8]) -> Result<(), Broken> {
 /// Returns true for a file that has a seal and is unchanged.
 pub fn is_sealed(bytes: &[u8]) -> bool {
     let text = bytes.strip_prefix(b"{").unwrap_or(bytes);
-    text.trim_ascii_start().starts_with(NAME.as_bytes()) && check(bytes).is_ok()
+    text.trim_ascii_start().starts_with(NAME.as_bytes()) && check_seal(bytes).is_ok()
 }
 
 /// Returns the digest, and the bytes that it covers.
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn what_is_sealed_is_the_same_object_with_one_member_more() {
         for (value, text) in texts() {
-            assert_eq!(check(&text), Ok(()));
+            assert_eq!(check_seal(&text), Ok(()));
             let sealed = seal(&text);
-            assert_eq!(check(&sealed), Ok(()));
+            assert_eq!(check_seal(&sealed), Ok(()));
             let mut read: Value = serde_json::from_slice(&sealed).unwrap();
             let checksum = read.as_object_mut().unwrap().remove("checksum");
             assert_eq!(checksum.unwrap().as_str().unwrap().len(), 64);
@@ -161,7 +161,7 @@ mod tests {
                 let mut flipped = sealed.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 let read = serde_json::from_slice::<Value>(&flipped);
-                let Some(mut read) = read.ok().filter(|_| check(&flipped).is_ok()) else {
+                let Some(mut read) = read.ok().filter(|_| check_seal(&flipped).is_ok()) else {
                     continue;
                 };
                 // In the name of the member, or beside it.

@@ -10,7 +10,7 @@ use crate::host::sealed;
 
 /// Reads a stored JSON file whose contents can be obtained again; `None` if it is missing, damaged or of another version, which
 /// is logged.
-pub fn remembered<T: DeserializeOwned>(
+pub fn read_remembered<T: DeserializeOwned>(
     root: &Root,
     file: &'static str,
     known: u32,
@@ -26,7 +26,7 @@ pub fn remembered<T: DeserializeOwned>(
         );
         return Ok(None);
     }
-    if let Err(broken) = sealed::check(&bytes) {
+    if let Err(broken) = sealed::check_seal(&bytes) {
         log::warn!("{path} is damaged and is skipped: {broken}");
         return Ok(None);
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::node::account_files::AccountFiles;
-use crate::node::shadow_lines::{is_whole, mended};
+use crate::node::shadow_lines::{is_whole, mend_shadow_lines};
 
 /// The account files of a root.
 #[derive(Clone, Default)]
@@ -79,14 +79,14 @@ impl Accounts {
     /// the file has no line for the user.
     pub fn shadow_with(&self, user: &str, hash: &str) -> Option<String> {
         match self.mended(user) {
-            Some(mended) => set_password(&mended, user, hash),
+            Some(mend_shadow_lines) => set_password(&mend_shadow_lines, user, hash),
             None => set_password(self.shadow.as_deref()?, user, hash),
         }
     }
 
     fn mended(&self, user: &str) -> Option<String> {
         let is_known = |name: &str| self.users.contains_key(name);
-        mended(self.shadow.as_deref()?, user, &is_known)
+        mend_shadow_lines(self.shadow.as_deref()?, user, &is_known)
     }
 
     /// Returns these accounts with other account files, such as those that a run is going to write.
@@ -154,7 +154,7 @@ pub fn is_locked(hash: &str) -> bool {
 
 /// Returns true if a password field can allow a login. Only the forms of crypt(5) can; any other value is often the password
 /// itself.
-pub fn opens(hash: &str) -> bool {
+pub fn allows_login(hash: &str) -> bool {
     let plain = |text: &str| {
         let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'.' || b == b'/';
         text.bytes().all(letter)
@@ -179,7 +179,7 @@ pub fn find_no_hash(field: &str) -> Option<&'static str> {
     if field.contains('\\') {
         return Some("it has a backslash in it, as a $ that was escaped for a shell has");
     }
-    if opens(field) {
+    if allows_login(field) {
         let has_rounds = parts().any(|part| part.starts_with("rounds="));
         return (has_rounds && parts().count() < 4).then_some("it ends before its hash");
     }
@@ -283,7 +283,7 @@ mod tests {
             "abJnggxhB/yWI",
             "_J9..rasmBYk8r9AiWNc",
         ] {
-            assert!(opens(hash), "{hash}");
+            assert!(allows_login(hash), "{hash}");
         }
         for hash in [
             "",
@@ -296,7 +296,7 @@ mod tests {
             "$6$",
             "$",
         ] {
-            assert!(!opens(hash), "{hash}");
+            assert!(!allows_login(hash), "{hash}");
         }
     }
 

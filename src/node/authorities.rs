@@ -15,7 +15,7 @@ pub fn that_would_verify(root: &Root, presented: &Presented) -> Vec<String> {
     let verifies = |path: &RootPath| {
         // An unreadable file proves nothing.
         let bytes = root.read(path).ok().flatten().unwrap_or_default();
-        let certificates = net::system_certificates(pem(&bytes).as_bytes());
+        let certificates = net::system_certificates(to_pem(&bytes).as_bytes());
         presented.would_be_verified_by(&certificates)
     };
     let shown = |path: RootPath| root.shown().join(path.relative()).display().to_string();
@@ -32,7 +32,7 @@ fn anchors(root: &Root) -> Vec<RootPath> {
 
 /// Returns the PEM blocks of a bundle, or those embedded in a kubeconfig, a pointer config or the stored data of a server.
 /// Other content is returned unchanged.
-pub fn pem(bytes: &[u8]) -> String {
+pub fn to_pem(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_bundle = text.lines().any(|line| line.starts_with("-----BEGIN "));
     let found = if is_bundle { None } else { embedded(&text) };
@@ -40,7 +40,7 @@ pub fn pem(bytes: &[u8]) -> String {
 }
 
 fn embedded(text: &str) -> Option<String> {
-    let document = yaml::parse(text).ok()?;
+    let document = yaml::parse_yaml(text).ok()?;
     let list = |pointer: &str| {
         document
             .pointer(pointer)
@@ -82,10 +82,10 @@ mod tests {
         );
         let remembered = serde_json::json!({"version": 1, "authorities": block}).to_string();
         for text in [block, &kubeconfig, &pointer, &remembered] {
-            assert_eq!(pem(text.as_bytes()).trim(), block.trim(), "{text}");
+            assert_eq!(to_pem(text.as_bytes()).trim(), block.trim(), "{text}");
         }
         for text in ["", "kind: [", "{}", "hello"] {
-            assert_eq!(pem(text.as_bytes()), text);
+            assert_eq!(to_pem(text.as_bytes()), text);
         }
     }
 }

@@ -65,7 +65,7 @@ pub fn observe_boot_counter(root: &Root) -> Result<BootCounter, RootError> {
         Err(GrubError::Root(error)) => return Err(error),
         Err(GrubError::Unusable(reason)) => Err(reason),
     };
-    let entries = bootloader::read(root)?;
+    let entries = bootloader::read_boot_entries(root)?;
     let shown = entries.into_iter().filter(|entry| !entry.linux.is_empty());
     let known = environment.as_ref().ok().and_then(Option::as_ref);
     Ok(BootCounter {
@@ -215,7 +215,7 @@ pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig
     let Some(bytes) = root.read_within(&path, MAX_TEXT)? else {
         return Err(unusable(format!("{path} is missing")));
     };
-    let config = config::judge(link.as_deref(), &String::from_utf8_lossy(&bytes));
+    let config = config::judge_config(link.as_deref(), &String::from_utf8_lossy(&bytes));
     if config.is_dynamic {
         return Err(unusable(format!(
             "{path} is a link to the file that ostree writes anew for each deployment"
@@ -254,7 +254,7 @@ fn find_script(
     }
     let old = read_script(root, &directory, file)?;
     let place = || format!("{directory}/{}", file.name());
-    script::insert(old.as_deref())
+    script::insert_script(old.as_deref())
         .map_err(|error| unusable(format!("{} cannot be used: {error}", place())))?;
     if root.exists(&RootPath::fixed(paths::FIRST_BOOT_STAMP))? {
         return Err(unusable(format!(
@@ -294,7 +294,7 @@ fn check_environment(
         }
     }
     let mut filled = environment;
-    crate::formats::grub::arm(&mut filled, &"x".repeat(MAX_EXPECTED_ID))
+    crate::formats::grub::arm_counter(&mut filled, &"x".repeat(MAX_EXPECTED_ID))
         .map_err(|error| unusable(format!("{path} has no room: {error}")))
 }
 
@@ -353,13 +353,13 @@ fn name_other_loader(root: &Root) -> String {
 /// # Errors
 /// A path cannot be read.
 pub fn find_entry_id(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
-    let entries = bootloader::read(root)?;
+    let entries = bootloader::read_boot_entries(root)?;
     for entry in &entries {
         if boot_kernels::deployment_of(root, entry)?.as_deref() != Some(deployment) {
             continue;
         }
         let id = &entry.file;
-        let is_like = |other: &&BootEntry| order::compare(&other.file, id).is_eq();
+        let is_like = |other: &&BootEntry| order::compare_names(&other.file, id).is_eq();
         let is_shown = !entry.linux.is_empty() && entries.iter().filter(is_like).count() == 1;
         return Ok((is_shown && crate::formats::grub::is_usable_id(id)).then(|| id.clone()));
     }

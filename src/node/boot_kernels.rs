@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use super::bootloader::BootEntry;
 use crate::base::paths;
-use crate::host::root::{Root, RootError, RootPath, digest};
+use crate::host::root::{Root, RootError, RootPath, digest_reader};
 
 /// The kernel of a boot entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,11 @@ impl BootFile {
 ///
 /// # Errors
 /// A path cannot be resolved.
-pub fn read(root: &Root, entries: &[BootEntry], deep: bool) -> Result<Vec<BootKernel>, RootError> {
+pub fn read_boot_kernels(
+    root: &Root,
+    entries: &[BootEntry],
+    deep: bool,
+) -> Result<Vec<BootKernel>, RootError> {
     let mut all: Vec<BootKernel> = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         let Some((directory, expected)) = of_ostree(entry) else {
@@ -179,7 +183,7 @@ fn sum(root: &Root, paths: &[&str]) -> Result<Option<String>, String> {
             None => return Ok(None),
         }
     }
-    let digest = digest(all).map_err(|error| format!("{}: {error}", paths.join(" ")))?;
+    let digest = digest_reader(all).map_err(|error| format!("{}: {error}", paths.join(" ")))?;
     Ok(Some(digest.1))
 }
 
@@ -187,7 +191,7 @@ fn sum(root: &Root, paths: &[&str]) -> Result<Option<String>, String> {
 ///
 /// # Errors
 /// A path cannot be resolved.
-pub fn deployments(root: &Root, entries: &[BootEntry]) -> Result<Vec<String>, RootError> {
+pub fn list_boot_deployments(root: &Root, entries: &[BootEntry]) -> Result<Vec<String>, RootError> {
     let mut all = Vec::new();
     for entry in entries {
         all.extend(deployment_of(root, entry)?);

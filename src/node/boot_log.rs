@@ -27,13 +27,13 @@ const HOST: (usize, usize) = (76, 256);
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn read(root: &Root) -> Result<Vec<SystemStart>, RootError> {
+pub fn read_boot_log(root: &Root) -> Result<Vec<SystemStart>, RootError> {
     let bytes = root.read_within(&RootPath::fixed(FILE), MAX_FILE)?;
-    Ok(parse(&bytes.unwrap_or_default()))
+    Ok(parse_boot_log(&bytes.unwrap_or_default()))
 }
 
 /// Parses the file. Returns nothing if its entries have neither size.
-fn parse(bytes: &[u8]) -> Vec<SystemStart> {
+fn parse_boot_log(bytes: &[u8]) -> Vec<SystemStart> {
     let is_form = |(size, _): &(usize, usize)| {
         let types = bytes.chunks(*size).map(|entry| number(entry, 0, 2));
         bytes.len().is_multiple_of(*size)
@@ -89,12 +89,12 @@ mod tests {
                 entry(form, 2, 200),
             ]
             .concat();
-            let times: Vec<u64> = parse(&all).iter().map(|one| one.at).collect();
+            let times: Vec<u64> = parse_boot_log(&all).iter().map(|one| one.at).collect();
             assert_eq!(times, [100, 200]);
-            assert_eq!(parse(&all)[0].kernel, "5.14.0");
-            assert_eq!(parse(&all[1..]), []);
-            assert_eq!(parse(&vec![0xff; form.0 * 3]), []);
+            assert_eq!(parse_boot_log(&all)[0].kernel, "5.14.0");
+            assert_eq!(parse_boot_log(&all[1..]), []);
+            assert_eq!(parse_boot_log(&vec![0xff; form.0 * 3]), []);
         }
-        assert_eq!(parse(b""), []);
+        assert_eq!(parse_boot_log(b""), []);
     }
 }

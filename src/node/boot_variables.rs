@@ -103,7 +103,7 @@ fn find<'a>(all: &'a [EfiPartition], entry: &FirmwareEntry) -> Option<&'a EfiPar
 ///
 /// # Errors
 /// The reason why they are unknown.
-pub fn read(machine: &Root) -> Result<Option<BootVariables>, String> {
+pub fn read_boot_variables(machine: &Root) -> Result<Option<BootVariables>, String> {
     let exists = |path| machine.exists(&RootPath::fixed(path));
     if !exists("sys/firmware").map_err(|error| error.to_string())? {
         return Err("/sys/firmware is missing below this root".to_owned());

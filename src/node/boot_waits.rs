@@ -80,7 +80,7 @@ impl BootWaits {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root) -> Result<BootWaits, RootError> {
+pub fn read_boot_waits(root: &Root) -> Result<BootWaits, RootError> {
     let exists = |path| root.exists(&RootPath::fixed(path));
     let text = |path| -> Result<Option<String>, RootError> {
         let bytes = root.read_small(&RootPath::fixed(path))?;

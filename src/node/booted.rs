@@ -29,7 +29,7 @@ const TWO_NUMBERS: &[u8] = b"\0(tt)";
 ///
 /// # Errors
 /// The directories of the deployments cannot be read. Continuing would risk taking another deployment for the running one.
-pub fn deployment(root: &Root, boots: bool) -> Result<Option<String>, RootError> {
+pub fn find_booted_deployment(root: &Root, boots: bool) -> Result<Option<String>, RootError> {
     if boots {
         let found = match of_identity(root)? {
             None => of_kernel(root)?,
@@ -105,7 +105,7 @@ fn composefs_argument(line: &str) -> Option<String> {
 /// Returns the deployment whose directory is the root, or became the root.
 fn of_identity(root: &Root) -> Result<Option<String>, RootError> {
     let (own, _) = stat_of_open(root.as_fd()).map_err(|errno| error_at("/", errno))?;
-    let all = match deploy_directories::list(root) {
+    let all = match deploy_directories::list_deploy_directories(root) {
         // An ordinary user changes nothing here, so the kernel's link is good enough for display.
         Err(error) if error.cause.is_denied() && !opens_all() => return Ok(None),
         all => all?,
@@ -184,9 +184,9 @@ pub fn soft_marker(root: &Root) -> Result<SoftMarker, RootError> {
     let Some(marker) = root.read(&RootPath::fixed(paths::NEXT_ROOT_BOOTED))? else {
         return Ok(SoftMarker::Missing);
     };
-    let booted = deployment(root, root.is_live())?;
+    let booted = find_booted_deployment(root, root.is_live())?;
     let of = backing(&marker);
-    let mut all = deploy_directories::list(root)?.into_iter();
+    let mut all = deploy_directories::list_deploy_directories(root)?.into_iter();
     let runs = all.find(|one| Some(&one.name) == booted.as_ref());
     Ok(match runs {
         Some(runs) if of == Some(runs.identity) => SoftMarker::LeftOver,

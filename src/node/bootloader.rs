@@ -83,7 +83,10 @@ pub fn in_order(mut entries: Vec<BootEntry>) -> Vec<BootEntry> {
 }
 
 /// Returns the entry of the running kernel, found by its `ostree=`.
-pub fn booted<'a>(entries: &'a [BootEntry], command_line: &Kargs) -> Option<&'a BootEntry> {
+pub fn find_booted_entry<'a>(
+    entries: &'a [BootEntry],
+    command_line: &Kargs,
+) -> Option<&'a BootEntry> {
     let mut tokens = command_line.tokens().iter();
     let link = tokens.find_map(|token| token.strip_prefix("ostree="))?;
     entries.iter().find(|entry| entry.ostree() == Some(link))
@@ -109,7 +112,7 @@ pub fn booted_since_rewritten<'a>(
 ///
 /// # Errors
 /// A directory or file cannot be read.
-pub fn read(root: &Root) -> Result<Vec<BootEntry>, RootError> {
+pub fn read_boot_entries(root: &Root) -> Result<Vec<BootEntry>, RootError> {
     let folder = RootPath::fixed(paths::BOOT_ENTRIES);
     let mut entries = Vec::new();
     for name in root.list(&folder)? {
@@ -131,7 +134,7 @@ pub fn read(root: &Root) -> Result<Vec<BootEntry>, RootError> {
 ///
 /// # Errors
 /// A directory cannot be read.
-pub fn kernels(root: &Root) -> Result<Vec<KernelDirectory>, RootError> {
+pub fn list_kernel_directories(root: &Root) -> Result<Vec<KernelDirectory>, RootError> {
     let folder = RootPath::fixed(paths::BOOT_OSTREE);
     let mut all = Vec::new();
     for name in root.list(&folder)? {
@@ -287,7 +290,7 @@ mod tests {
             BootEntry::parse("y", ENTRY),
         ];
         let line = Kargs::parse("BOOT_IMAGE=x ostree=/ostree/boot.0/os/ab/0 root=x");
-        assert_eq!(booted(&entries, &line).unwrap().file, "y");
-        assert_eq!(booted(&entries, &Kargs::parse("root=x")), None);
+        assert_eq!(find_booted_entry(&entries, &line).unwrap().file, "y");
+        assert_eq!(find_booted_entry(&entries, &Kargs::parse("root=x")), None);
     }
 }

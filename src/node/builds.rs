@@ -41,7 +41,7 @@ pub struct Builds {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root) -> Result<Builds, RootError> {
+pub fn read_builds(root: &Root) -> Result<Builds, RootError> {
     let release = OsRelease::read(root)?;
     let version = VERSIONS.iter().map(|key| release.get(key));
     let mut os = version.filter_map(|version| build("/etc/os-release", version));

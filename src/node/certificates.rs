@@ -56,7 +56,7 @@ const FILES: [(&str, CertificateRole); 9] = [
 ];
 
 /// Returns the certificates, and the errors of files that cannot be read.
-pub fn read(root: &Root) -> (Vec<Certificate>, Vec<String>) {
+pub fn read_certificates(root: &Root) -> (Vec<Certificate>, Vec<String>) {
     let (mut all, mut unseen) = (Vec::new(), Vec::new());
     let fixed = FILES.map(|(path, role)| (RootPath::fixed(path), role));
     for (path, role) in fixed.into_iter().chain(of_etcd(root)) {
@@ -79,21 +79,21 @@ fn of_etcd(root: &Root) -> Vec<(RootPath, CertificateRole)> {
 }
 
 fn of_file(path: &RootPath, role: CertificateRole, bytes: &[u8]) -> Vec<Certificate> {
-    let blocks = authorities::pem(bytes);
+    let blocks = authorities::to_pem(bytes);
     let shown = net::system_certificates(blocks.as_bytes());
     let shown = shown.iter().filter_map(|der| net::read_certificate(der));
     let all = shown.map(|one| Certificate {
         role,
         path: path.to_string(),
         subject: one.subject,
-        not_before: seconds(one.not_before),
-        not_after: seconds(one.not_after),
+        not_before: seconds_of_time(one.not_before),
+        not_after: seconds_of_time(one.not_after),
     });
     all.collect()
 }
 
 /// Returns the seconds since 1970.
-pub(super) fn seconds(time: SystemTime) -> u64 {
+pub(super) fn seconds_of_time(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .map(|since| since.as_secs())
         .unwrap_or_default()

@@ -59,9 +59,9 @@ const WRITTEN: [&str; 7] = [
 ];
 
 /// Reads the clocks of the running system, and the modification times of the root's files.
-pub fn read(root: &Root) -> Clock {
+pub fn read_clock(root: &Root) -> Clock {
     Clock {
-        now: now(),
+        now: read_system_time(),
         board: root.is_live().then(board).flatten(),
         passed: WRITTEN
             .iter()
@@ -72,7 +72,7 @@ pub fn read(root: &Root) -> Clock {
 }
 
 /// Returns the seconds since 1970 by the clock of the running system.
-pub fn now() -> u64 {
+pub fn read_system_time() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map(|since| since.as_secs()).unwrap_or_default()
 }

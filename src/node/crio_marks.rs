@@ -25,7 +25,7 @@ pub struct CrioMarks {
 ///
 /// # Errors
 /// A path cannot be resolved.
-pub fn read(root: &Root) -> Result<CrioMarks, RootError> {
+pub fn read_crio_marks(root: &Root) -> Result<CrioMarks, RootError> {
     Ok(CrioMarks {
         is_clean: root.exists(&RootPath::fixed(CLEAN))?,
         is_supported: root.exists(&RootPath::fixed(SUPPORTED))?,

@@ -30,7 +30,7 @@ const MAX_ENTRIES: usize = 50_000;
 ///
 /// # Errors
 /// A directory or file cannot be read.
-pub fn list(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
+pub fn list_deploy_directories(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
     below(root, &RootPath::fixed(paths::STATEROOTS))
 }
 
@@ -92,7 +92,10 @@ pub fn left_behind<'a>(
 ///
 /// # Errors
 /// A directory cannot be read.
-pub fn immutable(root: &Root, directory: &DeployDirectory) -> Result<Vec<RootPath>, RootError> {
+pub fn list_immutable(
+    root: &Root,
+    directory: &DeployDirectory,
+) -> Result<Vec<RootPath>, RootError> {
     let (mut found, mut open, mut seen) = (Vec::new(), vec![directory.path.clone()], 0);
     while let Some(folder) = open.pop() {
         for name in root.list(&folder)? {

@@ -87,7 +87,7 @@ pub fn is_here(root: &Root) -> Result<bool, RootError> {
 ///
 /// # Errors
 /// A certificate is missing or broken.
-pub fn access(root: &Root) -> Result<EtcdAccess, EtcdError> {
+pub fn read_etcd_access(root: &Root) -> Result<EtcdAccess, EtcdError> {
     let authority = |path| root.read(&RootPath::fixed(path)).transpose();
     let mut found = paths::ETCD_AUTHORITIES.into_iter().filter_map(authority);
     let bundle = found
@@ -123,7 +123,7 @@ pub fn access(root: &Root) -> Result<EtcdAccess, EtcdError> {
 ///
 /// # Errors
 /// The answer is not etcd's.
-pub fn members(answer: &[u8]) -> Result<Vec<EtcdMember>, EtcdError> {
+pub fn parse_members(answer: &[u8]) -> Result<Vec<EtcdMember>, EtcdError> {
     #[derive(Deserialize)]
     struct MemberAnswer {
         header: Header,
@@ -161,7 +161,7 @@ pub fn members(answer: &[u8]) -> Result<Vec<EtcdMember>, EtcdError> {
 }
 
 /// Returns the reason why a member is unhealthy, from its answer of `/health`; `None` if it is healthy.
-pub fn ill(answer: &[u8]) -> Option<String> {
+pub fn find_health_fault(answer: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Health {
         health: serde_json::Value,
@@ -185,23 +185,23 @@ mod tests {
         let answer = br#"{"header": {"cluster_id": "1", "member_id": "7", "raft_term": "2"}, "members": [
             {"ID": "7", "name": "m0", "peerURLs": ["https://10.0.0.1:2380"], "clientURLs": ["https://10.0.0.1:2379"]},
             {"ID": "8", "peerURLs": ["https://10.0.0.2:2380"], "isLearner": true}]}"#;
-        let all = members(answer).unwrap();
+        let all = parse_members(answer).unwrap();
         assert_eq!(
             (all[0].own, all[0].learner, all[0].ill.clone()),
             (true, false, None)
         );
         assert_eq!((all[1].own, all[1].learner), (false, true));
         assert_eq!(all[1].ill.as_deref(), Some("it has not started"));
-        assert!(members(b"404 page not found").is_err());
+        assert!(parse_members(b"404 page not found").is_err());
     }
 
     #[test]
     fn health_is_told_as_text_or_as_truth() {
-        assert_eq!(ill(br#"{"health":"true"}"#), None);
-        assert_eq!(ill(br#"{"health":true}"#), None);
-        let why = ill(br#"{"health":"false","reason":"NO LEADER"}"#);
+        assert_eq!(find_health_fault(br#"{"health":"true"}"#), None);
+        assert_eq!(find_health_fault(br#"{"health":true}"#), None);
+        let why = find_health_fault(br#"{"health":"false","reason":"NO LEADER"}"#);
         assert_eq!(why.as_deref(), Some("NO LEADER"));
-        assert!(ill(br#"{"health":"false"}"#).is_some());
-        assert!(ill(b"").is_some());
+        assert!(find_health_fault(br#"{"health":"false"}"#).is_some());
+        assert!(find_health_fault(b"").is_some());
     }
 }

@@ -157,7 +157,7 @@ impl Backup {
 ///
 /// # Errors
 /// The directory of the member cannot be read.
-pub fn read(root: &Root, deep: bool) -> Result<EtcdFiles> {
+pub fn read_etcd_files(root: &Root, deep: bool) -> Result<EtcdFiles> {
     let mut files = EtcdFiles {
         expected: etcd::is_here(root)?,
         settings: settings(root),
@@ -293,7 +293,7 @@ fn read_member(
             DatabaseFile::Sound(sound) => DatabaseState::Sound(sound.contents.consistent_index),
         },
     };
-    member.start = Some(start::predict(&files));
+    member.start = Some(start::predict_start(&files));
     Ok(Some(member))
 }
 
@@ -348,7 +348,7 @@ fn snapshots(
         let mut parsed = None;
         // A running etcd may be writing or removing the file.
         for _ in 0..if running { TRIES } else { 1 } {
-            parsed = read()?.map(|bytes| snap::read(&bytes));
+            parsed = read()?.map(|bytes| snap::read_snapshot(&bytes));
             if !matches!(parsed, Some(Err(_))) {
                 break;
             }
@@ -540,7 +540,7 @@ fn state(file: &File, length: u64, room: &mut u64) -> Result<BackupState> {
     }
     *room -= bytes;
     let mut reader = BufReader::with_capacity(1 << 18, file.try_clone()?);
-    let (_, sum) = root::digest(reader.by_ref().take(bytes))?;
+    let (_, sum) = root::digest_reader(reader.by_ref().take(bytes))?;
     let mut stated = Vec::new();
     reader.read_to_end(&mut stated)?;
     Ok(match root::hex(&stated) == sum {

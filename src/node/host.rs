@@ -47,9 +47,9 @@ impl Host {
     /// Reads the facts about process and root.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let live = root.is_live();
-        let capabilities = privileges::effective();
+        let capabilities = privileges::effective_capabilities();
         let in_initramfs = !live && in_initramfs();
-        let deployment = booted::deployment(root, live || in_initramfs)?;
+        let deployment = booted::find_booted_deployment(root, live || in_initramfs)?;
         let separate_var = !live && (deployment.is_some() || in_initramfs);
         let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
         Ok(Self {
@@ -119,7 +119,7 @@ const MACHINES: [(u16, bool, &str); 4] = [
 ];
 
 /// Returns the architecture of a root: this program's on the running system, else that of the root's C library.
-pub fn architecture(root: &Root, live: bool) -> Option<&'static str> {
+pub fn host_architecture(root: &Root, live: bool) -> Option<&'static str> {
     if live {
         return Some(std::env::consts::ARCH).map(|name| match name {
             "powerpc64" => "ppc64le",
@@ -180,7 +180,7 @@ pub fn boot_id() -> Option<String> {
 }
 
 /// Returns the seconds since the kernel started.
-pub fn uptime() -> Option<u64> {
+pub fn read_uptime() -> Option<u64> {
     let text = running::read_text("/proc/uptime").ok()?;
     text.split('.').next()?.parse().ok()
 }

@@ -50,7 +50,7 @@ impl HostNames {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root) -> Result<HostNames, RootError> {
+pub fn read_host_names(root: &Root) -> Result<HostNames, RootError> {
     let text = |path| -> Result<Option<String>, RootError> {
         let bytes = root.read_small(&RootPath::fixed(path))?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
@@ -84,7 +84,7 @@ fn read_given(root: &Root) -> Result<Option<(String, String)>, RootError> {
     for path in drop_ins.chain(VARIABLES.map(RootPath::fixed)) {
         let bytes = root.read_small(&path)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
-        if let Some(name) = variable(&text, VARIABLE) {
+        if let Some(name) = find_variable(&text, VARIABLE) {
             found = Some((path.to_string(), name));
         }
     }
@@ -92,7 +92,7 @@ fn read_given(root: &Root) -> Result<Option<(String, String)>, RootError> {
 }
 
 /// Returns the last value of a variable in an environment file, or in `Environment=` of a unit.
-pub(super) fn variable(text: &str, key: &str) -> Option<String> {
+pub(super) fn find_variable(text: &str, key: &str) -> Option<String> {
     let mut found = None;
     for line in text.lines().map(str::trim) {
         let line = line.strip_prefix("Environment=").unwrap_or(line);
@@ -131,7 +131,7 @@ mod tests {
             ("# A=b\nBA=c\nA=", None),
             ("", None),
         ] {
-            assert_eq!(variable(text, "A").as_deref(), value, "{text}");
+            assert_eq!(find_variable(text, "A").as_deref(), value, "{text}");
         }
     }
 

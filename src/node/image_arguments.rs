@@ -22,7 +22,7 @@ struct ArgumentsFile {
 ///
 /// # Errors
 /// A file cannot be read; in words.
-pub fn read(root: &Root, architecture: Option<&str>) -> Result<Kargs, String> {
+pub fn read_image_arguments(root: &Root, architecture: Option<&str>) -> Result<Kargs, String> {
     let directory = RootPath::fixed(DIRECTORY);
     let names = root.list(&directory).map_err(|error| error.to_string())?;
     let mut names: Vec<String> = names
@@ -35,12 +35,14 @@ pub fn read(root: &Root, architecture: Option<&str>) -> Result<Kargs, String> {
         let path = directory.join(&name).map_err(|error| error.to_string())?;
         let bytes = root.read(&path).map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-        all.extend(parse(&text, architecture).map_err(|why| format!("{path}: {why}"))?);
+        all.extend(
+            parse_image_arguments(&text, architecture).map_err(|why| format!("{path}: {why}"))?,
+        );
     }
     Ok(Kargs::from_entries(&all))
 }
 
-fn parse(text: &str, architecture: Option<&str>) -> Result<Vec<String>, String> {
+fn parse_image_arguments(text: &str, architecture: Option<&str>) -> Result<Vec<String>, String> {
     let file: ArgumentsFile =
         toml::from_str(text).map_err(|error: toml::de::Error| error.message().to_owned())?;
     let fits = match (&file.match_architectures, architecture) {
@@ -57,16 +59,20 @@ mod tests {
     #[test]
     fn arguments_of_another_architecture_do_not_come() {
         let text = "kargs = [\"quiet\", \"site.e=1\"]\nmatch-architectures = [\"x86_64\"]\n";
-        let of = |architecture| parse(text, architecture).unwrap();
+        let of = |architecture| parse_image_arguments(text, architecture).unwrap();
         assert_eq!(of(Some("x86_64")), ["quiet", "site.e=1"]);
         assert_eq!(of(Some("s390x")), Vec::<String>::new());
         assert_eq!(of(None).len(), 2);
-        assert_eq!(parse("kargs = []\n", None), Ok(Vec::new()));
+        assert_eq!(parse_image_arguments("kargs = []\n", None), Ok(Vec::new()));
         assert!(
-            parse("kargs = 1\n", None)
+            parse_image_arguments("kargs = 1\n", None)
                 .unwrap_err()
                 .contains("invalid type")
         );
-        assert!(parse("nothing = 1\n", None).unwrap_err().contains("kargs"));
+        assert!(
+            parse_image_arguments("nothing = 1\n", None)
+                .unwrap_err()
+                .contains("kargs")
+        );
     }
 }

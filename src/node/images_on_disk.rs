@@ -82,7 +82,7 @@ struct Container {
 ///
 /// # Errors
 /// The store cannot be read.
-pub fn read(root: &Root) -> anyhow::Result<ContainersStorage> {
+pub fn read_images_on_disk(root: &Root) -> anyhow::Result<ContainersStorage> {
     let mut storage = read_once(root)?;
     if !storage.damaged.is_empty() {
         let again = read_once(root)?;

@@ -145,7 +145,7 @@ const KUBELET_UNIT: &str = "kubelet.service";
 ///
 /// # Errors
 /// A file or directory cannot be read.
-pub fn read(
+pub fn read_kernel_modules(
     root: &Root,
     network: &Network,
     wanted: Option<&MachineConfig>,

@@ -57,20 +57,20 @@ pub struct ConfiguredPolicy {
 ///
 /// # Errors
 /// A path cannot be resolved.
-pub fn read(root: &Root) -> Result<Option<KubeletState>, RootError> {
+pub fn read_kubelet_state(root: &Root) -> Result<Option<KubeletState>, RootError> {
     if root.directory(&RootPath::fixed(KUBELET))?.is_none() {
         return Ok(None);
     }
     let release = OsRelease::read(root)?;
     let minor = checkpoint::kubernetes_minor(release.get("OPENSHIFT_VERSION"));
     let files = checkpoint::ALL.into_iter().filter_map(|file| {
-        let judged = judge(root, file, minor)?;
+        let judged = judge_checkpoint(root, file, minor)?;
         Some((file, judged))
     });
     Ok(Some(KubeletState {
         files: files.collect(),
         removed_at_boot: removed_at_boot(root)?,
-        policies: policies(root),
+        policies: read_policies(root),
         minor,
     }))
 }
@@ -91,7 +91,7 @@ pub fn kept_over_a_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
 }
 
 /// Reads a file; one that looks damaged is read again, because the kubelet may have been writing it.
-fn judge(
+fn judge_checkpoint(
     root: &Root,
     file: CheckpointFile,
     minor: Option<u32>,
@@ -160,7 +160,7 @@ fn drop_ins(root: &Root, name: &str) -> Result<Vec<String>, RootError> {
         let Ok(folder) = RootPath::parse(&format!("/{directory}/{name}.d")) else {
             continue;
         };
-        for (name, bytes) in texts(root, &folder)? {
+        for (name, bytes) in read_texts(root, &folder)? {
             found.push((
                 name.rsplit('/').next().unwrap_or_default().to_owned(),
                 bytes,
@@ -172,7 +172,7 @@ fn drop_ins(root: &Root, name: &str) -> Result<Vec<String>, RootError> {
 }
 
 /// Returns the `*.conf` files of a directory, sorted by name.
-fn texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, RootError> {
+fn read_texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, RootError> {
     let mut names = root.list(folder)?;
     names.sort();
     let mut all = Vec::new();
@@ -190,7 +190,7 @@ fn texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, RootEr
 }
 
 /// Reads the policies. An option of the unit takes precedence, then the last drop-in of the configuration, then its file.
-fn policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
+fn read_policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
     let unread = |error: RootError| error.to_string();
     let unit = unit_text(root, "kubelet.service")
         .map_err(unread)?
@@ -213,11 +213,11 @@ fn policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
     if let Some(directory) = option("--config-dir") {
         let folder =
             RootPath::parse(&directory).map_err(|error| format!("{directory}: {error}"))?;
-        texts_of.extend(texts(root, &folder).map_err(|error| error.to_string())?);
+        texts_of.extend(read_texts(root, &folder).map_err(|error| error.to_string())?);
     }
     let mut documents = Vec::new();
     for (place, text) in texts_of {
-        let value = yaml::parse(&text).map_err(|error| format!("{place}: {error}"))?;
+        let value = yaml::parse_yaml(&text).map_err(|error| format!("{place}: {error}"))?;
         documents.push((place, value));
     }
     let files = checkpoint::ALL.into_iter();

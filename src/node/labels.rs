@@ -85,13 +85,13 @@ impl Labels {
 /// Reads the policy. The error is a clause for a notice.
 fn read_policy(root: &Root) -> Result<LabelPolicy, String> {
     let config = RootPath::fixed(paths::SELINUX_CONFIG);
-    let Some(config) = read(root, &config)? else {
+    let Some(config) = read_label(root, &config)? else {
         return Ok(LabelPolicy::None);
     };
     let contexts = format!("/etc/selinux/{}/contexts", policy_name(&config));
     let file = |name: &str| {
         let path = RootPath::parse(&format!("{contexts}/{name}"));
-        read(root, &path.map_err(|e| e.to_string())?)
+        read_label(root, &path.map_err(|e| e.to_string())?)
     };
     let all = format!("{contexts}/files/file_contexts");
     let missing = || format!("{all} is missing");
@@ -114,7 +114,7 @@ fn read_policy(root: &Root) -> Result<LabelPolicy, String> {
     })
 }
 
-fn read(root: &Root, path: &RootPath) -> Result<Option<String>, String> {
+fn read_label(root: &Root, path: &RootPath) -> Result<Option<String>, String> {
     let cannot = |e: RootError| format!("{path} cannot be read: {}", e.cause);
     let bytes = root.read(path).map_err(cannot)?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))

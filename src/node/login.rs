@@ -9,7 +9,7 @@ use crate::base::paths;
 use crate::formats::sshd::{Certainty, LoginObstacle, SshdConfig, SshdUser};
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::account_files::{AccountFiles, UserEntry};
-use crate::node::accounts::{MISSING, opens, shadow_of};
+use crate::node::accounts::{MISSING, allows_login, shadow_of};
 use crate::node::view::NodeView;
 
 pub use key_files::{KeyFile, WrongAttributes};
@@ -86,7 +86,7 @@ struct Person {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root) -> Result<Login, RootError> {
+pub fn read_login(root: &Root) -> Result<Login, RootError> {
     read_view(&NodeView::now(root))
 }
 
@@ -106,7 +106,11 @@ pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
     // Without any account, the account files belong to another moment or to no system.
     let is_missing = no_shadow == Some(MISSING) && !accounts.users().is_empty();
     if no_shadow.is_none() || is_missing {
-        let open = |user: &&str| accounts.password(user).is_some_and(|hash| opens(&hash));
+        let open = |user: &&str| {
+            accounts
+                .password(user)
+                .is_some_and(|hash| allows_login(&hash))
+        };
         let users = ["core", "root"].into_iter().filter(open);
         login.passwords = Some(users.map(str::to_owned).collect());
     }
@@ -121,12 +125,12 @@ pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
         .passwords
         .as_ref()
         .is_some_and(|users| users.iter().any(|one| one == "core"));
-    let gates = gates::judge(view, &config, &accounts, &core, has_password)?;
+    let gates = gates::judge_gates(view, &config, &accounts, &core, has_password)?;
     login.by_password = has_password && gates.takes_password && gates.kept_out.is_empty();
     login.kept_out.extend(gates.kept_out);
     login.kept_out.extend(gates.no_keys);
     login.unsure = gates.unsure;
-    key_files::read(view, &config, &core, &mut login)?;
+    key_files::read_key_files(view, &config, &core, &mut login)?;
     match root_has_keys(view, &config, &accounts) {
         Ok(has_keys) => login.root_has_keys = has_keys,
         Err(error) => login.root_unseen = Some(error.to_string()),
@@ -143,9 +147,9 @@ fn root_has_keys(
     let Some(root) = find_person(accounts, "root") else {
         return Ok(false);
     };
-    let gates = gates::judge(view, config, accounts, &root, false)?;
+    let gates = gates::judge_gates(view, config, accounts, &root, false)?;
     let mut login = Login::default();
-    key_files::read(view, config, &root, &mut login)?;
+    key_files::read_key_files(view, config, &root, &mut login)?;
     let open = gates.kept_out.is_empty() && gates.no_keys.is_empty() && gates.unsure.is_empty();
     Ok(open && login.keys() > 0)
 }

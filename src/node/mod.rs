@@ -208,7 +208,7 @@ pub struct Interest {
 ///
 /// # Errors
 /// The system's error.
-pub fn observe(
+pub fn observe_node(
     root: &Root,
     interest: Interest,
     runner: &dyn CommandRunner,
@@ -251,7 +251,7 @@ pub fn observe_with(
         },
         neighbours: Neighbours::observe(root, &host, runner)?,
         size: host::machine_size(root),
-        architecture: host::architecture(root, host.live),
+        architecture: host::host_architecture(root, host.live),
         host,
         labels: base.labels,
         elsewhere: BTreeMap::new(),
@@ -265,7 +265,7 @@ pub fn observe_with(
     let all = paths.into_iter().map(ToRead::Object).chain(originals);
     let all: Vec<_> = all.collect();
     let new = || ObjectObserver::new(root, mount, labels).with_few_stamps(interest.few_stamps);
-    let seen = observer::look(new, &all)?;
+    let seen = observer::observe_all(new, &all)?;
     drop(all);
     node.take(seen);
     for path in &interest.in_the_way {
@@ -366,7 +366,7 @@ impl NodeState {
         })?;
         let paths: Vec<_> = paths.into_iter().map(ToRead::Object).collect();
         let new = || ObjectObserver::new(root, hold.mount, self.labels.usable());
-        let seen = observer::look(new, &paths)?;
+        let seen = observer::observe_all(new, &paths)?;
         self.take(seen);
         Ok(())
     }

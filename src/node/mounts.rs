@@ -28,7 +28,7 @@ use crate::node::sysroot::Deployed;
 const FILE_SYSTEMS: [&str; 6] = ["vfat", "exfat", "ext4", "iso9660", "xfs", "udf"];
 
 /// Gives this program a private mount namespace.
-pub fn own() -> Result<(), Errno> {
+pub fn unshare_mounts() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
@@ -59,7 +59,7 @@ pub fn make_writable(directory: &Path) -> Result<(), MountError> {
         return Ok(());
     }
     let failed = |errno| error("making writable", directory, errno);
-    own().map_err(failed)?;
+    unshare_mounts().map_err(failed)?;
     // Descriptors opened earlier belong to the old namespace.
     remount(open()?.as_fd(), MsFlags::empty()).map_err(failed)
 }
@@ -270,7 +270,7 @@ pub fn enter_deployment(disk: &Path, deployed: &Deployed) -> Result<Root, MountE
     if is_same(found.var.as_fd(), found.own_var.as_fd()) {
         return Ok(found.deployment);
     }
-    own().map_err(|errno| found.error(errno))?;
+    unshare_mounts().map_err(|errno| found.error(errno))?;
     // Descriptors opened earlier belong to the old namespace.
     let ours = Halves::open(disk, deployed)?;
     bind(ours.var.as_fd(), ours.own_var.as_fd()).map_err(|errno| ours.error(errno))?;
@@ -310,7 +310,7 @@ impl Halves {
 /// # Errors
 /// The deployment cannot be opened.
 pub fn show_disk(disk: &Path, deployment: &RootPath) -> Result<Root, MountError> {
-    if let Err(errno) = own() {
+    if let Err(errno) = unshare_mounts() {
         log::info!("{}", error("making a mount namespace for", disk, errno));
     }
     let disk = Root::open(disk)?;

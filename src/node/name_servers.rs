@@ -41,7 +41,7 @@ impl NameServers {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root) -> Result<NameServers, RootError> {
+pub fn read_name_servers(root: &Root) -> Result<NameServers, RootError> {
     let path = RootPath::fixed(paths::RESOLV_CONF);
     let bytes = root.read(&path)?;
     let file = bytes.is_some();

@@ -108,7 +108,11 @@ pub fn image_based_evidence(root: &Root, host: &Host) -> Result<Option<String>, 
     if root.exists(&RootPath::fixed(paths::LIFECYCLE_AGENT))? {
         return Ok(Some(format!("/{}", paths::LIFECYCLE_AGENT)));
     }
-    let own = own_stateroot(root, host, &deploy_directories::list(root)?);
+    let own = own_stateroot(
+        root,
+        host,
+        &deploy_directories::list_deploy_directories(root)?,
+    );
     let named = own.filter(|name| name.starts_with("rhcos_"));
     Ok(named.map(|name| format!("stateroot {name}")))
 }
@@ -130,7 +134,7 @@ pub fn own_stateroot(root: &Root, host: &Host, all: &[DeployDirectory]) -> Optio
 
 /// Returns all stateroots except that of the root's deployment.
 fn other_stateroots(root: &Root, host: &Host) -> Result<Vec<String>, RootError> {
-    let all = deploy_directories::list(root)?;
+    let all = deploy_directories::list_deploy_directories(root)?;
     let own = own_stateroot(root, host, &all);
     let mut others: Vec<String> = all.into_iter().map(|one| one.stateroot).collect();
     others.sort();
@@ -182,7 +186,7 @@ fn monitor(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Monitor>, R
         0 => DEFAULT_TIMEOUT,
         seconds => seconds,
     };
-    let left = began.zip(host::uptime()).map(|(began, now)| {
+    let left = began.zip(host::read_uptime()).map(|(began, now)| {
         let passed = now.saturating_sub(began / 1_000_000);
         timeout.saturating_sub(passed)
     });

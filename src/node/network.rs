@@ -57,7 +57,7 @@ impl Keyfile {
 }
 
 /// Reads the network configuration.
-pub fn read(root: &Root) -> Network {
+pub fn read_network(root: &Root) -> Network {
     let mut network = Network::default();
     let mut unread = Vec::new();
     let connections = network_manager::read_connections(root, &mut unread);

@@ -10,7 +10,7 @@ use super::network_manager::{
     self, KEYFILE_ENDING, KEYFILES, NetworkManagerSettings, is_copy_name, is_keyfile_name,
 };
 use super::platform::node_files::NodeFiles;
-use super::platform::sections::assignments;
+use super::platform::sections::parse_assignments;
 use super::platform::{NextConfig, link_files};
 use crate::config::document::{MachineConfig, yaml};
 use crate::host::root::{EntryType, Root, RootPath};
@@ -261,7 +261,9 @@ impl Search<'_> {
 
     fn has_section(&mut self, path: &RootPath, wanted: impl Fn(&str) -> bool) -> bool {
         let text = self.text(path).unwrap_or_default();
-        assignments(&text).iter().any(|one| wanted(one.section))
+        parse_assignments(&text)
+            .iter()
+            .any(|one| wanted(one.section))
     }
 
     /// Finds settings files whose name or directory keeps them from being read.
@@ -483,7 +485,7 @@ impl Search<'_> {
         if text.lines().all(is_blank) {
             return None;
         }
-        let said = match yaml::parse(&text) {
+        let said = match yaml::parse_yaml(&text) {
             Ok(value) if value.is_object() => return Some(text),
             Ok(value) if value.is_null() => return None,
             Ok(_) => "it is no map of interfaces, routes and so on".to_owned(),
@@ -627,7 +629,7 @@ impl Search<'_> {
 
     /// Reports connections that refer to an interface by its address, or by its name before it is renamed.
     fn find_renamed(&mut self, all: &[Connection]) {
-        let (mut links, drop_ins) = link_files::read(self.files, &mut self.found.unseen);
+        let (mut links, drop_ins) = link_files::read_link_files(self.files, &mut self.found.unseen);
         links.sort_by(|one, other| one.name.cmp(&other.name));
         let mut by_mac: BTreeMap<String, (String, String)> = BTreeMap::new();
         let mut by_name: BTreeMap<String, (String, String)> = BTreeMap::new();
@@ -723,7 +725,7 @@ impl Connection {
             priority: "0".to_owned(),
             ..Self::default()
         };
-        for one in assignments(text) {
+        for one in parse_assignments(text) {
             let value = one.value.to_owned();
             let some = || Some(value.clone()).filter(|value| !value.is_empty());
             match (one.section, one.key) {

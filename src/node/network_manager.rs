@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::platform::node_files::NodeFiles;
-use super::platform::sections::assignments;
+use super::platform::sections::parse_assignments;
 use super::service_configs::{find_bad_line, find_keyfile_fault};
 use crate::formats::systemd::glob_matches;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
@@ -129,7 +129,7 @@ impl NetworkManagerSettings {
     }
 
     fn add_text(&mut self, path: &str, text: &str) {
-        for one in assignments(text) {
+        for one in parse_assignments(text) {
             if one.section == ".config" {
                 continue;
             }
@@ -223,7 +223,7 @@ impl NetworkManagerSettings {
 
 /// Returns true if a settings file disables itself.
 fn is_switched_off(text: &str) -> bool {
-    let all = assignments(text);
+    let all = parse_assignments(text);
     let last = all
         .iter()
         .rfind(|one| (one.section, one.key) == (".config", "enable"));
@@ -442,7 +442,7 @@ fn find_layers(
         };
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let value = |key: &str| {
-            let all = assignments(&text);
+            let all = parse_assignments(&text);
             let found = all
                 .iter()
                 .rfind(|one| (one.section, one.key) == ("Mount", key));

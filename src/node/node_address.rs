@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::host_name::variable;
+use super::host_name::find_variable;
 use crate::base::paths;
 use crate::host::net;
 use crate::host::root::{Root, RootPath};
@@ -67,7 +67,7 @@ impl NodeAddresses {
 }
 
 /// Reads the addresses. `names` are the names of this node: files and variables of etcd also have those of the other nodes.
-pub fn read(root: &Root, names: &[&str]) -> NodeAddresses {
+pub fn read_node_addresses(root: &Root, names: &[&str]) -> NodeAddresses {
     let mut found = NodeAddresses {
         control_plane: etcd::is_here(root).unwrap_or_default(),
         ..NodeAddresses::default()
@@ -102,7 +102,8 @@ pub fn read(root: &Root, names: &[&str]) -> NodeAddresses {
     let serving = RootPath::fixed(paths::KUBELET_SERVING);
     found.add_certificate(root, &serving, AddressHolder::Serving);
     let hint = found.text(root, &RootPath::fixed(HINT)).unwrap_or_default();
-    let hint = variable(&hint, "NODEIP_HINT").or_else(|| variable(&hint, "KUBELET_NODEIP_HINT"));
+    let hint =
+        find_variable(&hint, "NODEIP_HINT").or_else(|| find_variable(&hint, "KUBELET_NODEIP_HINT"));
     found.hint = hint.and_then(|hint| hint.parse().ok());
     found
 }
@@ -130,7 +131,7 @@ impl NodeAddresses {
         let Some(text) = self.text(root, &path) else {
             return;
         };
-        let values = keys.iter().filter_map(|key| variable(&text, key));
+        let values = keys.iter().filter_map(|key| find_variable(&text, key));
         let mut addresses = Vec::new();
         for address in values.flat_map(|value| parse_list(&value)) {
             if !addresses.contains(&address) {

@@ -34,7 +34,10 @@ pub struct NodePrograms {
 ///
 /// # Errors
 /// A path cannot be resolved.
-pub fn read(root: &Root, has_fencing: bool) -> Result<Option<NodePrograms>, RootError> {
+pub fn read_node_programs(
+    root: &Root,
+    has_fencing: bool,
+) -> Result<Option<NodePrograms>, RootError> {
     let text = unit_text(root, "kubelet.service")?;
     // Pacemaker starts the kubelet although it is not enabled.
     let starts = has_fencing || is_enabled(root, "kubelet.service")?;

@@ -64,7 +64,7 @@ pub(super) enum ToRead {
 }
 
 /// Reads `all` in parts, each with a `new` observer. Returns the results of the parts, in order.
-pub(super) fn look<'r>(
+pub(super) fn observe_all<'r>(
     new: impl Fn() -> ObjectObserver<'r> + Sync,
     all: &[ToRead],
 ) -> Result<Vec<SeenObjects>, RootError> {

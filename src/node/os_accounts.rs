@@ -153,7 +153,7 @@ impl Numbers {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root) -> Result<OsAccounts, RootError> {
+pub fn read_os_accounts(root: &Root) -> Result<OsAccounts, RootError> {
     let view = NodeView::now(root);
     let texts = Texts::read(&view)?;
     let mut found = OsAccounts {

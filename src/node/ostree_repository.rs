@@ -11,7 +11,7 @@ use crate::node::command::rpm_ostree::status::digest_in;
 
 use super::ostree_objects::{Checksum, file_header, parse_commit, parse_dirtree};
 use crate::host::root::{
-    EntryType, Place, Root, RootError, RootPath, all_attributes, digest, hex, sha256,
+    EntryType, Place, Root, RootError, RootPath, all_attributes, digest_reader, hex, sha256,
 };
 use crate::host::sys::parallel;
 
@@ -141,7 +141,7 @@ fn unescape_ref(escaped: &str) -> Option<String> {
 ///
 /// # Errors
 /// The repository cannot be read.
-pub fn read(
+pub fn read_ostree_repository(
     root: &Root,
     commits: &BTreeSet<String>,
     deep: bool,
@@ -402,7 +402,7 @@ fn judge_file(place: &Place, name: &str) -> Result<Option<ObjectFault>, Errno> {
             let file = place.open()?;
             let errno =
                 |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            digest(header(&stat, b"").as_slice().chain(file))
+            digest_reader(header(&stat, b"").as_slice().chain(file))
                 .map_err(errno)?
                 .1
         }

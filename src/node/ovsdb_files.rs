@@ -34,11 +34,11 @@ pub struct OvsdbFiles {
 }
 
 /// Reads the databases; large ones completely only if `deep` is set.
-pub fn read(root: &Root, deep: bool) -> OvsdbFiles {
+pub fn read_ovsdb_files(root: &Root, deep: bool) -> OvsdbFiles {
     let mut files = OvsdbFiles::default();
     let mut room = if deep { u64::MAX } else { SMALL };
     for path in [OPEN_VSWITCH].into_iter().chain(OVN) {
-        match look(root, path, &mut room) {
+        match look_at_database(root, path, &mut room) {
             Ok(None) => {}
             Ok(Some((log, whole))) => {
                 files.all.push((path, log));
@@ -51,7 +51,11 @@ pub fn read(root: &Root, deep: bool) -> OvsdbFiles {
 }
 
 /// Returns the log, and whether it was read completely.
-fn look(root: &Root, path: &'static str, room: &mut u64) -> Result<Option<(OvsdbLog, bool)>> {
+fn look_at_database(
+    root: &Root,
+    path: &'static str,
+    room: &mut u64,
+) -> Result<Option<(OvsdbLog, bool)>> {
     let Some(file) = root.open_followed(&RootPath::fixed(path))? else {
         return Ok(None);
     };
@@ -74,5 +78,5 @@ fn read_from_start(file: &File, whole: bool) -> Result<OvsdbLog> {
     let mut file = file.try_clone()?;
     file.seek(SeekFrom::Start(0))?;
     let mut bytes = BufReader::with_capacity(1 << 16, file);
-    Ok(ovsdb::read(&mut bytes, !whole)?)
+    Ok(ovsdb::read_ovsdb(&mut bytes, !whole)?)
 }

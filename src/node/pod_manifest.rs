@@ -149,7 +149,7 @@ fn parse_document(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is no text".to_owned())?;
     match text.trim_start().starts_with('{') {
         true => serde_json::from_str(text).map_err(|error| error.to_string()),
-        false => yaml::parse(text).map_err(|error| error.to_string()),
+        false => yaml::parse_yaml(text).map_err(|error| error.to_string()),
     }
 }
 

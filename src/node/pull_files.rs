@@ -210,7 +210,7 @@ impl Search<'_> {
             Err(error) => self.add(PullFaultKind::Stops, error.file(), error.to_string()),
         }
         let parts = self.parts(paths::LOOKASIDE, LOOKASIDE_ENDING);
-        if let Err(error) = lookaside::check(&parts) {
+        if let Err(error) = lookaside::check_lookaside(&parts) {
             self.add(PullFaultKind::Stops, error.file.clone(), error.to_string());
         }
         let policy = RootPath::fixed(paths::POLICY);

@@ -80,7 +80,7 @@ impl Records {
 
     /// Reads the records. Faster if the recorded config equals one of the known configs.
     pub fn read_knowing(root: &Root, known: &[&MachineConfig]) -> Result<Self, RootError> {
-        Self::read_by(root, known, document::parse)
+        Self::read_by(root, known, document::parse_document)
     }
 
     /// Reads the records. `share` gets the text of `currentconfig` before it is parsed, so that another thread can work on it.
@@ -106,7 +106,7 @@ impl Records {
             reader,
             written: written(root),
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
-            mcs_content: recorded(root, paths::MCS_CONTENT, known, document::parse)?.0,
+            mcs_content: recorded(root, paths::MCS_CONTENT, known, document::parse_document)?.0,
             node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
             first_boot_over: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?,
             encapsulated: root.exists(&RootPath::fixed(paths::ENCAPSULATED))?,
@@ -165,17 +165,19 @@ fn as_the_daemon_reads(
     Ok(match document::read_record(&bytes) {
         RecordReading::Says(said) => (strictly, RecordReader::Says(said)),
         RecordReading::Fails(why) => (strictly, RecordReader::Fails(why)),
-        RecordReading::Object { name, text } => match document::parse(text, &path.to_string()) {
-            Ok(config) => (Recorded::Present(Box::new(config)), RecordReader::Same),
-            Err(error) => {
-                let broken = match strictly {
-                    Recorded::Broken(why) => why,
-                    // For example an Ignition config, which the daemon takes for an object without a name.
-                    Recorded::Missing | Recorded::Present(_) => error.to_string(),
-                };
-                (Recorded::Broken(broken), RecordReader::Reads(name))
+        RecordReading::Object { name, text } => {
+            match document::parse_document(text, &path.to_string()) {
+                Ok(config) => (Recorded::Present(Box::new(config)), RecordReader::Same),
+                Err(error) => {
+                    let broken = match strictly {
+                        Recorded::Broken(why) => why,
+                        // For example an Ignition config, which the daemon takes for an object without a name.
+                        Recorded::Missing | Recorded::Present(_) => error.to_string(),
+                    };
+                    (Recorded::Broken(broken), RecordReader::Reads(name))
+                }
             }
-        },
+        }
     })
 }
 

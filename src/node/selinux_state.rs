@@ -7,7 +7,7 @@ use super::fault_group::{FaultGroup, FaultWeight};
 use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
 use crate::base::paths;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::formats::labels::policy_name;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
 
@@ -215,7 +215,7 @@ impl SelinuxState {
         let modules = self.own_modules.iter();
         faults.extend(modules.map(|module| (module.clone(), "a module of this node".to_owned())));
         if self.denials > 0 {
-            let said = format!("{} at its end", count(self.denials, "denial"));
+            let said = format!("{} at its end", count_noun(self.denials, "denial"));
             faults.push((format!("/{AUDIT_LOG}"), said));
         }
         Some(FaultGroup {
@@ -279,7 +279,10 @@ impl SelinuxState {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root, next: Option<NextConfig<'_>>) -> Result<SelinuxState, RootError> {
+pub fn read_selinux_state(
+    root: &Root,
+    next: Option<NextConfig<'_>>,
+) -> Result<SelinuxState, RootError> {
     let files = NodeFiles::new(root, next);
     let mut state = SelinuxState {
         autorelabel: find_autorelabel(root, &files)?,

@@ -127,7 +127,10 @@ pub struct BrokenConfig {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root, next: Option<NextConfig<'_>>) -> Result<Vec<BrokenConfig>, RootError> {
+pub fn read_service_configs(
+    root: &Root,
+    next: Option<NextConfig<'_>>,
+) -> Result<Vec<BrokenConfig>, RootError> {
     let files = &NodeFiles::new(root, next);
     let size = machine_size(root);
     let mut all = Vec::new();
@@ -254,7 +257,7 @@ fn read_manifests(files: &NodeFiles<'_>) -> Result<Vec<BrokenConfig>, RootError>
 /// Returns the first file mode in a pod's volumes because of which the kubelet refuses the pod.
 fn find_bad_mode(text: &str) -> Option<ValueFault> {
     // A manifest that is not a pod is a separate fault.
-    let pod = yaml::parse(text).ok()?;
+    let pod = yaml::parse_yaml(text).ok()?;
     let volumes = pod.pointer("/spec/volumes")?.as_array()?;
     volumes
         .iter()
@@ -349,7 +352,7 @@ fn judge_kubelet(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
     }
     let value = match serde_json::from_str::<Value>(text) {
         Ok(value) => value,
-        Err(_) => match yaml::parse(text) {
+        Err(_) => match yaml::parse_yaml(text) {
             Ok(value) => value,
             Err(error) => return Some(unreadable(format!("neither YAML nor JSON: {error}"))),
         },

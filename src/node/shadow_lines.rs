@@ -21,7 +21,11 @@ pub fn is_whole(line: &str) -> bool {
 
 /// Returns the text with one intact line for `user`, whose password is locked if it had none; `None` if no line of the user is
 /// broken. `is_known` returns true for accounts in `passwd`.
-pub fn mended(text: &str, user: &str, is_known: &dyn Fn(&str) -> bool) -> Option<String> {
+pub fn mend_shadow_lines(
+    text: &str,
+    user: &str,
+    is_known: &dyn Fn(&str) -> bool,
+) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let is_of_user = |line: &&str| !user.is_empty() && name(line) == user;
     let mut of_user = lines.iter().filter(|line| is_of_user(line));
@@ -113,14 +117,14 @@ mod tests {
     #[test]
     fn a_text_without_a_broken_line_of_the_user_is_left() {
         for text in ["", "core:*:1::::::\n", "x:broken\ncore:*:1::::::", "x:y\n"] {
-            assert_eq!(mended(text, "core", &known), None, "{text}");
+            assert_eq!(mend_shadow_lines(text, "core", &known), None, "{text}");
         }
-        assert_eq!(mended(":x\n", "", &known), None);
+        assert_eq!(mend_shadow_lines(":x\n", "", &known), None);
     }
 
     #[test]
     fn what_is_left_of_a_line_without_its_days_gets_none() {
-        let mended = mended("core:$6$x\nlast:*:1::::::\n", "core", &known);
+        let mended = mend_shadow_lines("core:$6$x\nlast:*:1::::::\n", "core", &known);
         assert_eq!(mended.as_deref(), Some("core:*:::::::\nlast:*:1::::::\n"));
     }
 
@@ -134,14 +138,14 @@ mod tests {
             let lines: Vec<&str> = broken.lines().collect();
             // A value that is an intact line itself is left in place.
             prop_assume!(!lines.iter().any(|line| name(line) == "core" && is_whole(line)));
-            let mended = mended(&broken, "core", &known);
+            let mended = mend_shadow_lines(&broken, "core", &known);
             prop_assert_eq!(mended.as_deref(), Some(whole.as_str()));
         }
 
         #[test]
         fn mending_is_done_once(text in "([a-c]|core|root)(:[x0-9]{0,3}){0,9}\n{0,3}([a-c:0-9]{0,9}\n){0,4}") {
-            if let Some(text) = mended(&text, "core", &known) {
-                prop_assert_eq!(super::mended(&text, "core", &known), None);
+            if let Some(text) = mend_shadow_lines(&text, "core", &known) {
+                prop_assert_eq!(super::mend_shadow_lines(&text, "core", &known), None);
                 let of_core = |line: &&str| name(line) == "core";
                 prop_assert_eq!(text.lines().filter(of_core).count(), 1);
             }

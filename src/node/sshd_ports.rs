@@ -23,7 +23,7 @@ pub enum SshdListener {
 ///
 /// # Errors
 /// The first file that cannot be read, in words.
-pub fn read(root: &Root) -> Result<Vec<SshdListener>, String> {
+pub fn read_sshd_ports(root: &Root) -> Result<Vec<SshdListener>, String> {
     read_files(&ViewFiles(&NodeView::now(root)))
 }
 

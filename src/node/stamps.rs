@@ -30,7 +30,7 @@ pub struct Stamps {
 ///
 /// # Errors
 /// A directory cannot be read.
-pub fn read(root: &Root) -> Result<Stamps, RootError> {
+pub fn read_stamps(root: &Root) -> Result<Stamps, RootError> {
     let mut all = Stamps::default();
     for (folder, ending) in [(paths::ORIG, COPY), (paths::NOORIG, STAMP)] {
         let folder = RootPath::fixed(folder);

@@ -109,7 +109,7 @@ pub fn is_in(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
 }
 
 /// Reads the configuration. `names` are the host names, by which the nmstate file is selected.
-pub fn read(root: &Root, names: &[&str]) -> StaticAddresses {
+pub fn read_static_addresses(root: &Root, names: &[&str]) -> StaticAddresses {
     let mut found = StaticAddresses::default();
     let mut unread = Vec::new();
     let connections = network_manager::read_connections(root, &mut unread);
@@ -140,7 +140,7 @@ pub fn read(root: &Root, names: &[&str]) -> StaticAddresses {
         path.ends_with(".yml") || path.strip_suffix(".yaml").is_some_and(is_applied)
     });
     for (path, text) in states.into_iter().chain(of_daemon) {
-        match yaml::parse(&text) {
+        match yaml::parse_yaml(&text) {
             Ok(state) => found.profiles.extend(parse_nmstate(&path, &state)),
             Err(error) => found.unseen.push(format!("{path}: {error}")),
         }
@@ -424,7 +424,7 @@ mod tests {
                     ipv4: {enabled: true, dhcp: false, address: [{ip: 192.0.2.10, prefix-length: 24}]}\n- name: eno3\n  ipv4: {enabled: true, dhcp: true}\n\
                     routes: {config: [{destination: 0.0.0.0/0, next-hop-address: 192.0.2.1, next-hop-interface: bond0}]}\n\
                     dns-resolver: {config: {server: [192.0.2.1]}}\n";
-        let all = parse_nmstate("/x", &yaml::parse(text).unwrap());
+        let all = parse_nmstate("/x", &yaml::parse_yaml(text).unwrap());
         let all: Vec<String> = all.iter().map(shown).collect();
         assert_eq!(
             all,

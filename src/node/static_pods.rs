@@ -10,7 +10,7 @@ use crate::config::document::{data_url, yaml};
 use crate::host::net;
 use crate::host::root::{EntryType, Root, RootError, RootPath, sha256};
 
-use super::certificates::seconds;
+use super::certificates::seconds_of_time;
 use super::pod_manifest::PodManifest;
 
 /// The static pods that operators install.
@@ -171,7 +171,7 @@ impl PodRevision {
 ///
 /// # Errors
 /// The directory of the revisions cannot be read.
-pub fn read(root: &Root) -> Result<Option<StaticPods>, RootError> {
+pub fn read_static_pods(root: &Root) -> Result<Option<StaticPods>, RootError> {
     let resources = RootPath::fixed(paths::STATIC_POD_RESOURCES);
     let entries = root.list_types(&resources)?;
     let directories = entries.into_iter();
@@ -521,8 +521,8 @@ fn certificates_in(path: &str, bytes: &[u8]) -> Vec<PodCertificate> {
     let found = found.take(number).map(|one| PodCertificate {
         path: path.to_owned(),
         in_bundle: in_bundle && !is_kubeconfig,
-        not_before: seconds(one.not_before),
-        not_after: seconds(one.not_after),
+        not_before: seconds_of_time(one.not_before),
+        not_after: seconds_of_time(one.not_after),
         subject: one.subject,
         issuer: one.issuer,
         key_id: one.key_id,
@@ -533,7 +533,7 @@ fn certificates_in(path: &str, bytes: &[u8]) -> Vec<PodCertificate> {
 
 /// Returns the certificate that a kubeconfig presents to the API.
 fn client_certificate(bytes: &[u8]) -> Option<Vec<u8>> {
-    let document = yaml::parse(std::str::from_utf8(bytes).ok()?).ok()?;
+    let document = yaml::parse_yaml(std::str::from_utf8(bytes).ok()?).ok()?;
     let users = document.get("users")?.as_array()?;
     let data = users.iter().find_map(|user| {
         let data = user.pointer("/user/client-certificate-data");

@@ -63,7 +63,7 @@ pub fn is_physical(root: &Root) -> Result<bool, RootError> {
 /// There is none, or it cannot be determined.
 pub fn default_deployment(root: &Root) -> Result<Deployed, SysrootError> {
     let all = deployments(root)?;
-    let entries = bootloader::read(root)?;
+    let entries = bootloader::read_boot_entries(root)?;
     if let Some(first) = entries.first() {
         if entries
             .get(1)

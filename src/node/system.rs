@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use super::activity::{Process, bootc_at_work};
 use super::booted::{self, SoftMarker};
 use super::bootloader::{self, BootEntry};
-use super::host::{Host, architecture};
+use super::host::{Host, host_architecture};
 use super::image_arguments;
 use super::os_release::{Class, OsRelease};
 use super::ostree_repository::{imported_images, is_flushed};
@@ -122,7 +122,9 @@ impl System {
             unused_zipl: zipl::find_unused(root),
             image_arguments: match answers.engine {
                 Engine::RpmOstree => Ok(Kargs::default()),
-                Engine::Bootc => image_arguments::read(root, architecture(root, true)),
+                Engine::Bootc => {
+                    image_arguments::read_image_arguments(root, host_architecture(root, true))
+                }
             },
             stages_commits: match answers.engine {
                 Engine::RpmOstree => Ok(()),
@@ -133,7 +135,7 @@ impl System {
                 .without(&OF_DEPLOYMENTS)
                 .written_as(&answers.arguments),
             arguments: answers.arguments,
-            asked: asked(root)?,
+            asked: read_asked(root)?,
             imported: imported_images(root).map_err(|error| error.to_string()),
             flushed: is_flushed(root).map_err(|error| error.to_string()),
             version: answers.version,
@@ -154,7 +156,7 @@ impl System {
 
 /// Checks that ostree has the options for staging a commit; the error is why it cannot.
 fn stages_commits(runner: &dyn CommandRunner) -> Result<(), String> {
-    let help = ask(runner, &ostree::deploy_help()).map_err(|cause| match cause {
+    let help = ask_rpm_ostree(runner, &ostree::deploy_help()).map_err(|cause| match cause {
         RpmOstreeError::NotInstalled(_) => "ostree is not installed".to_owned(),
         other => format!("ostree admin deploy --help fails: {other}"),
     })?;
@@ -168,7 +170,7 @@ fn stages_commits(runner: &dyn CommandRunner) -> Result<(), String> {
 }
 
 fn composefs_image(runner: &dyn CommandRunner) -> Option<String> {
-    let answer = ask(runner, &bootc::status_json()).ok()?;
+    let answer = ask_rpm_ostree(runner, &bootc::status_json()).ok()?;
     let status = BootcStatus::read(&answer).ok()?;
     Some(status.booted?.image?.image.image)
 }
@@ -177,9 +179,9 @@ fn composefs_image(runner: &dyn CommandRunner) -> Option<String> {
 ///
 /// # Errors
 /// A path cannot be read.
-pub fn asked(root: &Root) -> Result<Asked, RootError> {
+pub fn read_asked(root: &Root) -> Result<Asked, RootError> {
     let version = |kept: &Asked| kept.version;
-    let kept = state_file::remembered(root, paths::ASKED, requests::VERSION, version)?;
+    let kept = state_file::read_remembered(root, paths::ASKED, requests::VERSION, version)?;
     Ok(kept.unwrap_or_default())
 }
 
@@ -195,8 +197,8 @@ fn answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmOstree
     let (engine, deployments) = read_deployments(root, runner)?;
     let (text, version) = match engine {
         Engine::RpmOstree => (
-            ask(runner, &arguments::status_text())?,
-            ask(runner, &arguments::show_version())?,
+            ask_rpm_ostree(runner, &arguments::status_text())?,
+            ask_rpm_ostree(runner, &arguments::show_version())?,
         ),
         Engine::Bootc => Default::default(),
     };
@@ -227,7 +229,7 @@ pub fn installed_engine(root: &Root) -> Result<Engine, RootError> {
 }
 
 /// Translates a text about rpm-ostree for the engine of this root; unchanged if the engine cannot be determined.
-pub fn spell(root: &Root, text: &str) -> String {
+pub fn translate_for_engine(root: &Root, text: &str) -> String {
     match installed_engine(root) {
         Ok(engine) => engine.spell(text),
         Err(error) => {
@@ -245,7 +247,7 @@ pub fn read_deployments(
     root: &Root,
     runner: &dyn CommandRunner,
 ) -> Result<(Engine, Deployments), RpmOstreeError> {
-    let (engine, mut all) = match ask(runner, &arguments::status_json()) {
+    let (engine, mut all) = match ask_rpm_ostree(runner, &arguments::status_json()) {
         Ok(answer) => {
             let all = Deployments::read(&answer);
             let all = all.map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
@@ -414,7 +416,7 @@ pub fn next_arguments(
     all: &Deployments,
 ) -> Result<Kargs, RpmOstreeError> {
     let line = match engine {
-        Engine::RpmOstree => ask(runner, &arguments::show_kargs())?,
+        Engine::RpmOstree => ask_rpm_ostree(runner, &arguments::show_kargs())?,
         Engine::Bootc => line_of_next(root, all)
             .map_err(|error| RpmOstreeError::Unknown(error.to_string()))?
             .unwrap_or_default(),
@@ -439,7 +441,7 @@ fn line_of_next(root: &Root, all: &Deployments) -> Result<Option<String>, RootEr
             }
         }
         Some(next) if !next.booted => {
-            let first = bootloader::read(root)?.into_iter().next();
+            let first = bootloader::read_boot_entries(root)?.into_iter().next();
             Ok(first.map(|entry| entry.options.to_string()))
         }
         _ => inherited_line(root),
@@ -460,7 +462,7 @@ pub fn inherited_arguments(root: &Root) -> Result<Kargs, RootError> {
 fn inherited_line(root: &Root) -> Result<Option<String>, RootError> {
     let line = super::host::kernel_command_line();
     let booted = Kargs::parse(line.as_deref().unwrap_or_default().trim());
-    let entries = bootloader::read(root)?;
+    let entries = bootloader::read_boot_entries(root)?;
     let entry = bootloader::booted_since_rewritten(&entries, &booted);
     Ok(entry.map(|entry| entry.options.to_string()).or(line))
 }
@@ -470,7 +472,10 @@ fn inherited_line(root: &Root) -> Result<Option<String>, RootError> {
 ///
 /// # Errors
 /// The program gives no answer, or fails.
-pub fn ask(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
+pub fn ask_rpm_ostree(
+    runner: &dyn CommandRunner,
+    line: &CommandLine,
+) -> Result<String, RpmOstreeError> {
     match ask_once(runner, line) {
         Err(RpmOstreeError::DaemonDied) => ask_once(runner, line),
         other => other,
@@ -497,8 +502,8 @@ fn room_on_boot(
     let Some(space) = Space::of(root, &RootPath::fixed(paths::BOOT))? else {
         return Ok(None);
     };
-    let entries = bootloader::read(root)?;
-    let kernels = bootloader::kernels(root)?;
+    let entries = bootloader::read_boot_entries(root)?;
+    let kernels = bootloader::list_kernel_directories(root)?;
     // Entries and deployments are in the same order; the staged one has no entry yet.
     let written: Vec<_> = deployments.all.iter().filter(|one| !one.staged).collect();
     let keeps: Vec<&str> = entries

@@ -141,7 +141,7 @@ pub fn find_needed_masks(links: &[UnitLink], config: Option<&MachineConfig>) -> 
         let name = link.path.name();
         let unit = units.iter().find(|unit| unit.name == name);
         let is_meant = unit.is_some_and(|unit| unit.mask == Some(true));
-        let stops = needed::stops(name).filter(|_| !is_meant)?;
+        let stops = needed::describe_loss(name).filter(|_| !is_meant)?;
         Some(NeededMask {
             path: link.path.clone(),
             stops,

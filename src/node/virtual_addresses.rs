@@ -107,7 +107,7 @@ impl VirtualAddresses {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(root: &Root) -> Result<Option<VirtualAddresses>, RootError> {
+pub fn read_virtual_addresses(root: &Root) -> Result<Option<VirtualAddresses>, RootError> {
     let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
     let manifest = |name: &str| -> Result<AddressPod, RootError> {
         let there = |folder: &'static str| match RootPath::fixed(folder).join(name) {

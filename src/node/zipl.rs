@@ -1,7 +1,7 @@
 //! zipl, the boot loader of IBM Z. It starts a kernel from a list of blocks that zipl itself writes. OSTree runs it after a
 //! change of the boot entries only if its repository's configuration names it.
 
-use super::host::architecture;
+use super::host::host_architecture;
 use super::ostree_repository::REPOSITORY;
 use crate::base::paths;
 use crate::host::root::{Root, RootPath};
@@ -35,7 +35,7 @@ pub fn find_unused(root: &Root) -> Result<Option<UnusedZipl>, String> {
     }
     let sign = match file {
         Some(path) => format!("/{path}"),
-        None if architecture(root, root.is_live()) == Some("s390x") => "s390x".to_owned(),
+        None if host_architecture(root, root.is_live()) == Some("s390x") => "s390x".to_owned(),
         None => return Ok(None),
     };
     let path = RootPath::fixed(REPOSITORY)

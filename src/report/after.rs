@@ -89,8 +89,8 @@ fn item(text: &str) -> String {
 /// Returns the results of the actions; empty if there are none.
 fn results(told: &JobsDone) -> String {
     let mut out = String::new();
-    for (job, done) in &told.done {
-        out.push_str(&item(&format!("{job}: {}", words(*done))));
+    for (job, done_text) in &told.done {
+        out.push_str(&item(&format!("{job}: {}", done_words(*done_text))));
     }
     if !out.is_empty() {
         out.insert_str(0, "Actions on the running system:\n");
@@ -99,7 +99,7 @@ fn results(told: &JobsDone) -> String {
 }
 
 /// Returns the results at the beginning of a trial, whose next step is the confirmation; a reboot comes after that.
-pub fn tried(after: &After, told: &JobsDone) -> String {
+pub fn tried_text(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
     if after.reboots() {
         let cause = after.causes().join(", ");
@@ -110,7 +110,7 @@ pub fn tried(after: &After, told: &JobsDone) -> String {
 }
 
 /// Returns the results and the next step at the end of `apply`.
-pub fn done(after: &After, told: &JobsDone) -> String {
+pub fn done_text(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
     if after.reboots() {
         let cause = after.causes().join(", ");
@@ -135,7 +135,7 @@ pub fn done(after: &After, told: &JobsDone) -> String {
 }
 
 /// Returns the result of an action as text.
-pub fn words(done: Done) -> &'static str {
+pub fn done_words(done: Done) -> &'static str {
     match done {
         Done::Done => "done",
         Done::NotRunning => "not running; it reads its files at its next start",
@@ -193,7 +193,7 @@ mod tests {
             done: vec![(Job::Reload("crio.service".into()), Done::NotRunning)],
             left: vec![Job::Restart("a.service".into())],
         };
-        let said = done(&after(), &left);
+        let said = done_text(&after(), &left);
         assert!(said.contains("reload crio.service: not running"), "{said}");
         let next = "Restart what reads /etc/chrony.conf, or reboot.\nNext: systemctl daemon-reload\nthen: systemctl restart a.service\n";
         assert!(said.ends_with(next), "{said}");
@@ -201,7 +201,7 @@ mod tests {
             queue: vec![reload()],
             ..After::default()
         };
-        assert_eq!(done(&nothing, &JobsDone::default()), "");
+        assert_eq!(done_text(&nothing, &JobsDone::default()), "");
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
             unserved: vec!["/etc/y".into()],
             ..After::default()
         };
-        let said = done(&reboot, &JobsDone::default());
+        let said = done_text(&reboot, &JobsDone::default());
         assert!(!to_text(&reboot).contains("/etc/y"), "the reboot serves it");
         let wanted = "The new files need a reboot: /etc/x has no policy.\nNext: systemctl reboot\n";
         assert_eq!(said, wanted);

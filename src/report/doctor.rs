@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::history::{moment, of_difference};
+use super::history::{moment_text, of_difference};
 use super::{WIDTH, wrap};
 use crate::base::invocation::{PrintedCommand, mco_rescue};
-use crate::base::text::{count, inline};
+use crate::base::text::{count_noun, inline};
 use crate::base::time::{now, utc};
 use crate::diagnose::doctor::since::{EvidenceChange, Since, SinceDifference};
 use crate::diagnose::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
@@ -80,7 +80,7 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
     if diagnosis.findings.is_empty() {
         out.push_str("Checked:\n");
         diagnosis.checks.iter().for_each(|check| {
-            out.push_str(&hanging(check.id, &check.looks_at));
+            out.push_str(&hang_text(check.id, &check.looks_at));
         });
     }
     if let Some(since) = &diagnosis.since {
@@ -91,24 +91,24 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
     }
     out.push_str(&not_looked_at(&diagnosis.checks));
     out.push_str(&skipped(&diagnosis.checks));
-    ascii(out, style)
+    to_ascii(out, style)
 }
 
 /// Returns one check as text, in this engine's terms.
 pub fn of_check(check: &DoctorCheck, engine: Engine, style: Style) -> String {
     let title = engine.spell(check.title);
-    let mut out = format!("{}: {title}\n", bold(check.id, style));
-    out.push_str(&hanging("Checks", &engine.spell(check.looks_at)));
+    let mut out = format!("{}: {title}\n", to_bold(check.id, style));
+    out.push_str(&hang_text("Checks", &engine.spell(check.looks_at)));
     for paragraph in engine.spell(check.explain).split("\n\n") {
         out.push('\n');
         out.push_str(&wrap(paragraph, 0));
     }
-    ascii(out, style)
+    to_ascii(out, style)
 }
 
 /// Returns the reason why another check covers an id.
 pub fn of_alias(why: &str, style: Style) -> String {
-    ascii(format!("{}\n", wrap(why, 0)), style)
+    to_ascii(format!("{}\n", wrap(why, 0)), style)
 }
 
 fn headline(root: &str, diagnosis: &Diagnosis) -> String {
@@ -124,7 +124,7 @@ fn headline(root: &str, diagnosis: &Diagnosis) -> String {
         // "critical" has no plural.
         let word = match severity {
             CheckSeverity::Critical => format!("{number} critical"),
-            other => count(number, other.word()),
+            other => count_noun(number, other.word()),
         };
         (number > 0).then_some(word)
     };
@@ -144,7 +144,7 @@ fn headline(root: &str, diagnosis: &Diagnosis) -> String {
 }
 
 fn nothing(root: &str, checks: &[Looked]) -> String {
-    let all = count(checks.len(), "check");
+    let all = count_noun(checks.len(), "check");
     let partial = checks.iter().filter(|check| !check.unseen.is_empty());
     let text = match partial.count() {
         0 => format!("Nothing found wrong with {root} by {all}."),
@@ -163,7 +163,7 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
         // A command stays on one line so that it can be copied.
         let label = if index == 0 { "Next" } else { "then" };
         out.push_str(&match PrintedCommand::new(command).is_instruction() {
-            true => hanging(label, command),
+            true => hang_text(label, command),
             false => format!("  {label:<INDENT$}{}\n", inline(command)),
         });
     }
@@ -173,16 +173,16 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     }
     for (index, fact) in finding.evidence.iter().enumerate() {
         let label = if index == 0 { "Seen" } else { "" };
-        out.push_str(&hanging(label, &of_fact(fact)));
+        out.push_str(&hang_text(label, &of_fact(fact)));
     }
     if let Some(words) = &finding.daemon {
         // So does the daemon's message, so that it can be searched for.
         let label = "Says";
         out.push_str(&format!("  {label:<INDENT$}{}\n", inline(words.trim_end())));
     }
-    out.push_str(&hanging("Means", &finding.means));
+    out.push_str(&hang_text("Means", &finding.means));
     if let Some(change) = &finding.changed {
-        out.push_str(&hanging("Changed", &of_change(change)));
+        out.push_str(&hang_text("Changed", &of_change(change)));
     }
     out
 }
@@ -197,8 +197,8 @@ fn of_change(change: &EvidenceChange) -> String {
     format!(
         "{}, {when}: between {} and {}",
         change.subject,
-        moment(from, now),
-        moment(until, now)
+        moment_text(from, now),
+        moment_text(until, now)
     )
 }
 
@@ -208,7 +208,7 @@ fn of_since(since: &Since) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let good = moment(&since.good, now());
+    let good = moment_text(&since.good, now());
     let mut out = wrap(
         &format!("Changed since the last good boot ({good}), explained by no check:"),
         0,
@@ -253,7 +253,7 @@ fn not_looked_at(checks: &[Looked]) -> String {
     }
     let mut out = "Not checked:\n".to_owned();
     for (why, ids) in seen {
-        out.push_str(&hanging(&ids.join(" "), why));
+        out.push_str(&hang_text(&ids.join(" "), why));
     }
     out
 }
@@ -277,7 +277,7 @@ fn skipped(checks: &[Looked]) -> String {
 }
 
 /// Returns a label with a text wrapped next to it.
-pub(super) fn hanging(label: &str, text: &str) -> String {
+pub(super) fn hang_text(label: &str, text: &str) -> String {
     let wrapped = wrap(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");
     if label.chars().count() > 2 + INDENT {
@@ -301,7 +301,7 @@ fn coloured(severity: CheckSeverity, style: Style) -> String {
 }
 
 /// Returns text in bold, if the terminal supports it.
-pub(super) fn bold(text: &str, style: Style) -> String {
+pub(super) fn to_bold(text: &str, style: Style) -> String {
     if style.colour {
         format!("\x1b[1m{text}\x1b[0m")
     } else {
@@ -310,7 +310,7 @@ pub(super) fn bold(text: &str, style: Style) -> String {
 }
 
 /// Returns text that the terminal can show, with other characters escaped.
-pub(super) fn ascii(text: String, style: Style) -> String {
+pub(super) fn to_ascii(text: String, style: Style) -> String {
     if !style.ascii || text.is_ascii() {
         return text;
     }

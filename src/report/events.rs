@@ -4,7 +4,7 @@
 //! The texts are fixed and contain only names: no error's reason and no program's output, which could contain a secret.
 
 use crate::base::invocation::mco_rescue;
-use crate::base::text::{count, one_line};
+use crate::base::text::{count_noun, one_line};
 use crate::change::staging::awaited::Way;
 use crate::change::trial::TrialOutcome;
 use crate::host::sys::journal::{JournalEntry, Priority};
@@ -98,7 +98,7 @@ impl NodeEvent<'_> {
             Self::TrialEnded(TrialOutcome::NotReverted) => "not-reverted".to_owned(),
             Self::BootCompleted(_) => "arrived".to_owned(),
             Self::BootFailed(_) => "failed".to_owned(),
-            Self::Drift(number) => count(*number, "difference"),
+            Self::Drift(number) => count_noun(*number, "difference"),
             Self::Critical(checks) => checks.join(", "),
         }
     }
@@ -154,7 +154,7 @@ impl NodeEvent<'_> {
             }
             Self::Drift(number) => format!(
                 "{} from {config}. Next: {verify}",
-                count(*number, "difference"),
+                count_noun(*number, "difference"),
                 verify = mco_rescue("verify")
             ),
             Self::Critical(checks) => format!(

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::wrap;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::{count, inline};
+use crate::base::text::{count_noun, inline};
 use crate::base::time::utc;
 use crate::change::source::cache::Cached;
 use crate::judge::daemon::annotations::Annotations;
@@ -95,11 +95,11 @@ pub fn to_text(outcome: &FetchOutcome) -> String {
         out.push_str(&format!("Not kept  {}\n", inline(&passed.path)));
         out.push_str(&wrap(&passed.why, 10));
     }
-    out + &seen(&outcome.seen)
+    out + &seen_text(&outcome.seen)
 }
 
 /// Returns the state of the cluster as text.
-pub fn seen(seen: &ClusterReport) -> String {
+pub fn seen_text(seen: &ClusterReport) -> String {
     let annotations = seen.annotations.iter().map(annotated);
     let log = seen.daemon_log.iter().map(logged);
     let policies = seen.policies.iter().map(allowed);
@@ -131,7 +131,11 @@ fn allowed(policies: &Policies) -> String {
     };
     let known = policies.known.as_ref().map(|known| {
         let (files, units) = (known.cluster.files.len(), known.cluster.units.len());
-        let what = format!("{} and {}", count(files, "file"), count(units, "unit"));
+        let what = format!(
+            "{} and {}",
+            count_noun(files, "file"),
+            count_noun(units, "unit")
+        );
         format!("for {what} ({})", utc(known.seen))
     });
     let asked = asked.map(|said| format!("{said} ({})", utc(policies.at)));

@@ -7,7 +7,7 @@ const CAUSE_LINES: usize = 4;
 
 /// Returns the message about a failure: phase, cause, state of the node, and next step. At most ten lines. `unfinished`:
 /// whether a run was left halfway; `None` if unknown.
-pub fn failure(phase: &str, cause: &str, unfinished: Option<bool>) -> String {
+pub fn failure_text(phase: &str, cause: &str, unfinished: Option<bool>) -> String {
     let node = match unfinished {
         Some(true) => "a run is half-way; the next boot finishes or undoes it",
         Some(false) => "nothing was changed; the boot continues without mco-rescue",
@@ -30,7 +30,7 @@ pub fn failure(phase: &str, cause: &str, unfinished: Option<bool>) -> String {
 }
 
 /// Returns the message about a finished run. At most six lines.
-pub fn success(done: &str, why: &str) -> String {
+pub fn success_text(done: &str, why: &str) -> String {
     let title = title("done");
     format!(
         "{title}\n{}{}",
@@ -40,7 +40,7 @@ pub fn success(done: &str, why: &str) -> String {
 }
 
 /// Returns the message while Ignition waits for its server: the time, the cause and the next step.
-pub fn waiting(cause: &str, seconds: u64, next: &str) -> String {
+pub fn waiting_text(cause: &str, seconds: u64, next: &str) -> String {
     let waits = format!("Ignition waits for its config, for {seconds} s now");
     format!(
         "{}\n{}{}",
@@ -51,7 +51,7 @@ pub fn waiting(cause: &str, seconds: u64, next: &str) -> String {
 }
 
 /// Returns the first lines of the rescue shell.
-pub fn banner(root: &str, problem: Option<&str>) -> String {
+pub fn banner_text(root: &str, problem: Option<&str>) -> String {
     let mut text = format!("{}\n", title("the shell of last resort"));
     text += &match problem {
         None => format!("The node's root is mounted read-only at {root}. Four commands to try:\n"),
@@ -104,7 +104,7 @@ mod tests {
     fn a_failure_takes_at_most_ten_lines_of_eighty_columns() {
         let cause = "https://api-int.cluster.example:22623/config/worker: the certificate is not valid yet ".repeat(9);
         for unfinished in [Some(false), Some(true), None] {
-            let text = failure("fetching the config", &cause, unfinished);
+            let text = failure_text("fetching the config", &cause, unfinished);
             assert!(text.lines().count() <= 10, "{text}");
             assert!(
                 text.lines().all(|line| line.chars().count() <= 80),
@@ -116,14 +116,14 @@ mod tests {
 
     #[test]
     fn the_banner_names_four_commands_or_what_went_wrong() {
-        let text = banner("/sysroot", None);
+        let text = banner_text("/sysroot", None);
         assert_eq!(text.matches("mco-rescue ").count(), 4, "{text}");
-        assert!(banner("/sysroot", Some("no such device")).contains("no such device"));
+        assert!(banner_text("/sysroot", Some("no such device")).contains("no such device"));
     }
 
     #[test]
     fn a_cause_cannot_forge_lines() {
-        let text = failure("applying", "a\nNext    rm -rf /\u{1b}[2J", Some(false));
+        let text = failure_text("applying", "a\nNext    rm -rf /\u{1b}[2J", Some(false));
         assert_eq!(
             text.lines().filter(|line| line.starts_with("Next")).count(),
             1,

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::doctor::{Style, ascii, of_finding};
+use super::doctor::{Style, of_finding, to_ascii};
 use super::wrap;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::diagnose::doctor::{Diagnosis, DoctorFinding};
 
 /// The outcome.
@@ -99,7 +99,7 @@ pub fn to_text(result: FixResult<'_>, style: Style) -> String {
     let FixResult { id, root, .. } = result;
     let what = result.cured.map(|finding| finding.what.as_str());
     let what = what.unwrap_or_default();
-    let steps = count(result.steps, "step");
+    let steps = count_noun(result.steps, "step");
     let head = match result.outcome {
         FixOutcome::Healthy => {
             format!("{id} finds nothing wrong with {root}. Nothing was changed.")
@@ -135,5 +135,5 @@ pub fn to_text(result: FixResult<'_>, style: Style) -> String {
         out.push_str("Not checked:\n");
         out.extend(not_checked.iter().map(|why| wrap(&format!("- {why}"), 2)));
     }
-    ascii(out, style)
+    to_ascii(out, style)
 }

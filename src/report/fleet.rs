@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::base::text::{count, inline};
+use crate::base::text::{count_noun, inline};
 use crate::diagnose::fleet::{
-    Fleet, FleetNode, NodeHealth, SiblingDifference, SkippedFile, Trouble, five_facts, text,
+    Fleet, FleetNode, NodeHealth, SiblingDifference, SkippedFile, Trouble, five_facts, text_of,
 };
 
 /// Maximum number of problems and differences of each kind in the text; the page has all of them.
@@ -67,7 +67,7 @@ fn line(node: &FleetNode) -> NodeLine<'_> {
         name: &node.name,
         health: node.health(),
         pool: node.pool(),
-        recorded: status.and_then(|status| text(status, "recorded")),
+        recorded: status.and_then(|status| text_of(status, "recorded")),
         running,
         next_boot,
         interrupted,
@@ -91,7 +91,7 @@ pub fn to_text(fleet: &Fleet, page: &str) -> String {
         .filter(|(number, _)| *number > 0)
         .map(|(number, word)| format!("{number} {word}"))
         .collect();
-    let nodes = count(fleet.nodes.len(), "node");
+    let nodes = count_noun(fleet.nodes.len(), "node");
     let mut out = wrap(&format!("{nodes}: {}", counts.join(", ")), 0);
     if !fleet.troubles.is_empty() {
         out.push_str("\nFindings, worst first:\n");
@@ -143,7 +143,7 @@ fn difference(one: &SiblingDifference) -> String {
     let others = others.join("; ");
     match &one.majority {
         Some(value) => {
-            let nodes = count(one.agreeing, "node");
+            let nodes = count_noun(one.agreeing, "node");
             format!(
                 "{}, {}: {nodes} {value}; others: {others}",
                 one.pool, one.fact

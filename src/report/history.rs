@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{WIDTH, wrap};
 use crate::base::invocation::{mco_rescue, shell_word};
-use crate::base::text::{count, inline};
+use crate::base::text::{count_noun, inline};
 use crate::base::time::{ago, utc};
 use crate::diagnose::recorder::differences::Comparison;
 use crate::diagnose::recorder::shelf::Damaged;
@@ -167,12 +167,12 @@ fn of_entry(entry: &HistoryEntry, now: u64) -> String {
         Event::ByHand => "facts, recorded by hand".to_owned(),
         event => {
             let name = entry.config.as_deref().unwrap_or("(no config)");
-            format!("{} {name}: {}", word(event), outcome(entry.outcome))
+            format!("{} {name}: {}", event_word(event), outcome(entry.outcome))
         }
     }];
     words.extend(entry.differences.map(|number| match number {
         0 => "no difference".to_owned(),
-        number => count(number, "difference"),
+        number => count_noun(number, "difference"),
     }));
     if entry.event == Event::Boot {
         words.extend(
@@ -196,7 +196,7 @@ fn of_entry(entry: &HistoryEntry, now: u64) -> String {
 }
 
 /// Returns the word for an event.
-pub fn word(event: Event) -> &'static str {
+pub fn event_word(event: Event) -> &'static str {
     match event {
         Event::Boot => "boot",
         Event::Apply => "apply",
@@ -301,11 +301,11 @@ pub fn diff_json(document: &DiffDocument) -> serde_json::Result<String> {
 }
 
 /// Returns a moment for people.
-pub fn moment(moment: &TimelineMoment, now: u64) -> String {
+pub fn moment_text(moment: &TimelineMoment, now: u64) -> String {
     match moment.snapshot {
         None => "now".to_owned(),
         Some(number) => {
-            let event = moment.event.map_or("", word);
+            let event = moment.event.map_or("", event_word);
             let good = match moment.outcome {
                 Some(Outcome::Good) => "good ",
                 _ => "",
@@ -324,9 +324,9 @@ pub fn diff_text(document: &DiffDocument) -> String {
     let mut out = format!(
         "{:<10}{}\n{:<10}{}\n",
         "From",
-        moment(&document.from, document.now),
+        moment_text(&document.from, document.now),
         "To",
-        moment(&document.to, document.now)
+        moment_text(&document.to, document.now)
     );
     if document.differences.is_empty() {
         out.push_str("\nNothing differs.\n");
@@ -344,7 +344,10 @@ pub fn diff_text(document: &DiffDocument) -> String {
         for (difference, below) in fold(&all) {
             out.push_str(&of_difference(difference));
             if below > 0 {
-                out.push_str(&format!("      and {} below it\n", count(below, "object")));
+                out.push_str(&format!(
+                    "      and {} below it\n",
+                    count_noun(below, "object")
+                ));
             }
         }
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::wrap;
 use crate::base::invocation::{ON_THE_NODE, mco_rescue, with_commands_apart};
 use crate::base::reason::Reason;
-use crate::base::text::{count, inline};
+use crate::base::text::{count_noun, inline};
 use crate::change::install::{Content, FoundItem, ItemStanding, RECOVER};
 use crate::change::plan::restorecon_command;
 use crate::host::root::RootPath;
@@ -225,14 +225,14 @@ fn unlabelled(unlabelled: &[(RootPath, Reason)]) -> String {
     let why = unlabelled.first().map(|(_, why)| why.to_string());
     format!(
         "{} could not get the SELinux label of the policy ({}). Run {} on the node.",
-        count(paths.len(), "file"),
+        count_noun(paths.len(), "file"),
         why.unwrap_or_default(),
         restorecon_command(&paths),
     )
 }
 
 /// Returns the notice in a plan about the recovery unit, which `apply` installs before its first step.
-pub fn beforehand(found: &[FoundItem]) -> String {
+pub fn beforehand_text(found: &[FoundItem]) -> String {
     let due = found.iter().filter(|found| found.is_due());
     let paths: Vec<String> = due.map(|found| found.item.path.to_string()).collect();
     format!(
@@ -251,7 +251,7 @@ pub fn now_at_boot() -> String {
 }
 
 /// Returns what keeps an interrupted run from being recovered at boot.
-pub fn problem(check: &UnitCheck, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
+pub fn problem_text(check: &UnitCheck, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
     match check {
         UnitCheck::Started(StartResult::Ran) if not_labelled.is_empty() => None,
         UnitCheck::Started(StartResult::Ran) => Some(unlabelled(not_labelled)),
@@ -319,7 +319,7 @@ pub fn removed_json(removed: &Removed) -> serde_json::Result<String> {
 pub fn removed_text(removed: &Removed) -> String {
     let gone = match removed.removed.len() {
         0 => "Nothing to remove.".to_owned(),
-        number => format!("Removed: {}.", count(number, "path")),
+        number => format!("Removed: {}.", count_noun(number, "path")),
     };
     format!(
         "{gone}\nNothing else is to be done. To install it again, run `{}` from any copy of the program.\n",

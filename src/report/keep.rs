@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::wrap;
-use crate::base::invocation::{advise, mco_rescue, shell_word};
-use crate::base::text::{count, inline};
+use crate::base::invocation::{advise_doctor, mco_rescue, shell_word};
+use crate::base::text::{count_noun, inline};
 use crate::diagnose::keep::{Keeping, Kept, Unkept};
 use crate::formats::go_yaml::{YamlNode, write_shown_yaml};
 use crate::judge::drift::Drift;
@@ -89,7 +89,7 @@ pub fn to_text(report: &KeepReport<'_>) -> String {
     }
     let mut out = match &kept.config {
         Some(_) => {
-            let number = count(kept.kept.len(), "difference");
+            let number = count_noun(kept.kept.len(), "difference");
             wrap(
                 &format!("{} holds {number} from {recorded}:", report.name),
                 0,
@@ -111,7 +111,7 @@ pub fn to_text(report: &KeepReport<'_>) -> String {
             "{}: {}. {}",
             inline(&one.subject),
             inline(&one.reason),
-            advise(&one.next)
+            advise_doctor(&one.next)
         );
         out.push_str(&wrap(&text, 2));
     }

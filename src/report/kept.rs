@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::wrap;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::{count, inline};
+use crate::base::text::{count_noun, inline};
 use crate::base::time::{ago, utc};
 
 /// The config that was recorded before a run.
@@ -83,7 +83,7 @@ pub fn to_text(list: &RunsDocument) -> String {
     for run in &list.runs {
         let (when, past) = (utc(run.began), ago(run.began, list.now));
         out.push_str(&format!("  {}  {when} ({past})\n", inline(&run.id)));
-        let steps = count(run.steps, "step");
+        let steps = count_noun(run.steps, "step");
         out.push_str(&wrap(&format!("applied {}, {steps}", run.config), 6));
         let before = match &run.before {
             Before::Config(name) => format!("back to {name}"),

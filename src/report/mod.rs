@@ -95,7 +95,7 @@ pub fn print_whole(text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The system's error, as the end of a sentence.
 pub fn print_bytes(text: &[u8]) -> io::Result<()> {
-    let _held = progress::hold();
+    let _held = progress::hold_line();
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -144,7 +144,7 @@ fn warn_after(printed: io::Result<()>, has_changed: bool) -> io::Result<()> {
 
 /// Writes a report to standard error, for when standard output carries a document.
 pub fn print_aside(text: &str) {
-    let _held = progress::hold();
+    let _held = progress::hold_line();
     let text = spelled_out(&redacted_words(text));
     // There is no other place for it.
     let _ = io::stderr().lock().write_all(text.as_bytes());

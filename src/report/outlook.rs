@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::doctor::{Style, ascii, bold, hanging};
+use super::doctor::{Style, hang_text, to_ascii, to_bold};
 use super::wrap;
 use crate::base::text::inline;
 use crate::base::time::utc;
@@ -41,7 +41,7 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
         out += &of_step("Lost", step, style);
     }
     if !outlook.approvals.is_empty() {
-        out += &format!("\n{}\n", bold("Approvals", style));
+        out += &format!("\n{}\n", to_bold("Approvals", style));
         for (index, wave) in outlook.approvals.iter().enumerate() {
             let label = format!("wave {}", index + 1);
             let text = format!(
@@ -50,7 +50,7 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
                 utc(wave.from),
                 wave.when
             );
-            out += &hanging(&label, &text);
+            out += &hang_text(&label, &text);
         }
         for (index, command) in outlook.next.iter().enumerate() {
             let label = if index == 0 { "Next" } else { "then" };
@@ -62,12 +62,12 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
         out.push('\n');
     }
     for note in &outlook.notes {
-        out += &hanging("Note", note);
+        out += &hang_text("Note", note);
     }
     for why in &outlook.unseen {
-        out += &hanging("Unseen", &inline(why));
+        out += &hang_text("Unseen", &inline(why));
     }
-    ascii(out, style)
+    to_ascii(out, style)
 }
 
 fn headline(root: &str, outlook: &Outlook) -> String {
@@ -100,10 +100,10 @@ fn headline(root: &str, outlook: &Outlook) -> String {
 
 fn of_step(title: &str, step: &OutlookStep, style: Style) -> String {
     let title = format!("{title} from {}", day(step.at));
-    let mut out = format!("\n{}\n", bold(&title, style));
-    out += &hanging("Ends", &format!("{}, {}", step.name, utc(step.at)));
-    out += &hanging("File", &inline(&step.path));
-    out + &hanging("Stalls", &step.means)
+    let mut out = format!("\n{}\n", to_bold(&title, style));
+    out += &hang_text("Ends", &format!("{}, {}", step.name, utc(step.at)));
+    out += &hang_text("File", &inline(&step.path));
+    out + &hang_text("Stalls", &step.means)
 }
 
 /// Returns what expires before the date and is renewed automatically: each mechanism once, with everything that it renews.
@@ -123,7 +123,7 @@ fn by_itself(outlook: &Outlook, style: Style) -> String {
     }
     let mut out = format!(
         "\n{}\n",
-        bold(
+        to_bold(
             "Renewed by themselves, at the cost of some minutes or more",
             style
         )
@@ -136,7 +136,7 @@ fn by_itself(outlook: &Outlook, style: Style) -> String {
         // Two pods may have bundles with the same name.
         names.sort();
         names.dedup();
-        out += &hanging("-", &format!("{means}: {}", names.join(", ")));
+        out += &hang_text("-", &format!("{means}: {}", names.join(", ")));
     }
     out
 }

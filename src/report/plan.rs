@@ -10,7 +10,7 @@ use super::{WIDTH, after, fingerprint, is_secret_step, wrap};
 use crate::base::invocation::shell_words;
 use crate::base::notice::Notice;
 use crate::base::secrets::{has_hidden, reason_of_text, shown_arguments};
-use crate::base::text::{count, inline, one_line};
+use crate::base::text::{count_noun, inline, one_line};
 use crate::base::time::utc;
 use crate::change::plan::{
     Force, Held, OsPlan, OsStep, PackageChange, PackageRepository, Payload, Plan, PlannedStep,
@@ -188,7 +188,7 @@ pub enum Detail {
 
 /// Returns the plan as text.
 pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> String {
-    let mut out = machine(heading);
+    let mut out = machine_line(heading);
     out.push_str(&format!("{:<10}{}\n", "Config", inline(&heading.config)));
     if let Some(hash) = &heading.name_hash {
         out.push_str(&format!("{:<10}", "Hash"));
@@ -219,7 +219,7 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
         out.push_str(&wrap(&other.why, 14));
     }
     out.push('\n');
-    out.push_str(&notices("Blockers", &plan.blockers));
+    out.push_str(&notices_text("Blockers", &plan.blockers));
     out.push_str(&operating_system(&plan.os));
     if detail == Detail::Counts {
         out.push_str(&counts(plan));
@@ -231,20 +231,20 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
     match detail {
         Detail::Counts if plan.notices.is_empty() => {}
         Detail::Counts => {
-            let said = count(plan.notices.len(), "notice");
+            let said = count_noun(plan.notices.len(), "notice");
             out.push_str(&format!("{said}, shown without --summary.\n\n"));
         }
         Detail::Changes => {
-            let said = collapsed(&plan.notices, " (-v lists them)");
-            out.push_str(&notices("Notices", &said));
+            let said = collapse_notices(&plan.notices, " (-v lists them)");
+            out.push_str(&notices_text("Notices", &said));
         }
-        Detail::All => out.push_str(&notices("Notices", &plan.notices)),
+        Detail::All => out.push_str(&notices_text("Notices", &plan.notices)),
     }
     out
 }
 
 /// Merges notices with the same message into one, with the number of paths; `more` says where the full list is.
-pub fn collapsed(list: &[Notice], more: &str) -> Vec<Notice> {
+pub fn collapse_notices(list: &[Notice], more: &str) -> Vec<Notice> {
     let mut all: Vec<(Notice, usize)> = Vec::new();
     for notice in list {
         match all
@@ -266,7 +266,7 @@ pub fn collapsed(list: &[Notice], more: &str) -> Vec<Notice> {
 }
 
 /// Returns the machine that will be changed, with which every plan begins.
-pub fn machine(heading: &Heading) -> String {
+pub fn machine_line(heading: &Heading) -> String {
     let lines = [
         ("Node", &heading.node),
         ("System", &heading.system),
@@ -277,18 +277,22 @@ pub fn machine(heading: &Heading) -> String {
 }
 
 /// Returns a plan that was refused because this is the wrong machine.
-pub fn refused(heading: &Heading, blockers: &[Notice]) -> String {
-    format!("{}\n{}", machine(heading), notices("Blockers", blockers))
+pub fn refused_text(heading: &Heading, blockers: &[Notice]) -> String {
+    format!(
+        "{}\n{}",
+        machine_line(heading),
+        notices_text("Blockers", blockers)
+    )
 }
 
 /// Returns the plan of a node with an interrupted run, with the paths that remain from that run.
 pub fn half_way(heading: &Heading, plan: &Plan, left: &[RootPath]) -> String {
     let config = format!("{:<10}{}\n\n", "Config", inline(&heading.config));
     let left = left.iter().map(|path| format!("  {path}\n"));
-    machine(heading)
+    machine_line(heading)
         + &config
-        + &notices("Blockers", &plan.blockers)
-        + &notices("After the interrupted run is finished", &plan.notices)
+        + &notices_text("Blockers", &plan.blockers)
+        + &notices_text("After the interrupted run is finished", &plan.notices)
         + &left.collect::<String>()
 }
 
@@ -354,7 +358,7 @@ pub fn operating_system(os: &OsPlan) -> String {
 }
 
 /// Returns a titled list; empty if the list is empty.
-pub fn notices(title: &str, list: &[Notice]) -> String {
+pub fn notices_text(title: &str, list: &[Notice]) -> String {
     if list.is_empty() {
         return String::new();
     }
@@ -513,7 +517,7 @@ fn counted(section: Section, signs: &[char]) -> String {
         let number = signs.iter().filter(|one| **one == sign).count();
         let what = match (section, number) {
             (_, 0) => continue,
-            (Section::Originals, _) => count(number, "original"),
+            (Section::Originals, _) => count_noun(number, "original"),
             (_, 1) => "1 directory".to_owned(),
             _ => format!("{number} directories"),
         };

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::plan::{Heading, machine};
+use super::plan::{Heading, machine_line};
 use super::wrap;
 use crate::base::invocation::{PrintedCommand, on_node};
 use crate::base::text::inline;
@@ -78,7 +78,7 @@ pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding])
         "" => "an unknown system",
         name => name,
     };
-    let mut text = machine(heading);
+    let mut text = machine_line(heading);
     text += &format!("Image     {} ({})\n", inline(name), target.tree.source);
     for (severity, title) in [
         (CrossingSeverity::Inhibitor, "Inhibitors"),

@@ -1,7 +1,7 @@
 //! The prompt before a change: the node, the number of changes, and the reboot.
 
 use super::plan::Heading;
-use crate::base::text::{count, inline};
+use crate::base::text::{count_noun, inline};
 use crate::change::plan::{OsStep, Plan, Section, Step};
 
 /// How the operating system was compared with the config.
@@ -31,7 +31,7 @@ pub enum RebootAnswer {
 }
 
 /// Returns the node and its system: `worker-0 (RHCOS 9.6)`.
-pub fn node(heading: &Heading) -> String {
+pub fn ask_for_node(heading: &Heading) -> String {
     match heading.short_system.as_str() {
         "" => inline(&heading.node),
         system => format!("{} ({})", inline(&heading.node), inline(system)),
@@ -39,7 +39,7 @@ pub fn node(heading: &Heading) -> String {
 }
 
 /// Returns the number of files, units and so on that are changed or removed.
-pub fn changes(plan: &Plan) -> String {
+pub fn ask_for_changes(plan: &Plan) -> String {
     let mut all = Vec::new();
     let noun = |section| match section {
         Section::Accounts => Some("account change"),
@@ -105,12 +105,12 @@ fn many(number: usize, noun: &str) -> String {
         (1, _) => format!("1 {noun}"),
         (_, "change of core") => format!("{number} changes of core"),
         (_, "directory or link") => format!("{number} directories or links"),
-        _ => count(number, noun),
+        _ => count_noun(number, noun),
     }
 }
 
 /// Returns the changes of image, kernel arguments and packages, and the reboot.
-pub fn system(plan: &Plan, system: SystemAnswer, boot: RebootAnswer) -> String {
+pub fn ask_for_system(plan: &Plan, system: SystemAnswer, boot: RebootAnswer) -> String {
     let has = |is: fn(&OsStep) -> bool| plan.os.steps.iter().any(is);
     let arguments = has(|step| matches!(step, OsStep::Arguments { .. }));
     let packages = has(|step| matches!(step, OsStep::Packages { .. }));

@@ -89,12 +89,12 @@ pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>) -> String 
     let said = match recovered {
         Recovered::Nothing => return "Nothing to recover.\n".to_owned(),
         Recovered::GivenUp(config, kept) => return given_up(config, kept.as_ref()),
-        other => sentence(other),
+        other => recovered_sentence(other),
     };
     let changed = recovered.changed();
     let next = match started {
         Some(StartedUnits::Unconcerned) => String::new(),
-        Some(started) => wrap(&units(started), 0),
+        Some(started) => wrap(&units_text(started), 0),
         None if changed.iter().any(is_read_by_manager) => {
             "Unit files have changed. A running node reads them with `systemctl daemon-reload`.\n"
                 .to_owned()
@@ -110,7 +110,7 @@ pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>) -> String 
 }
 
 fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
-    let sentence = sentence(&Recovered::GivenUp(config.clone(), None));
+    let sentence = recovered_sentence(&Recovered::GivenUp(config.clone(), None));
     let mut said = wrap(
         &format!(
             "{sentence} No file was changed: some are from before, and some from that run. Apply its config again to \
@@ -128,7 +128,7 @@ fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
 }
 
 /// Returns the state of the units of a boot that continues.
-pub fn units(started: &StartedUnits) -> String {
+pub fn units_text(started: &StartedUnits) -> String {
     match started {
         StartedUnits::Unconcerned => "no unit file has changed".to_owned(),
         StartedUnits::Read {
@@ -169,7 +169,7 @@ pub fn units(started: &StartedUnits) -> String {
 }
 
 /// Returns the result in one sentence.
-pub fn sentence(recovered: &Recovered) -> String {
+pub fn recovered_sentence(recovered: &Recovered) -> String {
     match recovered {
         Recovered::Nothing => "Nothing was pending.".to_owned(),
         Recovered::Swept(config) => {

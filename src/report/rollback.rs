@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::reboot::RebootReport;
 use super::wrap;
 use crate::base::invocation::{mco_rescue, on_node, reboot};
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::change::staging::awaited::Ran;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::system::Engine;
@@ -71,7 +71,7 @@ pub fn forgotten_json(gone: &[Deployment]) -> serde_json::Result<String> {
 }
 
 /// Returns unpinned deployments as text, in this engine's terms.
-pub fn forgotten(gone: &[Deployment], engine: Engine) -> String {
+pub fn forgotten_text(gone: &[Deployment], engine: Engine) -> String {
     if gone.is_empty() {
         return "No deployment is pinned for a rollback, so there is nothing to unpin.\n"
             .to_owned();
@@ -86,7 +86,7 @@ pub fn forgotten(gone: &[Deployment], engine: Engine) -> String {
 }
 
 /// Returns the result as text if the files are restored only at the next boot.
-pub fn awaits(run: &Ran) -> String {
+pub fn awaits_text(run: &Ran) -> String {
     let said = format!(
         "The deployment that ran before {} boots next. Its files are restored when it runs \
          (mco-rescue-complete.service).",
@@ -105,7 +105,7 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
     let recorded = end.recorded.unwrap_or("(no config)");
     let next = match end.left {
         0 => "No older run is kept.".to_owned(),
-        left => format!("{} can still be reverted.", count(left, "older run")),
+        left => format!("{} can still be reverted.", count_noun(left, "older run")),
     };
     let reboot = end.reboot.as_ref();
     let reboot =
@@ -113,7 +113,7 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
     format!(
         "Reverted: {}\n{}; recorded is {recorded} now. {next}\n{}Next: {}\n",
         end.run.config,
-        count(end.steps, "step"),
+        count_noun(end.steps, "step"),
         reboot.unwrap_or_default(),
         mco_rescue(then),
     )

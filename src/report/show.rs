@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::wrap;
 use crate::base::secrets::{self, redacted_arguments, shown_arguments};
-use crate::base::ssh_key::described;
+use crate::base::ssh_key::describe_key;
 use crate::base::text::inline;
 use crate::config::document::ignition::Unit;
 use crate::config::document::{Desired, DesiredFile, MachineConfig, Owner};
@@ -104,7 +104,7 @@ pub fn to_json(
         keys: user
             .ssh_authorized_keys
             .iter()
-            .map(|key| described(key))
+            .map(|key| describe_key(key))
             .collect(),
         password: user
             .password_hash
@@ -277,7 +277,7 @@ fn users(config: &MachineConfig) -> String {
             inline(&user.name)
         ));
         for line in user.ssh_authorized_keys.iter().flat_map(|key| key.lines()) {
-            out.push_str(&wrap(&described(line), 4));
+            out.push_str(&wrap(&describe_key(line), 4));
         }
     }
     out

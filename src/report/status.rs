@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::daemon::described;
-use super::fetch::{ClusterReport, seen};
-use super::plan::{collapsed, notices};
+use super::fetch::{ClusterReport, seen_text};
+use super::plan::{collapse_notices, notices_text};
 use super::reboot::RebootReport;
 use super::trial::TrialReport;
 use super::wrap;
@@ -348,7 +348,7 @@ pub fn to_text(report: &StatusReport) -> String {
     if let Some(forecast) = &report.daemon {
         out.push_str(&wrapped("Release", &forecast.release_words));
     }
-    out.push_str(&seen(&report.seen));
+    out.push_str(&seen_text(&report.seen));
     for (index, notice) in report.beside.iter().enumerate() {
         let label = if index == 0 { "Beside" } else { "" };
         let text = format!("{}: {}", notice.subject, notice.message);
@@ -565,5 +565,8 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
         out.push_str(wrap(&phase.result, 12).trim_start());
     }
     out.push('\n');
-    out + &notices("Notices of the last run", &collapsed(&run.notices, ""))
+    out + &notices_text(
+        "Notices of the last run",
+        &collapse_notices(&run.notices, ""),
+    )
 }

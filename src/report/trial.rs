@@ -107,7 +107,7 @@ impl TrialReport {
 }
 
 /// Returns a line for each kind of accident: whether the node recovers from it automatically, and by what.
-pub fn accidents(all: &[Accident]) -> Vec<String> {
+pub fn accident_lines(all: &[Accident]) -> Vec<String> {
     let line = |one: &Accident| match one.covered {
         true => format!("{}: comes back by itself ({})", one.what, one.by),
         false => format!("{}: does NOT come back by itself: {}", one.what, one.by),
@@ -116,7 +116,7 @@ pub fn accidents(all: &[Accident]) -> Vec<String> {
 }
 
 /// Returns the text after a change that waits for its confirmation.
-pub fn waiting(trial: &Trial) -> String {
+pub fn waiting_line(trial: &Trial) -> String {
     let probes = match trial.probes.is_empty() {
         true => String::new(),
         false => {
@@ -140,7 +140,7 @@ pub fn waiting(trial: &Trial) -> String {
 }
 
 /// Returns the text before the reboot of a trial.
-pub fn rebooting(trial: &Trial) -> String {
+pub fn rebooting_line(trial: &Trial) -> String {
     wrap(
         &format!(
             "Trial: the node reboots now. Once it is up, log in and confirm within {}: `{}`. Else everything goes back, \
@@ -163,7 +163,7 @@ pub fn goes_back_at_boot() -> String {
 }
 
 /// Returns the end of a trial in words.
-pub fn ended(result: &TrialResult) -> String {
+pub fn ended_text(result: &TrialResult) -> String {
     wrap(&result.words(), 0)
 }
 

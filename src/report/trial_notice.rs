@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::wrap;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::{count, one_line};
+use crate::base::text::{count_noun, one_line};
 use crate::base::time::utc;
 
 /// Maximum time before the end of a trial at which the terminals get a warning.
@@ -56,7 +56,7 @@ pub fn warn_before_end(left: Duration, way_back: TrialWayBack) -> String {
         &format!(
             "mco-rescue: the trial on this node ends in {}, and {}. To keep the changes: open a new ssh connection and run `{}` \
              there.",
-            count(seconds, "second"),
+            count_noun(seconds, "second"),
             way_back.words(),
             mco_rescue("confirm")
         ),

@@ -80,7 +80,8 @@ fn the_example_gives_the_tree_that_ignition_makes() {
         return;
     }
     let bytes = fs::read("examples/rendered-worker.yaml").unwrap();
-    let config = mco_rescue::config::document::parse(bytes.as_slice(), "the example").unwrap();
+    let config =
+        mco_rescue::config::document::parse_document(bytes.as_slice(), "the example").unwrap();
     let mut document: Value = serde_json::from_str(&config.record).unwrap();
     // For instances Ignition asks a running systemd for its version, and there is none.
     let units = document["spec"]["config"]["systemd"]["units"]

@@ -1469,9 +1469,9 @@ fn a_tool_that_hangs_is_a_problem_of_its_entry() {
     let tree = accounts();
     let root = Root::open(tree.dir()).unwrap();
     let text = users(json!([{"name": "a"}])).to_string();
-    let config = mco_rescue::config::document::parse(text.as_bytes(), "a test").unwrap();
+    let config = mco_rescue::config::document::parse_document(text.as_bytes(), "a test").unwrap();
     let desired = mco_rescue::config::document::Desired::from_config(&config);
-    let prepared = mco_rescue::judge::accounts::prepare(&root, &config, &desired, &Stuck)
+    let prepared = mco_rescue::judge::accounts::prepare_accounts(&root, &config, &desired, &Stuck)
         .unwrap()
         .unwrap();
     let problem = prepared.problem.unwrap();

@@ -969,7 +969,7 @@ fn no_real_unit_raises_an_alarm() {
         documents(&directory, &mut all);
         for config in all
             .into_iter()
-            .filter_map(|text| document::parse(text, "captured").ok())
+            .filter_map(|text| document::parse_document(text, "captured").ok())
         {
             for unit in Desired::from_config(&config).units {
                 let Some(text) = unit.text() else { continue };

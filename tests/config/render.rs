@@ -141,7 +141,8 @@ fn names_of_the_examples_are_recomputed() {
             .join("examples")
             .join(name);
         let config =
-            mco_rescue::config::document::parse(std::fs::read(path).unwrap(), name).unwrap();
+            mco_rescue::config::document::parse_document(std::fs::read(path).unwrap(), name)
+                .unwrap();
         assert_eq!(name_matches(&config.record), Some(true), "{name}");
     }
 }

@@ -28,7 +28,7 @@ fn documents(kind: In, config: &Value) -> Vec<(&'static str, Value)> {
 
 /// What the library finds: errors, warnings, and what blocks.
 fn findings(document: &Value) -> (Vec<Finding>, Vec<Finding>, Vec<(String, String)>) {
-    match document::parse(document.to_string().as_bytes(), "it") {
+    match document::parse_document(document.to_string().as_bytes(), "it") {
         Ok(config) => {
             let blocked = Desired::from_config(&config).unsupported.into_iter();
             let blocked = blocked.map(|part| (part.path, part.message)).collect();
@@ -257,7 +257,8 @@ fn special_bits_of_files_and_directories_count_from_3_6_on() {
     let text = r#"{"storage":{"files":[{"path":"/a","mode":2541}],"directories":[{"path":"/b","mode":1023}]}}"#;
     for (minor, file, directory) in [(0, 0o755, 0o777), (5, 0o755, 0o777), (6, 0o4755, 0o1777)] {
         let bytes = config(text, minor).to_string();
-        let desired = Desired::from_config(&document::parse(bytes.as_bytes(), "it").unwrap());
+        let desired =
+            Desired::from_config(&document::parse_document(bytes.as_bytes(), "it").unwrap());
         assert_eq!(desired.files[0].mode, file, "3.{minor}");
         assert_eq!(desired.directories[0].mode, Some(directory), "3.{minor}");
     }
@@ -266,7 +267,7 @@ fn special_bits_of_files_and_directories_count_from_3_6_on() {
 /// The reader of JSON would fill the fields of an object from a list, one after the other.
 #[test]
 fn a_list_is_no_object() {
-    let config = |text: &str| document::parse(text.as_bytes(), "it");
+    let config = |text: &str| document::parse_document(text.as_bytes(), "it");
     for (text, path) in [
         (r#"{"items":[[null,null,{"name":"a"},{}]]}"#, "items[0]"),
         (r#"{"metadata":{"name":"a"},"spec":["os"]}"#, "spec"),
@@ -320,7 +321,7 @@ fn a_document_with_thousands_of_errors_is_refused_at_once() {
     let head = "metadata:\n  name: a\nspec:\n  config:\n    ignition:\n      version: 3.5.0\n    storage:\n      files:\n";
     let text = head.to_owned() + &file.repeat(4000);
     let start = std::time::Instant::now();
-    let error = document::parse(text.as_bytes(), "it").unwrap_err();
+    let error = document::parse_document(text.as_bytes(), "it").unwrap_err();
     let last = error.findings.last().unwrap();
     assert_eq!(
         last.path,

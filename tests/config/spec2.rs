@@ -1,7 +1,7 @@
 //! Ignition spec 2: every row of the conversion, every refusal with its path, real configs where they are there.
 
 use crate::support::{self, machine_config, say, shared_data};
-use mco_rescue::config::document::spec2::{Converted, convert, is_spec2};
+use mco_rescue::config::document::spec2::{Converted, convert_spec2, is_spec2};
 use mco_rescue::config::document::{self, Finding, Severity};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn config(version: &str, mut sections: Value) -> Value {
 
 fn converted(version: &str, sections: Value) -> Converted {
     let config = config(version, sections);
-    convert(&config, AT).unwrap_or_else(|findings| panic!("{config}: {findings:?}"))
+    convert_spec2(&config, AT).unwrap_or_else(|findings| panic!("{config}: {findings:?}"))
 }
 
 /// The result, without its version.
@@ -34,7 +34,7 @@ fn result(version: &str, sections: Value) -> Value {
 }
 
 fn errors(config: &Value) -> Vec<String> {
-    let findings = convert(config, AT).expect_err(&config.to_string());
+    let findings = convert_spec2(config, AT).expect_err(&config.to_string());
     assert!(findings.iter().all(|f| f.severity == Severity::Error));
     findings.iter().map(Finding::to_string).collect()
 }
@@ -746,7 +746,7 @@ fn fixtures_convert_to_their_counterparts_and_parse() {
             );
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
         };
-        let converted = convert(&read(""), AT).unwrap();
+        let converted = convert_spec2(&read(""), AT).unwrap();
         assert_eq!(converted.config, read(".converted"), "{name}");
         assert_eq!(format!("v2_{}", converted.minor), name);
         parsed(&converted.config).unwrap();
@@ -803,7 +803,7 @@ fn paths_of_the_result_lead_back_to_the_document() {
 fn a_bare_config_has_paths_without_prefix() {
     let bad = config("2.2.0", files(json!([file("a", json!({}))])));
     assert_eq!(
-        convert(&bad, "").unwrap_err()[0].path,
+        convert_spec2(&bad, "").unwrap_err()[0].path,
         "storage.files[0].path"
     );
     assert!(is_spec2("2.2.0") && !is_spec2("3.2.0"));
@@ -812,7 +812,7 @@ fn a_bare_config_has_paths_without_prefix() {
 /// The result in a MachineConfig, through the parser of spec 3.
 fn parsed(config: &Value) -> Result<document::MachineConfig, document::DocumentError> {
     let object = machine_config("rendered-worker-1", config.clone());
-    document::parse(object.to_string().as_bytes(), "test")
+    document::parse_document(object.to_string().as_bytes(), "test")
 }
 
 /// Documents of YAML, read as what the operator was given.
@@ -847,7 +847,7 @@ fn real_configs_of_spec_2_convert_to_what_the_operator_rendered() {
             continue;
         };
         let converted =
-            convert(&config, AT).unwrap_or_else(|findings| panic!("{path}: {findings:?}"));
+            convert_spec2(&config, AT).unwrap_or_else(|findings| panic!("{path}: {findings:?}"));
         parsed(&converted.config).unwrap_or_else(|error| panic!("{path}: {error}"));
         let pool = std::path::Path::new(&path)
             .parent()
@@ -899,7 +899,9 @@ fn compare_with_rendered(config: &Value, pool: &str, path: &str) -> usize {
 /// hands it over as it is.
 fn legacy_config(text: &str) -> Option<Value> {
     let text = text.replacen("\n  config:\n", "\n  legacy:\n", 1);
-    let object = document::parse(text.as_bytes(), "test").ok()?.record;
+    let object = document::parse_document(text.as_bytes(), "test")
+        .ok()?
+        .record;
     let object: Value = serde_json::from_str(&object).unwrap();
     let config = &object["spec"]["legacy"];
     let version = config["ignition"]["version"].as_str()?;
@@ -994,7 +996,7 @@ fn arbitrary_config() -> impl Strategy<Value = Value> {
 
 /// Converts; what comes out is read as spec 3, or every error of that leads back to a path.
 fn convert_and_parse(config: &Value) {
-    let converted = match convert(config, AT) {
+    let converted = match convert_spec2(config, AT) {
         Ok(converted) => converted,
         Err(findings) => {
             assert!(
@@ -1033,7 +1035,7 @@ proptest! {
 
     #[test]
     fn every_path_of_a_legal_config_comes_from_its_last_entry(config in arbitrary_config()) {
-        let Ok(converted) = convert(&config, AT) else {
+        let Ok(converted) = convert_spec2(&config, AT) else {
             return Ok(());
         };
         let written = config["storage"]["files"].as_array().unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::support::{say, shared_data};
 use mco_rescue::config::controllers::{
-    Base, Cluster, GeneratedConfig, Generation, generate, read_objects,
+    Base, Cluster, GeneratedConfig, Generation, generate_configs, read_objects,
 };
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn kubelet_config(name: &str, spec: &str) -> String {
 
 fn run(input: &str, base: Base) -> Generation {
     let objects = read_objects(input.as_bytes(), "limits.yaml").unwrap();
-    generate(&Cluster::new(objects, base, "worker"))
+    generate_configs(&Cluster::new(objects, base, "worker"))
 }
 
 fn small_base() -> BTreeMap<String, Value> {
@@ -299,7 +299,7 @@ fn real_rendered_configs_without_a_kubelet_config_show_no_sign_of_one() {
         let pool = name.split('-').nth(1).unwrap().to_owned();
         let input = kubelet_config("a", "  logLevel: 4\n").replace("worker", &pool);
         let objects = read_objects(input.as_bytes(), "limits.yaml").unwrap();
-        let generation = generate(&Cluster::new(objects, Base::Rendered(config), &pool));
+        let generation = generate_configs(&Cluster::new(objects, Base::Rendered(config), &pool));
         let made = format!("99-{pool}-generated-kubelet");
         assert!(conf_of(&generation, &made).is_some(), "{}", path.display());
         generation

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::{PROGRAM, TestRoot, say, shared_data};
-use mco_rescue::config::controllers::derive::{Derived, Request, derive};
+use mco_rescue::config::controllers::derive::{Derived, Request, derive_config};
 use mco_rescue::config::controllers::{
-    ApiObject, Base, Cluster, Generation, generate, read_objects,
+    ApiObject, Base, Cluster, Generation, generate_configs, read_objects,
 };
 use mco_rescue::config::render::{Pool, read_inputs};
 use serde_json::Value;
@@ -86,7 +86,7 @@ impl Pair {
         let mut objects = self.known();
         objects.extend(self.given());
         let cluster = Cluster::new(objects, Base::Parts(self.parts()), "worker");
-        let generation = generate(&cluster);
+        let generation = generate_configs(&cluster);
         (cluster, generation)
     }
 
@@ -190,7 +190,7 @@ impl Pair {
             base: Some(("base".to_owned(), base)),
             release_image: None,
         };
-        derive(request).ok()
+        derive_config(request).ok()
     }
 
     /// Runs `render` for a pool, with the base's parts beside the input.

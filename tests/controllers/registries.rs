@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use mco_rescue::config::controllers::registries::{
-    Inverted, add_mirror, files_in_force, invert, owned_files, remove_mirror,
+    Inverted, add_mirror, files_in_force, invert_files, owned_files, remove_mirror,
 };
 use mco_rescue::config::controllers::{
-    ApiObject, Base, Cluster, ConfigPool, GeneratedFile, Generation, generate, read_objects,
+    ApiObject, Base, Cluster, ConfigPool, GeneratedFile, Generation, generate_configs, read_objects,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ fn objects(documents: &[String]) -> Vec<ApiObject> {
 }
 
 fn generation(documents: &[String]) -> Generation {
-    generate(&cluster(objects(documents), &Files::new()))
+    generate_configs(&cluster(objects(documents), &Files::new()))
 }
 
 fn files_of(generation: &Generation) -> Files {
@@ -263,7 +263,7 @@ fn the_release_image_is_asked_for_only_where_registries_are_blocked() {
     let ask = |lists: &str, release: Option<&str>| {
         let mut cluster = cluster(objects(&[image(lists)]), &Files::new());
         cluster.release_image = release.map(str::to_owned);
-        generate(&cluster)
+        generate_configs(&cluster)
     };
     let unknown = ask("{blockedRegistries: [docker.io]}", None);
     let (_, place, advice) = refusal(&unknown);
@@ -322,7 +322,7 @@ fn policies_count_only_with_the_feature_gate() {
         let mut cluster = cluster(objects(&documents), &Files::from([kubelet]));
         let gates = gate.map(|on| ("SigstoreImageVerification".to_owned(), on));
         cluster.gates = gates.map(|gate| BTreeMap::from([gate]));
-        generate(&cluster)
+        generate_configs(&cluster)
     };
     let kubelet = "featureGates:\n  SigstoreImageVerification: true\n";
     for on in [with(Some(true), ""), with(None, kubelet)] {
@@ -391,7 +391,7 @@ fn a_rendered_config_gives_the_search_list_and_tells_what_would_be_lost() {
     );
     let files = Files::from([(CONF.to_owned(), conf.into_bytes())]);
     let documents = [image("{insecureRegistries: [x.test]}")];
-    let generation = generate(&cluster(objects(&documents), &files));
+    let generation = generate_configs(&cluster(objects(&documents), &files));
     let made = files_of(&generation);
     assert!(text(&made, CONF).starts_with(
         "unqualified-search-registries = [\"registry.access.redhat.com\", \"own.test\"]\n"
@@ -418,7 +418,7 @@ fn a_rendered_config_gives_the_search_list_and_tells_what_would_be_lost() {
 #[test]
 fn without_objects_of_this_controller_nothing_changes() {
     assert!(
-        generate(&cluster(Vec::new(), &Files::new()))
+        generate_configs(&cluster(Vec::new(), &Files::new()))
             .configs
             .is_empty()
     );
@@ -426,7 +426,7 @@ fn without_objects_of_this_controller_nothing_changes() {
         let parts = name.map(|name| (name.to_owned(), json!({ "metadata": { "name": name } })));
         let mut cluster = cluster(Vec::new(), &Files::new());
         cluster.base = Base::Parts(parts.into_iter().collect());
-        let made = generate(&cluster).configs;
+        let made = generate_configs(&cluster).configs;
         made.iter()
             .filter(|config| config.name.ends_with("registries"))
             .count()
@@ -439,14 +439,14 @@ fn without_objects_of_this_controller_nothing_changes() {
 fn the_parts_give_the_same_files_as_the_rendered_config() {
     let documents = [image("{insecureRegistries: [x.test]}")];
     let mut cluster = cluster(objects(&documents), &Files::new());
-    let of_rendered = files_of(&generate(&cluster));
+    let of_rendered = files_of(&generate_configs(&cluster));
     let mut part = rendered(&Files::new());
     part["metadata"] = json!({
         "name": "00-worker",
         "labels": { "machineconfiguration.openshift.io/role": "worker" },
     });
     cluster.base = Base::Parts(BTreeMap::from([("00-worker".to_owned(), part)]));
-    let of_parts = files_of(&generate(&cluster));
+    let of_parts = files_of(&generate_configs(&cluster));
     assert!(text(&of_parts, CONF).starts_with(HEADER));
     assert_eq!(of_parts, of_rendered);
 }
@@ -458,7 +458,7 @@ fn a_custom_pool_inherits_the_files_of_worker() {
         &Files::new(),
     );
     cluster.pools[0].name = "infra".to_owned();
-    let generation = generate(&cluster);
+    let generation = generate_configs(&cluster);
     assert_eq!(files_of(&generation).len(), 1);
 }
 
@@ -482,7 +482,7 @@ fn files_that_go_with_the_generated_part_are_known() {
 
 fn invert_conf(text: &str) -> Result<Inverted, String> {
     let files = Files::from([(CONF.to_owned(), text.as_bytes().to_vec())]);
-    invert(&files).map_err(|error| error.to_string())
+    invert_files(&files).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -535,12 +535,12 @@ fn a_file_of_an_older_operator_keeps_its_form() {
     ] {
         let inverted = invert_conf(&conf).unwrap();
         let files = Files::from([(CONF.to_owned(), conf.into_bytes())]);
-        let again = files_of(&generate(&cluster(made(&inverted.objects), &files)));
+        let again = files_of(&generate_configs(&cluster(made(&inverted.objects), &files)));
         assert_eq!(text(&again, CONF), text(&files, CONF));
         // A new mirror is written in the same form.
         let new = ["new.test/x".to_owned()];
         let change = add_mirror(&inverted, "zz.test/app", &new, false, false).unwrap();
-        let changed = files_of(&generate(&cluster(made(&change.objects), &files)));
+        let changed = files_of(&generate_configs(&cluster(made(&change.objects), &files)));
         let marked = "location = \"zz.test/app\"\n  mirror-by-digest-only = true\n";
         assert_eq!(
             text(&changed, CONF).contains(marked),
@@ -555,7 +555,7 @@ fn a_policy_of_another_is_left_alone() {
         POLICY.to_owned(),
         b"{\"default\": [{\"type\": \"reject\"}]}\n".to_vec(),
     )]);
-    let inverted = invert(&files).unwrap();
+    let inverted = invert_files(&files).unwrap();
     assert!(
         inverted
             .ambiguities
@@ -575,7 +575,7 @@ fn made(objects: &[Value]) -> Vec<ApiObject> {
 fn inverted_again(inverted: &Inverted, files: &Files) -> Files {
     let mut cluster = cluster(made(&inverted.objects), files);
     cluster.release_image = Some(inverted.release_image.clone());
-    files_of(&generate(&cluster))
+    files_of(&generate_configs(&cluster))
 }
 
 #[test]
@@ -601,7 +601,7 @@ fn real_files_are_turned_back_into_objects() {
     files.retain(|(_, files)| !files.is_empty());
     say(&format!("{} sets of files", files.len()));
     for (origin, files) in files {
-        let inverted = invert(&files).unwrap_or_else(|error| panic!("{origin}: {error}"));
+        let inverted = invert_files(&files).unwrap_or_else(|error| panic!("{origin}: {error}"));
         let again = inverted_again(&inverted, &files);
         let is_template = |path: &str| [CONF, POLICY].contains(&path) && !again.contains_key(path);
         for (path, bytes) in files.iter().filter(|(path, _)| !is_template(path)) {
@@ -609,7 +609,7 @@ fn real_files_are_turned_back_into_objects() {
         }
         let new = ["new.test/x".to_owned()];
         let change = add_mirror(&inverted, "zz.test/app", &new, false, false).unwrap();
-        let changed = generate(&cluster(made(&change.objects), &files));
+        let changed = generate_configs(&cluster(made(&change.objects), &files));
         let after = Inverted {
             objects: change.objects,
             ..inverted.clone()
@@ -688,7 +688,7 @@ fn a_new_mirror_is_an_object_of_its_own_and_fits_to_the_others() {
             "{source: q.io, mirrors: [a.test, b.test]}",
         ),
     ];
-    let inverted = invert(&files_of(&generation(&documents))).unwrap();
+    let inverted = invert_files(&files_of(&generation(&documents))).unwrap();
     let names = |all: &[&str]| {
         all.iter()
             .map(|name| (*name).to_owned())
@@ -828,10 +828,10 @@ proptest! {
         tags in any::<bool>(),
         never in any::<bool>(),
     ) {
-        let generation = generate(&cluster(objects, &Files::new()));
+        let generation = generate_configs(&cluster(objects, &Files::new()));
         prop_assume!(generation.refusals.is_empty());
         let files = files_of(&generation);
-        let inverted = invert(&files);
+        let inverted = invert_files(&files);
         prop_assert!(inverted.is_ok(), "{:?} {}", inverted, text(&files, CONF));
         let inverted = inverted.unwrap();
         prop_assert_eq!(&inverted_again(&inverted, &files), &files);
@@ -841,14 +841,14 @@ proptest! {
         };
         let mut changed = cluster(made(&change.objects), &files);
         changed.release_image = Some(inverted.release_image.clone());
-        let changed = generate(&changed);
+        let changed = generate_configs(&changed);
         // Refused, or the lists of Image cluster change their effect.
         if !changed.refusals.is_empty() || changed.notes.iter().any(|note| note.object == "Image cluster") {
             return Ok(());
         }
         let after = files_of(&changed);
         prop_assert_ne!(&after, &files);
-        let second = invert(&after).unwrap();
+        let second = invert_files(&after).unwrap();
         let removed = remove_mirror(&second, source, &new, tags).unwrap();
         let last = inverted_again(&Inverted { objects: removed.objects, ..second.clone() }, &after);
         let is_named = |text: &String| {
@@ -866,7 +866,7 @@ proptest! {
     fn no_file_and_no_name_panics(conf in "\\PC{0,40}", source in "\\PC{0,20}", policy in "\\PC{0,40}") {
         let both = [(CONF, format!("{HEADER}{conf}")), (POLICY, policy)];
         let files: Files = both.map(|(path, text)| (path.to_owned(), text.into_bytes())).into();
-        let _ = invert(&files);
+        let _ = invert_files(&files);
         let _ = add_mirror(&Inverted::default(), &source, &[conf], true, true);
     }
 }

@@ -139,7 +139,7 @@ fn settings_for_gomaxprocs_are_not_passed_over() {
         mco_rescue::config::controllers::read_objects(kubelet.as_bytes(), "k.yaml").unwrap();
     let base = mco_rescue::config::controllers::Base::Parts(std::collections::BTreeMap::new());
     let cluster = mco_rescue::config::controllers::Cluster::new(objects, base, "worker");
-    let notes = mco_rescue::config::controllers::generate(&cluster).notes;
+    let notes = mco_rescue::config::controllers::generate_configs(&cluster).notes;
     let has = |words: &str, inexact: bool| {
         notes
             .iter()

@@ -15,7 +15,7 @@ use mco_rescue::judge::daemon::{
 use serde_json::{Value, json};
 
 fn config(bytes: &[u8]) -> MachineConfig {
-    document::parse(bytes, "captured").unwrap()
+    document::parse_document(bytes, "captured").unwrap()
 }
 
 fn load(path: &Path) -> Option<Value> {
@@ -35,7 +35,7 @@ fn strings(list: &Value) -> Vec<String> {
 fn policies(dir: &Path) -> ClusterPolicies {
     match fs::read_to_string(dir.join("node-disruption-policy.yaml")) {
         Ok(text) => {
-            let user = document::yaml::parse(&text).unwrap();
+            let user = document::yaml::parse_yaml(&text).unwrap();
             daemon::laid_over_defaults(&serde_json::from_value(user).unwrap())
         }
         Err(_) => default_policies(),
@@ -166,7 +166,7 @@ fn every_captured_transition_is_decided_as_the_daemon_did() {
         let mut new = old.clone();
         patch(&mut new, &case["new"]);
         let old = config(old.to_string().as_bytes());
-        let parsed = document::parse(new.to_string().as_bytes(), name);
+        let parsed = document::parse_document(new.to_string().as_bytes(), name);
         match (case["expected"]["refused"].as_str(), parsed) {
             (None, Ok(new)) => {
                 check_transition(name, &old, &new, &case["expected"]);

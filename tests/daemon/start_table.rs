@@ -64,7 +64,7 @@ fn config(name: &str, change: impl FnOnce(&mut Value)) -> (String, MachineConfig
         json!({"storage": {"files": [file("/etc/a", 0o644, name)]}}),
     );
     change(&mut value["spec"]);
-    let config = document::parse(value.to_string().as_bytes(), "test").unwrap();
+    let config = document::parse_document(value.to_string().as_bytes(), "test").unwrap();
     (name.to_owned(), config)
 }
 

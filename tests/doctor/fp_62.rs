@@ -743,7 +743,7 @@ fn networkmanager_itself_loads_the_same_connections() {
         let network = Network::begin(node);
         let shown = command(&["nmcli", "-g", "FILENAME", "connection", "show"]);
         let root = Root::open(Path::new("/")).unwrap();
-        let ours = mco_rescue::node::service_configs::read(&root, None).unwrap();
+        let ours = mco_rescue::node::service_configs::read_service_configs(&root, None).unwrap();
         let mut wrong = Vec::new();
         for (index, (rest, loads)) in SETTINGS_OF_A_CONNECTION.iter().enumerate() {
             let path = path(index);

@@ -201,7 +201,7 @@ impl Node {
     #[track_caller]
     fn compare(&self, what: &str) -> Certainty {
         let root = Root::open(self.root.dir()).unwrap();
-        let login = login::read(&root).unwrap();
+        let login = login::read_login(&root).unwrap();
         let (works, said) = self.logs_in();
         let answer = login.over_ssh();
         let agree = match answer {
@@ -619,7 +619,7 @@ fn sshd_listens_where_the_program_says_so() {
             node.root.write("etc/ssh/more/a.conf", "Port 24\n");
             node.set(text);
             let root = Root::open(node.root.dir()).unwrap();
-            let all = sshd_ports::read(&root).unwrap();
+            let all = sshd_ports::read_sshd_ports(&root).unwrap();
             let own = all.iter().flat_map(|one| match one {
                 SshdListener::Everywhere(port) => {
                     vec![format!("0.0.0.0:{port}"), format!("[::]:{port}")]

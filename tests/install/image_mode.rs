@@ -25,7 +25,7 @@ const LINKS: [&str; 5] = [
 
 fn example() -> Value {
     let text = fs::read_to_string(EXAMPLE).unwrap();
-    mco_rescue::config::document::yaml::parse(&text).unwrap()
+    mco_rescue::config::document::yaml::parse_yaml(&text).unwrap()
 }
 
 #[test]

@@ -847,9 +847,9 @@ proptest! {
     #[test]
     fn any_script_comes_back(text in "([a-z ]|\n|\"|'|\\\\|#|;|if |fi|\\{|\\}|then |ä){0,80}") {
         let path = tempfile::NamedTempFile::new().unwrap();
-        if let Ok(with) = script::insert(Some(text.as_bytes())) {
-            prop_assert_eq!(script::remove(&with), Ok(script::Remainder::Bytes(text.clone().into_bytes())));
-            prop_assert_eq!(script::insert(Some(&with)).unwrap(), with.clone());
+        if let Ok(with) = script::insert_script(Some(text.as_bytes())) {
+            prop_assert_eq!(script::remove_script(&with), Ok(script::Remainder::Bytes(text.clone().into_bytes())));
+            prop_assert_eq!(script::insert_script(Some(&with)).unwrap(), with.clone());
             if has_grub() {
                 // What the real parser takes alone it takes with our lines.
                 fs::write(path.path(), &text).unwrap();
@@ -877,8 +877,12 @@ fn a_script_that_the_real_parser_takes_is_not_refused() {
     ] {
         fs::write(path.path(), text).unwrap();
         assert!(accepts(path.path()), "{text}");
-        assert!(commands::parse(text).is_whole, "{text}");
-        fs::write(path.path(), script::insert(Some(text.as_bytes())).unwrap()).unwrap();
+        assert!(commands::parse_commands(text).is_whole, "{text}");
+        fs::write(
+            path.path(),
+            script::insert_script(Some(text.as_bytes())).unwrap(),
+        )
+        .unwrap();
         assert!(accepts(path.path()), "{text}");
     }
 }

@@ -685,7 +685,9 @@ fn boot_entries_are_ordered_and_matched_as_in_a_real_system() {
     );
     let command_line = Kargs::parse(before.lines().next().unwrap());
     assert_eq!(
-        bootloader::booted(&entries, &command_line).unwrap().file,
+        bootloader::find_booted_entry(&entries, &command_line)
+            .unwrap()
+            .file,
         "ostree-2"
     );
     assert_eq!(entries[0].options, command_line);
@@ -734,9 +736,9 @@ fn facts_of_boot_are_read_through_the_root() {
     );
 
     let opened = Root::open(root.dir()).unwrap();
-    let entries = bootloader::read(&opened).unwrap();
+    let entries = bootloader::read_boot_entries(&opened).unwrap();
     assert_eq!(entries.len(), 1);
-    let kernels = bootloader::kernels(&opened).unwrap();
+    let kernels = bootloader::list_kernel_directories(&opened).unwrap();
     assert_eq!(
         (kernels[0].name.as_str(), kernels[0].bytes),
         ("os-ab", 8000)
@@ -783,7 +785,7 @@ fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
         root.write(&format!("{top}/{name}.origin"), origin);
     }
     let opened = Root::open(root.dir()).unwrap();
-    let all = deploy_directories::list(&opened).unwrap();
+    let all = deploy_directories::list_deploy_directories(&opened).unwrap();
     assert_eq!(all.len(), 3);
     assert!(
         all.iter()
@@ -802,7 +804,7 @@ fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
     );
     let other = format!("{top}/{lost}/usr/etc/resolv.conf");
     let flagged = [&file, &own, &other].map(|path| chattr("+i", root.path(path)));
-    let found = deploy_directories::immutable(&opened, left[0]);
+    let found = deploy_directories::list_immutable(&opened, left[0]);
     for path in [&own, &file, &other] {
         chattr("-i", root.path(path));
     }
@@ -821,7 +823,7 @@ fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
 
 fn default_arguments(sysroot: &Sysroot) -> Kargs {
     let root = Root::open(sysroot.0.dir()).unwrap();
-    bootloader::read(&root).unwrap()[0]
+    bootloader::read_boot_entries(&root).unwrap()[0]
         .options
         .without(&["ostree"])
 }
@@ -881,7 +883,7 @@ fn a_sysroot_of_the_real_ostree_is_read_as_it_is() {
         assert!(sysroot.deploy(&[format!("--karg=number={number}")]));
     }
     let root = Root::open(sysroot.0.dir()).unwrap();
-    let entries = bootloader::read(&root).unwrap();
+    let entries = bootloader::read_boot_entries(&root).unwrap();
     assert_eq!(entries.len(), 2);
     assert!(entries[0].title.contains("(ostree:0)"), "{entries:?}");
     assert_eq!(
@@ -892,13 +894,13 @@ fn a_sysroot_of_the_real_ostree_is_read_as_it_is() {
         1,
         "but ostree="
     );
-    let kernels = bootloader::kernels(&root).unwrap();
+    let kernels = bootloader::list_kernel_directories(&root).unwrap();
     assert_eq!(kernels.len(), 1, "both have the same");
     assert_eq!(
         entries[1].kernel_directory(),
         Some(kernels[0].name.as_str())
     );
-    let deployments = deploy_directories::list(&root).unwrap();
+    let deployments = deploy_directories::list_deploy_directories(&root).unwrap();
     assert_eq!(deployments.len(), 2);
     for deployment in &deployments {
         assert_eq!(
@@ -909,7 +911,7 @@ fn a_sysroot_of_the_real_ostree_is_read_as_it_is() {
         let brings = bootloader::kernel_bytes(&root, &deployment.path).unwrap();
         assert_eq!(brings, Some(kernels[0].bytes));
         assert_eq!(
-            deploy_directories::immutable(&root, deployment).unwrap(),
+            deploy_directories::list_immutable(&root, deployment).unwrap(),
             []
         );
     }

@@ -157,7 +157,7 @@ fn json_that_was_cut_short_says_so_wherever_it_ends() {
 #[test]
 fn yaml_that_was_cut_short_says_so_wherever_it_ends() {
     use mco_rescue::config::document;
-    let says = |text: &str| match document::parse(text.as_bytes(), "it") {
+    let says = |text: &str| match document::parse_document(text.as_bytes(), "it") {
         Err(error) => error.to_string(),
         Ok(config) => {
             let all = config.warnings.iter().map(ToString::to_string);

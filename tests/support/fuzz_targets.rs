@@ -10,7 +10,7 @@ use mco_rescue::config::controllers::kubelet::from_settings;
 use mco_rescue::config::controllers::registries as mirror_files;
 use mco_rescue::config::controllers::runtime;
 use mco_rescue::config::controllers::{
-    Base, Cluster, ConfigPool, GeneratedFile, generate, read_objects,
+    Base, Cluster, ConfigPool, GeneratedFile, generate_configs, read_objects,
 };
 use mco_rescue::config::document::{self, ContentsError, Desired, MachineConfig, yaml};
 use mco_rescue::config::render::{self, Pool};
@@ -87,7 +87,7 @@ pub const TARGETS: [(&str, Target); 22] = [
 
 /// A document of any kind: it is refused with at least one error, or it can be planned on a node.
 pub fn document(data: &[u8]) {
-    match document::parse(data, "fuzz") {
+    match document::parse_document(data, "fuzz") {
         Ok(config) => plan_on_a_node(&config),
         Err(error) => {
             assert!(!error.findings.is_empty(), "refused for no reason");
@@ -122,7 +122,7 @@ fn plan_on_a_node(config: &MachineConfig) {
             records,
             node,
         };
-        let plan = plan::changes(inputs, options);
+        let plan = plan::plan_changes(inputs, options);
         let _ = plan::step_drifts(&plan.steps, desired.bare);
     }
     let _ = drift::daemon_verdict(&config.name, None, &drift::find_drifts(&desired, node));
@@ -141,7 +141,7 @@ fn empty_node() -> &'static (NodeState, Records) {
         let passwd = "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/bash\n";
         std::fs::write(dir.path().join("etc/passwd"), passwd).unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let node = node::observe(&root, Default::default(), &HostRunner).unwrap();
+        let node = node::observe_node(&root, Default::default(), &HostRunner).unwrap();
         (node, Records::read(&root).unwrap())
     })
 }
@@ -269,10 +269,10 @@ pub fn go_yaml(data: &[u8]) {
     let config = json!({"a": value(&mut data, 0)});
     let text = render::hashed_text(&json!({ "config": config })).unwrap();
     if text.contains(['\u{85}', '\u{2028}', '\u{2029}']) {
-        assert!(yaml::parse(&text).is_err(), "{text}");
+        assert!(yaml::parse_yaml(&text).is_err(), "{text}");
         return;
     }
-    let read = yaml::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let read = yaml::parse_yaml(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!(read["config"], config, "{text}");
     assert_eq!(
         render::hashed_text(&read).as_deref(),
@@ -379,7 +379,7 @@ pub fn answers(data: &[u8]) {
         RpmOstreeVersion::parse_answer(&text),
         StatusText::read(&text),
     );
-    let _ = (status::finalize_failure(&text), status::begun(&text));
+    let _ = (status::finalize_failure(&text), status::find_begun(&text));
     let _ = (StagedFile::parse(data), OriginFile::parse(&text));
     if let Ok(here) = BootcStatus::read(&text) {
         let all = here.deployments(&|_| None).all;
@@ -491,12 +491,15 @@ pub fn etcd_log(data: &[u8]) {
         let _ = (wal::check_head(log), log_read.last_index());
         for (bytes, index) in [(data, 0), (&snapshot, u64::MAX)] {
             let named = log_read.files[0].snapshots.last().copied();
-            let read = [snap::read(bytes), named.ok_or(snap::SnapError::Empty)];
+            let read = [
+                snap::read_snapshot(bytes),
+                named.ok_or(snap::SnapError::Empty),
+            ];
             let snapshots = read.map(|read| SnapFile {
                 name: String::new(),
                 read,
             });
-            let _ = start::predict(&MemberFiles {
+            let _ = start::predict_start(&MemberFiles {
                 log: log_read.clone(),
                 snapshots: snapshots.to_vec(),
                 sent: vec![(index, None)],
@@ -696,7 +699,7 @@ fn branch_page(id: u64, items: &[(u64, &[u8])]) -> Vec<u8> {
 /// A database of Open vSwitch: no more records than lines, and a fault is in the file.
 pub fn ovsdb_log(data: &[u8]) {
     for first in [true, false] {
-        let log = ovsdb::read(&mut &data[..], first).unwrap();
+        let log = ovsdb::read_ovsdb(&mut &data[..], first).unwrap();
         assert!(log.records <= data.len() as u64);
         assert!(
             log.fault
@@ -777,12 +780,12 @@ pub fn node_files(data: &[u8]) {
 pub fn recorded(data: &[u8]) {
     let name = |text: &[u8]| sha256(text)[..32].to_owned();
     let mut snapshot = Snapshot::default();
-    let _ = format::unpack(&name(data), data, &mut snapshot);
-    let packed = format::pack(data).unwrap();
-    let _ = format::unpack(&name(data), &packed, &mut snapshot);
-    for (name, text) in format::texts(&snapshot).unwrap().values() {
+    let _ = format::unpack_part(&name(data), data, &mut snapshot);
+    let packed = format::pack_text(data).unwrap();
+    let _ = format::unpack_part(&name(data), &packed, &mut snapshot);
+    for (name, text) in format::part_texts(&snapshot).unwrap().values() {
         let mut again = Snapshot::default();
-        format::unpack(name, &format::pack(text).unwrap(), &mut again).unwrap();
+        format::unpack_part(name, &format::pack_text(text).unwrap(), &mut again).unwrap();
     }
     let mut record = Vec::new();
     sealed::write_sealed(|out| out.write_all(data), &mut record).unwrap();
@@ -828,7 +831,7 @@ pub fn recipients(data: &[u8]) {
         match Recipient::parse(&line) {
             Ok(key) => {
                 assert!(!key.shown().is_empty());
-                let _ = age::encrypt(b"text", &[key]).map_err(|error| error.to_string());
+                let _ = age::encrypt_to(b"text", &[key]).map_err(|error| error.to_string());
             }
             Err(error) => assert!(!error.to_string().is_empty()),
         }
@@ -889,14 +892,14 @@ pub fn kubelet_configs(data: &[u8]) {
     let objects = read_objects(objects.as_bytes(), "fuzz").unwrap_or_default();
     let parts = [("98-worker-generated-kubelet".to_owned(), part.clone())].into();
     for base in [Base::Parts(parts), Base::Rendered(part)] {
-        let generation = generate(&Cluster::new(objects.clone(), base, "worker"));
+        let generation = generate_configs(&Cluster::new(objects.clone(), base, "worker"));
         for refusal in &generation.refusals {
             assert!(!refusal.message.is_empty() && refusal.place.starts_with("fuzz"));
         }
         let files = generation.configs.iter().flat_map(|config| &config.files);
         for file in files.filter(|file| file.path == "/etc/kubernetes/kubelet.conf") {
             let written = String::from_utf8(file.contents.clone()).unwrap();
-            let read = yaml::parse(&written);
+            let read = yaml::parse_yaml(&written);
             assert!(read.is_ok_and(|value| value.is_object()), "{written}");
         }
     }
@@ -921,7 +924,7 @@ pub fn runtime_configs(data: &[u8]) {
     let is_sound = toml::from_str::<toml::Table>(storage).is_ok();
     let parts = [("00-worker".to_owned(), part.clone())].into();
     for base in [Base::Parts(parts), Base::Rendered(part)] {
-        let generation = generate(&Cluster::new(objects.clone(), base, "worker"));
+        let generation = generate_configs(&Cluster::new(objects.clone(), base, "worker"));
         for refusal in &generation.refusals {
             assert!(!refusal.message.is_empty() && refusal.place.starts_with("fuzz"));
         }
@@ -959,7 +962,7 @@ pub fn registry_objects(data: &[u8]) {
         assert!(file.path.starts_with("/etc/"));
     }
     let files = mirror_files::files_in_force(&config);
-    if let Ok(inverted) = mirror_files::invert(&files) {
+    if let Ok(inverted) = mirror_files::invert_files(&files) {
         let mirrors: Vec<String> = objects.lines().take(3).map(str::to_owned).collect();
         let source = conf.lines().last().unwrap_or_default();
         if let Ok(change) =
@@ -973,7 +976,7 @@ pub fn registry_objects(data: &[u8]) {
     };
     let mut cluster = Cluster::new(objects, Base::Rendered(config), "worker");
     cluster.gates = Some([("SigstoreImageVerification".to_owned(), true)].into());
-    let made = generate(&cluster);
+    let made = generate_configs(&cluster);
     for refusal in made.refusals {
         assert!(!refusal.message.is_empty() && !refusal.advice.is_empty());
     }
@@ -981,7 +984,7 @@ pub fn registry_objects(data: &[u8]) {
     let registries = made.find(|config| config.name == "99-worker-generated-registries");
     let made = registries.into_iter().flat_map(|config| &config.files);
     let made = made.map(|file| (file.path.clone(), file.contents.clone()));
-    let _ = mirror_files::invert(&made.collect());
+    let _ = mirror_files::invert_files(&made.collect());
 }
 
 /// A Butane config: it is refused with a reason, or its MachineConfig is text that is read back as the same object.
@@ -989,7 +992,7 @@ pub fn butane_configs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = butane::is_butane(&text);
     for raw in [false, true] {
-        let translation = butane::translate(&text, None, butane::OutputOptions { raw });
+        let translation = butane::translate_butane(&text, None, butane::OutputOptions { raw });
         assert_eq!(translation.output.is_some(), translation.error.is_none());
         assert!(
             translation
@@ -999,7 +1002,7 @@ pub fn butane_configs(data: &[u8]) {
         );
         if let (Some(output), Some(object)) = (&translation.output, &translation.machine_config) {
             // Go's large numbers are read as floats, and a few line ends differ between readers.
-            if let Ok(read) = yaml::parse(output)
+            if let Ok(read) = yaml::parse_yaml(output)
                 && !output.contains("e+")
             {
                 assert_eq!(&read, object);

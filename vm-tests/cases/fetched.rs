@@ -70,6 +70,7 @@ fn a_node_that_fetched_by_itself_has_its_config_when_the_network_is_gone() {
 /// As the server serves it.
 fn served(config: &serde_json::Value) -> String {
     let config =
-        mco_rescue::config::document::parse(config.to_string().as_bytes(), "test").unwrap();
+        mco_rescue::config::document::parse_document(config.to_string().as_bytes(), "test")
+            .unwrap();
     mco_rescue::config::document::serve_config(&config).unwrap()
 }

@@ -236,7 +236,7 @@ fn with_loops(config: &Value) -> Value {
 
 /// What the Machine Config Server would serve.
 fn served(config: &Value) -> Value {
-    let config = document::parse(config.to_string().as_bytes(), "the case").unwrap();
+    let config = document::parse_document(config.to_string().as_bytes(), "the case").unwrap();
     serde_json::from_str(&document::serve_config(&config).unwrap()).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::names::NameKind;
 use super::values::is_secret_value;
-use super::{Secret, hidden, marks, names, replaced, url};
+use super::{Secret, hidden, marks, names, replace_secrets, url};
 use crate::base::kargs::Kargs;
 
 /// Arguments and settings whose value is `NAME:SECRET`.
@@ -19,7 +19,7 @@ const CREDENTIALS: [&str; 5] = [
 
 /// Returns true if the value of a kernel argument is or contains a secret.
 pub fn has_secret_argument(argument: &str) -> bool {
-    !find(argument).is_empty()
+    !find_secrets(argument).is_empty()
 }
 
 /// Returns true if the name is that of an argument or variable whose value is a secret.
@@ -29,7 +29,7 @@ pub fn is_secret_name(name: &str) -> bool {
 
 /// Returns a kernel argument with a secret value replaced; its name is unchanged.
 pub fn redacted_argument<'a>(argument: &'a str, shown: &dyn Fn(&str) -> String) -> Cow<'a, str> {
-    replaced(argument, find(argument), shown)
+    replace_secrets(argument, find_secrets(argument), shown)
 }
 
 /// Returns a kernel argument with a secret value replaced by its size.
@@ -59,7 +59,7 @@ pub fn redacted_words(text: &str) -> Cow<'_, str> {
         let mut found = Vec::new();
         marks::find_marks(line, start, &mut found);
         all.extend(found);
-        all.extend(url::logins(line).map(|login| Secret {
+        all.extend(url::find_logins(line).map(|login| Secret {
             at: start + login.start..start + login.end,
             why: marks::WHY_LOGIN,
         }));
@@ -76,7 +76,7 @@ pub fn redacted_words(text: &str) -> Cow<'_, str> {
         }
         start += line.len();
     }
-    replaced(text, marks::in_order(all), &|secret| hidden(secret.len()))
+    replace_secrets(text, marks::in_order(all), &|secret| hidden(secret.len()))
 }
 
 const WHY: &str = "it has a setting that looks like a password";
@@ -117,10 +117,10 @@ fn find_unescaped(rest: &str, quote: char) -> usize {
 }
 
 /// Returns the secrets of one kernel argument.
-pub(super) fn find(argument: &str) -> Vec<Secret> {
+pub(super) fn find_secrets(argument: &str) -> Vec<Secret> {
     let mut all: Vec<Secret> = Vec::new();
     marks::find_marks(argument, 0, &mut all);
-    let logins = url::logins(argument).map(|at| Secret {
+    let logins = url::find_logins(argument).map(|at| Secret {
         at,
         why: marks::WHY_LOGIN,
     });

@@ -45,7 +45,7 @@ pub fn has_hidden(text: &str) -> bool {
 
 /// Returns a file's text with each secret replaced by its size.
 pub fn redacted(text: &str) -> Cow<'_, str> {
-    replaced(text, find_secrets(text), &|secret| hidden(secret.len()))
+    replace_secrets(text, find_secrets(text), &|secret| hidden(secret.len()))
 }
 
 /// Returns the reason why a text may contain a secret.
@@ -54,7 +54,7 @@ pub fn reason_of_text(text: &str) -> Option<&'static str> {
 }
 
 /// Returns a text with each secret replaced. `secrets` are sorted and do not overlap.
-pub fn replaced<'a>(
+pub fn replace_secrets<'a>(
     text: &'a str,
     secrets: Vec<Secret>,
     shown: &dyn Fn(&str) -> String,
@@ -94,7 +94,7 @@ pub fn redacted_lines(text: &str) -> Vec<(&str, Cow<'_, str>)> {
                 why: one.why,
             });
         let here = here.filter(|one| !one.at.is_empty()).collect();
-        let shown = replaced(line, here, &|secret| hidden(secret.len()));
+        let shown = replace_secrets(line, here, &|secret| hidden(secret.len()));
         lines.push((line, shown));
         start = end;
     }

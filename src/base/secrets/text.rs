@@ -20,7 +20,7 @@ pub fn find_secrets(text: &str) -> Vec<Secret> {
         let line = whole.trim_end_matches(['\n', '\r']);
         let mut found = Vec::new();
         marks::find_marks(line, 0, &mut found);
-        found.extend(url::logins(line).map(|at| Secret {
+        found.extend(url::find_logins(line).map(|at| Secret {
             at,
             why: marks::WHY_LOGIN,
         }));
@@ -738,11 +738,11 @@ fn of_pgpass(line: &str) -> Option<Range<usize>> {
 /// `1 SHA256 HEX:...` in a file with keys of time servers.
 fn of_chrony(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_whitespace();
-    let (number, kind, key) = (words.next()?, words.next()?, words.next()?);
+    let (number, kind_of, key) = (words.next()?, words.next()?, words.next()?);
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
     let is_kind = ["MD5", "SHA", "AES", "M"]
         .iter()
-        .any(|name| kind.starts_with(name));
+        .any(|name| kind_of.starts_with(name));
     let is_end = words.next().is_none() && line.ends_with(key);
     let is_key = key.starts_with("HEX:") || key.starts_with("ASCII:") || key.len() >= 16;
     (is_number && is_kind && is_end && is_key).then_some(line.len() - key.len()..line.len())

@@ -39,7 +39,7 @@ pub fn redacted_url(url: &str) -> String {
 }
 
 /// Returns the logins in the addresses of a line. One without a password counts as a secret only where names are not used.
-pub(super) fn logins(line: &str) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn find_logins(line: &str) -> impl Iterator<Item = Range<usize>> {
     line.match_indices("://").filter_map(|(at, found)| {
         let start = at + found.len();
         let login = login_of(line.get(start..)?)?;

@@ -43,7 +43,7 @@ pub struct Baked {
 }
 
 /// Returns the entries to unpack over the distribution's initramfs; a directory precedes its content.
-pub fn entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<CpioEntry> {
+pub fn archive_entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<CpioEntry> {
     let mut all = vec![file_entry(PROGRAM.to_owned(), 0o755, program)];
     for (unit, target, text) in STARTED {
         all.push(file_entry(format!("{UNITS}/{unit}"), 0o644, text.into()));
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn every_parent_stands_before_what_is_in_it_and_only_once() {
-        let all = entries(vec![1], Vec::new());
+        let all = archive_entries(vec![1], Vec::new());
         let names: Vec<&str> = all.iter().map(|entry| entry.name.as_str()).collect();
         for (at, name) in names.iter().enumerate() {
             if let Some((parent, _)) = name.rsplit_once('/') {

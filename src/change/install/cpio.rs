@@ -45,7 +45,7 @@ const LINK: u32 = 0o120_000;
 ///
 /// # Errors
 /// A file is too large.
-pub fn archive(entries: &[CpioEntry]) -> Result<Vec<u8>, CpioError> {
+pub fn write_archive(entries: &[CpioEntry]) -> Result<Vec<u8>, CpioError> {
     let mut out = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         let (kind, bytes) = match &entry.content {
@@ -103,7 +103,7 @@ mod tests {
             mode: 0o600,
             content: CpioContent::File(name.as_bytes().to_vec()),
         });
-        let archive = archive(&entries).unwrap();
+        let archive = write_archive(&entries).unwrap();
         let found = archive.windows(6).enumerate();
         let found: Vec<usize> = found
             .filter(|(_, bytes)| bytes == b"070701")

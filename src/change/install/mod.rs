@@ -111,7 +111,7 @@ impl InstallItem {
 /// Returns the items in the order in which they are installed: the program before the units that start it, links last.
 ///
 /// `never_booted` is true if the root's first boot will preset all units.
-pub fn items(scope: InstallScope, never_booted: bool) -> Vec<InstallItem> {
+pub fn list_items(scope: InstallScope, never_booted: bool) -> Vec<InstallItem> {
     let [service, timer] = FETCH;
     let mut all = vec![
         InstallItem::new(paths::PROGRAM, Content::Program, None),
@@ -233,7 +233,7 @@ impl InstallSurvey<'_> {
     /// # Errors
     /// A path cannot be resolved or read.
     pub fn of(&self, scope: InstallScope) -> Result<Vec<FoundItem>, RootError> {
-        let items = items(scope, self.host.never_booted).into_iter();
+        let items = list_items(scope, self.host.never_booted).into_iter();
         items.map(|item| self.compare_item(item)).collect()
     }
 
@@ -300,7 +300,7 @@ pub fn is_mask(root: &Root, path: &RootPath) -> Result<bool, RootError> {
 ///
 /// # Errors
 /// `/proc` is missing, or the program cannot be read.
-pub fn program() -> std::io::Result<Vec<u8>> {
+pub fn read_program() -> std::io::Result<Vec<u8>> {
     running::read_bytes("/proc/self/exe")
 }
 
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn nothing_is_enabled_before_it_is_there() {
         for (scope, never_booted) in [(InstallScope::Recovery, false), (InstallScope::All, true)] {
-            let all = items(scope, never_booted);
+            let all = list_items(scope, never_booted);
             assert_eq!(
                 position(&all, |item| item.content == Content::Program),
                 0,

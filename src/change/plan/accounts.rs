@@ -15,7 +15,7 @@ use crate::host::root::{RootPath, sha256};
 use crate::judge::accounts::{Home, MAX_OWNED, Prepared, keys_text, may_have_home};
 use crate::judge::drift::{kind_noun, text_object};
 use crate::node::account_files::WRITTEN;
-use crate::node::accounts::{count_keys, opens};
+use crate::node::accounts::{allows_login, count_keys};
 
 impl Builder<'_> {
     /// Plans the account files, then homes and keys of every user.
@@ -395,7 +395,7 @@ impl Builder<'_> {
         if prepared.before.user("core").is_none() {
             return;
         }
-        let usable = |password: Option<String>| password.is_some_and(|found| opens(&found));
+        let usable = |password: Option<String>| password.is_some_and(|found| allows_login(&found));
         let had_keys = self.has_keys();
         if !had_keys && !usable(prepared.before.password("core")) {
             return;

@@ -104,7 +104,7 @@ impl After {
 ///
 /// # Errors
 /// The cluster's policies cannot be read.
-pub(super) fn add(
+pub(super) fn add_after(
     plan: &mut Plan,
     inputs: &PlanInputs<'_>,
     options: PlanOptions,
@@ -362,7 +362,7 @@ mod tests {
                 "ignition": {"version": "3.5.0"}, "storage": {"files": [
                     {"path": "/etc/containers/policy.json", "contents": {"source": policy}},
                     {"path": "/etc/chrony.conf", "contents": {"source": chrony}}]}}}});
-        document::parse(value.to_string().as_bytes(), "test").unwrap()
+        document::parse_document(value.to_string().as_bytes(), "test").unwrap()
     }
 
     fn step(section: Section, path: &str) -> PlannedStep {

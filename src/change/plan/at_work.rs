@@ -156,7 +156,7 @@ pub(super) fn daemon_containers(activity: &Activity) -> Vec<String> {
 }
 
 /// Describes what the daemon does while it watches files: one notice for each running daemon, without duplicates.
-pub(super) fn watching(activity: &Activity) -> Vec<Notice> {
+pub(super) fn note_watching(activity: &Activity) -> Vec<Notice> {
     let daemons = activity.processes.iter().filter(|one| {
         let argument = one.args.get(1).map_or("", String::as_str);
         one.program() == DAEMON && !WORKING.contains(&argument)
@@ -211,7 +211,7 @@ fn frozen_with<'a>(
 }
 
 /// Returns a blocker for a piece of evidence.
-pub(super) fn refused(evidence: ActivityEvidence) -> Notice {
+pub(super) fn refuse_activity(evidence: ActivityEvidence) -> Notice {
     let next = if let Some(ways) = &evidence.ways {
         let over = match ways.drops {
             true => "--takeover drops it",
@@ -251,13 +251,13 @@ pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
 }
 
 /// Returns a notice about the queued deployment that a plan replaces by staging another.
-pub(super) fn queued(scene: StagedScene<'_>) -> Option<Notice> {
+pub(super) fn note_queued(scene: StagedScene<'_>) -> Option<Notice> {
     let facts = scene.facts.filter(|_| scene.stages && scene.stays)?;
     Some(notice("the next boot", name_queued(facts, scene.ours)?))
 }
 
 /// Returns notices about programs that stage on their own, and can replace what a run stages.
-pub(super) fn stagers(activity: &Activity, facts: Option<&SystemFacts>) -> Vec<Notice> {
+pub(super) fn note_stagers(activity: &Activity, facts: Option<&SystemFacts>) -> Vec<Notice> {
     let mut all = Vec::new();
     let timer = activity.units.iter().find(|unit| unit.name == BOOTC_TIMER);
     if timer.is_some_and(UnitActivity::is_running) {
@@ -527,7 +527,7 @@ mod tests {
             (Some("/"), own, ALL, "its cgroup / is of no container"),
             (None, own, no, "no cgroup of version 2 is known of it"),
         ] {
-            let said = watching(&daemon_in(cgroup, own, controls));
+            let said = note_watching(&daemon_in(cgroup, own, controls));
             assert_eq!(said.len(), 1);
             let message = &said[0].message;
             assert!(message.contains(words), "{message}");
@@ -536,9 +536,9 @@ mod tests {
                 controls != ALL || words != "is ended afterwards"
             );
         }
-        assert_eq!(watching(&Activity::default()), []);
+        assert_eq!(note_watching(&Activity::default()), []);
         let at_work = of(vec![process(5, 1, "machine-config-daemon pivot")]);
-        assert_eq!(watching(&at_work), [], "is evidence of its own");
+        assert_eq!(note_watching(&at_work), [], "is evidence of its own");
     }
 
     #[test]
@@ -587,7 +587,7 @@ mod tests {
             let found = find_activity(activity, scene);
             assert_eq!(found.len(), 1);
             (
-                refused(found[0].clone()).message,
+                refuse_activity(found[0].clone()).message,
                 left_alone(found[0].clone()).message,
             )
         };
@@ -655,7 +655,7 @@ mod tests {
             files_only: true,
             ..StagedScene::default()
         };
-        let said = queued(scene).unwrap();
+        let said = note_queued(scene).unwrap();
         assert_eq!(said.subject, "the next boot");
         for words in ["x/y:z (k.0) is queued", "Keep it: ostree admin pin 0"] {
             assert!(said.message.contains(words), "{said:?}");
@@ -670,7 +670,7 @@ mod tests {
                 ..scene
             },
         ] {
-            assert_eq!(queued(other), None);
+            assert_eq!(note_queued(other), None);
         }
     }
 
@@ -684,8 +684,8 @@ mod tests {
             }],
             ..Activity::default()
         };
-        assert_eq!(stagers(&timer("inactive"), None), []);
-        let said = stagers(&timer("active"), None);
+        assert_eq!(note_stagers(&timer("inactive"), None), []);
+        let said = note_stagers(&timer("active"), None);
         assert!(
             said[0].message.contains("systemctl mask --now bootc-fetch"),
             "{said:?}"
@@ -696,7 +696,7 @@ mod tests {
             name: "Zincati".to_owned(),
             unit: "zincati.service".to_owned(),
         });
-        let said = stagers(&Activity::default(), Some(&here));
+        let said = note_stagers(&Activity::default(), Some(&here));
         assert!(
             said[0].message.contains("systemctl stop zincati.service"),
             "{said:?}"

@@ -44,7 +44,7 @@ impl Builder<'_> {
                 self.block(file.path.to_string(), message);
             }
             _ => {
-                let why = files::why(found.as_ref(), &object);
+                let why = files::explain_difference(found.as_ref(), &object);
                 let section = Section::Files;
                 self.put_over(&file.path, object, payload, section, why, InTheWay::Goes);
             }

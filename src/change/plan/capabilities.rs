@@ -19,7 +19,7 @@ pub struct CapabilityNeed {
 }
 
 /// Returns the capabilities that the plan needs beyond what ordinary users may do with their own files.
-pub fn needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
+pub fn list_needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
     let first = |capability, why: &dyn Fn(&PlannedStep) -> Option<String>| {
         let why = plan.steps.iter().find_map(why)?;
         Some(CapabilityNeed { capability, why })
@@ -49,7 +49,7 @@ pub fn needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
 /// Adds blockers for capabilities that root lacks. For an ordinary user, another check reports what cannot be done.
 pub(super) fn judge_capabilities(plan: &mut Plan, node: &NodeState) {
     if node.host.user.0 == 0 {
-        let lacking = needs(plan, node).into_iter();
+        let lacking = list_needs(plan, node).into_iter();
         let lacking = lacking.filter(|need| !node.host.capabilities.contains(&need.capability));
         // A label that cannot be set is reported afterwards, with the command that sets it.
         let lacking = lacking.filter(|need| need.capability != Capability::CAP_SYS_ADMIN);
@@ -59,7 +59,7 @@ pub(super) fn judge_capabilities(plan: &mut Plan, node: &NodeState) {
 }
 
 /// Adds a blocker if root was not even able to read the node.
-pub(super) fn closed(plan: &mut Plan, node: &NodeState) {
+pub(super) fn block_unread(plan: &mut Plan, node: &NodeState) {
     let capability = Capability::CAP_DAC_OVERRIDE;
     let denied = ResolveError::System(nix::errno::Errno::EACCES);
     let closed = node.obstructed.iter().find(|(_, cause)| **cause == denied);

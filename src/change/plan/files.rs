@@ -135,7 +135,7 @@ impl Builder<'_> {
     fn plan_file(&mut self, file: &DesiredFile, wanted: Object) {
         self.short_enough(file);
         self.plan_original(&file.path);
-        let why = why(self.node().object(&file.path), &wanted);
+        let why = explain_difference(self.node().object(&file.path), &wanted);
         self.put(
             &file.path,
             wanted,
@@ -381,7 +381,7 @@ impl Builder<'_> {
 }
 
 /// Returns the reason why a file has to be written.
-pub(super) fn why(found: Option<&Object>, wanted: &Object) -> &'static str {
+pub(super) fn explain_difference(found: Option<&Object>, wanted: &Object) -> &'static str {
     match found {
         None => "missing",
         Some(found)

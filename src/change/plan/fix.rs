@@ -257,7 +257,7 @@ fn aside(path: &RootPath, time: u64) -> Option<RootPath> {
 }
 
 /// Plans the changes. The config in `inputs` is empty; its old one is the recorded config.
-pub(super) fn fix(inputs: PlanInputs<'_>, work: FixInputs<'_>) -> Plan {
+pub(super) fn plan_fix(inputs: PlanInputs<'_>, work: FixInputs<'_>) -> Plan {
     let mut builder = Builder::new(inputs, PlanOptions::default());
     let indexed = work.changes.iter().enumerate();
     let puts = indexed.filter(|(_, change)| change.is_put());

@@ -28,8 +28,8 @@ pub struct Allowed {
 }
 
 /// Adds blockers to a plan. A plan without steps changes nothing, so it gets none.
-pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Allowed) {
-    capabilities::closed(plan, node);
+pub(super) fn guard_plan(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Allowed) {
+    capabilities::block_unread(plan, node);
     if plan.is_empty() {
         return;
     }
@@ -52,8 +52,8 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
         stays: plan.os.stays(),
     };
     if scene.stages {
-        plan.notices.extend(at_work::stagers(activity, facts));
-        plan.notices.extend(at_work::queued(scene));
+        plan.notices.extend(at_work::note_stagers(activity, facts));
+        plan.notices.extend(at_work::note_queued(scene));
     }
     if plan.os.is_staged() && !allowed.ours {
         plan.notices
@@ -73,7 +73,7 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
         } else if allowed.takeover {
             plan.notices.push(at_work::taken_over(evidence));
         } else {
-            plan.blockers.push(at_work::refused(evidence));
+            plan.blockers.push(at_work::refuse_activity(evidence));
         }
     }
     freeze(plan, activity);
@@ -84,5 +84,5 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
 /// Freezes the daemon, which watches files and must not see a half-applied state.
 fn freeze(plan: &mut Plan, activity: &Activity) {
     plan.freeze = at_work::daemon_containers(activity);
-    plan.notices.extend(at_work::watching(activity));
+    plan.notices.extend(at_work::note_watching(activity));
 }

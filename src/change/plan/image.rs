@@ -23,7 +23,7 @@ pub struct ImageEvidence {
 }
 
 /// Adds the source to a plan: its steps, blockers and notices.
-pub(super) fn add(plan: &mut Plan, evidence: ImageEvidence, accepted: Accepted) {
+pub(super) fn add_image(plan: &mut Plan, evidence: ImageEvidence, accepted: Accepted) {
     if let Some(repository) = evidence.repository {
         let first = plan.os.steps.iter().position(OsStep::is_staging);
         let at = first.unwrap_or(plan.os.steps.len());

@@ -2,7 +2,7 @@
 
 use super::{Builder, Plan};
 use crate::base::notice::Notice;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::host::root::RootPath;
 use crate::node::NodeState;
 use crate::node::lasting::Transient;
@@ -57,7 +57,7 @@ pub(super) fn check_transient(
         };
         let what = format!(
             "every boot makes it anew ({evidence}): {} of this plan would be gone after the next reboot",
-            count(changes, "change")
+            count_noun(changes, "change")
         );
         let subject = place.to_owned();
         if until_reboot {

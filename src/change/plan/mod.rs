@@ -1,7 +1,7 @@
 //! Plans: drift turned into ordered steps. Values in, values out.
 //!
-//! [`changes`] decides the order of the steps: accounts and users, directories, files, links, units with their drop-ins and
-//! enablement, files that the config no longer has, then the daemon's records. [`plan()`] adds all blockers for this node at
+//! [`plan_changes`] decides the order of the steps: accounts and users, directories, files, links, units with their drop-ins and
+//! enablement, files that the config no longer has, then the daemon's records. [`plan_whole()`] adds all blockers for this node at
 //! this time; every command creates its plan there. The transaction keeps the order of the steps.
 
 mod accounts;
@@ -74,13 +74,13 @@ use crate::node::{Baseline, NodeState, Records};
 
 pub use after::{After, Rules};
 pub use as_drift::{account_drift, blocked_drifts, step_drifts};
-pub use capabilities::{CapabilityNeed, needs};
+pub use capabilities::{CapabilityNeed, list_needs};
 pub use carried_out::{after_steps, carried_out, is_carried_out};
 pub use crossing::AcceptedRisks;
-use fix::fix;
+use fix::plan_fix;
 pub use fix::{FixChange, FixInputs};
 pub use guard::Allowed;
-use guard::guard;
+use guard::guard_plan;
 pub use held::Held;
 pub use image::ImageEvidence;
 pub use interest::paths_of_interest;
@@ -93,9 +93,9 @@ pub use neighbours::describe_neighbours;
 pub use os::{OsPlan, OsStep, PackageChange, PackageRepository};
 pub use quorum::{Quorum, judge_quorum};
 use removals::find_removals;
-use rollback::rollback;
+use rollback::plan_rollback;
 pub use rollback::{ChangedSince, FinishedRun, RecordBefore, RollbackInputs};
-pub use whole::{Findings, LiveEvidence, PlanRequest, PlanScope, Task, plan};
+pub use whole::{Findings, LiveEvidence, PlanRequest, PlanScope, Task, plan_whole};
 
 /// One change of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -408,7 +408,7 @@ pub struct PlanInputs<'a> {
 }
 
 /// Returns the changes that a config needs on a node: the plan without any check of the current situation.
-pub fn changes(inputs: PlanInputs<'_>, options: PlanOptions) -> Plan {
+pub fn plan_changes(inputs: PlanInputs<'_>, options: PlanOptions) -> Plan {
     let mut builder = Builder::new(inputs, options);
     builder.check_document();
     builder.check_claims();

@@ -3,7 +3,7 @@
 use super::{Plan, PlanRequest};
 use crate::base::invocation::soft_reboot_words;
 use crate::base::notice::Notice;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::node::boot::NEXT_ROOT;
 use crate::node::neighbours::{ImageBased, MONITOR, Monitor, Neighbours};
 
@@ -64,7 +64,7 @@ fn seed_words(node: &ImageBased) -> String {
 
 fn monitor_words(monitor: &Monitor) -> String {
     let minutes = |seconds: u64| {
-        count(
+        count_noun(
             usize::try_from(seconds.div_ceil(60)).unwrap_or(usize::MAX),
             "minute",
         )
@@ -81,7 +81,7 @@ fn monitor_words(monitor: &Monitor) -> String {
 }
 
 /// Adds the notices that concern a plan.
-pub(super) fn add(plan: &mut Plan, neighbours: &Neighbours, request: &PlanRequest) {
+pub(super) fn add_neighbours(plan: &mut Plan, neighbours: &Neighbours, request: &PlanRequest) {
     if neighbours.fencing && request.stops_workloads && plan.drains() {
         plan.blockers.push(Notice {
             subject: "--stop-workloads".to_owned(),

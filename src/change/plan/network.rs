@@ -10,7 +10,7 @@ use crate::node::network::{DISABLED_IPV6, disables_ipv6, needs_ipv6};
 use crate::node::network_faults::{NetworkFault, NetworkFaultKind};
 
 /// Adds a notice for each fault that the plan introduces.
-pub(super) fn add(
+pub(super) fn add_network(
     plan: &mut Plan,
     inputs: &PlanInputs<'_>,
     evidence: &dyn LiveEvidence,

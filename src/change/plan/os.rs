@@ -491,7 +491,7 @@ impl Builder<'_> {
         plan.fetch_for(facts);
         plan.plan_pin(booted);
         self.arguments_of_images(facts, &mut plan);
-        for Notice { subject, message } in limits(facts, &plan) {
+        for Notice { subject, message } in note_limits(facts, &plan) {
             self.block(subject, format!("{message}. {REST}"));
         }
         self.room(facts, &plan);
@@ -763,7 +763,7 @@ pub(super) fn not_flushed(facts: &SystemFacts) -> Option<Notice> {
 }
 
 /// Returns the steps for which bootc has no command, or that would lose something with it; none with rpm-ostree.
-pub(super) fn limits(facts: &SystemFacts, plan: &OsPlan) -> Vec<Notice> {
+pub(super) fn note_limits(facts: &SystemFacts, plan: &OsPlan) -> Vec<Notice> {
     if facts.engine == Engine::RpmOstree {
         return Vec::new();
     }

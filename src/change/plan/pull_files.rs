@@ -8,7 +8,7 @@ use crate::base::notice::Notice;
 use crate::node::pull_files::{PullFault, PullFaultKind};
 
 /// Adds a notice for each fault that the plan introduces.
-pub(super) fn add(plan: &mut Plan, evidence: &dyn LiveEvidence) -> Result<()> {
+pub(super) fn add_pull_files(plan: &mut Plan, evidence: &dyn LiveEvidence) -> Result<()> {
     if !plan.steps.is_empty() {
         let faults = evidence.pull_faults()?;
         plan.notices.extend(faults.iter().map(notice));

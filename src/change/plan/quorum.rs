@@ -93,7 +93,7 @@ fn judge_fenced(members: &[EtcdMember]) -> Quorum {
 }
 
 /// Adds the result to a plan: as a blocker if this run reboots, or as a notice if it only stages.
-pub(super) fn add(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
+pub(super) fn add_quorum(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
     let notice = |message| Notice {
         subject: "etcd".to_owned(),
         message,

@@ -6,7 +6,7 @@ use super::fit::{Doubt, Doubtful};
 use super::{Plan, Step};
 use crate::base::object::ObjectKind;
 use crate::base::paths;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::config::document::Desired;
 use crate::formats::systemd::{UnitEntry, UnitTree};
 use crate::host::root::RootPath;
@@ -72,7 +72,7 @@ pub(super) fn find_removals(
     let said = format!(
         "{} of {} of the recorded config would go{}. See whether this is the right config",
         gone.len(),
-        count(before.len(), "path"),
+        count_noun(before.len(), "path"),
         among(&essential)
     );
     Some(Doubtful::new(Doubt::Removals, "removals", said))
@@ -209,7 +209,9 @@ mod tests {
             .collect();
         let text = json!({"metadata": {"name": "rendered-worker-a"}, "spec": {"config": {
             "ignition": {"version": "3.4.0"}, "storage": {"files": files}, "systemd": {"units": units}}}});
-        Desired::from_config(&document::parse(text.to_string().as_bytes(), "test").unwrap())
+        Desired::from_config(
+            &document::parse_document(text.to_string().as_bytes(), "test").unwrap(),
+        )
     }
 
     fn step(step: Step) -> PlannedStep {

@@ -9,7 +9,7 @@ use super::{Attributes, Held, Payload, Plan, PlannedStep, Section, Step};
 use crate::base::notice::Notice;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::formats::systemd::changed::is_read_by_manager;
 use crate::host::root::RootPath;
 use crate::node::NodeState;
@@ -120,7 +120,7 @@ pub struct RollbackInputs<'a> {
 }
 
 /// Plans to revert a run.
-pub(super) fn rollback(inputs: RollbackInputs<'_>) -> Plan {
+pub(super) fn plan_rollback(inputs: RollbackInputs<'_>) -> Plan {
     let mut plan = take_back(inputs.run, inputs.node, inputs.changed);
     if !inputs.jobs.is_empty() && !plan.steps.is_empty() {
         let jobs: Vec<String> = inputs.jobs.iter().map(ToString::to_string).collect();
@@ -135,7 +135,7 @@ pub(super) fn rollback(inputs: RollbackInputs<'_>) -> Plan {
             subject: "runs before it".to_owned(),
             message: format!(
                 "{} whose operating system never ran: taken back with it",
-                count(inputs.together, "run")
+                count_noun(inputs.together, "run")
             ),
         });
     }
@@ -160,7 +160,7 @@ fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
             subject: format!("run {}", run.id),
             message: format!(
                 "taken back after it: {} of {}",
-                count(run.steps.len(), "step"),
+                count_noun(run.steps.len(), "step"),
                 run.config
             ),
         });

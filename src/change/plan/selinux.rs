@@ -8,7 +8,7 @@ use crate::node::fault_group::FaultGroup;
 use crate::node::selinux_state::{AUTORELABEL, SelinuxFaultKind};
 
 /// Adds a notice for each fault that the plan introduces.
-pub(super) fn add(plan: &mut Plan, evidence: &dyn LiveEvidence) {
+pub(super) fn add_selinux(plan: &mut Plan, evidence: &dyn LiveEvidence) {
     let is_judged = |path: &RootPath| path.is_in("etc/selinux") || path.is_in(AUTORELABEL);
     if !plan.steps.iter().any(|one| is_judged(one.step.path())) {
         return;

@@ -9,7 +9,7 @@ use crate::node::kernel_modules::{ModuleBlock, SettingPlace, is_settings_file, t
 use crate::node::service_configs::{ConfiguredService, find_fault};
 
 /// Adds a notice for each such file that the plan writes.
-pub(super) fn add(plan: &mut Plan, size: Option<MachineSize>) {
+pub(super) fn add_services(plan: &mut Plan, size: Option<MachineSize>) {
     let steps = plan.steps.iter();
     let found: Vec<Notice> = steps.filter_map(|step| judge_step(step, size)).collect();
     plan.notices.extend(found);

@@ -123,7 +123,7 @@ impl Builder<'_> {
     fn unit_file(&mut self, path: &RootPath, text: &str) {
         self.unit_original(path);
         let wanted = text_object(text.as_bytes(), 0o644, self.node().host.attainable((0, 0)));
-        let why = files::why(self.node().object(path), &wanted);
+        let why = files::explain_difference(self.node().object(path), &wanted);
         self.put(
             path,
             wanted,

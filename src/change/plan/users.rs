@@ -10,7 +10,7 @@ use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::host::root::RootPath;
 use crate::judge::drift::{keys_object, keys_text, text_object};
-use crate::node::accounts::{count_keys, is_locked, opens};
+use crate::node::accounts::{allows_login, count_keys, is_locked};
 
 /// A password field that no password matches.
 const LOCKED: &str = "*";
@@ -176,15 +176,19 @@ impl Builder<'_> {
             text.is_some() && shadow.is_some_and(is_file)
         };
         match self.wanted_password().filter(settable) {
-            Some(hash) => opens(&hash),
-            None => self.node().accounts.password("core").is_some_and(opens),
+            Some(hash) => allows_login(&hash),
+            None => self
+                .node()
+                .accounts
+                .password("core")
+                .is_some_and(allows_login),
         }
     }
 
     /// Returns true if core can log in now.
     fn has_access(&self) -> bool {
         let password = self.node().accounts.password("core");
-        self.has_keys() || password.is_some_and(opens)
+        self.has_keys() || password.is_some_and(allows_login)
     }
 
     /// Returns true if core has keys now.

@@ -9,8 +9,8 @@ use super::lasting::check_transient;
 use super::login::{Logins, check_login};
 use super::{
     Addition, After, Allowed, FixInputs, ImageEvidence, OsPlan, Plan, PlanInputs, PlanOptions,
-    RollbackInputs, after, changes, find_removals, fix, guard, image, neighbours, network,
-    one_more_key, os, pull_files, quorum, rollback, selinux, services,
+    RollbackInputs, after, find_removals, guard_plan, image, neighbours, network, one_more_key, os,
+    plan_changes, plan_fix, plan_rollback, pull_files, quorum, selinux, services,
 };
 use crate::base::invocation::{mco_rescue, reboot};
 use crate::base::notice::Notice;
@@ -192,9 +192,13 @@ pub trait LiveEvidence {
 ///
 /// # Errors
 /// Evidence that the plan needs cannot be gathered.
-pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence) -> Result<Plan> {
+pub fn plan_whole(
+    task: &Task<'_>,
+    request: &PlanRequest,
+    evidence: &dyn LiveEvidence,
+) -> Result<Plan> {
     let (mut plan, node) = match *task {
-        Task::Config(inputs) => (changes(inputs, request.options), inputs.node),
+        Task::Config(inputs) => (plan_changes(inputs, request.options), inputs.node),
         Task::Image {
             node,
             facts,
@@ -212,7 +216,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             }
             let staged = !os.steps.is_empty();
             let plan = Plan {
-                blockers: os::limits(facts, &os),
+                blockers: os::note_limits(facts, &os),
                 notices: os::not_flushed(facts)
                     .filter(|_| staged)
                     .into_iter()
@@ -222,9 +226,9 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             };
             (plan, node)
         }
-        Task::Rollback(inputs) => (rollback(inputs), inputs.node),
+        Task::Rollback(inputs) => (plan_rollback(inputs), inputs.node),
         Task::Key(inputs, addition) => (one_more_key(inputs, addition), inputs.node),
-        Task::Fix(inputs, work) => (fix(inputs, work), inputs.node),
+        Task::Fix(inputs, work) => (plan_fix(inputs, work), inputs.node),
     };
     if matches!(task, Task::Config(_) | Task::Key(..) | Task::Fix(..)) && !plan.steps.is_empty() {
         let transient = evidence.transient()?;
@@ -240,7 +244,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             }),
         }
     }
-    guard(&mut plan, node, &evidence.activity()?, request.allowed);
+    guard_plan(&mut plan, node, &evidence.activity()?, request.allowed);
     if let Some(denied) = evidence.permission(&plan) {
         plan.blockers.insert(0, denied);
     }
@@ -251,7 +255,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
     }
     if request.scope == PlanScope::Run {
         let source = evidence.image(&plan.os)?;
-        image::add(&mut plan, source, request.accepted);
+        image::add_image(&mut plan, source, request.accepted);
         let (findings, writes_files) = match *task {
             Task::Config(inputs) => (inputs.crossing, true),
             Task::Image { crossing, .. } => (crossing, false),
@@ -260,15 +264,15 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         crossing::add_findings(&mut plan, findings, request.risks, writes_files);
         if let Task::Config(inputs) = task {
             add_way_back(&mut plan, node, evidence)?;
-            services::add(&mut plan, node.size);
+            services::add_services(&mut plan, node.size);
             services::add_modules(&mut plan, inputs, evidence);
-            network::add(&mut plan, inputs, evidence)?;
-            pull_files::add(&mut plan, evidence)?;
-            selinux::add(&mut plan, evidence);
-            after::add(&mut plan, inputs, request.options, evidence)?;
+            network::add_network(&mut plan, inputs, evidence)?;
+            pull_files::add_pull_files(&mut plan, evidence)?;
+            selinux::add_selinux(&mut plan, evidence);
+            after::add_after(&mut plan, inputs, request.options, evidence)?;
         }
         add_quorum(&mut plan, request, evidence)?;
-        neighbours::add(&mut plan, &node.neighbours, request);
+        neighbours::add_neighbours(&mut plan, &node.neighbours, request);
         let found = evidence.completion(&plan)?;
         plan.blockers.extend(found.blockers);
         plan.notices.extend(found.notices);
@@ -336,7 +340,7 @@ fn add_quorum(plan: &mut Plan, request: &PlanRequest, evidence: &dyn LiveEvidenc
     let stops = request.stops_workloads && plan.drains();
     if stops || plan.reboots() {
         let blocks = (request.reboots || stops) && !request.ignores_quorum;
-        quorum::add(plan, &evidence.etcd()?, blocks);
+        quorum::add_quorum(plan, &evidence.etcd()?, blocks);
     }
     Ok(())
 }

@@ -193,7 +193,7 @@ fn ask_api(context: &ProbeContext<'_>) -> Result<String, String> {
     match annotations::read_server(context.root) {
         Ok(api) => ask_server(&format!("{}/readyz", api.server), api.authorities, context),
         Err(error) => {
-            let known = server::remembered(context.root).map_err(|error| error.to_string())?;
+            let known = server::read_server(context.root).map_err(|error| error.to_string())?;
             let Some(known) = known else {
                 return Err(format!(
                     "{error}, and no Machine Config Server is remembered"
@@ -267,7 +267,7 @@ fn ask_kubelet(context: &ProbeContext<'_>) -> Result<String, String> {
 
 /// Connects to sshd on each of its ports: over loopback, and over the address that the default route uses.
 fn ask_sshd(context: &ProbeContext<'_>) -> Result<String, String> {
-    let listeners = sshd_ports::read(context.root)?;
+    let listeners = sshd_ports::read_sshd_ports(context.root)?;
     let own = own_addresses(context);
     let end = context.end_within(SERVER_BOUND);
     let mut said = Vec::new();

@@ -76,7 +76,7 @@ impl CacheEntry {
 
     /// Returns the entry with a sequence number after all entries of the cache.
     pub fn after(self, all: &[Cached]) -> Self {
-        let last = whole(all).map(|entry| entry.order).max();
+        let last = whole_entries(all).map(|entry| entry.order).max();
         Self {
             order: last.unwrap_or_default().saturating_add(1),
             ..self
@@ -106,7 +106,7 @@ impl CacheEntry {
 
     /// Parses the config.
     pub fn config(&self) -> Result<MachineConfig, DocumentError> {
-        document::parse(self.document.as_bytes(), &format!("cached:{}", self.name))
+        document::parse_document(self.document.as_bytes(), &format!("cached:{}", self.name))
     }
 
     fn checked(bytes: &[u8], file: &str) -> Result<Self, String> {
@@ -138,7 +138,7 @@ pub fn pool_of(config: &MachineConfig) -> Option<String> {
 }
 
 /// Reads all files of the cache, newest config first, damaged files last.
-pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
+pub fn read_cache(root: &Root) -> Result<Vec<Cached>, RootError> {
     let directory = RootPath::fixed(paths::CACHE);
     let mut all = Vec::new();
     for name in root.list(&directory)? {
@@ -166,7 +166,7 @@ pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
 }
 
 /// Returns the intact configs.
-pub fn whole(all: &[Cached]) -> impl Iterator<Item = &CacheEntry> {
+pub fn whole_entries(all: &[Cached]) -> impl Iterator<Item = &CacheEntry> {
     all.iter().filter_map(|cached| match cached {
         Cached::Whole(entry) => Some(&**entry),
         Cached::Damaged(..) => None,
@@ -174,7 +174,7 @@ pub fn whole(all: &[Cached]) -> impl Iterator<Item = &CacheEntry> {
 }
 
 /// Returns the entries to remove: the oldest of each pool beyond [`GENERATIONS`], except those in use.
-pub fn surplus<'a>(entries: &[&'a CacheEntry], in_use: &[&str]) -> Vec<&'a CacheEntry> {
+pub fn find_surplus<'a>(entries: &[&'a CacheEntry], in_use: &[&str]) -> Vec<&'a CacheEntry> {
     let mut newest_first = entries.to_vec();
     newest_first.sort_by_key(|entry| std::cmp::Reverse(entry.age()));
     let kept_before = |index: usize, entry: &CacheEntry| {
@@ -198,7 +198,7 @@ mod tests {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}","ownerReferences":[{{"name":"{pool}"}}]}},"spec":{{}}}}"#
         );
-        let config = document::parse(text.as_bytes(), "test").unwrap();
+        let config = document::parse_document(text.as_bytes(), "test").unwrap();
         CacheEntry::new(&config, text, "a test".into(), fetched)
     }
 
@@ -236,7 +236,7 @@ mod tests {
             .collect();
         let all: Vec<&CacheEntry> = all.iter().collect();
         let names = |in_use: &[&str]| -> Vec<&str> {
-            surplus(&all, in_use)
+            find_surplus(&all, in_use)
                 .iter()
                 .map(|entry| entry.name.as_str())
                 .collect()
@@ -261,8 +261,8 @@ mod tests {
             );
             let new = new.after(&all);
             all.push(Cached::Whole(new.into()));
-            let entries: Vec<&CacheEntry> = whole(&all).collect();
-            let gone: Vec<String> = surplus(&entries, &[])
+            let entries: Vec<&CacheEntry> = whole_entries(&all).collect();
+            let gone: Vec<String> = find_surplus(&entries, &[])
                 .iter()
                 .map(|e| e.name.clone())
                 .collect();
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_pool_is_that_of_the_owner_or_of_the_name() {
-        let config = |text: &str| document::parse(text.as_bytes(), "test").unwrap();
+        let config = |text: &str| document::parse_document(text.as_bytes(), "test").unwrap();
         let owned = config(
             r#"{"metadata":{"name":"rendered-a-b-0f","ownerReferences":[{"name":"x"}]},"spec":{}}"#,
         );

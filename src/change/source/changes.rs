@@ -49,7 +49,7 @@ impl KeptChanges {
     /// The root cannot be read.
     pub fn read(root: &Root) -> Result<Self, RootError> {
         let version = |kept: &Self| kept.version;
-        let kept = state_file::remembered(root, paths::CHANGES, VERSION, version)?;
+        let kept = state_file::read_remembered(root, paths::CHANGES, VERSION, version)?;
         Ok(kept.unwrap_or(Self {
             version: VERSION,
             changes: Vec::new(),

@@ -37,7 +37,7 @@ pub struct KnownSources<'a> {
 ///
 /// # Errors
 /// The possible pools if there are several; empty if no config is suitable.
-pub(super) fn newest<'a>(
+pub(super) fn find_newest<'a>(
     kept: &KnownSources<'a>,
     fits: impl Fn(&CacheEntry) -> bool,
 ) -> Result<&'a CacheEntry, Vec<String>> {
@@ -46,7 +46,7 @@ pub(super) fn newest<'a>(
         kept.node
             .membership(entry.pool.as_deref().unwrap_or_default())
     };
-    let all: Vec<&CacheEntry> = cache::whole(kept.cache)
+    let all: Vec<&CacheEntry> = cache::whole_entries(kept.cache)
         .filter(|entry| fits(entry))
         .collect();
     if let Some(own) = all.iter().find(|entry| stands(entry) == Membership::Member) {
@@ -56,7 +56,7 @@ pub(super) fn newest<'a>(
     let left: Vec<&&CacheEntry> = all.iter().filter(unknown).collect();
     let pools: BTreeSet<String> = left.iter().map(|entry| pool(entry)).collect();
     match left.first() {
-        Some(newest) if pools.len() == 1 => Ok(newest),
+        Some(find_newest) if pools.len() == 1 => Ok(find_newest),
         _ => Err(pools.into_iter().collect()),
     }
 }
@@ -108,14 +108,14 @@ pub struct Choice<'a> {
 
 /// Chooses a config, or returns the reason why there is none.
 pub fn by_itself<'a>(kept: &KnownSources<'a>) -> Result<Choice<'a>, String> {
-    let (pick, why) = match wanted(kept) {
+    let (pick, why) = match find_wanted(kept) {
         Some((entry, why)) => (Pick::Cache(entry), why),
-        None => recorded(kept).map_err(|why| with_hints(why, kept))?,
+        None => find_recorded(kept).map_err(|why| with_hints(why, kept))?,
     };
     Ok(Choice {
         pick,
         why,
-        others: others(kept, &pick),
+        others: list_others(kept, &pick),
     })
 }
 
@@ -164,7 +164,7 @@ impl<'a> ChoiceWitness<'a> {
 }
 
 /// Returns the sources. The controller writes the annotations; the log only shows that the daemon used them.
-fn witnesses<'a>(kept: &KnownSources<'a>) -> Vec<ChoiceWitness<'a>> {
+fn list_witnesses<'a>(kept: &KnownSources<'a>) -> Vec<ChoiceWitness<'a>> {
     let annotated = kept.annotations.and_then(|seen| {
         let desired = seen.desired.as_deref()?;
         Some(ChoiceWitness::Annotations(seen, desired))
@@ -175,14 +175,14 @@ fn witnesses<'a>(kept: &KnownSources<'a>) -> Vec<ChoiceWitness<'a>> {
 }
 
 /// Returns the best source's config, if the record is neither that config nor a later one, and the cache has an intact copy.
-fn wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> {
-    let best = *witnesses(kept).first()?;
+fn find_wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> {
+    let best = *list_witnesses(kept).first()?;
     if kept.records.name().as_deref() == Some(best.wants()) || best.is_past(kept.records) {
         return None;
     }
     let intact =
         |entry: &&CacheEntry| entry.name == best.wants() && entry.name_matches == Some(true);
-    let entry = cache::whole(kept.cache).find(intact)?;
+    let entry = cache::whole_entries(kept.cache).find(intact)?;
     let why = match best {
         ChoiceWitness::Annotations(..) => {
             "the cluster's last desired config for this node, from the cache".to_owned()
@@ -196,7 +196,7 @@ fn wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> {
     Some((entry, why))
 }
 
-fn recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
+fn find_recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
     if let Recorded::Broken(problem) = &kept.records.current_config {
         return by_its_name(kept)
             .ok_or_else(|| format!("the recorded config cannot be used: {problem}"));
@@ -219,7 +219,7 @@ fn recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
     let fits = |entry: &&CacheEntry| {
         Some(&entry.name) == name.as_ref() && entry.name_matches != Some(false)
     };
-    match cache::whole(kept.cache).find(fits) {
+    match cache::whole_entries(kept.cache).find(fits) {
         Some(full) => {
             let why = "the full config of the recorded name, from the cache".to_owned();
             Ok((Pick::Cache(full), why))
@@ -235,18 +235,18 @@ fn by_its_name<'a>(kept: &KnownSources<'a>) -> Option<(Pick<'a>, String)> {
         return None;
     };
     let proven = |entry: &&CacheEntry| entry.name == *name && entry.name_matches == Some(true);
-    let full = cache::whole(kept.cache).find(proven)?;
+    let full = cache::whole_entries(kept.cache).find(proven)?;
     let why = "the config of the recorded name, from the cache; the record itself is refused here";
     Some((Pick::Cache(full), why.to_owned()))
 }
 
 /// Adds available alternatives to a reason.
 fn with_hints(why: String, kept: &KnownSources<'_>) -> String {
-    let wanted = witnesses(kept).first().map(|best| {
+    let wanted = list_witnesses(kept).first().map(|best| {
         let (name, origin) = (best.wants(), best.origin());
         format!(". The cluster's last desired config is {name} by {origin}, but the cache has no intact copy: {}", mco_rescue("fetch"))
     });
-    let newest = match newest(kept, |_| true) {
+    let newest = match find_newest(kept, |_| true) {
         Ok(newest) => {
             let name = &newest.name;
             Some(format!(
@@ -266,9 +266,9 @@ fn with_hints(why: String, kept: &KnownSources<'_>) -> String {
 }
 
 /// Returns all other configs, each once: the recorded one, those in the sources, then the cache.
-fn others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
+fn list_others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = not_the_recorded(kept.records, pick).into_iter().collect();
-    for witness in witnesses(kept) {
+    for witness in list_witnesses(kept) {
         let name = witness.wants();
         if name != pick.name() && all.iter().all(|other| other.name != name) {
             all.push(lost(witness, kept));
@@ -281,7 +281,7 @@ fn others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
 }
 
 /// Returns all other configs in the cache.
-pub fn rivals(chosen: &CacheEntry, cache: &[Cached]) -> Vec<Candidate> {
+pub fn find_rivals(chosen: &CacheEntry, cache: &[Cached]) -> Vec<Candidate> {
     let pick = Pick::Cache(chosen);
     let all = cache.iter();
     all.filter_map(|cached| unasked(cached, &pick)).collect()
@@ -311,7 +311,7 @@ fn not_the_recorded(records: &Records, pick: &Pick<'_>) -> Option<Candidate> {
 /// Returns the config of a source, with the reason why it was not chosen.
 fn lost(witness: ChoiceWitness<'_>, kept: &KnownSources<'_>) -> Candidate {
     let name = witness.wants();
-    let entry = cache::whole(kept.cache).find(|entry| entry.name == name);
+    let entry = cache::whole_entries(kept.cache).find(|entry| entry.name == name);
     let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
     let why = match (witness, desired, entry) {
         _ if witness.is_past(kept.records) => {
@@ -403,7 +403,7 @@ mod tests {
             r#"{{"metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
                 "storage":{{"files":[{{"path":"{path}"}}]}}}}}}}}"#
         );
-        Box::new(document::parse(text.as_bytes(), "test").unwrap())
+        Box::new(document::parse_document(text.as_bytes(), "test").unwrap())
     }
 
     /// Returns what a first boot leaves: the name without its Ignition part.
@@ -411,7 +411,7 @@ mod tests {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}}}}}}}}"#
         );
-        let config = document::parse(text.as_bytes(), "test").unwrap();
+        let config = document::parse_document(text.as_bytes(), "test").unwrap();
         assert!(config.emptied);
         Recorded::Present(Box::new(config))
     }
@@ -808,7 +808,7 @@ mod tests {
         };
         let none: Vec<String> = Vec::new();
         let two = vec!["master".to_owned(), "worker".to_owned()];
-        for (cache, pools, wanted) in [
+        for (cache, pools, find_wanted) in [
             (&both[..], &["worker"][..], Ok("rendered-worker-a")),
             (&both[..], &["master"], Ok("rendered-master-b")),
             (&both[..], &["infra"], Err(none.clone())),
@@ -824,8 +824,8 @@ mod tests {
                 log: None,
                 node: &node,
             };
-            let found = newest(&kept, |_| true).map(|entry| entry.name.as_str());
-            assert_eq!(found, wanted, "{pools:?}");
+            let found = find_newest(&kept, |_| true).map(|entry| entry.name.as_str());
+            assert_eq!(found, find_wanted, "{pools:?}");
         }
     }
 }

@@ -96,18 +96,18 @@ impl Fetch for Http<'_> {
             crate::base::secrets::redacted_url(wanted.url)
         );
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let _phase = progress::begin(progress::fetching(
+        let _phase = progress::begin_phase(progress::fetch_work(
             &crate::base::secrets::redacted_url(wanted.url),
             left,
         ));
-        let answer =
-            net::fetch_url(&settings, &request, &mut tell).map_err(|error| error.to_string())?;
+        let answer = net::fetch_url(&settings, &request, &mut tell_progress)
+            .map_err(|error| error.to_string())?;
         Ok(answer.bytes)
     }
 }
 
 /// Logs the progress, for a user at a console.
-pub fn tell(progress: FetchProgress<'_>) {
+pub fn tell_progress(progress: FetchProgress<'_>) {
     match progress {
         FetchProgress::Failed {
             attempt,
@@ -118,6 +118,6 @@ pub fn tell(progress: FetchProgress<'_>) {
             next_in.as_secs_f32()
         ),
         FetchProgress::Redirected { to } => log::info!("redirected to {to}"),
-        FetchProgress::Body { received, expected } => progress::reached(received, expected),
+        FetchProgress::Body { received, expected } => progress::reached_bytes(received, expected),
     }
 }

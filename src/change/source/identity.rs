@@ -240,7 +240,7 @@ fn told_pools(
         let pool = name.and_then(document::pool_in).map(str::to_owned);
         add(pool, format!("{place} {}", name.unwrap_or_default()));
     };
-    if let Some(seen) = unless_denied(annotations::remembered(root))? {
+    if let Some(seen) = unless_denied(annotations::read_annotations(root))? {
         add_name(seen.desired.as_deref(), "its annotation desiredConfig,");
         add_name(seen.current.as_deref(), "its annotation currentConfig,");
     }
@@ -317,7 +317,7 @@ fn text_in(desired: &Desired, path: &str) -> Option<String> {
 }
 
 fn certificates(bytes: &[u8]) -> BTreeSet<String> {
-    let blocks = authorities::pem(bytes);
+    let blocks = authorities::to_pem(bytes);
     let all = net::system_certificates(blocks.as_bytes());
     all.iter().map(|der| sha256(der)).collect()
 }
@@ -331,7 +331,7 @@ fn whole(all: impl IntoIterator<Item = (&'static str, BTreeSet<String>)>) -> Bun
 
 /// Returns the hosts of the clusters in a kubeconfig, except the machine itself.
 fn hosts_in(kubeconfig: &str) -> Vec<String> {
-    let document = yaml::parse(kubeconfig).unwrap_or_default();
+    let document = yaml::parse_yaml(kubeconfig).unwrap_or_default();
     let clusters = document.get("clusters").and_then(Value::as_array);
     let servers = clusters.into_iter().flatten();
     let servers = servers.filter_map(|one| one.pointer("/cluster/server")?.as_str());

@@ -63,7 +63,7 @@ impl ConfigMedium {
         };
         let kind = blkid::file_system(runner, device)?;
         let failed = |errno: Errno| ConfigMediumError::Mount(device.clone(), errno.into());
-        mounts::own().map_err(failed)?;
+        mounts::unshare_mounts().map_err(failed)?;
         let medium = Self {
             directory: nix::unistd::mkdtemp(Path::new(PLACE)).map_err(failed)?,
         };

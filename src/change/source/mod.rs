@@ -126,8 +126,8 @@ pub enum SourceError {
     Document(#[from] DocumentError),
 }
 
-pub use choice::{Candidate, Choice, KnownSources, Pick, by_itself, rivals};
-pub use http::{Http, tell};
+pub use choice::{Candidate, Choice, KnownSources, Pick, by_itself, find_rivals};
+pub use http::{Http, tell_progress};
 pub use medium::{ConfigMedium, ConfigMediumError};
 pub use references::{Fetch, ReferenceNetwork, WantedReference};
 
@@ -139,7 +139,7 @@ pub const LATEST: &str = "cached:latest";
 
 /// Returns the config named on the command line, or else the automatic choice. The references of a named bare Ignition config
 /// are fetched.
-pub fn choose(
+pub fn choose_source(
     argument: Option<&str>,
     kept: &KnownSources<'_>,
     fetch: &mut dyn Fetch,
@@ -159,7 +159,7 @@ pub fn choose(
         },
         None => return taken(by_itself(kept).map_err(SourceError::NoneRecorded)?),
     };
-    given.config = references::complete(given.config, fetch)?;
+    given.config = references::complete_references(given.config, fetch)?;
     let (config, part) = (&given.config, given.config.why_not_rendered(true));
     if let Some(why) = part.filter(|_| config.emptied) {
         let (origin, name) = (config.origin.clone(), config.name.clone());
@@ -195,7 +195,7 @@ fn beside(name: &str) -> Option<String> {
 /// Returns a config with this name, or those whose names begin with it.
 fn of_config(name: &str, kept: &KnownSources<'_>) -> Option<String> {
     let name = name.trim_end_matches(".json").trim_end_matches(".yaml");
-    let named = cache::whole(kept.cache).map(|entry| entry.name.as_str());
+    let named = cache::whole_entries(kept.cache).map(|entry| entry.name.as_str());
     let named: BTreeSet<&str> = named.filter(|known| known.starts_with(name)).collect();
     let meant: Vec<String> = match named.get(name) {
         Some(exact) => vec![format!("cached:{exact}")],
@@ -208,7 +208,7 @@ fn of_config(name: &str, kept: &KnownSources<'_>) -> Option<String> {
         return Some(". The node is recorded to be in this config: leave the name out".to_owned());
     }
     name.starts_with("rendered-").then(|| {
-        let cached: Vec<&str> = cache::whole(kept.cache).map(|entry| entry.name.as_str()).collect();
+        let cached: Vec<&str> = cache::whole_entries(kept.cache).map(|entry| entry.name.as_str()).collect();
         let has = match cached.is_empty() {
             true => "is empty".to_owned(),
             false => format!("has only {}", cached.join(", ")),
@@ -254,13 +254,13 @@ fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, S
 
 /// Returns the cached config with exactly this name.
 fn of_cache(name: &str, cache: &[Cached]) -> Result<Option<MachineConfig>, SourceError> {
-    let entry = cache::whole(cache).find(|entry| entry.name == name);
+    let entry = cache::whole_entries(cache).find(|entry| entry.name == name);
     Ok(entry.map(CacheEntry::config).transpose()?)
 }
 
 fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
     Ok(Chosen {
-        config: named(argument, cache)?.config()?,
+        config: find_named(argument, cache)?.config()?,
         why: "named on the command line".to_owned(),
         others: Vec::new(),
     })
@@ -268,7 +268,7 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
 
 /// Returns the last fetched config of the node's pool whose contents match its name.
 fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
-    let newest = choice::newest(kept, |entry| entry.name_matches == Some(true));
+    let newest = choice::find_newest(kept, |entry| entry.name_matches == Some(true));
     let newest = newest.map_err(|pools| match pools.is_empty() {
         true => SourceError::NoLatest(kept.node.pool().unwrap_or("any pool").to_owned()),
         false => SourceError::SeveralPools(pools.join(", ")),
@@ -281,18 +281,18 @@ fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
     Ok(Chosen {
         config: newest.config()?,
         why: why.to_owned(),
-        others: rivals(newest, kept.cache),
+        others: find_rivals(newest, kept.cache),
     })
 }
 
 /// Returns the cached config with this name, or the only one whose name begins with it.
-pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a CacheEntry, SourceError> {
+pub fn find_named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a CacheEntry, SourceError> {
     let name = name.strip_prefix(CACHED).unwrap_or(name);
     let list = |entries: &[&CacheEntry]| -> String {
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         names.join(", ")
     };
-    let all: Vec<&CacheEntry> = cache::whole(cache).collect();
+    let all: Vec<&CacheEntry> = cache::whole_entries(cache).collect();
     if let Some(exact) = all.iter().find(|entry| entry.name == name) {
         return Ok(exact);
     }
@@ -313,7 +313,7 @@ pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a CacheEntry, Sour
 }
 
 fn parse(bytes: Vec<u8>, origin: &str) -> Result<Chosen, SourceError> {
-    Ok(as_given(document::parse(bytes, origin)?))
+    Ok(as_given(document::parse_document(bytes, origin)?))
 }
 
 fn as_given(config: MachineConfig) -> Chosen {
@@ -382,7 +382,7 @@ fn open(path: &Path) -> Result<File, SourceError> {
 
 /// Reads a document of about `size` bytes; 0 if the size is unknown.
 fn read(reader: impl Read, size: u64, name: &str) -> Result<Vec<u8>, SourceError> {
-    let _phase = progress::begin(Work::new(format!("Reading {name}")));
+    let _phase = progress::begin_phase(Work::new(format!("Reading {name}")));
     let mut reader = progress::Counted(reader);
     // The capacity is for everything at once: a growing vector would temporarily need twice that. It is only a reservation.
     let room = usize::try_from(size.min(document::MAX_JSON)).unwrap_or_default();

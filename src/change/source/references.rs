@@ -66,7 +66,7 @@ pub trait Fetch {
 }
 
 /// Completes a config: fetches its references and the contents of its files.
-pub(super) fn complete(
+pub(super) fn complete_references(
     config: MachineConfig,
     fetch: &mut dyn Fetch,
 ) -> Result<MachineConfig, SourceError> {
@@ -125,7 +125,7 @@ impl Loader<'_> {
             1 => format!("{} with the config it refers to", self.origin),
             count => format!("{} with the {count} configs it refers to", self.origin),
         };
-        let mut config = document::parse(rendered.to_document(), &origin)?;
+        let mut config = document::parse_document(rendered.to_document(), &origin)?;
         let merged = std::mem::take(&mut config.warnings);
         config.warnings.clone_from(&layer.warnings);
         config.warnings.append(&mut self.warnings);

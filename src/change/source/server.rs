@@ -30,8 +30,8 @@ pub struct Server {
 pub const VERSION: u32 = 1;
 
 /// Reads the stored data; `None` if the file is missing or damaged, which is logged.
-pub fn remembered(root: &Root) -> Result<Option<Server>, RootError> {
-    state_file::remembered(root, paths::SERVER, VERSION, |kept: &Server| kept.version)
+pub fn read_server(root: &Root) -> Result<Option<Server>, RootError> {
+    state_file::read_remembered(root, paths::SERVER, VERSION, |kept: &Server| kept.version)
 }
 
 /// The clocks of server and node at the same moment.
@@ -62,7 +62,7 @@ impl ServerClock {
 
 /// Reads the server's last time; `None` if the file is missing or damaged, which is logged.
 pub fn remembered_clock(root: &Root) -> Result<Option<ServerClock>, RootError> {
-    state_file::remembered(root, paths::SERVER_CLOCK, VERSION, |kept: &ServerClock| {
+    state_file::read_remembered(root, paths::SERVER_CLOCK, VERSION, |kept: &ServerClock| {
         kept.version
     })
 }
@@ -93,7 +93,7 @@ fn host(text: &str) -> Option<String> {
 }
 
 /// Returns the base URL of a server, given a URL, or a host with or without a port.
-pub fn base(given: &str) -> String {
+pub fn to_base_url(given: &str) -> String {
     let given = given.trim_end_matches('/');
     if given.contains("://") {
         return given.to_owned();
@@ -114,7 +114,7 @@ pub fn config_url(base: &str, pool: &str) -> String {
 }
 
 /// Explains a misleading HTTP status of this server (docs/agreement.md: Server).
-pub fn meaning(status: u16, pool: &str) -> Option<String> {
+pub fn explain_status(status: u16, pool: &str) -> Option<String> {
     match status {
         500 => Some(format!(
             "this server answers 500 also for an unknown pool: check {pool:?}. \
@@ -140,7 +140,7 @@ mod tests {
             ("[fd00::1]:443", "https://[fd00::1]:443"),
             ("https://x.example/", "https://x.example"),
         ] {
-            assert_eq!(base(given), base_url);
+            assert_eq!(to_base_url(given), base_url);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::node::command::{
     CommandLine, CommandOutput, CommandRunner, bootc, journalctl, ostree, systemctl,
 };
-use crate::node::system::{self, Engine, ask};
+use crate::node::system::{self, Engine, ask_rpm_ostree};
 use crate::node::{Host, Records, System};
 
 /// Time limit for the end of a cancelled transaction.
@@ -91,11 +91,11 @@ fn end_bootc(runner: &dyn CommandRunner) {
 }
 
 fn end_transaction(root: &Root, runner: &dyn CommandRunner) {
-    if let Err(cause) = ask(runner, &arguments::cancel_transaction()) {
+    if let Err(cause) = ask_rpm_ostree(runner, &arguments::cancel_transaction()) {
         log::warn!("cancelling the transaction: {cause}");
     }
     let waiting = Work::new("Waiting for rpm-ostree to end its transaction");
-    let _phase = progress::begin(waiting.within(CANCEL));
+    let _phase = progress::begin_phase(waiting.within(CANCEL));
     let until = Instant::now() + CANCEL;
     while Instant::now() < until {
         if read_deployments(root, runner).is_ok_and(|all| all.transaction.is_none()) {
@@ -138,7 +138,7 @@ pub fn next_arguments(root: &Root, runner: &dyn CommandRunner) -> Result<Kargs, 
 pub fn drop_staged(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeError> {
     let (engine, all) = system::read_deployments(root, runner)?;
     match drop_command(engine, &all) {
-        Some(line) => ask(runner, &line).map(drop),
+        Some(line) => ask_rpm_ostree(runner, &line).map(drop),
         None => Ok(()),
     }
 }
@@ -284,7 +284,7 @@ pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<S
 
 /// Returns the sentence with the next step, translated for this root's engine.
 pub fn said(root: &Root, cause: &RpmOstreeError) -> anyhow::Error {
-    anyhow::anyhow!(system::spell(root, &cause.to_line()))
+    anyhow::anyhow!(system::translate_for_engine(root, &cause.to_line()))
 }
 
 /// The deployment to return to no longer exists, so retrying is pointless.

@@ -118,7 +118,8 @@ pub fn find_refusal(
     match (options.os_from, name) {
         (Some(path), name) => refusal_of_medium(root, path, name.as_ref()),
         (None, Some(name)) if !options.from_storage => {
-            let kept = deploy_directories::list(root).map_err(|error| error.to_string())?;
+            let kept = deploy_directories::list_deploy_directories(root)
+                .map_err(|error| error.to_string())?;
             if kept.iter().any(|one| one.image.as_deref() == image) {
                 return Ok(None);
             }
@@ -200,9 +201,9 @@ impl Search<'_> {
     /// Checks old deployments: objects in them that cannot be removed make ostree stop half-way.
     fn old_deployments(&mut self, booted: &str) -> Result<()> {
         let mut found = Vec::new();
-        for directory in deploy_directories::list(self.root)? {
+        for directory in deploy_directories::list_deploy_directories(self.root)? {
             if directory.name != booted {
-                found.extend(deploy_directories::immutable(self.root, &directory)?);
+                found.extend(deploy_directories::list_immutable(self.root, &directory)?);
             }
         }
         if !found.is_empty() {

@@ -19,7 +19,7 @@ use crate::node::images::extensions::{self, REPO_FILE};
 use crate::node::images::policy::SignaturePolicy;
 use crate::node::images::pull::read_policy_text;
 use crate::node::images::storage;
-use crate::node::system::ask;
+use crate::node::system::ask_rpm_ostree;
 use crate::node::{Host, Labels};
 
 const DAEMON: &str = "rpm-ostreed.service";
@@ -42,7 +42,7 @@ impl Lease<'_> {
     /// Removes everything that was provided during this boot, even by an interrupted run. From a previous boot, only the
     /// repository can be left, which is a matter for the plan, because it knows whether another program uses it.
     pub fn take_back(&self) -> Result<()> {
-        if !runtime::has(runtime::LENT) {
+        if !runtime::has_runtime(runtime::LENT) {
             return Ok(());
         }
         let repository = RootPath::parse(REPO_FILE)?;
@@ -56,12 +56,12 @@ impl Lease<'_> {
         if bound {
             restart(self.runner)?;
         }
-        runtime::remove(runtime::LENT).context("forgetting what was lent")
+        runtime::remove_runtime(runtime::LENT).context("forgetting what was lent")
     }
 
     /// Records that there is something to remove.
     fn begin(&self) -> Result<()> {
-        runtime::write(runtime::LENT, b"").context("noting what is lent")
+        runtime::write_runtime(runtime::LENT, b"").context("noting what is lent")
     }
 
     /// Lends the packages.
@@ -137,7 +137,7 @@ impl Lease<'_> {
             return Ok(());
         }
         let answer = |line: &CommandLine| {
-            let answer = ask(self.runner, line);
+            let answer = ask_rpm_ostree(self.runner, line);
             answer.map_err(|cause| anyhow!(cause.to_line()))
         };
         let stored = storage::parse_stored(&answer(&storage::list_images(image))?, image)?;
@@ -166,5 +166,5 @@ fn restart(runner: &dyn CommandRunner) -> Result<()> {
 }
 
 fn run(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
-    ask(runner, line)
+    ask_rpm_ostree(runner, line)
 }

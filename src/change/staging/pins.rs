@@ -15,7 +15,7 @@ use crate::node::command::CommandRunner;
 use crate::node::command::rpm_ostree::arguments;
 use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::node::system::ask;
+use crate::node::system::ask_rpm_ostree;
 
 /// Version of the file.
 pub const VERSION: u32 = 1;
@@ -30,7 +30,7 @@ struct Pins {
 
 /// Returns the deployments that this program pinned.
 pub fn read_pins(root: &Root) -> Result<Vec<String>, RootError> {
-    let pins = state_file::remembered(root, paths::PINS, VERSION, |pins: &Pins| pins.version)?;
+    let pins = state_file::read_remembered(root, paths::PINS, VERSION, |pins: &Pins| pins.version)?;
     Ok(pins.map(|pins| pins.deployments).unwrap_or_default())
 }
 
@@ -76,7 +76,8 @@ pub fn unpin_deployments(
         match all.named(&name) {
             Some(deployment) if !wanted(deployment) => continue,
             Some(deployment) if deployment.pinned => {
-                ask(runner, &arguments::unpin_deployment(deployment.index)).map_err(failed)?;
+                ask_rpm_ostree(runner, &arguments::unpin_deployment(deployment.index))
+                    .map_err(failed)?;
                 gone.push(deployment.clone());
             }
             // Another program has unpinned or removed it.

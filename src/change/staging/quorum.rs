@@ -42,7 +42,7 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
     if !root.is_live() || !etcd::is_here(root).context("looking for etcd")? {
         return Ok(Etcd::NotHere);
     }
-    let known = etcd::access(root).map_err(anyhow::Error::from);
+    let known = etcd::read_etcd_access(root).map_err(anyhow::Error::from);
     let known = known.and_then(|access| members(&access));
     let kind = match has_fencing(root).context("looking for Pacemaker")? {
         true => Etcd::Fenced,
@@ -54,7 +54,7 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
 /// Returns all members, each with its health.
 fn members(access: &EtcdAccess) -> Result<Vec<EtcdMember>> {
     let list = format!("{LOCAL}/v3/cluster/member/list");
-    let mut all = etcd::members(&get(access, &list, Some(b"{}"))?)?;
+    let mut all = etcd::parse_members(&get(access, &list, Some(b"{}"))?)?;
     for member in all.iter_mut().filter(|member| member.ill.is_none()) {
         let own = LOCAL.to_owned();
         let url = if member.own {
@@ -64,7 +64,7 @@ fn members(access: &EtcdAccess) -> Result<Vec<EtcdMember>> {
         };
         let Some(url) = url else { continue };
         member.ill = match get(access, &format!("{url}/health"), None) {
-            Ok(answer) => etcd::ill(&answer),
+            Ok(answer) => etcd::find_health_fault(&answer),
             Err(error) => Some(format!("{error:#}")),
         };
     }
@@ -83,5 +83,5 @@ fn get(access: &EtcdAccess, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>> {
     let mut request = FetchRequest::new(url, MAX_BYTES);
     request.body = body;
     request.retry = false;
-    Ok(net::fetch_url(&settings, &request, &mut source::tell)?.bytes)
+    Ok(net::fetch_url(&settings, &request, &mut source::tell_progress)?.bytes)
 }

@@ -75,7 +75,7 @@ impl RebootNeed {
 
 fn read(root: &Root) -> Result<Vec<RebootNeed>> {
     let version = |kept: &RebootNeeds| kept.version;
-    let kept = state_file::remembered(root, paths::REBOOTS, VERSION, version)
+    let kept = state_file::read_remembered(root, paths::REBOOTS, VERSION, version)
         .context("reading which runs need a reboot")?;
     Ok(kept.map(|kept| kept.runs).unwrap_or_default())
 }

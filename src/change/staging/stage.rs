@@ -13,7 +13,7 @@ use super::image_source::ImageSource;
 use super::lease::Lease;
 use super::{local_commits, pins, state};
 use crate::base::error::RunError;
-use crate::base::invocation::{advise, again, mco_rescue, shell_words};
+use crate::base::invocation::{advise_doctor, mco_rescue, shell_words, whole_command};
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::base::secrets::{redacted_arguments, shown_arguments};
 use crate::base::time::now;
@@ -106,7 +106,7 @@ impl Staging<'_> {
         }
         // A signal that ends the run must leave nothing provided to rpm-ostreed and no incompletely staged deployment.
         let signals = DeferredSignals::new();
-        signals::answer(SignalAnswer::Cancelling);
+        signals::set_answer(SignalAnswer::Cancelling);
         let lease = Lease {
             root: self.root,
             lock: self.lock,
@@ -123,18 +123,18 @@ impl Staging<'_> {
             taken_back,
         ) {
             (Ok(()), Ok(())) => {
-                signals::answer(SignalAnswer::SeeStatus);
+                signals::set_answer(SignalAnswer::SeeStatus);
                 self.say_arguments_of_image(facts);
                 return self.await_staged();
             }
-            (Ok(()), Err(error)) => (format!("{error:#}"), again()),
+            (Ok(()), Err(error)) => (format!("{error:#}"), whole_command()),
             (Err(failed), _) => failed,
         };
         let error = self.drop_staged(&failed.0, &failed.1);
         if let Some(signal) = signals.waiting() {
             // After the signal no code is left to report it.
             log::warn!("ended by {signal}: {error:#}");
-            signals::answer(SignalAnswer::Said);
+            signals::set_answer(SignalAnswer::Said);
         }
         Err(error)
     }
@@ -148,7 +148,7 @@ impl Staging<'_> {
     ) -> Result<(), (String, String)> {
         for step in &self.plan.steps {
             if let Some(signal) = signals.waiting() {
-                return Err((format!("ended by {signal}"), again()));
+                return Err((format!("ended by {signal}"), whole_command()));
             }
             self.take_step(step, facts, lease, signals)
                 .map_err(|cause| {
@@ -610,11 +610,11 @@ impl Staging<'_> {
                 ),
                 _ if self.plan.stays() => anyhow::anyhow!(
                     "{words}; nothing is staged, what was queued is queued again, and no file was changed. {}",
-                    advise(next)
+                    advise_doctor(next)
                 ),
                 _ => anyhow::anyhow!(
                     "{words}; nothing is staged, and no file was changed. {}",
-                    advise(next)
+                    advise_doctor(next)
                 ),
             },
             (Err(cause), _) => RunError::Incomplete(format!(

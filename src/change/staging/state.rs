@@ -14,13 +14,14 @@ use crate::host::state_file;
 use crate::node::boot::BootIdentity;
 use crate::node::command::CommandRunner;
 use crate::node::requests::AskedFor;
-use crate::node::system::{OF_DEPLOYMENTS, asked};
+use crate::node::system::{OF_DEPLOYMENTS, read_asked};
 use crate::node::{Host, NodeState, Os, Records, bootloader};
 
 /// Returns the pending boot, if any.
 pub fn read_awaited(root: &Root) -> Result<Option<Awaited>> {
     let known = |kept: &Awaited| kept.version;
-    state_file::remembered(root, paths::AWAITED, VERSION, known).context("reading what is awaited")
+    state_file::read_remembered(root, paths::AWAITED, VERSION, known)
+        .context("reading what is awaited")
 }
 
 /// Stores the pending boot.
@@ -94,7 +95,7 @@ fn try_settle_files(root: &Root) -> Result<()> {
 
 fn os_runs(root: &Root) -> Result<Vec<OsRun>> {
     let known = |kept: &OsRuns| kept.version;
-    let kept = state_file::remembered(root, paths::OS_RUNS, VERSION, known)?;
+    let kept = state_file::read_remembered(root, paths::OS_RUNS, VERSION, known)?;
     Ok(kept.map(|kept| kept.runs).unwrap_or_default())
 }
 
@@ -114,7 +115,7 @@ pub fn store_os_run(root: &Root, run: OsRun) -> Result<()> {
 
 /// Stores the requests of a deployment's config, before its record is replaced.
 pub fn store_requests(root: &Root, one: AskedFor) -> Result<()> {
-    let mut all = asked(root)?;
+    let mut all = read_asked(root)?;
     if all.deployments.last() == Some(&one) {
         return Ok(());
     }
@@ -132,7 +133,7 @@ pub fn keep_requests(root: &Root, node: &NodeState) -> Result<()> {
     let (Some(config), Some(line)) = (records.baseline().config(), line_of(root, node)?) else {
         return Ok(());
     };
-    if asked(root)?.of(deployment, &line).is_some() {
+    if read_asked(root)?.of(deployment, &line).is_some() {
         return Ok(());
     }
     store_requests(
@@ -152,7 +153,7 @@ pub fn keep_requests(root: &Root, node: &NodeState) -> Result<()> {
 fn line_of(root: &Root, node: &NodeState) -> Result<Option<Kargs>> {
     let line = match &node.os.kernel_arguments {
         Some(line) => Some(line.clone()),
-        None => bootloader::read(root)?
+        None => bootloader::read_boot_entries(root)?
             .into_iter()
             .next()
             .map(|entry| entry.options),

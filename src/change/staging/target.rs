@@ -66,7 +66,7 @@ fn read_medium(path: &Path, image: Option<&str>) -> Result<ImageTree> {
 
 /// Reads the deployment of an image that is on the node: staged, kept, or running.
 fn read_deployment(root: &Root, image: &str) -> Result<Option<ImageTree>> {
-    let all = deploy_directories::list(root)?;
+    let all = deploy_directories::list_deploy_directories(root)?;
     let found = all.iter().find(|one| one.image.as_deref() == Some(image));
     let Some(found) = found else {
         return Ok(None);

@@ -57,11 +57,11 @@ pub fn arm_boot_counter(root: &Root, lock: &Lock, entry_id: &str) -> Result<(), 
     }
     let (path, file, _) = find_script_file(root)?;
     let old_script = read_script(root, &path, file)?;
-    let new_script = script::insert(old_script.as_deref())
+    let new_script = script::insert_script(old_script.as_deref())
         .map_err(|error| unusable(&path, file.name(), error.to_string()))?;
     let mut environment = read_environment(root)?
         .ok_or_else(|| unusable(&path, ENVIRONMENT_FILE, "it is missing".to_owned()))?;
-    grub::arm(&mut environment, entry_id)
+    grub::arm_counter(&mut environment, entry_id)
         .map_err(|error| unusable(&path, ENVIRONMENT_FILE, error.to_string()))?;
     let directory = BootDirectory::open_grub(root, path)?;
     let entries = BootDirectory::open(root, RootPath::fixed(paths::BOOT_LOADER))?;
@@ -167,7 +167,7 @@ impl<'a> BootDirectory<'a> {
     fn clear(&self, environment: Environment) -> Result<bool, BootCounterError> {
         let mut cleared = environment.clone();
         let was = grub::CounterState::of(&environment);
-        if !grub::disarm(&mut cleared) {
+        if !grub::disarm_counter(&mut cleared) {
             return Ok(false);
         }
         let written = self.replace(ENVIRONMENT_FILE, &cleared.to_bytes());
@@ -199,7 +199,7 @@ impl<'a> BootDirectory<'a> {
         let Some(text) = read_script(self.root, &self.path, file)? else {
             return Ok(());
         };
-        let rest = script::remove(&text)
+        let rest = script::remove_script(&text)
             .map_err(|error| unusable(&self.path, file.name(), error.to_string()))?;
         match rest {
             Remainder::Unchanged => Ok(()),

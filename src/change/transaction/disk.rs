@@ -190,7 +190,7 @@ impl<'a> Written<'a> {
         }
         let before = self.size / BEHIND;
         self.size += piece.len() as u64;
-        progress::advance(piece.len() as u64);
+        progress::advance_by(piece.len() as u64);
         if self.size / BEHIND > before {
             begin_flush(self.file, before * BEHIND);
         }
@@ -655,7 +655,7 @@ pub(super) fn overwrite_durably(
     Ok(uninterrupted(|| fsync(&file))?)
 }
 
-/// Opens a file of this program for [`shrink`].
+/// Opens a file of this program for [`shrink_file`].
 pub(super) fn open_to_shrink(dir: &File, name: &str) -> Result<File, Errno> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
@@ -667,7 +667,7 @@ pub(super) fn size_of(file: &File) -> Result<u64, Errno> {
 }
 
 /// Truncates a file to this size and syncs it: some file systems keep freed blocks until then.
-pub(super) fn shrink(file: &File, size: u64) -> Result<(), Errno> {
+pub(super) fn shrink_file(file: &File, size: u64) -> Result<(), Errno> {
     let size = i64::try_from(size).map_err(|_| Errno::EINVAL)?;
     uninterrupted(|| nix::unistd::ftruncate(file, size))?;
     uninterrupted(|| fsync(file))

@@ -17,7 +17,7 @@ use sysinfo::{Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System, Updat
 
 use super::disk;
 use super::state::{StateError, make_path_noting};
-use crate::base::invocation::again;
+use crate::base::invocation::whole_command;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::host::root::{Place, Root, RootError, RootPath};
@@ -122,7 +122,7 @@ impl Drop for Lock {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds the lock.
-    #[error("another run holds the lock on this root: {0}. Wait for it to end. Next: {again}", again = again())]
+    #[error("another run holds the lock on this root: {0}. Wait for it to end. Next: {again}", again = whole_command())]
     Held(String),
     /// The state directory cannot be created.
     #[error("{0}")]

@@ -157,7 +157,7 @@ pub fn run_transaction(
     request.lock.require_writable().map_err(|e| unchanged(&e))?;
     // A signal must not end the run between two names; while there are only staged names, it undoes them.
     let signals = DeferredSignals::new();
-    signals::answer(SignalAnswer::Staging);
+    signals::set_answer(SignalAnswer::Staging);
     let _accounts = pwd_lock::lock_for_steps(request.root, request.steps, request.labels)
         .map_err(|e| unchanged(&e))?;
     let state = StateDirectory::open_or_make(request.root, request.separate_var, request.labels)
@@ -168,7 +168,7 @@ pub fn run_transaction(
         if matches!(error, TransactionError::Signal(_)) && !signals.is_within_another() {
             // After the signal no caller is left to report it.
             log::warn!("{failure}; nothing was changed");
-            signals::answer(SignalAnswer::Said);
+            signals::set_answer(SignalAnswer::Said);
         }
         return Err(failure);
     }
@@ -176,11 +176,11 @@ pub fn run_transaction(
         return Err(run.abandon_run(&error));
     }
     let _changing = RunStage::changing();
-    signals::answer(SignalAnswer::Finishing);
+    signals::set_answer(SignalAnswer::Finishing);
     freeze::freeze_cgroups(request.freeze);
     // Signals are still deferred, so that the report of the run is complete.
     let committed = run.commit_run(&describe);
-    signals::answer(SignalAnswer::SeeStatus);
+    signals::set_answer(SignalAnswer::SeeStatus);
     match committed {
         Ok(()) => {
             freeze::kill_cgroups(request.freeze);
@@ -433,7 +433,7 @@ impl<'a> TransactionRun<'a> {
                 Step::Put { new, .. } => new.size(),
                 _ => 0,
             });
-        let phase = progress::begin(Work::new("Staging the files").of(bytes.sum()));
+        let phase = progress::begin_phase(Work::new("Staging the files").of(bytes.sum()));
         let all = stage_all(&staging, self.signals)?;
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
         drop(phase);
@@ -451,7 +451,7 @@ impl<'a> TransactionRun<'a> {
 
     /// Syncs every affected file system except that of the state, each once.
     fn flush_others(&self) -> Result<(), TransactionError> {
-        let _phase = progress::begin(Work::new("Flushing to disk"));
+        let _phase = progress::begin_phase(Work::new("Flushing to disk"));
         let state = RootPath::fixed(paths::STATE);
         let failed =
             |path: &RootPath, errno: Errno| TransactionError::Sync(path.clone(), errno.into());
@@ -467,7 +467,7 @@ impl<'a> TransactionRun<'a> {
 
     /// Syncs the file system of the state.
     fn flush_own(&self) -> Result<(), TransactionError> {
-        let _phase = progress::begin(Work::new("Flushing to disk"));
+        let _phase = progress::begin_phase(Work::new("Flushing to disk"));
         let failed =
             |errno: Errno| TransactionError::Sync(RootPath::fixed(paths::STATE), errno.into());
         disk::sync_file_system(self.state.dir()).map_err(failed)
@@ -557,7 +557,7 @@ impl<'a> TransactionRun<'a> {
 
     /// Takes the remaining steps up to index `end`.
     fn take_steps(&mut self, journal: &Journal, end: usize) -> Result<(), TransactionError> {
-        let _phase = progress::begin(Work::new("Putting the files in place"));
+        let _phase = progress::begin_phase(Work::new("Putting the files in place"));
         let dirs = stage_dirs(&self.stages);
         let executor = Executor::new(self.request.root, journal, &dirs);
         for (index, step) in journal.steps.iter().enumerate().take(end).skip(self.taken) {

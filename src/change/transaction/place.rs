@@ -15,7 +15,7 @@ use super::disk;
 use super::journal::VERSION;
 use super::lock::{Lock, LockError};
 use super::state::{StateDirectory, StateError};
-use crate::base::invocation::{again, mco_rescue};
+use crate::base::invocation::{mco_rescue, whole_command};
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::reason::Reason;
@@ -27,7 +27,7 @@ use crate::node::{Host, Labels};
 pub enum PlaceError {
     /// A path could not be written.
     #[error(
-        "putting {0} in place: {1}. What was put before it is whole. See to the cause first. Next: {again}", again = again()
+        "putting {0} in place: {1}. What was put before it is whole. See to the cause first. Next: {again}", again = whole_command()
     )]
     Put(RootPath, Reason),
     /// A path could not be removed.
@@ -35,7 +35,7 @@ pub enum PlaceError {
     Remove(RootPath, Reason),
     /// A link in place of a directory is broken, and its target cannot be created.
     #[error(
-        "{0} is a link to {1}, and nothing can be made there. Make that directory, or mount what holds it. Next: {again}", again = again()
+        "{0} is a link to {1}, and nothing can be made there. Make that directory, or mount what holds it. Next: {again}", again = whole_command()
     )]
     Link(RootPath, String),
     /// The lock is not held for writing.

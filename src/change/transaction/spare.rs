@@ -20,15 +20,15 @@ const PIECE: u64 = 128 << 10;
 static SPARE: Mutex<Option<File>> = Mutex::new(None);
 
 /// Takes the spare file for this process, and frees half of it for the programs that it runs.
-pub(super) fn hold(file: File) -> Result<(), Errno> {
+pub(super) fn hold_spare(file: File) -> Result<(), Errno> {
     let size = disk::size_of(&file)?;
-    disk::shrink(&file, size / 2)?;
+    disk::shrink_file(&file, size / 2)?;
     *held() = Some(file);
     Ok(())
 }
 
 /// Lets go of the spare file.
-pub(super) fn release() {
+pub(super) fn release_spare() {
     *held() = None;
 }
 
@@ -61,7 +61,7 @@ fn frees_piece(place: &impl AsFd) -> bool {
     let size = u64::try_from(spare.st_size).unwrap_or(0);
     here.st_dev == spare.st_dev
         && size > 0
-        && disk::shrink(file, size.saturating_sub(PIECE)).is_ok()
+        && disk::shrink_file(file, size.saturating_sub(PIECE)).is_ok()
 }
 
 fn held() -> MutexGuard<'static, Option<File>> {

@@ -301,7 +301,7 @@ pub(super) fn parse_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseEr
     if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
         return Err(ParseError::Version(version));
     }
-    sealed::check(bytes).map_err(|broken| ParseError::Damaged(broken.to_string()))?;
+    sealed::check_seal(bytes).map_err(|broken| ParseError::Damaged(broken.to_string()))?;
     serde_json::from_slice(bytes).map_err(unreadable)
 }
 

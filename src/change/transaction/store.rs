@@ -52,7 +52,7 @@ impl Store {
     /// Reserves half of a spare file for the writes of this process; the other half is freed for other programs. A missing file
     /// is not an error.
     pub fn hold_spare(&self, name: &str) -> Result<(), StateError> {
-        match disk::open_to_shrink(&self.dir, name).and_then(spare::hold) {
+        match disk::open_to_shrink(&self.dir, name).and_then(spare::hold_spare) {
             Err(nix::errno::Errno::ENOENT) => Ok(()),
             result => result.map_err(|errno| self.file_error(name, errno)),
         }
@@ -60,7 +60,7 @@ impl Store {
 
     /// Frees the space of a file that [`Store::hold_spare`] may be holding.
     pub fn remove_spare(&self, name: &str) -> Result<(), StateError> {
-        spare::release();
+        spare::release_spare();
         self.remove_file(name)
     }
 
@@ -80,7 +80,7 @@ pub fn open_store(root: &Root, directory: &'static str) -> Result<Store, StateEr
     Store::open_or_make(root, directory, host.separate_var)
 }
 
-/// Writes a value as JSON into the state directory; [`crate::host::state_file::remembered`] reads it.
+/// Writes a value as JSON into the state directory; [`crate::host::state_file::read_remembered`] reads it.
 ///
 /// # Errors
 /// The file cannot be written.

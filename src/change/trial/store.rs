@@ -88,7 +88,7 @@ fn read_file<T: DeserializeOwned>(
         let why = format!("is of version {other}, this program knows {VERSION}");
         return Err(damaged(why));
     }
-    sealed::check(&bytes).map_err(|broken| damaged(broken.to_string()))?;
+    sealed::check_seal(&bytes).map_err(|broken| damaged(broken.to_string()))?;
     let value = serde_json::from_slice(&bytes);
     let value = value.map_err(|error| damaged(format!("cannot be read: {error}")))?;
     Ok(Some(value))

@@ -73,7 +73,7 @@ pub(super) fn write(
     let archive = archive.map_err(|why| anyhow!("packing the bundle: {why}"))?;
     let bytes = match recipients {
         [] => archive,
-        recipients => age::encrypt(&archive, recipients).context("encrypting the bundle")?,
+        recipients => age::encrypt_to(&archive, recipients).context("encrypting the bundle")?,
     };
     // A bundle of before is never written over.
     transaction::write_output(path, &bytes, |_| false).map_err(|why| {
@@ -119,7 +119,7 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<
     });
     let status =
         status::document(root, runner, daemon).and_then(|all| Ok(report::status::to_json(&all)?));
-    let cache = cache::read(root)
+    let cache = cache::read_cache(root)
         .context("reading the cache")
         .and_then(|all| {
             let name = records()?.name();
@@ -129,7 +129,7 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<
         history::of_root(root).and_then(|document| Ok(report::history::to_json(&document)?));
     let diff = compared::since_last_good(runner, root)
         .and_then(|document| Ok(report::history::diff_json(&without_texts(document))?));
-    let entries = bootloader::read(root).context("reading the boot entries");
+    let entries = bootloader::read_boot_entries(root).context("reading the boot entries");
     let entries = entries.map(|all| {
         let texts = all.iter().map(boot_entry);
         texts.collect::<Vec<_>>().join("\n")

@@ -71,7 +71,7 @@ impl DoctorEvidence {
 
 /// Returns the directory of a deployment that is checked out, and its path.
 fn find_directory(root: &Root, name: &str) -> Result<Option<(Root, String)>> {
-    let all = deploy_directories::list(root)?;
+    let all = deploy_directories::list_deploy_directories(root)?;
     let Some(found) = all.iter().find(|one| one.name == name) else {
         return Ok(None);
     };

@@ -12,7 +12,7 @@ use crate::node::command::CommandRunner;
 
 /// Reads them.
 pub(super) fn troubles(root: &Root, runner: &dyn CommandRunner) -> Result<DaemonTroubles> {
-    let api = annotations::remembered(root)?;
+    let api = annotations::read_annotations(root)?;
     let named = api.as_ref().map(|api| api.node.clone());
     // The name of the machine that reads a disk is not that of the node.
     let is_known = root.is_live() || root.exists(&RootPath::fixed(paths::HOSTNAME))?;

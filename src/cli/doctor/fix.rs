@@ -60,7 +60,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         time: change.started,
     };
     // What changes after this look is noticed by the transaction, and what changed before it by the second examination.
-    let node = node::observe(&root, work.interest(), ui.runner).context("looking at the node")?;
+    let node =
+        node::observe_node(&root, work.interest(), ui.runner).context("looking at the node")?;
     if !looking.finds_again(finding)? {
         bail!(
             "what {} found has changed meanwhile; nothing was changed. Look again: {}",
@@ -243,7 +244,7 @@ impl Cure<'_> {
     /// Plans, with the jobs of a trial.
     fn plan(&self, work: FixInputs<'_>) -> Result<(Plan, Vec<Job>)> {
         let Looking { ui, args, root, .. } = self.looking;
-        let config = document::parse(NOTHING, &self.name())?;
+        let config = document::parse_document(NOTHING, &self.name())?;
         let desired = Desired::from_config(&config);
         let records = Records::read(root).context("reading the daemon's records")?;
         let old = records.recorded().map(Desired::from_config);
@@ -271,7 +272,7 @@ impl Cure<'_> {
             ..PlanRequest::default()
         };
         let evidence = NodeEvidence::of_node(root, self.node, ui.runner);
-        let mut plan = plan::plan(&Task::Fix(inputs, work), &request, &evidence)?;
+        let mut plan = plan::plan_whole(&Task::Fix(inputs, work), &request, &evidence)?;
         let (trial, policies) = (&args.cure.trial, policies::cluster(root, None)?.policies);
         let jobs = trial::facts::activate(ui, root, trial, &policies, &mut plan, false)?;
         trial::facts::add_to_plan(root, trial, &mut plan, false)?;
@@ -286,8 +287,8 @@ impl Cure<'_> {
         let machine = machine::observe_machine(self.looking.root)?;
         self.looking.ui.confirm(&format!(
             "{}: {}. Fix {}?",
-            question::node(&machine::heading(&machine)),
-            question::changes(plan),
+            question::ask_for_node(&machine::heading(&machine)),
+            question::ask_for_changes(plan),
             self.looking.check.id
         ))
     }

@@ -158,7 +158,7 @@ impl DoctorEvidence {
         let firstboot = || runtime::read_json(runtime::FIRSTBOOT);
         let ours = self.live || self.in_initramfs;
         self.first_boot = ours.then(firstboot).flatten();
-        self.first_boot_ended = runtime::written(runtime::FIRSTBOOT).filter(|_| ours);
+        self.first_boot_ended = runtime::time_of_writing(runtime::FIRSTBOOT).filter(|_| ours);
         self.first_boot_files = FirstBootFiles {
             encapsulated: look_for(root, paths::ENCAPSULATED),
             encapsulated_kept: look_for(root, paths::ENCAPSULATED_KEPT),
@@ -166,27 +166,27 @@ impl DoctorEvidence {
             bootstrap_diff: look_for(root, paths::BOOTSTRAP_DIFF),
             pivot_failed: pivot_failed(root),
         };
-        let remembered = server::remembered(root).ok().flatten();
+        let remembered = server::read_server(root).ok().flatten();
         let of_api = || server::of_api(root).ok().flatten();
         self.server = remembered.map(|server| server.url).or_else(of_api);
     }
 
     fn of_disk(&mut self, root: &Root) {
-        let (certificates, unseen) = certificates::read(root);
+        let (certificates, unseen) = certificates::read_certificates(root);
         self.certificates = Look::Seen(certificates);
         self.certificates_unseen = unseen;
-        self.static_pods = static_pods::read(root).into();
-        self.etcd_files = etcd_files::read(root, self.deep).into();
-        self.os_accounts = os_accounts::read(root).into();
-        self.selinux = selinux_state::read(root, None).into();
-        self.ovsdb_files = Look::Seen(ovsdb_files::read(root, self.deep));
+        self.static_pods = static_pods::read_static_pods(root).into();
+        self.etcd_files = etcd_files::read_etcd_files(root, self.deep).into();
+        self.os_accounts = os_accounts::read_os_accounts(root).into();
+        self.selinux = selinux_state::read_selinux_state(root, None).into();
+        self.ovsdb_files = Look::Seen(ovsdb_files::read_ovsdb_files(root, self.deep));
         self.kubeconfig = kubeconfig(root).into();
-        let network = network::read(root);
-        self.kernel_modules = kernel_modules::read(root, &network, None).into();
+        let network = network::read_network(root);
+        self.kernel_modules = kernel_modules::read_kernel_modules(root, &network, None).into();
         self.network = Look::Seen(network);
-        self.kubelet_state = kubelet_state::read(root).into();
-        self.crio_marks = crio_marks::read(root).into();
-        self.storage = images_on_disk::read(root).into();
+        self.kubelet_state = kubelet_state::read_kubelet_state(root).into();
+        self.crio_marks = crio_marks::read_crio_marks(root).into();
+        self.storage = images_on_disk::read_images_on_disk(root).into();
         let finalize = root.read(&RootPath::fixed(paths::FINALIZE_FAILURE));
         let finalize = finalize.map(|bytes| {
             let bytes = bytes?;
@@ -413,8 +413,8 @@ fn boot(root: &Root, system: &System) -> Result<BootEvidence> {
     Ok(BootEvidence {
         space: space.context("there is no /boot")?,
         room: facts.and_then(|facts| facts.boot).map(|(_, room)| room),
-        entries: bootloader::read(root)?,
-        kernels: bootloader::kernels(root)?,
+        entries: bootloader::read_boot_entries(root)?,
+        kernels: bootloader::list_kernel_directories(root)?,
         largest: find_largest(
             root,
             &RootPath::fixed(paths::BOOT),
@@ -425,7 +425,7 @@ fn boot(root: &Root, system: &System) -> Result<BootEvidence> {
 }
 
 fn deployments(root: &Root, system: &System) -> Result<Vec<DeployedTree>> {
-    let all = deploy_directories::list(root)?;
+    let all = deploy_directories::list_deploy_directories(root)?;
     if all.is_empty() {
         return Err(anyhow!(
             "no deployment is visible below /{}",
@@ -435,7 +435,7 @@ fn deployments(root: &Root, system: &System) -> Result<Vec<DeployedTree>> {
     let facts = system.facts();
     let deployed = |directory: deploy_directories::DeployDirectory| DeployedTree {
         known: facts.map(|facts| facts.deployments.named(&directory.name).is_some()),
-        immutable: deploy_directories::immutable(root, &directory).into(),
+        immutable: deploy_directories::list_immutable(root, &directory).into(),
         directory,
     };
     Ok(all.into_iter().map(deployed).collect())
@@ -463,8 +463,8 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
             add(config, format!("/{}", paths::MCS_CONTENT), None);
         }
     }
-    let cached = cache::read(root).context("reading the cache")?;
-    for entry in cache::whole(&cached) {
+    let cached = cache::read_cache(root).context("reading the cache")?;
+    for entry in cache::whole_entries(&cached) {
         if let Ok(config) = entry.config() {
             add(
                 &config,
@@ -495,7 +495,7 @@ fn named(
     for one in at_hand {
         at.entry(&one.name).or_default().push(one.at.clone());
     }
-    let seen = annotations::remembered(root).context("reading the annotations")?;
+    let seen = annotations::read_annotations(root).context("reading the annotations")?;
     let log = pod_log::read_pod_log(root).context("reading the daemon's log")?;
     let mut all: Vec<(Option<String>, &str, String)> = Vec::new();
     let record = records.and_then(Records::name);
@@ -523,7 +523,7 @@ fn named(
 
 /// The clocks, with the moments that other evidence tells of.
 fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
-    let mut clock = clock::read(root);
+    let mut clock = clock::read_clock(root);
     let certificates = evidence.certificates.get().into_iter().flatten();
     clock.passed.extend(certificates.map(|one| Passed {
         place: one.path.clone(),
@@ -564,7 +564,7 @@ fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
 
 /// What the server's clock says now, else what it said last.
 fn of_server(root: &Root, evidence: &DoctorEvidence, clock: &mut Clock) {
-    let known = server::remembered(root).ok().flatten();
+    let known = server::read_server(root).ok().flatten();
     let asked = known.filter(|_| evidence.live);
     let asked = asked.map(|server| server_clock::ask(root, &server));
     let (now, unseen) = match asked {

@@ -15,12 +15,12 @@ use crate::node::{
 
 impl DoctorEvidence {
     pub(super) fn of_host_network(&mut self, root: &Root, runner: &dyn CommandRunner) {
-        self.host_names = host_name::read(root).into();
+        self.host_names = host_name::read_host_names(root).into();
         let names = self.all_names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        self.static_network = Look::Seen(static_network::read(root, &names));
+        self.static_network = Look::Seen(static_network::read_static_addresses(root, &names));
         self.network_faults = Look::Seen(self.network_faults(root, &names));
-        self.node_addresses = Look::Seen(node_address::read(root, &names));
+        self.node_addresses = Look::Seen(node_address::read_node_addresses(root, &names));
         self.interfaces = match self.live {
             true => ip::query_addresses(runner).into(),
             false => Look::Unseen("interfaces have addresses only on the running node".to_owned()),
@@ -42,13 +42,13 @@ impl DoctorEvidence {
     }
 
     pub(super) fn of_start(&mut self, root: &Root, runner: &dyn CommandRunner) {
-        self.virtual_addresses = virtual_addresses::read(root).into();
-        self.boot_waits = boot_waits::read(root).into();
+        self.virtual_addresses = virtual_addresses::read_virtual_addresses(root).into();
+        self.boot_waits = boot_waits::read_boot_waits(root).into();
         self.jobs = match self.live {
             true => systemctl::query_jobs(runner).into(),
             false => Look::Unseen("the node's systemd answers only on the node itself".to_owned()),
         };
-        self.uptime = self.live.then(host::uptime).flatten();
+        self.uptime = self.live.then(host::read_uptime).flatten();
         let stamp = RootPath::fixed("boot/ignition.firstboot");
         self.first_boot_stamp = root.exists(&stamp).into();
         match self.live {
@@ -80,7 +80,7 @@ impl DoctorEvidence {
     }
 
     fn of_firmware(&mut self, machine: &Root, storage: &BlockStorage, points: &[&str]) {
-        self.boot_variables = match boot_variables::read(machine) {
+        self.boot_variables = match boot_variables::read_boot_variables(machine) {
             Ok(variables) => Look::Seen(variables),
             Err(why) => Look::Unseen(why),
         };

@@ -15,15 +15,17 @@ impl DoctorEvidence {
     pub(super) fn of_objects(&mut self, root: &Root) {
         self.boot_kernels = match &self.boot {
             Look::Unseen(why) => Look::Unseen(why.clone()),
-            Look::Seen(boot) => boot_kernels::read(root, &boot.entries, self.deep).into(),
+            Look::Seen(boot) => {
+                boot_kernels::read_boot_kernels(root, &boot.entries, self.deep).into()
+            }
         };
         self.repository = self.repository_of(root).into();
-        self.programs = node_programs::read(root, self.fencing).into();
+        self.programs = node_programs::read_node_programs(root, self.fencing).into();
     }
 
     fn repository_of(&self, root: &Root) -> Result<Option<OstreeRepository>> {
         let entries = self.boot.get().map(|boot| boot.entries.as_slice());
-        let mut names = boot_kernels::deployments(root, entries.unwrap_or_default())?;
+        let mut names = boot_kernels::list_boot_deployments(root, entries.unwrap_or_default())?;
         names.extend(self.deployment.clone());
         let facts = self.facts().ok();
         let listed = facts.iter().flat_map(|facts| &facts.deployments.all);
@@ -31,6 +33,8 @@ impl DoctorEvidence {
         // The name of a deployment is `CHECKSUM.SERIAL`.
         let named = names.iter().filter_map(|name| name.split('.').next());
         let commits: BTreeSet<String> = named.map(str::to_owned).chain(listed).collect();
-        Ok(ostree_repository::read(root, &commits, self.deep)?)
+        Ok(ostree_repository::read_ostree_repository(
+            root, &commits, self.deep,
+        )?)
     }
 }

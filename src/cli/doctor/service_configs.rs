@@ -28,7 +28,7 @@ pub(super) fn broken(
     runner: &dyn CommandRunner,
     asks: bool,
 ) -> Result<Vec<BrokenConfig>> {
-    let mut all = service_configs::read(root, None)?;
+    let mut all = service_configs::read_service_configs(root, None)?;
     if asks {
         all.extend(TESTS.into_iter().filter_map(|(test, service, file)| {
             let words = test.find_fault(runner)?;

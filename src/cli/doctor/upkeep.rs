@@ -11,7 +11,7 @@ use crate::formats::labels::LabelPolicy;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::running;
 use crate::node::clock::PastMoment;
-use crate::node::host::architecture;
+use crate::node::host::host_architecture;
 use crate::node::images::auth::Secrets;
 use crate::node::lasting::Transient;
 use crate::node::neighbours::own_stateroot;
@@ -32,13 +32,13 @@ impl DoctorEvidence {
     /// Everything but the labels, which come with the disk's comparison.
     pub(super) fn of_upkeep(&mut self, root: &Root) {
         let upkeep = &mut self.upkeep;
-        upkeep.login = login::read(root).into();
+        upkeep.login = login::read_login(root).into();
         upkeep.secrets = secrets(root).into();
         upkeep.unit_links = unit_links::read_unit_links(root).into();
         upkeep.judged_units = judged_units::read_judged_units(root).into();
-        upkeep.stamps = stamps::read(root).into();
-        upkeep.name_servers = name_servers::read(root).into();
-        upkeep.builds = builds::read(root).into();
+        upkeep.stamps = stamps::read_stamps(root).into();
+        upkeep.name_servers = name_servers::read_name_servers(root).into();
+        upkeep.builds = builds::read_builds(root).into();
         let initial = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS));
         let initial = initial.map(|bytes| Some(predict::annotations(&bytes?)));
         upkeep.annotations = initial.into();
@@ -54,7 +54,7 @@ impl DoctorEvidence {
         upkeep.transient = transient.into();
         if let Ok(host) = host {
             upkeep.fips = host.fips;
-            upkeep.architecture = architecture(root, host.live);
+            upkeep.architecture = host_architecture(root, host.live);
             upkeep.var_missing = host.var_missing;
             upkeep.packages = Os::observe(root, &host).ok().and_then(|os| os.packages);
         }
@@ -107,7 +107,7 @@ fn secrets(root: &Root) -> Result<Vec<Secrets>, RootError> {
 /// Returns the records in the other deployments of this stateroot: another one is an installation of its own, with its own
 /// `/var`. A record that cannot be read there says nothing.
 fn elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
-    let directories = deploy_directories::list(root)?;
+    let directories = deploy_directories::list_deploy_directories(root)?;
     let own = own_stateroot(root, host, &directories);
     let mut all = Vec::new();
     for directory in directories {
@@ -118,7 +118,7 @@ fn elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
         let (Some(bytes), Some(written)) = (root.read(&path)?, written(root, &path)?) else {
             continue;
         };
-        let config = document::parse(bytes, &path.to_string());
+        let config = document::parse_document(bytes, &path.to_string());
         if let Some(config) = config
             .ok()
             .filter(|_| host.deployment.as_ref() != Some(&directory.name))

@@ -161,7 +161,7 @@ impl AtHand {
     pub(super) fn add_file(&mut self, path: &str, place: &'static str) {
         let config = source::read_named(path)
             .map_err(anyhow::Error::from)
-            .and_then(|bytes| Ok(document::parse(bytes, path)?))
+            .and_then(|bytes| Ok(document::parse_document(bytes, path)?))
             .and_then(rendered);
         match config {
             Ok(config) => self.configs.push(AvailableConfig {
@@ -223,7 +223,7 @@ fn rendered(config: MachineConfig) -> Result<MachineConfig> {
 }
 
 fn of_cache(root: &Root) -> Result<Vec<AvailableConfig>> {
-    let cached = cache::read(root).context("reading the cache")?;
+    let cached = cache::read_cache(root).context("reading the cache")?;
     let at_hand = |entry: &cache::CacheEntry| AvailableConfig {
         name: entry.name.clone(),
         pool: entry.pool.clone(),
@@ -231,7 +231,7 @@ fn of_cache(root: &Root) -> Result<Vec<AvailableConfig>> {
         argument: format!("cached:{}", entry.name),
         place: "in the node's cache",
     };
-    Ok(cache::whole(&cached).map(at_hand).collect())
+    Ok(cache::whole_entries(&cached).map(at_hand).collect())
 }
 
 fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<ConfigMedium> {

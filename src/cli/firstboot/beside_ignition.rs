@@ -51,7 +51,7 @@ pub(super) fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result
         let cause = why_silent(pointer.as_deref());
         match give(parameters, runner, pointer.as_deref()) {
             Ok(Some(name)) => {
-                console::tell(&told::success(
+                console::tell(&told::success_text(
                     &format!("Ignition was given {name}"),
                     &cause.unwrap_or_else(|| "its fetch did not end in time".to_owned()),
                 ));
@@ -76,7 +76,11 @@ pub(super) fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result
 fn wait(cause: Option<String>, started: Instant, next: &str) {
     let cause =
         cause.unwrap_or_else(|| "the server answers us, but Ignition has nothing yet".to_owned());
-    console::tell(&told::waiting(&cause, started.elapsed().as_secs(), next));
+    console::tell(&told::waiting_text(
+        &cause,
+        started.elapsed().as_secs(),
+        next,
+    ));
 }
 
 fn pointer_config() -> Option<String> {
@@ -102,7 +106,7 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
         retry: false,
         ..net::FetchRequest::new(&url, 16 << 20)
     };
-    let answer = net::fetch_url(&settings, &request, &mut source::tell);
+    let answer = net::fetch_url(&settings, &request, &mut source::tell_progress);
     answer.err().map(|error| error.to_string())
 }
 
@@ -133,7 +137,7 @@ fn give(
             .with_context(|| format!("putting {} back", runtime::IGNITION_CONFIG))?;
         return Err(error.context(format!("giving Ignition {}", chosen.name)));
     }
-    runtime::write(runtime::GIVEN, served.as_bytes()).context("keeping what was given")?;
+    runtime::write_runtime(runtime::GIVEN, served.as_bytes()).context("keeping what was given")?;
     end_fetch(runner)?;
     Ok(Some(format!("{} ({})", chosen.name, chosen.place)))
 }
@@ -163,7 +167,7 @@ fn all_at_hand(
 /// What a server would have served: a rendered config gets the files of a first boot.
 fn served(chosen: &AvailableConfig) -> Result<String> {
     let bytes = source::read_named(&chosen.argument)?;
-    let config = document::parse(bytes.as_slice(), &chosen.argument)?;
+    let config = document::parse_document(bytes.as_slice(), &chosen.argument)?;
     if !config.bare && config.additions.is_empty() {
         let made = document::serve_config(&config);
         return made.map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message));

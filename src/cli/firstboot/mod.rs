@@ -90,7 +90,7 @@ fn tell(
     if let Err(error) = runtime::write_json(runtime::FIRSTBOOT, &ended) {
         log::warn!(
             "writing {}: {error}",
-            runtime::path(runtime::FIRSTBOOT).display()
+            runtime::runtime_path(runtime::FIRSTBOOT).display()
         );
     }
     match result {
@@ -99,14 +99,14 @@ fn tell(
         }
         Ok(_) => {
             let name = ended.config.as_deref().unwrap_or_default();
-            console::tell(&told::success(
+            console::tell(&told::success_text(
                 &format!("{} {name}", ended.outcome),
                 &ended.why,
             ));
         }
         Err(error) => {
             let unfinished = is_unfinished(path);
-            console::tell(&told::failure(
+            console::tell(&told::failure_text(
                 attempt.phase,
                 &format!("{error:#}"),
                 unfinished,
@@ -138,7 +138,7 @@ impl Attempt<'_> {
             return Ok(FirstBootResult::ended("nothing", "mco_rescue=off", None));
         }
         // The mounts for this are private to this process, and end with it.
-        mounts::own().context("making mounts of our own")?;
+        mounts::unshare_mounts().context("making mounts of our own")?;
         let looking = BootRoot::prepare(path, RootAccess::Read)?;
         let root = Root::open(path).context("opening the root")?;
         let facts = facts(&root)?;
@@ -182,7 +182,7 @@ impl Attempt<'_> {
         // A medium stays mounted as long as its config is read.
         let (argument, _medium) = match reason {
             WorkReason::Given => (
-                Some(runtime::path(runtime::GIVEN).display().to_string()),
+                Some(runtime::runtime_path(runtime::GIVEN).display().to_string()),
                 None,
             ),
             _ => at_hand::choose(&root, self.ui.runner, parameters, facts.recorded)?,
@@ -203,7 +203,7 @@ impl Attempt<'_> {
         opened.give_back();
         if reason == WorkReason::Given {
             // It holds secrets, and the node has it now.
-            runtime::remove(runtime::GIVEN).context("removing what Ignition was given")?;
+            runtime::remove_runtime(runtime::GIVEN).context("removing what Ignition was given")?;
         }
         Ok(FirstBootResult::ended("applied", &self.why, Some(name)))
     }
@@ -275,7 +275,7 @@ fn facts(root: &Root) -> Result<BootFacts> {
         // Most boots end here: the config itself is not read for that.
         recorded: root.exists(&RootPath::fixed(paths::CURRENT_CONFIG))?,
         provisioned: provisioned(root)?,
-        given: runtime::has(runtime::GIVEN),
+        given: runtime::has_runtime(runtime::GIVEN),
     })
 }
 

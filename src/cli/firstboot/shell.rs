@@ -8,7 +8,7 @@ use crate::base::error::ExitCode;
 use crate::host::sys::runtime;
 use crate::node::mounts::{BootRoot, RootAccess};
 use crate::report;
-use crate::report::firstboot::banner;
+use crate::report::firstboot::banner_text;
 
 /// Before the shell. Its mounts stay: the shell is to see them.
 pub(super) fn enter(path: &Path) -> Result<ExitCode> {
@@ -19,7 +19,7 @@ pub(super) fn enter(path: &Path) -> Result<ExitCode> {
             .map(|error| format!("what it was like cannot be kept: {error}")),
         Err(error) => Some(error.to_string()),
     };
-    let text = banner(&path.display().to_string(), problem.as_deref());
+    let text = banner_text(&path.display().to_string(), problem.as_deref());
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
 }

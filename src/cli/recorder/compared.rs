@@ -14,7 +14,9 @@ use crate::cli::{DiffArgs, Output};
 use crate::diagnose::recorder::digest::{DigestKey, KEY_BYTES};
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::TimelineMoment;
-use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare, differences::Comparison};
+use crate::diagnose::recorder::{
+    Snapshot, SnapshotRecord, compare_snapshots, differences::Comparison,
+};
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 use crate::report;
@@ -179,7 +181,7 @@ fn document(
     let (before, before_key, from) = read(from, &Snapshot::default());
     let (after, after_key, to) = read(to, &before);
     let same_key = before_key == after_key;
-    let mut comparison = compare(&before, &after, same_key);
+    let mut comparison = compare_snapshots(&before, &after, same_key);
     add_texts(&mut comparison, &before, &after);
     DiffDocument::new(
         root.map(|root| root.shown().display().to_string()),

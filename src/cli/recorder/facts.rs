@@ -10,7 +10,7 @@ use crate::base::paths;
 use crate::base::secrets::{is_secret_name, redacted_argument, redacted_url};
 use crate::base::time::utc;
 use crate::change::source::server;
-use crate::diagnose::recorder::bounds::bounded;
+use crate::diagnose::recorder::bounds::bound_facts;
 use crate::diagnose::recorder::digest::DigestKey;
 use crate::diagnose::recorder::known::{FileStamp, KnownFiles};
 use crate::diagnose::recorder::{Area, AreaFacts, Snapshot, secrets};
@@ -72,7 +72,7 @@ impl Observer<'_> {
         let etc = self.tree(&RootPath::fixed("etc"));
         let etc = etc.map_err(|error| error.to_string());
         let etc = etc.and_then(|facts| facts.ok_or_else(|| "/etc is missing".to_owned()));
-        all.put(Area::Etc, etc.map(|facts| bounded(facts, MAX_LISTED)));
+        all.put(Area::Etc, etc.map(|facts| bound_facts(facts, MAX_LISTED)));
         all.put(Area::Units, self.units());
         all.put(Area::Config, self.config());
         all.put(Area::Daemon, self.daemon());
@@ -154,7 +154,8 @@ impl Observer<'_> {
     }
 
     fn boot_entries(&self) -> Result<AreaFacts, String> {
-        let entries = bootloader::read(self.root).map_err(|error| error.to_string())?;
+        let entries =
+            bootloader::read_boot_entries(self.root).map_err(|error| error.to_string())?;
         if !self.exists("boot/loader")? {
             return match self.exists("boot/grub")? {
                 true => Ok(AreaFacts::new()),
@@ -180,7 +181,8 @@ impl Observer<'_> {
     }
 
     fn deployments(&self) -> Result<AreaFacts, String> {
-        let all = deploy_directories::list(self.root).map_err(|error| error.to_string())?;
+        let all = deploy_directories::list_deploy_directories(self.root)
+            .map_err(|error| error.to_string())?;
         let host = Host::observe(self.root).map_err(|error| error.to_string())?;
         let mut facts: AreaFacts = all
             .into_iter()
@@ -239,7 +241,8 @@ impl Observer<'_> {
                 }
             }
         }
-        let kernels = bootloader::kernels(self.root).map_err(|error| error.to_string())?;
+        let kernels =
+            bootloader::list_kernel_directories(self.root).map_err(|error| error.to_string())?;
         for kernel in kernels {
             let words = format!("{} bytes", kernel.bytes);
             facts.insert(format!("/boot/ostree/{}", kernel.name), words);
@@ -260,7 +263,7 @@ impl Observer<'_> {
             let top = RootPath::fixed(place);
             let facts = self.tree(&top).map_err(|error| error.to_string())?;
             if let Some(facts) = facts.filter(|facts| !facts.is_empty()) {
-                return Ok(Some(bounded(facts, 300)));
+                return Ok(Some(bound_facts(facts, 300)));
             }
         }
         let (known, key) = (self.known, self.key);
@@ -352,7 +355,7 @@ impl Observer<'_> {
     }
 
     fn certificates(&self) -> AreaFacts {
-        let (all, unseen) = certificates::read(self.root);
+        let (all, unseen) = certificates::read_certificates(self.root);
         let mut facts = AreaFacts::new();
         for one in all.into_iter().take(MAX_CERTIFICATES) {
             let dates = format!("{} to {}", utc(one.not_before), utc(one.not_after));
@@ -398,7 +401,7 @@ impl Observer<'_> {
         }
         let image = self.text(&format!("/{}", paths::CURRENT_IMAGE))?;
         facts.extend(image.map(|image| ("recorded image".to_owned(), redacted_url(&image))));
-        let seen = annotations::remembered(self.root).map_err(|error| error.to_string())?;
+        let seen = annotations::read_annotations(self.root).map_err(|error| error.to_string())?;
         if let Some(seen) = seen {
             let more = seen.more.unwrap_or_default();
             let told = [
@@ -418,7 +421,7 @@ impl Observer<'_> {
     }
 
     fn daemon(&self) -> Result<AreaFacts, String> {
-        let seen = annotations::remembered(self.root).map_err(|error| error.to_string())?;
+        let seen = annotations::read_annotations(self.root).map_err(|error| error.to_string())?;
         let state = seen.and_then(|seen| seen.state);
         Ok(state
             .map(|state| ("state".to_owned(), state))

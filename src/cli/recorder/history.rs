@@ -11,7 +11,7 @@ use crate::cli::ui::Ui;
 use crate::cli::{HistoryArgs, Output};
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::{self, HistorySources, KnownBoot, KnownRun};
-use crate::diagnose::recorder::{Event, Outcome, Snapshot, SnapshotRecord, compare};
+use crate::diagnose::recorder::{Event, Outcome, Snapshot, SnapshotRecord, compare_snapshots};
 use crate::host::root::{Root, RootPath};
 use crate::node::{boot_log, host};
 use crate::report;
@@ -79,7 +79,7 @@ pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> Hi
     damaged.extend(shelf.into_iter().flat_map(|shelf| shelf.damaged.clone()));
     let live = root.filter(|root| root.is_live());
     let running = live.and_then(|root| {
-        let began = now().checked_sub(host::uptime()?)?;
+        let began = now().checked_sub(host::read_uptime()?)?;
         Some((boot_id(root)?, began))
     });
     let sources = HistorySources {
@@ -89,7 +89,7 @@ pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> Hi
         boots: root.map(boots).unwrap_or_default(),
         running,
     };
-    let mut entries = timeline::history(&sources);
+    let mut entries = timeline::make_history(&sources);
     entries.reverse();
     HistoryDocument {
         schema: "mco-rescue/history/v1",
@@ -121,7 +121,9 @@ fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
         );
         let number = before.as_ref().and_then(|(last, before, was_whole)| {
             let same_key = last.key == record.key;
-            let found = compare(before, &snapshot, same_key).differences.len();
+            let found = compare_snapshots(before, &snapshot, same_key)
+                .differences
+                .len();
             (is_whole && *was_whole).then_some(found)
         });
         all.push(number);
@@ -132,7 +134,7 @@ fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
 
 /// Returns the starts of the system that the node knows of.
 fn boots(root: &Root) -> Vec<KnownBoot> {
-    let all = boot_log::read(root).unwrap_or_else(|error| {
+    let all = boot_log::read_boot_log(root).unwrap_or_else(|error| {
         log::warn!("boots without a snapshot are not listed: {error}");
         Vec::new()
     });

@@ -20,7 +20,7 @@ use crate::base::paths;
 use crate::base::time::now;
 use crate::change::transaction::{self, Lock, RecorderFile, RecorderWrite};
 use crate::cli::ui::Ui;
-use crate::diagnose::recorder::bounds::bounded;
+use crate::diagnose::recorder::bounds::bound_facts;
 use crate::diagnose::recorder::digest::{DigestKey, KEY_BYTES};
 use crate::diagnose::recorder::known::KnownFiles;
 use crate::diagnose::recorder::shelf::{self, Shelf};
@@ -245,7 +245,7 @@ fn take(change: &NodeChange<'_>, request: &SnapshotRequest) -> Result<RecordDocu
         write.records.push((file, format::record_bytes(&record)?));
         kept.push(record);
     }
-    let surplus = retention::surplus(&kept, KEPT);
+    let surplus = retention::find_surplus(&kept, KEPT);
     kept.retain(|record| !surplus.contains(&record.number));
     write.gone = shelf
         .as_ref()
@@ -299,7 +299,7 @@ type Parts = (BTreeMap<Part, String>, Vec<RecorderFile>, usize);
 fn pack(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Parts> {
     let mut limit = MAX_LISTED;
     loop {
-        let texts = format::texts(snapshot)?;
+        let texts = format::part_texts(snapshot)?;
         let (mut names, mut files, mut size) = (BTreeMap::new(), Vec::new(), 0);
         for (part, (name, text)) in texts {
             let there = shelf
@@ -308,7 +308,7 @@ fn pack(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Pa
             match there {
                 Some(bytes) => size += bytes,
                 None => {
-                    let bytes = format::pack(&text)?;
+                    let bytes = format::pack_text(&text)?;
                     size += bytes.len();
                     files.push((format::part_file(&name), bytes));
                 }
@@ -320,7 +320,7 @@ fn pack(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Pa
         }
         limit = limit * 3 / 4;
         match snapshot.facts.get_mut(&Area::Etc) {
-            Some(etc) if etc.len() > limit => *etc = bounded(std::mem::take(etc), limit),
+            Some(etc) if etc.len() > limit => *etc = bound_facts(std::mem::take(etc), limit),
             _ if limit < 200 => snapshot.copies.clear(),
             _ => {}
         }

@@ -5,7 +5,7 @@ use super::history::find;
 use crate::base::time::now;
 use crate::diagnose::doctor::since::{Since, SinceDifference};
 use crate::diagnose::recorder::timeline::{TimelineMoment, came_between};
-use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare};
+use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare_snapshots};
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 
@@ -30,7 +30,7 @@ pub(in crate::cli) fn since_good(root: &Root, runner: &dyn CommandRunner) -> Opt
         log::warn!("{} is skipped: {}", one.path, one.why);
     }
     let (after, key) = observe_now(runner, root, &shelf, &before);
-    let mut comparison = compare(&before, &after, good.key == key);
+    let mut comparison = compare_snapshots(&before, &after, good.key == key);
     add_texts(&mut comparison, &before, &after);
     let now = now();
     let sequence = match comparison.differences.is_empty() || good.key != key {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow};
 
 use super::{has_leftovers, revert, sweep_leftovers};
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::change::trial::store::{read_trial, store_trial};
 use crate::change::trial::{BootStep, Phase, RETURNS, Trial, TrialPlace, judge_boot};
 use crate::cli::node_change::{Needs, Opening};
@@ -45,7 +45,7 @@ pub(in crate::cli) fn judge(ui: &Ui<'_>, root: &Root, early: bool) -> Result<()>
     };
     match judge_boot(&trial, is_same, place) {
         BootStep::Revert(why) if trial.returns >= RETURNS => {
-            let times = count(trial.returns as usize, "time");
+            let times = count_noun(trial.returns as usize, "time");
             let error = anyhow!(
                 "the new deployment was booted {times} after the old one had become the default"
             );

@@ -146,7 +146,7 @@ fn accept_kept(change: &NodeChange<'_>) -> Result<ExitCode> {
 fn say(ui: &Ui<'_>, result: &TrialResult) -> Result<ExitCode> {
     let text = match ui.output {
         Output::Json => report::trial::result_json(result)?,
-        Output::Text => report::trial::ended(result),
+        Output::Text => report::trial::ended_text(result),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)

@@ -126,7 +126,7 @@ pub(in crate::cli) fn add_to_plan(
         watchdog: kernel::has_watchdog(),
         panic: kernel::read_panic_timeout().unwrap_or_default(),
     };
-    let accidents = report::trial::accidents(&list_accidents(&facts)).into_iter();
+    let accidents = report::trial::accident_lines(&list_accidents(&facts)).into_iter();
     plan.notices.extend(accidents.map(|message| Notice {
         subject: "trial".to_owned(),
         message,

@@ -449,7 +449,7 @@ impl<'a> RunningTrial<'a> {
             }
         }
         announce_waiting(&self.trial);
-        self.say(&report::trial::waiting(&self.trial));
+        self.say(&report::trial::waiting_line(&self.trial));
         drop(change);
         if self.detach {
             return Ok(code);
@@ -481,7 +481,7 @@ impl<'a> RunningTrial<'a> {
             let why = format!("the trial boot cannot be prepared: {error:#}");
             return Err(self.refuse(change, &why));
         }
-        self.say(&report::trial::rebooting(&self.trial));
+        self.say(&report::trial::rebooting_line(&self.trial));
         if let Err(error) = deployments::reboot_node(&self.root, self.ui.runner, ignore_quorum) {
             return Err(self.refuse(change, &format!("{error:#}")));
         }
@@ -508,8 +508,8 @@ impl<'a> RunningTrial<'a> {
 
     /// Watches the trial until its end, for `limit` at most; `what` is shown meanwhile.
     fn watch(&self, what: &str, limit: Duration) -> Result<TrialResult> {
-        signals::answer(SignalAnswer::TrialGoesOn);
-        let _phase = progress::begin(Work::new(what).within(limit));
+        signals::set_answer(SignalAnswer::TrialGoesOn);
+        let _phase = progress::begin_phase(Work::new(what).within(limit));
         // Looks are counted: a clock that jumps does not end it.
         for _ in 0..limit.as_millis() / LOOK_AGAIN.as_millis() {
             thread::sleep(LOOK_AGAIN);
@@ -546,7 +546,7 @@ impl<'a> RunningTrial<'a> {
     fn end(&self, result: &TrialResult, code: ExitCode) -> Result<ExitCode> {
         match result.outcome {
             TrialOutcome::Confirmed => {
-                self.say(&report::trial::ended(result));
+                self.say(&report::trial::ended_text(result));
                 Ok(code)
             }
             TrialOutcome::Reverted => Err(RunError::RolledBack(format!(
@@ -646,7 +646,7 @@ pub(super) fn take_back_now(change: NodeChange<'_>) -> Result<Option<ExitCode>> 
 fn running_end(ui: &Ui<'_>, result: &TrialResult) -> Result<()> {
     let text = match ui.output {
         Output::Json => report::trial::result_json(result)?,
-        Output::Text => report::trial::ended(result),
+        Output::Text => report::trial::ended_text(result),
     };
     report::print_result(text.as_bytes());
     match result.outcome {
@@ -848,7 +848,7 @@ fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
         true => RootPath::fixed(paths::GUARD_PROGRAM_KEPT),
         false => run,
     };
-    let bytes = install::program().context("reading the running program")?;
+    let bytes = install::read_program().context("reading the running program")?;
     let host = Host::observe(root)?;
     let object = text_object(&bytes, 0o700, host.attainable((0, 0)));
     // The label with which systemd may run it.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::data_url::make_data_url;
-use super::out::{Out, camel};
+use super::out::{Out, to_camel};
 use super::report::{Path, Report};
 use super::schema::{ButaneKind, CONFIG, RecordSchema};
 use super::version::ButaneVersion;
@@ -42,7 +42,7 @@ impl Translator<'_> {
             if let Some(value) = value.get(field.name).filter(|_| field.is_output) {
                 let at = at.key(field.name);
                 if let Some(new) = self.field(field.name, field.kind, value, &at) {
-                    out.set(&camel(field.name), new);
+                    out.set(&to_camel(field.name), new);
                 }
             }
         }

@@ -7,11 +7,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 
 use super::node::{MAX_NODES, MappingKey, Node, NodeValue, Scalar};
 use super::report::{Path, PathStep, Report};
-use super::scalar::{Resolved, resolve};
+use super::scalar::{Resolved, resolve_plain};
 use super::schema::{ButaneKind, NamedType, RecordSchema};
 use super::version::{ButaneVersion, SchemaLevel};
 
@@ -19,7 +19,7 @@ use super::version::{ButaneVersion, SchemaLevel};
 ///
 /// # Errors
 /// The error in the words of yaml.v3.
-pub(super) fn decode(
+pub(super) fn decode_butane(
     root: &Node,
     record: &RecordSchema,
     version: ButaneVersion,
@@ -38,7 +38,7 @@ pub(super) fn decode(
 /// Reads the two keys that select the translator.
 ///
 /// # Errors
-/// As for [`decode`].
+/// As for [`decode_butane`].
 pub(super) fn decode_header(root: &Node) -> Result<(String, String), String> {
     let mut decoder = Decoder {
         version: None,
@@ -328,7 +328,7 @@ impl Decoder {
                 Some(first) => self.errors.push(format!(
                     "line {}: mapping key {} already defined at line {first}",
                     key.mark.line,
-                    quoted(&key.text)
+                    quote_go(&key.text)
                 )),
                 None => {
                     seen.insert(&key.text, key.mark.line);
@@ -381,8 +381,8 @@ impl Decoder {
 /// Returns the meaning of a scalar, considering its quotes and its tag.
 fn resolve_scalar(scalar: &Scalar) -> Resolved {
     match scalar.tag.as_deref() {
-        None if scalar.is_plain => resolve(&scalar.text),
-        Some("int" | "float" | "bool" | "null" | "timestamp") => resolve(&scalar.text),
+        None if scalar.is_plain => resolve_plain(&scalar.text),
+        Some("int" | "float" | "bool" | "null" | "timestamp") => resolve_plain(&scalar.text),
         _ => Resolved::Text,
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 use crate::config::document::data_url;
 use crate::formats::systemd::unit_file::{UnitOption, parse_options};
 use crate::formats::systemd::unit_name::has_ignition_suffix;
@@ -378,7 +378,7 @@ impl Checker<'_> {
                 && !contents.is_empty()
                 && !has_install(&options.unwrap_or_default())
             {
-                let name = quoted(name);
+                let name = quote_go(name);
                 let message = format!(
                     "unit {name} is enabled, but has no install section so enable does nothing"
                 );
@@ -416,7 +416,7 @@ impl Checker<'_> {
             return;
         };
         if parse_options(contents).is_ok_and(|options| !has_install(&options)) {
-            let (template, name) = (quoted(&template), quoted(name));
+            let (template, name) = (quote_go(&template), quote_go(name));
             let message =
                 format!("template unit {template} for {name} doesn't have Install section");
             self.report.warning(unit.place_of(&["contents"]), message);

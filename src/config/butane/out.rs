@@ -154,7 +154,7 @@ impl Out {
             }
         }
         let missing = last.into_iter().chain(rest);
-        missing.fold(value.from.clone(), |path, key| path.key(&snake(key)))
+        missing.fold(value.from.clone(), |path, key| path.key(&to_snake(key)))
     }
 
     /// Sets a value. A new key is inserted in Ignition's order: for a file that of its type, otherwise alphabetical.
@@ -216,7 +216,7 @@ fn rank(key: &str, is_node: bool) -> (bool, &str) {
 }
 
 /// Returns Ignition's key for a key of the input: `size_mib` becomes `sizeMiB`.
-pub(super) fn camel(key: &str) -> String {
+pub(super) fn to_camel(key: &str) -> String {
     let (key, end) = match key.strip_suffix("_mib") {
         Some(key) => (key, "MiB"),
         None => (key, ""),
@@ -237,7 +237,7 @@ pub(super) fn camel(key: &str) -> String {
 }
 
 /// Returns the key of the input for a key of Ignition.
-pub(super) fn snake(key: &str) -> String {
+pub(super) fn to_snake(key: &str) -> String {
     let mut out = String::with_capacity(key.len() + 2);
     for c in key.replace("MiB", "_mib").chars() {
         if c.is_ascii_uppercase() {
@@ -249,7 +249,7 @@ pub(super) fn snake(key: &str) -> String {
 }
 
 /// Merges the user's values over values from sugar, like Ignition merges a child into its parent.
-pub(super) fn merge(parent: Out, child: Out) -> Out {
+pub(super) fn merge_out(parent: Out, child: Out) -> Out {
     let (parent_entries, child_entries) = match (parent.value, child.value) {
         (OutValue::Map(parent), OutValue::Map(child)) => (parent, child),
         (_, value) => {
@@ -268,7 +268,7 @@ pub(super) fn merge(parent: Out, child: Out) -> Out {
             None => below,
             Some(above) => match (&below.value, &above.value) {
                 (OutValue::List(_), OutValue::List(_)) => merge_lists(&key, below, above),
-                (OutValue::Map(_), OutValue::Map(_)) => merge(below, above),
+                (OutValue::Map(_), OutValue::Map(_)) => merge_out(below, above),
                 _ => above,
             },
         };
@@ -293,7 +293,7 @@ fn merge_lists(key: &str, parent: Out, child: Out) -> Out {
             Some(twin) => {
                 let empty = Out::map(&item.from, Vec::new());
                 let below = std::mem::replace(twin, empty);
-                *twin = merge(below, item);
+                *twin = merge_out(below, item);
             }
             None => items.push(item),
         }

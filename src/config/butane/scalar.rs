@@ -39,7 +39,7 @@ impl Resolved {
 }
 
 /// Resolves a plain scalar.
-pub(super) fn resolve(text: &str) -> Resolved {
+pub(super) fn resolve_plain(text: &str) -> Resolved {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Resolved::Null,
         "true" | "True" | "TRUE" => Resolved::Flag(true),
@@ -119,7 +119,7 @@ fn decimal(text: &str) -> Option<f64> {
 
 /// Returns true if a text needs quotes to remain text, either for yaml.v3 or for YAML 1.1 parsers.
 pub(super) fn needs_quotes(text: &str) -> bool {
-    resolve(text) != Resolved::Text || is_old_flag(text) || is_base_60(text)
+    resolve_plain(text) != Resolved::Text || is_old_flag(text) || is_base_60(text)
 }
 
 fn is_old_flag(text: &str) -> bool {
@@ -247,7 +247,7 @@ mod tests {
             ("-", Resolved::Text),
         ];
         for (text, wanted) in table {
-            assert_eq!(resolve(text), wanted, "{text:?}");
+            assert_eq!(resolve_plain(text), wanted, "{text:?}");
         }
     }
 

@@ -130,7 +130,7 @@ pub(super) enum TypeOrigin {
 }
 
 /// Returns the canonical form of a semantic version; `None` if it is invalid.
-pub(super) fn semantic(text: &str) -> Option<String> {
+pub(super) fn to_semantic(text: &str) -> Option<String> {
     let (rest, metadata) = match text.split_once('+') {
         Some((rest, metadata)) => (rest, Some(metadata)),
         None => (text, None),

@@ -230,7 +230,7 @@ impl Cluster {
     pub fn gate_of_kubelet(&self, name: &str) -> Option<bool> {
         let mut files = self.pools.iter();
         let bytes = files.find_map(|pool| self.base.file(&pool.name, KUBELET_CONF))?;
-        let config = yaml::parse(std::str::from_utf8(&bytes).ok()?).ok()?;
+        let config = yaml::parse_yaml(std::str::from_utf8(&bytes).ok()?).ok()?;
         config.get("featureGates")?.get(name)?.as_bool()
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::kubelet::duration;
 use super::registries::scopes::is_nested;
-use super::registries::{read_texts, refuse};
+use super::registries::{read_texts, refuse_object};
 use super::{
     ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, ObjectRefusal,
 };
@@ -36,7 +36,7 @@ pub(super) const OWNED: [&str; 2] = [GENERIC, DROP_IN];
 const MOST: (usize, usize) = (50, 512);
 
 /// Adds the MachineConfigs, refusals and notes of this controller. Without its object the MachineConfigs are unchanged.
-pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+pub(super) fn sync_credentials(cluster: &Cluster, generation: &mut Generation) {
     for other in cluster
         .of_kind(KIND)
         .filter(|object| object.name != "cluster")
@@ -126,7 +126,7 @@ fn read_images(object: &ApiObject) -> Result<Vec<String>, ObjectRefusal> {
             images.len(),
             MOST.0
         );
-        return Err(refuse(
+        return Err(refuse_object(
             object,
             at,
             message,
@@ -136,7 +136,7 @@ fn read_images(object: &ApiObject) -> Result<Vec<String>, ObjectRefusal> {
     let bad = images.iter().position(|image| !is_pattern(image));
     match bad {
         None => Ok(images),
-        Some(index) => Err(refuse(
+        Some(index) => Err(refuse_object(
             object,
             &format!("{at}[{index}]"),
             "invalid matchImages value, must be a valid fully qualified domain name in lowercase with optional wildcard, port, and path",
@@ -183,7 +183,7 @@ fn files_of_pool(
     let (path, bytes) = of_cloud.unwrap_or((GENERIC, Vec::new()));
     let (mut providers, had_own) = read_providers(&bytes).map_err(|error| {
         let message = format!("error unmarshalling credential provider config: {error}");
-        refuse(
+        refuse_object(
             object,
             "spec",
             message,
@@ -211,7 +211,7 @@ fn files_of_pool(
             let message = format!(
                 "the template's {path} cannot be made of the rendered config, which has CRI-O's provider in it"
             );
-            return Err(refuse(
+            return Err(refuse_object(
                 object,
                 "spec.matchImages",
                 message,
@@ -244,7 +244,7 @@ fn read_providers(bytes: &[u8]) -> Result<(Vec<Value>, bool), String> {
         return Ok((Vec::new(), false));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
-    let file = yaml::parse(text).map_err(|error| error.to_string())?;
+    let file = yaml::parse_yaml(text).map_err(|error| error.to_string())?;
     let list = file.get("providers").and_then(Value::as_array);
     let mut providers = Vec::new();
     let mut had_own = false;
@@ -279,7 +279,7 @@ fn read_provider(provider: &Value) -> Result<Value, String> {
     if let Some(given) = provider.get("defaultCacheDuration").and_then(Value::as_str) {
         read.insert(
             "defaultCacheDuration".to_owned(),
-            duration::format(duration::parse(given)?).into(),
+            duration::format_duration(duration::parse_duration(given)?).into(),
         );
     }
     Ok(Value::Object(read))

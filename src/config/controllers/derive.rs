@@ -8,7 +8,9 @@ use super::cluster::file_of;
 use super::generated::GeneratedConfig;
 use super::os_stream::{self, StreamImages};
 use super::registries::owned_files;
-use super::{ApiObject, Base, Cluster, Generation, Note, ObjectRefusal, credentials, generate};
+use super::{
+    ApiObject, Base, Cluster, Generation, Note, ObjectRefusal, credentials, generate_configs,
+};
 use crate::config::document::{DocumentError, yaml};
 use crate::config::render::{self, Input, Pool, RenderedChanges};
 
@@ -145,7 +147,7 @@ impl Family {
 ///
 /// # Errors
 /// A refusal of a controller or of the render controller; parts without the objects that they were generated from.
-pub fn derive(request: Request) -> Result<Derived, DeriveError> {
+pub fn derive_config(request: Request) -> Result<Derived, DeriveError> {
     match request.base {
         Some(_) => derive_on_top(request),
         None => derive_of_parts(request),
@@ -162,7 +164,7 @@ fn run_controllers(
     if let Some(image) = release_image {
         cluster.release_image = Some(image.to_owned());
     }
-    let generation = generate(&cluster);
+    let generation = generate_configs(&cluster);
     if generation.refusals.is_empty() {
         return Ok((cluster, generation));
     }
@@ -482,7 +484,7 @@ fn doubts(
 /// Returns true if kubelet.conf in the rendered config has different feature gates.
 fn has_other_gates(base: &Value, gates: &BTreeMap<String, bool>) -> bool {
     let text = file_of(base, KUBELET_CONF).and_then(|bytes| String::from_utf8(bytes).ok());
-    let conf = text.and_then(|text| yaml::parse(&text).ok());
+    let conf = text.and_then(|text| yaml::parse_yaml(&text).ok());
     let known = conf
         .as_ref()
         .and_then(|conf| conf.get("featureGates")?.as_object());

@@ -156,7 +156,7 @@ const NEWER: [(&str, &str, &str); 2] = [
 ];
 
 /// Adds a note for each key without effect.
-pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+pub(super) fn sync_known_fields(cluster: &Cluster, generation: &mut Generation) {
     for object in &cluster.objects {
         let of_kind = FIELDS
             .iter()

@@ -1,6 +1,6 @@
 //! The operator's other controllers, offline: the MachineConfigs that they generate from API objects (docs/controllers.md).
 //!
-//! Objects in, MachineConfigs out; no I/O. The entry is [`generate`]. Each controller has its own module: `registries`
+//! Objects in, MachineConfigs out; no I/O. The entry is [`generate_configs`]. Each controller has its own module: `registries`
 //! (mirrors, blocked registries, image policies), `credentials` (CRIOCredentialProviderConfig), `kubelet` (KubeletConfig),
 //! `runtime` (ContainerRuntimeConfig), `node_config` (latency profile, cgroups), `os_stream` (the images of OSImageStream).
 
@@ -77,14 +77,14 @@ pub struct Generation {
 }
 
 /// Runs every controller on the objects of a cluster, in the operator's order: registries, credentials, runtime, kubelet, node.
-pub fn generate(cluster: &Cluster) -> Generation {
+pub fn generate_configs(cluster: &Cluster) -> Generation {
     let mut generation = Generation::default();
-    known_fields::sync(cluster, &mut generation);
-    registries::sync(cluster, &mut generation);
-    credentials::sync(cluster, &mut generation);
-    runtime::sync(cluster, &mut generation);
-    kubelet::sync(cluster, &mut generation);
-    node_config::sync(cluster, &mut generation);
+    known_fields::sync_known_fields(cluster, &mut generation);
+    registries::sync_registries(cluster, &mut generation);
+    credentials::sync_credentials(cluster, &mut generation);
+    runtime::sync_runtime(cluster, &mut generation);
+    kubelet::sync_kubelet(cluster, &mut generation);
+    node_config::sync_node_config(cluster, &mut generation);
     generation
 }
 
@@ -146,7 +146,7 @@ pub fn if_forgotten(kind: &str) -> &'static str {
 
 /// Returns true if a label selector of the API (`matchLabels`, `matchExpressions`) selects these labels. A missing or empty
 /// selector selects nothing, as in the operator's controllers.
-pub fn selects(
+pub fn selects_labels(
     selector: Option<&Value>,
     labels: &std::collections::BTreeMap<String, String>,
 ) -> bool {

@@ -1,7 +1,7 @@
 //! Suggestions for misspelled names.
 
 /// Returns the known names that are closest to a word, at most three: few letters differ, or one is a prefix of the other.
-pub(super) fn nearest<'n>(word: &str, known: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+pub(super) fn find_nearest<'n>(word: &str, known: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     let lower = word.to_ascii_lowercase();
     let rate = |name: &'n str| {
         let other = name.to_ascii_lowercase();
@@ -35,8 +35,8 @@ fn steps_between(a: &str, b: &str) -> usize {
 }
 
 /// Returns `; did you mean A, B?`, or nothing.
-pub(super) fn hint<'n>(word: &str, known: impl Iterator<Item = &'n str>) -> String {
-    match nearest(word, known).as_slice() {
+pub(super) fn hint_nearest<'n>(word: &str, known: impl Iterator<Item = &'n str>) -> String {
+    match find_nearest(word, known).as_slice() {
         [] => String::new(),
         all => format!("; did you mean {}?", all.join(", ")),
     }
@@ -56,7 +56,7 @@ mod tests {
             ("pods", vec!["podsPerCore"]),
             ("swap", vec![]),
         ] {
-            assert_eq!(nearest(word, known.into_iter()), names, "{word}");
+            assert_eq!(find_nearest(word, known.into_iter()), names, "{word}");
         }
         assert_eq!(steps_between("kitten", "sitting"), 3);
         assert_eq!(steps_between("", "abc"), 3);

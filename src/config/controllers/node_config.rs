@@ -21,7 +21,7 @@ const LOW: &str = "LowUpdateSlowReaction";
 const FREQUENCY: &str = "nodeStatusUpdateFrequency";
 
 /// Adds the MachineConfigs, refusals and notes of this controller.
-pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+pub(super) fn sync_node_config(cluster: &Cluster, generation: &mut Generation) {
     for object in cluster.of_kind("Node").filter(|object| is_foreign(object)) {
         generation.notes.push(Note {
             object: object.title(),
@@ -46,7 +46,7 @@ pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
         generation.refusals.push(refusal);
         return;
     }
-    for pool in base::pools(cluster) {
+    for pool in base::list_pools(cluster) {
         if let Some(config) = config_of_pool(cluster, &pool.name, node) {
             generation.configs.push(config);
         }
@@ -188,7 +188,7 @@ fn config_of_pool(
         true => with_version_2(&old),
         false => old.clone(),
     };
-    let contents = base::write(&base::of_pool(cluster, pool).ok()?);
+    let contents = base::write_fields(&base::of_pool(cluster, pool).ok()?);
     let file = known.and_then(|part| file_of(part, KUBELET_CONF));
     if known.is_some() && arguments == old && file.as_ref() == Some(&contents) {
         return None;

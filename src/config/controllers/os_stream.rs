@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 
-use super::registries::refuse;
+use super::registries::refuse_object;
 use super::{ApiObject, Cluster, ConfigPool, Note, ObjectRefusal};
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 
 const KIND: &str = "OSImageStream";
 /// The feature gate.
@@ -96,7 +96,7 @@ pub(super) fn images_of_pool(
             let default = default_stream(streams).ok_or_else(|| {
                 let message =
                     format!("could not get OSImageStreamSet for pool {pool}: no default stream");
-                refuse(
+                refuse_object(
                     streams,
                     "spec.defaultStream",
                     message,
@@ -124,7 +124,12 @@ pub(super) fn images_of_pool(
         let message = format!("the stream {stream} lacks its osImage or its osExtensionsImage");
         let advice =
             "take the object from the cluster again (`oc get osimagestream cluster -o yaml`)";
-        return Err(refuse(streams, "status.availableStreams", message, advice));
+        return Err(refuse_object(
+            streams,
+            "status.availableStreams",
+            message,
+            advice,
+        ));
     }
     Ok(Some(StreamImages {
         stream: stream.to_owned(),
@@ -147,7 +152,7 @@ pub(super) fn refuse_override(
         .single("MachineConfigPool", pool)
         .filter(|object| text(object, "/spec/osImageStream/name").is_some());
     match own {
-        Some(object) if image != images.os => Err(refuse(
+        Some(object) if image != images.os => Err(refuse_object(
             object,
             OF_POOL,
             "cannot override MachineConfig osImageURL and set MachineConfigPool spec.osImageStream.name simultaneously",
@@ -205,7 +210,7 @@ fn available(streams: &ApiObject) -> Result<&[Value], ObjectRefusal> {
     list.map(Vec::as_slice).filter(|list| !list.is_empty()).ok_or_else(|| {
         let message = "the object does not list the streams; the operator fills its status in";
         let advice = "give the object of the cluster with its status (`oc get osimagestream cluster -o yaml`)";
-        refuse(streams, "status.availableStreams", message, advice)
+        refuse_object(streams, "status.availableStreams", message, advice)
     })
 }
 
@@ -223,14 +228,14 @@ fn unknown_stream(
     let message = match at {
         OF_POOL => format!(
             "could not get OSImageStreamSet for pool {pool}: osimagestreams.machineconfiguration.openshift.io {} not found",
-            quoted(stream)
+            quote_go(stream)
         ),
         _ => format!(
             "could not find the requested {stream} default stream in the list of OSImageStreams [{}]",
             names.join(" ")
         ),
     };
-    refuse(
+    refuse_object(
         object,
         at,
         message,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{ApiObject, Base, Cluster, ConfigPool, Generation, selects};
+use super::{ApiObject, Base, Cluster, ConfigPool, Generation, selects_labels};
 
 /// The annotation with the suffix; empty for the name without one.
 pub(super) const SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
@@ -144,7 +144,7 @@ impl<'a> SuffixNames<'a> {
                 continue;
             }
             let number: u32 = suffix.parse().map_err(|_| {
-                let quoted = crate::base::go_quote::quoted(suffix);
+                let quoted = crate::base::go_quote::quote_go(suffix);
                 format!(
                     "error converting {suffix} to int: strconv.Atoi: parsing {quoted}: invalid syntax"
                 )
@@ -182,7 +182,7 @@ impl<'a> SuffixNames<'a> {
         };
         let present = self.objects.iter().enumerate().filter(|(index, other)| {
             (*index <= at || is_known(other))
-                && selects(other.get("/spec/machineConfigPoolSelector"), &pool.labels)
+                && selects_labels(other.get("/spec/machineConfigPoolSelector"), &pool.labels)
         });
         present.map(|(_, other)| *other).collect()
     }

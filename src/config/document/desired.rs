@@ -8,7 +8,7 @@ use super::lines;
 use super::machine_config::MachineConfig;
 use super::unsupported::{Unsupported, unsupported_sections};
 use super::written::Written;
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 use crate::base::object::HexDigest;
 use crate::base::paths;
 use crate::host::root::RootPath;
@@ -111,7 +111,7 @@ impl Undecodable {
         }
         format!(
             "couldn't decode file {}: could not decode file content string: missing data prefix",
-            quoted(&self.path)
+            quote_go(&self.path)
         )
     }
 
@@ -123,7 +123,7 @@ impl Undecodable {
         }
         format!(
             "could not decode file {}: could not decode file content string: missing data prefix",
-            quoted(&self.path)
+            quote_go(&self.path)
         )
     }
 }

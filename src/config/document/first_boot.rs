@@ -109,8 +109,9 @@ mod tests {
 
     #[test]
     fn what_is_served_leads_back_to_the_config_with_the_first_boot_files() {
-        let config = document::parse(CONFIG.as_bytes(), "test").unwrap();
-        let again = document::parse(serve_config(&config).unwrap().as_bytes(), "served").unwrap();
+        let config = document::parse_document(CONFIG.as_bytes(), "test").unwrap();
+        let again =
+            document::parse_document(serve_config(&config).unwrap().as_bytes(), "served").unwrap();
         assert_eq!(again.name, config.name);
         assert_eq!(again.os_image_url, config.os_image_url);
         assert_eq!(again.ignition.storage.files.len(), 1);
@@ -129,11 +130,12 @@ mod tests {
 
     #[test]
     fn the_encapsulated_object_has_an_empty_ignition_part() {
-        let config = document::parse(CONFIG.as_bytes(), "test").unwrap();
-        let served = document::parse(serve_config(&config).unwrap().as_bytes(), "served").unwrap();
+        let config = document::parse_document(CONFIG.as_bytes(), "test").unwrap();
+        let served =
+            document::parse_document(serve_config(&config).unwrap().as_bytes(), "served").unwrap();
         let file = &served.additions[2];
         let bytes = file.contents.contents().unwrap().bytes().unwrap();
-        let inner = document::parse(bytes, "encapsulated").unwrap();
+        let inner = document::parse_document(bytes, "encapsulated").unwrap();
         assert!(inner.emptied);
         assert_eq!(
             (inner.name.as_str(), inner.os_image_url.as_str()),

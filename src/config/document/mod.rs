@@ -55,7 +55,7 @@ pub use ignition::Ignition;
 pub use layer::{ConfigLayer, ConfigReferences};
 pub use list::List;
 pub use machine_config::{KernelType, MachineConfig, Provenance};
-pub use parse::{MAX_JSON, parse, parse_and_share, parse_layer};
+pub use parse::{MAX_JSON, parse_and_share, parse_document, parse_layer};
 pub use provenance::{brings_kubelet, pool_in};
 pub use reconcile::{
     FORCE_FILE, TransitionRefusal, find_refusals, override_of, unconditional_refusals,

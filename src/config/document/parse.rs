@@ -98,7 +98,10 @@ pub const MAX_JSON: u64 = crate::host::root::MAX_DIGEST;
 ///
 /// Takes the bytes by value, because a rendered config may be larger than the rest of the program's memory: the result shares
 /// parts of them.
-pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
+pub fn parse_document(
+    bytes: impl Into<Vec<u8>>,
+    origin: &str,
+) -> Result<MachineConfig, DocumentError> {
     read_text(bytes.into(), origin).and_then(|text| parse_text(&text, origin))
 }
 
@@ -148,8 +151,8 @@ fn document_error(origin: &str, findings: Vec<Finding>) -> DocumentError {
 
 /// Parses YAML via JSON, and adds the line of the value to each error.
 fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let value =
-        yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
+    let value = yaml::parse_yaml(text)
+        .map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
     if value.as_str().is_some_and(is_packed) {
         return Err(vec![Finding::error("", UNPACK)]);
     }
@@ -241,7 +244,7 @@ fn parse_enveloped(
         return parse_alone(text, envelope, prefix, origin, || sha256(text.as_bytes()));
     }
     // The digest covers the whole text and does not depend on parsing. A bare config computes its own.
-    let (digest, parsed) = parallel::both(
+    let (digest, parsed) = parallel::run_both(
         || sha256(text.as_bytes()),
         || parse_alone(text, envelope, prefix, origin, String::new),
     );

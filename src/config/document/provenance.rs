@@ -54,13 +54,13 @@ pub fn brings_kubelet(ignition: &Ignition) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::document::parse;
+    use crate::config::document::parse_document;
     use serde_json::{Value, json};
 
     fn why(metadata: &Value, units: &Value, proven: bool) -> Option<String> {
         let text = json!({"metadata": metadata, "spec": {"config": {"ignition": {"version": "3.4.0"},
             "systemd": {"units": units}}}});
-        let config = parse(text.to_string().as_bytes(), "test").unwrap();
+        let config = parse_document(text.to_string().as_bytes(), "test").unwrap();
         config.why_not_rendered(proven)
     }
 

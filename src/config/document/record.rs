@@ -47,7 +47,7 @@ pub fn read_record(bytes: &[u8]) -> RecordReading {
         other => {
             return RecordReading::Says(format!(
                 "invalid character {} looking for beginning of value",
-                go_quote::character(other)
+                go_quote::quote_character(other)
             ));
         }
     };

@@ -98,7 +98,7 @@ pub fn is_spec2(version: &str) -> bool {
     version.split('.').next() == Some("2")
 }
 
-/// Returns true for a config of spec 1, which has its version at the top level. [`convert`] refuses it by name.
+/// Returns true for a config of spec 1, which has its version at the top level. [`convert_spec2`] refuses it by name.
 pub(super) fn is_spec1(config: &impl Item) -> bool {
     let version = config
         .field("ignition")
@@ -110,11 +110,11 @@ pub(super) fn is_spec1(config: &impl Item) -> bool {
 ///
 /// # Errors
 /// All errors of the first failing stage.
-pub fn convert(config: &Value, at: &str) -> Result<Converted, Vec<Finding>> {
+pub fn convert_spec2(config: &Value, at: &str) -> Result<Converted, Vec<Finding>> {
     convert_text(&config.to_string(), at)
 }
 
-/// Like [`convert`], but from text; a duplicate key is an error, as in spec 3.
+/// Like [`convert_spec2`], but from text; a duplicate key is an error, as in spec 3.
 ///
 /// # Errors
 /// All errors of the first failing stage.
@@ -248,7 +248,7 @@ mod tests {
             "ignition": {"version": "2.2.0"},
             "storage": {"files": [{"filesystem": "root", "path": "/a", "contents": {"source": "data:,secret"}}]},
         });
-        let text = format!("{:?}", convert(&config, "").unwrap());
+        let text = format!("{:?}", convert_spec2(&config, "").unwrap());
         assert!(!text.contains("secret"), "{text}");
     }
 }

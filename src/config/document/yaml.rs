@@ -30,7 +30,7 @@ const DISPUTED: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 ///
 /// # Errors
 /// The text is not YAML, has a value that JSON does not have, or is ambiguous between YAML versions.
-pub fn parse(text: &str) -> Result<Value, YamlError> {
+pub fn parse_yaml(text: &str) -> Result<Value, YamlError> {
     refuse_disputed(text)?;
     Reader::new(text).read_document()
 }
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
 /// left out.
 ///
 /// # Errors
-/// As for [`parse`], for the first invalid document.
+/// As for [`parse_yaml`], for the first invalid document.
 pub fn parse_all(text: &str) -> Result<Vec<(usize, Value)>, YamlError> {
     refuse_disputed(text)?;
     let mut reader = Reader::new(text);
@@ -339,9 +339,11 @@ mod tests {
             "a: 1\n---\n# words\n",
             "---\n---\na: 1\n...\n---\n",
         ] {
-            assert_eq!(parse(text).unwrap(), json!({"a": 1}), "{text:?}");
+            assert_eq!(parse_yaml(text).unwrap(), json!({"a": 1}), "{text:?}");
         }
-        let error = parse("a: 1\n---\n---\nb: 2\n").unwrap_err().to_string();
+        let error = parse_yaml("a: 1\n---\n---\nb: 2\n")
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("line 4: more than one YAML document"),
             "{error}"
@@ -376,7 +378,7 @@ mod tests {
         ];
         for (text, wanted) in table {
             assert_eq!(
-                parse(&format!("{text}\n")).unwrap_or(json!(null)),
+                parse_yaml(&format!("{text}\n")).unwrap_or(json!(null)),
                 wanted,
                 "{text:?}"
             );
@@ -385,16 +387,16 @@ mod tests {
 
     #[test]
     fn block_scalars_keep_their_line_ends() {
-        let value = parse("a: |\n  one\n    two\n\nb: |-\n  x\n").unwrap();
+        let value = parse_yaml("a: |\n  one\n    two\n\nb: |-\n  x\n").unwrap();
         assert_eq!(value, json!({"a": "one\n  two\n", "b": "x"}));
     }
 
     #[test]
     fn refusals_name_the_line() {
-        assert_eq!(parse("a: 1\nb: 2\na: 3\n").unwrap_err().line, 3);
-        assert_eq!(parse("a: &x 1\nb: *x\n").unwrap_err().line, 2);
+        assert_eq!(parse_yaml("a: 1\nb: 2\na: 3\n").unwrap_err().line, 3);
+        assert_eq!(parse_yaml("a: &x 1\nb: *x\n").unwrap_err().line, 2);
         assert!(
-            parse("a: 1\n---\nb: 2\n")
+            parse_yaml("a: 1\n---\nb: 2\n")
                 .unwrap_err()
                 .message
                 .contains("more than one")
@@ -405,10 +407,10 @@ mod tests {
     fn text_that_readers_take_differently_is_refused() {
         for separator in DISPUTED {
             let text = format!("a: 1\nb: 'x{separator}  y'\n");
-            assert_eq!(parse(&text).unwrap_err().line, 2);
+            assert_eq!(parse_yaml(&text).unwrap_err().line, 2);
             // In escaped form it is unambiguous.
             let escaped = format!("b: \"x\\u{:04x}y\"\n", u32::from(separator));
-            assert_eq!(parse(&escaped).unwrap()["b"], format!("x{separator}y"));
+            assert_eq!(parse_yaml(&escaped).unwrap()["b"], format!("x{separator}y"));
         }
     }
 
@@ -430,7 +432,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in "\\PC{0,60}") {
-            let _ = parse(&text);
+            let _ = parse_yaml(&text);
             add_lines(&text, &mut [Finding::error("a.b[0]", "")]);
         }
     }

@@ -63,7 +63,7 @@ pub fn read_inputs(bytes: &[u8], origin: &str) -> Result<Vec<Input>, DocumentErr
     let json = if is_json || text.trim_start().is_empty() {
         text.to_owned()
     } else {
-        let value = yaml::parse(text)
+        let value = yaml::parse_yaml(text)
             .map_err(|e| refused(Finding::error("", format!("not valid YAML: {e}"))))?;
         value.to_string()
     };
@@ -143,7 +143,7 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
     let generated_by = at("/metadata/annotations").and_then(|all| all.get(GENERATED_BY));
     let generated_by = generated_by.map(|version| version.as_str().unwrap_or_default().to_owned());
     let (config, ignition) = match at("/spec/config").cloned() {
-        None => (document::parse(text.as_bytes(), origin)?, None),
+        None => (document::parse_document(text.as_bytes(), origin)?, None),
         // Older specs have their own rules; the converted result has to follow ours.
         Some(mut old) if is_spec_2(&old) => {
             let dropped = drop_create(&mut old);
@@ -151,12 +151,12 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
             if let Some(place) = object.pointer_mut("/spec/config") {
                 *place = Value::Object(new.clone());
             }
-            let mut checked = document::parse(object.to_string().as_bytes(), origin)?;
+            let mut checked = document::parse_document(object.to_string().as_bytes(), origin)?;
             checked.warnings.extend(dropped);
             (checked, Some(new))
         }
         Some(config) => {
-            let checked = document::parse(text.as_bytes(), origin)?;
+            let checked = document::parse_document(text.as_bytes(), origin)?;
             (checked, Some(to_v3_5(&config).map_err(refused)?))
         }
     };
@@ -227,7 +227,7 @@ fn to_v3_5(config: &Value) -> Result<ConfigSection, Finding> {
                 .find(|finding| finding.severity == Severity::Error);
             error.unwrap_or_else(|| Finding::error(at, format!("spec {version} cannot be read")))
         };
-        let converted = spec2::convert(config, "spec.config").map_err(errors)?;
+        let converted = spec2::convert_spec2(config, "spec.config").map_err(errors)?;
         if converted.minor > spec2::DAEMON_MINOR {
             let message = format!(
                 "unknown version {version:?}; the operator reads 2.2.0 and 3.0.0 to {VERSION}"
@@ -310,7 +310,7 @@ pub fn render_on_top(
         };
         arguments.retain(|argument| !removed(argument));
     }
-    let mut config = document::parse(object.to_string().into_bytes(), origin)?;
+    let mut config = document::parse_document(object.to_string().into_bytes(), origin)?;
     let ignition = object.pointer("/spec/config").filter(|one| !one.is_null());
     let ignition = ignition.map(to_v3_5).transpose();
     let generated = object.pointer("/metadata/annotations");
@@ -362,7 +362,7 @@ fn render_inputs(inputs: &[Input], pool: &Pool) -> Result<Value, DocumentError> 
         return Err(document_error(&origin, Finding::error("", message)));
     }
     // Merging valid configs can produce an invalid one.
-    document::parse(text.as_bytes(), &origin)?;
+    document::parse_document(text.as_bytes(), &origin)?;
     Ok(object)
 }
 

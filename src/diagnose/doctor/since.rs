@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Diagnosis, DoctorFinding};
-use crate::diagnose::recorder::timeline::{TimelineMoment, mentions, name_of};
+use crate::diagnose::recorder::timeline::{TimelineMoment, mentions_name, name_of};
 use crate::diagnose::recorder::{Area, Difference};
 
 /// The changes since the last good boot, from the snapshots of the flight recorder.
@@ -87,7 +87,8 @@ fn is_about(finding: &DoctorFinding, difference: &Difference) -> bool {
     let mut evidence = finding.evidence.iter();
     let names = names_of(difference);
     evidence.any(|fact| {
-        let is_named = |name: &String| mentions(&fact.place, name) || mentions(&fact.said, name);
+        let is_named =
+            |name: &String| mentions_name(&fact.place, name) || mentions_name(&fact.said, name);
         names.iter().any(is_named)
     })
 }

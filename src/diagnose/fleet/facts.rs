@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::text;
+use super::text_of;
 
 /// One of the facts at the top of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,10 +21,10 @@ type Compared = (&'static str, fn(&Value) -> String);
 /// The facts that are the same on all nodes of a healthy pool.
 pub(super) const COMPARED: [Compared; 8] = [
     ("config", |status| {
-        or_none(text(status, "recorded").map(str::to_owned))
+        or_none(text_of(status, "recorded").map(str::to_owned))
     }),
     ("recorded image", |status| {
-        or_none(text(status, "recorded_image").map(str::to_owned))
+        or_none(text_of(status, "recorded_image").map(str::to_owned))
     }),
     ("desired config", |status| or_none(desired(status))),
     ("running image", |status| or_none(running(status))),
@@ -51,7 +51,7 @@ pub fn five_facts(status: &Value) -> [StatusFact; 5] {
         value: value.unwrap_or_else(|| empty.to_owned()),
         alarm,
     };
-    let runs = match (running(status), text(status, "deployment")) {
+    let runs = match (running(status), text_of(status, "deployment")) {
         (Some(image), Some(deployment)) => Some(format!("{image} (deployment {deployment})")),
         (Some(image), None) => Some(image),
         (None, deployment) => deployment.map(|name| format!("deployment {name}")),
@@ -62,14 +62,14 @@ pub fn five_facts(status: &Value) -> [StatusFact; 5] {
         Some((words, alarm)) => (Some(words), alarm),
         None => (None, false),
     };
-    let note = text(status, "record_note");
-    let recorded = match (text(status, "recorded"), note) {
+    let note = text_of(status, "record_note");
+    let recorded = match (text_of(status, "recorded"), note) {
         (Some(name), Some(note)) => Some(format!("{name}; {note}")),
         (Some(name), None) => Some(name.to_owned()),
         (None, note) => note.map(str::to_owned),
     };
     let interrupted = interrupted(status);
-    let is_half = interrupted.is_some() && text(status, "pending") != Some("staged");
+    let is_half = interrupted.is_some() && text_of(status, "pending") != Some("staged");
     let (daemon, daemon_alarm) = match daemon(status) {
         Some((words, alarm)) => (Some(words), alarm),
         None => (None, false),
@@ -98,11 +98,11 @@ fn or_none(value: Option<String>) -> String {
 }
 
 fn running(status: &Value) -> Option<String> {
-    text(status.get("os")?, "booted").map(str::to_owned)
+    text_of(status.get("os")?, "booted").map(str::to_owned)
 }
 
 fn desired(status: &Value) -> Option<String> {
-    text(status.get("annotations")?, "desired").map(str::to_owned)
+    text_of(status.get("annotations")?, "desired").map(str::to_owned)
 }
 
 fn by_hand(status: &Value) -> Option<String> {
@@ -119,35 +119,35 @@ fn next_boot(status: &Value) -> Option<(String, bool)> {
     let half = status.get("half").unwrap_or(&empty);
     let config = awaited
         .get("config")
-        .and_then(|config| text(config, "name"));
-    let failed = text(awaited, "failed");
+        .and_then(|config| text_of(config, "name"));
+    let failed = text_of(awaited, "failed");
     let locked = os.get("staged_locked").and_then(Value::as_bool) == Some(true);
     let mut parts: Vec<String> = Vec::new();
-    parts.extend(text(os, "staged").map(|image| match locked {
+    parts.extend(text_of(os, "staged").map(|image| match locked {
         true => format!("{image}, which is locked: no reboot enters it"),
         false => image.to_owned(),
     }));
-    parts.extend(text(os, "staged_by").map(|by| format!("staged by {by}")));
-    parts.extend(config.map(|name| match text(awaited, "way") {
+    parts.extend(text_of(os, "staged_by").map(|by| format!("staged by {by}")));
+    parts.extend(config.map(|name| match text_of(awaited, "way") {
         Some("back") => format!("the way back from {name}"),
         _ => format!("awaited: {name}"),
     }));
     parts.extend(failed.map(|why| format!("failed: {why}")));
-    parts.extend(text(half, "words").map(str::to_owned));
-    parts.extend(text(os, "problem").map(str::to_owned));
-    let alarm = failed.is_some() || text(half, "words").is_some();
+    parts.extend(text_of(half, "words").map(str::to_owned));
+    parts.extend(text_of(os, "problem").map(str::to_owned));
+    let alarm = failed.is_some() || text_of(half, "words").is_some();
     (!parts.is_empty()).then(|| (parts.join("; "), alarm))
 }
 
 fn interrupted(status: &Value) -> Option<String> {
-    let words = match text(status, "pending")? {
+    let words = match text_of(status, "pending")? {
         "nothing" => return None,
         "staged" => "files of a run that changed nothing",
         "unfinished" => "a run is half-way",
         "committed" => "a finished run is not cleaned up",
         other => other,
     };
-    Some(match text(status, "pending_config") {
+    Some(match text_of(status, "pending_config") {
         Some(config) => format!("{words}: {config}"),
         None => words.to_owned(),
     })
@@ -165,7 +165,9 @@ fn daemon(status: &Value) -> Option<(String, bool)> {
     let mut states: Vec<&str> = Vec::new();
     let branches = daemon.get("branches").and_then(Value::as_array);
     for branch in branches.into_iter().flatten() {
-        let state = branch.get("prediction").and_then(|one| text(one, "state"));
+        let state = branch
+            .get("prediction")
+            .and_then(|one| text_of(one, "state"));
         states.extend(state.filter(|state| !states.contains(state)));
     }
     let words = states.join(" or ");

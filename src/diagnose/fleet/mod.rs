@@ -120,7 +120,7 @@ impl FleetNode {
 
     /// Returns the pool by the name of the recorded config.
     pub fn pool(&self) -> Option<&str> {
-        pool_of_config(text(self.status.as_ref()?, "recorded")?)
+        pool_of_config(text_of(self.status.as_ref()?, "recorded")?)
     }
 
     /// Returns the health by the worst finding.
@@ -128,7 +128,7 @@ impl FleetNode {
         let Some(doctor) = &self.doctor else {
             return NodeHealth::Unknown;
         };
-        let worst = findings(doctor).map(severity).min();
+        let worst = list_findings(doctor).map(severity_of).min();
         worst.unwrap_or(NodeHealth::Healthy)
     }
 
@@ -139,7 +139,7 @@ impl FleetNode {
 }
 
 /// Returns the findings of a doctor document.
-pub fn findings(doctor: &Value) -> impl Iterator<Item = &Value> {
+pub fn list_findings(doctor: &Value) -> impl Iterator<Item = &Value> {
     doctor
         .get("findings")
         .and_then(Value::as_array)
@@ -148,12 +148,12 @@ pub fn findings(doctor: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Returns the severity of a finding.
-pub fn severity(finding: &Value) -> NodeHealth {
-    NodeHealth::of_word(text(finding, "severity").unwrap_or_default())
+pub fn severity_of(finding: &Value) -> NodeHealth {
+    NodeHealth::of_word(text_of(finding, "severity").unwrap_or_default())
 }
 
 /// Returns a string of a document; `None` if it is missing or empty.
-pub fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+pub fn text_of<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value
         .get(key)?
         .as_str()
@@ -294,12 +294,12 @@ fn natural(name: &str) -> Vec<(String, u64)> {
 fn troubles(nodes: &[FleetNode]) -> Vec<Trouble> {
     let mut all: BTreeMap<&str, Vec<TroubledNode>> = BTreeMap::new();
     for node in nodes {
-        for finding in node.doctor.iter().flat_map(findings) {
-            let check = text(finding, "id").unwrap_or("(no id)");
+        for finding in node.doctor.iter().flat_map(list_findings) {
+            let check = text_of(finding, "id").unwrap_or("(no id)");
             all.entry(check).or_default().push(TroubledNode {
                 node: node.name.clone(),
-                severity: severity(finding),
-                what: text(finding, "what").unwrap_or("(not said)").to_owned(),
+                severity: severity_of(finding),
+                what: text_of(finding, "what").unwrap_or("(not said)").to_owned(),
             });
         }
     }

@@ -92,7 +92,7 @@ pub struct Kept {
 }
 
 /// Builds the MachineConfig for the differences.
-pub fn keep(request: &KeepRequest<'_>) -> Kept {
+pub fn keep_changes(request: &KeepRequest<'_>) -> Kept {
     let mut builder = Builder::new(request);
     let mut subjects: Vec<&str> = Vec::new();
     for drift in request.drifts {
@@ -333,7 +333,7 @@ fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
         }
         return;
     }
-    let count = crate::base::text::count(new.len(), "key");
+    let count = crate::base::text::count_noun(new.len(), "key");
     builder.add_keys(new);
     builder.keep(subject, &format!("{count} of core"));
 }

@@ -12,7 +12,7 @@ use crate::host::root::hex;
 const WHOLE: &str = "/**";
 
 /// Returns the facts with at most about `limit` entries.
-pub fn bounded(mut facts: AreaFacts, limit: usize) -> AreaFacts {
+pub fn bound_facts(mut facts: AreaFacts, limit: usize) -> AreaFacts {
     while facts.len() > limit {
         let mut entries: BTreeMap<String, usize> = BTreeMap::new();
         for path in facts.keys() {
@@ -57,7 +57,7 @@ fn gathered(facts: AreaFacts, directory: &str) -> AreaFacts {
 }
 
 /// Merges the same directories on both sides, so that the facts can be compared.
-pub fn aligned(mut one: AreaFacts, mut other: AreaFacts) -> (AreaFacts, AreaFacts) {
+pub fn align_facts(mut one: AreaFacts, mut other: AreaFacts) -> (AreaFacts, AreaFacts) {
     let directories = |facts: &AreaFacts| -> BTreeSet<String> {
         let all = facts.keys().filter_map(|path| path.strip_suffix(WHOLE));
         all.map(str::to_owned).collect()
@@ -106,9 +106,12 @@ mod tests {
 
     #[test]
     fn a_large_directory_becomes_one_fact_that_still_tells_of_a_change() {
-        let small = bounded(facts(5, 9), 10);
+        let small = bound_facts(facts(5, 9), 10);
         assert_eq!(small.len(), 6);
-        let (before, after) = (bounded(facts(50, 99), 10), bounded(facts(50, 7), 10));
+        let (before, after) = (
+            bound_facts(facts(50, 99), 10),
+            bound_facts(facts(50, 7), 10),
+        );
         assert_eq!(before.len(), 2);
         assert!(before.contains_key("/etc/fstab"));
         assert_ne!(
@@ -119,9 +122,9 @@ mod tests {
 
     #[test]
     fn two_sides_with_other_bounds_are_compared() {
-        let (one, other) = aligned(bounded(facts(50, 99), 10), facts(50, 99));
+        let (one, other) = align_facts(bound_facts(facts(50, 99), 10), facts(50, 99));
         assert_eq!(one, other);
-        let (one, other) = aligned(facts(50, 7), bounded(facts(50, 99), 10));
+        let (one, other) = align_facts(facts(50, 7), bound_facts(facts(50, 99), 10));
         assert_ne!(one, other);
         assert_eq!(
             one.keys().collect::<Vec<_>>(),
@@ -134,6 +137,6 @@ mod tests {
         let top: AreaFacts = (0..9)
             .map(|n| (format!("/etc/{n}"), String::new()))
             .collect();
-        assert_eq!(bounded(top.clone(), 3), top);
+        assert_eq!(bound_facts(top.clone(), 3), top);
     }
 }

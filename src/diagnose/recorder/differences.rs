@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::bounds::aligned;
-use super::harm::harm;
+use super::bounds::align_facts;
+use super::harm::harm_of;
 use super::{Area, AreaFacts, Snapshot};
-use crate::base::text::count;
+use crate::base::text::count_noun;
 
 /// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -54,7 +54,7 @@ pub struct Comparison {
 
 /// Compares two snapshots. `same_key`: their digests were made with the same key; otherwise only size, mode and owner of files
 /// are compared.
-pub fn compare(before: &Snapshot, after: &Snapshot, same_key: bool) -> Comparison {
+pub fn compare_snapshots(before: &Snapshot, after: &Snapshot, same_key: bool) -> Comparison {
     let mut all = Comparison::default();
     for area in Area::ALL {
         match (before.facts.get(&area), after.facts.get(&area)) {
@@ -131,7 +131,7 @@ impl<'a> Unread<'a> {
             [one] => Some(format!("{when}: {one} could not be read")),
             [one, rest @ ..] => Some(format!(
                 "{when}: {one} and {} could not be read",
-                count(rest.len(), "other")
+                count_noun(rest.len(), "other")
             )),
         };
         let sides = [side("now", &self.now), side("before", &self.before)];
@@ -148,7 +148,7 @@ fn compare_area(
 ) -> Vec<Difference> {
     let (before, after) = (readable(before, same_key), readable(after, same_key));
     let (before, after) = match area {
-        Area::Etc => aligned(before, after),
+        Area::Etc => align_facts(before, after),
         _ => (before, after),
     };
     let difference = |subject: &String, before: Option<&String>, after: Option<&String>| {
@@ -163,7 +163,7 @@ fn compare_area(
             change,
             before: before.cloned(),
             after: after.cloned(),
-            harm: harm(area, subject),
+            harm: harm_of(area, subject),
             text: None,
         }
     };
@@ -219,7 +219,7 @@ mod tests {
             (Area::Etc, "/etc/new", "0644 5 bytes #a"),
             (Area::Interfaces, "eth0 driver", "ice"),
         ]);
-        let all = compare(&before, &after, true).differences;
+        let all = compare_snapshots(&before, &after, true).differences;
         let short: Vec<_> = all
             .iter()
             .map(|one| (one.subject.as_str(), one.change))
@@ -233,7 +233,10 @@ mod tests {
                 ("/etc/new", FactChange::Added),
             ]
         );
-        assert_eq!(compare(&before, &before, true), Comparison::default());
+        assert_eq!(
+            compare_snapshots(&before, &before, true),
+            Comparison::default()
+        );
     }
 
     #[test]
@@ -246,7 +249,7 @@ mod tests {
             (Area::Etc, "/etc/a", "0644 5 bytes #b"),
             (Area::Etc, "/etc/b", "0600 5 bytes #b"),
         ]);
-        let all = compare(&before, &after, false).differences;
+        let all = compare_snapshots(&before, &after, false).differences;
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].after.as_deref(), Some("0600 5 bytes"));
     }
@@ -264,7 +267,7 @@ mod tests {
             (Area::Etc, "/etc/b", "0600 5 bytes, unreadable"),
             (Area::Etc, "/etc/d", "directory, unreadable"),
         ]);
-        let all = compare(&before, &after, true);
+        let all = compare_snapshots(&before, &after, true);
         let subjects: Vec<_> = all
             .differences
             .iter()
@@ -282,7 +285,7 @@ mod tests {
         let before = snapshot(&[(Area::Units, "kubelet.service", "running")]);
         let mut after = Snapshot::default();
         after.put(Area::Units, Err("systemd does not run".to_owned()));
-        let all = compare(&before, &after, true);
+        let all = compare_snapshots(&before, &after, true);
         assert_eq!(all.differences, []);
         assert_eq!(all.not_compared[&Area::Units], "now: systemd does not run");
     }

@@ -58,7 +58,7 @@ pub enum FormatError {
 ///
 /// # Errors
 /// The serializer's error.
-pub fn texts(snapshot: &Snapshot) -> io::Result<BTreeMap<Part, (String, Vec<u8>)>> {
+pub fn part_texts(snapshot: &Snapshot) -> io::Result<BTreeMap<Part, (String, Vec<u8>)>> {
     let mut all: BTreeMap<Part, PartText> = BTreeMap::new();
     for (area, facts) in &snapshot.facts {
         let text = all.entry(area.part()).or_default();
@@ -88,7 +88,7 @@ fn name_of(text: &[u8]) -> String {
 ///
 /// # Errors
 /// The compressor's error.
-pub fn pack(text: &[u8]) -> io::Result<Vec<u8>> {
+pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
     encoder.write_all(text)?;
     encoder.finish()
@@ -98,7 +98,7 @@ pub fn pack(text: &[u8]) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The bytes do not match the name.
-pub fn unpack(name: &str, bytes: &[u8], into: &mut Snapshot) -> Result<(), FormatError> {
+pub fn unpack_part(name: &str, bytes: &[u8], into: &mut Snapshot) -> Result<(), FormatError> {
     let mut text = Vec::new();
     let mut decoder = ZlibDecoder::new(bytes).take(MAX_TEXT);
     let read = decoder.read_to_end(&mut text);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_comes_back_from_its_parts() {
-        let texts = texts(&snapshot()).unwrap();
+        let texts = part_texts(&snapshot()).unwrap();
         assert_eq!(
             texts.keys().copied().collect::<Vec<_>>(),
             [Part::Etc, Part::State, Part::Copies]
@@ -200,26 +200,28 @@ mod tests {
         for (name, text) in texts.values() {
             let file = part_file(name);
             assert_eq!(part_of_file(&file), Some(name.as_str()));
-            unpack(name, &pack(text).unwrap(), &mut back).unwrap();
+            unpack_part(name, &pack_text(text).unwrap(), &mut back).unwrap();
         }
         assert_eq!(back, snapshot());
     }
 
     #[test]
     fn no_damaged_part_is_taken() {
-        let texts = texts(&snapshot()).unwrap();
+        let texts = part_texts(&snapshot()).unwrap();
         let (name, text) = &texts[&Part::Etc];
-        let whole = pack(text).unwrap();
+        let whole = pack_text(text).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             // The two header bytes that say nothing about the contents may differ.
             let mut into = Snapshot::default();
-            if unpack(name, &bytes, &mut into).is_ok() {
+            if unpack_part(name, &bytes, &mut into).is_ok() {
                 assert_eq!(into.facts[&Area::Etc], snapshot().facts[&Area::Etc], "{at}");
             }
             let cut = whole.get(..at).unwrap();
-            assert!(unpack(name, cut, &mut Snapshot::default()).is_err() || at >= whole.len() - 4);
+            assert!(
+                unpack_part(name, cut, &mut Snapshot::default()).is_err() || at >= whole.len() - 4
+            );
         }
     }
 

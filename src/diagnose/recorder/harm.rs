@@ -88,7 +88,7 @@ const ORDER: [&[Kind]; 14] = [
 ];
 
 /// Returns the rank of a difference in the order of harm; 1 is the most harmful.
-pub fn harm(area: Area, subject: &str) -> u8 {
+pub fn harm_of(area: Area, subject: &str) -> u8 {
     let fits = |kind: &Kind| {
         let begins = || kind.begins.iter().any(|begin| subject.starts_with(begin));
         kind.area == area && (kind.begins.is_empty() || begins())
@@ -123,7 +123,7 @@ mod tests {
         ];
         let harms: Vec<u8> = order
             .iter()
-            .map(|(area, subject)| harm(*area, subject))
+            .map(|(area, subject)| harm_of(*area, subject))
             .collect();
         assert_eq!(harms, (1..=15).collect::<Vec<u8>>());
     }

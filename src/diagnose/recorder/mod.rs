@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use differences::{Difference, FactChange, compare};
+pub use differences::{Difference, FactChange, compare_snapshots};
 
 /// Number of snapshots that are kept.
 pub const KEPT: usize = 64;

@@ -6,7 +6,7 @@ use super::SnapshotRecord;
 ///
 /// In the older half, boots that changed nothing are deleted first, so that a node that keeps restarting keeps the snapshots
 /// that differ. The newest good boot is never deleted.
-pub fn surplus(records: &[SnapshotRecord], kept: usize) -> Vec<u64> {
+pub fn find_surplus(records: &[SnapshotRecord], kept: usize) -> Vec<u64> {
     let mut left: Vec<&SnapshotRecord> = records.iter().collect();
     left.sort_by_key(|record| record.number);
     let good = left.iter().rfind(|record| record.is_good_boot());
@@ -57,10 +57,10 @@ mod tests {
         let mut all: Vec<SnapshotRecord> = (1..=70)
             .map(|n| record(n, &n.to_string(), Outcome::NoKubelet))
             .collect();
-        assert_eq!(surplus(&all, 64), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(find_surplus(&all, 64), [1, 2, 3, 4, 5, 6]);
         all[0].outcome = Outcome::Good;
-        assert_eq!(surplus(&all, 64), [2, 3, 4, 5, 6, 7]);
-        assert_eq!(surplus(&all[..64], 64), Vec::<u64>::new());
+        assert_eq!(find_surplus(&all, 64), [2, 3, 4, 5, 6, 7]);
+        assert_eq!(find_surplus(&all[..64], 64), Vec::<u64>::new());
     }
 
     #[test]
@@ -68,7 +68,7 @@ mod tests {
         let mut all: Vec<SnapshotRecord> =
             (1..=60).map(|n| record(n, "same", Outcome::Good)).collect();
         all.insert(0, record(0, "other", Outcome::Good));
-        let gone = surplus(&all, 8);
+        let gone = find_surplus(&all, 8);
         let left: Vec<u64> = all
             .iter()
             .map(|one| one.number)

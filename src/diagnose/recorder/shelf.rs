@@ -115,7 +115,7 @@ impl Shelf {
         for name in record.parts.values() {
             let file = format::part_file(name);
             let unpacked = self.read(&file, MAX_PART).and_then(|bytes| {
-                format::unpack(name, &bytes, &mut snapshot).map_err(|why| why.to_string())
+                format::unpack_part(name, &bytes, &mut snapshot).map_err(|why| why.to_string())
             });
             if let Err(why) = unpacked {
                 damaged.push(self.damaged_file(&file, why));

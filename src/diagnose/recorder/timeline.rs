@@ -78,7 +78,7 @@ pub struct HistorySources<'a> {
 }
 
 /// Returns the history, oldest first. Snapshots are in the order of their numbers, whatever the clock said.
-pub fn history(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
+pub fn make_history(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     let mut all: Vec<HistoryEntry> = Vec::new();
     let mut newest = 0;
     for (index, record) in sources.records.iter().enumerate() {
@@ -290,7 +290,7 @@ pub fn name_of(area: Area, subject: &str) -> Option<&str> {
 }
 
 /// Returns true if a text mentions a name that is not part of a longer name.
-pub fn mentions(text: &str, name: &str) -> bool {
+pub fn mentions_name(text: &str, name: &str) -> bool {
     let of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '/');
     let mut rest = text;
     let mut before = None;
@@ -355,7 +355,7 @@ mod tests {
             config: None,
             can_go_back: true,
         };
-        let all = history(&HistorySources {
+        let all = make_history(&HistorySources {
             records: &records,
             runs: vec![run("r1", 150), run("r2", 250)],
             ..HistorySources::default()
@@ -379,7 +379,7 @@ mod tests {
             record(2, 100, Event::Boot),
             record(3, 200, Event::Boot),
         ];
-        let all = history(&HistorySources {
+        let all = make_history(&HistorySources {
             records: &records,
             ..HistorySources::default()
         });
@@ -399,7 +399,7 @@ mod tests {
     fn a_start_without_a_snapshot_did_not_reach_its_end() {
         let records = [record(1, 110, Event::Boot), record(2, 310, Event::Boot)];
         let boot = |at| KnownBoot { at, kernel: None };
-        let all = history(&HistorySources {
+        let all = make_history(&HistorySources {
             records: &records,
             boots: vec![boot(50), boot(105), boot(200), boot(300), boot(400)],
             running: Some(("b3".to_owned(), 400)),
@@ -421,7 +421,7 @@ mod tests {
     fn where_records_are_gone_no_start_is_called_failed() {
         let records = [record(1, 110, Event::Boot), record(4, 410, Event::Boot)];
         let boot = |at| KnownBoot { at, kernel: None };
-        let all = history(&HistorySources {
+        let all = make_history(&HistorySources {
             records: &records,
             boots: vec![boot(100), boot(200), boot(300), boot(400)],
             ..HistorySources::default()
@@ -466,15 +466,15 @@ mod tests {
 
     #[test]
     fn a_name_is_found_as_a_whole_word() {
-        assert!(mentions("/etc/fstab", "/etc/fstab"));
-        assert!(mentions("it is in /etc/fstab.", "/etc/fstab"));
-        assert!(mentions(
+        assert!(mentions_name("/etc/fstab", "/etc/fstab"));
+        assert!(mentions_name("it is in /etc/fstab.", "/etc/fstab"));
+        assert!(mentions_name(
             "systemctl show kubelet.service: failed",
             "kubelet.service"
         ));
-        assert!(!mentions("/etc/fstab.d/a", "/etc/fstab"));
-        assert!(!mentions("/mnt/etc/fstab", "/etc/fstab"));
-        assert!(!mentions("eth01", "eth0"));
-        assert!(mentions("eth01, eth0", "eth0"));
+        assert!(!mentions_name("/etc/fstab.d/a", "/etc/fstab"));
+        assert!(!mentions_name("/mnt/etc/fstab", "/etc/fstab"));
+        assert!(!mentions_name("eth01", "eth0"));
+        assert!(mentions_name("eth01, eth0", "eth0"));
     }
 }

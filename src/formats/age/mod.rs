@@ -48,7 +48,7 @@ struct Stanza {
 ///
 /// # Errors
 /// No recipient, or no random numbers.
-pub fn encrypt(plain: &[u8], recipients: &[Recipient]) -> Result<Vec<u8>, AgeError> {
+pub fn encrypt_to(plain: &[u8], recipients: &[Recipient]) -> Result<Vec<u8>, AgeError> {
     if recipients.is_empty() {
         return Err(AgeError::NoRecipient);
     }
@@ -165,11 +165,11 @@ mod tests {
     fn the_same_text_is_never_encrypted_to_the_same_bytes() {
         let line = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
         let key = Recipient::parse(line).unwrap();
-        let both = [1, 2].map(|_| encrypt(b"secret", std::slice::from_ref(&key)).unwrap());
+        let both = [1, 2].map(|_| encrypt_to(b"secret", std::slice::from_ref(&key)).unwrap());
         assert_ne!(both[0], both[1]);
         let text = String::from_utf8_lossy(&both[0]);
         assert!(text.starts_with("age-encryption.org/v1\n-> X25519 "));
         assert!(!text.contains("secret"));
-        assert_eq!(encrypt(b"x", &[]), Err(AgeError::NoRecipient));
+        assert_eq!(encrypt_to(b"x", &[]), Err(AgeError::NoRecipient));
     }
 }

@@ -651,7 +651,7 @@ fn check_value(bucket: &[u8], leaf: &Leaf<'_>) -> Result<(), BoltError> {
 
 /// Checks a message whose fields, counted from 1, have these kinds.
 fn check_fields(message: &[u8], kinds: &'static [u8]) -> Result<(), Malformed> {
-    proto::fields(message, kinds).try_for_each(|field| field.map(drop))
+    proto::read_fields(message, kinds).try_for_each(|field| field.map(drop))
 }
 
 fn consistent_index(value: &[u8]) -> Result<u64, BoltError> {
@@ -665,13 +665,13 @@ fn consistent_index(value: &[u8]) -> Result<u64, BoltError> {
 
 fn kind_of_alarm(key: &[u8]) -> Result<u64, BoltError> {
     let mut kind = 0;
-    for field in proto::fields(key, &[NUMBER, NUMBER]) {
+    for field in proto::read_fields(key, &[NUMBER, NUMBER]) {
         let wrong = |_| BoltFault::Value {
             bucket: "alarm".to_owned(),
             what: "failed to unmarshal alarm member",
         };
         if let (2, value) = field.map_err(wrong)? {
-            kind = proto::number(value).map_err(wrong)?;
+            kind = proto::read_number(value).map_err(wrong)?;
         }
     }
     Ok(kind)

@@ -42,7 +42,7 @@ const fn make_tables() -> [[u32; 256]; LANES] {
 }
 
 /// Returns the checksum of `bytes` that follow bytes with the checksum `before`; 0 is the checksum of nothing.
-pub(super) fn update(before: u32, bytes: &[u8]) -> u32 {
+pub(super) fn update_crc(before: u32, bytes: &[u8]) -> u32 {
     let table = |lane: usize, byte: u32| TABLES[lane][(byte & 0xff) as usize];
     let mut sum = !before;
     let mut steps = bytes.chunks_exact(LANES);
@@ -66,16 +66,19 @@ pub(super) fn update(before: u32, bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::update;
+    use super::update_crc;
 
     #[test]
     fn the_sum_is_that_of_the_standard_in_one_step_or_in_many() {
-        assert_eq!(update(0, b"123456789"), 0xe306_9283);
-        assert_eq!(update(0, b""), 0);
+        assert_eq!(update_crc(0, b"123456789"), 0xe306_9283);
+        assert_eq!(update_crc(0, b""), 0);
         let bytes: Vec<u8> = (0..=255).collect();
         for cut in 0..bytes.len() {
             let (first, second) = bytes.split_at(cut);
-            assert_eq!(update(update(0, first), second), update(0, &bytes));
+            assert_eq!(
+                update_crc(update_crc(0, first), second),
+                update_crc(0, &bytes)
+            );
         }
     }
 }

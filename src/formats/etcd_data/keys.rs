@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bolt::{BoltError, BoltFault, Bytes, Database};
-use super::proto::{BYTES, NUMBER, Value, fields};
+use super::proto::{BYTES, NUMBER, Value, read_fields};
 
 /// Fields of etcd's `mvccpb.KeyValue`: key, create, modified, version, value, lease.
 const KINDS: [u8; 6] = [BYTES, NUMBER, NUMBER, NUMBER, BYTES, NUMBER];
@@ -66,7 +66,7 @@ fn parse_revision(key: &[u8]) -> Option<(Revision, bool)> {
 /// Returns the key and the value of a stored message.
 fn parse_value(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let (mut key, mut value): (Option<&[u8]>, &[u8]) = (None, &[]);
-    for field in fields(message, &KINDS) {
+    for field in read_fields(message, &KINDS) {
         match field.ok()? {
             (1, Value::Bytes(bytes)) => key = Some(bytes),
             (5, Value::Bytes(bytes)) => value = bytes,

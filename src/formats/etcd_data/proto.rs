@@ -30,7 +30,7 @@ pub(super) const BYTES: u8 = 2;
 pub(super) struct ProtoFields<'a>(&'a [u8], &'static [u8]);
 
 /// Returns the fields of a message, of which those from 1 on are known to have these kinds.
-pub(super) fn fields<'a>(message: &'a [u8], kinds: &'static [u8]) -> ProtoFields<'a> {
+pub(super) fn read_fields<'a>(message: &'a [u8], kinds: &'static [u8]) -> ProtoFields<'a> {
     ProtoFields(message, kinds)
 }
 
@@ -51,8 +51,8 @@ impl<'a> Iterator for ProtoFields<'a> {
 
 impl<'a> ProtoFields<'a> {
     fn field(&mut self) -> Result<(u32, Value<'a>), Malformed> {
-        let (number, kind) = self.tag()?;
-        let place = usize::try_from(number - 1).unwrap_or(usize::MAX);
+        let (read_number, kind) = self.tag()?;
+        let place = usize::try_from(read_number - 1).unwrap_or(usize::MAX);
         if self.1.get(place).is_some_and(|known| *known != kind) {
             return Err(Malformed::Field);
         }
@@ -67,7 +67,7 @@ impl<'a> ProtoFields<'a> {
                 Value::Other
             }
         };
-        Ok((number, value))
+        Ok((read_number, value))
     }
 
     fn tag(&mut self) -> Result<(u32, u8), Malformed> {
@@ -121,24 +121,24 @@ impl<'a> ProtoFields<'a> {
         // Go treats it as a signed number.
         let length = i64::try_from(length).map_err(|_| Malformed::Field)?;
         let length = usize::try_from(length).map_err(|_| Malformed::End)?;
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed::End)?;
+        let (read_bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed::End)?;
         self.0 = rest;
-        Ok(bytes)
+        Ok(read_bytes)
     }
 }
 
 /// Returns the number in a field, or an error if the field is of another kind.
-pub(super) fn number(value: Value<'_>) -> Result<u64, Malformed> {
+pub(super) fn read_number(value: Value<'_>) -> Result<u64, Malformed> {
     match value {
-        Value::Number(number) => Ok(number),
+        Value::Number(read_number) => Ok(read_number),
         Value::Bytes(_) | Value::Other => Err(Malformed::Field),
     }
 }
 
 /// Returns the bytes in a field, or an error if the field is of another kind.
-pub(super) fn bytes(value: Value<'_>) -> Result<&[u8], Malformed> {
+pub(super) fn read_bytes(value: Value<'_>) -> Result<&[u8], Malformed> {
     match value {
-        Value::Bytes(bytes) => Ok(bytes),
+        Value::Bytes(read_bytes) => Ok(read_bytes),
         Value::Number(_) | Value::Other => Err(Malformed::Field),
     }
 }
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn fields_are_read_as_etcd_reads_them() {
         let read = |message: &[u8]| {
-            fields(message, &[NUMBER, NUMBER, BYTES])
+            read_fields(message, &[NUMBER, NUMBER, BYTES])
                 .collect::<Result<Vec<_>, _>>()
                 .map(|all| all.len())
         };
         let (end, field) = (Err(Malformed::End), Err(Malformed::Field));
-        for (message, number) in [
+        for (message, read_number) in [
             (&b"\x08\x01\x10\x80\x01\x1a\x02ab"[..], Ok(3)),
             (b"", Ok(0)),
             // Unknown fields: of eight bytes, of four bytes, and a group.
@@ -174,7 +174,7 @@ mod tests {
             (b"\x63\x63\x64\x64", Ok(1)),
             (b"\x53\x08\x01", end),
         ] {
-            assert_eq!(read(message), number, "{message:x?}");
+            assert_eq!(read(message), read_number, "{message:x?}");
         }
     }
 }

@@ -41,32 +41,33 @@ impl From<Malformed> for SnapError {
 ///
 /// # Errors
 /// etcd would not use it.
-pub fn read(bytes: &[u8]) -> Result<Position, SnapError> {
+pub fn read_snapshot(bytes: &[u8]) -> Result<Position, SnapError> {
     if bytes.is_empty() {
         return Err(SnapError::Empty);
     }
     let (mut said, mut data) = (0, &[][..]);
-    for field in proto::fields(bytes, &[NUMBER, BYTES]) {
+    for field in proto::read_fields(bytes, &[NUMBER, BYTES]) {
         match field? {
-            (1, value) => said = low(proto::number(value)?),
-            (2, value) => data = proto::bytes(value)?,
+            (1, value) => said = low_bits(proto::read_number(value)?),
+            (2, value) => data = proto::read_bytes(value)?,
             _ => {}
         }
     }
     if data.is_empty() || said == 0 {
         return Err(SnapError::Empty);
     }
-    let sum = crc::update(0, data);
+    let sum = crc::update_crc(0, data);
     if sum != said {
         return Err(SnapError::Crc { data: sum, said });
     }
     let mut position = Position::default();
-    for field in proto::fields(data, &[BYTES, BYTES]) {
+    for field in proto::read_fields(data, &[BYTES, BYTES]) {
         if let (2, metadata) = field? {
-            for field in proto::fields(proto::bytes(metadata)?, &[BYTES, NUMBER, NUMBER]) {
+            for field in proto::read_fields(proto::read_bytes(metadata)?, &[BYTES, NUMBER, NUMBER])
+            {
                 match field? {
-                    (2, value) => position.index = proto::number(value)?,
-                    (3, value) => position.term = proto::number(value)?,
+                    (2, value) => position.index = proto::read_number(value)?,
+                    (3, value) => position.term = proto::read_number(value)?,
                     _ => {}
                 }
             }
@@ -76,7 +77,7 @@ pub fn read(bytes: &[u8]) -> Result<Position, SnapError> {
 }
 
 /// Returns the low half, which is what Go keeps of a number in a smaller field.
-pub(super) fn low(number: u64) -> u32 {
+pub(super) fn low_bits(number: u64) -> u32 {
     u32::try_from(number & 0xffff_ffff).unwrap_or_default()
 }
 
@@ -103,7 +104,7 @@ pub(super) mod tests {
         data.push(metadata.len() as u8);
         data.extend(metadata);
         let mut file = vec![0x08];
-        file.extend(varint(crc::update(0, &data).into()));
+        file.extend(varint(crc::update_crc(0, &data).into()));
         file.push(0x12);
         file.push(data.len() as u8);
         file.extend(data);
@@ -117,17 +118,17 @@ pub(super) mod tests {
             index: 700,
         };
         let file = write(position);
-        assert_eq!(read(&file), Ok(position));
-        assert_eq!(read(b""), Err(SnapError::Empty));
-        assert_eq!(read(b"\x08\x00"), Err(SnapError::Empty));
+        assert_eq!(read_snapshot(&file), Ok(position));
+        assert_eq!(read_snapshot(b""), Err(SnapError::Empty));
+        assert_eq!(read_snapshot(b"\x08\x00"), Err(SnapError::Empty));
         // The checksum's number has unused bits (44 to 47), which etcd ignores too.
         for bit in (0..file.len() * 8).filter(|bit| !(44..48).contains(bit)) {
             let mut file = file.clone();
             file[bit / 8] ^= 1 << (bit % 8);
-            assert!(read(&file).is_err(), "bit {bit}");
+            assert!(read_snapshot(&file).is_err(), "bit {bit}");
         }
         for end in 0..file.len() {
-            assert!(read(&file[..end]).is_err(), "cut at {end}");
+            assert!(read_snapshot(&file[..end]).is_err(), "cut at {end}");
         }
     }
 }

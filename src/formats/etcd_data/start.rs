@@ -112,7 +112,7 @@ pub enum EtcdRefusal {
 }
 
 /// Returns what etcd will do with the files of a member.
-pub fn predict(member: &MemberFiles) -> Start {
+pub fn predict_start(member: &MemberFiles) -> Start {
     match start(member) {
         Ok(started) => Start::Starts(started),
         Err(refusal) => Start::Refuses(refusal),
@@ -134,7 +134,7 @@ fn start(member: &MemberFiles) -> Result<EtcdStart, EtcdRefusal> {
         Some(stop) if !stop.torn => return Err(EtcdRefusal::Log(stop.fault.clone())),
         stop => stop.is_some(),
     };
-    let from = choose(member);
+    let from = choose_snapshot(member);
     let database = check_database(member, from, index)?;
     let last = replay(log, from.unwrap_or_default())?;
     Ok(EtcdStart {
@@ -155,7 +155,7 @@ fn check_sequence(files: &[WalFile]) -> Result<(), EtcdRefusal> {
 }
 
 /// Returns the snapshot from which etcd starts: the newest good one that the log names and that is committed.
-pub fn choose(member: &MemberFiles) -> Option<Position> {
+pub fn choose_snapshot(member: &MemberFiles) -> Option<Position> {
     let files = &member.log.files;
     let commit = files.iter().rev().find_map(|file| file.state);
     let commit = commit.map_or(0, |state| state.2);
@@ -286,7 +286,7 @@ mod tests {
     fn after(change: impl FnOnce(&mut MemberFiles)) -> Start {
         let mut member = member();
         change(&mut member);
-        predict(&member)
+        predict_start(&member)
     }
 
     fn starts(from: u64) -> Start {

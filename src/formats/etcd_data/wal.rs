@@ -7,7 +7,7 @@ use std::io::{self, Read};
 
 use super::crc;
 use super::proto::{self, BYTES, Malformed, NUMBER};
-use super::snap::{Position, low};
+use super::snap::{Position, low_bits};
 
 /// Bytes of the length before each record.
 const FRAME: u64 = 8;
@@ -243,7 +243,7 @@ impl WalReader {
             Err(Malformed::Field) => return Ok(Step::Fault(WalFault::Malformed, torn())),
         };
         if record.kind != CRC {
-            let sum = crc::update(self.sum, &record.data);
+            let sum = crc::update_crc(self.sum, &record.data);
             if sum != record.crc {
                 return Ok(Step::Fault(WalFault::Crc, torn()));
             }
@@ -301,11 +301,11 @@ const SNAPSHOT: i64 = 5;
 
 fn parse(message: &[u8]) -> Result<Record, Malformed> {
     let (mut kind, mut crc, mut data) = (0, 0, &[][..]);
-    for field in proto::fields(message, &[NUMBER, NUMBER, BYTES]) {
+    for field in proto::read_fields(message, &[NUMBER, NUMBER, BYTES]) {
         match field? {
-            (1, value) => kind = proto::number(value)?.cast_signed(),
-            (2, value) => crc = low(proto::number(value)?),
-            (3, value) => data = proto::bytes(value)?,
+            (1, value) => kind = proto::read_number(value)?.cast_signed(),
+            (2, value) => crc = low_bits(proto::read_number(value)?),
+            (3, value) => data = proto::read_bytes(value)?,
             _ => {}
         }
     }
@@ -319,10 +319,10 @@ fn parse(message: &[u8]) -> Result<Record, Malformed> {
 /// Returns the numbers in three fields; 0 for a missing field.
 fn numbers(message: &[u8], of: [u32; 3]) -> Result<[u64; 3], Malformed> {
     let mut all = [0; 3];
-    for field in proto::fields(message, &[]) {
+    for field in proto::read_fields(message, &[]) {
         let (field, value) = field?;
         if let Some(place) = of.iter().position(|one| *one == field) {
-            all[place] = proto::number(value)?;
+            all[place] = proto::read_number(value)?;
         }
     }
     Ok(all)
@@ -408,7 +408,7 @@ pub(super) mod tests {
         }
 
         pub(in super::super) fn record(&mut self, kind: i64, data: Option<&[u8]>) {
-            self.sum = crc::update(self.sum, data.unwrap_or_default());
+            self.sum = crc::update_crc(self.sum, data.unwrap_or_default());
             let mut record = message(&[(1, kind as u64), (2, self.sum.into())]);
             if let Some(data) = data {
                 record.push(0x1a);

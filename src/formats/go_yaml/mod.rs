@@ -768,7 +768,7 @@ mod tests {
         #[test]
         fn what_is_written_reads_back(value in value()) {
             let written = to_string(&value);
-            prop_assert_eq!(yaml::parse(&written).map_err(|e| e.to_string()), Ok(value), "{}", written);
+            prop_assert_eq!(yaml::parse_yaml(&written).map_err(|e| e.to_string()), Ok(value), "{}", written);
         }
 
         #[test]

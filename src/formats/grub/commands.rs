@@ -23,7 +23,7 @@ enum Token {
 }
 
 /// Splits a script.
-pub fn parse(text: &str) -> Commands {
+pub fn parse_commands(text: &str) -> Commands {
     let (tokens, is_closed) = tokens(text);
     let mut open: Vec<&str> = Vec::new();
     let mut all = Vec::new();
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> Vec<String> {
-        let all = parse(text).all;
+        let all = parse_commands(text).all;
         all.iter().map(|words| words.join("|")).collect()
     }
 
@@ -169,7 +169,7 @@ mod tests {
             "l",
         ];
         assert_eq!(shown(text), expected);
-        assert!(parse(text).is_whole);
+        assert!(parse_commands(text).is_whole);
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
             "for i in a; do b",
             "function f {\nif a; then b; fi\n",
         ] {
-            assert!(!parse(text).is_whole, "{text}");
+            assert!(!parse_commands(text).is_whole, "{text}");
         }
         for text in [
             "",
@@ -197,7 +197,7 @@ mod tests {
             "set a=\"\"\n# \"",
             "set a=b \\\n",
         ] {
-            assert!(parse(text).is_whole, "{text}");
+            assert!(parse_commands(text).is_whole, "{text}");
         }
     }
 }

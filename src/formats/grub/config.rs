@@ -38,8 +38,8 @@ pub struct GrubConfig {
 }
 
 /// Judges the text, and the target of the link if `grub.cfg` is one.
-pub fn judge(link: Option<&str>, text: &str) -> GrubConfig {
-    let all = commands::parse(text).all;
+pub fn judge_config(link: Option<&str>, text: &str) -> GrubConfig {
+    let all = commands::parse_commands(text).all;
     let loaded = all.iter().position(|words| loads_all(words));
     let run_last = |file: ScriptFile| {
         let runs = |words: &Vec<String>| runs_file(words, file);
@@ -120,7 +120,7 @@ mod tests {
     const CUSTOM: &str = "if [ -f $prefix/custom.cfg ]; then\n  source $prefix/custom.cfg\nfi\n";
 
     fn runs(text: &str) -> Option<ScriptFile> {
-        judge(None, text).runs
+        judge_config(None, text).runs
     }
 
     #[test]
@@ -129,12 +129,12 @@ mod tests {
         assert_eq!(runs(&[LOAD, blscfg].concat()), None);
         assert_eq!(runs(&[LOAD, USER, blscfg].concat()), Some(ScriptFile::User));
         let new = [LOAD, USER, blscfg, CUSTOM, USER].concat();
-        let judged = judge(None, &new);
+        let judged = judge_config(None, &new);
         assert_eq!(judged.runs, Some(ScriptFile::Custom));
         assert!(judged.loads_environment && !judged.is_dynamic);
         assert!(!judged.sets_default_later && !judged.uses_saved_entry);
-        assert!(judge(Some("../loader/grub.cfg"), &new).is_dynamic);
-        assert!(!judge(Some("grub.cfg.real"), &new).is_dynamic);
+        assert!(judge_config(Some("../loader/grub.cfg"), &new).is_dynamic);
+        assert!(!judge_config(Some("grub.cfg.real"), &new).is_dynamic);
         let debian = "if [ -f  ${config_directory}/custom.cfg ]; then\n  source ${config_directory}/custom.cfg\n\
                       elif [ -z \"${config_directory}\" -a -f  $prefix/custom.cfg ]; then\n  source $prefix/custom.cfg\nfi\n";
         assert_eq!(runs(&[LOAD, debian].concat()), Some(ScriptFile::Custom));
@@ -164,7 +164,7 @@ mod tests {
             "echo load_env\n",
         ] {
             assert!(
-                !judge(None, &[line, CUSTOM].concat()).loads_environment,
+                !judge_config(None, &[line, CUSTOM].concat()).loads_environment,
                 "{line}"
             );
         }
@@ -193,15 +193,15 @@ mod tests {
             "if true; then set default=0; fi\n",
         ] {
             assert!(
-                judge(None, &[LOAD, CUSTOM, line].concat()).sets_default_later,
+                judge_config(None, &[LOAD, CUSTOM, line].concat()).sets_default_later,
                 "{line}"
             );
             assert!(
-                !judge(None, &[LOAD, line, CUSTOM].concat()).sets_default_later,
+                !judge_config(None, &[LOAD, line, CUSTOM].concat()).sets_default_later,
                 "{line}"
             );
         }
         let saved = "if [ \"${next_entry}\" ] ; then\n  set default=\"${next_entry}\"\nfi\n";
-        assert!(judge(None, &[LOAD, saved, CUSTOM].concat()).uses_saved_entry);
+        assert!(judge_config(None, &[LOAD, saved, CUSTOM].concat()).uses_saved_entry);
     }
 }

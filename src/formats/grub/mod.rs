@@ -62,7 +62,7 @@ impl CounterState {
 ///
 /// # Errors
 /// The block does not have enough space; it is left unchanged.
-pub fn arm(environment: &mut Environment, entry: &str) -> Result<(), EnvironmentError> {
+pub fn arm_counter(environment: &mut Environment, entry: &str) -> Result<(), EnvironmentError> {
     let mut changed = environment.clone();
     changed.set(ENTRY_VARIABLE, entry)?;
     changed.set(STATE_VARIABLE, ARMED)?;
@@ -71,7 +71,7 @@ pub fn arm(environment: &mut Environment, entry: &str) -> Result<(), Environment
 }
 
 /// Removes the variables. Returns true if there was one.
-pub fn disarm(environment: &mut Environment) -> bool {
+pub fn disarm_counter(environment: &mut Environment) -> bool {
     let had_state = environment.unset(STATE_VARIABLE);
     environment.unset(ENTRY_VARIABLE) || had_state
 }

@@ -8,12 +8,12 @@ use std::cmp::Ordering;
 /// Sorts ids of boot entries (file names without `.conf`) like the menu does: default first.
 pub fn menu_order(mut ids: Vec<String>) -> Vec<String> {
     ids.retain(|id| !id.is_empty() && !id.starts_with('.'));
-    ids.sort_by(|one, other| compare(other, one));
+    ids.sort_by(|one, other| compare_names(other, one));
     ids
 }
 
 /// Compares two ids; the greater one is closer to the top. Of two equal ones GRUB shows only one.
-pub fn compare(one: &str, other: &str) -> Ordering {
+pub fn compare_names(one: &str, other: &str) -> Ordering {
     let ((a, b, c), (x, y, z)) = (split(one), split(other));
     let by_version = compare_versions(a, x).then_with(|| compare_versions(b, y));
     by_version.then_with(|| compare_versions(c, z))
@@ -130,18 +130,22 @@ mod tests {
     fn the_order_is_that_of_file_names() {
         for (first, second) in PAIRS {
             assert_eq!(
-                compare(first, second),
+                compare_names(first, second),
                 Ordering::Greater,
                 "{first} {second}"
             );
-            assert_eq!(compare(second, first), Ordering::Less, "{first} {second}");
+            assert_eq!(
+                compare_names(second, first),
+                Ordering::Less,
+                "{first} {second}"
+            );
         }
         for (one, other) in [
             ("ostree-2", "ostree-02"),
             ("a.b-1", "a_b-1"),
             ("a-1.", "a-1"),
         ] {
-            assert_eq!(compare(one, other), Ordering::Equal, "{one} {other}");
+            assert_eq!(compare_names(one, other), Ordering::Equal, "{one} {other}");
         }
     }
 

@@ -63,8 +63,8 @@ pub enum Remainder {
 ///
 /// # Errors
 /// GRUB would not run our lines there.
-pub fn insert(old: Option<&[u8]>) -> Result<Vec<u8>, ScriptError> {
-    let (old, is_new) = match old.map(|old| Ok((remove(old)?, old))).transpose()? {
+pub fn insert_script(old: Option<&[u8]>) -> Result<Vec<u8>, ScriptError> {
+    let (old, is_new) = match old.map(|old| Ok((remove_script(old)?, old))).transpose()? {
         None | Some((Remainder::Nothing, _)) => (Vec::new(), true),
         Some((Remainder::Unchanged, old)) => (old.to_vec(), false),
         Some((Remainder::Bytes(bytes), _)) => (bytes, false),
@@ -73,7 +73,7 @@ pub fn insert(old: Option<&[u8]>) -> Result<Vec<u8>, ScriptError> {
     if text.contains('\0') {
         return Err(ScriptError::NoText);
     }
-    if !commands::parse(text).is_whole {
+    if !commands::parse_commands(text).is_whole {
         return Err(ScriptError::Open);
     }
     let is_ended = text.is_empty() || text.ends_with('\n');
@@ -89,7 +89,7 @@ pub fn insert(old: Option<&[u8]>) -> Result<Vec<u8>, ScriptError> {
 ///
 /// # Errors
 /// Our lines have no end.
-pub fn remove(text: &[u8]) -> Result<Remainder, ScriptError> {
+pub fn remove_script(text: &[u8]) -> Result<Remainder, ScriptError> {
     let mut rest: Vec<u8> = Vec::new();
     let (mut inside, mut found, mut is_new, mut unended) = (false, false, false, false);
     for line in text.split_inclusive(|&byte| byte == b'\n') {
@@ -145,27 +145,31 @@ mod tests {
     #[test]
     fn foreign_bytes_come_back_and_a_second_insertion_changes_nothing() {
         for old in FOREIGN {
-            let once = insert(Some(old.as_bytes())).unwrap();
+            let once = insert_script(Some(old.as_bytes())).unwrap();
             assert!(once.starts_with(old.as_bytes()), "{old:?}");
-            assert_eq!(insert(Some(&once)).unwrap(), once, "{old:?}");
-            assert_eq!(remove(&once), Ok(Remainder::Bytes(old.into())), "{old:?}");
-            assert_eq!(remove(old.as_bytes()), Ok(Remainder::Unchanged));
+            assert_eq!(insert_script(Some(&once)).unwrap(), once, "{old:?}");
+            assert_eq!(
+                remove_script(&once),
+                Ok(Remainder::Bytes(old.into())),
+                "{old:?}"
+            );
+            assert_eq!(remove_script(old.as_bytes()), Ok(Remainder::Unchanged));
         }
-        let new = insert(None).unwrap();
-        assert_eq!(insert(Some(&new)).unwrap(), new);
-        assert_eq!(remove(&new), Ok(Remainder::Nothing));
+        let new = insert_script(None).unwrap();
+        assert_eq!(insert_script(Some(&new)).unwrap(), new);
+        assert_eq!(remove_script(&new), Ok(Remainder::Nothing));
     }
 
     #[test]
     fn lines_that_were_added_later_stay() {
         let both = |old: Option<&str>| {
             [
-                insert(old.map(str::as_bytes)).unwrap(),
+                insert_script(old.map(str::as_bytes)).unwrap(),
                 b"set c=d\n".to_vec(),
             ]
             .concat()
         };
-        let rest = |text: &[u8]| match remove(text) {
+        let rest = |text: &[u8]| match remove_script(text) {
             Ok(Remainder::Bytes(rest)) => String::from_utf8(rest).unwrap(),
             other => panic!("{other:?}"),
         };
@@ -173,7 +177,7 @@ mod tests {
         assert_eq!(rest(&both(Some("set a=b\n"))), "set a=b\nset c=d\n");
         assert_eq!(rest(&both(None)), "set c=d\n");
         // Our lines are the last ones again.
-        let again = insert(Some(&both(Some("set a=b\n")))).unwrap();
+        let again = insert_script(Some(&both(Some("set a=b\n")))).unwrap();
         assert!(again.ends_with(b"# END mco-rescue trial\n"));
         assert_eq!(rest(&again), "set a=b\nset c=d\n");
     }
@@ -187,17 +191,17 @@ mod tests {
             "menuentry x {\n",
         ] {
             assert_eq!(
-                insert(Some(open.as_bytes())),
+                insert_script(Some(open.as_bytes())),
                 Err(ScriptError::Open),
                 "{open}"
             );
         }
-        assert_eq!(insert(Some(b"\xff\n")), Err(ScriptError::NoText));
-        assert_eq!(insert(Some(b"a\0b\n")), Err(ScriptError::NoText));
-        let whole = insert(Some(b"set a=b\n")).unwrap();
+        assert_eq!(insert_script(Some(b"\xff\n")), Err(ScriptError::NoText));
+        assert_eq!(insert_script(Some(b"a\0b\n")), Err(ScriptError::NoText));
+        let whole = insert_script(Some(b"set a=b\n")).unwrap();
         let cut = &whole[..whole.len() - 4];
-        assert_eq!(insert(Some(cut)), Err(ScriptError::Damaged));
-        assert_eq!(remove(cut), Err(ScriptError::Damaged));
+        assert_eq!(insert_script(Some(cut)), Err(ScriptError::Damaged));
+        assert_eq!(remove_script(cut), Err(ScriptError::Damaged));
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl SshdConfig {
             return;
         };
         let name = written.to_ascii_lowercase();
-        let Some(known) = keywords::find(&name) else {
+        let Some(known) = keywords::find_keyword(&name) else {
             let said = format!("Bad configuration option: {written}");
             return self.refuse(file, number, said);
         };

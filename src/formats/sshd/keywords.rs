@@ -218,7 +218,7 @@ const IGNORED: [&str; 13] = [
 ];
 
 /// Returns the facts about a keyword in lower case; `None` if no sshd has it.
-pub(super) fn find(name: &str) -> Option<Keyword> {
+pub(super) fn find_keyword(name: &str) -> Option<Keyword> {
     let words = WORDS_ANYWHERE.iter().find(|(known, _)| *known == name);
     let (in_match, values) = if let Some((_, words)) = words {
         (true, Values::Words(words))

@@ -1,7 +1,7 @@
 //! Units that a node needs, each with what stops working if it is masked, missing or changed.
 
 /// Returns what a node lacks if this unit does not work; `None` for a unit that the node does not need.
-pub fn stops(unit: &str) -> Option<&'static str> {
+pub fn describe_loss(unit: &str) -> Option<&'static str> {
     Some(match unit {
         "kubelet.service" => "no pod is started, and the node is not Ready",
         "kubelet-dependencies.target" => "the kubelet is not started",
@@ -33,7 +33,7 @@ pub fn stops(unit: &str) -> Option<&'static str> {
 
 /// Returns the consequence of a mask in a config; `None` for a unit that the node does not need.
 pub fn masked_by_config(unit: &str) -> Option<String> {
-    let stops = stops(unit)?;
+    let stops = describe_loss(unit)?;
     Some(format!(
         "is masked by the config: from the next boot on, {stops}"
     ))

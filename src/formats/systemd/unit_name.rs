@@ -203,7 +203,7 @@ pub fn mount_point_of(name: &str) -> Option<String> {
 }
 
 /// Returns the name that systemctl uses instead of an invalid one: with other bytes escaped, and a suffix added.
-pub fn escaped(name: &str) -> String {
+pub fn escape_unit_name(name: &str) -> String {
     if is_valid(name) {
         return name.to_owned();
     }

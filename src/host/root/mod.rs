@@ -281,7 +281,8 @@ impl Root {
         let (flags, extra) = (OFlag::O_PATH | OFlag::O_CLOEXEC, ResolveFlag::empty());
         match resolve::open_in_root(self.as_fd(), path.relative(), flags, extra) {
             Ok(file) => {
-                let is_file = fstat(&file).is_ok_and(|stat| resolve::kind(&stat) == SFlag::S_IFREG);
+                let is_file =
+                    fstat(&file).is_ok_and(|stat| resolve::kind_of(&stat) == SFlag::S_IFREG);
                 let name = || std::fs::read_link(descriptor_path(file.as_fd())).ok();
                 Ok(is_file.then(name).flatten())
             }
@@ -418,7 +419,7 @@ impl Root {
         let Some(found) = open(OFlag::O_PATH)? else {
             return Ok(None);
         };
-        let kind = resolve::kind(&fstat(&found).map_err(|errno| error_at(path, errno))?);
+        let kind = resolve::kind_of(&fstat(&found).map_err(|errno| error_at(path, errno))?);
         match kinds.contains(&kind) {
             true => open(OFlag::O_RDONLY | OFlag::O_NONBLOCK),
             false => Ok(None),
@@ -579,7 +580,7 @@ impl Place {
         let Some(stat) = self.stat()? else {
             return Ok(None);
         };
-        if resolve::kind(&stat) == SFlag::S_IFREG {
+        if resolve::kind_of(&stat) == SFlag::S_IFREG {
             let size = u64::try_from(stat.st_size).unwrap_or_default();
             return Ok(Some(ObjectKind::File {
                 size,
@@ -591,7 +592,7 @@ impl Place {
 
     /// Returns the bytes of the regular file with this name, without following a link; `None` if there is none.
     pub fn read(&self) -> Result<Option<Vec<u8>>, Errno> {
-        let is_file = |stat: &FileStat| resolve::kind(stat) == SFlag::S_IFREG;
+        let is_file = |stat: &FileStat| resolve::kind_of(stat) == SFlag::S_IFREG;
         let read = || {
             // A device is not even opened.
             if !self.stat()?.is_some_and(|stat| is_file(&stat)) {
@@ -633,7 +634,7 @@ impl Place {
         stat: &FileStat,
         digests: Option<&KnownDigests>,
     ) -> Result<ObjectKind, Errno> {
-        Ok(match resolve::kind(stat) {
+        Ok(match resolve::kind_of(stat) {
             // The kernel also reports this for files that it generates, but those are on no device.
             SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => {
                 ObjectKind::File {
@@ -729,7 +730,7 @@ fn entries_of(dir: &mut Dir) -> Result<Vec<(String, Option<Type>)>, Errno> {
 
 impl EntryType {
     fn of(stat: &FileStat) -> Self {
-        match resolve::kind(stat) {
+        match resolve::kind_of(stat) {
             SFlag::S_IFREG => Self::File,
             SFlag::S_IFLNK => Self::Link,
             SFlag::S_IFDIR => Self::Directory,
@@ -755,7 +756,7 @@ fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {
 }
 
 /// Returns size and lower-case hex SHA-256 of everything that `reader` yields.
-pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
+pub fn digest_reader(mut reader: impl Read) -> io::Result<(u64, String)> {
     let mut all = Summed::default();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -789,7 +790,7 @@ impl Summed {
     fn add(&mut self, piece: &[u8]) {
         self.hash.update(piece);
         self.size += piece.len() as u64;
-        progress::advance(piece.len() as u64);
+        progress::advance_by(piece.len() as u64);
     }
 
     fn finish(self) -> (u64, String) {

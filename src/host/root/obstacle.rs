@@ -75,7 +75,7 @@ impl Tree {
             } else {
                 let stat = fstat(&fd)?;
                 self.sizes.push(size_of_stat(&stat));
-                if resolve::kind(&stat) == SFlag::S_IFDIR {
+                if resolve::kind_of(&stat) == SFlag::S_IFDIR {
                     self.add_objects(fd.as_fd(), &child, mount)?;
                 }
             }

@@ -113,7 +113,7 @@ pub(super) fn open_directory(
     let (dir, straight) = match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
         // Only the rare path that contains a link needs the walk.
         Err(ResolveError::System(Errno::ELOOP)) if follow == Follow::Trusted => {
-            (walk(root, path, &mut |_, _| {})?, false)
+            (walk_path(root, path, &mut |_, _| {})?, false)
         }
         other => (other?, true),
     };
@@ -153,7 +153,7 @@ pub(super) fn open_in_root(
 
 /// Resolves a path with links, one component at a time, and checks the owner of every link. Calls `visit` for every directory
 /// on the path, starting with the root.
-pub(super) fn walk(
+pub(super) fn walk_path(
     root: BorrowedFd<'_>,
     path: &str,
     visit: &mut dyn FnMut(BorrowedFd<'_>, &FileStat),
@@ -175,7 +175,7 @@ pub(super) fn walk(
         }
         let next = open_one(top_of(&stack)?, &name)?;
         let stat = fstat(&next)?;
-        match kind(&stat) {
+        match kind_of(&stat) {
             SFlag::S_IFDIR => {
                 visit(next.as_fd(), &stat);
                 stack.push(next);
@@ -233,6 +233,6 @@ fn path_components(path: &OsStr) -> VecDeque<OsString> {
 }
 
 /// Returns the file type bits of a stat result.
-pub(super) fn kind(stat: &FileStat) -> SFlag {
+pub(super) fn kind_of(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & libc::S_IFMT)
 }

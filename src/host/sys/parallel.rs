@@ -115,7 +115,7 @@ fn wait_for<A>(thread: ScopedJoinHandle<'_, A>) -> A {
 
 /// Runs `work` on a new thread and `here` on this one, and returns both results. If no processor is free, or the system cannot
 /// create a thread, `work` runs first, on this thread.
-pub fn both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -> (A, B) {
+pub fn run_both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -> (A, B) {
     thread::scope(|scope| match start(scope, &work) {
         None => (work(), here()),
         Some(other) => {
@@ -139,7 +139,7 @@ impl<A> ThreadResult<A> {
 /// Runs `first` and then `second` on a new thread, and `here` on this one, which can wait for the result of `first`. Returns
 /// the results of `second` and of `here`. If no processor is free, or the system cannot create a thread, neither `first` nor
 /// `second` is called.
-pub fn beside<A: Send, B: Send, C>(
+pub fn run_beside<A: Send, B: Send, C>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
     here: impl FnOnce(Option<ThreadResult<A>>) -> C,
@@ -329,7 +329,8 @@ mod tests {
             mask.contains(nix::sys::signal::Signal::SIGTERM)
         };
         let first = thread::current().id();
-        let ((other, there), here) = both(|| (thread::current().id(), is_blocked()), is_blocked);
+        let ((other, there), here) =
+            run_both(|| (thread::current().id(), is_blocked()), is_blocked);
         assert!(there || other == first);
         assert!(!here);
     }
@@ -382,7 +383,7 @@ mod tests {
 
     #[test]
     fn both_results_of_work_and_here_are_given() {
-        assert_eq!(both(|| 1, || 2), (1, 2));
+        assert_eq!(run_both(|| 1, || 2), (1, 2));
     }
 
     #[test]
@@ -394,7 +395,7 @@ mod tests {
             go_on.send(()).unwrap();
             first
         };
-        let (second, first) = beside(|| 1, move || wait.recv().unwrap(), here);
+        let (second, first) = run_beside(|| 1, move || wait.recv().unwrap(), here);
         assert_eq!(second.is_some(), first.is_some());
         assert!(first.is_none_or(|first| first == 1));
     }

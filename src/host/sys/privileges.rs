@@ -32,27 +32,28 @@ const SOMETIMES: [Capability; 9] = [
 ];
 
 /// The capabilities in force.
-pub fn effective() -> CapsHashSet {
+pub fn effective_capabilities() -> CapsHashSet {
     caps::read(None, CapSet::Effective).unwrap_or_default()
 }
 
 /// Returns true for root, and for a process that can read and write all users' files like root.
 pub fn opens_all() -> bool {
-    nix::unistd::geteuid().is_root() || effective().contains(&Capability::CAP_DAC_OVERRIDE)
+    nix::unistd::geteuid().is_root()
+        || effective_capabilities().contains(&Capability::CAP_DAC_OVERRIDE)
 }
 
 /// Drops what no run ever needs.
 pub fn keep_possible() {
-    keep(&[&FILES[..], &SOMETIMES[..]].concat());
+    keep_capabilities(&[&FILES[..], &SOMETIMES[..]].concat());
 }
 
 /// Drops what this run does not need: everything except those for files and `more`.
 pub fn keep_needed(more: &[Capability]) {
-    keep(&[&FILES, more].concat());
+    keep_capabilities(&[&FILES, more].concat());
 }
 
 /// Drops everything except these, in this thread and in everything it starts.
-pub fn keep(wanted: &[Capability]) {
+pub fn keep_capabilities(wanted: &[Capability]) {
     if let Err(error) = try_keep(wanted) {
         log::warn!("giving up capabilities: {error}");
     }
@@ -99,7 +100,7 @@ pub fn keep_for_program(wanted: &[Capability]) {
     if let Err(errno) = nix::sys::prctl::set_no_new_privs() {
         log::warn!("holding privileges: {errno}");
     }
-    keep(wanted);
+    keep_capabilities(wanted);
 }
 
 #[cfg(test)]
@@ -113,10 +114,10 @@ mod tests {
 
     #[test]
     fn what_is_not_kept_is_gone_from_every_set() {
-        let before = effective();
+        let before = effective_capabilities();
         let kept = [Capability::CAP_CHOWN];
         in_thread(|| {
-            keep(&kept);
+            keep_capabilities(&kept);
             for set in [CapSet::Effective, CapSet::Permitted] {
                 let left = caps::read(None, set).unwrap();
                 let wanted: CapsHashSet = kept.into_iter().filter(|c| before.contains(c)).collect();
@@ -131,19 +132,19 @@ mod tests {
                 );
             }
         });
-        assert_eq!(effective(), before);
+        assert_eq!(effective_capabilities(), before);
     }
 
     #[test]
     fn a_thread_that_keeps_none_has_none() {
-        let before = effective();
+        let before = effective_capabilities();
         in_thread(|| {
             keep_none();
             for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
                 assert!(caps::read(None, set).unwrap().is_empty(), "{set:?}");
             }
         });
-        assert_eq!(effective(), before);
+        assert_eq!(effective_capabilities(), before);
     }
 
     #[test]
@@ -152,7 +153,7 @@ mod tests {
             try_keep(&FILES).unwrap();
             try_keep(&[]).unwrap();
             try_keep(&FILES).unwrap();
-            assert!(effective().is_empty());
+            assert!(effective_capabilities().is_empty());
         });
     }
 }

@@ -26,16 +26,16 @@ pub const LENT: &str = "lent";
 pub const SHELL: &str = "shell.json";
 
 /// Returns the path of a file, for messages and for programs that open it by name.
-pub fn path(name: &str) -> PathBuf {
+pub fn runtime_path(name: &str) -> PathBuf {
     PathBuf::from(DIRECTORY).join(name)
 }
 
 /// Writes a file that only root may read.
-pub fn write(name: &str, bytes: &[u8]) -> io::Result<()> {
+pub fn write_runtime(name: &str, bytes: &[u8]) -> io::Result<()> {
     make_directory(DIRECTORY)?;
-    let begun = path(&format!(".{name}.new"));
+    let begun = runtime_path(&format!(".{name}.new"));
     write_file(&begun, bytes, 0o600)?;
-    fs::rename(&begun, path(name))
+    fs::rename(&begun, runtime_path(name))
 }
 
 /// Writes a file in place with this mode, whatever the umask is. Does not follow a link.
@@ -54,32 +54,32 @@ fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 
 /// Writes a value as JSON.
 pub fn write_json(name: &str, value: &impl Serialize) -> io::Result<()> {
-    write(name, &serde_json::to_vec_pretty(value)?)
+    write_runtime(name, &serde_json::to_vec_pretty(value)?)
 }
 
 /// Reads a value; `None` if it is missing or cannot be read.
 pub fn read_json<T: DeserializeOwned>(name: &str) -> Option<T> {
-    serde_json::from_slice(&fs::read(path(name)).ok()?).ok()
+    serde_json::from_slice(&fs::read(runtime_path(name)).ok()?).ok()
 }
 
 /// Returns the time at which a file was written; seconds since 1970.
-pub fn written(name: &str) -> Option<u64> {
-    let time = fs::metadata(path(name)).ok()?.modified().ok()?;
+pub fn time_of_writing(name: &str) -> Option<u64> {
+    let time = fs::metadata(runtime_path(name)).ok()?.modified().ok()?;
     let since = time.duration_since(UNIX_EPOCH).ok()?;
     Some(since.as_secs())
 }
 
 /// Removes a file; a missing one is not an error.
-pub fn remove(name: &str) -> io::Result<()> {
-    match fs::remove_file(path(name)) {
+pub fn remove_runtime(name: &str) -> io::Result<()> {
+    match fs::remove_file(runtime_path(name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Returns true if the file exists.
-pub fn has(name: &str) -> bool {
-    path(name).exists()
+pub fn has_runtime(name: &str) -> bool {
+    runtime_path(name).exists()
 }
 
 /// File in which Ignition looks for the image's config before it queries its platform; only in the initramfs.

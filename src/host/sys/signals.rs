@@ -80,7 +80,7 @@ static ANSWER: AtomicU8 = AtomicU8::new(SignalAnswer::Unchanged as u8);
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// Sets the answer from here on.
-pub fn answer(answer: SignalAnswer) {
+pub fn set_answer(answer: SignalAnswer) {
     ANSWER.store(answer as u8, Ordering::Relaxed);
 }
 

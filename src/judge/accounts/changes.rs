@@ -42,8 +42,8 @@ pub(super) fn of_group(
     let password = group_password(group);
     let tool = match files.group(&group.name) {
         None if gone => return None,
-        None => shadow::groupadd(group, password.map(|_| stand_in)),
-        Some(_) if gone => shadow::groupdel(&group.name),
+        None => shadow::build_groupadd(group, password.map(|_| stand_in)),
+        Some(_) if gone => shadow::build_groupdel(&group.name),
         Some(found) => {
             let gid = group.gid.filter(|gid| *gid != i64::from(found.gid));
             let now = files.group_password(&group.name);
@@ -51,7 +51,7 @@ pub(super) fn of_group(
             if gid.is_none() && password.is_none() {
                 return None;
             }
-            shadow::groupmod(&group.name, gid, password.map(|_| stand_in))
+            shadow::build_groupmod(&group.name, gid, password.map(|_| stand_in))
         }
     };
     Some(AccountChange {
@@ -67,9 +67,9 @@ pub(super) fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Opti
         None if gone => return None,
         None => {
             let hash = user_password(user).filter(|hash| *hash != LOCKED);
-            shadow::useradd(user, hash.map_or(LOCKED, |_| stand_in))
+            shadow::build_useradd(user, hash.map_or(LOCKED, |_| stand_in))
         }
-        Some(_) if gone => shadow::userdel(&user.name),
+        Some(_) if gone => shadow::build_userdel(&user.name),
         Some(found) => return modified(files, user, &found, stand_in),
     };
     Some(AccountChange {
@@ -107,7 +107,7 @@ fn modified(
         return None;
     }
     Some(AccountChange {
-        tool: shadow::usermod(&user.name, &changes),
+        tool: shadow::build_usermod(&user.name, &changes),
         only_password: nothing_else,
     })
 }

@@ -51,7 +51,7 @@ pub struct Owned {
 ///
 /// # Errors
 /// The root cannot be read.
-pub(super) fn look(
+pub(super) fn look_at_home(
     root: &Root,
     (index, user): (usize, &User),
     (before, after): (&AccountFiles, &AccountFiles),
@@ -66,7 +66,7 @@ pub(super) fn look(
         .mailboxes
         .as_ref()
         .filter(|_| old.is_none() && user.system != Some(true));
-    let mailbox = mailboxes.and_then(|directory| mailbox(directory, &user.name));
+    let mailbox = mailboxes.and_then(|directory| mailbox_path(directory, &user.name));
     let mut home = Home {
         index,
         owner: (entry.uid, entry.gid),
@@ -82,7 +82,7 @@ pub(super) fn look(
     if let (Some(old), Ok(path)) = (old, home.path.clone()) {
         home.moved_from = moved(root, &old, &path)?;
         if home.was != home.owner {
-            let spool = self::mailbox(&defaults.mail, &user.name);
+            let spool = self::mailbox_path(&defaults.mail, &user.name);
             home.owned = owned(root, &path, spool.as_ref(), home.was, home.owner)?;
         }
     }
@@ -90,7 +90,7 @@ pub(super) fn look(
 }
 
 /// Returns the mailbox of a user.
-pub(super) fn mailbox(directory: &str, user: &str) -> Option<RootPath> {
+pub(super) fn mailbox_path(directory: &str, user: &str) -> Option<RootPath> {
     let mailbox = RootPath::parse(directory).ok()?.join(user).ok()?;
     // A name with slashes would name another directory.
     (mailbox.name() == user).then_some(mailbox)
@@ -211,7 +211,7 @@ fn at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
 ///
 /// # Errors
 /// The root cannot be read.
-pub(super) fn below(root: &Root, directory: &RootPath) -> Result<Vec<String>, RootError> {
+pub(super) fn list_below(root: &Root, directory: &RootPath) -> Result<Vec<String>, RootError> {
     let mut all = Vec::new();
     let mut todo = vec![String::new()];
     while let Some(prefix) = todo.pop() {

@@ -23,7 +23,7 @@ use crate::node::account_files::{AccountFiles, WRITTEN};
 use crate::node::accounts::set_password;
 use crate::node::command::shadow::Tool;
 use crate::node::command::{CommandError, CommandLine, CommandRunner};
-use crate::node::shadow_lines::mended;
+use crate::node::shadow_lines::mend_shadow_lines;
 
 use changes::{AccountChange, group_password, of_group, of_user, user_password};
 use copy::PrivateCopy;
@@ -82,7 +82,7 @@ impl Prepared {
 ///
 /// # Errors
 /// The root cannot be read. An error of the tools is a [`Prepared::problem`].
-pub fn prepare(
+pub fn prepare_accounts(
     root: &Root,
     config: &MachineConfig,
     desired: &Desired,
@@ -148,8 +148,10 @@ fn with_whole_lines(before: &AccountFiles, passwd: &Passwd) -> AccountFiles {
         let bytes = files.bytes(paths::SHADOW).unwrap_or_default();
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         let is_known = |name: &str| names.contains(name);
-        if let Some(mended) = mended(text, &user.name, &is_known).filter(|_| is_known(&user.name)) {
-            files.insert(paths::SHADOW, mended.into_bytes());
+        if let Some(mend_shadow_lines) =
+            mend_shadow_lines(text, &user.name, &is_known).filter(|_| is_known(&user.name))
+        {
+            files.insert(paths::SHADOW, mend_shadow_lines.into_bytes());
         }
     }
     files
@@ -184,13 +186,13 @@ impl Prepared {
                 continue;
             }
             let files = (&self.before, &self.after);
-            let home = homes::look(root, (index, user), files, &self.defaults)?;
+            let home = homes::look_at_home(root, (index, user), files, &self.defaults)?;
             self.homes.extend(home);
         }
         let fills = |home: &Home| home.is_new && home.path.is_ok();
         let skeleton = RootPath::parse(&self.defaults.skeleton).ok();
         if let Some(skeleton) = skeleton.filter(|_| self.homes.iter().any(fills)) {
-            self.skeleton = homes::below(root, &skeleton)?;
+            self.skeleton = homes::list_below(root, &skeleton)?;
         }
         Ok(())
     }
@@ -200,7 +202,7 @@ impl Prepared {
         let Some(entry) = self.before.user(&user.name) else {
             return Ok(());
         };
-        let mailbox = homes::mailbox(&self.defaults.mail, &user.name);
+        let mailbox = homes::mailbox_path(&self.defaults.mail, &user.name);
         for path in RootPath::parse(&entry.home).ok().into_iter().chain(mailbox) {
             if root.exists(&path)? {
                 self.left.push((index, path));
@@ -227,7 +229,7 @@ fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
 
 /// Returns the account files, with those that the config replaces as a whole: owners are looked up in the new ones. Returns
 /// `None` if it replaces none.
-pub fn brought(root: &Root, desired: &Desired) -> Option<AccountFiles> {
+pub fn find_brought(root: &Root, desired: &Desired) -> Option<AccountFiles> {
     let file = |path: &'static str| Some((path, desired.file_at(&RootPath::fixed(path))?));
     let brought: Vec<_> = WRITTEN.into_iter().filter_map(file).collect();
     if brought.is_empty() {
@@ -409,7 +411,7 @@ enum Unable {
 
 /// Returns an error if the process lacks a capability that the tool needs; the one for audit is optional.
 fn lacks_nothing(command: &CommandLine) -> Result<(), Unable> {
-    let ours = privileges::effective();
+    let ours = privileges::effective_capabilities();
     let mut needed = command.capabilities.iter();
     let lacking =
         needed.find(|&&needed| needed != Capability::CAP_AUDIT_WRITE && !ours.contains(&needed));

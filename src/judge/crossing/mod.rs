@@ -58,7 +58,7 @@ pub enum Cure {
 /// A result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrossingFinding {
-    /// Id of the check, such as `interface-names`, as `--accept-risk` takes it; filled in by [`judge`].
+    /// Id of the check, such as `interface-names`, as `--accept-risk` takes it; filled in by [`judge_crossing`].
     pub check: &'static str,
     /// The consequence.
     pub severity: CrossingSeverity,
@@ -142,7 +142,7 @@ pub struct CrossingCheck {
 }
 
 /// Runs all checks and returns the findings, worst first.
-pub fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+pub fn judge_crossing(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     judge_some(target, node, |_| true)
 }
 

@@ -189,14 +189,14 @@ pub fn action_queue(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> 
     let mut all = Vec::new();
     for path in &changed.files {
         let Some(policy) = file_policy(path, policies) else {
-            return reboot(ActionCause::FileWithoutPolicy((*path).to_owned()));
+            return reboot_actions(ActionCause::FileWithoutPolicy((*path).to_owned()));
         };
         let cause = ActionCause::File((*path).to_owned(), policy.path.clone());
         all.extend(queued_action(&policy.actions, &cause, path));
     }
     for name in &changed.units {
         let Some(policy) = policies.units.iter().find(|unit| unit.name == *name) else {
-            return reboot(ActionCause::UnitWithoutPolicy((*name).to_owned()));
+            return reboot_actions(ActionCause::UnitWithoutPolicy((*name).to_owned()));
         };
         all.extend(queued_action(
             &policy.actions,
@@ -216,7 +216,7 @@ pub fn action_queue(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> 
 }
 
 /// Returns a reboot as the only action.
-pub fn reboot(cause: ActionCause) -> Vec<Queued> {
+pub fn reboot_actions(cause: ActionCause) -> Vec<Queued> {
     vec![Queued {
         action: Action::Reboot,
         cause,
@@ -245,8 +245,8 @@ fn queued_action<'a>(
 /// Drops actions without effect: all others next to a reboot, and `None` next to others.
 fn settled(mut all: Vec<Queued>) -> Vec<Queued> {
     let is = |queued: &Queued, action: &Action| queued.action == *action;
-    if let Some(reboot) = all.iter().find(|queued| is(queued, &Action::Reboot)) {
-        return vec![reboot.clone()];
+    if let Some(reboot_actions) = all.iter().find(|queued| is(queued, &Action::Reboot)) {
+        return vec![reboot_actions.clone()];
     }
     if all.iter().any(|queued| !is(queued, &Action::None)) {
         all.retain(|queued| !is(queued, &Action::None));
@@ -487,7 +487,10 @@ mod tests {
             &files(&["/etc/containers/policy.json", "/etc/x", "/etc/y"]),
             &default_policies(),
         );
-        assert_eq!(all, reboot(ActionCause::FileWithoutPolicy("/etc/x".into())));
+        assert_eq!(
+            all,
+            reboot_actions(ActionCause::FileWithoutPolicy("/etc/x".into()))
+        );
         assert_eq!(all[0].cause.to_string(), "/etc/x has no policy");
         let asked = policies(&[("/a", &[Action::DaemonReload]), ("/b", &[Action::Reboot])]);
         let all = action_queue(&files(&["/a", "/b"]), &asked);

@@ -112,7 +112,7 @@ fn read_kubeconfig(root: &Root) -> Result<Value, ApiError> {
     let bytes = root.read(&RootPath::fixed(paths::KUBELET_KUBECONFIG))?;
     let bytes = bytes.ok_or(ApiError::NoKubeconfig)?;
     let text = String::from_utf8_lossy(&bytes);
-    yaml::parse(&text).map_err(|e| ApiError::Kubeconfig(format!("not valid YAML: {e}")))
+    yaml::parse_yaml(&text).map_err(|e| ApiError::Kubeconfig(format!("not valid YAML: {e}")))
 }
 
 fn server_in(root: &Root, config: &Value) -> Result<ApiServer, ApiError> {
@@ -216,8 +216,8 @@ impl Annotations {
 }
 
 /// Reads the stored annotations; None if the file is missing or damaged, which is logged.
-pub fn remembered(root: &Root) -> Result<Option<Annotations>, RootError> {
-    state_file::remembered(root, paths::ANNOTATIONS, VERSION, |kept: &Annotations| {
+pub fn read_annotations(root: &Root) -> Result<Option<Annotations>, RootError> {
+    state_file::read_remembered(root, paths::ANNOTATIONS, VERSION, |kept: &Annotations| {
         kept.version
     })
 }

@@ -56,7 +56,7 @@ fn last_of(messages: Vec<LogMessage>) -> Option<Complaint> {
             (found, target) = (None, None);
         } else if let Some(rest) = text.strip_prefix(STARTING) {
             let to = rest.split_once(" to ").map(|(_, to)| to);
-            target = to.and_then(pod_log::name);
+            target = to.and_then(pod_log::find_name);
         } else if let Some(words) = FAILED.iter().find_map(|one| text.strip_prefix(one)) {
             let words = clean(words);
             match &mut found {

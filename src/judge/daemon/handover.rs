@@ -369,7 +369,7 @@ fn quoted(text: &str) -> String {
 
 /// Returns the object for `oc create`: fields of the old API are removed, and the pool is set as its owner again; without an
 /// owner the garbage collector would remove the object.
-pub fn object(record: &str, pool: Option<&str>) -> serde_json::Result<Value> {
+pub fn handover_object(record: &str, pool: Option<&str>) -> serde_json::Result<Value> {
     let mut object: Value = serde_json::from_str(record)?;
     let Some(fields) = object.as_object_mut() else {
         return Ok(object);
@@ -413,7 +413,7 @@ mod tests {
     fn an_object_is_made_anew_under_the_pool_of_today() {
         let record = r#"{"metadata":{"name":"rendered-worker-a","uid":"1","resourceVersion":"7",
             "annotations":{"k":"v"},"ownerReferences":[{"name":"worker","uid":"old"}]},"spec":{"fips":false}}"#;
-        let object = object(record, Some("worker")).unwrap();
+        let object = handover_object(record, Some("worker")).unwrap();
         assert_eq!(object["kind"], "MachineConfig");
         assert_eq!(object["apiVersion"], "machineconfiguration.openshift.io/v1");
         let metadata = &object["metadata"];

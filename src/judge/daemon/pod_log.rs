@@ -109,20 +109,23 @@ fn keep_later(kept: &mut Option<LogTrace>, trace: &LogTrace, now: u64) {
 
 /// Returns the directory of a container and the number of its start: `PLACE/N.log`, rotated or not.
 fn start(file: &str) -> Option<(&str, u32)> {
-    let (place, name) = file.rsplit_once('/')?;
-    Some((place, name.split_once(".log")?.0.parse().ok()?))
+    let (place, find_name) = file.rsplit_once('/')?;
+    Some((place, find_name.split_once(".log")?.0.parse().ok()?))
 }
 
 /// Returns the known traces: those on the node and the stored ones.
 pub fn read_pod_log(root: &Root) -> Result<Option<DaemonLog>, RootError> {
-    let kept = remembered(root)?.into_iter();
+    let kept = read_daemon_log(root)?.into_iter();
     let kept = kept.flat_map(|log| [log.wanted, log.current]).flatten();
-    Ok(DaemonLog::of(kept.chain(read(root)), clock::now()))
+    Ok(DaemonLog::of(
+        kept.chain(read(root)),
+        clock::read_system_time(),
+    ))
 }
 
 /// Reads the stored traces; `None` if the file is missing or damaged, which is logged.
-pub fn remembered(root: &Root) -> Result<Option<DaemonLog>, RootError> {
-    state_file::remembered(root, paths::DAEMON_LOG, VERSION, |kept: &DaemonLog| {
+pub fn read_daemon_log(root: &Root) -> Result<Option<DaemonLog>, RootError> {
+    state_file::read_remembered(root, paths::DAEMON_LOG, VERSION, |kept: &DaemonLog| {
         kept.version
     })
 }
@@ -263,7 +266,7 @@ fn parse_trace(line: &str) -> Option<LogTrace> {
     let (at, text) = parse_message(line)?;
     let (line, from, rest) = form(text)?;
     Some(LogTrace {
-        name: name(rest)?,
+        name: find_name(rest)?,
         from,
         at,
         file: String::new(),
@@ -290,19 +293,19 @@ fn parse_message(line: &str) -> Option<(u64, &str)> {
 fn form(text: &str) -> Option<(Line, Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix("Starting update from ") {
         let (from, rest) = rest.split_once(" to ")?;
-        return Some((Line::Starting, name(from), rest));
+        return Some((Line::Starting, find_name(from), rest));
     }
     if let Some(rest) = text.strip_prefix("Completing update to target ") {
         let rest = rest.strip_prefix("MachineConfig: ").unwrap_or(rest);
-        return Some((Line::Completing, name(rest), rest));
+        return Some((Line::Completing, find_name(rest), rest));
     }
     let rest = text.strip_prefix("Disk currentConfig ")?;
     rest.contains(" overrides ")
-        .then(|| (Line::DiskOverrides, name(rest), rest))
+        .then(|| (Line::DiskOverrides, find_name(rest), rest))
 }
 
 /// Returns the rendered name at the beginning of a text, quoted or not.
-pub(super) fn name(text: &str) -> Option<String> {
+pub(super) fn find_name(text: &str) -> Option<String> {
     let text = text.trim_start_matches(['"', '\\']);
     let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     let end = text.find(|c| !is_of_name(c)).unwrap_or(text.len());
@@ -354,7 +357,7 @@ mod tests {
 
     #[test]
     fn the_daemons_own_forms_tell_a_name() {
-        for (text, form, name) in [
+        for (text, form, find_name) in [
             (
                 "I0611 17:26:38.5 3512 update.go:1] \"Starting update from rendered-worker-a to rendered-worker-b: &{os:true}\"",
                 Line::Starting,
@@ -381,7 +384,7 @@ mod tests {
                 "rendered-worker-c",
             ),
         ] {
-            assert_eq!(line(text), Some((form, name.to_owned())), "{text}");
+            assert_eq!(line(text), Some((form, find_name.to_owned())), "{text}");
         }
     }
 
@@ -482,7 +485,8 @@ mod tests {
         let far = NOW + 86_400 * 3650;
         let wanted = |traces: &[(&str, &str, u64)], now| {
             let traces = traces.iter();
-            let traces = traces.map(|(file, name, at)| trace_in(file, name, *at, Line::Starting));
+            let traces =
+                traces.map(|(file, find_name, at)| trace_in(file, find_name, *at, Line::Starting));
             DaemonLog::of(traces, now).unwrap().wanted.unwrap().name
         };
         for (traces, newest) in [

@@ -254,8 +254,8 @@ pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFil
     let failed = |words: String| PolicyFileError::Form(origin.to_owned(), words);
     // Some JSON escapes are not valid YAML.
     let value = match text.trim_start().starts_with('{') {
-        true => serde_json::from_str(text).or_else(|_| yaml::parse(text)),
-        false => yaml::parse(text),
+        true => serde_json::from_str(text).or_else(|_| yaml::parse_yaml(text)),
+        false => yaml::parse_yaml(text),
     };
     let value = value.map_err(|e| failed(e.to_string()))?;
     let object = object(value.to_string().as_bytes()).map_err(failed)?;
@@ -329,8 +329,8 @@ impl Policies {
 }
 
 /// Reads the stored policies; `None` if the file is missing or damaged, which is logged.
-pub fn remembered(root: &Root) -> Result<Option<Policies>, RootError> {
-    state_file::remembered(root, paths::POLICIES, VERSION, |kept: &Policies| {
+pub fn read_policies(root: &Root) -> Result<Option<Policies>, RootError> {
+    state_file::read_remembered(root, paths::POLICIES, VERSION, |kept: &Policies| {
         kept.version
     })
 }

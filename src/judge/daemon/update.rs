@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::actions::{
-    self, Action, ActionCause, ActionChanges, GPG_KEY, Queued, REGISTRIES_CONF, USER_CA, reboot,
+    self, Action, ActionCause, ActionChanges, GPG_KEY, Queued, REGISTRIES_CONF, USER_CA,
+    reboot_actions,
 };
 use super::registries::{self, RegistryChange};
 use crate::config::document::ignition::{File, Unit};
@@ -255,10 +256,10 @@ impl Update {
     fn action_queue(&self, policies: &ClusterPolicies, forced: bool) -> Vec<Queued> {
         let parts = self.diff.reboot_parts();
         if forced {
-            return reboot(ActionCause::Forced);
+            return reboot_actions(ActionCause::Forced);
         }
         if !parts.is_empty() {
-            return reboot(ActionCause::NeedsReboot(parts));
+            return reboot_actions(ActionCause::NeedsReboot(parts));
         }
         self.queue_of_files(policies)
     }
@@ -350,7 +351,7 @@ mod tests {
                     {"path": "/etc/nmstate/openshift/a", "contents": {"source": "data:,a"}}]},
                 "systemd": {"units": [{"name": "a.service", "enabled": true}]}}}});
         change(&mut value);
-        document::parse(value.to_string().as_bytes(), "test").unwrap()
+        document::parse_document(value.to_string().as_bytes(), "test").unwrap()
     }
 
     fn decided(change: impl FnOnce(&mut Value), forced: bool) -> Update {
@@ -388,7 +389,7 @@ mod tests {
     fn the_force_file_always_reboots_and_counts_as_another_image() {
         let update = decided(|_| {}, true);
         assert!(update.drain && update.diff.os_update);
-        assert_eq!(update.queue, reboot(ActionCause::Forced));
+        assert_eq!(update.queue, reboot_actions(ActionCause::Forced));
         assert_eq!(
             first_boot(&config(|_| {}), &config(|_| {}), true).action,
             FirstBootAction::Reboot

@@ -581,7 +581,10 @@ impl Play<'_> {
         if on {
             return systemd::enable_units(tree, names, &self.support);
         }
-        let names: Vec<String> = names.iter().map(|name| unit_name::escaped(name)).collect();
+        let names: Vec<String> = names
+            .iter()
+            .map(|name| unit_name::escape_unit_name(name))
+            .collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         systemd::disable_units(tree, &names, &self.support)
     }

@@ -8,7 +8,7 @@ pub mod enablement;
 use nix::errno::Errno;
 
 use self::enablement::{DEV_NULL, UnchangedUnits};
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 use crate::base::kargs::Kargs;
 use crate::base::object::{HexDigest, Object, ObjectKind};
 use crate::base::paths;
@@ -103,8 +103,8 @@ pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) ->
         detail: format!("{wanted:?} is wanted, {runs:?} runs"),
         daemon: Some(format!(
             "expected target osImageURL {}, have {}",
-            quoted(wanted),
-            quoted(runs)
+            quote_go(wanted),
+            quote_go(runs)
         )),
     })
 }
@@ -461,14 +461,14 @@ fn by_written_path(
         );
         let message = format!(
             "could not stat file {}: lstat {text}: {cause}",
-            quoted(text)
+            quote_go(text)
         );
         return vec![checked_drift(DriftKind::Missing, path, detail, message)];
     }
     let named = |mut drift: Drift| {
         let message = drift.daemon.as_mut();
         if let Some(message) = message {
-            *message = message.replacen(&go_path(path), &quoted(text), 1);
+            *message = message.replacen(&go_path(path), &quote_go(text), 1);
             *message = message.replacen(&format!("lstat {path}:"), &format!("lstat {text}:"), 1);
         }
         drift
@@ -604,7 +604,7 @@ pub fn kind_noun(kind: &ObjectKind) -> String {
 
 /// A path as the daemon quotes it.
 fn go_path(path: &RootPath) -> String {
-    quoted(&path.to_string())
+    quote_go(&path.to_string())
 }
 
 /// The path of a unit's file.
@@ -746,8 +746,8 @@ fn enabled_drift(unit: &Unit, node: &NodeState) -> Option<Drift> {
         detail: format!("is {state}, should be off"),
         daemon: Some(format!(
             "unit {} expected enabled=false, but systemd reports {}",
-            quoted(&unit.name),
-            quoted(&state.to_string())
+            quote_go(&unit.name),
+            quote_go(&state.to_string())
         )),
     })
 }
@@ -914,7 +914,7 @@ mod tests {
 
     fn parse_config(spec: &Value) -> MachineConfig {
         let text = json!({"metadata": {"name": "rendered-worker-1"}, "spec": spec}).to_string();
-        crate::config::document::parse(text, "test").unwrap()
+        crate::config::document::parse_document(text, "test").unwrap()
     }
 
     fn desired_files(files: &Value) -> Desired {

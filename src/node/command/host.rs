@@ -48,7 +48,7 @@ impl CommandRunner for HostRunner {
             |e: std::io::Error| CommandError::Failed(command.program.clone(), e.to_string());
         let mut child = spawn_program(&program, command).map_err(failed)?;
         let mut output = ProgramOutput::of_child(&mut child);
-        let _phase = progress::begin(waiting_for(command));
+        let _phase = progress::begin_phase(waiting_for(command));
         let ending = wait_for_end(&child, &mut output, command, ended);
         // This also kills everything that the program started and left behind. Until it is waited for, no other group can get
         // its number.
@@ -262,7 +262,7 @@ mod tests {
             capabilities: &[Capability::CAP_CHOWN],
             ..none.clone()
         };
-        let has = privileges::effective().contains(&Capability::CAP_CHOWN);
+        let has = privileges::effective_capabilities().contains(&Capability::CAP_CHOWN);
         let chown = Capability::CAP_CHOWN.bitmask();
         for (line, wanted) in [(none, 0), (one, if has { chown } else { 0 })] {
             let said = HostRunner.run(&line).unwrap().stdout;

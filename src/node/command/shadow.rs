@@ -53,7 +53,7 @@ pub struct UserChanges<'a> {
 }
 
 /// Creates a group. `password` is the content of its password field, if the config has one.
-pub fn groupadd(group: &Group, password: Option<&str>) -> Tool {
+pub fn build_groupadd(group: &Group, password: Option<&str>) -> Tool {
     Tool::new("groupadd")
         .add_option("--gid", group.gid)
         .add_option("--password", password)
@@ -62,7 +62,7 @@ pub fn groupadd(group: &Group, password: Option<&str>) -> Tool {
 }
 
 /// Changes number and password of a group.
-pub fn groupmod(name: &str, gid: Option<i64>, password: Option<&str>) -> Tool {
+pub fn build_groupmod(name: &str, gid: Option<i64>, password: Option<&str>) -> Tool {
     Tool::new("groupmod")
         .add_option("--gid", gid)
         .add_option("--password", password)
@@ -70,12 +70,12 @@ pub fn groupmod(name: &str, gid: Option<i64>, password: Option<&str>) -> Tool {
 }
 
 /// Removes a group.
-pub fn groupdel(name: &str) -> Tool {
+pub fn build_groupdel(name: &str) -> Tool {
     Tool::new("groupdel").for_name(name)
 }
 
 /// Creates a user. Steps of the plan create the home directory.
-pub fn useradd(user: &User, password: &str) -> Tool {
+pub fn build_useradd(user: &User, password: &str) -> Tool {
     Tool::new("useradd")
         .add_option("--home-dir", non_empty(&user.home_dir))
         .add_flag("--no-create-home", Some(true))
@@ -92,7 +92,7 @@ pub fn useradd(user: &User, password: &str) -> Tool {
 }
 
 /// Changes a user.
-pub fn usermod(name: &str, changes: &UserChanges<'_>) -> Tool {
+pub fn build_usermod(name: &str, changes: &UserChanges<'_>) -> Tool {
     Tool::new("usermod")
         .add_option("--home", changes.home)
         .add_option("--password", changes.password)
@@ -105,7 +105,7 @@ pub fn usermod(name: &str, changes: &UserChanges<'_>) -> Tool {
 }
 
 /// Removes a user, but not the home directory and mail.
-pub fn userdel(name: &str) -> Tool {
+pub fn build_userdel(name: &str) -> Tool {
     Tool::new("userdel").for_name(name)
 }
 
@@ -184,7 +184,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            shown(&useradd(&user, "*")),
+            shown(&build_useradd(&user, "*")),
             "useradd --root /copy --home-dir /srv/a --no-create-home --no-user-group --system --no-log-init \
              --password * --uid 5 --comment A B --gid g --groups x,y --shell /bin/sh -- a"
         );
@@ -195,22 +195,22 @@ mod tests {
         let user: User =
             serde_json::from_str(r#"{"name":"-D","gecos":"","system":false,"groups":[]}"#).unwrap();
         assert_eq!(
-            shown(&useradd(&user, "*")),
+            shown(&build_useradd(&user, "*")),
             "useradd --root /copy --no-create-home --password * -- -D"
         );
         assert_eq!(
-            shown(&usermod("a", &UserChanges::default())),
+            shown(&build_usermod("a", &UserChanges::default())),
             "usermod --root /copy -- a"
         );
         assert_eq!(
-            shown(&groupmod("g", Some(7), None)),
+            shown(&build_groupmod("g", Some(7), None)),
             "groupmod --root /copy --gid 7 -- g"
         );
     }
 
     #[test]
     fn under_selinux_the_tool_runs_where_it_cannot_see_it() {
-        let line = userdel("a").command_below(Path::new("/copy"), true);
+        let line = build_userdel("a").command_below(Path::new("/copy"), true);
         assert_eq!(line.program, "unshare");
         assert_eq!(
             line.args.get(5..).unwrap(),

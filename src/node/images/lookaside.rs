@@ -34,7 +34,7 @@ const SWITCH: &str = "use-sigstore-attachments";
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
+pub fn read_lookaside_files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
     let folder = RootPath::fixed(paths::LOOKASIDE);
     let mut files = Vec::new();
     for (name, kind) in root.list_types(&folder)? {
@@ -54,7 +54,7 @@ pub fn files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
 ///
 /// # Errors
 /// The first file that the tools refuse.
-pub fn check(files: &[(String, String)]) -> Result<(), LookasideError> {
+pub fn check_lookaside(files: &[(String, String)]) -> Result<(), LookasideError> {
     let mut known: BTreeMap<String, &str> = BTreeMap::new();
     for (file, text) in files {
         let refuse = |words: String| LookasideError {
@@ -64,7 +64,7 @@ pub fn check(files: &[(String, String)]) -> Result<(), LookasideError> {
         if is_blank(text) {
             continue;
         }
-        let value = yaml::parse(text).map_err(|error| refuse(error.to_string()))?;
+        let value = yaml::parse_yaml(text).map_err(|error| refuse(error.to_string()))?;
         for name in check_file(&value).map_err(refuse)? {
             if let Some(first) = known.insert(name.clone(), file) {
                 return Err(refuse(format!(
@@ -143,7 +143,7 @@ mod tests {
         let files: Vec<(String, String)> = files
             .map(|(index, text)| (format!("/{index}.yaml"), (*text).to_owned()))
             .collect();
-        check(&files)
+        check_lookaside(&files)
             .err()
             .map(|error| error.to_string())
             .unwrap_or_default()

@@ -11,7 +11,7 @@ use super::archive::{Archive, ArchiveError};
 use super::manifest::{Descriptor, Manifest, ManifestError};
 use super::{Digest, ImageName};
 use crate::base::reason::Reason;
-use crate::host::root::{ResolveError, Root, RootError, RootPath, digest};
+use crate::host::root::{ResolveError, Root, RootError, RootPath, digest_reader};
 use nix::errno::Errno;
 
 /// Maximum size of a manifest (4 MiB), the same limit as in registries.
@@ -570,9 +570,9 @@ impl Medium {
         let MediumCheck::Digests(progress) = check else {
             return Ok(BlobState::Whole);
         };
-        let found = self
-            .files
-            .read(file, |reader| digest(CountedReader { reader, progress }));
+        let found = self.files.read(file, |reader| {
+            digest_reader(CountedReader { reader, progress })
+        });
         let found = found.map_err(|error| self.read_error(file, error.into()))?;
         Ok(match found {
             None => BlobState::Missing,

@@ -73,7 +73,7 @@ impl Trace {
     /// Any error that would make the containers tools refuse a pull.
     pub fn read(root: &Root, image: &ImageName) -> Result<Self, TraceError> {
         let registries = Registries::parse(&Registries::files(root)?)?;
-        lookaside::check(&lookaside::files(root)?)?;
+        lookaside::check_lookaside(&lookaside::read_lookaside_files(root)?)?;
         let secrets = Secrets::read(root)?;
         let policy = read_policy(root)?;
         let mut trace = Self::of(image, &registries, &secrets, &policy);

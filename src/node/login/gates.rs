@@ -47,7 +47,7 @@ impl Gates {
 }
 
 /// Judges everything except keys.
-pub(super) fn judge(
+pub(super) fn judge_gates(
     view: &NodeView<'_>,
     config: &SshdConfig,
     accounts: &AccountFiles,

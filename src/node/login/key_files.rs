@@ -68,7 +68,7 @@ impl WrongAttributes {
 }
 
 /// Reads the key files of a user.
-pub(super) fn read(
+pub(super) fn read_key_files(
     view: &NodeView<'_>,
     config: &SshdConfig,
     person: &Person,

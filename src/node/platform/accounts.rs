@@ -19,7 +19,7 @@ pub struct EtcAccounts {
 }
 
 /// Reads the names.
-pub(super) fn observe(root: &Root) -> Seen<EtcAccounts> {
+pub(super) fn observe_etc_accounts(root: &Root) -> Seen<EtcAccounts> {
     let names = |path: &'static str| -> Seen<BTreeSet<String>> {
         let bytes = match root.read_small(&RootPath::fixed(path)) {
             Err(error) if error.cause.is_denied() && path == paths::GSHADOW => None,

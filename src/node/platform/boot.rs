@@ -29,8 +29,8 @@ impl BootFiles {
     /// Reads the files of a root.
     pub(super) fn observe(root: &Root) -> Self {
         Self {
-            entries: bootloader::read(root).map_err(|error| error.to_string()),
-            kernels: bootloader::kernels(root).map_err(|error| error.to_string()),
+            entries: bootloader::read_boot_entries(root).map_err(|error| error.to_string()),
+            kernels: bootloader::list_kernel_directories(root).map_err(|error| error.to_string()),
             root_uuid: read_text(root, "boot/.root_uuid")
                 .ok()
                 .map(|text| text.trim().to_owned())
@@ -45,7 +45,7 @@ impl BootFiles {
     pub fn booted(&self, command_line: &Seen<Kargs>) -> Option<&BootEntry> {
         let entries = self.entries.as_ref().ok()?;
         match command_line {
-            Ok(line) => bootloader::booted(entries, line),
+            Ok(line) => bootloader::find_booted_entry(entries, line),
             Err(_) => entries.first(),
         }
     }

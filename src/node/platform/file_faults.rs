@@ -64,10 +64,10 @@ impl FileFaults {
     /// Reads the files; with `next`, as they will be after a run of that config.
     pub(super) fn observe(root: &Root, next: Option<NextConfig<'_>>, around: &Around<'_>) -> Self {
         let config = around.config;
-        let network = network::read(root);
+        let network = network::read_network(root);
         let faults = find_network(root, next, around.arguments, &network);
         let pulls = find_pull_faults(root, next);
-        let selinux = selinux_state::read(root, next).map(|state| state.groups());
+        let selinux = selinux_state::read_selinux_state(root, next).map(|state| state.groups());
         let modules = kernel_modules::read_next(root, &network, config, next);
         Self {
             needs_ipv6: network::needs_ipv6(config, Some(&network)),
@@ -79,13 +79,14 @@ impl FileFaults {
                 groups: pulls.groups(config),
                 unseen: pulls.unseen,
             },
-            services: service_configs::read(root, next).map_err(|error| error.to_string()),
+            services: service_configs::read_service_configs(root, next)
+                .map_err(|error| error.to_string()),
             modules: modules.map_err(|error| error.to_string()),
             selinux: selinux.map_err(|error| error.to_string()),
             masks: find_masks(root, next, config),
             masked_by_config: next.map(|next| masked_by(next.config)).unwrap_or_default(),
             kernel_type: config.map_or("default", |config| config.kernel_type.as_str()),
-            machine: host::architecture(root, root.is_live()),
+            machine: host::host_architecture(root, root.is_live()),
         }
     }
 }
@@ -96,7 +97,7 @@ fn find_network(
     arguments: &Seen<Kargs>,
     network: &Network,
 ) -> NetworkFaults {
-    let names = host_name::read(root);
+    let names = host_name::read_host_names(root);
     let current = names.as_ref().ok().and_then(HostNames::current);
     let hosts: Vec<&str> = current.map(|(_, name)| name).into_iter().collect();
     let made = arguments.as_ref().map(static_network::parse_arguments);

@@ -3,7 +3,7 @@
 use super::interfaces::{Interface, parse_mac};
 use super::link_files::{self, LinkDropIn, LinkFile};
 use super::node_files::NodeFiles;
-use super::sections::assignments;
+use super::sections::parse_assignments;
 use crate::base::kargs::Kargs;
 use crate::host::root::{EntryType, RootPath};
 use crate::node::network_manager::read_in_force;
@@ -66,8 +66,8 @@ impl InterfaceNames {
         let known: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
         let mut unseen = Vec::new();
         let stamp = files.exists(&RootPath::fixed(PERSIST_STAMP));
-        let uses = read(files, &known, &mut unseen);
-        let (link_files, link_drop_ins) = link_files::read(files, &mut unseen);
+        let uses = read_interface_names(files, &known, &mut unseen);
+        let (link_files, link_drop_ins) = link_files::read_link_files(files, &mut unseen);
         Self {
             uses,
             link_files,
@@ -80,7 +80,11 @@ impl InterfaceNames {
 }
 
 /// Reads all places. `known` are the names of the machine's interfaces, for texts in which only words can be compared.
-fn read(files: &NodeFiles<'_>, known: &[&str], unseen: &mut Vec<String>) -> Vec<NameUse> {
+fn read_interface_names(
+    files: &NodeFiles<'_>,
+    known: &[&str],
+    unseen: &mut Vec<String>,
+) -> Vec<NameUse> {
     let mut all = Vec::new();
     let mut unread = Vec::new();
     let keyfiles = read_in_force(files, &mut unread);
@@ -118,7 +122,7 @@ fn read_texts(
 
 /// Returns the names in a NetworkManager connection.
 fn of_keyfile(place: &str, text: &str) -> Vec<NameUse> {
-    let all = assignments(text);
+    let all = parse_assignments(text);
     let value = |section: &str, key: &str| {
         let mut found = all
             .iter()

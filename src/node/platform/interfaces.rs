@@ -40,7 +40,7 @@ pub struct Mac {
 ///
 /// # Errors
 /// The reason why they cannot be read.
-pub fn read(root: &Root) -> Seen<Vec<Interface>> {
+pub fn read_interfaces(root: &Root) -> Seen<Vec<Interface>> {
     let names = root.list(&RootPath::fixed("sys/class/net"));
     let names = names.map_err(|error| error.to_string())?;
     if names.is_empty() {

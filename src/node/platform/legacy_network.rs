@@ -2,7 +2,7 @@
 
 use super::interfaces::parse_mac;
 use super::node_files::NodeFiles;
-use super::sections::assignments;
+use super::sections::parse_assignments;
 use crate::host::root::RootPath;
 use crate::node::network_manager::read_in_force;
 
@@ -45,7 +45,7 @@ pub struct LegacyConnection {
 }
 
 /// Reads the old configuration.
-pub(super) fn read(root: &NodeFiles<'_>) -> LegacyNetwork {
+pub(super) fn read_legacy_network(root: &NodeFiles<'_>) -> LegacyNetwork {
     let mut found = LegacyNetwork::default();
     let mut texts = Vec::new();
     for (path, name) in files(root, SCRIPTS, &mut found.unseen) {
@@ -128,7 +128,7 @@ fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<L
     ];
     let is_simple = kind == "Ethernet" && composed.iter().all(|key| value(key).is_none());
     let replaced = keyfiles.iter().find(|(_, keyfile)| {
-        assignments(keyfile)
+        parse_assignments(keyfile)
             .iter()
             .any(|one| match (one.section, one.key) {
                 ("connection", "interface-name") => one.value == device,
@@ -157,7 +157,7 @@ fn dhclient(root: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<String> {
     all.extend(files(root, "etc/NetworkManager/conf.d", unseen));
     let asks = |path: &RootPath| {
         let text = root.read_text(path).unwrap_or_default();
-        let found = assignments(&text);
+        let found = parse_assignments(&text);
         let mut main = found
             .iter()
             .filter(|one| one.section == "main" && one.key == "dhcp");

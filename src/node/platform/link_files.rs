@@ -2,7 +2,7 @@
 
 use super::interfaces::{Interface, parse_mac};
 use super::node_files::NodeFiles;
-use super::sections::assignments;
+use super::sections::parse_assignments;
 use crate::formats::systemd::glob_matches;
 use crate::host::root::RootPath;
 
@@ -91,7 +91,7 @@ impl LinkFile {
     }
 
     fn add_text(&mut self, text: &str) {
-        for one in assignments(text) {
+        for one in parse_assignments(text) {
             match one.section {
                 "Match" => self.add_condition(one.key, one.value),
                 "Link" if one.key == "Name" => {
@@ -171,7 +171,7 @@ fn globs_match(patterns: &[String], text: &str) -> bool {
 }
 
 /// Reads the files of the node and their drop-ins. Of two with the same name the first is used.
-pub(in crate::node) fn read(
+pub(in crate::node) fn read_link_files(
     files: &NodeFiles<'_>,
     unseen: &mut Vec<String>,
 ) -> (Vec<LinkFile>, Vec<LinkDropIn>) {

@@ -41,7 +41,7 @@ pub use firmware::{
 pub use interface_names::{
     InterfaceNames, NameUse, PERSIST_STAMP, of_arguments, pinned_by_arguments,
 };
-pub use interfaces::{Interface, Mac, read as read_interfaces};
+pub use interfaces::{Interface, Mac, read_interfaces};
 pub use legacy_network::{LegacyConnection, LegacyNetwork};
 pub use link_files::{Applies, LinkDropIn, LinkFile, add_drop_in};
 pub use luks::{LuksFault, LuksHeader, Pin, parse_luks};
@@ -164,7 +164,7 @@ impl Platform {
         let command_line = read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim()));
         let boot = BootFiles::observe(root);
         let storage = BlockStorage::observe(root);
-        let interfaces = interfaces::read(root);
+        let interfaces = interfaces::read_interfaces(root);
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
             architecture: Ok(crate::node::images::manifest::go_architecture(
@@ -192,17 +192,18 @@ impl Platform {
                 Some(next) => RecordedConfig::observe(root).replace(next),
                 None => RecordedConfig::observe(root),
             },
-            processor: read_text(root, "proc/cpuinfo").and_then(|text| processor::parse(&text)),
+            processor: read_text(root, "proc/cpuinfo")
+                .and_then(|text| processor::parse_processor(&text)),
             interface_names: InterfaceNames::observe(
                 &files,
                 interfaces.as_deref().unwrap_or_default(),
             ),
             interfaces,
-            legacy_network: legacy_network::read(&files),
-            static_network: static_network::read(&files),
+            legacy_network: legacy_network::read_legacy_network(&files),
+            static_network: static_network::read_static_network(&files),
             modules: ModuleLists::default(),
             own_modules: OwnModules::default(),
-            accounts: accounts::observe(root),
+            accounts: accounts::observe_etc_accounts(root),
             next_login: Ok(None),
             lost_units: Ok(Vec::new()),
             file_faults: None,
@@ -212,7 +213,8 @@ impl Platform {
     /// Adds the logins and the units that an image would leave.
     #[must_use]
     pub fn with_image(self, root: &Root, next: Option<NextConfig<'_>>, tree: &ImageTree) -> Self {
-        let next_login = next_login::observe(root, next, tree).map_err(|error| error.to_string());
+        let next_login =
+            next_login::observe_next_login(root, next, tree).map_err(|error| error.to_string());
         let units = next.map_or(&[][..], |next| &next.desired.units);
         let brings = |name: &str| {
             units

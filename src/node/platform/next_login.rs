@@ -33,7 +33,7 @@ pub struct NextLogin {
 }
 
 /// Reads the logins; `None` if the image has no sshd configuration.
-pub(super) fn observe(
+pub(super) fn observe_next_login(
     root: &Root,
     next: Option<NextConfig<'_>>,
     tree: &ImageTree,
@@ -56,7 +56,7 @@ pub(super) fn observe(
             changes.push((file.path.clone(), Leftover::File(of_root(0o600), bytes)));
         }
     }
-    let before = login::read(root)?;
+    let before = login::read_login(root)?;
     let after = login::read_view(&NodeView::after(root, changes))?;
     Ok(Some(NextLogin {
         before,

@@ -110,8 +110,8 @@ fn origin_of_running(root: &Root) -> Option<RootPath> {
     if !root.is_live() {
         return None;
     }
-    let name = booted::deployment(root, true).ok()??;
-    let all = deploy_directories::list(root).ok()?;
+    let name = booted::find_booted_deployment(root, true).ok()??;
+    let all = deploy_directories::list_deploy_directories(root).ok()?;
     let running = all.iter().find(|one| one.name == name)?;
     let beside = running.path.parent()?.join(&format!("{name}.origin"));
     beside.ok()

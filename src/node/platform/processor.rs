@@ -26,7 +26,7 @@ pub enum Processor {
 ///
 /// # Errors
 /// It describes no processor.
-pub(super) fn parse(text: &str) -> Seen<Processor> {
+pub(super) fn parse_processor(text: &str) -> Seen<Processor> {
     let values = |wanted: &'static str| {
         let lines = text.lines().filter_map(|line| line.split_once(':'));
         lines.filter_map(move |(key, value)| (key.trim() == wanted).then_some(value.trim()))
@@ -73,14 +73,17 @@ mod tests {
             model: "A".to_owned(),
             flags: set("fpu sse"),
         };
-        assert_eq!(parse(text), Ok(expected));
+        assert_eq!(parse_processor(text), Ok(expected));
         let text = "processor\t: 0\ncpu\t\t: POWER10 (architected)\n\nprocessor\t: 1\ncpu\t\t: POWER9, altivec supported\n";
-        assert_eq!(parse(text), Ok(Processor::Power(9)));
+        assert_eq!(parse_processor(text), Ok(Processor::Power(9)));
         let text =
             "vendor_id       : IBM/S390\nfeatures\t: esan3 vx vxd vxe\nprocessor 0: version = 00\n";
-        assert_eq!(parse(text), Ok(Processor::Z(set("esan3 vx vxd vxe"))));
+        assert_eq!(
+            parse_processor(text),
+            Ok(Processor::Z(set("esan3 vx vxd vxe")))
+        );
         let text = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n";
-        assert_eq!(parse(text), Ok(Processor::Other));
-        assert!(parse("\n").is_err());
+        assert_eq!(parse_processor(text), Ok(Processor::Other));
+        assert!(parse_processor("\n").is_err());
     }
 }

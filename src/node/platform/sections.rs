@@ -12,7 +12,7 @@ pub(in crate::node) struct Assignment<'a> {
 }
 
 /// Returns the assignments in order. Other lines are skipped.
-pub(in crate::node) fn assignments(text: &str) -> Vec<Assignment<'_>> {
+pub(in crate::node) fn parse_assignments(text: &str) -> Vec<Assignment<'_>> {
     let (mut section, mut all) = ("", Vec::new());
     for line in text.lines().map(str::trim) {
         if line.starts_with(['#', ';']) {

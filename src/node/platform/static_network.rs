@@ -2,7 +2,7 @@
 //! arguments.
 
 use super::NodeFiles;
-use super::sections::assignments;
+use super::sections::parse_assignments;
 use crate::node::network_manager::read_in_force;
 
 /// Types of connections that can have addresses before the cluster's network is up.
@@ -39,7 +39,7 @@ pub struct StaticNetwork {
 }
 
 /// Reads the connections; `None` if one uses DHCPv4 or none has a static address.
-pub(super) fn read(files: &NodeFiles<'_>) -> Option<StaticNetwork> {
+pub(super) fn read_static_network(files: &NodeFiles<'_>) -> Option<StaticNetwork> {
     let mut unseen = Vec::new();
     let keyfiles = read_in_force(files, &mut unseen);
     // A connection that cannot be read may be the one that uses DHCP.
@@ -86,7 +86,7 @@ impl Connection {
         // NetworkManager's own defaults.
         let (mut method4, mut method6) = ("auto".to_owned(), "auto".to_owned());
         let mut network = StaticNetwork::default();
-        for one in assignments(text) {
+        for one in parse_assignments(text) {
             let value = one.value.to_owned();
             match (one.section, one.key) {
                 ("connection", "type") => kind = value,

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{Html, page, short};
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::base::time::utc;
 use crate::diagnose::fleet::{
-    Fleet, FleetNode, NodeHealth, SiblingDifference, Trouble, five_facts, text,
+    Fleet, FleetNode, NodeHealth, SiblingDifference, Trouble, five_facts, text_of,
 };
 
 /// Maximum number of node names in a cell; the others are counted.
@@ -54,10 +54,13 @@ fn head(html: &mut Html, fleet: &Fleet, now: u64) {
     html.line(
         "h1",
         "",
-        &format!("Fleet of {}", count(fleet.nodes.len(), "node")),
+        &format!("Fleet of {}", count_noun(fleet.nodes.len(), "node")),
     );
     let pools: BTreeSet<&str> = fleet.nodes.iter().filter_map(FleetNode::pool).collect();
-    let mut parts = vec![count(pools.len(), "pool"), format!("made {}", utc(now))];
+    let mut parts = vec![
+        count_noun(pools.len(), "pool"),
+        format!("made {}", utc(now)),
+    ];
     parts.push(format!("mco-rescue {}", env!("CARGO_PKG_VERSION")));
     html.line("p", "soft", &parts.join(" \u{b7} "));
     html.open("ul", "tally");
@@ -120,7 +123,7 @@ fn troubles(html: &mut Html, troubles: &[Trouble]) {
         html.open("h3", "");
         html.put("span", "badge", trouble.severity.word());
         html.put("span", "", &trouble.check);
-        html.put("span", "soft", &count(nodes.len(), "node"));
+        html.put("span", "soft", &count_noun(nodes.len(), "node"));
         html.end("h3");
         for (what, nodes) in kinds.iter().take(NAMES) {
             html.open("p", "").put("b", "", what).text(": ");
@@ -155,7 +158,7 @@ fn matrix(html: &mut Html, fleet: &Fleet) {
     });
     let title = format!(
         "{} by checks, warnings and worse",
-        count(nodes.len(), "node")
+        count_noun(nodes.len(), "node")
     );
     html.line("summary", "", &title);
     let mut columns = vec!["Node"];
@@ -203,7 +206,7 @@ fn differences(html: &mut Html, differences: &[SiblingDifference]) {
                 html.put(
                     "span",
                     "soft",
-                    &format!("{}: ", count(one.agreeing, "node")),
+                    &format!("{}: ", count_noun(one.agreeing, "node")),
                 );
                 html.text(&short(value));
             }
@@ -258,7 +261,7 @@ fn nodes(html: &mut Html, nodes: &[FleetNode]) {
             }
             Some(status) => {
                 let [runs, next, recorded, interrupted, daemon] = five_facts(status);
-                let recorded = match text(status, "recorded") {
+                let recorded = match text_of(status, "recorded") {
                     Some(name) if !recorded.alarm => name.to_owned(),
                     _ => recorded.value.clone(),
                 };

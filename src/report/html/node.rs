@@ -5,9 +5,9 @@
 use serde_json::Value;
 
 use super::{Html, page, timeline};
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::base::time::utc;
-use crate::diagnose::fleet::{NodeHealth, findings, five_facts, severity, text};
+use crate::diagnose::fleet::{NodeHealth, five_facts, list_findings, severity_of, text_of};
 
 /// The documents of one node.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,8 +48,8 @@ pub fn to_html(node: &NodeDocuments<'_>) -> String {
             "The status is missing; status.json has the reason.",
         ),
     }
-    timeline::timeline(&mut html, node.history);
-    timeline::differences(&mut html, node.diff);
+    timeline::add_timeline(&mut html, node.history);
+    timeline::add_differences(&mut html, node.diff);
     html.heading("checks", "Checks");
     if let Some(doctor) = node.doctor {
         checks(&mut html, doctor);
@@ -72,7 +72,7 @@ fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
     html.line("h1", "", name);
     let mut parts: Vec<String> = Vec::new();
     parts.extend(node.system.map(str::to_owned));
-    let root = node.doctor.and_then(|doctor| text(doctor, "root"));
+    let root = node.doctor.and_then(|doctor| text_of(doctor, "root"));
     parts.extend(
         root.filter(|root| *root != "/")
             .map(|root| format!("root {root}")),
@@ -81,26 +81,26 @@ fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
     parts.push(format!("mco-rescue {}", env!("CARGO_PKG_VERSION")));
     html.line("p", "soft", &parts.join(" \u{b7} "));
     html.open("ul", "tally");
-    for severity_of in [
+    for severity in [
         NodeHealth::Critical,
         NodeHealth::Warning,
         NodeHealth::Notice,
     ] {
-        let all = node.doctor.into_iter().flat_map(findings);
-        let number = all.filter(|one| severity(one) == severity_of).count();
+        let all = node.doctor.into_iter().flat_map(list_findings);
+        let number = all.filter(|one| severity_of(one) == severity).count();
         if number > 0 {
-            let words = match severity_of {
+            let words = match severity {
                 NodeHealth::Critical => format!("{number} critical"),
-                other => count(number, other.word()),
+                other => count_noun(number, other.word()),
             };
             html.open("li", "");
-            html.put("span", &format!("badge {}", severity_of.word()), &words);
+            html.put("span", &format!("badge {}", severity.word()), &words);
             html.close("li");
         }
     }
     if node
         .doctor
-        .is_some_and(|doctor| findings(doctor).next().is_none())
+        .is_some_and(|doctor| list_findings(doctor).next().is_none())
     {
         html.open("li", "");
         html.put("span", "badge good", "nothing found").close("li");
@@ -120,7 +120,7 @@ fn missing(html: &mut Html, words: &str) {
 
 fn all_findings(html: &mut Html, doctor: &Value) {
     let mut number = 0;
-    for found in findings(doctor) {
+    for found in list_findings(doctor) {
         finding(html, found);
         number += 1;
     }
@@ -133,18 +133,18 @@ fn all_findings(html: &mut Html, doctor: &Value) {
 }
 
 fn finding(html: &mut Html, finding: &Value) {
-    let health = severity(finding);
+    let health = severity_of(finding);
     html.open("article", &format!("card finding {}", health.word()));
     html.out.push('\n');
     html.open("h3", "");
     html.put("span", "badge", health.word());
-    html.put("span", "soft", text(finding, "id").unwrap_or("(no id)"));
-    html.put("span", "", text(finding, "what").unwrap_or("(not said)"));
+    html.put("span", "soft", text_of(finding, "id").unwrap_or("(no id)"));
+    html.put("span", "", text_of(finding, "what").unwrap_or("(not said)"));
     html.end("h3");
     if let Some(changed) = finding.get("changed").filter(|changed| !changed.is_null()) {
         html.line("p", "", &changed_words(changed));
     }
-    if let Some(means) = text(finding, "means") {
+    if let Some(means) = text_of(finding, "means") {
         html.line("p", "", means);
     }
     let next = strings(finding, "next");
@@ -154,12 +154,12 @@ fn finding(html: &mut Html, finding: &Value) {
             html.line("pre", "command", command);
         }
     }
-    if let Some(command) = finding.get("fix").and_then(|fix| text(fix, "command")) {
+    if let Some(command) = finding.get("fix").and_then(|fix| text_of(fix, "command")) {
         html.line("h4", "", "Files alone cure it; this shows the plan first");
         html.line("pre", "command", command);
     }
     evidence(html, finding);
-    if let Some(words) = text(finding, "daemon") {
+    if let Some(words) = text_of(finding, "daemon") {
         html.line("h4", "", "Other programs say");
         html.line("pre", "", words.trim_end());
     }
@@ -176,7 +176,7 @@ fn changed_words(changed: &Value) -> String {
             None => format!("{at} (now)"),
         })
     };
-    let subject = text(changed, "subject").unwrap_or("the evidence");
+    let subject = text_of(changed, "subject").unwrap_or("the evidence");
     let unknown = || "an unknown time".to_owned();
     format!(
         "Changed since the last good boot: {subject}, between {} and {}.",
@@ -195,8 +195,8 @@ fn evidence(html: &mut Html, finding: &Value) {
     html.table("pairs", &[]);
     for fact in facts {
         html.open("tr", "");
-        html.put("th", "mono", text(fact, "place").unwrap_or_default());
-        html.put("td", "", text(fact, "said").unwrap_or_default());
+        html.put("th", "mono", text_of(fact, "place").unwrap_or_default());
+        html.put("td", "", text_of(fact, "said").unwrap_or_default());
         html.end("tr");
     }
     html.end_table();
@@ -217,8 +217,8 @@ fn facts(html: &mut Html, status: &Value) {
         html.fact(fact.label, &fact.value, fact.alarm);
     }
     if let Some(run) = status.get("last_run").filter(|run| !run.is_null()) {
-        let config = run.get("config").and_then(|config| text(config, "name"));
-        let outcome = text(run, "outcome").unwrap_or("(outcome missing)");
+        let config = run.get("config").and_then(|config| text_of(config, "name"));
+        let outcome = text_of(run, "outcome").unwrap_or("(outcome missing)");
         let mut words = outcome.to_owned();
         if let Some(config) = config {
             words.push_str(&format!(": {config}"));
@@ -229,7 +229,10 @@ fn facts(html: &mut Html, status: &Value) {
         let bad = matches!(outcome, "incomplete" | "rolled-back");
         html.fact("Last run", &words, bad);
     }
-    if let Some(next) = status.get("daemon").and_then(|daemon| text(daemon, "next")) {
+    if let Some(next) = status
+        .get("daemon")
+        .and_then(|daemon| text_of(daemon, "next"))
+    {
         html.fact("Next step", next, false);
     }
     html.end("dl");
@@ -242,7 +245,7 @@ fn checks(html: &mut Html, doctor: &Value) {
     for check in all {
         for key in ["unseen", "skipped"] {
             for why in strings(check, key) {
-                let id = text(check, "id").unwrap_or_default();
+                let id = text_of(check, "id").unwrap_or_default();
                 match unseen.iter_mut().find(|(known, _)| *known == why) {
                     Some((_, ids)) => ids.push(id),
                     None => unseen.push((why, vec![id])),
@@ -261,14 +264,18 @@ fn checks(html: &mut Html, doctor: &Value) {
         html.end_table();
     }
     html.open("details", "");
-    html.line("summary", "", &format!("All {}", count(all.len(), "check")));
+    html.line(
+        "summary",
+        "",
+        &format!("All {}", count_noun(all.len(), "check")),
+    );
     html.table("", &["Check", "Trouble", "Result"]);
     for check in all {
         let found = check.get("found").and_then(Value::as_bool) == Some(true);
         let is_unseen = !strings(check, "unseen").is_empty();
         html.open("tr", "");
-        html.put("th", "", text(check, "id").unwrap_or_default());
-        html.put("td", "", text(check, "title").unwrap_or_default());
+        html.put("th", "", text_of(check, "id").unwrap_or_default());
+        html.put("td", "", text_of(check, "title").unwrap_or_default());
         html.put(
             "td",
             "",

@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use super::{Html, short};
 use crate::base::time::utc;
-use crate::diagnose::fleet::text;
+use crate::diagnose::fleet::text_of;
 
 /// Number of entries that are shown at once; older ones are collapsed.
 const SHOWN: usize = 8;
 
 /// Adds the timeline, newest first, if there is a history.
-pub(super) fn timeline(html: &mut Html, history: Option<&Value>) {
+pub(super) fn add_timeline(html: &mut Html, history: Option<&Value>) {
     let Some(history) = history else { return };
     html.heading("timeline", "Timeline");
     let all = list(history, "entries");
@@ -35,7 +35,7 @@ fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)]) {
     html.open("ol", "time");
     html.out.push('\n');
     for (entry, before) in all {
-        let outcome = text(entry, "outcome").unwrap_or_default();
+        let outcome = text_of(entry, "outcome").unwrap_or_default();
         let class = match outcome {
             "good" | "done" => "good",
             "no-kubelet" | "no-end" | "incomplete" => "critical",
@@ -57,8 +57,8 @@ fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)]) {
             ("deployment", "deployment "),
             ("kernel", "kernel "),
         ] {
-            let value = text(entry, key);
-            let is_new = value != before.and_then(|before| text(before, key));
+            let value = text_of(entry, key);
+            let is_new = value != before.and_then(|before| text_of(before, key));
             let value = value.filter(|_| is_new);
             parts.extend(value.map(|value| format!("{label}{}", short(value))));
         }
@@ -92,7 +92,7 @@ fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)]) {
 }
 
 fn event_words(entry: &Value, outcome: &str) -> String {
-    let event = text(entry, "event").unwrap_or("event");
+    let event = text_of(entry, "event").unwrap_or("event");
     match (event, outcome) {
         ("boot", "good") => "Boot reached its end".to_owned(),
         ("boot", "no-kubelet") => "Boot without a running kubelet".to_owned(),
@@ -113,7 +113,7 @@ fn event_words(entry: &Value, outcome: &str) -> String {
 }
 
 /// Adds the differences, if they are known.
-pub(super) fn differences(html: &mut Html, diff: Option<&Value>) {
+pub(super) fn add_differences(html: &mut Html, diff: Option<&Value>) {
     html.heading("differences", "What changed");
     let Some(diff) = diff else {
         let words = "Not known: there is no snapshot of a boot that reached its end. diff.json has the reason.";
@@ -123,7 +123,7 @@ pub(super) fn differences(html: &mut Html, diff: Option<&Value>) {
     let from = diff.get("from").unwrap_or(&Value::Null);
     let at = from.get("at").and_then(Value::as_u64);
     let when = at.map_or_else(|| "an unknown time".to_owned(), utc);
-    let side = match (text(from, "event"), text(from, "outcome")) {
+    let side = match (text_of(from, "event"), text_of(from, "outcome")) {
         (Some("boot"), Some("good")) => "the last good boot",
         _ => "the snapshot",
     };
@@ -131,7 +131,7 @@ pub(super) fn differences(html: &mut Html, diff: Option<&Value>) {
         "Differences since {side}, {when}; what keeps nodes from booting most often comes first."
     );
     html.line("p", "soft", &words);
-    if let Some(limit) = text(diff, "limit") {
+    if let Some(limit) = text_of(diff, "limit") {
         html.line("p", "soft", limit);
     }
     let all = list(diff, "differences");
@@ -140,7 +140,7 @@ pub(super) fn differences(html: &mut Html, diff: Option<&Value>) {
     }
     let mut areas: Vec<(&str, Vec<&Value>)> = Vec::new();
     for one in all {
-        let area = text(one, "area").unwrap_or("other");
+        let area = text_of(one, "area").unwrap_or("other");
         match areas.iter_mut().find(|(known, _)| *known == area) {
             Some((_, ones)) => ones.push(one),
             None => areas.push((area, vec![one])),
@@ -153,8 +153,8 @@ pub(super) fn differences(html: &mut Html, diff: Option<&Value>) {
             change(html, one);
         }
         for one in ones {
-            if let Some(lines) = text(one, "text") {
-                html.line("h4", "", text(one, "subject").unwrap_or_default());
+            if let Some(lines) = text_of(one, "text") {
+                html.line("h4", "", text_of(one, "subject").unwrap_or_default());
                 html.line("pre", "diff", lines);
             }
         }
@@ -166,8 +166,12 @@ pub(super) fn differences(html: &mut Html, diff: Option<&Value>) {
         html.table("pairs", &[]);
         for one in missing {
             html.open("tr", "");
-            html.put("th", "", &area_words(text(one, "area").unwrap_or_default()));
-            html.put("td", "", text(one, "why").unwrap_or_default());
+            html.put(
+                "th",
+                "",
+                &area_words(text_of(one, "area").unwrap_or_default()),
+            );
+            html.put("td", "", text_of(one, "why").unwrap_or_default());
             html.end("tr");
         }
         html.end_table();
@@ -177,16 +181,16 @@ pub(super) fn differences(html: &mut Html, diff: Option<&Value>) {
 /// Adds one difference.
 fn change(html: &mut Html, one: &Value) {
     html.open("div", "change");
-    html.put("div", "mono", text(one, "subject").unwrap_or_default());
+    html.put("div", "mono", text_of(one, "subject").unwrap_or_default());
     html.open("div", "small");
-    match (text(one, "before"), text(one, "after")) {
+    match (text_of(one, "before"), text_of(one, "after")) {
         (Some(before), Some(after)) => {
             html.put("span", "soft", "before: ").text(before).text(" ");
             html.put("span", "soft", "now: ").text(after);
         }
         (Some(before), None) => drop(html.put("span", "soft", "gone; before: ").text(before)),
         (None, Some(after)) => drop(html.put("span", "soft", "new: ").text(after)),
-        (None, None) => drop(html.put("span", "soft", text(one, "change").unwrap_or_default())),
+        (None, None) => drop(html.put("span", "soft", text_of(one, "change").unwrap_or_default())),
     }
     html.close("div").end("div");
 }

@@ -114,7 +114,7 @@ fn messages() -> BTreeSet<String> {
 
 /// Everything that is said about a document.
 fn said(bytes: &[u8]) -> Vec<String> {
-    match document::parse(bytes, "it") {
+    match document::parse_document(bytes, "it") {
         Ok(config) => said_of(&config),
         Err(error) => error.findings.iter().map(ToString::to_string).collect(),
     }
@@ -128,7 +128,7 @@ fn said_of(config: &MachineConfig) -> Vec<String> {
     let undecodable = desired.undecodable.into_iter();
     all.extend(undecodable.flat_map(|file| [file.when_compared(), file.when_written()]));
     let empty = br#"{"metadata":{"name":"a"},"spec":{"fips":true}}"#;
-    let before = document::parse(empty, "it").unwrap();
+    let before = document::parse_document(empty, "it").unwrap();
     let refused = document::find_refusals(&before, config).into_iter();
     all.extend(refused.flat_map(|refusal| [refusal.sentence, refusal.reason]));
     all.extend(config.why_not_rendered(false));
@@ -275,7 +275,7 @@ fn said_of_pointers() -> Vec<String> {
     findings.push(document::pointer::with_served(None, "{}"));
     let old = json!({"kind": "MachineConfig", "metadata": {"name": "a"},
         "spec": {"config": {"ignition": {"version": "2.2.0"}}}});
-    let old = document::parse(old.to_string().as_bytes(), "test").unwrap();
+    let old = document::parse_document(old.to_string().as_bytes(), "test").unwrap();
     findings.push(document::serve_config(&old));
     let findings = findings.into_iter().filter_map(Result::err);
     findings.map(|finding| finding.to_string()).collect()

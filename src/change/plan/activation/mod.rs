@@ -129,7 +129,7 @@ pub fn changed_paths(plan: &Plan, read: ReadNow<'_>) -> Vec<ChangedPath> {
             Step::Metadata { .. } => (true, true, false),
         };
         let path = planned.step.path().clone();
-        let port = table::reader(path.relative()) == Some(Reader::Connection)
+        let port = table::find_reader(path.relative()) == Some(Reader::Connection)
             && new_text(plan, planned, read).is_some_and(|bytes| is_port(&bytes));
         Some(ChangedPath {
             path,
@@ -145,8 +145,9 @@ pub fn changed_paths(plan: &Plan, read: ReadNow<'_>) -> Vec<ChangedPath> {
 /// Returns the names of the kernel settings that a plan changes, as paths below `/proc/sys`, for [`ServicesAtWork::observe`]. A
 /// name may be a pattern.
 pub fn changed_settings(plan: &Plan, read: ReadNow<'_>) -> Vec<String> {
-    let steps = changing_steps(plan)
-        .filter(|planned| table::reader(planned.step.path().relative()) == Some(Reader::Sysctl));
+    let steps = changing_steps(plan).filter(|planned| {
+        table::find_reader(planned.step.path().relative()) == Some(Reader::Sysctl)
+    });
     let texts = steps.flat_map(|planned| {
         let old = read(planned.step.path());
         old.into_iter().chain(new_text(plan, planned, read))
@@ -170,7 +171,7 @@ fn new_text(plan: &Plan, planned: &PlannedStep, read: ReadNow<'_>) -> Option<Vec
 
 /// Returns true for the path of a NetworkManager connection.
 pub fn is_connection(path: &RootPath) -> bool {
-    table::reader(path.relative()) == Some(Reader::Connection)
+    table::find_reader(path.relative()) == Some(Reader::Connection)
 }
 
 /// Returns the jobs that make running services use the changed files. Services that are not running get no job.
@@ -283,7 +284,7 @@ impl Gathered<'_> {
 
     fn add_file(&mut self, one: &ChangedPath) {
         let path = one.path.relative();
-        let Some(reader) = table::reader(path) else {
+        let Some(reader) = table::find_reader(path) else {
             return self.add_options(one);
         };
         match reader {

@@ -180,9 +180,9 @@ const TABLE: &[(&str, Reader)] = &[
 ];
 
 /// Returns the reader of a path relative to the root; `None` if it is unknown.
-pub(super) fn reader(path: &str) -> Option<Reader> {
-    let (_, reader) = TABLE.iter().find(|(pattern, _)| fits(pattern, path))?;
-    Some(*reader)
+pub(super) fn find_reader(path: &str) -> Option<Reader> {
+    let (_, find_reader) = TABLE.iter().find(|(pattern, _)| fits(pattern, path))?;
+    Some(*find_reader)
 }
 
 fn fits(pattern: &str, path: &str) -> bool {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::config::butane::convert::Translator;
-use crate::config::butane::out::{Out, OutValue, merge};
+use crate::config::butane::out::{Out, OutValue, merge_out};
 use crate::config::butane::report::Path;
 use crate::config::butane::version::SchemaLevel;
 
@@ -69,7 +69,7 @@ pub(in crate::config::butane) fn add_boot_device(config: Out, input: &Value) -> 
         storage.push(("disks", Out::list(&from, boot.disks)));
     }
     storage.sort_by_key(|(key, _)| *key);
-    merge(
+    merge_out(
         Out::map(&at, vec![("storage", Out::map(&at, storage))]),
         config,
     )

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::config::butane::convert::Translator;
-use crate::config::butane::out::{Out, OutValue, merge};
+use crate::config::butane::out::{Out, OutValue, merge_out};
 use crate::config::butane::report::Path;
 use crate::config::butane::version::SchemaLevel;
 
@@ -48,7 +48,7 @@ impl Translator<'_> {
             ("files", Out::list(&at, vec![file])),
             ("filesystems", Out::of(&at, &boot)),
         ];
-        let mut merged = merge(
+        let mut merged = merge_out(
             Out::map(&at, vec![("storage", Out::map(&at, storage))]),
             config,
         );

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::config::butane::out::{Out, merge};
+use crate::config::butane::out::{Out, merge_out};
 use crate::config::butane::report::Path;
 
 /// Adds a mount unit for each file system that requests one.
@@ -25,7 +25,7 @@ pub(in crate::config::butane) fn add_mount_units(config: Out, input: &Value) -> 
         return config;
     }
     let systemd = Out::map(&at, vec![("units", Out::list(&at, units))]);
-    merge(Out::map(&at, vec![("systemd", systemd)]), config)
+    merge_out(Out::map(&at, vec![("systemd", systemd)]), config)
 }
 
 /// Returns true if a file system is on a volume whose key comes from a server.

@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::decode::decode;
+use super::decode::decode_fields;
 use super::fields::KUBELET;
-use super::merge::complete;
+use super::merge::complete_fields;
 use super::tls::{self, TlsSettings};
 use crate::config::controllers::cluster::file_of;
 use crate::config::controllers::{
@@ -21,7 +21,7 @@ pub(in crate::config::controllers) const KUBELET_CONF: &str = "/etc/kubernetes/k
 pub(in crate::config::controllers) type KubeletFields = Map<String, Value>;
 
 /// Returns the pools whose base is known: all of them with parts, otherwise that of the rendered config.
-pub(in crate::config::controllers) fn pools(
+pub(in crate::config::controllers) fn list_pools(
     cluster: &Cluster,
 ) -> impl Iterator<Item = &ConfigPool> {
     let own = own_pool(&cluster.base);
@@ -72,7 +72,7 @@ fn complete_template(fields: KubeletFields) -> Result<KubeletFields, String> {
     if is_written(&fields) {
         return Ok(fields);
     }
-    decode(&Value::Object(fields)).map(|fields| complete(fields, &KUBELET))
+    decode_fields(&Value::Object(fields)).map(|fields| complete_fields(fields, &KUBELET))
 }
 
 /// Returns true for a file that the controller wrote: it has fields that no template has.
@@ -99,7 +99,7 @@ fn file_of_pool(cluster: &Cluster, pool: &str) -> Option<Vec<u8>> {
 
 fn read(bytes: &[u8]) -> Result<KubeletFields, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
-    match yaml::parse(text).map_err(|error| error.to_string())? {
+    match yaml::parse_yaml(text).map_err(|error| error.to_string())? {
         Value::Object(fields) => Ok(fields),
         _ => Err("it is not a list of keys and values".to_owned()),
     }
@@ -109,7 +109,7 @@ fn read(bytes: &[u8]) -> Result<KubeletFields, String> {
 fn template(cluster: &Cluster, pool: &str) -> Option<KubeletFields> {
     let role = ConfigPool::built_in(pool).map_or("worker".to_owned(), |pool| pool.name);
     let part = cluster.base.part(&format!("01-{role}-kubelet"))?;
-    decode(&Value::Object(read(&file_of(part, KUBELET_CONF)?).ok()?)).ok()
+    decode_fields(&Value::Object(read(&file_of(part, KUBELET_CONF)?).ok()?)).ok()
 }
 
 fn set_gates(fields: &mut KubeletFields, template: Option<&KubeletFields>, cluster: &Cluster) {
@@ -132,14 +132,15 @@ fn set_gates(fields: &mut KubeletFields, template: Option<&KubeletFields>, clust
 /// Returns the settings of the APIServer object, if it is given.
 fn tls_of_cluster(cluster: &Cluster) -> Option<TlsSettings> {
     let object = cluster.single("APIServer", "cluster")?;
-    Some(tls::settings(object.get("/spec/tlsSecurityProfile")))
+    Some(tls::tls_settings(object.get("/spec/tlsSecurityProfile")))
 }
 
 /// Returns true if the base's operator has the same tables of TLS profiles as this program.
 fn known_tls(fields: &KubeletFields, wanted: &TlsSettings) -> bool {
     let current = tls_of(fields);
     let profiles = ["Old", "Intermediate", "Modern"];
-    let known = |name: &&str| tls::settings(Some(&serde_json::json!({ "type": name }))) == current;
+    let known =
+        |name: &&str| tls::tls_settings(Some(&serde_json::json!({ "type": name }))) == current;
     current == *wanted || profiles.iter().any(known)
 }
 
@@ -168,7 +169,7 @@ pub(super) fn set_tls(fields: &mut KubeletFields, settings: &TlsSettings) {
 }
 
 /// The bytes of the file.
-pub(in crate::config::controllers) fn write(fields: &KubeletFields) -> Vec<u8> {
+pub(in crate::config::controllers) fn write_fields(fields: &KubeletFields) -> Vec<u8> {
     let mut fields = fields.clone();
     fields.insert("kind".to_owned(), "KubeletConfiguration".into());
     fields.insert(
@@ -206,12 +207,12 @@ pub(super) fn note_foreign(cluster: &Cluster, generation: &mut Generation) {
 
 /// Adds `98-POOL-generated-kubelet`, which contains the base, if that changes, and the templates that a TLS profile changes.
 pub(super) fn sync_features(cluster: &Cluster, generation: &mut Generation) {
-    for pool in pools(cluster) {
+    for pool in list_pools(cluster) {
         let Ok(fields) = of_pool(cluster, &pool.name) else {
             continue;
         };
         let name = format!("98-{}-generated-kubelet", pool.name);
-        let contents = write(&fields);
+        let contents = write_fields(&fields);
         let is_same = match &cluster.base {
             Base::Parts(parts) => {
                 parts
@@ -244,7 +245,7 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
     let Some(settings) = tls_of_cluster(cluster) else {
         return;
     };
-    let bases: Vec<KubeletFields> = pools(cluster)
+    let bases: Vec<KubeletFields> = list_pools(cluster)
         .filter_map(|pool| {
             let bytes = file_of_pool(cluster, &pool.name)?;
             read(&bytes).ok()

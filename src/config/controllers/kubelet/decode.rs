@@ -11,7 +11,7 @@ use crate::config::controllers::quantity::Quantity;
 ///
 /// # Errors
 /// The operator's message.
-pub(super) fn decode(value: &Value) -> Result<Map<String, Value>, String> {
+pub(super) fn decode_fields(value: &Value) -> Result<Map<String, Value>, String> {
     let Value::Object(object) = value else {
         let (name, found) = (KUBELET.name, value_name(value));
         return Err(format!(
@@ -126,7 +126,7 @@ impl Reader {
     fn read_items(&mut self, items: &[Value], item: &'static KubeletKind) -> Result<Value, String> {
         let mut read = Vec::new();
         for value in items {
-            read.push(self.read(value, item)?.unwrap_or_else(|| zero(item)));
+            read.push(self.read(value, item)?.unwrap_or_else(|| zero_value(item)));
         }
         Ok(Value::Array(read))
     }
@@ -140,7 +140,7 @@ impl Reader {
         keys.sort_by_key(|(key, _)| *key);
         let mut read = Map::new();
         for (key, value) in keys {
-            let value = self.read(value, item)?.unwrap_or_else(|| zero(item));
+            let value = self.read(value, item)?.unwrap_or_else(|| zero_value(item));
             read.insert(key.clone(), value);
         }
         Ok(Value::Object(read))
@@ -152,8 +152,8 @@ impl Reader {
             Value::Null => "",
             _ => return Err(self.type_error(value_name(value), "string")),
         };
-        let nanoseconds = duration::parse(text)?;
-        Ok(duration::format(nanoseconds).into())
+        let nanoseconds = duration::parse_duration(text)?;
+        Ok(duration::format_duration(nanoseconds).into())
     }
 
     fn read_time(&self, value: &Value) -> Result<Value, String> {
@@ -168,7 +168,7 @@ impl Reader {
                     Value::Number(number) => format!("number {}", whole_number(number)),
                     _ => value_name(value).to_owned(),
                 };
-                let text = crate::base::go_quote::quoted(&value.to_string());
+                let text = crate::base::go_quote::quote_go(&value.to_string());
                 Err(format!(
                     "invalid duration {text}: json: cannot unmarshal {found} into Go value of type time.Duration"
                 ))
@@ -198,7 +198,7 @@ fn read_quantity(value: &Value) -> Result<Value, String> {
 }
 
 /// Returns the empty value of a type.
-pub(super) fn zero(kind: &KubeletKind) -> Value {
+pub(super) fn zero_value(kind: &KubeletKind) -> Value {
     match kind {
         KubeletKind::Bool => false.into(),
         KubeletKind::Int(..) | KubeletKind::Float | KubeletKind::TimeOrDuration => 0.into(),
@@ -206,7 +206,7 @@ pub(super) fn zero(kind: &KubeletKind) -> Value {
         KubeletKind::Duration => "0s".into(),
         KubeletKind::Quantity => "0".into(),
         KubeletKind::List(..) | KubeletKind::Map(..) => Value::Null,
-        KubeletKind::Struct(of) => Value::Object(super::merge::complete(Map::new(), of)),
+        KubeletKind::Struct(of) => Value::Object(super::merge::complete_fields(Map::new(), of)),
     }
 }
 
@@ -331,7 +331,7 @@ mod tests {
             ),
         ];
         for (value, error) in table {
-            assert_eq!(decode(&value).unwrap_err(), error, "{value}");
+            assert_eq!(decode_fields(&value).unwrap_err(), error, "{value}");
         }
     }
 
@@ -345,7 +345,7 @@ mod tests {
             "maxPods": 250, "syncFrequency": "1m30s",
             "reservedMemory": [{"limits": {"memory": "1536Mi"}}], "evictionHard": {"a": ""},
         });
-        assert_eq!(Value::Object(decode(&value).unwrap()), read);
+        assert_eq!(Value::Object(decode_fields(&value).unwrap()), read);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {
@@ -391,9 +391,9 @@ mod tests {
     }
 
     fn assert_read_again_alike(value: &Value) {
-        if let Ok(read) = decode(value) {
+        if let Ok(read) = decode_fields(value) {
             let read = Value::Object(read);
-            let again = decode(&read).map(|read| without_nulls(Value::Object(read)));
+            let again = decode_fields(&read).map(|read| without_nulls(Value::Object(read)));
             assert_eq!(again, Ok(without_nulls(read)));
         }
     }

@@ -16,7 +16,7 @@ const UNITS: [(&str, u64); 8] = [
 ///
 /// # Errors
 /// Go's message about an invalid duration.
-pub(in crate::config::controllers) fn parse(text: &str) -> Result<i64, String> {
+pub(in crate::config::controllers) fn parse_duration(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {}", quote(text));
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -83,7 +83,7 @@ fn amount(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
 }
 
 /// Formats nanoseconds like Go's `Duration.String`: `1m30s`, `1.5ms`, `0s`.
-pub(in crate::config::controllers) fn format(nanoseconds: i64) -> String {
+pub(in crate::config::controllers) fn format_duration(nanoseconds: i64) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let total = nanoseconds.unsigned_abs();
     let with_fraction = |value: u64, digits: usize| {
@@ -160,7 +160,11 @@ mod tests {
             ("999ns", "999ns"),
             ("2540400h10m10.000000001s", "2540400h10m10.000000001s"),
         ] {
-            assert_eq!(format(parse(text).unwrap()), written, "{text}");
+            assert_eq!(
+                format_duration(parse_duration(text).unwrap()),
+                written,
+                "{text}"
+            );
         }
     }
 
@@ -179,20 +183,20 @@ mod tests {
                 "time: unknown unit \"\\xc3\\xa4\" in duration \"1\\xc3\\xa4\"",
             ),
         ] {
-            assert_eq!(parse(text).unwrap_err(), error);
+            assert_eq!(parse_duration(text).unwrap_err(), error);
         }
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read_again(nanoseconds: i64) {
-            prop_assert_eq!(parse(&format(nanoseconds)), Ok(nanoseconds));
+            prop_assert_eq!(parse_duration(&format_duration(nanoseconds)), Ok(nanoseconds));
         }
 
         #[test]
         fn any_text_is_read_or_refused(text in "[-+0-9.a-z \u{b5}]{0,30}") {
-            if let Ok(nanoseconds) = parse(&text) {
-                prop_assert_eq!(parse(&format(nanoseconds)), Ok(nanoseconds));
+            if let Ok(nanoseconds) = parse_duration(&text) {
+                prop_assert_eq!(parse_duration(&format_duration(nanoseconds)), Ok(nanoseconds));
             }
         }
     }

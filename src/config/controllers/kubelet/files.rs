@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::base::{self, KUBELET_CONF, KubeletFields};
 use super::fields::KUBELET;
-use super::merge::merge;
+use super::merge::merge_fields;
 use super::tls;
 use super::validate::{Invalid, Spec, different_cgroups};
 use crate::config::controllers::GeneratedFile;
@@ -24,12 +24,12 @@ const RESERVED: [(&str, &str, &str); 3] = [
 ///
 /// # Errors
 /// The operator refuses it after the merge.
-pub(super) fn make(
+pub(super) fn make_files(
     spec: &Spec<'_>,
     mut base: KubeletFields,
 ) -> Result<(Vec<GeneratedFile>, KubeletFields), Invalid> {
     if let Some(profile) = spec.tls_profile {
-        base::set_tls(&mut base, &tls::settings(Some(profile)));
+        base::set_tls(&mut base, &tls::tls_settings(Some(profile)));
     }
     let mut own = spec.fields.clone().unwrap_or_default();
     let reserved = take_reserved(&mut own);
@@ -38,7 +38,7 @@ pub(super) fn make(
         base.remove("protectKernelDefaults");
     }
     clear_system_cgroup(&mut base, &own);
-    merge(&mut base, own, &KUBELET);
+    merge_fields(&mut base, own, &KUBELET);
     if spec.fields.is_some() {
         reserve_cpus(&mut base);
     }
@@ -57,7 +57,7 @@ pub(super) fn make(
         let text = format!("[Service]\nEnvironment=\"KUBELET_LOG_LEVEL={level}\"\n");
         files.push(GeneratedFile::new(LOG_LEVEL, text));
     }
-    files.push(GeneratedFile::new(KUBELET_CONF, base::write(&base)));
+    files.push(GeneratedFile::new(KUBELET_CONF, base::write_fields(&base)));
     Ok((files, base))
 }
 

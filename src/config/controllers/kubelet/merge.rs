@@ -2,12 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use super::decode::zero;
+use super::decode::zero_value;
 use super::duration;
 use super::fields::{KubeletField, KubeletKind, Struct};
 
 /// Merges the decoded fields of a KubeletConfig onto the base.
-pub(super) fn merge(base: &mut Map<String, Value>, over: Map<String, Value>, of: &'static Struct) {
+pub(super) fn merge_fields(
+    base: &mut Map<String, Value>,
+    over: Map<String, Value>,
+    of: &'static Struct,
+) {
     for (name, value) in over {
         let Some(field) = of.field(&name) else {
             continue;
@@ -37,16 +41,22 @@ fn merge_struct(
     of: &'static Struct,
 ) {
     if let Some(Value::Object(known)) = base.get_mut(field.name) {
-        return merge(known, over, of);
+        return merge_fields(known, over, of);
     }
     if field.pointer {
-        base.insert(field.name.to_owned(), Value::Object(complete(over, of)));
+        base.insert(
+            field.name.to_owned(),
+            Value::Object(complete_fields(over, of)),
+        );
         return;
     }
     let mut fresh = Map::new();
-    merge(&mut fresh, over, of);
+    merge_fields(&mut fresh, over, of);
     if !fresh.is_empty() {
-        base.insert(field.name.to_owned(), Value::Object(complete(fresh, of)));
+        base.insert(
+            field.name.to_owned(),
+            Value::Object(complete_fields(fresh, of)),
+        );
     }
 }
 
@@ -73,7 +83,7 @@ fn merge_map(base: &mut Map<String, Value>, name: &str, over: Map<String, Value>
 /// Merges a number of nanoseconds or a duration: value and form are replaced separately.
 fn merge_time(base: &mut Map<String, Value>, name: &str, over: &Value) {
     let nanoseconds = |value: &Value| match value {
-        Value::String(text) => duration::parse(text).unwrap_or(0),
+        Value::String(text) => duration::parse_duration(text).unwrap_or(0),
         _ => value.as_i64().unwrap_or(0),
     };
     let known = base.get(name).cloned().unwrap_or(Value::Null);
@@ -82,7 +92,7 @@ fn merge_time(base: &mut Map<String, Value>, name: &str, over: &Value) {
         amount => amount,
     };
     let value = if over.is_string() || known.is_string() {
-        duration::format(amount).into()
+        duration::format_duration(amount).into()
     } else if amount == 0 && known.is_null() {
         return;
     } else {
@@ -106,13 +116,16 @@ fn is_empty(value: &Value, kind: &KubeletKind) -> bool {
 }
 
 /// Returns the fields as Go writes a struct: mandatory fields are added and empty optional ones left out.
-pub(super) fn complete(mut given: Map<String, Value>, of: &'static Struct) -> Map<String, Value> {
+pub(super) fn complete_fields(
+    mut given: Map<String, Value>,
+    of: &'static Struct,
+) -> Map<String, Value> {
     let mut written = Map::new();
     for field in of.fields {
         let value = given.remove(field.name);
         let value = match value {
             Some(value) => complete_value(value, &field.kind),
-            None if field.is_always() => zero(&field.kind),
+            None if field.is_always() => zero_value(&field.kind),
             None => continue,
         };
         if field.pointer || field.is_always() || !is_empty(&value, &field.kind) {
@@ -124,7 +137,9 @@ pub(super) fn complete(mut given: Map<String, Value>, of: &'static Struct) -> Ma
 
 fn complete_value(value: Value, kind: &KubeletKind) -> Value {
     match (kind, value) {
-        (KubeletKind::Struct(of), Value::Object(fields)) => Value::Object(complete(fields, of)),
+        (KubeletKind::Struct(of), Value::Object(fields)) => {
+            Value::Object(complete_fields(fields, of))
+        }
         (KubeletKind::List(item, _), Value::Array(items)) => {
             let items = items.into_iter().map(|value| complete_value(value, item));
             Value::Array(items.collect())
@@ -135,7 +150,7 @@ fn complete_value(value: Value, kind: &KubeletKind) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::decode::decode;
+    use super::super::decode::decode_fields;
     use super::super::fields::KUBELET;
     use super::*;
     use serde_json::json;
@@ -145,7 +160,7 @@ mod tests {
         let Value::Object(mut base) = base else {
             panic!("no object");
         };
-        merge(&mut base, decode(over).unwrap(), &KUBELET);
+        merge_fields(&mut base, decode_fields(over).unwrap(), &KUBELET);
         Value::Object(base)
     }
 
@@ -199,7 +214,7 @@ mod tests {
         }) else {
             panic!("no object");
         };
-        let mut written = complete(Map::new(), &KUBELET);
+        let mut written = complete_fields(Map::new(), &KUBELET);
         written.sort_keys();
         let mut always = always;
         always.sort_keys();

@@ -21,7 +21,8 @@ use self::base::KubeletFields;
 use self::validate::{Invalid, Spec};
 use super::suffix::SuffixNames;
 use super::{
-    ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, ObjectRefusal, selects,
+    ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, ObjectRefusal,
+    selects_labels,
 };
 use crate::config::document::Finding;
 
@@ -29,7 +30,7 @@ const KIND: &str = "KubeletConfig";
 const TOO_MANY: &str = "max number of supported kubelet config (10) has been reached. Please delete old kubelet configs before retrying";
 
 /// Adds the MachineConfigs, refusals and notes of this controller.
-pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+pub(super) fn sync_kubelet(cluster: &Cluster, generation: &mut Generation) {
     base::sync_features(cluster, generation);
     if cluster.of_kind(KIND).next().is_some() {
         base::note_foreign(cluster, generation);
@@ -85,7 +86,7 @@ fn sync_object<'a>(
 ) -> Result<Vec<GeneratedConfig>, Invalid> {
     let spec = validate::read_spec(object)?;
     let selector = object.get("/spec/machineConfigPoolSelector");
-    let selected = |pool: &&ConfigPool| selects(selector, &pool.labels);
+    let selected = |pool: &&ConfigPool| selects_labels(selector, &pool.labels);
     if !cluster.pools.iter().any(|pool| selected(&pool)) {
         return Err(Invalid::new(
             "spec.machineConfigPoolSelector",
@@ -95,7 +96,7 @@ fn sync_object<'a>(
         ));
     }
     let mut configs = Vec::new();
-    for pool in base::pools(cluster).filter(selected) {
+    for pool in base::list_pools(cluster).filter(selected) {
         validate::refuse_static_pods(&spec, pool)?;
         let name = names.give(object, pool, cluster, generation);
         let name = name.map_err(|message| {
@@ -112,7 +113,7 @@ fn sync_object<'a>(
                 "give 97- or 98-POOL-generated-kubelet among the parts",
             )
         })?;
-        let (files, merged) = files::make(&spec, base)?;
+        let (files, merged) = files::make_files(&spec, base)?;
         note_suffix(object, &name, pool, generation);
         note_object(object, &spec, pool, &merged, cluster, generation);
         for owner in names.strangers(&pool.name) {
@@ -170,7 +171,7 @@ fn note_object(
     let mut notes = Vec::new();
     if let Some(config) = object.get("/spec/kubeletConfig") {
         notes.extend(
-            unknown::notes(config)
+            unknown::note_unknown_fields(config)
                 .into_iter()
                 .map(|text| note(object, text)),
         );

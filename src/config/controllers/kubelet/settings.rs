@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::duration;
 use super::fields::{KUBELET, KubeletField, KubeletKind, Struct};
 use crate::config::controllers::ConfigPool;
-use crate::config::controllers::nearest::hint;
+use crate::config::controllers::nearest::hint_nearest;
 use crate::config::controllers::quantity::Quantity;
 
 /// Prefix of the pool labels that a KubeletConfig selects.
@@ -203,7 +203,7 @@ fn unknown(of: &'static Struct, name: &str, above: &str, setting: &str) -> Setti
     if above.is_empty() {
         names.extend(["logLevel", "autoSizingReserved", "tlsSecurityProfile"]);
     }
-    SettingError::Unknown(setting.to_owned(), hint(name, names.into_iter()))
+    SettingError::Unknown(setting.to_owned(), hint_nearest(name, names.into_iter()))
 }
 
 fn unknown_below(full: &str, setting: &str) -> SettingError {
@@ -235,7 +235,7 @@ fn read(
             .and_then(|number| serde_json::Number::from_f64(number).map(Value::Number)),
         KubeletKind::Text(_) => Some(text.into()),
         KubeletKind::Duration | KubeletKind::TimeOrDuration => {
-            duration::parse(text).ok().map(|_| text.into())
+            duration::parse_duration(text).ok().map(|_| text.into())
         }
         KubeletKind::Quantity => Quantity::parse(text).ok().map(|_| text.into()),
         KubeletKind::List(KubeletKind::Struct(_), _)
@@ -263,7 +263,7 @@ fn read(
             KUBELET.field(field).map(|field| field.kind),
             Some(KubeletKind::Map(..) | KubeletKind::List(..))
         )
-        && super::decode::decode(&Value::Object(alone)).is_err()
+        && super::decode::decode_fields(&Value::Object(alone)).is_err()
     {
         return Err(wrong(words(kind)));
     }

@@ -40,7 +40,7 @@ const OLD: [&str; 24] = [
 ];
 
 /// Returns the settings of a `tlsSecurityProfile`; those of Intermediate if it is missing or unknown.
-pub(in crate::config::controllers) fn settings(profile: Option<&Value>) -> TlsSettings {
+pub(in crate::config::controllers) fn tls_settings(profile: Option<&Value>) -> TlsSettings {
     let get = |pointer: &str| profile.and_then(|profile| profile.pointer(pointer));
     let (version, count) = match get("/type").and_then(Value::as_str) {
         Some("Custom") if get("/custom").is_some_and(Value::is_object) => {
@@ -137,12 +137,15 @@ mod tests {
 
     #[test]
     fn profiles_are_those_of_the_operator() {
-        let count = |profile: Value| settings(Some(&profile)).ciphers.len();
+        let count = |profile: Value| tls_settings(Some(&profile)).ciphers.len();
         assert_eq!(count(json!({"type": "Modern"})), 3);
         assert_eq!(count(json!({"type": "Intermediate"})), 9);
         // Go does not know three of its 24 ciphers.
         assert_eq!(count(json!({"type": "Old"})), 21);
-        assert_eq!(settings(None), settings(Some(&json!({"type": "Custom"}))));
+        assert_eq!(
+            tls_settings(None),
+            tls_settings(Some(&json!({"type": "Custom"})))
+        );
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::fields::{KUBELET, KubeletKind, Struct};
-use crate::config::controllers::nearest::hint;
+use crate::config::controllers::nearest::hint_nearest;
 
 /// Maximum number of unknown keys that are listed.
 const MOST: usize = 10;
 
 /// Returns one sentence for each unknown key.
-pub(super) fn notes(config: &Value) -> Vec<String> {
+pub(super) fn note_unknown_fields(config: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     look_at(config, &KUBELET, "spec.kubeletConfig", &mut notes);
     notes.truncate(MOST);
@@ -20,7 +20,7 @@ fn look_at(value: &Value, of: &'static Struct, path: &str, notes: &mut Vec<Strin
     for (key, value) in value.as_object().into_iter().flatten() {
         let path = format!("{path}.{key}");
         let Some(field) = of.field(key) else {
-            let hint = hint(key, of.fields.iter().map(|field| field.name));
+            let hint = hint_nearest(key, of.fields.iter().map(|field| field.name));
             notes.push(format!(
                 "{path} is no field of the kubelet's configuration: the operator drops it{hint}"
             ));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::decode::decode;
+use super::decode::decode_fields;
 use crate::config::controllers::{ApiObject, ConfigPool};
 
 /// A reason to refuse a KubeletConfig.
@@ -64,7 +64,7 @@ pub(super) fn read_spec(object: &ApiObject) -> Result<Spec<'_>, Invalid> {
     };
     if let Some(config) = object.get("/spec/kubeletConfig") {
         spec.raw = config.to_string();
-        let fields = decode(config).map_err(|error| unreadable(&error))?;
+        let fields = decode_fields(config).map_err(|error| unreadable(&error))?;
         refuse_fields(&fields)?;
         refuse_together(&fields, auto_sizing)?;
         spec.fields = Some(fields);

@@ -235,7 +235,7 @@ fn judge_grace(key: &str, value: &Value) -> Option<ValueFault> {
         Ok(text) => text,
         Err(fault) => return Some(fault),
     };
-    match duration::parse(text) {
+    match duration::parse_duration(text) {
         Err(error) => Some(fault(
             format!("{at} is {text:?}, which is no duration"),
             error,

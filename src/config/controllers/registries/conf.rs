@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::scopes::is_nested;
 use super::sets::MirroredSource;
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 use crate::config::controllers::toml_text::quote_toml;
 
 /// The search list of the template.
@@ -212,7 +212,7 @@ impl Conf {
         for entry in inside {
             let rest = entry.scope().strip_prefix(source);
             let Some(rest) = rest.filter(|_| !source.starts_with("*.")) else {
-                let source = quoted(source);
+                let source = quote_go(source);
                 return Err(format!(
                     "internal error: mirrorsAdjustedForNestedScope for a wildcard scope {source}"
                 ));

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::policy_json::Scopes;
 use super::scopes::is_nested;
-use super::{ObjectRefusal, read_texts, refuse};
-use crate::base::go_quote::quoted;
+use super::{ObjectRefusal, read_texts, refuse_object};
+use crate::base::go_quote::quote_go;
 use crate::config::controllers::{ApiObject, Note};
 
 /// Go's decoder ignores unused bits after the last byte.
@@ -62,13 +62,13 @@ impl ImagePolicies {
         let Some(namespace) = &object.namespace else {
             let message = "an ImagePolicy has a namespace";
             let advice = "add metadata.namespace, or use a ClusterImagePolicy";
-            return Err(refuse(object, "metadata.namespace", message, advice));
+            return Err(refuse_object(object, "metadata.namespace", message, advice));
         };
         let requirement = requirement(object)?;
         let mut conflicts = Vec::new();
         for scope in read_texts(object, "spec.scopes")?.unwrap_or_default() {
             if self.cluster.keys().any(|outer| is_nested(&scope, outer)) {
-                conflicts.push(quoted(&scope));
+                conflicts.push(quote_go(&scope));
                 continue;
             }
             let own = self.namespaces.entry(namespace.clone()).or_default();
@@ -141,7 +141,7 @@ fn requirement(object: &ApiObject) -> Result<Value, ObjectRefusal> {
             let message = format!("unknown rootOfTrust policy type: {other}");
             let advice = "use PublicKey, FulcioCAWithRekor or PKI";
             let at = format!("{root}.policyType");
-            return Err(refuse(object, &at, message, advice));
+            return Err(refuse_object(object, &at, message, advice));
         }
     }
     if let Some(key) = rekor_key {
@@ -187,7 +187,7 @@ fn signed_identity(object: &ApiObject) -> Result<Value, ObjectRefusal> {
             let advice =
                 "use MatchRepoDigestOrExact, MatchRepository, ExactRepository or RemapIdentity";
             let at = format!("{at}.matchPolicy");
-            return Err(refuse(object, &at, message, advice));
+            return Err(refuse_object(object, &at, message, advice));
         }
     })
 }
@@ -199,7 +199,7 @@ fn optional_text<'a>(object: &'a ApiObject, path: &str) -> Result<Option<&'a str
         Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
         Some(_) => {
             let advice = "write it as a text; in YAML in quotes";
-            Err(refuse(object, path, "this is not a text", advice))
+            Err(refuse_object(object, path, "this is not a text", advice))
         }
     }
 }
@@ -207,7 +207,7 @@ fn optional_text<'a>(object: &'a ApiObject, path: &str) -> Result<Option<&'a str
 fn text_of<'a>(object: &'a ApiObject, path: &str) -> Result<&'a str, ObjectRefusal> {
     let text = optional_text(object, path)?;
     let advice = "add it, or remove the policy; the API takes no policy without it";
-    text.ok_or_else(|| refuse(object, path, "this is missing", advice))
+    text.ok_or_else(|| refuse_object(object, path, "this is missing", advice))
 }
 
 /// Returns base64 as the controller re-encodes it.
@@ -221,7 +221,7 @@ fn optional_bytes(object: &ApiObject, path: &str) -> Result<Option<String>, Obje
         Err(error) => {
             let message = format!("this is not base64: {error}");
             let advice = "put the PEM file through `base64 -w0`";
-            Err(refuse(object, path, message, advice))
+            Err(refuse_object(object, path, message, advice))
         }
     }
 }
@@ -229,5 +229,5 @@ fn optional_bytes(object: &ApiObject, path: &str) -> Result<Option<String>, Obje
 fn bytes_of(object: &ApiObject, path: &str) -> Result<String, ObjectRefusal> {
     let bytes = optional_bytes(object, path)?;
     let advice = "add it, in base64; the API takes no policy without it";
-    bytes.ok_or_else(|| refuse(object, path, "this is missing", advice))
+    bytes.ok_or_else(|| refuse_object(object, path, "this is missing", advice))
 }

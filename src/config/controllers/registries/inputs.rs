@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::image_policies::ImagePolicies;
 use super::payload::{self, CountingLists, RegistrySources};
 use super::sets::{self, ALLOW, MirrorRule, MirroredSource};
-use super::{ObjectRefusal, pointer, quoted, read_texts, refuse, scopes, text_at};
+use super::{ObjectRefusal, quote_go, read_texts, refuse_object, scopes, text_at, to_pointer};
 use crate::config::controllers::{ApiObject, Cluster, Note};
 
 /// The feature gate that enables image policies.
@@ -77,7 +77,7 @@ impl<'a> RegistryInputs<'a> {
         let of_namespaces = of_api(cluster, "ImagePolicy", "config.openshift.io", notes);
         let policy_objects: Vec<&ApiObject> =
             of_cluster.iter().chain(&of_namespaces).copied().collect();
-        let digests = sets::merge(&digest_rules);
+        let digests = sets::merge_rules(&digest_rules);
         let has_mirror_objects = idms.0 + icsp.0 + itms.0 > 0;
         let are_given = image.is_some() || has_mirror_objects || !policy_objects.is_empty();
         if image.is_none() && are_given {
@@ -103,7 +103,7 @@ impl<'a> RegistryInputs<'a> {
             repository,
             lists,
             digests,
-            tags: sets::merge(&itms.1),
+            tags: sets::merge_rules(&itms.1),
             digest_rules,
             tag_rules: itms.1,
             policies,
@@ -117,10 +117,10 @@ impl<'a> RegistryInputs<'a> {
         for (name, list) in lists {
             let bad = list.iter().find(|scope| !scopes::is_scope(scope));
             if let Some(scope) = bad {
-                let message = format!("invalid entry for {name} registries {}", quoted(scope));
+                let message = format!("invalid entry for {name} registries {}", quote_go(scope));
                 let at = format!("spec.registrySources.{name}Registries");
                 let index = self.image.and_then(|image| {
-                    let items = image.get(&pointer(&at))?.as_array()?;
+                    let items = image.get(&to_pointer(&at))?.as_array()?;
                     items.iter().position(|item| item.as_str() == Some(scope))
                 });
                 let at = index.map_or(at.clone(), |index| format!("{at}[{index}]"));
@@ -140,7 +140,7 @@ impl<'a> RegistryInputs<'a> {
         advice: &str,
     ) -> ObjectRefusal {
         match self.image {
-            Some(image) => refuse(image, path, message, advice),
+            Some(image) => refuse_object(image, path, message, advice),
             None => ObjectRefusal {
                 object: "Image cluster".to_owned(),
                 place: path.to_owned(),
@@ -161,7 +161,7 @@ impl<'a> RegistryInputs<'a> {
             Some((*object, format!("spec.scopes[{index}]")))
         });
         match place {
-            Some((object, at)) => refuse(object, &at, message, advice),
+            Some((object, at)) => refuse_object(object, &at, message, advice),
             None => self.refuse_at_image("spec", message, advice),
         }
     }
@@ -227,12 +227,12 @@ fn read_rules<'a>(
     let mut rules = Vec::new();
     for object in objects.iter().copied() {
         let at = format!("spec.{list}");
-        let Some(value) = object.get(&pointer(&at)) else {
+        let Some(value) = object.get(&to_pointer(&at)) else {
             continue;
         };
         let Some(items) = value.as_array() else {
             let advice = "write it as a list of source and mirrors";
-            return Err(refuse(object, &at, "this is not a list", advice));
+            return Err(refuse_object(object, &at, "this is not a list", advice));
         };
         for index in 0..items.len() {
             rules.push(read_rule(object, format!("{at}[{index}]"))?);
@@ -245,10 +245,10 @@ fn read_rule<'a>(object: &'a ApiObject, path: String) -> Result<MirrorRule<'a>, 
     let has_policy = object.kind != "ImageContentSourcePolicy";
     let text = |key: &str| {
         let at = format!("{path}.{key}");
-        match object.get(&pointer(&at)) {
+        match object.get(&to_pointer(&at)) {
             None => Ok(""),
             Some(Value::String(text)) => Ok(text.as_str()),
-            Some(_) => Err(refuse(
+            Some(_) => Err(refuse_object(
                 object,
                 &at,
                 "this is not a text",
@@ -288,7 +288,7 @@ fn sort_lists(
             let message = "the release image is unknown, and its registry must not be blocked";
             let advice = "give it with --release-image REPOSITORY@sha256:…, or give the object ClusterVersion version; of \
                           OCP it usually is quay.io/openshift-release-dev/ocp-release@…, in a disconnected cluster too";
-            return Err(refuse(image, at, message, advice));
+            return Err(refuse_object(image, at, message, advice));
         }
         let lists = payload::sort_lists("", "", sources, digests);
         return Ok((None, lists));
@@ -297,12 +297,12 @@ fn sort_lists(
         let message = "error parsing reference of release image";
         let advice = format!(
             "give it whole, with its registry and digest: {} is no name of an image",
-            quoted(release_image)
+            quote_go(release_image)
         );
         let version = version.filter(|_| of_version() == Some(release_image));
         return Err(match (version, image) {
-            (Some(version), _) => refuse(version, "status.desired.image", message, advice),
-            (_, Some(image)) => refuse(image, at, message, advice),
+            (Some(version), _) => refuse_object(version, "status.desired.image", message, advice),
+            (_, Some(image)) => refuse_object(image, at, message, advice),
             _ => ObjectRefusal {
                 object: "ClusterVersion version".to_owned(),
                 place: "status.desired.image".to_owned(),
@@ -344,7 +344,7 @@ fn counts_policies(
                 format!("the feature gate {GATE} is unknown, and policies count only with it");
             let advice =
                 "give the object FeatureGate cluster too (`oc get featuregate cluster -o yaml`)";
-            Err(refuse(first, "kind", message, advice))
+            Err(refuse_object(first, "kind", message, advice))
         }
     }
 }

@@ -50,7 +50,7 @@ pub struct Inexpressible {
 ///
 /// # Errors
 /// The first line that no object produces: the files were written by hand or come from another MachineConfig.
-pub fn invert(files: &BTreeMap<String, Vec<u8>>) -> Result<Inverted, Inexpressible> {
+pub fn invert_files(files: &BTreeMap<String, Vec<u8>>) -> Result<Inverted, Inexpressible> {
     let found = Found::read(files)?;
     let mut cuts = vec![found.first_copied(), found.rules_end()];
     cuts.dedup();
@@ -194,10 +194,10 @@ impl Found {
         Ok(Self {
             header,
             has_conf,
-            rejected: with_first(policy_json::reject()),
-            accepted: with_first(policy_json::accept()),
+            rejected: with_first(policy_json::reject_policy()),
+            accepted: with_first(policy_json::accept_policy()),
             search: search.and_then(|conf| conf.unqualified_search_registries),
-            namespaces: policy_objects::namespaces(&policy, files),
+            namespaces: policy_objects::merge_namespaces(&policy, files),
             has_foreign_policy,
             policy,
             conf,
@@ -319,7 +319,7 @@ impl Found {
 
     /// Returns the repository of the release image if it is itself a blocked scope, which policy.json then allows.
     fn blocked_payload(&self, cut: usize) -> Option<&str> {
-        if self.policy.default == [policy_json::accept()] {
+        if self.policy.default == [policy_json::accept_policy()] {
             let scope = self
                 .accepted
                 .first()
@@ -412,7 +412,7 @@ impl Found {
 
     /// Returns the allowed scopes: the accepted ones, and those of policies outside of them.
     fn allowed(&self, cut: usize) -> Vec<&str> {
-        let is_allowed = self.policy.default == [policy_json::reject()];
+        let is_allowed = self.policy.default == [policy_json::reject_policy()];
         if !is_allowed || self.blocked_payload(cut).is_some() {
             return Vec::new();
         }
@@ -428,7 +428,7 @@ impl Found {
     /// Returns the release image. If only rejected scopes are listed, an accepted one is its repository.
     fn release_image(&self, cut: usize) -> String {
         let is_payload =
-            self.policy.default == [policy_json::accept()] && !self.rejected.is_empty();
+            self.policy.default == [policy_json::accept_policy()] && !self.rejected.is_empty();
         let accepted = self.accepted.first().filter(|_| is_payload);
         let repository = accepted.map(String::as_str).or(self.blocked_payload(cut));
         let repository = repository.unwrap_or("release-image.invalid/unknown");

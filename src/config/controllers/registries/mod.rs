@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{ApiObject, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, ObjectRefusal};
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 use crate::config::document::Finding;
 use base::Template;
 use conf::Conf;
@@ -32,7 +32,7 @@ use inputs::RegistryInputs;
 use payload::CountingLists;
 
 pub use base::{OwnedFile, files_in_force, owned_files};
-pub use invert::{Inexpressible, Inverted, invert};
+pub use invert::{Inexpressible, Inverted, invert_files};
 pub use mirror::{MirrorChange, MirrorError, add_mirror, remove_mirror};
 
 /// registries.conf.
@@ -52,7 +52,7 @@ const NAME_END: &str = "-generated-registries";
 
 /// Adds the MachineConfigs, refusals and notes of this controller. Without any of its objects, existing MachineConfigs are
 /// unchanged and missing ones are created empty.
-pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+pub(super) fn sync_registries(cluster: &Cluster, generation: &mut Generation) {
     let inputs = match RegistryInputs::read(cluster, &mut generation.notes) {
         Ok(inputs) => inputs,
         Err(refusal) => return generation.refusals.push(refusal),
@@ -151,7 +151,7 @@ fn write_conf(
         .check_scopes(&lists)
         .map_err(|refusal| refusal.after(step))?;
     let rules: [&[_]; 2] = [&inputs.digest_rules, &inputs.tag_rules];
-    sets::check(&rules).map_err(|refusal| refusal.after(step))?;
+    sets::check_rules(&rules).map_err(|refusal| refusal.after(step))?;
     let mut conf = template.conf.clone();
     let edited = conf.edit(insecure, blocked, &inputs.digests, &inputs.tags);
     edited.map_err(|words| {
@@ -192,7 +192,7 @@ fn add_policies(
         .values()
         .flat_map(|scopes| scopes.keys());
     let own = own.map(String::as_str);
-    if let Some((scope, end)) = policy_json::forbidden(own, &lists.rejected, &lists.allowed) {
+    if let Some((scope, end)) = policy_json::find_forbidden(own, &lists.rejected, &lists.allowed) {
         let message = format!(
             "could not Create/Update MachineConfig: could not update namespace policy JSON from imagepolicy: imagePolicy configured for the scope {scope} {end}"
         );
@@ -225,7 +225,7 @@ fn check_policies(inputs: &RegistryInputs<'_>) -> Result<(), ObjectRefusal> {
         return Err(inputs.refuse_at_image(at, message, advice));
     }
     let scopes = inputs.policies.cluster.keys().map(String::as_str);
-    if let Some((scope, end)) = policy_json::forbidden(scopes, rejected, allowed) {
+    if let Some((scope, end)) = policy_json::find_forbidden(scopes, rejected, allowed) {
         let message = format!("clusterimagePolicy configured for the scope {scope} {end}");
         return Err(inputs.refuse_at_policy(scope, message));
     }
@@ -241,7 +241,7 @@ fn add_signed_places(
     if scopes.is_empty() {
         return Ok(());
     }
-    match sigstore::text(scopes.into_iter(), conf) {
+    match sigstore::sigstore_text(scopes.into_iter(), conf) {
         Ok(text) => files.push(GeneratedFile::new(SIGSTORE, text)),
         Err((scope, words)) => {
             let message = format!("could not Create/Update MachineConfig: {words}");
@@ -260,7 +260,7 @@ impl ObjectRefusal {
 }
 
 /// Returns a refusal at a place in an object.
-pub(super) fn refuse(
+pub(super) fn refuse_object(
     object: &ApiObject,
     path: &str,
     message: impl Into<String>,
@@ -280,12 +280,12 @@ pub(super) fn read_texts(
     object: &ApiObject,
     path: &str,
 ) -> Result<Option<Vec<String>>, ObjectRefusal> {
-    let Some(value) = object.get(&pointer(path)) else {
+    let Some(value) = object.get(&to_pointer(path)) else {
         return Ok(None);
     };
     let wrong = |path: &str, message: &str| {
         let advice = "write it as in `oc explain`, and apply it with `oc apply --dry-run=server` where there is an API";
-        refuse(object, path, message, advice)
+        refuse_object(object, path, message, advice)
     };
     let items = value.as_array();
     let items = items.ok_or_else(|| wrong(path, "this is not a list"))?;
@@ -299,12 +299,12 @@ pub(super) fn read_texts(
 }
 
 /// Returns the JSON pointer for a path such as `spec.items[2].name`.
-pub(super) fn pointer(path: &str) -> String {
+pub(super) fn to_pointer(path: &str) -> String {
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     parts.flat_map(|part| ["/", part]).collect()
 }
 
 /// Returns the text at a path; any other value counts as missing.
 fn text_at<'a>(object: &'a ApiObject, path: &str) -> Option<&'a str> {
-    object.get(&pointer(path)).and_then(Value::as_str)
+    object.get(&to_pointer(path)).and_then(Value::as_str)
 }

@@ -4,7 +4,7 @@ use super::conf::Conf;
 use super::pulls;
 use super::scopes::{full_name_of, is_nested};
 use super::sets::MirroredSource;
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 
 /// The lists of `Image cluster`. `None` for a missing list, because an empty one can have an effect.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +56,7 @@ pub(super) fn sort_lists(
                     ..CountingLists::default()
                 };
             }
-            Ok(false) => dropped.push(quoted(scope)),
+            Ok(false) => dropped.push(quote_go(scope)),
             Ok(true) => {
                 lists.blocked.push(scope.clone());
                 if scope != repository {
@@ -86,7 +86,7 @@ fn has_open_mirror(
     let mut conf = Conf::default();
     let insecure = sources.insecure.as_deref().unwrap_or_default();
     conf.edit(insecure, &sources.blocked, digests, &[])?;
-    let Some(entry) = pulls::find(&conf, repository)? else {
+    let Some(entry) = pulls::find_registry(&conf, repository)? else {
         return Ok(false);
     };
     let places = entry.pull_sources(release_image)?;

@@ -36,21 +36,21 @@ pub(super) struct Policy {
 }
 
 /// Returns the requirement that accepts every image.
-pub(super) fn accept() -> Value {
+pub(super) fn accept_policy() -> Value {
     json!({"type": "insecureAcceptAnything"})
 }
 
 /// Returns the requirement that rejects every image.
-pub(super) fn reject() -> Value {
+pub(super) fn reject_policy() -> Value {
     json!({"type": "reject"})
 }
 
 impl Policy {
     /// The template.
     pub(super) fn template() -> Self {
-        let all = Scopes::from([(String::new(), vec![accept()])]);
+        let all = Scopes::from([(String::new(), vec![accept_policy()])]);
         Self {
-            default: vec![accept()],
+            default: vec![accept_policy()],
             transports: BTreeMap::from([("docker-daemon".to_owned(), all)]),
         }
     }
@@ -84,16 +84,16 @@ impl Policy {
     pub(super) fn edit(&mut self, rejected: &[String], allowed: &[String], policies: &Scopes) {
         let mut scopes = Scopes::new();
         if !allowed.is_empty() {
-            self.default = vec![reject()];
+            self.default = vec![reject_policy()];
             let without_policy = allowed
                 .iter()
                 .filter(|scope| !policies.contains_key(*scope));
-            scopes.extend(without_policy.map(|scope| (scope.clone(), vec![accept()])));
+            scopes.extend(without_policy.map(|scope| (scope.clone(), vec![accept_policy()])));
         }
         if !rejected.is_empty() {
-            self.default = vec![accept()];
+            self.default = vec![accept_policy()];
             let rejected = rejected.iter();
-            scopes.extend(rejected.map(|scope| (scope.clone(), vec![reject()])));
+            scopes.extend(rejected.map(|scope| (scope.clone(), vec![reject_policy()])));
         }
         add_all(&mut scopes, policies);
         if scopes.is_empty() {
@@ -126,7 +126,7 @@ impl Policy {
             (name.clone(), Value::Object(scopes.collect()))
         });
         let transports: Map<String, Value> = transports.collect();
-        go_json::indented(&json!({"default": self.default, "transports": transports}))
+        go_json::to_indented_json(&json!({"default": self.default, "transports": transports}))
     }
 }
 
@@ -143,7 +143,7 @@ fn is_atomic(scope: &str) -> bool {
 }
 
 /// Returns the first scope of policies that the allowed or rejected scopes forbid, with the end of the controller's message.
-pub(super) fn forbidden<'a>(
+pub(super) fn find_forbidden<'a>(
     mut scopes: impl Iterator<Item = &'a str> + Clone,
     rejected: &[String],
     allowed: &[String],
@@ -177,8 +177,8 @@ mod tests {
             &[scope("q.io/a/b/c")],
             &Scopes::new(),
         );
-        assert_eq!(policy.default, [accept()]);
-        assert_eq!(policy.transports["docker"]["q.io/a/b/c"], [reject()]);
+        assert_eq!(policy.default, [accept_policy()]);
+        assert_eq!(policy.transports["docker"]["q.io/a/b/c"], [reject_policy()]);
         assert!(policy.transports["atomic"].is_empty());
         assert!(policy.text().contains("\"atomic\": {},\n"));
     }
@@ -190,11 +190,11 @@ mod tests {
         let mut allowed = Policy::template();
         allowed.edit(&[], &scopes, &own);
         assert_eq!(allowed.transports["docker"]["a.test"], own["a.test"]);
-        assert_eq!(allowed.transports["docker"]["b.test"], [accept()]);
-        assert_eq!(allowed.default, [reject()]);
+        assert_eq!(allowed.transports["docker"]["b.test"], [accept_policy()]);
+        assert_eq!(allowed.default, [reject_policy()]);
         let mut blocked = Policy::template();
         blocked.edit(&scopes, &[], &own);
-        let both = [reject(), json!({"type": "x"})];
+        let both = [reject_policy(), json!({"type": "x"})];
         assert_eq!(blocked.transports["atomic"]["a.test"], both);
     }
 }

@@ -8,7 +8,7 @@ use super::NAMESPACE_POLICIES;
 use super::policy_json::{Policy, Scopes};
 
 /// Returns the requirements of each namespace alone, by its file.
-pub(super) fn namespaces(
+pub(super) fn merge_namespaces(
     cluster: &Policy,
     files: &BTreeMap<String, Vec<u8>>,
 ) -> BTreeMap<String, Scopes> {

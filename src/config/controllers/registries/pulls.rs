@@ -23,7 +23,10 @@ pub(super) struct PullSource {
 ///
 /// # Errors
 /// The libraries' message about an invalid file.
-pub(super) fn find<'a>(conf: &'a Conf, name: &str) -> Result<Option<Matching<'a>>, String> {
+pub(super) fn find_registry<'a>(
+    conf: &'a Conf,
+    name: &str,
+) -> Result<Option<Matching<'a>>, String> {
     for entry in &conf.registry {
         check_location(&entry.location)?;
         check_location(&entry.prefix)?;

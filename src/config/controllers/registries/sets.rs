@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::scopes;
-use super::{ObjectRefusal, refuse};
-use crate::base::go_quote::quoted;
+use super::{ObjectRefusal, refuse_object};
+use crate::base::go_quote::quote_go;
 use crate::config::controllers::ApiObject;
 
 /// A value of `mirrorSourcePolicy`.
@@ -39,7 +39,7 @@ pub(super) struct MirroredSource {
 }
 
 /// Merges the rules, by source in byte order. A rule whose only mirror is its source is left out.
-pub(super) fn merge(rules: &[MirrorRule<'_>]) -> Vec<MirroredSource> {
+pub(super) fn merge_rules(rules: &[MirrorRule<'_>]) -> Vec<MirroredSource> {
     let mut by_source: BTreeMap<&str, Vec<&MirrorRule<'_>>> = BTreeMap::new();
     for rule in rules {
         if rule.mirrors.iter().any(|mirror| *mirror != rule.source) {
@@ -105,7 +105,7 @@ pub(super) fn in_one_order(source: &str, lists: &[&[String]]) -> Vec<String> {
 }
 
 /// Checks the rules, like the controller before it writes registries.conf.
-pub(super) fn check(rules: &[&[MirrorRule<'_>]]) -> Result<(), ObjectRefusal> {
+pub(super) fn check_rules(rules: &[&[MirrorRule<'_>]]) -> Result<(), ObjectRefusal> {
     let mut policies: BTreeMap<&str, &str> = BTreeMap::new();
     for rule in rules.iter().copied().flatten() {
         check_rule(rule, &mut policies)?;
@@ -120,15 +120,15 @@ fn check_rule<'a>(
     let at = |key: &str| format!("{}.{key}", rule.path);
     let source = &rule.source;
     if !scopes::is_source(source) {
-        let message = format!("invalid format for source {}", quoted(source));
+        let message = format!("invalid format for source {}", quote_go(source));
         let advice = "write HOST[:PORT][/PATH] or *.HOST, the path in lower case, without scheme, tag or digest";
-        return Err(refuse(rule.object, &at("source"), message, advice));
+        return Err(refuse_object(rule.object, &at("source"), message, advice));
     }
     let policy = policies.entry(source).or_insert(&rule.policy);
     if *policy != rule.policy {
         let message = format!(
             "conflicting mirrorSourcePolicy is set for the same source {} in imagedigestmirrorsets, imagetagmirrorsets, or imagecontentsourcepolicies",
-            quoted(source)
+            quote_go(source)
         );
         let advice = "give all rules of this source the same mirrorSourcePolicy; without one a rule has AllowContactingSource";
         // A rule without the key is shown completely.
@@ -138,23 +138,23 @@ fn check_rule<'a>(
         } else {
             rule.path.clone()
         };
-        return Err(refuse(rule.object, &place, message, advice));
+        return Err(refuse_object(rule.object, &place, message, advice));
     }
     for (index, mirror) in rule.mirrors.iter().enumerate() {
         let at = at(&format!("mirrors[{index}]"));
         if !scopes::is_mirror(mirror) {
-            let message = format!("invalid format for mirror {}", quoted(mirror));
+            let message = format!("invalid format for mirror {}", quote_go(mirror));
             let advice =
                 "write HOST[:PORT][/PATH], the path in lower case, without scheme, tag or digest";
-            return Err(refuse(rule.object, &at, message, advice));
+            return Err(refuse_object(rule.object, &at, message, advice));
         }
         if rule.policy == NEVER && mirror == source {
             let message = format!(
                 "cannot set mirrorSourcePolicy: NeverContactSource if the source {} is one of the mirrors",
-                quoted(source)
+                quote_go(source)
             );
             let advice = "take the source out of its mirrors, or use AllowContactingSource";
-            return Err(refuse(rule.object, &at, message, advice));
+            return Err(refuse_object(rule.object, &at, message, advice));
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::formats::go_yaml::{YamlNode, write_yaml};
 ///
 /// # Errors
 /// A scope whose mirrors do not form a valid image name, with the controller's message.
-pub(super) fn text<'a>(
+pub(super) fn sigstore_text<'a>(
     scopes: impl Iterator<Item = &'a str>,
     conf: Option<&Conf>,
 ) -> Result<String, (&'a str, String)> {
@@ -41,11 +41,11 @@ fn add_mirrors(scope: &str, conf: &Conf, places: &mut BTreeSet<String>) -> Resul
     let in_words = |words: String| {
         format!("error adding clusterimagepolicy scope {scope} relevant mirrors: {words}")
     };
-    let found = pulls::find(conf, scope)?;
+    let found = pulls::find_registry(conf, scope)?;
     add_places(scope, found.as_ref(), places).map_err(in_words)?;
     let inside = conf.registry.iter().map(|entry| entry.scope());
     for inner in inside.filter(|inner| *inner != scope && is_nested(inner, scope)) {
-        let found = pulls::find(conf, inner)?;
+        let found = pulls::find_registry(conf, inner)?;
         add_places(inner, found.as_ref(), places).map_err(in_words)?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::suffix::SuffixNames;
 use super::{
     ApiObject, Base, Cluster, ConfigPool, GeneratedConfig, GeneratedFile, Generation, Note,
-    ObjectRefusal, os_stream, selects,
+    ObjectRefusal, os_stream, selects_labels,
 };
 
 use crate::config::controllers::toml_text::quote_toml;
@@ -27,7 +27,7 @@ const TOO_MANY: &str = "max number of supported ctrcfgs (10) has been reached. \
      Please delete old ctrcfgs before retrying";
 
 /// Adds the MachineConfigs, refusals and notes of this controller.
-pub(super) fn sync(cluster: &Cluster, generation: &mut Generation) {
+pub(super) fn sync_runtime(cluster: &Cluster, generation: &mut Generation) {
     let mut names = SuffixNames::new(cluster, KIND, "containerruntime", TOO_MANY);
     for object in cluster.of_kind(KIND) {
         if let Err(refused) = sync_object(object, cluster, &mut names, generation) {
@@ -71,7 +71,7 @@ fn sync_object<'a>(
     let settings = RuntimeSettings::read(object)?;
     settings.check()?;
     let selector = object.get("/spec/machineConfigPoolSelector");
-    let selected = |pool: &&ConfigPool| selects(selector, &pool.labels);
+    let selected = |pool: &&ConfigPool| selects_labels(selector, &pool.labels);
     let pools: Vec<&ConfigPool> = cluster.pools.iter().filter(selected).collect();
     if pools.is_empty() {
         let message = format!(
@@ -199,7 +199,7 @@ fn write_files(
             "{STORAGE} of the pool {} is damaged; compare it with another node's",
             pool.name
         );
-        let rewritten = storage::rewrite(&base, &changes)
+        let rewritten = storage::rewrite_storage(&base, &changes)
             .map_err(|message| refuse("spec.containerRuntimeConfig", message, advice))?;
         if rewritten.was_generated && matches!(cluster.base, Base::Rendered(_)) {
             generation.notes.push(Note {
@@ -245,7 +245,7 @@ fn write_files(
         files.push(drop_in("defaultRuntime", &line));
     }
     if has_stores && !settings.artifact_stores.is_empty() {
-        let list = storage::list(&settings.artifact_stores);
+        let list = storage::toml_list(&settings.artifact_stores);
         let line = format!("additional_artifact_stores = {list}");
         files.push(drop_in("additionalArtifactStores", &line));
     }

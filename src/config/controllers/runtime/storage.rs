@@ -70,7 +70,10 @@ pub(super) struct Rewritten {
 }
 
 /// Re-encodes the file with the values of the object.
-pub(super) fn rewrite(base: &[u8], changes: &StorageChanges<'_>) -> Result<Rewritten, String> {
+pub(super) fn rewrite_storage(
+    base: &[u8],
+    changes: &StorageChanges<'_>,
+) -> Result<Rewritten, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("error decoding crio config: {error}");
     let text = std::str::from_utf8(base).map_err(|error| wrong(&error))?;
     let root: Table = text
@@ -181,7 +184,7 @@ fn write_option(out: &mut String, options: &Table, key: Key) -> Result<(), Strin
                 .collect();
             let items = items.ok_or_else(|| wrong_type(name))?;
             if !items.is_empty() {
-                out.push_str(&format!("    {name} = {}\n", list(&items)));
+                out.push_str(&format!("    {name} = {}\n", toml_list(&items)));
             }
         }
         Key::Text(name) => {
@@ -249,7 +252,7 @@ fn text_of<'a>(table: &'a Table, key: &str) -> Result<&'a str, String> {
 }
 
 /// A list of texts.
-pub(super) fn list(items: &[String]) -> String {
+pub(super) fn toml_list(items: &[String]) -> String {
     let items: Vec<String> = items.iter().map(|item| quote_toml(item)).collect();
     format!("[{}]", items.join(", "))
 }

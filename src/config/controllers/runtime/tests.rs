@@ -39,7 +39,7 @@ fn object(name: &str, metadata: &str, config: &str) -> String {
 
 fn generate(cluster: &Cluster) -> Generation {
     let mut generation = Generation::default();
-    sync(cluster, &mut generation);
+    sync_runtime(cluster, &mut generation);
     generation
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::ApiObject;
 use super::super::quantity::Quantity;
 use super::{Refused, refuse};
-use crate::base::go_quote::quoted;
+use crate::base::go_quote::quote_go;
 
 /// The feature gate of the additional stores.
 pub(super) const GATE: &str = "AdditionalStorageConfig";
@@ -103,7 +103,7 @@ impl RuntimeSettings {
         {
             let message = format!(
                 "invalid LogSizeMax {}, cannot be less than 8kB",
-                quoted(&size.to_string())
+                quote_go(&size.to_string())
             );
             let advice = "give more than 8192 bytes, such as 16Ki, or -1 for no limit";
             return Err(refuse(
@@ -117,7 +117,7 @@ impl RuntimeSettings {
         {
             let message = format!(
                 "invalid overlaySize {}, cannot be less than 0",
-                quoted(&size.to_string())
+                quote_go(&size.to_string())
             );
             let advice = "give a size such as 20G, or leave it out";
             return Err(refuse(
@@ -129,7 +129,7 @@ impl RuntimeSettings {
         if !self.log_level.is_empty() && !LOG_LEVELS.contains(&self.log_level.as_str()) {
             let message = format!(
                 "invalid LogLevel {}, must be one of error, fatal, panic, warn, info, debug, or trace",
-                quoted(&self.log_level)
+                quote_go(&self.log_level)
             );
             let advice = "give one of these words, in small letters";
             return Err(refuse(
@@ -139,7 +139,7 @@ impl RuntimeSettings {
             ));
         }
         if !["", "crun", "runc"].contains(&self.default_runtime.as_str()) {
-            let runtime = quoted(&self.default_runtime);
+            let runtime = quote_go(&self.default_runtime);
             let message = format!("invalid DefaultRuntime {runtime}, must be one of crun, runc");
             let advice = "give crun or runc, or leave it out";
             return Err(refuse(
@@ -182,13 +182,13 @@ fn wrong_path(field: &str, path: &str) -> Option<String> {
     if rest.is_empty() || !rest.chars().all(is_allowed) {
         return Some(format!(
             "invalid {field} path {}: must be an absolute path containing only alphanumeric characters, '/', '.', '_', and '-'",
-            quoted(path)
+            quote_go(path)
         ));
     }
     path.contains("//").then(|| {
         format!(
             "invalid {field} path {}: must not contain consecutive forward slashes",
-            quoted(path)
+            quote_go(path)
         )
     })
 }

@@ -1,6 +1,6 @@
 //! FP-03: files and units that differ from the recorded config.
 
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::base::time::utc;
 use crate::change::transaction::Pending;
 use crate::diagnose::doctor::evidence::ConfigComparison;
@@ -82,7 +82,7 @@ fn needed_units<'a>(seen: &[&'a Drift]) -> Vec<(&'a str, &'static str)> {
     let mut all: Vec<(&str, &str)> = Vec::new();
     for drift in seen {
         let unit = needed::unit_at(&drift.subject).or(Some(drift.subject.as_str()));
-        let needed = unit.and_then(|unit| Some((unit, needed::stops(unit)?)));
+        let needed = unit.and_then(|unit| Some((unit, needed::describe_loss(unit)?)));
         all.extend(needed.filter(|one| !all.contains(one)));
     }
     all
@@ -105,7 +105,7 @@ fn short_name(subject: &str) -> String {
 fn unnoticed(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {
     let what = format!(
         "{} that the daemon does not see",
-        count(unseen.len(), "difference")
+        count_noun(unseen.len(), "difference")
     );
     let means = "The daemon does not check these, but the node differs from its config.";
     let facts = unseen

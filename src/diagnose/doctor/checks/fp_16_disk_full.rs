@@ -1,7 +1,7 @@
 //! FP-16: the disk of the OS and of the node's data has no space or no inodes left.
 
 use super::fp_07_boot_full::as_facts as as_occupants;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::diagnose::doctor::evidence::{DeployedTree, DiskEvidence};
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
@@ -230,7 +230,7 @@ fn left_behind(evidence: &DoctorEvidence) -> Option<Fact> {
     let number = deployed.filter(|one| one.known == Some(false)).count();
     let said = format!(
         "{} that rpm-ostree does not list",
-        count(number, "deployment")
+        count_noun(number, "deployment")
     );
     (number > 0).then(|| Fact::new("/sysroot/ostree/deploy", said))
 }

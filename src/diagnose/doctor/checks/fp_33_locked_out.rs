@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::base::paths;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -46,7 +46,7 @@ fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
         }
         _ if login.unread > 0 => CheckVerdict::unseen(format!(
             "{} in /{}: only the first ones are read",
-            count(login.unread, "more file"),
+            count_noun(login.unread, "more file"),
             paths::CORE_KEYS_DIR
         )),
         _ => CheckVerdict::healthy(),
@@ -234,14 +234,14 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     }
     let files = login.files.iter().map(|file| match fact_of_file(file) {
         Some(fact) => fact,
-        None => Fact::new(&file.path, count(file.keys, "key")),
+        None => Fact::new(&file.path, count_noun(file.keys, "key")),
     });
     let finding = finding
         .seen_all(files)
         .seen(
             "the recorded config",
             match wanted {
-                Ok(keys) => format!("gives {} to core", count(keys, "key")),
+                Ok(keys) => format!("gives {} to core", count_noun(keys, "key")),
                 Err(why) => why.to_owned(),
             },
         )

@@ -53,7 +53,7 @@ fn find_failed_drain(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option
     let means = "The daemon has written nothing yet, and waits for an hour each time. Something on the node may not leave it.";
     let said = format!(
         "{}, last at {}",
-        crate::base::text::count(complaint.times, "failed drain"),
+        crate::base::text::count_noun(complaint.times, "failed drain"),
         utc(complaint.last)
     );
     let finding = DoctorFinding::new(

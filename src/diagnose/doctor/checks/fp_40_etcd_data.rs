@@ -1,6 +1,6 @@
 //! FP-40: the etcd data on this node is damaged.
 
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -354,7 +354,7 @@ fn find_bad_snapshots(
         facts.map(|(name, fault)| Fact::new(format!("/{MEMBER}/snap/{name}"), fault.to_string()));
     let what = format!(
         "{} of etcd cannot be used",
-        count(member.snapshots.len(), "snapshot")
+        count_noun(member.snapshots.len(), "snapshot")
     );
     Some(
         DoctorFinding::new(CheckSeverity::Notice, what, means)
@@ -437,7 +437,10 @@ fn find_bad_backups(evidence: &DoctorEvidence, files: &EtcdFiles) -> Option<Doct
         };
         Fact::new(backup.path.clone(), said)
     });
-    let what = format!("{} of etcd cannot be restored", count(bad.len(), "backup"));
+    let what = format!(
+        "{} of etcd cannot be restored",
+        count_noun(bad.len(), "backup")
+    );
     let means = "A restore from it fails, after etcd has been stopped. Other backups have to be used, and a new one made.";
     let path = evidence.path(&first.path);
     let aside = bad.iter().map(|one| FixChange::move_aside(&one.path));

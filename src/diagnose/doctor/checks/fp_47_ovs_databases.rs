@@ -1,6 +1,6 @@
 //! FP-47: a database of Open vSwitch or OVN is damaged.
 
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
 };
@@ -60,7 +60,7 @@ fn judge_log(evidence: &DoctorEvidence, path: &str, log: &OvsdbLog) -> Option<Do
     };
     let said = format!(
         "{} are sound, then at offset {}: {}",
-        count(to_usize(log.records), "record"),
+        count_noun(to_usize(log.records), "record"),
         stop.offset,
         stop.fault
     );
@@ -105,7 +105,7 @@ fn find_dropped(
     };
     let means = format!(
         "ovsdb-server reads no further than the wrong record. {} behind it will be cut off at the next write.",
-        count(to_usize(stop.behind), "record")
+        count_noun(to_usize(stop.behind), "record")
     );
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means);
     match of_switch {

@@ -1,7 +1,7 @@
 //! FP-48: the container image store after an unclean shutdown.
 
 use super::fp_10_power_cut::with_emptied_store;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -129,7 +129,11 @@ fn with_size(finding: DoctorFinding, storage: &ContainersStorage) -> DoctorFindi
         let tenths = bytes / (1 << 30) * 10 + bytes % (1 << 30) * 10 / (1 << 30);
         format!("{}.{} GiB", tenths / 10, tenths % 10)
     };
-    let said = format!("{}, {}", count(storage.images, "image"), gib(storage.bytes));
+    let said = format!(
+        "{}, {}",
+        count_noun(storage.images, "image"),
+        gib(storage.bytes)
+    );
     let finding = finding.seen(format!("/{STORE}"), said);
     let local = storage.local_only.iter();
     finding.seen_all(local.map(|name| Fact::new(name, "is in no registry")))

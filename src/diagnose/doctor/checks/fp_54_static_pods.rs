@@ -1,6 +1,6 @@
 //! FP-54: a static pod is missing, or its revision is incomplete.
 
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -433,7 +433,7 @@ fn on_purpose(evidence: &DoctorEvidence, stopped: &[&str]) -> Option<DoctorFindi
 fn describe(revision: &PodRevision) -> Fact {
     let said = match (&revision.manifest, revision.problems.as_slice()) {
         (FoundManifest::Found(_), []) if revision.is_complete() => {
-            format!("complete, {}", count(revision.files.len(), "file"))
+            format!("complete, {}", count_noun(revision.files.len(), "file"))
         }
         (FoundManifest::Found(_), []) => "its manifest has another number".to_owned(),
         (FoundManifest::Found(_), [first, ..]) => {

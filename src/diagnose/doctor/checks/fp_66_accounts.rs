@@ -1,7 +1,7 @@
 //! FP-66: users of the OS are missing, or their files belong to another id.
 
 use crate::base::invocation::shell_word;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -244,7 +244,7 @@ fn find_bad_lines(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Do
     let facts = lines.map(|(file, number, fault)| Fact::new(format!("{file}:{number}"), *fault));
     let what = format!(
         "{} of the account files cannot be read",
-        count(accounts.bad_lines.len(), "line")
+        count_noun(accounts.bad_lines.len(), "line")
     );
     let means = "Every program skips such a line: the user or group in it does not exist.";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);

@@ -20,7 +20,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         None => return Vec::new(),
         Some(Ok(modules)) => modules,
         Some(Err(why)) => {
-            return faults::unseen("settings of modprobe", std::slice::from_ref(why))
+            return faults::note_unseen("settings of modprobe", std::slice::from_ref(why))
                 .into_iter()
                 .collect();
         }
@@ -49,8 +49,8 @@ fn describe(
     setting: &ModuleSetting,
 ) -> Option<CrossingFinding> {
     let (weight, means) = needed.effect_of(setting);
-    let what = faults::sentences(&needed.turned_off(), &means);
-    let finding = CrossingFinding::new(faults::severity(weight)?, &needed.name, what)
+    let what = faults::to_sentences(&needed.turned_off(), &means);
+    let finding = CrossingFinding::new(faults::severity_of(weight)?, &needed.name, what)
         .seen(setting.place.to_string(), &setting.said)
         .prevents(needed.words());
     Some(match &setting.place {

@@ -123,7 +123,7 @@ fn report_wrong(node: &Platform, proofs: Vec<Proof>) -> CrossingFinding {
     if let Some(mounted) = node.storage.mounted_at("/boot") {
         finding = finding.seen("mount of /boot", &mounted.source);
     }
-    let labelled = labelled(&node.storage);
+    let labelled = labelled_devices(&node.storage);
     for device in &labelled {
         finding = finding.seen(device.path(), label_words(device));
     }
@@ -172,7 +172,7 @@ fn value_of<'a>(arguments: &'a Kargs, key: &str) -> Option<&'a str> {
 
 /// Returns the file systems with the label by which `/boot` is found. Members of arrays and single paths of multipath do
 /// not count, nor a second path to the same disk.
-pub(super) fn labelled(storage: &BlockStorage) -> Vec<&BlockDevice> {
+pub(super) fn labelled_devices(storage: &BlockStorage) -> Vec<&BlockDevice> {
     let mut found: Vec<&BlockDevice> = Vec::new();
     for device in storage.devices.iter().flatten() {
         let is_member = device.get("ID_FS_TYPE").ends_with("_member")
@@ -193,7 +193,7 @@ pub(super) fn labelled(storage: &BlockStorage) -> Vec<&BlockDevice> {
 /// Reports several file systems with the label if nothing else tells which one is used.
 fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
     let storage = &node.storage;
-    let all = labelled(storage);
+    let all = labelled_devices(storage);
     let (_, arguments) = node.boot.inherited_arguments(&node.command_line).ok()?;
     let multipath = value_of(&arguments, "rd.multipath=").is_some_and(|value| value != "0");
     let is_named = value_of(&arguments, "boot=").is_some() || storage.fstab.contains("/boot");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use sha2::{Digest, Sha512};
 
-use super::boot_filesystem::labelled;
+use super::boot_filesystem::labelled_devices;
 use crate::host::root::hex;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::images::tree::ImageTree;
@@ -278,7 +278,7 @@ fn judge_stubs(
                 .next("umount /boot/efi"),
         );
     }
-    let many = labelled(&node.storage);
+    let many = labelled_devices(&node.storage);
     for directory in with_stub.iter().filter(|_| many.len() > 1) {
         let path = format!("{directory}/{STUB}");
         let text = String::from_utf8_lossy(files.get(&path).map_or(&[][..], Vec::as_slice));

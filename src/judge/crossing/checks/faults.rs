@@ -9,7 +9,7 @@ use crate::node::platform::Platform;
 const SHOWN: usize = 5;
 
 /// Returns the severity of a fault; `None` for one that may be intended.
-pub(super) fn severity(weight: FaultWeight) -> Option<CrossingSeverity> {
+pub(super) fn severity_of(weight: FaultWeight) -> Option<CrossingSeverity> {
     match weight {
         FaultWeight::Fatal => Some(CrossingSeverity::Inhibitor),
         FaultWeight::Partial => Some(CrossingSeverity::Warning),
@@ -20,7 +20,7 @@ pub(super) fn severity(weight: FaultWeight) -> Option<CrossingSeverity> {
 /// Returns a finding for each kind of fault that is not harmless, with the place to look at.
 pub(super) fn of_groups<K>(node: &Platform, groups: &[FaultGroup<K>]) -> Vec<CrossingFinding> {
     let found = groups.iter().filter_map(|group| {
-        let severity = severity(group.weight)?;
+        let severity = severity_of(group.weight)?;
         Some(look_at(node, group.place(), of_group(severity, group)))
     });
     found.collect()
@@ -28,7 +28,7 @@ pub(super) fn of_groups<K>(node: &Platform, groups: &[FaultGroup<K>]) -> Vec<Cro
 
 /// Returns the finding for faults of one kind.
 pub(super) fn of_group<K>(severity: CrossingSeverity, group: &FaultGroup<K>) -> CrossingFinding {
-    let what = sentences(group.what, group.means);
+    let what = to_sentences(group.what, group.means);
     let finding = CrossingFinding::new(severity, group.place(), what);
     let listed = group.faults.iter().take(SHOWN);
     let mut finding = listed.fold(finding, |finding, (place, said)| finding.seen(place, said));
@@ -43,7 +43,7 @@ pub(super) fn of_group<K>(severity: CrossingSeverity, group: &FaultGroup<K>) -> 
 }
 
 /// Returns what is wrong, and its consequence, as sentences.
-pub(super) fn sentences(what: &str, means: &str) -> String {
+pub(super) fn to_sentences(what: &str, means: &str) -> String {
     format!("{what}. {}", means.trim_end_matches('.'))
 }
 
@@ -57,7 +57,7 @@ pub(super) fn look_at(node: &Platform, place: &str, finding: CrossingFinding) ->
 }
 
 /// Returns a finding for files that could not be read. Each reason begins with the path.
-pub(super) fn unseen(subject: &str, reasons: &[String]) -> Option<CrossingFinding> {
+pub(super) fn note_unseen(subject: &str, reasons: &[String]) -> Option<CrossingFinding> {
     let (first, rest) = reasons.split_first()?;
     let more = match rest.len() {
         0 => String::new(),

@@ -26,7 +26,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let of_config = of_config.collect::<Vec<_>>();
     let of_node: Vec<CrossingFinding> = match &found.masks {
         Ok(masks) => masks.iter().map(describe).collect(),
-        Err(why) => faults::unseen("units", std::slice::from_ref(why))
+        Err(why) => faults::note_unseen("units", std::slice::from_ref(why))
             .into_iter()
             .collect(),
     };

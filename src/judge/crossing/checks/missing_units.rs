@@ -1,7 +1,7 @@
 //! Does the image have the units that /etc refers to?
 
 use super::faults;
-use crate::base::text::count;
+use crate::base::text::count_noun;
 use crate::formats::systemd::needed;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::Platform;
@@ -20,7 +20,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(lost) if lost.is_empty() => return Vec::new(),
         Ok(lost) => lost,
         Err(why) => {
-            return faults::unseen("units", std::slice::from_ref(why))
+            return faults::note_unseen("units", std::slice::from_ref(why))
                 .into_iter()
                 .collect();
         }
@@ -34,7 +34,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     }
     let (needed, others): (Vec<&UnitLink>, Vec<&UnitLink>) = lost
         .iter()
-        .partition(|link| needed::stops(link.path.name()).is_some());
+        .partition(|link| needed::describe_loss(link.path.name()).is_some());
     let mut all: Vec<CrossingFinding> = needed.into_iter().filter_map(describe_needed).collect();
     // The unit may belong to a package layered on the image.
     let is_layered = match &node.origin {
@@ -58,7 +58,7 @@ fn describe_needed(link: &UnitLink) -> Option<CrossingFinding> {
     let unit = link.path.name();
     let what = format!(
         "the node needs this unit, and the image does not have it: {}",
-        needed::stops(unit)?
+        needed::describe_loss(unit)?
     );
     Some(
         CrossingFinding::new(CrossingSeverity::Inhibitor, unit, what)
@@ -72,7 +72,7 @@ fn describe_others(links: &[&UnitLink]) -> Option<CrossingFinding> {
     let (first, rest) = links.split_first()?;
     let more = match rest.len() {
         0 => String::new(),
-        more => format!(", and {}", count(more, "more link")),
+        more => format!(", and {}", count_noun(more, "more link")),
     };
     let what = "it is enabled, and the image does not have it any more";
     let place = first.path.to_string();

@@ -20,7 +20,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         return Vec::new();
     };
     let mut all = faults::of_groups(node, &found.network.groups);
-    all.extend(faults::unseen(
+    all.extend(faults::note_unseen(
         "network configuration",
         &found.network.unseen,
     ));

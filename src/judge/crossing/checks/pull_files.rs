@@ -17,6 +17,6 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         return Vec::new();
     };
     let mut all = faults::of_groups(node, &found.pulls.groups);
-    all.extend(faults::unseen("files for pulls", &found.pulls.unseen));
+    all.extend(faults::note_unseen("files for pulls", &found.pulls.unseen));
     all
 }

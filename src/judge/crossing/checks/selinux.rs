@@ -22,7 +22,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
             .iter()
             .filter_map(|group| describe(node, group))
             .collect(),
-        Some(Err(why)) => faults::unseen("SELinux", std::slice::from_ref(why))
+        Some(Err(why)) => faults::note_unseen("SELinux", std::slice::from_ref(why))
             .into_iter()
             .collect(),
     }
@@ -34,7 +34,7 @@ fn describe(node: &Platform, group: &FaultGroup<SelinuxFaultKind>) -> Option<Cro
         SelinuxFaultKind::Incomplete => CrossingSeverity::Inhibitor,
         // What is only a notice on the current OS matters with the next one.
         SelinuxFaultKind::OtherPolicy => CrossingSeverity::Warning,
-        _ => faults::severity(group.weight)?,
+        _ => faults::severity_of(group.weight)?,
     };
     let finding = faults::of_group(severity, group);
     let place = group.place();

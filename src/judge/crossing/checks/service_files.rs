@@ -21,16 +21,18 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
             .iter()
             .filter_map(|one| describe(node, one))
             .collect(),
-        Some(Err(why)) => faults::unseen("configuration of services", std::slice::from_ref(why))
-            .into_iter()
-            .collect(),
+        Some(Err(why)) => {
+            faults::note_unseen("configuration of services", std::slice::from_ref(why))
+                .into_iter()
+                .collect()
+        }
     }
 }
 
 fn describe(node: &Platform, one: &BrokenConfig) -> Option<CrossingFinding> {
     let effect = one.service.effect();
-    let severity = faults::severity(effect.weight)?;
-    let what = faults::sentences(effect.what, effect.means);
+    let severity = faults::severity_of(effect.weight)?;
+    let what = faults::to_sentences(effect.what, effect.means);
     let finding = CrossingFinding::new(severity, &one.place, what)
         .seen(&one.place, &one.said)
         .prevents(&one.words);

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::base::invocation::{advise, again, mco_rescue};
+use crate::base::invocation::{advise_doctor, mco_rescue, whole_command};
 use crate::node::command::{CommandError, CommandOutput};
 
 /// A failed command of rpm-ostree or ostree.
@@ -229,7 +229,7 @@ impl RpmOstreeError {
 
     /// Returns the error as a sentence with the next step.
     pub fn to_line(&self) -> String {
-        format!("{self}. {}", advise(&self.next_step()))
+        format!("{self}. {}", advise_doctor(&self.next_step()))
     }
 
     /// Returns a row of the table of causes: the name for scripts, the sentence, and the next step.
@@ -253,7 +253,7 @@ impl RpmOstreeError {
             Self::Cancelled => (
                 "cancelled",
                 "the transaction was cancelled".into(),
-                format!("{} # and let no other program cancel it", again()),
+                format!("{} # and let no other program cancel it", whole_command()),
             ),
             Self::DaemonDied => (
                 "daemon-died",
@@ -319,7 +319,7 @@ impl RpmOstreeError {
                 format!("changing kernel arguments: {words}"),
                 "rpm-ostree kargs # shows those that are there".into(),
             ),
-            Self::NotRoot => ("not-root", "only root may do that".into(), format!("{} # as root", again())),
+            Self::NotRoot => ("not-root", "only root may do that".into(), format!("{} # as root", whole_command())),
             Self::Driver(name, unit) => (
                 "driver",
                 format!("updates are driven by {name} ({unit})"),
@@ -402,7 +402,7 @@ impl RpmOstreeError {
             Self::Corrupt(words) => (
                 "corrupt",
                 format!("the image is damaged: {words}"),
-                format!("{}, or {COPY_AGAIN} if the medium, mirror or registry has it so", again()),
+                format!("{}, or {COPY_AGAIN} if the medium, mirror or registry has it so", whole_command()),
             ),
             Self::Unreachable(words) => (
                 "unreachable",
@@ -464,7 +464,7 @@ impl RpmOstreeError {
 
 /// Returns commands followed by the command of this run.
 fn then_again(commands: &str) -> String {
-    format!("{commands}, then {}", again())
+    format!("{commands}, then {}", whole_command())
 }
 
 /// Next steps of several causes.

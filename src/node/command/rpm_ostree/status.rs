@@ -436,7 +436,7 @@ pub fn finalize_failure(journal: &str) -> Option<String> {
 
 /// Returns the start (microseconds since 1970) and the client of the running transaction, from the daemon's journal as `-o
 /// json`.
-pub fn begun(journal: &str) -> Option<(u64, String)> {
+pub fn find_begun(journal: &str) -> Option<(u64, String)> {
     let begin = |line: &str| {
         let who = message(line)?;
         let who = who.strip_prefix("Initiated txn ")?.to_owned();
@@ -946,7 +946,7 @@ mod tests {
     #[test]
     fn the_journal_tells_when_a_transaction_began() {
         let journal = "{\"__REALTIME_TIMESTAMP\":\"1767225600000000\",\"MESSAGE\":\"Initiated txn Rebase for client(id:cli uid:0): /org/x\"}\n{\"__REALTIME_TIMESTAMP\":\"1767225601000000\",\"MESSAGE\":\"Fetching\"}\n";
-        let (time, who) = begun(journal).unwrap();
+        let (time, who) = find_begun(journal).unwrap();
         assert_eq!(
             (time, who.as_str()),
             (
@@ -954,6 +954,6 @@ mod tests {
                 "Rebase for client(id:cli uid:0): /org/x"
             )
         );
-        assert_eq!(begun("{}\nplain\n"), None);
+        assert_eq!(find_begun("{}\nplain\n"), None);
     }
 }

@@ -46,7 +46,7 @@ fn add_directories(root: &Root, tree: &mut ImageTree, brief: bool) -> Result<(),
         Some(rest) if moved => format!("etc{rest}"),
         _ => path.to_owned(),
     };
-    for directory in wanted::directories(brief) {
+    for directory in wanted::wanted_directories(brief) {
         let own = own_path(directory);
         read_below(root, &own, directory, MAX_DEPTH, brief, tree)?;
     }

@@ -95,7 +95,7 @@ const ONLY_FOR_A_CROSSING: [&str; 5] = [
 ];
 
 /// Returns the directories whose files are read; fewer if `brief` is set.
-pub(super) fn directories(brief: bool) -> impl Iterator<Item = &'static str> {
+pub(super) fn wanted_directories(brief: bool) -> impl Iterator<Item = &'static str> {
     let kept = DIRECTORIES.iter().map(|(directory, _)| *directory);
     let all = kept.chain(["usr/lib/modules"]);
     all.filter(move |directory| !brief || !ONLY_FOR_A_CROSSING.contains(directory))

@@ -1,0 +1,205 @@
+//! The manners of the source tree: what a name promises, and how long a function and a file may be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::layers::source_files;
+
+/// Files that may be longer than [`MAX_LINES`]. The list may only shrink.
+const LONG_FILES: &[&str] = &[
+    "change/plan/mod.rs",
+    "change/plan/os.rs",
+    "change/source/choice.rs",
+    "change/transaction/recover.rs",
+    "cli/mod.rs",
+    "cli/session.rs",
+    "cli/trial/mod.rs",
+    "host/root/mod.rs",
+    "judge/daemon/start.rs",
+    "judge/drift/enablement.rs",
+    "judge/drift/mod.rs",
+    "node/command/rpm_ostree/cause.rs",
+    "node/command/rpm_ostree/status.rs",
+    "node/images/medium.rs",
+    "node/login_session.rs",
+    "node/network_faults.rs",
+];
+/// Functions that may be longer than [`MAX_FUNCTION`]. The list may only shrink.
+const LONG_FUNCTIONS: &[&str] = &[
+    "base/paths.rs every_constant_is_a_clean_root_relative_path",
+    "change/plan/activation/tests.rs every_file_reaches_its_reader",
+    "change/plan/packages.rs the_commands_are_those_that_are_missing_in_the_daemons_order",
+    "change/source/choice.rs table",
+    "cli/recorder/mod.rs take",
+    "cli/status.rs document",
+    "config/controllers/kubelet/values.rs values_with_which_no_kubelet_starts_are_found",
+    "diagnose/doctor/checks/fp_02_no_config.rs judge_no_config",
+    "diagnose/doctor/checks/fp_44_waiting_unit.rs condition",
+    "judge/crossing/checks/interface_names.rs judge_one",
+    "node/command/rpm_ostree/cause.rs to_row",
+    "report/status.rs to_text",
+];
+/// The most lines of a file, its unit tests included.
+const MAX_LINES: usize = 800;
+/// The most lines of a function.
+const MAX_FUNCTION: usize = 100;
+/// Types that a predicate may return: an answer, or a failure to find it.
+const ANSWERS: [&str; 3] = ["bool", "Option<bool>", "Result<bool"];
+
+/// Returns the files below `src` by their paths, with their texts.
+fn sources() -> BTreeMap<String, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    source_files(&source, &mut files);
+    assert!(files.len() > 200, "{}", files.len());
+    let texts = files.iter().map(|file| {
+        let path = file.strip_prefix(&source).unwrap().display().to_string();
+        (path, fs::read_to_string(file).unwrap())
+    });
+    texts.collect()
+}
+
+/// Returns the code before the unit tests at the end of a file.
+fn without_tests(text: &str) -> &str {
+    text.split("\nmod tests {").next().unwrap()
+}
+
+/// Returns a line without `pub`, `pub(super)` and their kin, and if it had one of them.
+fn without_visibility(line: &str) -> (&str, bool) {
+    let line = line.trim_start();
+    let Some(rest) = line.strip_prefix("pub") else {
+        return (line, false);
+    };
+    match rest
+        .strip_prefix('(')
+        .and_then(|rest| rest.split_once(") "))
+    {
+        Some((_, rest)) => (rest, true),
+        None => (rest.trim_start(), rest.starts_with(' ')),
+    }
+}
+
+/// Returns the name that follows one of the keywords.
+fn name_after<'t>(line: &'t str, keywords: &[&str]) -> Option<&'t str> {
+    let rest = keywords.iter().find_map(|word| {
+        let rest = line.strip_prefix(word)?;
+        rest.strip_prefix(' ')
+    })?;
+    rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .next()
+}
+
+/// Returns the name of the function that a line begins, and if there is one.
+fn function_name(line: &str) -> Option<&str> {
+    let (mut line, _) = without_visibility(line);
+    for word in ["const ", "unsafe ", "extern \"C\" "] {
+        line = line.strip_prefix(word).unwrap_or(line);
+    }
+    name_after(line, &["fn"])
+}
+
+#[test]
+fn a_public_type_has_a_name_of_its_own() {
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, text) in sources() {
+        for line in without_tests(&text).lines() {
+            let (rest, is_public) = without_visibility(line);
+            // An associated type of a trait has no visibility.
+            if let Some(name) = name_after(rest, &["struct", "enum", "trait", "type"])
+                && is_public
+            {
+                let files = places.entry(name.to_owned()).or_default();
+                files.insert(file.clone());
+            }
+        }
+    }
+    assert!(places.len() > 900, "only {} types were found", places.len());
+    places.retain(|_, files| files.len() > 1);
+    assert_eq!(places, BTreeMap::new(), "these names stand for two types");
+}
+
+/// Returns the signatures of the functions of a text, each on one line, by their names.
+fn signatures(text: &str) -> Vec<(&str, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let found = lines.iter().enumerate().filter_map(|(at, line)| {
+        let name = function_name(line)?;
+        let rest = &lines[at..];
+        let is_end =
+            |line: &&str| line.ends_with('{') || line.ends_with(';') || line.ends_with('}');
+        let end = rest.iter().position(is_end).unwrap_or(0);
+        let parts: Vec<&str> = rest[..=end].iter().map(|line| line.trim()).collect();
+        Some((name, parts.join(" ")))
+    });
+    found.collect()
+}
+
+#[test]
+fn a_predicate_answers_yes_or_no() {
+    let (mut predicates, mut others) = (0, Vec::new());
+    for (file, text) in sources() {
+        for (name, signature) in signatures(&text) {
+            if !["is_", "has_", "can_"]
+                .iter()
+                .any(|word| name.starts_with(word))
+            {
+                continue;
+            }
+            predicates += 1;
+            let returned = signature.rsplit_once(") -> ").map_or("", |(_, end)| end);
+            // Such as `io::Result<bool>`.
+            let returned = returned
+                .rsplit_once("::Result<")
+                .map_or_else(|| returned.to_owned(), |(_, kind)| format!("Result<{kind}"));
+            if !ANSWERS.iter().any(|answer| returned.starts_with(answer)) {
+                others.push(format!("{file}: {signature}"));
+            }
+        }
+    }
+    assert!(predicates > 300, "only {predicates} were found");
+    assert_eq!(others, Vec::<String>::new(), "these answer something else");
+}
+
+/// Asserts that exactly the allowed ones are too long: one that is no longer so leaves the list.
+fn assert_long(found: BTreeSet<String>, allowed: &[&str]) {
+    let allowed: BTreeSet<String> = allowed.iter().map(|&one| one.to_owned()).collect();
+    let new: Vec<&String> = found.difference(&allowed).collect();
+    let gone: Vec<&String> = allowed.difference(&found).collect();
+    assert!(new.is_empty(), "too long: {new:#?}");
+    assert!(gone.is_empty(), "to take from the list: {gone:#?}");
+}
+
+#[test]
+fn a_file_is_read_in_one_sitting() {
+    let sources = sources();
+    let long = sources
+        .iter()
+        .filter(|(_, text)| text.lines().count() > MAX_LINES);
+    assert_long(long.map(|(file, _)| file.clone()).collect(), LONG_FILES);
+}
+
+#[test]
+fn a_function_is_read_without_scrolling_far() {
+    let (mut functions, mut long) = (0, BTreeSet::new());
+    for (file, text) in sources() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let Some(name) = function_name(line) else {
+                continue;
+            };
+            // The tree is formatted: a function ends at the brace below its first letter.
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let end = format!("{indent}}}");
+            let length = lines[at..].iter().position(|line| *line == end);
+            functions += 1;
+            if length.is_some_and(|length| length >= MAX_FUNCTION)
+                && !line.ends_with(';')
+                && !line.ends_with('}')
+            {
+                long.insert(format!("{file} {name}"));
+            }
+        }
+    }
+    assert!(functions > 5000, "only {functions} were found");
+    assert_long(long, LONG_FUNCTIONS);
+}
