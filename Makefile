@@ -97,11 +97,6 @@ bench-counts: ## instructions by callgrind, against the last time: the same on a
 	@tests/setup.sh bench
 	@benches/counts
 
-.PHONY: order
-order: ## which functions everyday commands call, for packaging/function-order.txt (as root; minutes)
-	@tests/setup.sh bench
-	@benches/order
-
 # Seconds for each target. What is found new is kept below target/, what fails below tests/fuzz/artifacts/.
 SECONDS ?= 60
 

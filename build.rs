@@ -14,9 +14,6 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// The functions that everyday commands call; benches/order writes the list.
-const ORDER: &str = "packaging/function-order.txt";
-
 /// Tables for unwinding the stack. The release aborts on a panic, so nothing ever reads them; they are an eighth of it.
 const NO_TABLES: &str =
     "SECTIONS { /DISCARD/ : { *(.eh_frame) *(.eh_frame_hdr) } } INSERT AFTER .rodata;\n";
@@ -32,10 +29,7 @@ fn main() -> io::Result<()> {
     let lld = is("TARGET", "x86_64-unknown-linux-gnu") && !names_a_linker();
     if aborts && lld {
         let script = Path::new(&env::var("OUT_DIR").unwrap_or_default()).join("release.ld");
-        println!("cargo::rerun-if-changed={ORDER}");
-        let order = fs::read_to_string(ORDER)
-            .map_err(|error| io::Error::new(error.kind(), format!("{ORDER}: {error}")))?;
-        fs::write(&script, place_first(&order) + NO_TABLES)?;
+        fs::write(&script, NO_TABLES)?;
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display());
         // Functions that came out the same are one.
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
@@ -46,17 +40,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the linker script that places the functions of a list side by side. The kernel maps a program in pieces of
-/// 64 KiB: scattered, the fifth of the functions that a run calls has two thirds of the program in memory.
-fn place_first(order: &str) -> String {
-    let names = order.lines().filter(|line| !line.starts_with('#'));
-    let sections = names.map(|name| format!("*(.text.{name}* .text.unlikely.{name}*)\n"));
-    let sections = sections.collect::<String>();
-    format!("SECTIONS {{ .text.first : {{\n{sections}}} }} INSERT BEFORE .text;\n")
-}
-
 /// The inputs of the program: a change of any makes it another one.
-const INPUTS: [&str; 8] = [
+const INPUTS: [&str; 7] = [
     "src",
     "systemd",
     "dracut",
@@ -64,7 +49,6 @@ const INPUTS: [&str; 8] = [
     "Cargo.lock",
     "build.rs",
     ".cargo",
-    ORDER,
 ];
 
 /// Facts for `--version --verbose`. None of them depends on the place or the time of the build.

@@ -12,11 +12,11 @@ from report import NOTHING, table
 
 # Names in the tables of the functions whose share is told, with all that they call.
 CORE = {
-    "parse and check": "mco_rescue::document::parse::parse",
-    "desired state": "mco_rescue::document::desired::Desired::from_config",
+    "parse and check": "mco_rescue::config::document::parse::parse",
+    "desired state": "mco_rescue::config::document::desired::Desired::from_config",
     "look at the node": "mco_rescue::node::observe_with",
-    "plan": "mco_rescue::plan::changes",
-    "drift": "mco_rescue::drift::find_drifts",
+    "plan": "mco_rescue::change::plan::changes",
+    "drift": "mco_rescue::judge::drift::find_drifts",
 }
 
 # Name, arguments, functions. Paths are relative, so that where the checkout is does not count.
