@@ -80,11 +80,6 @@ pub fn whole_command() -> String {
     again_as(command_name(), &[])
 }
 
-/// Returns the command line of this run with additional options.
-pub fn again_with(options: &str) -> String {
-    format!("{} {options}", whole_command())
-}
-
 /// Returns the command line of this run with another command name, such as `apply` instead of `plan`, and `without` some of its
 /// options.
 pub fn again_as(name: &str, without: &[&str]) -> String {
