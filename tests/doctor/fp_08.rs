@@ -272,19 +272,27 @@ fn the_real_visudo_and_sshd_are_understood() {
     let services = services.to_str().unwrap();
     on_a_node(|node| {
         let mut asked = 0;
-        for (dir, program, file, text) in [
-            ("", "visudo", "etc/sudoers", "core ALL=(ALL NOPASSWD: ALL\n"),
+        for (dir, program, file, text, (id, severity)) in [
+            (
+                "",
+                "visudo",
+                "etc/sudoers",
+                "core ALL=(ALL NOPASSWD: ALL\n",
+                (ID, "warning"),
+            ),
             (
                 services,
                 "sshd",
                 "etc/ssh/sshd_config",
                 "Port 22\nBogus yes\n",
+                ("FP-33", "critical"),
             ),
             (
                 services,
                 "chronyd",
                 "etc/chrony.conf",
                 "pool a.example iburst\nbogus 3\n",
+                (ID, "warning"),
             ),
         ] {
             let path = format!("/usr/sbin/{program}");
@@ -295,7 +303,7 @@ fn the_real_visudo_and_sshd_are_understood() {
             copy_unpacked(&node.root, dir, &path);
             node.root.write(file, text);
             node.root.chmod(file, 0o440);
-            found(&doctor_on(node), ID, "warning");
+            found(&doctor_on(node), id, severity);
             node.root.remove(&path[1..]);
             asked += 1;
         }
