@@ -7,9 +7,12 @@
 //!   accompany a result.
 //! - Things on a disk, as values: [`object`] is a file, link or directory with its attributes, [`paths`] has every path of the
 //!   node that the program knows by name, [`owned`] the ones among them that it owns.
+//! - [`order`] sorts.
 //! - Texts: [`text`], [`time`], and the formats of Go, in which the daemon writes its records ([`go_quote`], [`go_json`]).
 //! - Values of a config that need no document: [`kargs`], [`secrets`] that must be hidden, [`ssh_key`].
 //! - [`invocation`] builds every command that the program prints for a user: start there if a printed command is wrong.
+
+pub mod order;
 
 pub mod error;
 

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use super::ui::Ui;
 use super::{ButaneArgs, Output};
 use crate::base::error::ExitCode;
+use crate::base::order::StableOrder;
 use crate::change::source;
 use crate::config::butane::{self, FilesDir, OutputOptions, Translation, TreeEntry, TreeEntryKind};
 use crate::host::root::{EntryType, ResolveError, Root, RootError, RootPath};
@@ -127,7 +128,7 @@ impl NamedDir {
                 return add(below.to_owned(), TreeEntryKind::Unreadable(message));
             }
         };
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.order_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in entries {
             let path = match below {
                 "" => name,

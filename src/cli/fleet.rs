@@ -10,6 +10,7 @@ use flate2::read::GzDecoder;
 use super::ui::Ui;
 use super::{Output, ReportArgs};
 use crate::base::error::ExitCode;
+use crate::base::order::StableOrder;
 use crate::base::time::now;
 use crate::change::transaction;
 use crate::diagnose::fleet::{
@@ -113,7 +114,7 @@ impl Gathered {
                 return Ok(());
             }
         };
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.order_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in entries {
             if name.starts_with('.') {
                 continue;

@@ -1,5 +1,6 @@
 //! `status --for-cluster`: how the node gets back into the cluster, and the objects that it can bring along.
 
+use crate::base::order::StableOrder;
 use crate::cli::ui::Ui;
 use std::io::IsTerminal;
 
@@ -43,7 +44,7 @@ fn kept(root: &Root, records: &Records) -> Result<Vec<MachineConfig>> {
     let recorded = records.recorded().cloned();
     let all = recorded.into_iter().chain(served).chain(cached);
     let mut whole: Vec<MachineConfig> = all.filter(|one| !one.emptied && !one.bare).collect();
-    whole.sort_by_key(|config| render::name_matches(&config.record) != Some(true));
+    whole.order_by_key(|config| render::name_matches(&config.record) != Some(true));
     Ok(whole)
 }
 

@@ -13,6 +13,7 @@ use super::{KeepArgs, Output, machine};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::object::{Object, ObjectKind};
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::change::source::cache;
 use crate::change::transaction::{self, Pending};
@@ -303,7 +304,7 @@ impl Search<'_> {
             .root
             .list_types(directory)
             .with_context(|| format!("listing {directory}"))?;
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.order_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in entries {
             let Ok(path) = directory.join(&name) else {
                 log::warn!(

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::base::order::StableOrder;
 use crate::change::source;
 use crate::config::butane::{self, OutputOptions};
 use crate::config::controllers::cluster::role_of;
@@ -198,7 +199,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn directory(&mut self, root: &Root, path: &RootPath, names: &[String]) -> Result<()> {
         let mut entries = root.list_types(path)?;
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.order_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in entries {
             let names: Vec<String> = names.iter().cloned().chain([name.clone()]).collect();
             let below = format!("/{}", names.join("/"));

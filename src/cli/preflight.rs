@@ -7,6 +7,7 @@ use super::session::{Unnamed, choose_config, open_root, with_disk};
 use super::{Output, PreflightArgs, machine};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, on_node};
+use crate::base::order::StableOrder;
 use crate::change::plan::{AcceptedRisks, paths_of_interest};
 use crate::change::staging::image_source::{SourceOptions, find_refusal};
 use crate::change::staging::target::{describe_missing, find_target};
@@ -58,7 +59,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         old.as_ref(),
         ui.runner,
     )?);
-    findings.sort_by_key(|finding| finding.severity);
+    findings.order_by_key(|finding| finding.severity);
     for command in findings.iter_mut().flat_map(|finding| &mut finding.next) {
         *command = on_node(&*command);
     }

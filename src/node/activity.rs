@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::FileStat;
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::running;
@@ -293,7 +294,7 @@ fn processes() -> Vec<Process> {
         cgroup: cgroup(&process.pid().to_string()),
     };
     let mut all: Vec<Process> = all.map(process).collect();
-    all.sort_by_key(|process| process.pid);
+    all.order_by_key(|process| process.pid);
     all
 }
 

@@ -1,6 +1,7 @@
 //! Boot loader entries (`boot/loader/entries`), and the kernels below `boot/ostree`.
 
 use crate::base::kargs::Kargs;
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 
@@ -74,7 +75,7 @@ impl BootEntry {
 /// Sorts the entries, default first: ostree orders them by the number in `version`, then by file name.
 pub fn in_order(mut entries: Vec<BootEntry>) -> Vec<BootEntry> {
     let number = |entry: &BootEntry| entry.version.parse::<u64>().ok();
-    entries.sort_by(|a, b| {
+    entries.order_by(|a, b| {
         let by_number = number(b).cmp(&number(a));
         let by_text = || b.version.cmp(&a.version).then(b.file.cmp(&a.file));
         by_number.then_with(by_text)

@@ -11,6 +11,7 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result};
 
 use super::etcd;
+use crate::base::order::StableOrder;
 use crate::formats::etcd_data::bolt::{BoltContents, BoltError, BoltFault, Database};
 use crate::formats::etcd_data::snap::{self, SnapError};
 use crate::formats::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile, Start};
@@ -480,7 +481,7 @@ fn backups(root: &Root, deep: bool, files: &mut EtcdFiles) {
     if left.clone().any(|one| one.state == BackupState::NotHashed) {
         files.skipped.push("hashes of etcd's backups");
     }
-    files.backups.sort_by_key(|one| one.written);
+    files.backups.order_by_key(|one| one.written);
 }
 
 /// Returns the backups in a directory and in its subdirectories: each automatic backup has its own.

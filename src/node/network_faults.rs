@@ -12,6 +12,7 @@ use super::network_manager::{
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::parse_assignments;
 use super::platform::{NextConfig, link_files};
+use crate::base::order::StableOrder;
 use crate::config::document::{MachineConfig, yaml};
 use crate::host::root::{EntryType, Root, RootPath};
 
@@ -214,7 +215,7 @@ pub fn find_network_faults(
     search
         .found
         .all
-        .sort_by(|one, other| (one.kind, &one.place).cmp(&(other.kind, &other.place)));
+        .order_by(|one, other| (one.kind, &one.place).cmp(&(other.kind, &other.place)));
     search.found
 }
 
@@ -630,7 +631,7 @@ impl Search<'_> {
     /// Reports connections that refer to an interface by its address, or by its name before it is renamed.
     fn find_renamed(&mut self, all: &[Connection]) {
         let (mut links, drop_ins) = link_files::read_link_files(self.files, &mut self.found.unseen);
-        links.sort_by(|one, other| one.name.cmp(&other.name));
+        links.order_by(|one, other| one.name.cmp(&other.name));
         let mut by_mac: BTreeMap<String, (String, String)> = BTreeMap::new();
         let mut by_name: BTreeMap<String, (String, String)> = BTreeMap::new();
         for mut link in links {

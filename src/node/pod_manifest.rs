@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::base::order::StableOrder;
 use crate::config::document::yaml;
 
 /// The directory of all revisions and certificates.
@@ -171,7 +172,7 @@ fn find_mounts(pod: &Value) -> Vec<(String, String)> {
     });
     let mut mounts: Vec<(String, String)> = mounts.collect();
     // Longest first, so that a nested mount is found before the outer one.
-    mounts.sort_by_key(|(inside, _)| std::cmp::Reverse(inside.len()));
+    mounts.order_by_key(|(inside, _)| std::cmp::Reverse(inside.len()));
     mounts.dedup();
     mounts
 }

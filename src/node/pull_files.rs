@@ -9,6 +9,7 @@ use super::fault_group::{FaultEffect, FaultGroup, FaultWeight, group_faults};
 use super::network_manager::is_copy_name;
 use super::platform::NextConfig;
 use super::platform::node_files::NodeFiles;
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::config::document::MachineConfig;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
@@ -129,7 +130,7 @@ pub fn find_pull_faults(root: &Root, next: Option<NextConfig<'_>>) -> PullFaults
     search.find_own_of_root();
     search.judge_certificates(&asked);
     let key = |one: &PullFault| (one.kind, one.place.clone());
-    search.found.all.sort_by_key(key);
+    search.found.all.order_by_key(key);
     search.found
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::config::document::{data_url, yaml};
 use crate::host::net;
@@ -446,7 +447,7 @@ impl Reader<'_> {
                     .take(MAX_FILES)
                     .map(|(name, kind)| (format!("{directory}/{name}"), kind))
                     .collect();
-                entries.sort_by(|a, b| a.0.cmp(&b.0));
+                entries.order_by(|a, b| a.0.cmp(&b.0));
                 entries
             }
             Err(error) => {

@@ -6,6 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use percent_encoding::percent_decode_str;
 
 use super::Secret;
+use crate::base::order::StableOrder;
 
 /// The reason for a private key.
 pub(super) const WHY_KEY: &str = "it has a private key";
@@ -188,7 +189,7 @@ fn decoded(body: &str) -> String {
 
 /// Returns secrets in order, with overlapping ones merged.
 pub(super) fn in_order(mut all: Vec<Secret>) -> Vec<Secret> {
-    all.sort_by_key(|secret| secret.at.start);
+    all.order_by_key(|secret| secret.at.start);
     let mut merged: Vec<Secret> = Vec::with_capacity(all.len());
     for secret in all {
         match merged.last_mut() {

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::config::document::{self, DocumentError, MachineConfig};
 use crate::config::render;
@@ -158,7 +159,7 @@ pub fn read_cache(root: &Root) -> Result<Vec<Cached>, RootError> {
             Err(problem) => Cached::Damaged(path, problem),
         });
     }
-    all.sort_by_key(|cached| match cached {
+    all.order_by_key(|cached| match cached {
         Cached::Whole(entry) => std::cmp::Reverse(Some(entry.age())),
         Cached::Damaged(..) => std::cmp::Reverse(None),
     });
@@ -176,7 +177,7 @@ pub fn whole_entries(all: &[Cached]) -> impl Iterator<Item = &CacheEntry> {
 /// Returns the entries to remove: the oldest of each pool beyond [`GENERATIONS`], except those in use.
 pub fn find_surplus<'a>(entries: &[&'a CacheEntry], in_use: &[&str]) -> Vec<&'a CacheEntry> {
     let mut newest_first = entries.to_vec();
-    newest_first.sort_by_key(|entry| std::cmp::Reverse(entry.age()));
+    newest_first.order_by_key(|entry| std::cmp::Reverse(entry.age()));
     let kept_before = |index: usize, entry: &CacheEntry| {
         let before = newest_first.iter().take(index);
         before.filter(|other| other.pool == entry.pool).count()

@@ -17,6 +17,7 @@ use super::lock::{Lock, LockError};
 use super::state::{StateDirectory, StateError};
 use crate::base::invocation::{mco_rescue, whole_command};
 use crate::base::object::{Object, ObjectKind};
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::host::root::{Place, RealPath, Root, RootError, RootPath};
@@ -362,7 +363,7 @@ pub fn remove_directories(root: &Root, lock: &Lock) -> Result<Vec<RootPath>, Pla
     };
     let mut directories = read_made(root, &state)?.directories;
     // Subdirectories come first.
-    directories.sort_by_key(|path| std::cmp::Reverse(path.ancestors().count()));
+    directories.order_by_key(|path| std::cmp::Reverse(path.ancestors().count()));
     let mut gone = Vec::new();
     for path in directories {
         let removed = try_sweep(root, &path).and_then(|()| remove_directory(root, &path));

@@ -24,6 +24,7 @@ use super::state::{self, StateDirectory, StateError};
 use super::survey::{Direction, Leave, LeftPath, RecoveryChoice, Stuck, Survey};
 use super::{HISTORY_KEPT, strays as stray_stages};
 use crate::base::invocation::mco_rescue;
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::change::plan::FinishedRun;
@@ -989,7 +990,7 @@ pub(super) fn history_names(root: &Root) -> Result<Vec<String>, StateError> {
     let path = RootPath::fixed(paths::HISTORY);
     let all = root.list(&path);
     let mut names = all.map_err(|error| StateError::System(path.to_string(), error.into()))?;
-    names.sort_by_key(|name| id_order(name));
+    names.order_by_key(|name| id_order(name));
     Ok(names)
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use super::boot_id;
 use crate::base::error::ExitCode;
+use crate::base::order::StableOrder;
 use crate::base::time::now;
 use crate::change::transaction::{self, RunOutcome};
 use crate::cli::session::open_root;
@@ -183,7 +184,7 @@ fn runs(root: &Root) -> Vec<KnownRun> {
             can_go_back: false,
         });
     }
-    all.sort_by_key(|run| run.at);
+    all.order_by_key(|run| run.at);
     all
 }
 

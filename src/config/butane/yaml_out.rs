@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Number, Value};
 
 use super::scalar::needs_quotes;
+use crate::base::order::StableOrder;
 
 /// Blanks of a level.
 const STEP: usize = 2;
@@ -23,7 +24,7 @@ fn write_value(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(entries) if !entries.is_empty() => {
             let mut keys: Vec<&String> = entries.keys().collect();
-            keys.sort_by(|a, b| compare_keys(a, b));
+            keys.order_by(|a, b| compare_keys(a, b));
             for (index, key) in keys.into_iter().enumerate() {
                 if index > 0 {
                     push_indent(out, indent);

@@ -11,6 +11,7 @@ use super::registries::owned_files;
 use super::{
     ApiObject, Base, Cluster, Generation, Note, ObjectRefusal, credentials, generate_configs,
 };
+use crate::base::order::StableOrder;
 use crate::config::document::{DocumentError, yaml};
 use crate::config::render::{self, Input, Pool, RenderedChanges};
 
@@ -372,7 +373,7 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         .filter(ours)
         .map(|config| config.object(operator.as_deref()))
         .collect();
-    generated.sort_by(|a, b| name_of(a).cmp(name_of(b)));
+    generated.order_by(|a, b| name_of(a).cmp(name_of(b)));
     if families.contains(&Family::Registries) {
         restore_registries(&base, &generated, &mut changes);
     }
@@ -409,7 +410,7 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
             .map(|(object, input)| (object.name, input)),
     );
     // In the order of the merge; a custom pool inherits the workers' first.
-    parts.sort_by_key(|(name, input)| (input.role != "worker", name.clone()));
+    parts.order_by_key(|(name, input)| (input.role != "worker", name.clone()));
     changes.parts = parts.into_iter().map(|(_, input)| input).collect();
     let mut pool = request.pool;
     let stream = take_stream(&cluster, &mut pool, &mut notes)?;

@@ -10,6 +10,7 @@ use super::unsupported::{Unsupported, unsupported_sections};
 use super::written::Written;
 use crate::base::go_quote::quote_go;
 use crate::base::object::HexDigest;
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::host::root::RootPath;
 
@@ -261,7 +262,7 @@ impl Desired {
         }
         let path = |index: &usize| desired.files.get(*index).map(|file| &file.path);
         let mut by_path: Vec<usize> = (0..desired.files.len()).collect();
-        by_path.sort_by(|a, b| path(a).cmp(&path(b)));
+        by_path.order_by(|a, b| path(a).cmp(&path(b)));
         desired.by_path = by_path;
         desired.add_nodes(config, prefix);
         let added = config
@@ -304,7 +305,7 @@ impl Desired {
             }
         }
         self.directories
-            .sort_by_key(|directory| directory.path.ancestors().count());
+            .order_by_key(|directory| directory.path.ancestors().count());
         for (index, link) in storage.links.iter().enumerate() {
             let origin = config.original_place(format!("{prefix}storage.links[{index}]"));
             match RootPath::parse(&link.path) {
@@ -320,7 +321,7 @@ impl Desired {
                 Err(error) => self.add_refusal(origin, error.to_string()),
             }
         }
-        self.links.sort_by_key(|link| link.hard);
+        self.links.order_by_key(|link| link.hard);
     }
 
     fn add_refusal(&mut self, path: String, message: String) {

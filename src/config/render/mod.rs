@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::base::order::StableOrder;
 use crate::config::document::merge::{self, ConfigSection};
 use crate::config::document::{
     self, CUT_SHORT, DocumentError, Finding, KernelType, MachineConfig, Severity, not_text,
@@ -394,7 +395,7 @@ fn find_control_character(value: &Value, at: &str) -> Option<Finding> {
 /// Sorts the role worker first, then all others, each by name. Names have to be unique.
 fn in_merge_order(inputs: &mut [Input]) -> Result<(), DocumentError> {
     let key = |input: &Input| (input.role != "worker", input.config.name.clone());
-    inputs.sort_by_key(key);
+    inputs.order_by_key(key);
     for (index, input) in inputs.iter().enumerate() {
         let mut before = inputs.iter().take(index);
         if let Some(twin) = before.find(|other| other.config.name == input.config.name) {

@@ -2,6 +2,7 @@
 //!
 //! Pure. Shared by the check FP-39 and the outlook of `doctor --until`.
 
+use crate::base::order::StableOrder;
 use crate::diagnose::doctor::DoctorEvidence;
 use crate::node::certificates::{Certificate, CertificateRole};
 use crate::node::clock::Clock;
@@ -141,7 +142,7 @@ pub fn list_certificates(evidence: &DoctorEvidence) -> Vec<ColdCertificate> {
     if let Some(Some(pods)) = evidence.static_pods.get() {
         all.extend(of_static_pods(pods));
     }
-    all.sort_by(|a, b| (a.not_after, &a.path).cmp(&(b.not_after, &b.path)));
+    all.order_by(|a, b| (a.not_after, &a.path).cmp(&(b.not_after, &b.path)));
     all
 }
 

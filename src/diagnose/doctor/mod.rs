@@ -16,6 +16,7 @@ pub mod upkeep;
 use serde::Serialize;
 
 use crate::base::invocation::PrintedCommand;
+use crate::base::order::StableOrder;
 use crate::node::fault_group::{FaultGroup, FaultWeight};
 
 pub use evidence::{DoctorEvidence, Look};
@@ -317,7 +318,7 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
             .extend(verdict.findings.into_iter().map(named));
     }
     // A stable sort: findings of equal severity stay in the order of the checks.
-    diagnosis.findings.sort_by_key(|finding| finding.severity);
+    diagnosis.findings.order_by_key(|finding| finding.severity);
     name_fixes(&mut diagnosis.findings, evidence);
     for finding in &mut diagnosis.findings {
         mark_commands(&mut finding.next, evidence);

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::cold::{self, ColdCertificate, Renewer};
 use super::{DoctorEvidence, Look};
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::base::time::utc;
 use crate::diagnose::doctor::evidence::Kubeconfig;
@@ -131,7 +132,7 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Stri
     let mut steps: Vec<OutlookStep> = all.iter().map(|one| step_of(one, node)).collect();
     steps.extend(of_authorities(evidence));
     steps.extend(without_client(evidence, &all, time.now));
-    steps.sort_by_key(|step| step.at);
+    steps.order_by_key(|step| step.at);
     let day = |verdict| {
         let first = steps.iter().find(|step| step.verdict >= verdict)?;
         utc(first.at).split('T').next().map(str::to_owned)

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{Diagnosis, DoctorFinding};
+use crate::base::order::StableOrder;
 use crate::diagnose::recorder::timeline::{TimelineMoment, mentions_name, name_of};
 use crate::diagnose::recorder::{Area, Difference};
 
@@ -69,7 +70,7 @@ impl Diagnosis {
         }
         // A stable sort: the order is otherwise unchanged.
         self.findings
-            .sort_by_key(|finding| (finding.severity, finding.changed.is_none()));
+            .order_by_key(|finding| (finding.severity, finding.changed.is_none()));
         self.since = Some(since);
     }
 }

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::base::order::StableOrder;
+
 pub use facts::{StatusFact, five_facts, pool_of_config};
 pub use names::{node_of_bundle, node_of_document};
 
@@ -181,7 +183,7 @@ impl Trouble {
                 None => kinds.push((&one.what, vec![&one.node])),
             }
         }
-        kinds.sort_by_key(|(_, nodes)| usize::MAX - nodes.len());
+        kinds.order_by_key(|(_, nodes)| usize::MAX - nodes.len());
         kinds
     }
 }
@@ -246,7 +248,7 @@ pub struct SkippedFile {
 impl Fleet {
     /// Compares the nodes.
     pub fn new(mut nodes: Vec<FleetNode>, skipped: Vec<SkippedFile>) -> Self {
-        nodes.sort_by(|a, b| {
+        nodes.order_by(|a, b| {
             let key = |node: &FleetNode| (node.health(), natural(&node.name));
             key(a).cmp(&key(b))
         });
@@ -314,7 +316,7 @@ fn troubles(nodes: &[FleetNode]) -> Vec<Trouble> {
     };
     let mut all: Vec<Trouble> = all.into_iter().map(trouble).collect();
     // A stable sort: equal ones stay in the order of their ids.
-    all.sort_by_key(|one| (one.severity, usize::MAX - one.nodes.len()));
+    all.order_by_key(|one| (one.severity, usize::MAX - one.nodes.len()));
     all
 }
 
@@ -354,7 +356,7 @@ fn difference(
         .into_iter()
         .map(|(value, nodes)| OtherValue { value, nodes })
         .collect();
-    groups.sort_by_key(|group| usize::MAX - group.nodes.len());
+    groups.order_by_key(|group| usize::MAX - group.nodes.len());
     let agreeing = groups.first().map_or(0, |group| group.nodes.len());
     let (majority, agreeing, others) = match agreeing * 2 > total {
         true => {

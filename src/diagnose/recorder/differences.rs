@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::bounds::align_facts;
 use super::harm::harm_of;
 use super::{Area, AreaFacts, Snapshot};
+use crate::base::order::StableOrder;
 use crate::base::text::count_noun;
 
 /// The kind of a difference.
@@ -81,7 +82,7 @@ pub fn compare_snapshots(before: &Snapshot, after: &Snapshot, same_key: bool) ->
         }
     }
     all.differences
-        .sort_by(|a, b| (a.harm, a.area, &a.subject).cmp(&(b.harm, b.area, &b.subject)));
+        .order_by(|a, b| (a.harm, a.area, &a.subject).cmp(&(b.harm, b.area, &b.subject)));
     all
 }
 

@@ -1,6 +1,7 @@
 //! Selects the snapshots that are kept.
 
 use super::SnapshotRecord;
+use crate::base::order::StableOrder;
 
 /// Returns the numbers of the records to delete so that `kept` remain.
 ///
@@ -8,7 +9,7 @@ use super::SnapshotRecord;
 /// that differ. The newest good boot is never deleted.
 pub fn find_surplus(records: &[SnapshotRecord], kept: usize) -> Vec<u64> {
     let mut left: Vec<&SnapshotRecord> = records.iter().collect();
-    left.sort_by_key(|record| record.number);
+    left.order_by_key(|record| record.number);
     let good = left.iter().rfind(|record| record.is_good_boot());
     let good = good.map(|record| record.number);
     let mut gone = Vec::new();

@@ -4,6 +4,7 @@ use super::digest::DigestKey;
 use super::format::{self, FormatError};
 use super::known::KnownFiles;
 use super::{Snapshot, SnapshotRecord};
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 
@@ -105,7 +106,7 @@ impl Shelf {
                 Err(why) => shelf.damaged.push(shelf.damaged_file(file, why)),
             }
         }
-        shelf.records.sort_by_key(|record| record.number);
+        shelf.records.order_by_key(|record| record.number);
         Ok(shelf)
     }
 

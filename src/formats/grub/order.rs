@@ -5,10 +5,12 @@
 
 use std::cmp::Ordering;
 
+use crate::base::order::StableOrder;
+
 /// Sorts ids of boot entries (file names without `.conf`) like the menu does: default first.
 pub fn menu_order(mut ids: Vec<String>) -> Vec<String> {
     ids.retain(|id| !id.is_empty() && !id.starts_with('.'));
-    ids.sort_by(|one, other| compare_names(other, one));
+    ids.order_by(|one, other| compare_names(other, one));
     ids
 }
 

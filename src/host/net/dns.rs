@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 
+use crate::base::order::StableOrder;
 use crate::base::reason::Reason;
 
 /// Extra time for the other address family once addresses are known.
@@ -120,7 +121,7 @@ impl Collected {
         waited: Duration,
     ) -> Result<Vec<IpAddr>, ServerAnswer> {
         if !self.addresses.is_empty() {
-            self.addresses.sort_by_key(IpAddr::is_ipv6);
+            self.addresses.order_by_key(IpAddr::is_ipv6);
             return Ok(self.addresses);
         }
         Err(match self.failure {

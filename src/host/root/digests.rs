@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::sys::stat::FileStat;
 
 use crate::base::object::{HexDigest, ObjectKind, Stamp};
+use crate::base::order::StableOrder;
 
 /// Digests by inode, each with the file's stamp at that time.
 ///
@@ -33,7 +34,7 @@ impl Table {
 
     fn find(&mut self, inode: (u64, u64)) -> Option<&Known> {
         if self.all.len() > self.sorted + TAIL {
-            self.all.sort_by_key(|known| known.stamp.inode());
+            self.all.order_by_key(|known| known.stamp.inode());
             self.sorted = self.all.len();
         }
         let (sorted, tail) = self.all.split_at_checked(self.sorted)?;

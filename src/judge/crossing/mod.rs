@@ -11,6 +11,7 @@ use serde::Serialize;
 
 pub use target::Target;
 
+use crate::base::order::StableOrder;
 use crate::host::root::RootPath;
 use crate::node::platform::Platform;
 
@@ -160,6 +161,6 @@ pub fn judge_some(
             ..finding
         }));
     }
-    all.sort_by_key(|finding| finding.severity);
+    all.order_by_key(|finding| finding.severity);
     all
 }

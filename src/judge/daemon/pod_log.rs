@@ -9,6 +9,7 @@ use std::io::{Read, Seek, SeekFrom};
 use nix::sys::stat::{FileStat, SFlag};
 use serde::{Deserialize, Serialize};
 
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::base::time::days;
 use crate::host::root::{Root, RootError, RootPath};
@@ -139,7 +140,7 @@ fn read(root: &Root) -> Vec<LogTrace> {
         MAX_DEPTH,
         &mut files,
     );
-    files.sort_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
+    files.order_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
     files.truncate(MAX_FILES);
     let newest_last = files.iter().rev();
     newest_last
@@ -244,7 +245,7 @@ const MESSAGE_FILES: usize = 3;
 /// skipped.
 pub(super) fn read_messages(root: &Root, is_wanted: impl Fn(&str) -> bool) -> Vec<LogMessage> {
     let mut files = of_pods(root);
-    files.sort_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
+    files.order_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
     files.truncate(MESSAGE_FILES);
     let mut all = Vec::new();
     for (_, path) in files.iter().rev() {

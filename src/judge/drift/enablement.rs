@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::config::document::Desired;
 use crate::config::document::ignition::Unit;
@@ -760,8 +761,8 @@ pub fn link_changes(before: &UnitTree, after: &UnitTree) -> Vec<LinkStep> {
         changes.compare(&mut vec![dir], before, after);
     }
     changes.compare_outside(before, after);
-    changes.made.sort_by(|a, b| a.path.cmp(&b.path));
-    changes.removed.sort_by(|a, b| a.path.cmp(&b.path));
+    changes.made.order_by(|a, b| a.path.cmp(&b.path));
+    changes.removed.order_by(|a, b| a.path.cmp(&b.path));
     changes.made.append(&mut changes.removed);
     changes.made
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{CommandError, CommandLine, CommandRunner, network_manager, systemctl};
+use crate::base::order::StableOrder;
 use crate::host::sys::privileges::Capability;
 
 /// Updates the bundles of certificate authorities.
@@ -132,7 +133,7 @@ impl Job {
 /// still knows them; units that it stopped are started last, when everything else has read the old files.
 pub fn jobs_back<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Vec<Job> {
     let mut back: Vec<Job> = jobs.into_iter().map(Job::back).collect();
-    back.sort_by_key(|job| match job {
+    back.order_by_key(|job| match job {
         Job::Stop(_) => 0,
         Job::DaemonReload => 1,
         Job::StartEnabled(_) => 3,

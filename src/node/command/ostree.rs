@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::rpm_ostree::status::{Deployment, Deployments};
 use super::{CommandLine, bootc};
 use crate::base::kargs::KargsChange;
+use crate::base::order::StableOrder;
 
 /// `ostree admin status`.
 pub fn list_deployments() -> CommandLine {
@@ -139,7 +140,7 @@ pub fn in_order(all: &mut Deployments, names: &[String]) {
     if all.all.iter().any(|one| place(&one.name()).is_none()) {
         return;
     }
-    all.all.sort_by_key(|one| place(&one.name()));
+    all.all.order_by_key(|one| place(&one.name()));
     for one in &mut all.all {
         one.index = place(&one.name()).unwrap_or(one.index);
     }

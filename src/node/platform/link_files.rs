@@ -3,6 +3,7 @@
 use super::interfaces::{Interface, parse_mac};
 use super::node_files::NodeFiles;
 use super::sections::parse_assignments;
+use crate::base::order::StableOrder;
 use crate::formats::systemd::glob_matches;
 use crate::host::root::RootPath;
 
@@ -84,7 +85,7 @@ impl LinkFile {
     /// Applies the drop-ins of the file, in the order of their names.
     pub fn add_drop_ins(&mut self, all: &[LinkDropIn]) {
         let mut own: Vec<&LinkDropIn> = all.iter().filter(|one| one.link == self.name).collect();
-        own.sort_by(|one, other| one.name.cmp(&other.name));
+        own.order_by(|one, other| one.name.cmp(&other.name));
         for drop_in in own {
             self.add_text(&drop_in.text);
         }

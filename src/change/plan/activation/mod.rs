@@ -13,6 +13,7 @@ use std::fmt;
 use super::neighbours::BY_PACEMAKER;
 use super::{Payload, Plan, PlannedStep, Section, Step};
 use crate::base::object::ObjectKind;
+use crate::base::order::StableOrder;
 use crate::formats::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::host::root::RootPath;
 use crate::judge::daemon::Action;
@@ -491,7 +492,7 @@ impl Gathered<'_> {
                 kept.push(job.clone());
             }
         }
-        kept.sort_by_key(rank);
+        kept.order_by_key(rank);
         let mut seen = BTreeSet::new();
         left.retain(|left| seen.insert((left.path.clone(), left.why.to_string())));
         Activation { jobs: kept, left }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::base::order::StableOrder;
 use crate::config::butane::convert::Translator;
 use crate::config::butane::out::{Out, OutValue, merge_out};
 use crate::config::butane::report::Path;
@@ -68,7 +69,7 @@ pub(in crate::config::butane) fn add_boot_device(config: Out, input: &Value) -> 
         let from = at.key("mirror").key("devices");
         storage.push(("disks", Out::list(&from, boot.disks)));
     }
-    storage.sort_by_key(|(key, _)| *key);
+    storage.order_by_key(|(key, _)| *key);
     merge_out(
         Out::map(&at, vec![("storage", Out::map(&at, storage))]),
         config,

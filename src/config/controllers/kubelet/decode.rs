@@ -4,6 +4,7 @@ use serde_json::{Map, Number, Value};
 
 use super::duration;
 use super::fields::{KUBELET, KubeletField, KubeletKind, Struct, Width};
+use crate::base::order::StableOrder;
 use crate::config::controllers::quantity::Quantity;
 
 /// Decodes the configuration of a KubeletConfig. The result has the given known fields under their exact names, durations in
@@ -137,7 +138,7 @@ impl Reader {
         item: &'static KubeletKind,
     ) -> Result<Value, String> {
         let mut keys: Vec<(&String, &Value)> = entries.iter().collect();
-        keys.sort_by_key(|(key, _)| *key);
+        keys.order_by_key(|(key, _)| *key);
         let mut read = Map::new();
         for (key, value) in keys {
             let value = self.read(value, item)?.unwrap_or_else(|| zero_value(item));

@@ -1,5 +1,6 @@
 //! FP-15: the clock is wrong.
 
+use crate::base::order::StableOrder;
 use crate::base::time::utc;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
@@ -33,7 +34,7 @@ fn judge_clock(evidence: &DoctorEvidence) -> CheckVerdict {
         .iter()
         .filter(|one| one.at > clock.now.saturating_add(TOLERANCE))
         .collect();
-    later.sort_by_key(|one| (!one.foreign, std::cmp::Reverse(one.at)));
+    later.order_by_key(|one| (!one.foreign, std::cmp::Reverse(one.at)));
     let told = !later.is_empty();
     let server = find_server_difference(evidence).filter(|_| !told);
     let told = told || server.is_some();

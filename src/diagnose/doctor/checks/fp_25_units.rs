@@ -1,6 +1,7 @@
 //! FP-25: units that cannot be loaded or enabled, and needed services that failed.
 
 use crate::base::invocation::shell_word;
+use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
@@ -70,7 +71,7 @@ fn named(units: &[&JudgedUnit]) -> String {
 fn find_refused_units(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option<DoctorFinding> {
     let refused = |unit: &&JudgedUnit| matches!(unit.objection, Objection::Refused(_));
     let mut all: Vec<&JudgedUnit> = units.iter().filter(refused).collect();
-    all.sort_by_key(|unit| unit.required.is_none());
+    all.order_by_key(|unit| unit.required.is_none());
     let first = all.first()?;
     let (severity, means) = match first.consequence() {
         Some(boot) => (CheckSeverity::Critical, format!("{boot}.")),

@@ -1,6 +1,7 @@
 //! FP-66: users of the OS are missing, or their files belong to another id.
 
 use crate::base::invocation::shell_word;
+use crate::base::order::StableOrder;
 use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
@@ -67,7 +68,7 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
         name if OF_SERVICES.contains(&name) => 1,
         _ => 2,
     };
-    missing.sort_by_key(|one| (rank(one), one.is_group));
+    missing.order_by_key(|one| (rank(one), one.is_group));
     let first = missing.first()?;
     let severity = match rank(first) {
         0 => CheckSeverity::Critical,

@@ -4,6 +4,7 @@
 //! every name to its permanent address with a systemd `.link` file each; the run does the same, with the same bytes.
 
 use crate::base::kargs::Kargs;
+use crate::base::order::StableOrder;
 use crate::formats::systemd::glob_matches;
 use crate::host::root::RootPath;
 use crate::judge::crossing::{
@@ -422,14 +423,14 @@ fn links_after(target: &Target, node: &Platform) -> Vec<LinkFile> {
     for file in all.iter_mut().filter(|file| !file.masked) {
         file.add_drop_ins(&drop_ins);
     }
-    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all.order_by(|one, other| one.name.cmp(&other.name));
     all
 }
 
 /// Returns the interfaces that the configuration certainly names, for a root without `/sys`.
 fn guessed_interfaces(uses: &[NameUse]) -> Vec<Interface> {
     let mut names: Vec<&NameUse> = uses.iter().filter(|one| one.is_ethernet).collect();
-    names.sort_by_key(|one| (&one.name, one.mac.is_none()));
+    names.order_by_key(|one| (&one.name, one.mac.is_none()));
     names.dedup_by_key(|one| &one.name);
     let all = names.into_iter().map(|one| Interface {
         name: one.name.clone(),
