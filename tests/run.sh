@@ -35,8 +35,10 @@ run() {
             printf '%s\n' "$line"
         fi
     done
-    list_skipped
-    printf '\n%s\n' "$held"
+    if [[ -n $held ]]; then
+        list_skipped
+        printf '\n%s\n' "$held"
+    fi
 }
 
 # The pipe would take the colours away.
