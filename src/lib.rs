@@ -6,7 +6,11 @@
 //! command line prints the result.
 
 #[cfg(test)]
-#[allow(dead_code, reason = "in part for the tests of the program")]
+#[allow(
+    clippy::disallowed_methods,
+    dead_code,
+    reason = "shared with the tests of the program, in part for those alone"
+)]
 #[path = "../tests/support/skip.rs"]
 mod skip;
 
