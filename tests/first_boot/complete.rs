@@ -294,6 +294,22 @@ fn where_nothing_is_to_be_staged_the_boot_goes_on() {
 }
 
 #[test]
+fn without_the_full_config_the_command_that_takes_one_is_named() {
+    let root = TestRoot::new();
+    root.write("etc/os-release", "ID=rhcos\nVARIANT_ID=coreos\n");
+    // What the service itself works from: its Ignition part is empty.
+    let served = machine_config("rendered-worker-1", json!({}));
+    root.write(TRIGGER, &served.to_string());
+    let said = flat(&root.run(&["firstboot", "--complete", "--yes"]).exits(1));
+    assert!(said.contains(&format!("Copy /{CONTENT} from")), "{said}");
+    assert!(
+        said.contains("`mco-rescue apply FILE --takeover --root "),
+        "{said}"
+    );
+    assert!(root.exists(TRIGGER) && !root.exists(RECORD));
+}
+
+#[test]
 fn for_another_root_no_unit_of_the_machine_that_looks_at_it_is_stopped() {
     with_mounts(|| {
         let rescue = Live::new(OLD, &["audit=0"]);

@@ -5,12 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clap::Parser;
+use clap::error::ErrorKind;
+use mco_rescue::cli::Cli;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_mco-rescue");
 
 /// With this variable the pages of the checks are written, and not compared.
 const WRITE: &str = "MCO_RESCUE_WRITE_DOCS";
+
+/// The page that leads from a symptom to a check.
+const SYMPTOMS: &str = "docs/reference/symptoms.md";
 
 fn output(args: &[&str]) -> String {
     let output = Command::new(PROGRAM).args(args).output().unwrap();
@@ -337,6 +343,58 @@ fn every_option_that_the_manual_names_exists() {
     assert!(count > 40, "only {count} options were found");
 }
 
+/// The commands of this program in a page's blocks of code, without what stands around them.
+fn shown_commands(page: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut commands = Vec::new();
+    for line in page.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        let code = match fenced {
+            true => line,
+            false => line.strip_prefix("    ").unwrap_or_default(),
+        };
+        let code = code.trim_start_matches("$ ").trim_start_matches("sudo ");
+        let (program, arguments) = code.split_once(' ').unwrap_or_default();
+        if program.rsplit('/').next() == Some("mco-rescue") {
+            let end = arguments.find([';', '|', '>', '<', '&', '#', '(']);
+            commands.push(
+                arguments
+                    .get(..end.unwrap_or(arguments.len()))
+                    .unwrap_or_default()
+                    .trim()
+                    .to_owned(),
+            );
+        }
+    }
+    commands
+}
+
+#[test]
+fn every_command_that_the_manual_shows_can_be_typed() {
+    let mut count = 0;
+    for page in pages() {
+        for command in shown_commands(&fs::read_to_string(&page).unwrap()) {
+            count += 1;
+            let words = command
+                .split_whitespace()
+                .map(|word| word.trim_matches('\''));
+            let parsed = Cli::try_parse_from(std::iter::once("mco-rescue").chain(words));
+            if let Err(error) = parsed {
+                let harmless = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion];
+                assert!(
+                    harmless.contains(&error.kind()),
+                    "{}: mco-rescue {command}: {error}",
+                    page.display()
+                );
+            }
+        }
+    }
+    assert!(count > 60, "only {count} were found");
+}
+
 /// Page of one check, and its row in the table.
 fn page_of_check(id: &str) -> (String, String) {
     let check: Value = serde_json::from_str(&output(&["doctor", id, "--output", "json"])).unwrap();
@@ -379,9 +437,9 @@ fn the_pages_of_the_checks_are_those_of_the_program() {
          Each finding names its evidence, the message of the daemon that it explains, what it means, and the next commands. The first \
          three lines are enough to act on. `mco-rescue doctor ID` explains one check. \
          `--fix ID` cures a finding that has a line `Fix`, where files alone are the cure ([recovery.md](../recovery.md)). `--bundle FILE` writes everything into an archive for \
-         support, with digests in place of contents. `--until DATE` looks ahead ([long-downtime.md](../long-downtime.md)). `--deep` also runs the slow parts, which hash objects and whole databases; without \
+         support, with digests in place of contents. `--until DATE` looks ahead ([Back after months off](../how-to/long-downtime.md)). `--deep` also runs the slow parts, which hash objects and whole databases; without \
          it the last line of the report names what was skipped. The exit code is that of the worst finding: 6 critical, 3 warning, 0 notice or \
-         nothing. What could not be read is listed under \"Not checked\" and never counts as healthy. Of a disk in another machine, dates are judged by \
+         nothing. What could not be read is listed under \"Not checked\", not as healthy; alone it does not change the exit code, except that a user who is not root gets 1. Of a disk in another machine, dates are judged by \
          the clock of that machine.\n\n\
          | check | finds | looks at |\n|---|---|---|\n"
     );
@@ -393,6 +451,11 @@ fn the_pages_of_the_checks_are_those_of_the_program() {
         table += &row;
         let path = directory.join(format!("{id}.md"));
         written.insert(path.clone());
+        let index = fs::read_to_string(SYMPTOMS).unwrap();
+        assert!(
+            index.contains(&format!("[{id}](")),
+            "{SYMPTOMS} has no {id}"
+        );
         pages.push((path, page));
     }
     pages.push((directory.join("README.md"), table));

@@ -6,10 +6,12 @@
 
 use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 
 use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
 use crate::base::paths;
+use crate::change::source::SourceError;
 use crate::cli::session::open_root;
 use crate::cli::{ApplyArgs, FirstbootArgs, Output, apply};
 use crate::host::root::{Root, RootPath};
@@ -21,12 +23,27 @@ use crate::report;
 
 /// Does the work, and lets the boot go on where it need not be repeated.
 pub(crate) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
-    let code = apply::run(ui, &ApplyArgs::of_first_boot(args))?;
+    let applied = apply::run(ui, &ApplyArgs::of_first_boot(args));
+    let code = applied.map_err(name_the_way_to_a_config)?;
     let root = open_root(ui)?;
     if code == ExitCode::Done && systemd_runs(&root) && is_completed(&root)? {
         let_the_boot_go_on(ui)?;
     }
     Ok(code)
+}
+
+/// `firstboot` takes no file: where the node has no config of its own, another command leads out.
+fn name_the_way_to_a_config(error: Error) -> Error {
+    match error.downcast_ref() {
+        Some(SourceError::NoneRecorded(why)) => anyhow!(
+            "no config was given, and {why}. Copy /{} from another node of the pool, or write one where the API answers: \
+             `oc get mc NAME -o yaml`. Then: `{}`. From the Machine Config Server: `{}`",
+            paths::MCS_CONTENT,
+            mco_rescue("apply FILE --takeover"),
+            mco_rescue("fetch --server HOST --pool POOL")
+        ),
+        _ => error,
+    }
 }
 
 /// Nothing waits for a reboot, and nothing calls the service at the next one.
